@@ -1,0 +1,3 @@
+//! Certification: an ordered write set in, a verdict and its dependency out.
+
+#![forbid(unsafe_code)]

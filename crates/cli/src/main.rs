@@ -1,0 +1,3 @@
+//! The dromon command.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! A cluster node for any transactional database.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Total order among the members of a cluster.
+
+#![forbid(unsafe_code)]

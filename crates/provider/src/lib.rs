@@ -1,0 +1,1 @@
+//! libdromon.so: the wsrep provider that MariaDB loads.

@@ -1,0 +1,3 @@
+//! Starts, hurts and stops local clusters of real servers.
+
+#![forbid(unsafe_code)]

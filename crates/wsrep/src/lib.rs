@@ -1,0 +1,1 @@
+//! The C ABI of the wsrep provider interface, version 26.
