@@ -1,0 +1,1 @@
+//! The state file that tools read and edit.

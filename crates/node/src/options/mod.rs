@@ -1,0 +1,1 @@
+//! Provider options: every name, its type, its value.

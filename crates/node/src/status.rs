@@ -1,0 +1,1 @@
+//! Status variables under the names that tools read.
