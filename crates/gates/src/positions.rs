@@ -1,0 +1,277 @@
+//! The positions of the gates, as a plain state machine.
+
+use std::collections::BTreeSet;
+
+/// The global total-order number; the first is 1.
+pub type Seqno = i64;
+
+/// How far each gate has got.
+///
+/// All methods are events in total order of the node's mutex; none blocks.
+#[derive(Debug, Clone)]
+pub struct Positions {
+    ordered: Seqno,
+    left: Seqno,
+    released: Seqno,
+    /// Seqnos above `left` that will pass the commit gate by themselves.
+    cancelled: BTreeSet<Seqno>,
+    /// Seqnos above `released` that are finished already.
+    finished: BTreeSet<Seqno>,
+    paused_at: Option<Seqno>,
+    active: BTreeSet<Seqno>,
+    stats: ApplyStats,
+}
+
+/// What the apply gate saw since the last reset of the averages.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ApplyStats {
+    /// Seqnos that entered the apply gate.
+    pub entered: u64,
+    /// Of these, how many entered while a lower one had not left.
+    pub out_of_order_entered: u64,
+    /// Seqnos that left while a lower one was still inside.
+    pub out_of_order_left: u64,
+    /// Sum over entries of the distance from lowest to highest inside.
+    pub window_sum: u64,
+    /// How often an applier had to wait for a dependency.
+    pub waits: u64,
+}
+
+impl Positions {
+    /// Gates that stand at `position`: everything up to it is finished.
+    pub fn new(position: Seqno) -> Self {
+        Positions {
+            ordered: position,
+            left: position,
+            released: position,
+            cancelled: BTreeSet::new(),
+            finished: BTreeSet::new(),
+            paused_at: None,
+            active: BTreeSet::new(),
+            stats: ApplyStats::default(),
+        }
+    }
+
+    /// Puts all gates at `position`, as after a state transfer. What was
+    /// ordered above it stays ordered. A pause survives.
+    pub fn reset(&mut self, position: Seqno) {
+        let ordered = self.ordered.max(position);
+        let (paused_at, stats) = (self.paused_at, self.stats);
+        *self = Positions::new(position);
+        (self.ordered, self.paused_at, self.stats) = (ordered, paused_at, stats);
+    }
+
+    /// The next seqno of the total order was delivered.
+    pub fn ordered(&mut self, seqno: Seqno) {
+        debug_assert!(
+            seqno > self.ordered,
+            "delivered {seqno} after {}",
+            self.ordered
+        );
+        self.ordered = self.ordered.max(seqno);
+    }
+
+    /// Highest seqno delivered.
+    pub fn last_ordered(&self) -> Seqno {
+        self.ordered
+    }
+
+    /// Every seqno up to here has left the commit gate.
+    pub fn left(&self) -> Seqno {
+        self.left
+    }
+
+    /// Every seqno up to here is finished: what "last committed" means.
+    pub fn released(&self) -> Seqno {
+        self.released
+    }
+
+    /// Whether `seqno` is the next one through the commit gate.
+    pub fn may_commit(&self, seqno: Seqno) -> bool {
+        self.left + 1 == seqno
+    }
+
+    /// `seqno` leaves the commit gate. Answers whether it was its turn; if it
+    /// was not, nothing changes.
+    pub fn leave(&mut self, seqno: Seqno) -> bool {
+        if !self.may_commit(seqno) {
+            return false;
+        }
+        self.left = seqno;
+        while self.cancelled.remove(&(self.left + 1)) {
+            self.left += 1;
+        }
+        true
+    }
+
+    /// `seqno` is finished. It must have left the commit gate, or been
+    /// cancelled.
+    pub fn release(&mut self, seqno: Seqno) {
+        if seqno <= self.released {
+            return;
+        }
+        if self.active.remove(&seqno) && self.active.first().is_some_and(|&low| low < seqno) {
+            self.stats.out_of_order_left += 1;
+        }
+        self.finished.insert(seqno);
+        self.advance_released();
+    }
+
+    /// `seqno` has nothing to do: it passes both gates when its turn comes.
+    pub fn cancel(&mut self, seqno: Seqno) {
+        if seqno > self.left && !self.leave(seqno) {
+            self.cancelled.insert(seqno);
+        }
+        self.release(seqno);
+        self.advance_released();
+    }
+
+    fn advance_released(&mut self) {
+        while self.released < self.left && self.finished.remove(&(self.released + 1)) {
+            self.released += 1;
+        }
+    }
+
+    /// Whether an event that depends on `depends_on` may be applied.
+    pub fn may_apply(&self, depends_on: Seqno) -> bool {
+        self.released >= depends_on
+    }
+
+    /// `seqno` enters the apply gate; only for the statistics.
+    pub fn entered(&mut self, seqno: Seqno, waited: bool) {
+        if seqno <= self.released {
+            return;
+        }
+        self.stats.entered += 1;
+        self.stats.waits += u64::from(waited);
+        if self.active.first().is_some_and(|&low| low < seqno) {
+            self.stats.out_of_order_entered += 1;
+        }
+        self.active.insert(seqno);
+        if let (Some(low), Some(high)) = (self.active.first(), self.active.last()) {
+            self.stats.window_sum += (high - low + 1) as u64;
+        }
+    }
+
+    /// `seqno` leaves the apply gate without being finished: it is taken back
+    /// to be replayed.
+    pub fn withdrawn(&mut self, seqno: Seqno) {
+        self.active.remove(&seqno);
+    }
+
+    /// Stops the flow behind what is ordered now. The answer is the seqno to
+    /// wait for; nothing above it starts until [`Positions::resume`].
+    pub fn pause(&mut self) -> Seqno {
+        let at = self.paused_at.unwrap_or(self.ordered);
+        self.paused_at = Some(at);
+        at
+    }
+
+    /// Ends the pause.
+    pub fn resume(&mut self) {
+        self.paused_at = None;
+    }
+
+    /// Where the flow is stopped, if it is.
+    pub fn paused_at(&self) -> Option<Seqno> {
+        self.paused_at
+    }
+
+    /// Whether an event after `position` must wait for the end of a pause.
+    pub fn held(&self, seqno: Seqno) -> bool {
+        self.paused_at.is_some_and(|at| seqno > at)
+    }
+
+    /// What the apply gate saw.
+    pub fn stats(&self) -> ApplyStats {
+        self.stats
+    }
+
+    /// Zeroes the averages.
+    pub fn reset_stats(&mut self) {
+        self.stats = ApplyStats::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn commit_order_is_strict() {
+        let mut p = Positions::new(10);
+        for s in 11..=13 {
+            p.ordered(s);
+        }
+        assert!(!p.leave(12));
+        assert!(p.leave(11));
+        assert_eq!((p.left(), p.released()), (11, 10));
+        assert!(p.leave(12));
+        p.release(12);
+        assert_eq!(p.released(), 10, "11 is not finished yet");
+        p.release(11);
+        assert_eq!(p.released(), 12);
+    }
+
+    #[test]
+    fn cancelled_seqnos_pass_by_themselves() {
+        let mut p = Positions::new(0);
+        for s in 1..=4 {
+            p.ordered(s);
+        }
+        p.cancel(2);
+        p.cancel(3);
+        assert_eq!((p.left(), p.released()), (0, 0));
+        p.leave(1);
+        assert_eq!(p.left(), 3);
+        p.release(1);
+        assert_eq!(p.released(), 3);
+        assert!(p.may_commit(4));
+    }
+
+    #[test]
+    fn pause_holds_only_what_comes_later() {
+        let mut p = Positions::new(0);
+        p.ordered(1);
+        assert_eq!(p.pause(), 1);
+        p.ordered(2);
+        assert!(!p.held(1));
+        assert!(p.held(2));
+        assert_eq!(p.pause(), 1, "a second pause does not move the point");
+        p.resume();
+        assert!(!p.held(2));
+    }
+
+    proptest! {
+        /// Random schedules against the definition: `left` and `released` are
+        /// the longest finished prefixes.
+        #[test]
+        fn positions_are_prefixes(n in 1i64..40, cancels in prop::collection::vec(any::<bool>(), 40), picks in prop::collection::vec(any::<u16>(), 400)) {
+            let mut p = Positions::new(0);
+            for s in 1..=n { p.ordered(s); }
+            let mut left = vec![false; n as usize + 2];
+            let mut done = vec![false; n as usize + 2];
+            let prefix = |v: &Vec<bool>| (1..=n).take_while(|&s| v[s as usize]).count() as i64;
+            for pick in picks {
+                let s = 1 + (pick as i64) % n;
+                let i = s as usize;
+                if done[i] { continue; }
+                if cancels[i % 40] && !left[i] {
+                    p.cancel(s);
+                    left[i] = true;
+                    done[i] = true;
+                } else if !left[i] {
+                    let turn = prefix(&left) + 1 == s;
+                    prop_assert_eq!(p.leave(s), turn);
+                    left[i] = turn;
+                } else {
+                    p.release(s);
+                    done[i] = true;
+                }
+                prop_assert_eq!(p.left(), prefix(&left));
+                prop_assert_eq!(p.released(), prefix(&left).min(prefix(&done)));
+            }
+        }
+    }
+}

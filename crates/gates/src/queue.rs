@@ -1,0 +1,330 @@
+//! Ordered events on their way to applier threads.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::positions::Seqno;
+
+/// One event in total order.
+#[derive(Debug)]
+pub struct QueueItem<T> {
+    /// Its seqno; for an event without one, the last seqno before it.
+    pub seqno: Seqno,
+    /// Everything up to here must be finished before it starts.
+    pub depends_on: Seqno,
+    /// Nothing after it starts before it ends (views, donations, notices).
+    pub exclusive: bool,
+    /// What it holds in memory, in bytes.
+    pub bytes: usize,
+    /// The event itself.
+    pub value: T,
+}
+
+/// What an applier thread gets.
+#[derive(Debug)]
+pub enum Popped<T> {
+    /// The next event in order.
+    Item(QueueItem<T>),
+    /// The deadline passed, or the thread was nudged with [`ApplyQueue::nudge`].
+    Nothing,
+    /// The queue was closed and is empty: no event will come any more.
+    Closed,
+}
+
+/// Length of the queue since the last reset of the statistics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// Events now.
+    pub len: usize,
+    /// Bytes held by them now.
+    pub bytes: usize,
+    /// Longest it has been.
+    pub max: usize,
+    /// Shortest it has been, seen when events were taken.
+    pub min: usize,
+    /// Sum of the lengths seen, one sample per event pushed.
+    pub sum: u64,
+    /// Number of samples in `sum`.
+    pub samples: u64,
+}
+
+/// A queue that hands events to threads in order of seqno.
+///
+/// Handing them out in order is what makes parallel apply free of deadlock:
+/// the lowest unfinished seqno always has a thread. Pushing never blocks, as
+/// delivery must never wait; its producer bounds it by slowing origins and by
+/// dropping payloads that can be read again.
+#[derive(Debug)]
+pub struct ApplyQueue<T> {
+    inner: Mutex<Inner<T>>,
+    wake: Condvar,
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    items: VecDeque<QueueItem<T>>,
+    bytes: usize,
+    exclusive_running: bool,
+    hold_after: Option<Seqno>,
+    closed: bool,
+    nudges: u64,
+    stats: QueueStats,
+}
+
+impl<T> Default for ApplyQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> ApplyQueue<T> {
+    /// An empty, open queue.
+    pub fn new() -> Self {
+        ApplyQueue {
+            inner: Mutex::new(Inner {
+                items: VecDeque::new(),
+                bytes: 0,
+                exclusive_running: false,
+                hold_after: None,
+                closed: false,
+                nudges: 0,
+                stats: QueueStats::default(),
+            }),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Appends the next event in order.
+    pub fn push(&self, item: QueueItem<T>) {
+        let mut inner = self.lock();
+        inner.bytes += item.bytes;
+        inner.items.push_back(item);
+        let len = inner.items.len();
+        let stats = &mut inner.stats;
+        stats.max = stats.max.max(len);
+        stats.sum += len as u64 - 1;
+        stats.samples += 1;
+        drop(inner);
+        self.wake.notify_one();
+    }
+
+    /// Takes the next event, waiting for one until `deadline`. Whoever takes
+    /// an exclusive event must call [`ApplyQueue::exclusive_done`].
+    pub fn pop(&self, deadline: Option<Instant>) -> Popped<T> {
+        let mut inner = self.lock();
+        let nudges = inner.nudges;
+        loop {
+            if let Some(item) = inner.take() {
+                // Another thread may go on with the next one.
+                if !inner.items.is_empty() {
+                    self.wake.notify_one();
+                }
+                return Popped::Item(item);
+            }
+            if inner.closed && inner.items.is_empty() && !inner.exclusive_running {
+                return Popped::Closed;
+            }
+            if inner.nudges != nudges {
+                return Popped::Nothing;
+            }
+            inner = match deadline {
+                None => self
+                    .wake
+                    .wait(inner)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let now = Instant::now();
+                    if now >= deadline {
+                        return Popped::Nothing;
+                    }
+                    let waited = self.wake.wait_timeout(inner, deadline - now);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// The exclusive event taken last has ended.
+    pub fn exclusive_done(&self) {
+        self.lock().exclusive_running = false;
+        self.wake.notify_all();
+    }
+
+    /// Holds back everything with a seqno above `seqno`.
+    pub fn hold_after(&self, seqno: Seqno) {
+        self.lock().hold_after = Some(seqno);
+    }
+
+    /// Ends the hold.
+    pub fn resume(&self) {
+        self.lock().hold_after = None;
+        self.wake.notify_all();
+    }
+
+    /// Drops the events up to `seqno`: the database has them already. Answers
+    /// them, oldest first.
+    pub fn drop_through(&self, seqno: Seqno) -> Vec<QueueItem<T>> {
+        let mut inner = self.lock();
+        let mut dropped = Vec::new();
+        while inner.items.front().is_some_and(|i| i.seqno <= seqno) {
+            let Some(item) = inner.items.pop_front() else {
+                break;
+            };
+            inner.bytes -= item.bytes;
+            dropped.push(item);
+        }
+        dropped
+    }
+
+    /// Drops everything that waits. Answers it, oldest first.
+    pub fn clear(&self) -> Vec<QueueItem<T>> {
+        let mut inner = self.lock();
+        inner.bytes = 0;
+        let items = inner.items.drain(..).collect();
+        drop(inner);
+        self.wake.notify_all();
+        items
+    }
+
+    /// No event will be pushed any more; threads end when it is empty.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_all();
+    }
+
+    /// Opens a closed queue again, empty and without holds.
+    pub fn reopen(&self) {
+        let mut inner = self.lock();
+        inner.items.clear();
+        inner.bytes = 0;
+        inner.exclusive_running = false;
+        inner.hold_after = None;
+        inner.closed = false;
+    }
+
+    /// Makes the waiting threads return [`Popped::Nothing`].
+    pub fn nudge(&self) {
+        self.lock().nudges += 1;
+        self.wake.notify_all();
+    }
+
+    /// Events that wait.
+    pub fn len(&self) -> usize {
+        self.lock().items.len()
+    }
+
+    /// Whether no event waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes held by the events that wait.
+    pub fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Length statistics.
+    pub fn stats(&self) -> QueueStats {
+        let inner = self.lock();
+        QueueStats {
+            len: inner.items.len(),
+            bytes: inner.bytes,
+            ..inner.stats
+        }
+    }
+
+    /// Zeroes averages and extremes.
+    pub fn reset_stats(&self) {
+        self.lock().stats = QueueStats::default();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+        // No step leaves the queue half changed.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Inner<T> {
+    fn take(&mut self) -> Option<QueueItem<T>> {
+        if self.exclusive_running {
+            return None;
+        }
+        let seqno = self.items.front()?.seqno;
+        if self.hold_after.is_some_and(|at| seqno > at) {
+            return None;
+        }
+        let item = self.items.pop_front()?;
+        self.bytes -= item.bytes;
+        self.exclusive_running = item.exclusive;
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(seqno: Seqno, exclusive: bool) -> QueueItem<&'static str> {
+        QueueItem {
+            seqno,
+            depends_on: 0,
+            exclusive,
+            bytes: 10,
+            value: "x",
+        }
+    }
+
+    fn now() -> Option<Instant> {
+        Some(Instant::now())
+    }
+
+    fn popped(q: &ApplyQueue<&'static str>) -> Option<Seqno> {
+        match q.pop(now()) {
+            Popped::Item(i) => Some(i.seqno),
+            Popped::Nothing | Popped::Closed => None,
+        }
+    }
+
+    #[test]
+    fn an_exclusive_event_holds_later_ones() {
+        let q = ApplyQueue::new();
+        q.push(item(1, false));
+        q.push(item(2, true));
+        q.push(item(3, false));
+        assert_eq!(popped(&q), Some(1));
+        assert_eq!(popped(&q), Some(2));
+        assert_eq!(popped(&q), None);
+        q.exclusive_done();
+        assert_eq!(popped(&q), Some(3));
+    }
+
+    #[test]
+    fn a_pause_holds_later_ones_and_a_position_drops_earlier_ones() {
+        let q = ApplyQueue::new();
+        for s in 1..=4 {
+            q.push(item(s, false));
+        }
+        assert_eq!(q.drop_through(1).len(), 1);
+        q.hold_after(2);
+        assert_eq!(popped(&q), Some(2));
+        assert_eq!(popped(&q), None);
+        assert_eq!((q.len(), q.bytes()), (2, 20));
+        q.resume();
+        assert_eq!(popped(&q), Some(3));
+    }
+
+    #[test]
+    fn closed_only_after_the_last_event() {
+        let q = ApplyQueue::new();
+        q.push(item(1, true));
+        q.close();
+        assert_eq!(popped(&q), Some(1));
+        assert!(
+            matches!(q.pop(now()), Popped::Nothing),
+            "the exclusive one still runs"
+        );
+        q.exclusive_done();
+        assert!(matches!(q.pop(now()), Popped::Closed));
+    }
+}

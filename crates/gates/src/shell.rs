@@ -1,0 +1,328 @@
+//! The blocking shell: server threads wait here for their turn.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::positions::{ApplyStats, Positions, Seqno};
+use crate::waiter::Waiter;
+
+/// Why a wait ended without its condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitError {
+    /// The waiter was interrupted: the transaction must give way.
+    Interrupted,
+    /// The deadline passed.
+    TimedOut,
+    /// The gates were closed: the node has left the cluster.
+    Closed,
+}
+
+/// [`Positions`] with threads waiting on them.
+///
+/// Each wait registers its own [`Waiter`], so that a step wakes exactly the
+/// threads it concerns.
+#[derive(Debug)]
+pub struct Gates {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    positions: Positions,
+    commit: HashMap<Seqno, Arc<Waiter>>,
+    released: BTreeMap<Seqno, Vec<Arc<Waiter>>>,
+    resumed: Vec<Arc<Waiter>>,
+    closed: bool,
+}
+
+impl Gates {
+    /// Gates at `position`.
+    pub fn new(position: Seqno) -> Self {
+        Gates {
+            inner: Mutex::new(Inner {
+                positions: Positions::new(position),
+                commit: HashMap::new(),
+                released: BTreeMap::new(),
+                resumed: Vec::new(),
+                closed: false,
+            }),
+        }
+    }
+
+    /// Puts all gates at `position` and opens them.
+    pub fn reset(&self, position: Seqno) {
+        let mut inner = self.lock();
+        inner.positions.reset(position);
+        inner.closed = false;
+        inner.wake_all();
+    }
+
+    /// Puts all gates at `position` with nothing ordered above it: a new
+    /// connection to the cluster begins.
+    pub fn restart(&self, position: Seqno) {
+        let mut inner = self.lock();
+        let paused = inner.positions.paused_at().is_some();
+        inner.positions = Positions::new(position);
+        if paused {
+            inner.positions.pause();
+        }
+        inner.closed = false;
+        inner.wake_all();
+    }
+
+    /// Ends every wait for a dependency or a released position with
+    /// [`WaitError::Closed`]. The commit gate keeps working: what is ordered
+    /// must still pass.
+    pub fn close(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        inner.wake_all();
+    }
+
+    /// The next seqno was delivered.
+    pub fn ordered(&self, seqno: Seqno) {
+        self.lock().positions.ordered(seqno);
+    }
+
+    /// Highest seqno delivered.
+    pub fn last_ordered(&self) -> Seqno {
+        self.lock().positions.last_ordered()
+    }
+
+    /// Every seqno up to here is finished.
+    pub fn released(&self) -> Seqno {
+        self.lock().positions.released()
+    }
+
+    /// Every seqno up to here has left the commit gate.
+    pub fn left(&self) -> Seqno {
+        self.lock().positions.left()
+    }
+
+    /// Waits until `seqno` is next through the commit gate. With
+    /// `interruptible`, an interrupt of the waiter ends the wait.
+    pub fn wait_commit_turn(
+        &self,
+        seqno: Seqno,
+        waiter: &Arc<Waiter>,
+        interruptible: bool,
+    ) -> Result<(), WaitError> {
+        let mut inner = self.lock();
+        loop {
+            if inner.positions.left() + 1 >= seqno {
+                inner.commit.remove(&seqno);
+                return Ok(());
+            }
+            if interruptible && waiter.interrupted() {
+                inner.commit.remove(&seqno);
+                return Err(WaitError::Interrupted);
+            }
+            inner.commit.insert(seqno, waiter.clone());
+            drop(inner);
+            waiter.wait(interruptible, None);
+            inner = self.lock();
+        }
+    }
+
+    /// `seqno` leaves the commit gate; the next one may enter. Answers whether
+    /// it was its turn.
+    pub fn leave(&self, seqno: Seqno) -> bool {
+        let mut inner = self.lock();
+        let was_turn = inner.positions.leave(seqno);
+        inner.wake_commit();
+        was_turn
+    }
+
+    /// `seqno` is finished: durable and visible in the database.
+    pub fn release(&self, seqno: Seqno) {
+        let mut inner = self.lock();
+        inner.positions.release(seqno);
+        inner.wake_released();
+    }
+
+    /// `seqno` leaves the commit gate and is finished, in one step.
+    pub fn leave_and_release(&self, seqno: Seqno) {
+        let mut inner = self.lock();
+        inner.positions.leave(seqno);
+        inner.positions.release(seqno);
+        inner.wake_commit();
+        inner.wake_released();
+    }
+
+    /// `seqno` has nothing to do: it passes when its turn comes.
+    pub fn cancel(&self, seqno: Seqno) {
+        let mut inner = self.lock();
+        inner.positions.cancel(seqno);
+        inner.wake_commit();
+        inner.wake_released();
+    }
+
+    /// Enters the apply gate: waits until everything up to `depends_on` is
+    /// finished.
+    pub fn enter_apply(
+        &self,
+        seqno: Seqno,
+        depends_on: Seqno,
+        waiter: &Arc<Waiter>,
+        interruptible: bool,
+    ) -> Result<(), WaitError> {
+        let waited = !self.lock().positions.may_apply(depends_on);
+        if waited {
+            self.wait_released(depends_on, waiter, interruptible, None)?;
+        }
+        self.lock().positions.entered(seqno, waited);
+        Ok(())
+    }
+
+    /// Counts a local transaction into the apply gate; its locks are held
+    /// already, so it has nothing to wait for.
+    pub fn enter_apply_local(&self, seqno: Seqno) {
+        self.lock().positions.entered(seqno, false);
+    }
+
+    /// Takes `seqno` back out of the apply gate, to be replayed.
+    pub fn withdraw(&self, seqno: Seqno) {
+        self.lock().positions.withdrawn(seqno);
+    }
+
+    /// Waits until everything up to `seqno` is finished.
+    pub fn wait_released(
+        &self,
+        seqno: Seqno,
+        waiter: &Arc<Waiter>,
+        interruptible: bool,
+        deadline: Option<Instant>,
+    ) -> Result<(), WaitError> {
+        let mut inner = self.lock();
+        let mut timed_out = false;
+        loop {
+            let failure = if inner.positions.released() >= seqno {
+                None
+            } else if inner.closed {
+                Some(WaitError::Closed)
+            } else if interruptible && waiter.interrupted() {
+                Some(WaitError::Interrupted)
+            } else if timed_out {
+                Some(WaitError::TimedOut)
+            } else {
+                inner
+                    .released
+                    .entry(seqno)
+                    .or_default()
+                    .push(waiter.clone());
+                drop(inner);
+                timed_out = !waiter.wait(interruptible, deadline);
+                inner = self.lock();
+                inner.forget_released(seqno, waiter);
+                continue;
+            };
+            return failure.map_or(Ok(()), Err);
+        }
+    }
+
+    /// Stops the flow behind what is ordered now and waits until that is
+    /// finished. Answers the position.
+    pub fn pause(&self, waiter: &Arc<Waiter>) -> Result<Seqno, WaitError> {
+        let at = self.lock().positions.pause();
+        match self.wait_released(at, waiter, false, None) {
+            Ok(()) => Ok(at),
+            Err(e) => {
+                self.resume();
+                Err(e)
+            }
+        }
+    }
+
+    /// Ends the pause.
+    pub fn resume(&self) {
+        let mut inner = self.lock();
+        inner.positions.resume();
+        for waiter in inner.resumed.drain(..) {
+            waiter.wake();
+        }
+    }
+
+    /// Where the flow is stopped, if it is.
+    pub fn paused_at(&self) -> Option<Seqno> {
+        self.lock().positions.paused_at()
+    }
+
+    /// Waits while a pause holds `seqno` back. `Seqno::MAX` stands for
+    /// something not ordered yet.
+    pub fn wait_not_held(
+        &self,
+        seqno: Seqno,
+        waiter: &Arc<Waiter>,
+        interruptible: bool,
+    ) -> Result<(), WaitError> {
+        let mut inner = self.lock();
+        loop {
+            if !inner.positions.held(seqno) || inner.closed {
+                return Ok(());
+            }
+            if interruptible && waiter.interrupted() {
+                return Err(WaitError::Interrupted);
+            }
+            inner.resumed.push(waiter.clone());
+            drop(inner);
+            waiter.wait(interruptible, None);
+            inner = self.lock();
+            inner.resumed.retain(|w| !Arc::ptr_eq(w, waiter));
+        }
+    }
+
+    /// What the apply gate saw.
+    pub fn stats(&self) -> ApplyStats {
+        self.lock().positions.stats()
+    }
+
+    /// Zeroes the averages.
+    pub fn reset_stats(&self) {
+        self.lock().positions.reset_stats();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Positions change in single steps; a panic elsewhere leaves them valid.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn wake_commit(&mut self) {
+        if let Some(waiter) = self.commit.get(&(self.positions.left() + 1)) {
+            waiter.wake();
+        }
+    }
+
+    fn wake_released(&mut self) {
+        let later = self.released.split_off(&(self.positions.released() + 1));
+        for waiter in std::mem::replace(&mut self.released, later)
+            .into_values()
+            .flatten()
+        {
+            waiter.wake();
+        }
+    }
+
+    fn forget_released(&mut self, seqno: Seqno, waiter: &Arc<Waiter>) {
+        if let Some(waiters) = self.released.get_mut(&seqno) {
+            waiters.retain(|w| !Arc::ptr_eq(w, waiter));
+            if waiters.is_empty() {
+                self.released.remove(&seqno);
+            }
+        }
+    }
+
+    fn wake_all(&mut self) {
+        for waiter in self.commit.values() {
+            waiter.wake();
+        }
+        for waiter in self.released.values().flatten() {
+            waiter.wake();
+        }
+        for waiter in self.resumed.drain(..) {
+            waiter.wake();
+        }
+    }
+}
