@@ -10,7 +10,9 @@ pub type Seqno = i64;
 ///
 /// The all-zero value means undefined. Ordered by bytes: that order decides
 /// the order of members in views.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
@@ -81,7 +83,11 @@ mod tests {
         let s = u.to_string();
         assert_eq!(s, "01234567-89ab-cdef-fedc-ba9876543210");
         assert_eq!(s.parse::<Uuid>(), Ok(u));
-        assert!("01234567-89ab-cdef-fedc-ba987654321g".parse::<Uuid>().is_err());
+        assert!(
+            "01234567-89ab-cdef-fedc-ba987654321g"
+                .parse::<Uuid>()
+                .is_err()
+        );
         assert!("0123456789abcdeffedcba9876543210".parse::<Uuid>().is_err());
     }
 }
