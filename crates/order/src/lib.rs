@@ -1,3 +1,19 @@
 //! Total order among the members of a cluster.
+//!
+//! [`Order`] is what the node sees: it proposes messages, and takes them back
+//! in one sequence that is the same on every member and survives whatever a
+//! majority survives. Behind the trait stand openraft (the consensus), our log
+//! (durability), our transport, and four thin layers of our own: forwarding to
+//! the leader with exactly-once delivery, the primary lease, checkpoints, and
+//! the membership reconciler. `docs/order.md` explains the room.
 
 #![forbid(unsafe_code)]
+
+pub mod sequencer;
+pub mod types;
+
+pub use sequencer::{Committed, CommittedBody, Part, RawMessage};
+pub use types::{
+    BoxFuture, Checkpoint, Desired, Done, EngineConfig, LogId, Members, NodeHandler, Order,
+    OrderError, OrderStatus, PeerStatus, RaftId, Reply, Start,
+};
