@@ -9,10 +9,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
+pub mod network;
 pub mod sequencer;
 pub mod types;
+pub mod wire;
 
-pub use sequencer::{Committed, CommittedBody, Part, RawMessage};
+pub use network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, SendError};
+pub use sequencer::{Committed, CommittedBody, Delivered, Part, RawMessage, Sequencer};
 pub use types::{
     BoxFuture, Checkpoint, Desired, Done, EngineConfig, LogId, Members, NodeHandler, Order,
     OrderError, OrderStatus, PeerStatus, RaftId, Reply, Start,

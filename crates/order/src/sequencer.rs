@@ -1,12 +1,33 @@
-//! The shapes of messages in the order.
+//! From the log to messages: each message of each origin exactly once, in the
+//! order the origin numbered them, large ones put together again.
+//!
+//! The log may hold copies (an origin sends again when it does not know what
+//! became of a message) and copies out of order (two leaders, one after the
+//! other). The rule that makes one sequence of it looks at nothing but the log:
+//!
+//! > A message counts if its origin is registered and its number is one more
+//! > than that of the origin's last message that counted. Otherwise it is as
+//! > if it were not there.
+//!
+//! So the state is a number per origin and the pieces of payloads that have
+//! not arrived in full. It is the same on every member at the same index, goes
+//! into checkpoints ([`Sequencer::encode`]) and is compared ([`Sequencer::digest`]).
+//!
+//! An origin's identity must never be registered again once it was forgotten:
+//! a copy from its first life, still on its way to the log, would count again.
 
-use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use dromon_writeset::Uuid;
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
 
 use crate::types::RaftId;
 
 /// Whether a message is complete or a part of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Part {
     /// The whole message.
     Whole,
@@ -16,13 +37,13 @@ pub enum Part {
         stream: u64,
         /// Which piece, from 0.
         i: u32,
-        /// How many there are.
+        /// How many there are; at least 1.
         n: u32,
     },
 }
 
-/// One message as it lies in the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One message, or one piece of one, as it lies in the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RawMessage {
     /// Who sent it.
     pub origin: Uuid,
@@ -45,10 +66,10 @@ pub enum CommittedBody {
     Blank,
     /// The members changed.
     Membership {
-        /// Who votes, in id order.
-        voters: Vec<RaftId>,
+        /// Who votes and where they are, in id order.
+        voters: Vec<(RaftId, String)>,
         /// Who only stores, in id order.
-        learners: Vec<RaftId>,
+        learners: Vec<(RaftId, String)>,
     },
     /// A message.
     Message(RawMessage),
@@ -63,4 +84,641 @@ pub struct Committed {
     pub term: u64,
     /// What it holds.
     pub body: CommittedBody,
+}
+
+/// One message at its place in the order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// Index of the entry that completed it.
+    pub index: u64,
+    /// Term of that entry.
+    pub term: u64,
+    /// Who sent it.
+    pub origin: Uuid,
+    /// What it is to the node.
+    pub kind: u8,
+    /// As the origin set it.
+    pub tag: u64,
+    /// The whole payload.
+    pub body: Bytes,
+}
+
+/// The bytes are not what this codec writes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// It ends too early.
+    #[error("a {what} ends after {len} bytes, in the middle; it is damaged or cut off")]
+    Short {
+        /// What was being read.
+        what: &'static str,
+        /// How long it is.
+        len: usize,
+    },
+    /// A byte has no meaning.
+    #[error(
+        "a {what} begins with or holds the value {found:#x}, which this version does not know; it is damaged or from a newer version"
+    )]
+    Unknown {
+        /// What was being read.
+        what: &'static str,
+        /// The value.
+        found: u64,
+    },
+    /// Two things in it disagree.
+    #[error("a {what} contradicts itself: {why}; it is damaged")]
+    Inconsistent {
+        /// What was being read.
+        what: &'static str,
+        /// How.
+        why: &'static str,
+    },
+}
+
+const TAG_WHOLE: u8 = 1;
+const TAG_PIECE: u8 = 2;
+
+impl RawMessage {
+    /// Bytes in front of the body when encoded, at most.
+    pub const MAX_HEADER: usize = 2 + 16 + 8 + 8 + 16;
+
+    /// Length when encoded.
+    pub fn encoded_len(&self) -> usize {
+        let piece = match self.part {
+            Part::Whole => 0,
+            Part::Piece { .. } => 16,
+        };
+        Self::MAX_HEADER - 16 + piece + self.body.len()
+    }
+
+    /// Writes what stands in front of the body; header and body together are
+    /// what [`decode`](RawMessage::decode) reads.
+    pub fn encode_header(&self, out: &mut impl BufMut) {
+        out.put_u8(match self.part {
+            Part::Whole => TAG_WHOLE,
+            Part::Piece { .. } => TAG_PIECE,
+        });
+        out.put_u8(self.kind);
+        out.put_slice(&self.origin.0);
+        out.put_u64_le(self.oseq);
+        out.put_u64_le(self.tag);
+        if let Part::Piece { stream, i, n } = self.part {
+            out.put_u64_le(stream);
+            out.put_u32_le(i);
+            out.put_u32_le(n);
+        }
+    }
+
+    /// Header and body in one. Copies the body.
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(self.encoded_len());
+        self.encode_header(&mut out);
+        out.put_slice(&self.body);
+        out.freeze()
+    }
+
+    /// Reads what [`encode`](RawMessage::encode) wrote; the body shares `buf`.
+    /// There is no checksum: log records and frames have one.
+    pub fn decode(mut buf: Bytes) -> Result<Self, CodecError> {
+        const WHAT: &str = "message of the order";
+        let len = buf.len();
+        let short = CodecError::Short { what: WHAT, len };
+        let form = buf.try_get_u8().map_err(|_| short.clone())?;
+        let need = match form {
+            TAG_WHOLE => Self::MAX_HEADER - 16,
+            TAG_PIECE => Self::MAX_HEADER,
+            other => {
+                return Err(CodecError::Unknown {
+                    what: WHAT,
+                    found: other.into(),
+                });
+            }
+        };
+        if len < need {
+            return Err(short);
+        }
+        // The length was checked above, so the getters below find their bytes.
+        let kind = buf.get_u8();
+        let mut origin = Uuid::NIL;
+        buf.copy_to_slice(&mut origin.0);
+        let oseq = buf.get_u64_le();
+        let tag = buf.get_u64_le();
+        let part = if form == TAG_PIECE {
+            let (stream, i, n) = (buf.get_u64_le(), buf.get_u32_le(), buf.get_u32_le());
+            if i >= n {
+                return Err(CodecError::Inconsistent {
+                    what: WHAT,
+                    why: "the piece's number is not below their count",
+                });
+            }
+            Part::Piece { stream, i, n }
+        } else {
+            Part::Whole
+        };
+        Ok(RawMessage {
+            origin,
+            oseq,
+            kind,
+            tag,
+            part,
+            body: buf,
+        })
+    }
+}
+
+/// Names one half-arrived payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamKey {
+    /// Who sends it.
+    pub origin: Uuid,
+    /// Which of the origin's large messages.
+    pub stream: u64,
+}
+
+/// The place outside of memory for large payloads could not be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the pieces of a large message of {} cannot be {doing}: {why}; this node cannot deliver the message and must stop delivering", .key.origin)]
+pub struct StoreError {
+    /// Which payload.
+    pub key: StreamKey,
+    /// What failed: written, read.
+    pub doing: &'static str,
+    /// The operating system's words.
+    pub why: String,
+}
+
+/// Where payloads above a limit are collected instead of in memory, usually a
+/// file per payload. Nothing in it outlives the process: after a start the
+/// pieces come from the checkpoint and the log again.
+pub trait PieceStore: Send {
+    /// Adds `piece` behind those already there (the first call makes the place).
+    fn append(&mut self, key: StreamKey, piece: &[u8]) -> Result<(), StoreError>;
+
+    /// Everything appended so far, in one (a mapped file wrapped into [`Bytes`],
+    /// for instance).
+    fn read(&self, key: StreamKey) -> Result<Bytes, StoreError>;
+
+    /// Forgets the payload. What `read` returned stays valid.
+    fn discard(&mut self, key: StreamKey);
+}
+
+/// The store of a [`Sequencer`] whose limit is infinite: never asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InMemory;
+
+impl PieceStore for InMemory {
+    fn append(&mut self, key: StreamKey, _: &[u8]) -> Result<(), StoreError> {
+        Err(StoreError {
+            key,
+            doing: "written",
+            why: "no store was given".to_owned(),
+        })
+    }
+
+    fn read(&self, key: StreamKey) -> Result<Bytes, StoreError> {
+        Err(StoreError {
+            key,
+            doing: "read",
+            why: "no store was given".to_owned(),
+        })
+    }
+
+    fn discard(&mut self, _: StreamKey) {}
+}
+
+/// Counts since this sequencer was made. Not part of the state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SequencerStats {
+    /// Whole messages delivered, put-together ones included.
+    pub delivered: u64,
+    /// Pieces that counted.
+    pub pieces: u64,
+    /// Dropped: the number had already counted.
+    pub duplicates: u64,
+    /// Dropped: a number before it is missing.
+    pub gaps: u64,
+    /// Dropped: the origin is not registered.
+    pub unregistered: u64,
+    /// Dropped although their number counted: pieces that do not fit together.
+    pub malformed: u64,
+}
+
+/// A payload of which some pieces have come.
+struct Open {
+    /// Index of the entry with the first piece.
+    first_index: u64,
+    kind: u8,
+    tag: u64,
+    /// The next piece wanted.
+    next: u32,
+    n: u32,
+    /// Bytes so far.
+    len: u64,
+    /// Chain over the pieces, so that a digest need not read them again.
+    chain: u64,
+    /// The bytes, unless they lie in the store.
+    held: Option<Vec<Bytes>>,
+}
+
+#[derive(Default)]
+struct Origin {
+    /// The last number that counted; 0 before the first.
+    last: u64,
+    open: BTreeMap<u64, Open>,
+}
+
+/// Turns committed entries into delivered messages. See the module's words.
+pub struct Sequencer {
+    origins: BTreeMap<Uuid, Origin>,
+    stats: SequencerStats,
+    store: Box<dyn PieceStore>,
+    /// Payloads with more bytes than this go to the store.
+    spool_above: u64,
+    #[cfg(test)]
+    pub(crate) fault_accept_duplicates: bool,
+}
+
+impl Default for Sequencer {
+    fn default() -> Self {
+        Sequencer::new()
+    }
+}
+
+impl fmt::Debug for Sequencer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sequencer")
+            .field("origins", &self.origins.len())
+            .field("open_bytes", &self.open_bytes())
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sequencer {
+    /// A sequencer that knows no origin and keeps pieces in memory.
+    pub fn new() -> Self {
+        Self::with_store(Box::new(InMemory), u64::MAX)
+    }
+
+    /// Payloads that reach more than `spool_above` bytes are collected in
+    /// `store`. Where they are makes no difference to the state.
+    pub fn with_store(store: Box<dyn PieceStore>, spool_above: u64) -> Self {
+        Sequencer {
+            origins: BTreeMap::new(),
+            stats: SequencerStats::default(),
+            store,
+            spool_above,
+            #[cfg(test)]
+            fault_accept_duplicates: false,
+        }
+    }
+
+    /// From now on messages of `origin` count, beginning with number 1. False
+    /// if it was registered already (nothing changes then).
+    pub fn register(&mut self, origin: Uuid) -> bool {
+        if self.origins.contains_key(&origin) {
+            return false;
+        }
+        self.origins.insert(origin, Origin::default());
+        true
+    }
+
+    /// From now on no message of `origin` counts; its half-arrived payloads
+    /// are dropped. False if it was not registered.
+    pub fn forget(&mut self, origin: Uuid) -> bool {
+        let Some(gone) = self.origins.remove(&origin) else {
+            return false;
+        };
+        for (stream, open) in gone.open {
+            if open.held.is_none() {
+                self.store.discard(StreamKey { origin, stream });
+            }
+        }
+        true
+    }
+
+    /// The number of the last message of `origin` that counted (0: none yet);
+    /// `None` if it is not registered.
+    pub fn last(&self, origin: Uuid) -> Option<u64> {
+        self.origins.get(&origin).map(|o| o.last)
+    }
+
+    /// The registered origins and their last numbers, in order of identity.
+    pub fn origins(&self) -> impl Iterator<Item = (Uuid, u64)> + '_ {
+        self.origins.iter().map(|(u, o)| (*u, o.last))
+    }
+
+    /// Takes the next entry. Returns the message that is complete with it, if
+    /// there is one.
+    ///
+    /// An error means this node cannot go on delivering (the store failed);
+    /// every later entry would be wrong.
+    pub fn accept(&mut self, entry: &Committed) -> Result<Option<Delivered>, StoreError> {
+        let CommittedBody::Message(m) = &entry.body else {
+            return Ok(None);
+        };
+        let Some(origin) = self.origins.get_mut(&m.origin) else {
+            self.stats.unregistered += 1;
+            return Ok(None);
+        };
+        #[cfg(test)]
+        let skip_check = self.fault_accept_duplicates;
+        #[cfg(not(test))]
+        let skip_check = false;
+        if m.oseq <= origin.last && !skip_check {
+            self.stats.duplicates += 1;
+            return Ok(None);
+        }
+        if m.oseq > origin.last + 1 {
+            self.stats.gaps += 1;
+            return Ok(None);
+        }
+        origin.last = m.oseq;
+        let body = match m.part {
+            Part::Whole => m.body.clone(),
+            Part::Piece { stream, i, n } => {
+                self.stats.pieces += 1;
+                match self.add_piece(entry.index, m, stream, i, n)? {
+                    Some(body) => body,
+                    None => return Ok(None),
+                }
+            }
+        };
+        self.stats.delivered += 1;
+        Ok(Some(Delivered {
+            index: entry.index,
+            term: entry.term,
+            origin: m.origin,
+            kind: m.kind,
+            tag: m.tag,
+            body,
+        }))
+    }
+
+    /// Adds a piece; returns the payload if it was the last one.
+    fn add_piece(
+        &mut self,
+        index: u64,
+        m: &RawMessage,
+        stream: u64,
+        i: u32,
+        n: u32,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let key = StreamKey {
+            origin: m.origin,
+            stream,
+        };
+        let Some(origin) = self.origins.get_mut(&m.origin) else {
+            return Ok(None);
+        };
+        let mut open = match origin.open.remove(&stream) {
+            Some(o) => o,
+            None => Open {
+                first_index: index,
+                kind: m.kind,
+                tag: m.tag,
+                next: 0,
+                n,
+                len: 0,
+                chain: 0,
+                held: Some(Vec::new()),
+            },
+        };
+        // Numbers that count are without gaps, so pieces of a correct origin
+        // fit. What does not fit is dropped on every member alike.
+        if i != open.next || n != open.n || i >= n || m.kind != open.kind || m.tag != open.tag {
+            self.stats.malformed += 1;
+            if open.held.is_none() {
+                self.store.discard(key);
+            }
+            return Ok(None);
+        }
+        open.next += 1;
+        open.len += m.body.len() as u64;
+        open.chain = XxHash3_64::oneshot_with_seed(open.chain, &m.body);
+        let last = open.next == open.n;
+        let kept = match open.held.take() {
+            // A payload that ends here is not worth a trip to the store.
+            Some(mut held) if open.len <= self.spool_above || last => {
+                held.push(m.body.clone());
+                Some(held)
+            }
+            Some(held) => {
+                for piece in held.iter().chain([&m.body]) {
+                    self.store.append(key, piece)?;
+                }
+                None
+            }
+            None => {
+                self.store.append(key, &m.body)?;
+                None
+            }
+        };
+        if !last {
+            open.held = kept;
+            origin.open.insert(stream, open);
+            return Ok(None);
+        }
+        Ok(Some(match kept {
+            Some(held) => concat(&held, open.len),
+            None => {
+                let body = self.store.read(key)?;
+                self.store.discard(key);
+                if body.len() as u64 != open.len {
+                    return Err(StoreError {
+                        key,
+                        doing: "read",
+                        why: format!("{} bytes were stored, {} came back", open.len, body.len()),
+                    });
+                }
+                body
+            }
+        }))
+    }
+
+    /// The lowest index of an entry that belongs to a half-arrived payload:
+    /// the log from there on is needed if this state is to be made again from
+    /// an older one.
+    pub fn open_pieces_from(&self) -> Option<u64> {
+        self.origins
+            .values()
+            .flat_map(|o| o.open.values())
+            .map(|o| o.first_index)
+            .min()
+    }
+
+    /// Bytes of half-arrived payloads: about what [`encode`](Sequencer::encode)
+    /// adds to a checkpoint. A good moment for a checkpoint is when it is small.
+    pub fn open_bytes(&self) -> u64 {
+        self.origins
+            .values()
+            .flat_map(|o| o.open.values())
+            .map(|o| o.len)
+            .sum()
+    }
+
+    /// Counts for the status.
+    pub fn stats(&self) -> SequencerStats {
+        self.stats
+    }
+
+    /// A hash of the state: equal on members that delivered the same entries.
+    /// Does not read payloads again.
+    pub fn digest(&self) -> u64 {
+        let mut all = BytesMut::new();
+        for (id, o) in &self.origins {
+            put_origin(&mut all, id, o);
+            for (stream, open) in &o.open {
+                put_open(&mut all, *stream, open);
+            }
+        }
+        XxHash3_64::oneshot(&all)
+    }
+
+    /// The state as canonical bytes with a checksum. Contains the half-arrived
+    /// payloads, from the store too.
+    ///
+    /// Layout (little endian): `DSQ1`, count of origins; per origin: uuid, last
+    /// number, count of open payloads; per payload: stream, first index, kind,
+    /// tag, next, n, length, chain, then the bytes. CRC-32C of all that at the end.
+    pub fn encode(&self) -> Result<Bytes, StoreError> {
+        let mut out = BytesMut::with_capacity(64 + self.open_bytes() as usize);
+        out.put_slice(STATE_MAGIC);
+        out.put_u32_le(self.origins.len() as u32);
+        for (id, o) in &self.origins {
+            put_origin(&mut out, id, o);
+            for (&stream, open) in &o.open {
+                put_open(&mut out, stream, open);
+                match &open.held {
+                    Some(held) => held.iter().for_each(|p| out.put_slice(p)),
+                    None => out.put_slice(&self.store.read(StreamKey {
+                        origin: *id,
+                        stream,
+                    })?),
+                }
+            }
+        }
+        out.put_u32_le(crc32c::crc32c(&out));
+        Ok(out.freeze())
+    }
+
+    /// Reads what [`encode`](Sequencer::encode) wrote, pieces in memory.
+    /// Empty bytes are a sequencer without origins.
+    pub fn decode(bytes: Bytes) -> Result<Self, CodecError> {
+        let mut s = Sequencer::new();
+        if bytes.is_empty() {
+            return Ok(s);
+        }
+        s.origins = decode_state(bytes)?;
+        Ok(s)
+    }
+
+    /// From now on payloads that reach more than `spool_above` bytes are
+    /// collected in `store`; those already above it move there with their next
+    /// piece. To be called before anything went to another store.
+    pub fn set_store(&mut self, store: Box<dyn PieceStore>, spool_above: u64) {
+        self.store = store;
+        self.spool_above = spool_above;
+    }
+}
+
+const STATE_MAGIC: &[u8; 4] = b"DSQ1";
+
+fn concat(parts: &[Bytes], len: u64) -> Bytes {
+    if let [one] = parts {
+        return one.clone();
+    }
+    let mut all = BytesMut::with_capacity(len as usize);
+    parts.iter().for_each(|p| all.put_slice(p));
+    all.freeze()
+}
+
+fn put_origin(out: &mut BytesMut, id: &Uuid, o: &Origin) {
+    out.put_slice(&id.0);
+    out.put_u64_le(o.last);
+    out.put_u32_le(o.open.len() as u32);
+}
+
+fn put_open(out: &mut BytesMut, stream: u64, o: &Open) {
+    out.put_u64_le(stream);
+    out.put_u64_le(o.first_index);
+    out.put_u8(o.kind);
+    out.put_u64_le(o.tag);
+    out.put_u32_le(o.next);
+    out.put_u32_le(o.n);
+    out.put_u64_le(o.len);
+    out.put_u64_le(o.chain);
+}
+
+fn decode_state(bytes: Bytes) -> Result<BTreeMap<Uuid, Origin>, CodecError> {
+    const WHAT: &str = "saved state of the sequencer";
+    let len = bytes.len();
+    let short = || CodecError::Short { what: WHAT, len };
+    let bad = |why| CodecError::Inconsistent { what: WHAT, why };
+    if len < STATE_MAGIC.len() + 8 {
+        return Err(short());
+    }
+    let mut buf = bytes.slice(..len - 4);
+    let sum = (&bytes[len - 4..]).get_u32_le();
+    if crc32c::crc32c(&buf) != sum {
+        return Err(bad("its checksum is wrong"));
+    }
+    let mut magic = [0; 4];
+    buf.copy_to_slice(&mut magic);
+    if &magic != STATE_MAGIC {
+        return Err(CodecError::Unknown {
+            what: WHAT,
+            found: u32::from_le_bytes(magic).into(),
+        });
+    }
+    let count = buf.get_u32_le();
+    let mut origins = BTreeMap::new();
+    for _ in 0..count {
+        if buf.len() < 16 + 8 + 4 {
+            return Err(short());
+        }
+        let mut id = Uuid::NIL;
+        buf.copy_to_slice(&mut id.0);
+        let mut o = Origin {
+            last: buf.get_u64_le(),
+            open: BTreeMap::new(),
+        };
+        for _ in 0..buf.get_u32_le() {
+            if buf.len() < 8 + 8 + 1 + 8 + 4 + 4 + 8 + 8 {
+                return Err(short());
+            }
+            let stream = buf.get_u64_le();
+            let mut open = Open {
+                first_index: buf.get_u64_le(),
+                kind: buf.get_u8(),
+                tag: buf.get_u64_le(),
+                next: buf.get_u32_le(),
+                n: buf.get_u32_le(),
+                len: buf.get_u64_le(),
+                chain: buf.get_u64_le(),
+                held: None,
+            };
+            if open.len > buf.len() as u64 {
+                return Err(short());
+            }
+            if open.next == 0 || open.next >= open.n {
+                return Err(bad("a half-arrived payload has none or all of its pieces"));
+            }
+            // Fits: compared with the buffer's length above.
+            let body = buf.split_to(open.len as usize);
+            // A copy, so that a payload does not hold the whole checkpoint.
+            open.held = Some(vec![Bytes::copy_from_slice(&body)]);
+            if o.open.last_key_value().is_some_and(|(k, _)| *k >= stream) {
+                return Err(bad("its payloads are out of order"));
+            }
+            o.open.insert(stream, open);
+        }
+        if origins.last_key_value().is_some_and(|(k, _)| *k >= id) {
+            return Err(bad("its origins are out of order"));
+        }
+        origins.insert(id, o);
+    }
+    if !buf.is_empty() {
+        return Err(bad("bytes are left at its end"));
+    }
+    Ok(origins)
 }
