@@ -1,0 +1,320 @@
+//! Collects the keys of a transaction while the client works.
+
+use bytes::BufMut;
+use hashbrown::HashTable;
+use twox_hash::XxHash3_64;
+
+use crate::key::{KeyType, Part, ROW_RAW_MAX};
+use crate::keys::{
+    HEAD_DIGEST, HEAD_LEN_SHIFT, HEAD_MORE, HEAD_TYPE, KEYS_FORMAT, KEYS_VERSION, NAME_DIGEST,
+    NAME_RAW_MAX, OWN_NONE, OWN_WHOLE_TABLE, PREAMBLE_LEN, row_len,
+};
+
+/// Above this many keys on one table they become one key on the table.
+pub const KEY_ESCALATION_DEFAULT: usize = 200_000;
+
+/// A key of no parts was given.
+///
+/// In the interface it means the whole server; the server never sends it and
+/// nothing here would honour it, so it must not be dropped in silence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "A key without any part was given; it would lock the whole cluster, which this provider does \
+     not do. The transaction cannot be certified and must be rolled back."
+)]
+pub struct EmptyKeyError;
+
+/// The distinct keys of one transaction, each with its strongest type.
+///
+/// Rows lie in memory as they will travel, so encoding is a copy. The order on
+/// the wire is that of first addition, table by table: the same calls give the
+/// same bytes.
+#[derive(Debug)]
+pub struct KeyCollector {
+    tables: Vec<Table>,
+    /// Positions in `tables` by name.
+    by_name: HashTable<u32>,
+    /// The table of the last addition: most calls in a row hit one table.
+    last: usize,
+    /// The row under construction.
+    scratch: Vec<u8>,
+    escalation: usize,
+    keys: usize,
+    bytes: usize,
+}
+
+impl Default for KeyCollector {
+    fn default() -> Self {
+        KeyCollector::new()
+    }
+}
+
+impl KeyCollector {
+    /// An empty collector that escalates above [`KEY_ESCALATION_DEFAULT`].
+    pub fn new() -> Self {
+        KeyCollector::with_escalation(KEY_ESCALATION_DEFAULT)
+    }
+
+    /// An empty collector that lists at most `escalation` row keys of a table.
+    ///
+    /// One more and the table gets a single EXCLUSIVE key for all its rows
+    /// ([`crate::Key::whole_table`]); the listed ones are freed.
+    pub fn with_escalation(escalation: usize) -> Self {
+        KeyCollector {
+            tables: Vec::new(),
+            by_name: HashTable::new(),
+            last: 0,
+            scratch: Vec::new(),
+            escalation,
+            keys: 0,
+            bytes: PREAMBLE_LEN,
+        }
+    }
+
+    /// Adds a full key: database, table, row key; fewer or more parts too.
+    ///
+    /// A key that is there already keeps the stronger type.
+    pub fn add(&mut self, parts: &[&[u8]], key_type: KeyType) -> Result<(), EmptyKeyError> {
+        let (db, name, row) = match parts {
+            [] => return Err(EmptyKeyError),
+            [db] => (*db, None, &[][..]),
+            [db, name, row @ ..] => (*db, Some(*name), row),
+        };
+        let at = self.table(db, name);
+        let table = &mut self.tables[at];
+        if table.own == OWN_WHOLE_TABLE {
+            return Ok(());
+        }
+        if row.is_empty() {
+            if table.own == OWN_NONE {
+                self.keys += 1;
+                table.own = key_type as u8;
+            } else {
+                table.own = table.own.max(key_type as u8);
+            }
+            return Ok(());
+        }
+        put_row(&mut self.scratch, row);
+        let before = table.rows.len();
+        if table.add_row(&self.scratch, key_type, self.escalation) {
+            self.keys += 1;
+            self.bytes += table.rows.len() - before;
+        } else if table.own == OWN_WHOLE_TABLE {
+            self.recount();
+        }
+        Ok(())
+    }
+
+    /// How many distinct keys there are.
+    pub fn len(&self) -> usize {
+        self.keys
+    }
+
+    /// Whether no key was added.
+    pub fn is_empty(&self) -> bool {
+        self.keys == 0
+    }
+
+    /// Their size on the wire in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// On how many tables the row keys were too many to list.
+    pub fn escalated_tables(&self) -> usize {
+        self.tables
+            .iter()
+            .filter(|t| t.own == OWN_WHOLE_TABLE)
+            .count()
+    }
+
+    /// Forgets all keys, for the next fragment.
+    pub fn clear(&mut self) {
+        *self = KeyCollector::with_escalation(self.escalation);
+    }
+
+    /// Appends the keys in the format of [`crate::Keys`]: [`Self::bytes`] bytes.
+    pub(crate) fn put(&self, out: &mut impl BufMut) {
+        out.put_u8(KEYS_FORMAT);
+        out.put_u8(KEYS_VERSION);
+        out.put_u32_le(self.tables.len() as u32);
+        for table in &self.tables {
+            table.put(out);
+        }
+    }
+
+    /// The position of the table (or database), made if it is new.
+    fn table(&mut self, db: &[u8], name: Option<&[u8]>) -> usize {
+        if self.tables.get(self.last).is_some_and(|t| t.is(db, name)) {
+            return self.last;
+        }
+        let hash = name_hash(db, name);
+        let tables = &self.tables;
+        self.last = match self
+            .by_name
+            .find(hash, |&i| tables[i as usize].is(db, name))
+        {
+            Some(&i) => i as usize,
+            None => {
+                let table = Table::new(db, name);
+                self.bytes += table.wire_len();
+                self.tables.push(table);
+                let at = self.tables.len() - 1;
+                let tables = &self.tables;
+                self.by_name.insert_unique(hash, at as u32, |&i| {
+                    let t = &tables[i as usize];
+                    name_hash(&t.db, t.name.as_deref())
+                });
+                at
+            }
+        };
+        self.last
+    }
+
+    fn recount(&mut self) {
+        self.keys = self.tables.iter().map(Table::keys).sum();
+        self.bytes = PREAMBLE_LEN + self.tables.iter().map(Table::wire_len).sum::<usize>();
+    }
+}
+
+#[derive(Debug)]
+struct Table {
+    db: Box<[u8]>,
+    /// None: this is the key of a database.
+    name: Option<Box<[u8]>>,
+    /// As on the wire.
+    own: u8,
+    /// As on the wire.
+    rows: Vec<u8>,
+    row_count: u32,
+    /// Offsets into `rows`.
+    index: HashTable<u32>,
+}
+
+impl Table {
+    fn new(db: &[u8], name: Option<&[u8]>) -> Self {
+        Table {
+            db: db.into(),
+            name: name.map(Into::into),
+            own: OWN_NONE,
+            rows: Vec::new(),
+            row_count: 0,
+            index: HashTable::new(),
+        }
+    }
+
+    fn is(&self, db: &[u8], name: Option<&[u8]>) -> bool {
+        self.name.as_deref() == name && *self.db == *db
+    }
+
+    fn keys(&self) -> usize {
+        self.row_count as usize + usize::from(self.own != OWN_NONE)
+    }
+
+    fn wire_len(&self) -> usize {
+        let names = name_len(&self.db) + self.name.as_deref().map_or(0, |n| name_len(n) + 4);
+        2 + names + self.rows.len()
+    }
+
+    /// Adds `row` (type bits zero) or strengthens it; whether it was new.
+    fn add_row(&mut self, row: &[u8], key_type: KeyType, escalation: usize) -> bool {
+        let hash = XxHash3_64::oneshot(row);
+        let rows = &mut self.rows;
+        let same = |&at: &u32| {
+            let at = at as usize;
+            rows.get(at..at + row.len())
+                .is_some_and(|r| r[0] & !HEAD_TYPE == row[0] && r[1..] == row[1..])
+        };
+        if let Some(&at) = self.index.find(hash, same) {
+            let head = &mut rows[at as usize];
+            *head = *head & !HEAD_TYPE | (*head & HEAD_TYPE).max(key_type as u8);
+            return false;
+        }
+        // Offsets are 32 bits wide, whatever limit the caller set.
+        let fits = u32::try_from(rows.len() + row.len()).is_ok();
+        if self.row_count as usize >= escalation || !fits {
+            self.escalate();
+            return false;
+        }
+        let at = rows.len() as u32;
+        rows.extend_from_slice(row);
+        rows[at as usize] |= key_type as u8;
+        self.row_count += 1;
+        let rows = &self.rows;
+        self.index.insert_unique(hash, at, |&at| {
+            let at = at as usize;
+            row_hash(&rows[at..at + row_len(rows, at)])
+        });
+        true
+    }
+
+    fn escalate(&mut self) {
+        self.own = OWN_WHOLE_TABLE;
+        self.rows = Vec::new();
+        self.row_count = 0;
+        self.index = HashTable::new();
+    }
+
+    fn put(&self, out: &mut impl BufMut) {
+        out.put_u8(if self.name.is_some() { 2 } else { 1 });
+        out.put_u8(self.own);
+        put_name(out, &self.db);
+        if let Some(name) = &self.name {
+            put_name(out, name);
+            out.put_u32_le(self.row_count);
+            out.put_slice(&self.rows);
+        }
+    }
+}
+
+/// Writes the parts below the table as one row, type bits zero.
+fn put_row(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    out.clear();
+    for (i, part) in parts.iter().enumerate() {
+        let more = if i + 1 < parts.len() { HEAD_MORE } else { 0 };
+        if part.len() <= ROW_RAW_MAX {
+            out.push((part.len() as u8) << HEAD_LEN_SHIFT | more);
+            out.extend_from_slice(part);
+        } else {
+            out.push(HEAD_DIGEST << HEAD_LEN_SHIFT | more);
+            out.extend_from_slice(&Part::digest(part));
+        }
+    }
+}
+
+/// The hash of a row as [`put_row`] made it, whatever its type bits.
+fn row_hash(row: &[u8]) -> u64 {
+    if row.len() <= 64 {
+        let mut copy = [0u8; 64];
+        copy[..row.len()].copy_from_slice(row);
+        copy[0] &= !HEAD_TYPE;
+        XxHash3_64::oneshot(&copy[..row.len()])
+    } else {
+        let mut copy = row.to_vec();
+        copy[0] &= !HEAD_TYPE;
+        XxHash3_64::oneshot(&copy)
+    }
+}
+
+fn name_hash(db: &[u8], name: Option<&[u8]>) -> u64 {
+    let seed = XxHash3_64::oneshot(db);
+    name.map_or(seed, |n| XxHash3_64::oneshot_with_seed(seed, n))
+}
+
+fn name_len(name: &[u8]) -> usize {
+    2 + if name.len() <= NAME_RAW_MAX {
+        name.len()
+    } else {
+        16
+    }
+}
+
+fn put_name(out: &mut impl BufMut, name: &[u8]) {
+    if name.len() <= NAME_RAW_MAX {
+        out.put_u16_le(name.len() as u16);
+        out.put_slice(name);
+    } else {
+        out.put_u16_le(NAME_DIGEST);
+        out.put_slice(&Part::digest(name));
+    }
+}
