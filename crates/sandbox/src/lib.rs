@@ -1,3 +1,43 @@
 //! Starts, hurts and stops local clusters of real servers.
+//!
+//! A [`Cluster`] is a directory: one sub-directory per node (`db1`, `db2`, …)
+//! and `cluster.json`, which says how each node is reached and which process
+//! runs it. Another process opens the same directory later and stops exactly
+//! what was started, by process id and start time, never by name.
+//!
+//! ```text
+//! DIR/cluster.json        what was started (mode 0600: it holds the password)
+//! DIR/cluster.lock        held while nodes are being created or started
+//! DIR/lib/<provider>.so   the copy that the servers load
+//! DIR/db1/my.cnf          settings          DIR/db1/client.cnf  how to connect
+//! DIR/db1/data/           data directory    DIR/db1/error.log   server's log
+//! DIR/db1/mysqld.sock     socket
+//! ```
+//!
+//! Servers listen on 127.0.0.1 only. Started by root they run as user mysql,
+//! otherwise as the caller.
 
 #![forbid(unsafe_code)]
+
+mod cluster;
+mod config;
+mod error;
+mod node;
+mod ports;
+mod process;
+mod record;
+mod status;
+mod template;
+mod who;
+
+pub use cluster::{Cluster, JoinPlan};
+pub use config::{ClusterSpec, QUICK_START, Setting, SstMethod};
+pub use error::{LogTail, Result, SandboxError};
+pub use mysql;
+pub use node::{Node, Start, StopReport};
+pub use ports::Ports;
+pub use process::{ProcessId, ProcessState};
+pub use record::{ClusterRecord, NodeRecord};
+pub use status::{ClusterStatus, NodeStatus, ProcessView, Verdict, WsrepStatus};
+pub use template::server_version;
+pub use who::{first_unreachable, reachable_by_server};

@@ -1,0 +1,456 @@
+//! A whole cluster: create, start, ask, stop, remove.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::config::{ClusterSpec, client_cnf, my_cnf};
+use crate::error::{IoContext, Result, SandboxError};
+use crate::node::{Node, Start, StopReport};
+use crate::ports;
+use crate::record::{ClusterRecord, DirLock, NodeRecord, Store, random_hex};
+use crate::status::ClusterStatus;
+use crate::template::{SQL_USER, Template, program, server_version};
+use crate::who::{ServerUser, first_unreachable};
+
+/// Longest path a Unix socket may have.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// In which order the later nodes join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JoinPlan {
+    /// Each waits until the one before is Synced.
+    OneByOne,
+    /// All at once.
+    Together,
+}
+
+/// A local cluster in a directory. All methods take `&self`: tests start, stop
+/// and ask nodes from several threads.
+#[derive(Debug)]
+pub struct Cluster {
+    store: Arc<Store>,
+    nodes: Vec<Arc<Node>>,
+}
+
+impl Cluster {
+    /// Prepares directories and settings; starts nothing.
+    ///
+    /// # Errors
+    /// When the directory is taken or closed to the servers, the provider or a
+    /// program is missing, or ports are taken.
+    pub fn create(spec: &ClusterSpec) -> Result<Self> {
+        if spec.nodes == 0 {
+            return Err(SandboxError::BadRequest(
+                "A cluster needs at least one node".into(),
+            ));
+        }
+        let user = ServerUser::find()?;
+        let version = server_version()?;
+        for (name, package) in spec.sst_method.programs() {
+            program(name, package)?;
+        }
+        let provider = fs::canonicalize(&spec.provider)
+            .ok()
+            .filter(|p| fs::metadata(p).is_ok_and(|m| m.is_file()))
+            .ok_or_else(|| SandboxError::ProviderMissing {
+                path: spec.provider.clone(),
+            })?;
+        let dir = std::path::absolute(&spec.dir).at("find the absolute name of", &spec.dir)?;
+        if dir
+            .join(format!("db{}/mysqld.sock", spec.nodes))
+            .as_os_str()
+            .len()
+            > SOCKET_PATH_MAX
+        {
+            return Err(SandboxError::DirectoryTooLong { path: dir });
+        }
+        if let Some(blocker) = first_unreachable(&dir)? {
+            return Err(SandboxError::DirectoryClosed {
+                path: dir,
+                blocker,
+                user: user.name,
+            });
+        }
+        refuse_used(&dir)?;
+        let ports = ports::choose(spec.nodes, spec.port, spec.port_hint)?;
+
+        fs::create_dir_all(&dir).at("create the directory", &dir)?;
+        let _lock = DirLock::take(&dir)?;
+        refuse_used(&dir)?; // again, now that nobody else can be creating it
+        let template = Template::get(&user, &version)?;
+        let file_name = provider.file_name().unwrap_or("provider.so".as_ref());
+        let record = ClusterRecord {
+            shape: ClusterRecord::SHAPE,
+            id: random_hex(8)?,
+            name: "dromon".into(),
+            server: version,
+            provider_copy: dir.join("lib").join(file_name),
+            provider,
+            sst_method: spec.sst_method,
+            appliers: spec.appliers,
+            provider_options: spec.provider_options.clone(),
+            settings: spec.settings.clone(),
+            user: SQL_USER.into(),
+            password: template.password.clone(),
+            nodes: ports
+                .into_iter()
+                .enumerate()
+                .map(|(i, ports)| node_record(&dir, i, ports))
+                .collect(),
+            dir,
+        };
+        // Recorded before anything lies there, so that `down --purge` can
+        // remove what a failure below leaves.
+        record.save()?;
+        let lib = record.dir.join("lib");
+        fs::create_dir(&lib).at("create the directory", &lib)?;
+        for node in &record.nodes {
+            user.create_dir(&node.dir)?;
+            user.create_dir(&node.dir.join("tmp"))?;
+            template.copy_to(&node.data_dir, &user)?;
+        }
+        let cluster = Self::assemble(record, &user);
+        cluster.write_settings(&user)?;
+        cluster.refresh_provider()?;
+        Ok(cluster)
+    }
+
+    /// Opens the cluster that another process (or this one) created in `dir`.
+    ///
+    /// # Errors
+    /// When there is none, or its record cannot be read.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let dir = std::path::absolute(dir).at("find the absolute name of", dir)?;
+        Ok(Self::assemble(
+            ClusterRecord::load(&dir)?,
+            &ServerUser::find()?,
+        ))
+    }
+
+    fn assemble(record: ClusterRecord, user: &ServerUser) -> Self {
+        let count = record.nodes.len();
+        let store = Arc::new(Store::new(record));
+        let nodes = (0..count)
+            .map(|i| Arc::new(Node::new(i, Arc::clone(&store), user.clone())))
+            .collect();
+        Self { store, nodes }
+    }
+
+    /// What is recorded of the cluster.
+    #[must_use]
+    pub fn record(&self) -> ClusterRecord {
+        self.store.get().clone()
+    }
+
+    /// The nodes; the first one founds the cluster.
+    #[must_use]
+    pub fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
+    }
+
+    /// Node by position (0 is db1).
+    ///
+    /// # Panics
+    /// When there are fewer nodes.
+    #[must_use]
+    pub fn node(&self, index: usize) -> &Arc<Node> {
+        &self.nodes[index]
+    }
+
+    /// Replaces the further settings (see [`ClusterSpec::settings`]) and writes
+    /// every `my.cnf` again; running servers see it at their next start.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn change_settings(&self, change: impl FnOnce(&mut ClusterRecord)) -> Result<()> {
+        {
+            let mut record = self.store.get();
+            change(&mut record);
+            record.save()?;
+        }
+        self.write_settings(&ServerUser::find()?)
+    }
+
+    fn write_settings(&self, user: &ServerUser) -> Result<()> {
+        let record = self.record();
+        for node in &record.nodes {
+            let path = node.dir.join("my.cnf");
+            fs::write(&path, my_cnf(&record, node)).at("write", &path)?;
+            user.let_read(&path)?;
+            let path = node.dir.join("client.cnf");
+            fs::write(&path, client_cnf(&record, node)).at("write", &path)?;
+            user.let_read(&path)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the provider to where user mysql can read it and where a new
+    /// build does not change it under a running server.
+    fn refresh_provider(&self) -> Result<()> {
+        let record = self.record();
+        let (from, to) = (&record.provider, &record.provider_copy);
+        if !from.is_file() {
+            return Err(SandboxError::ProviderMissing { path: from.clone() });
+        }
+        let fresh = to.with_extension("new");
+        fs::copy(from, &fresh).at("copy the provider to", &fresh)?;
+        fs::rename(&fresh, to).at("replace", to)
+    }
+
+    /// Starts all nodes and waits until each is Synced; returns when each was,
+    /// counted from the call.
+    ///
+    /// A new cluster is founded by the first node. A stopped one is founded
+    /// again by the node that left last; if no state file names one, all nodes
+    /// start as members and find out among themselves.
+    ///
+    /// # Errors
+    /// When a node runs already, ends, or is not Synced within `limit`.
+    pub fn start_all(&self, plan: JoinPlan, limit: Duration) -> Result<Vec<Duration>> {
+        let _lock = DirLock::take(&self.record().dir)?;
+        let running = self.running();
+        if running > 0 {
+            return Err(SandboxError::AlreadyThere {
+                dir: self.record().dir,
+                nodes: self.nodes.len(),
+                running,
+            });
+        }
+        for node in &self.nodes {
+            node.ports().check_free(&node.name())?;
+        }
+        self.refresh_provider()?;
+        let begin = Instant::now();
+        let mut took = vec![Duration::ZERO; self.nodes.len()];
+        let founder = self.founder()?;
+        if let Some(founder) = founder {
+            self.nodes[founder].start(Start::NewCluster, &[])?;
+            self.nodes[founder].wait_usable(limit)?;
+            took[founder] = begin.elapsed();
+        }
+        let others: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| Some(*i) != founder)
+            .collect();
+        if founder.is_none() || plan == JoinPlan::Together {
+            for &i in &others {
+                self.nodes[i].start(Start::Join, &[])?;
+            }
+            let waits: Vec<_> = others
+                .iter()
+                .map(|&i| {
+                    let node = Arc::clone(&self.nodes[i]);
+                    (
+                        i,
+                        thread::spawn(move || node.wait_usable(limit).map(|_| begin.elapsed())),
+                    )
+                })
+                .collect();
+            for (i, wait) in waits {
+                took[i] = wait.join().expect("waiting for a node does not panic")?;
+            }
+        } else {
+            for &i in &others {
+                self.nodes[i].start(Start::Join, &[])?;
+                self.nodes[i].wait_usable(limit)?;
+                took[i] = begin.elapsed();
+            }
+        }
+        // The founder saw the others come; it must see all of them now.
+        let size = i64::try_from(self.nodes.len()).unwrap_or(i64::MAX);
+        for node in &self.nodes {
+            node.wait_for("a member of the whole cluster", limit, |s| {
+                s.is_usable() && s.size() == size
+            })?;
+        }
+        Ok(took)
+    }
+
+    /// Which node founds the cluster at this start; none: nobody has to.
+    fn founder(&self) -> Result<Option<usize>> {
+        if let Some(safe) = self
+            .nodes
+            .iter()
+            .position(|n| n.has_history() && n.is_safe_to_bootstrap())
+        {
+            return Ok(Some(safe));
+        }
+        if self.nodes.iter().all(|n| !n.has_history()) {
+            return Ok(Some(0));
+        }
+        let record = self.record();
+        let ours = record
+            .provider
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().contains("dromon"));
+        if ours {
+            Ok(None)
+        } else {
+            Err(SandboxError::NoneSafeToBootstrap { dir: record.dir })
+        }
+    }
+
+    /// Number of nodes whose process is alive.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.nodes.iter().filter(|n| n.process().is_some()).count()
+    }
+
+    /// Asks all nodes at once; each has `limit` to answer.
+    #[must_use]
+    pub fn status(&self, limit: Duration) -> ClusterStatus {
+        let asks: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|node| {
+                let node = Arc::clone(node);
+                thread::spawn(move || node.describe(limit))
+            })
+            .collect();
+        ClusterStatus::judge(
+            asks.into_iter()
+                .map(|ask| ask.join().expect("describing a node does not panic"))
+                .collect(),
+        )
+    }
+
+    /// Stops all nodes, the founder last, so that its state file says that it
+    /// may found the cluster again. Each has `limit` before it is killed.
+    ///
+    /// # Errors
+    /// When a process cannot be signalled.
+    pub fn stop_all(&self, limit: Duration) -> Result<Vec<(String, StopReport)>> {
+        let _lock = DirLock::take(&self.record().dir)?;
+        let mut reports: Vec<_> = self
+            .nodes
+            .iter()
+            .rev()
+            .map(|n| Ok((n.name(), n.stop(limit)?)))
+            .collect::<Result<_>>()?;
+        reports.reverse();
+        Ok(reports)
+    }
+
+    /// Kills every running node.
+    ///
+    /// # Errors
+    /// When a process cannot be signalled.
+    pub fn kill_all(&self) -> Result<()> {
+        for node in self.nodes.iter().filter(|n| n.process().is_some()) {
+            node.kill()?;
+        }
+        Ok(())
+    }
+
+    /// Removes the stopped cluster's directory.
+    ///
+    /// # Errors
+    /// When a node still runs or files cannot be removed.
+    pub fn purge(self) -> Result<()> {
+        for node in &self.nodes {
+            if let Some(process) = node.process() {
+                return Err(SandboxError::StillRunning {
+                    node: node.name(),
+                    pid: process.pid,
+                });
+            }
+        }
+        let dir = self.record().dir;
+        // Only what we made: the directory itself goes when nothing else is in it.
+        for name in fs::read_dir(&dir).at("read the directory", &dir)? {
+            let path = name.at("read the directory", &dir)?.path();
+            if !ours(&path) {
+                continue;
+            }
+            if path.is_dir() {
+                fs::remove_dir_all(&path).at("remove", &path)?;
+            } else {
+                fs::remove_file(&path).at("remove", &path)?;
+            }
+        }
+        match fs::remove_dir(&dir) {
+            Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            other => other.at("remove", &dir),
+        }
+    }
+}
+
+fn node_record(dir: &Path, index: usize, ports: ports::Ports) -> NodeRecord {
+    let name = format!("db{}", index + 1);
+    let dir = dir.join(&name);
+    NodeRecord {
+        data_dir: dir.join("data"),
+        socket: dir.join("mysqld.sock"),
+        log: dir.join("error.log"),
+        ports,
+        process: None,
+        name,
+        dir,
+    }
+}
+
+/// True for the names that a cluster puts at the top of its directory.
+fn ours(path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .map(|n| n.to_string_lossy())
+        .unwrap_or_default();
+    let node = name
+        .strip_prefix("db")
+        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    node || ["lib", "cluster.json", "cluster.json.new", "cluster.lock"].contains(&name.as_ref())
+}
+
+/// Refuses a directory that holds a cluster or somebody else's files.
+fn refuse_used(dir: &Path) -> Result<()> {
+    match Cluster::open(dir) {
+        Ok(found) => {
+            let (nodes, running) = (found.nodes.len(), found.running());
+            Err(SandboxError::AlreadyThere {
+                dir: dir.to_path_buf(),
+                nodes,
+                running,
+            })
+        }
+        Err(SandboxError::NoCluster { .. }) => {
+            let Ok(entries) = fs::read_dir(dir) else {
+                return Ok(());
+            };
+            match entries.flatten().find(|e| e.file_name() != "cluster.lock") {
+                None => Ok(()),
+                Some(entry) => Err(SandboxError::ForeignDirectory {
+                    dir: dir.to_path_buf(),
+                    example: entry.file_name().to_string_lossy().into_owned(),
+                }),
+            }
+        }
+        Err(other) => Err(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_names_are_removed() {
+        for name in ["db1", "db12", "lib", "cluster.json", "cluster.lock"] {
+            assert!(ours(Path::new(name)), "{name}");
+        }
+        for name in ["db", "dbx", "data", "db1.bak", "src"] {
+            assert!(!ours(Path::new(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_with_other_files_is_refused() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        assert!(refuse_used(&dir.path().join("new")).is_ok());
+        assert!(refuse_used(dir.path()).is_ok());
+        fs::write(dir.path().join("thesis.txt"), "x").expect("written");
+        let error = refuse_used(dir.path()).expect_err("it is used").to_string();
+        assert!(error.contains("thesis.txt"), "{error}");
+    }
+}

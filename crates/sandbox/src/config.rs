@@ -1,0 +1,330 @@
+//! What a cluster is asked to be, and the `my.cnf` of each node.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, SandboxError};
+use crate::record::{ClusterRecord, NodeRecord};
+
+/// The settings the quick start writes, each with its reason.
+pub const QUICK_START: &[(&str, &str, &str)] = &[
+    ("binlog_format", "ROW", "write sets are row events"),
+    (
+        "default_storage_engine",
+        "InnoDB",
+        "only InnoDB tables replicate",
+    ),
+    (
+        "innodb_autoinc_lock_mode",
+        "2",
+        "nodes hand out interleaved numbers",
+    ),
+    (
+        "transaction_isolation",
+        "REPEATABLE-READ",
+        "the level the anomaly table speaks of",
+    ),
+    (
+        "innodb_snapshot_isolation",
+        "ON",
+        "a lost update becomes error 1020: retry like 1213",
+    ),
+    (
+        "wsrep_sync_wait",
+        "1",
+        "current reads on every node (0: faster, may be old)",
+    ),
+    (
+        "innodb_flush_log_at_trx_commit",
+        "2",
+        "durability comes from the provider's log",
+    ),
+    (
+        "innodb_doublewrite",
+        "ON",
+        "the log repairs lost transactions, not torn pages",
+    ),
+    (
+        "wsrep_ignore_apply_errors",
+        "0",
+        "DDL that fails on one node only must not be hidden",
+    ),
+    (
+        "wsrep_mode",
+        "REQUIRED_PRIMARY_KEY,STRICT_REPLICATION",
+        "refuse what does not replicate well",
+    ),
+    (
+        "wsrep_certify_nonPK",
+        "ON",
+        "rows without a primary key are certified by their content",
+    ),
+    ("wsrep_slave_FK_checks", "ON", "appliers check foreign keys"),
+    ("wsrep_slave_UK_checks", "ON", "appliers check unique keys"),
+    (
+        "wsrep_retry_autocommit",
+        "4",
+        "single statements that lost are tried again by the server",
+    ),
+];
+
+/// How a joiner gets a full copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SstMethod {
+    /// `rsync`: fast, blocks the donor.
+    Rsync,
+    /// `mariabackup`: the donor stays writable.
+    Mariabackup,
+    /// `mysqldump`: logical copy.
+    Mysqldump,
+}
+
+impl SstMethod {
+    /// The server's name of the method.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rsync => "rsync",
+            Self::Mariabackup => "mariabackup",
+            Self::Mysqldump => "mysqldump",
+        }
+    }
+
+    /// Programs the method runs, with their Debian packages.
+    pub(crate) fn programs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Rsync => &[("rsync", "rsync"), ("lsof", "lsof")],
+            Self::Mariabackup => &[
+                ("mariabackup", "mariadb-backup"),
+                ("socat", "socat"),
+                ("lsof", "lsof"),
+            ],
+            Self::Mysqldump => &[("mariadb-dump", "mariadb-client")],
+        }
+    }
+}
+
+impl FromStr for SstMethod {
+    type Err = SandboxError;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "rsync" => Ok(Self::Rsync),
+            "mariabackup" => Ok(Self::Mariabackup),
+            "mysqldump" => Ok(Self::Mysqldump),
+            other => Err(SandboxError::BadRequest(format!(
+                "There is no state transfer method {other}. Choose rsync, mariabackup or mysqldump"
+            ))),
+        }
+    }
+}
+
+/// One line of a server's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Name as in `my.cnf`.
+    pub name: String,
+    /// Value; none for a bare switch such as `skip-slave-start`.
+    pub value: Option<String>,
+}
+
+impl Setting {
+    /// A setting with a value.
+    #[must_use]
+    pub fn new(name: &str, value: &str) -> Self {
+        Self {
+            name: name.to_string(),
+            value: Some(value.to_string()),
+        }
+    }
+}
+
+impl FromStr for Setting {
+    type Err = SandboxError;
+
+    /// Accepts `name=value`, `name`, and both with leading dashes.
+    fn from_str(text: &str) -> Result<Self> {
+        let bare = text.trim_start_matches('-');
+        let (name, value) = match bare.split_once('=') {
+            Some((name, value)) => (name.trim(), Some(value.trim().to_string())),
+            None => (bare.trim(), None),
+        };
+        let known = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '.';
+        if name.is_empty() || !name.chars().all(known) || text.contains('\n') {
+            return Err(SandboxError::BadRequest(format!(
+                "{text:?} is not a server setting. Write name=value, for instance innodb_buffer_pool_size=1G"
+            )));
+        }
+        Ok(Self {
+            name: name.to_string(),
+            value,
+        })
+    }
+}
+
+/// What a cluster is asked to be.
+#[derive(Debug, Clone)]
+pub struct ClusterSpec {
+    /// Where everything lies. Created if missing.
+    pub dir: PathBuf,
+    /// How many nodes are prepared (they need not all be started).
+    pub nodes: usize,
+    /// The provider library.
+    pub provider: PathBuf,
+    /// How joiners get a full copy.
+    pub sst_method: SstMethod,
+    /// `wsrep_slave_threads`.
+    pub appliers: usize,
+    /// `wsrep_provider_options` besides the addresses, `k=v;k=v`.
+    pub provider_options: String,
+    /// Further settings; they win over the quick start's.
+    pub settings: Vec<Setting>,
+    /// First port; none: free ones are looked for.
+    pub port: Option<u16>,
+    /// Where the search for free ports starts; none: at the usual place.
+    pub port_hint: Option<u16>,
+}
+
+impl ClusterSpec {
+    /// Three nodes, rsync, eight appliers.
+    #[must_use]
+    pub fn new(dir: &Path, provider: &Path) -> Self {
+        Self {
+            dir: dir.to_path_buf(),
+            nodes: 3,
+            provider: provider.to_path_buf(),
+            sst_method: SstMethod::Rsync,
+            appliers: 8,
+            provider_options: String::new(),
+            settings: Vec::new(),
+            port: None,
+            port_hint: None,
+        }
+    }
+
+    /// Adds a server setting.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.settings.push(Setting::new(name, value));
+        self
+    }
+}
+
+/// The text of a node's `my.cnf`.
+pub(crate) fn my_cnf(cluster: &ClusterRecord, node: &NodeRecord) -> String {
+    let ports = node.ports;
+    let mut text = String::from("[mariadb]\n");
+    let mut line = |name: &str, value: &str| {
+        writeln!(text, "{name}={value}").expect("writing to a String cannot fail");
+    };
+    line("datadir", &node.data_dir.to_string_lossy());
+    line("socket", &node.socket.to_string_lossy());
+    line("pid_file", &node.dir.join("mysqld.pid").to_string_lossy());
+    line("log_error", &node.log.to_string_lossy());
+    line("tmpdir", &node.dir.join("tmp").to_string_lossy());
+    line("bind_address", "127.0.0.1");
+    line("port", &ports.sql.to_string());
+    line("skip_name_resolve", "ON");
+    for (name, value, _) in QUICK_START {
+        line(name, value);
+    }
+    line("wsrep_on", "ON");
+    line("wsrep_provider", &cluster.provider_copy.to_string_lossy());
+    line("wsrep_cluster_name", &cluster.name);
+    line("wsrep_cluster_address", &cluster.address());
+    line("wsrep_node_name", &node.name);
+    line("wsrep_node_address", &format!("127.0.0.1:{}", ports.group));
+    line(
+        "wsrep_node_incoming_address",
+        &format!("127.0.0.1:{}", ports.sql),
+    );
+    line("wsrep_slave_threads", &cluster.appliers.to_string());
+    line("wsrep_sst_method", cluster.sst_method.name());
+    line(
+        "wsrep_sst_auth",
+        &format!("{}:{}", cluster.user, cluster.password),
+    );
+    // mysqldump connects to the joiner as a client; the others to a port of their own.
+    let sst_port = if cluster.sst_method == SstMethod::Mysqldump {
+        ports.sql
+    } else {
+        ports.sst
+    };
+    line(
+        "wsrep_sst_receive_address",
+        &format!("127.0.0.1:{sst_port}"),
+    );
+    let mut options = format!(
+        "gmcast.listen_addr=tcp://127.0.0.1:{};ist.recv_addr=127.0.0.1:{}",
+        ports.group, ports.ist
+    );
+    if !cluster.provider_options.is_empty() {
+        options.push(';');
+        options.push_str(&cluster.provider_options);
+    }
+    line("wsrep_provider_options", &format!("\"{options}\""));
+    text.extend(cluster.settings.iter().map(|setting| match &setting.value {
+        Some(value) => format!("{}={value}\n", setting.name),
+        None => format!("{}\n", setting.name),
+    }));
+    text
+}
+
+/// The text of a node's `client.cnf`, for `mariadb --defaults-file=`.
+pub(crate) fn client_cnf(cluster: &ClusterRecord, node: &NodeRecord) -> String {
+    format!(
+        "[client]\nsocket={}\nuser={}\npassword={}\n",
+        node.socket.display(),
+        cluster.user,
+        cluster.password
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::sample;
+
+    #[test]
+    fn settings_are_read_with_and_without_dashes() {
+        let parse = |text: &str| text.parse::<Setting>().expect("a setting");
+        assert_eq!(
+            parse("--wsrep-sync-wait=7"),
+            Setting::new("wsrep-sync-wait", "7")
+        );
+        assert_eq!(
+            parse("max_connections = 50"),
+            Setting::new("max_connections", "50")
+        );
+        assert_eq!(parse("skip-slave-start").value, None);
+        for bad in ["", "--", "=3", "a b=3", "x=1\nuser=root"] {
+            assert!(bad.parse::<Setting>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn my_cnf_keeps_to_loopback_and_lets_the_callers_settings_win() {
+        let mut cluster = sample();
+        cluster.settings = vec![
+            Setting::new("wsrep_sync_wait", "7"),
+            "skip-slave-start".parse().expect("a switch"),
+        ];
+        cluster.provider_options = "gcache.size=1G".into();
+        let node = &cluster.nodes[1];
+        let text = my_cnf(&cluster, node);
+        assert!(text.contains("bind_address=127.0.0.1\n"));
+        assert!(text.contains("wsrep_cluster_address=gcomm://127.0.0.1:23307,127.0.0.1:23317\n"));
+        assert!(text.contains("wsrep_node_address=127.0.0.1:23317\n"));
+        assert!(text.contains(";gcache.size=1G\"\n"));
+        assert!(text.contains("\nskip-slave-start\n"));
+        let quick = text
+            .find("wsrep_sync_wait=1\n")
+            .expect("the quick start's line");
+        let own = text.find("wsrep_sync_wait=7\n").expect("the caller's line");
+        assert!(quick < own, "the server takes the last line");
+    }
+}

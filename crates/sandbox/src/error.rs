@@ -1,0 +1,259 @@
+//! What can go wrong, in sentences: what failed, on which node, what to do.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The result of everything in this crate.
+pub type Result<T> = std::result::Result<T, SandboxError>;
+
+/// Why a cluster could not be created, started, asked or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// A program of a Debian package is not installed.
+    #[error("{program} was not found. Install it: apt-get install {package}")]
+    ProgramMissing {
+        /// Name of the program.
+        program: String,
+        /// Debian package that holds it.
+        package: &'static str,
+    },
+    /// The provider library is not a readable file.
+    #[error(
+        "There is no provider library at {path}. Build ours with `cargo build --release -p dromon-provider` (it becomes target/release/libdromon.so) or name another one, for instance --provider /usr/lib/galera/libgalera_smm.so"
+    )]
+    ProviderMissing {
+        /// The path that was asked for.
+        path: PathBuf,
+    },
+    /// User mysql cannot enter the directory.
+    #[error(
+        "The servers run as user {user}, who cannot enter {blocker}, so {path} cannot hold a cluster. Nothing was started. Choose another place, for instance --dir /tmp/dromon, or chmod o+x {blocker}"
+    )]
+    DirectoryClosed {
+        /// The cluster's directory.
+        path: PathBuf,
+        /// The folder above it that is closed.
+        blocker: PathBuf,
+        /// The user the servers run as.
+        user: String,
+    },
+    /// A socket path may have at most 107 bytes.
+    #[error(
+        "The directory name {path} is too long: a server's socket inside it would pass the system's limit of 107 bytes. Choose a shorter --dir"
+    )]
+    DirectoryTooLong {
+        /// The cluster's directory.
+        path: PathBuf,
+    },
+    /// The servers run as a user this machine does not have.
+    #[error(
+        "This machine has no user {user}, as whom the servers run when root starts them. Install the server, which creates it: apt-get install mariadb-server"
+    )]
+    UserMissing {
+        /// The name looked for.
+        user: String,
+    },
+    /// The directory already holds a cluster.
+    #[error(
+        "{dir} already holds a cluster ({nodes} nodes, {running} running). Use it (`dromon status`), stop it (`dromon down`), or remove it with its data (`dromon down --purge`)"
+    )]
+    AlreadyThere {
+        /// The cluster's directory.
+        dir: PathBuf,
+        /// Nodes recorded.
+        nodes: usize,
+        /// Nodes whose process is alive.
+        running: usize,
+    },
+    /// There is no cluster in the directory.
+    #[error(
+        "There is no cluster in {dir}. Start one with `dromon up`, or name its place with --dir"
+    )]
+    NoCluster {
+        /// The directory looked into.
+        dir: PathBuf,
+    },
+    /// The directory holds files that are not a cluster's.
+    #[error(
+        "{dir} holds other files (for instance {example}) and is not a cluster of ours; nothing was touched. Choose an empty or new --dir"
+    )]
+    ForeignDirectory {
+        /// The directory looked into.
+        dir: PathBuf,
+        /// One of the files found.
+        example: String,
+    },
+    /// `cluster.json` cannot be understood.
+    #[error(
+        "{path} cannot be read as a cluster's record ({why}). If its servers are stopped, remove the directory"
+    )]
+    BadRecord {
+        /// The record.
+        path: PathBuf,
+        /// The parser's words.
+        why: String,
+    },
+    /// Another process is starting or stopping this cluster.
+    #[error(
+        "Another process is starting or stopping the cluster in {dir}. Wait for it, then try again"
+    )]
+    Busy {
+        /// The cluster's directory.
+        dir: PathBuf,
+    },
+    /// A port a node needs is taken.
+    #[error(
+        "Node {node} needs port {port} on 127.0.0.1 for {purpose}, and another process listens there. Stop that process (`ss -ltnp 'sport = :{port}'` names it) or choose other ports with --port"
+    )]
+    PortTaken {
+        /// The node.
+        node: String,
+        /// The port.
+        port: u16,
+        /// What the node uses it for.
+        purpose: &'static str,
+    },
+    /// No run of free ports was found.
+    #[error(
+        "No {needed} free ports in a row were found between {from} and {to} on 127.0.0.1. Stop other local clusters or choose a start with --port"
+    )]
+    NoFreePorts {
+        /// Length of the run.
+        needed: usize,
+        /// First port tried.
+        from: u16,
+        /// Last port tried.
+        to: u16,
+    },
+    /// The node's process ended by itself.
+    #[error(
+        "Node {node} ended while {during} ({how}). {log}\nThe data directory was left as it is. Look into the log, then start again"
+    )]
+    NodeEnded {
+        /// The node.
+        node: String,
+        /// What we were waiting for.
+        during: &'static str,
+        /// Exit status or signal.
+        how: String,
+        /// Its error log.
+        log: Box<LogTail>,
+    },
+    /// The node did not become what was waited for.
+    #[error(
+        "Node {node} was not {wanted} after {} s ({now}). Its process still runs. {log}",
+        waited.as_secs()
+    )]
+    NotInTime {
+        /// The node.
+        node: String,
+        /// What we were waiting for.
+        wanted: &'static str,
+        /// How long.
+        waited: Duration,
+        /// What it last said.
+        now: String,
+        /// Its error log.
+        log: Box<LogTail>,
+    },
+    /// An operation needs a running node.
+    #[error("Node {node} is not running; start it first (its log is {log})")]
+    NotRunning {
+        /// The node.
+        node: String,
+        /// Its error log.
+        log: PathBuf,
+    },
+    /// An operation needs a stopped node.
+    #[error("Node {node} already runs as process {pid}")]
+    StillRunning {
+        /// The node.
+        node: String,
+        /// Its process id.
+        pid: i32,
+    },
+    /// No node may bootstrap the stopped cluster.
+    #[error(
+        "No node of the stopped cluster in {dir} is marked safe to bootstrap, and this provider needs one. Look at the seqno of each db*/data/grastate.dat (or run `mariadbd --wsrep-recover`), set safe_to_bootstrap: 1 in the most advanced one and run `dromon up` again, or give the data up with `dromon down --purge`"
+    )]
+    NoneSafeToBootstrap {
+        /// The cluster's directory.
+        dir: PathBuf,
+    },
+    /// The node refused or failed a statement.
+    #[error("Node {node} failed the statement {statement}: {source}")]
+    Sql {
+        /// The node.
+        node: String,
+        /// The statement, or "connect".
+        statement: String,
+        /// The driver's error.
+        source: Box<mysql::Error>,
+    },
+    /// Creating the system tables failed.
+    #[error("mariadb-install-db failed. It said:\n{output}\nNothing was started")]
+    InstallDb {
+        /// Last lines of its output.
+        output: String,
+    },
+    /// A file operation failed.
+    #[error("Cannot {what} {path}: {source}")]
+    Io {
+        /// Verb, for instance "create the directory".
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A process operation failed.
+    #[error("Cannot {what} process {pid}: {source}")]
+    Process {
+        /// Verb, for instance "signal".
+        what: &'static str,
+        /// Process id.
+        pid: i32,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A value makes no sense.
+    #[error("{0}")]
+    BadRequest(String),
+}
+
+/// Where a node's error log lies and how it ends.
+#[derive(Debug)]
+pub struct LogTail {
+    /// The file.
+    pub path: PathBuf,
+    /// Its last lines, indented.
+    pub lines: String,
+}
+
+impl fmt::Display for LogTail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Its log {} ends with:\n{}",
+            self.path.display(),
+            self.lines
+        )
+    }
+}
+
+/// Attaches a verb and a path to an [`io::Error`].
+pub(crate) trait IoContext<T> {
+    fn at(self, what: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> IoContext<T> for io::Result<T> {
+    fn at(self, what: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| SandboxError::Io {
+            what,
+            path: path.to_path_buf(),
+            source,
+        })
+    }
+}

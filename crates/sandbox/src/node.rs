@@ -1,0 +1,480 @@
+//! One server: start, wait, ask, hurt, stop.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mysql::prelude::Queryable;
+use mysql::{Conn, OptsBuilder};
+use rustix::process::Signal;
+
+use crate::error::{IoContext, LogTail, Result, SandboxError};
+use crate::ports::Ports;
+use crate::process::{ProcessId, ProcessState, marked};
+use crate::record::{NodeRecord, Store};
+use crate::status::{NodeStatus, ProcessView, WsrepStatus};
+use crate::template::{last_lines, program};
+use crate::who::ServerUser;
+
+const POLL_EVERY: Duration = Duration::from_millis(50);
+const LOG_LINES_SHOWN: usize = 12;
+/// What a helper of a dead server gets before we give up on it.
+const HELPER_LIMIT: Duration = Duration::from_secs(5);
+
+/// How a server is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With `--wsrep-new-cluster`: the first node.
+    NewCluster,
+    /// Joins (or comes back to) the cluster.
+    Join,
+}
+
+/// How a stop went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReport {
+    /// There was no process.
+    WasDown,
+    /// It ended by itself after SIGTERM.
+    Ended {
+        /// From the signal to the end of the process.
+        took: Duration,
+    },
+    /// It did not end within the limit and was killed.
+    Killed {
+        /// The limit.
+        after: Duration,
+    },
+}
+
+/// One server of a cluster.
+#[derive(Debug)]
+pub struct Node {
+    index: usize,
+    store: Arc<Store>,
+    user: ServerUser,
+    /// The process handle when this very process started the server: it must be
+    /// reaped here.
+    child: Mutex<Option<Child>>,
+}
+
+impl Node {
+    pub(crate) fn new(index: usize, store: Arc<Store>, user: ServerUser) -> Self {
+        Self {
+            index,
+            store,
+            user,
+            child: Mutex::new(None),
+        }
+    }
+
+    /// What is recorded of the node.
+    #[must_use]
+    pub fn record(&self) -> NodeRecord {
+        self.store.get().nodes[self.index].clone()
+    }
+
+    /// Node name: db1, db2, …
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.record().name
+    }
+
+    /// The node's ports.
+    #[must_use]
+    pub fn ports(&self) -> Ports {
+        self.record().ports
+    }
+
+    /// The server's process, if it is alive.
+    #[must_use]
+    pub fn process(&self) -> Option<ProcessId> {
+        self.reap();
+        self.record().process.filter(|p| p.is_alive())
+    }
+
+    /// Starts the server; returns as soon as its process exists.
+    ///
+    /// `extra` are further command line options for this start only.
+    ///
+    /// # Errors
+    /// When the node runs already, a port is taken or the server is missing.
+    pub fn start(&self, start: Start, extra: &[String]) -> Result<()> {
+        let record = self.record();
+        if let Some(process) = self.process() {
+            return Err(SandboxError::StillRunning {
+                node: record.name,
+                pid: process.pid,
+            });
+        }
+        self.kill_helpers()?;
+        record.ports.check_free(&record.name)?;
+        let server = program("mariadbd", "mariadb-server")?;
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&record.log)
+            .at("open", &record.log)?;
+        self.user.own(&record.log)?;
+        let err = log.try_clone().at("open", &record.log)?;
+        let (name, value) = self.store.get().marker(self.index);
+        let mut command = Command::new(server);
+        command.arg(format!(
+            "--defaults-file={}",
+            record.dir.join("my.cnf").display()
+        ));
+        if self.user.switched {
+            command.arg(format!("--user={}", self.user.name));
+        }
+        if start == Start::NewCluster {
+            command.arg("--wsrep-new-cluster");
+        }
+        // A group of its own: Ctrl-C in the terminal is for us, not for the servers.
+        let child = command
+            .args(extra)
+            .env(name, value)
+            .current_dir(&record.dir)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(err)
+            .process_group(0)
+            .spawn()
+            .at("run", Path::new("mariadbd"))?;
+        let pid = i32::try_from(child.id())
+            .map_err(|_| SandboxError::BadRequest("impossible process id".into()))?;
+        *self.child() = Some(child);
+        self.store
+            .set_process(self.index, Some(ProcessId::of(pid)?))
+    }
+
+    /// Waits until clients may use the node (Synced, ready, primary).
+    ///
+    /// # Errors
+    /// When the server ends meanwhile or `limit` passes.
+    pub fn wait_usable(&self, limit: Duration) -> Result<Duration> {
+        self.wait_for("Synced", limit, WsrepStatus::is_usable)
+    }
+
+    /// Waits until the status satisfies `reached`; returns how long it took.
+    /// `wanted` completes the sentence "was not …".
+    ///
+    /// # Errors
+    /// When the server ends meanwhile or `limit` passes.
+    pub fn wait_for(
+        &self,
+        wanted: &'static str,
+        limit: Duration,
+        reached: impl Fn(&WsrepStatus) -> bool,
+    ) -> Result<Duration> {
+        let begin = Instant::now();
+        let mut now;
+        loop {
+            self.fail_if_ended(wanted)?;
+            match self.status(Duration::from_secs(2)) {
+                Ok(status) if reached(&status) => return Ok(begin.elapsed()),
+                Ok(status) => now = format!("it is {}", status.state()),
+                Err(e) => now = format!("it does not answer: {e}"),
+            }
+            if begin.elapsed() > limit {
+                let record = self.record();
+                return Err(SandboxError::NotInTime {
+                    node: record.name,
+                    wanted,
+                    waited: limit,
+                    now,
+                    log: self.log_end(),
+                });
+            }
+            thread::sleep(POLL_EVERY);
+        }
+    }
+
+    fn fail_if_ended(&self, during: &'static str) -> Result<()> {
+        if self.record().process.is_none_or(ProcessId::is_alive) {
+            return Ok(());
+        }
+        let how = self
+            .reap()
+            .unwrap_or_else(|| "its exit status went to another process".into());
+        let record = self.record();
+        Err(SandboxError::NodeEnded {
+            node: record.name,
+            during: if during == "Synced" {
+                "becoming Synced"
+            } else {
+                during
+            },
+            how,
+            log: self.log_end(),
+        })
+    }
+
+    /// Connects over the socket. `limit` bounds each read and write, so also
+    /// each statement.
+    ///
+    /// # Errors
+    /// [`SandboxError::Sql`] with the driver's error.
+    pub fn connect(&self, limit: Duration) -> Result<Conn> {
+        let (record, user, password) = {
+            let cluster = self.store.get();
+            (
+                cluster.nodes[self.index].clone(),
+                cluster.user.clone(),
+                cluster.password.clone(),
+            )
+        };
+        let options = OptsBuilder::new()
+            .socket(Some(record.socket.to_string_lossy()))
+            .user(Some(user))
+            .pass(Some(password))
+            .read_timeout(Some(limit))
+            .write_timeout(Some(limit))
+            // Set, so that the driver does not ask: a node that is not ready refuses SELECT.
+            .max_allowed_packet(Some(1 << 30));
+        Conn::new(options).map_err(|e| SandboxError::Sql {
+            node: record.name,
+            statement: "connect".into(),
+            source: Box::new(e),
+        })
+    }
+
+    /// The `wsrep_*` status variables.
+    ///
+    /// # Errors
+    /// When the node does not answer within `limit` per step.
+    pub fn status(&self, limit: Duration) -> Result<WsrepStatus> {
+        const STATEMENT: &str = "SHOW GLOBAL STATUS LIKE 'wsrep_%'";
+        let mut conn = self.connect(limit)?;
+        let rows = conn
+            .query::<(String, String), _>(STATEMENT)
+            .map_err(|e| SandboxError::Sql {
+                node: self.name(),
+                statement: STATEMENT.into(),
+                source: Box::new(e),
+            })?;
+        Ok(WsrepStatus::from_rows(rows))
+    }
+
+    /// The node's view of itself, within `limit` whatever state it is in.
+    #[must_use]
+    pub fn describe(self: &Arc<Self>, limit: Duration) -> NodeStatus {
+        self.reap();
+        let record = self.record();
+        let state = record.process.map(ProcessId::state);
+        let process = ProcessView::of(state);
+        let mut status = NodeStatus {
+            name: record.name,
+            pid: record.process.filter(|p| p.is_alive()).map(|p| p.pid),
+            process,
+            wsrep: None,
+            silence: None,
+        };
+        match state {
+            Some(ProcessState::Running) => {
+                // A thread, because a timeout per read does not bound the whole.
+                let (sender, receiver) = mpsc::channel();
+                let node = Arc::clone(self);
+                thread::spawn(move || {
+                    let _ = sender.send(node.status(limit)); // the asker may have given up
+                });
+                match receiver.recv_timeout(limit) {
+                    Ok(Ok(wsrep)) => status.wsrep = Some(wsrep),
+                    Ok(Err(SandboxError::Sql { source, .. })) => {
+                        status.silence = Some(source.to_string())
+                    }
+                    Ok(Err(e)) => status.silence = Some(e.to_string()),
+                    Err(_) => {
+                        status.silence = Some(format!("no answer within {} ms", limit.as_millis()))
+                    }
+                }
+            }
+            Some(ProcessState::Stopped) => status.silence = Some("held by SIGSTOP".into()),
+            Some(ProcessState::Gone) => status.silence = Some("its process has ended".into()),
+            None => status.silence = Some("not started".into()),
+        }
+        status
+    }
+
+    /// Asks the server to end (SIGTERM) and waits; kills it after `limit`.
+    ///
+    /// # Errors
+    /// When the process cannot be signalled.
+    pub fn stop(&self, limit: Duration) -> Result<StopReport> {
+        let Some(process) = self.process() else {
+            self.forget()?;
+            return Ok(StopReport::WasDown);
+        };
+        let begin = Instant::now();
+        process.signal(Signal::TERM)?;
+        process.signal(Signal::CONT)?; // a held process sees SIGTERM only when it goes on
+        let report = if process.wait_gone(limit)? {
+            StopReport::Ended {
+                took: begin.elapsed(),
+            }
+        } else {
+            process.signal(Signal::KILL)?;
+            process.wait_gone(limit)?;
+            StopReport::Killed { after: limit }
+        };
+        self.forget()?;
+        Ok(report)
+    }
+
+    /// Kills the server (SIGKILL) and everything it had started.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotRunning`] if there is nothing to kill.
+    pub fn kill(&self) -> Result<()> {
+        let process = self.running()?;
+        process.signal(Signal::KILL)?;
+        process.wait_gone(HELPER_LIMIT)?;
+        self.forget()
+    }
+
+    /// Holds the server (SIGSTOP).
+    ///
+    /// # Errors
+    /// [`SandboxError::NotRunning`] if there is nothing to hold.
+    pub fn pause(&self) -> Result<()> {
+        self.running()?.signal(Signal::STOP).map(drop)
+    }
+
+    /// Lets a held server go on (SIGCONT).
+    ///
+    /// # Errors
+    /// [`SandboxError::NotRunning`] if there is no process.
+    pub fn resume(&self) -> Result<()> {
+        self.running()?.signal(Signal::CONT).map(drop)
+    }
+
+    fn running(&self) -> Result<ProcessId> {
+        self.process().ok_or_else(|| {
+            let record = self.record();
+            SandboxError::NotRunning {
+                node: record.name,
+                log: record.log,
+            }
+        })
+    }
+
+    /// The whole error log, as far as it is text.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read_log(&self) -> Result<String> {
+        let path = self.record().log;
+        fs::read(&path)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .at("read", &path)
+    }
+
+    fn log_end(&self) -> Box<LogTail> {
+        Box::new(LogTail {
+            path: self.record().log,
+            lines: self.log_tail(LOG_LINES_SHOWN),
+        })
+    }
+
+    /// The last lines of the error log.
+    #[must_use]
+    pub fn log_tail(&self, lines: usize) -> String {
+        self.read_log()
+            .map(|text| last_lines(&text, lines))
+            .unwrap_or_default()
+    }
+
+    /// True if the data directory's `grastate.dat` says `safe_to_bootstrap: 1`.
+    #[must_use]
+    pub fn is_safe_to_bootstrap(&self) -> bool {
+        let path = self.record().data_dir.join("grastate.dat");
+        fs::read_to_string(path).is_ok_and(|text| {
+            text.lines().any(|l| {
+                l.split_once(':')
+                    .is_some_and(|(k, v)| k == "safe_to_bootstrap" && v.trim() == "1")
+            })
+        })
+    }
+
+    /// True if the node was part of a cluster before.
+    #[must_use]
+    pub fn has_history(&self) -> bool {
+        self.record().data_dir.join("grastate.dat").exists()
+    }
+
+    /// Runs `mariadbd --wsrep-recover` on the stopped node and returns the
+    /// storage engine's position as `uuid:seqno`.
+    ///
+    /// # Errors
+    /// When the node runs or the server prints no position.
+    pub fn recovered_position(&self) -> Result<String> {
+        const PHRASE: &str = "WSREP: Recovered position:";
+        let record = self.record();
+        if let Some(process) = self.process() {
+            return Err(SandboxError::StillRunning {
+                node: record.name,
+                pid: process.pid,
+            });
+        }
+        let mut command = Command::new(program("mariadbd", "mariadb-server")?);
+        command.arg(format!(
+            "--defaults-file={}",
+            record.dir.join("my.cnf").display()
+        ));
+        if self.user.switched {
+            command.arg(format!("--user={}", self.user.name));
+        }
+        command
+            .args(["--wsrep-recover", "--disable-log-error"])
+            .stdin(Stdio::null());
+        let out = command.output().at("run", Path::new("mariadbd"))?;
+        let text = String::from_utf8_lossy(&out.stderr);
+        text.lines()
+            .find_map(|line| line.split_once(PHRASE))
+            .map(|(_, position)| position.trim().to_string())
+            .ok_or_else(|| SandboxError::NodeEnded {
+                node: record.name,
+                during: "recovering its position",
+                how: out.status.to_string(),
+                log: Box::new(LogTail {
+                    path: record.log,
+                    lines: last_lines(&text, LOG_LINES_SHOWN),
+                }),
+            })
+    }
+
+    /// Clears what is known of an ended process, helpers included.
+    fn forget(&self) -> Result<()> {
+        self.reap();
+        self.kill_helpers()?;
+        self.store.set_process(self.index, None)
+    }
+
+    /// Kills what a dead server left behind (transfer scripts, rsync, socat).
+    fn kill_helpers(&self) -> Result<()> {
+        let (name, value) = self.store.get().marker(self.index);
+        for helper in marked(&format!("{name}={value}")) {
+            helper.signal(Signal::KILL)?;
+            helper.wait_gone(HELPER_LIMIT)?;
+        }
+        Ok(())
+    }
+
+    /// Reaps the server if it was our child and has ended; says how.
+    fn reap(&self) -> Option<String> {
+        let mut slot = self.child();
+        let status = slot.as_mut()?.try_wait().ok()??;
+        // The handle stays: a second asker gets the same answer.
+        Some(match status.signal() {
+            Some(signal) => format!("signal {signal}"),
+            None => format!("exit code {}", status.code().unwrap_or(-1)),
+        })
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

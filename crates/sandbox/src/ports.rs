@@ -1,0 +1,150 @@
+//! Ports on 127.0.0.1 for the nodes.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, SandboxError};
+
+/// Below the kernel's ephemeral range, so that no outgoing connection takes one
+/// of ours between choosing and listening.
+const SEARCH_FROM: u16 = 23306;
+const SEARCH_TO: u16 = 32700;
+
+/// The four ports of a node; they follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ports {
+    /// SQL clients.
+    pub sql: u16,
+    /// Group communication (`gmcast.listen_addr`).
+    pub group: u16,
+    /// Incremental state transfer (`ist.recv_addr`).
+    pub ist: u16,
+    /// Full state transfer (`wsrep_sst_receive_address`).
+    pub sst: u16,
+}
+
+impl Ports {
+    /// Distance between the SQL ports of neighbouring nodes.
+    pub const STRIDE: u16 = 10;
+
+    fn starting_at(sql: u16) -> Self {
+        Self {
+            sql,
+            group: sql + 1,
+            ist: sql + 2,
+            sst: sql + 3,
+        }
+    }
+
+    fn named(self) -> [(u16, &'static str); 4] {
+        [
+            (self.sql, "SQL clients"),
+            (self.group, "group communication"),
+            (self.ist, "incremental state transfer"),
+            (self.sst, "full state transfer"),
+        ]
+    }
+
+    /// Fails if another process listens on one of the ports.
+    ///
+    /// # Errors
+    /// [`SandboxError::PortTaken`] names the port and its purpose.
+    pub fn check_free(self, node: &str) -> Result<()> {
+        match self.named().into_iter().find(|(port, _)| !is_free(*port)) {
+            Some((port, purpose)) => Err(SandboxError::PortTaken {
+                node: node.to_string(),
+                port,
+                purpose,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// Ports for `nodes` nodes: from `base` if given (then all must be free), else
+/// the first free run at or after `hint`.
+pub(crate) fn choose(nodes: usize, base: Option<u16>, hint: Option<u16>) -> Result<Vec<Ports>> {
+    let width = u16::try_from(nodes)
+        .ok()
+        .and_then(|n| n.checked_mul(Ports::STRIDE));
+    let Some(width) = width.filter(|w| *w <= SEARCH_TO - SEARCH_FROM) else {
+        return Err(SandboxError::BadRequest(format!(
+            "{nodes} nodes are more than this machine has ports for"
+        )));
+    };
+    let run = |start: u16| {
+        (0..width)
+            .step_by(usize::from(Ports::STRIDE))
+            .map(move |k| Ports::starting_at(start + k))
+    };
+    if let Some(base) = base {
+        if base < 1024 || base.checked_add(width).is_none() {
+            return Err(SandboxError::BadRequest(format!(
+                "--port {base} is not possible: {nodes} nodes need the ports from there to {} and ports below 1024 are reserved",
+                u32::from(base) + u32::from(width)
+            )));
+        }
+        for (i, ports) in run(base).enumerate() {
+            ports.check_free(&format!("db{}", i + 1))?;
+        }
+        return Ok(run(base).collect());
+    }
+    let first = hint
+        .unwrap_or(SEARCH_FROM)
+        .clamp(SEARCH_FROM, SEARCH_TO - width);
+    let starts = (first..=SEARCH_TO - width).chain(SEARCH_FROM..first);
+    for start in starts.step_by(usize::from(Ports::STRIDE)) {
+        if run(start).all(|ports| ports.named().iter().all(|(port, _)| is_free(*port))) {
+            return Ok(run(start).collect());
+        }
+    }
+    Err(SandboxError::NoFreePorts {
+        needed: usize::from(width),
+        from: SEARCH_FROM,
+        to: SEARCH_TO,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_runs_do_not_overlap_and_avoid_a_listener() {
+        let first = choose(3, None, None).expect("free ports");
+        assert_eq!(first.len(), 3);
+        let _taken =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, first[1].ist)).expect("just seen free");
+        let second = choose(3, None, Some(first[0].sql)).expect("free ports");
+        assert!(
+            second
+                .iter()
+                .all(|p| p.named().iter().all(|(port, _)| *port != first[1].ist))
+        );
+    }
+
+    #[test]
+    fn a_taken_port_is_named() {
+        let free = choose(1, None, Some(27000)).expect("free ports")[0];
+        let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, free.sst)).expect("just seen free");
+        let error = choose(1, Some(free.sql), None)
+            .expect_err("the port is taken")
+            .to_string();
+        assert!(
+            error.contains(&free.sst.to_string()) && error.contains("full state transfer"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn impossible_starts_are_refused() {
+        assert!(choose(3, Some(80), None).is_err());
+        assert!(choose(3, Some(65530), None).is_err());
+        assert!(choose(100_000, None, None).is_err());
+    }
+}

@@ -1,0 +1,240 @@
+//! Processes named by id and start time, so that a recycled id is never
+//! signalled. Signals go through a pidfd, which cannot change its meaning
+//! between the check and the signal.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, SandboxError};
+
+/// A process that cannot be confused with a later one of the same id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Process id.
+    pub pid: i32,
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    pub started: u64,
+}
+
+/// What a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProcessState {
+    /// It runs or sleeps.
+    Running,
+    /// It was stopped by SIGSTOP.
+    Stopped,
+    /// It has ended (or its id belongs to another process by now).
+    Gone,
+}
+
+impl ProcessId {
+    /// Reads the identity of a running process.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub fn of(pid: i32) -> Result<Self> {
+        let (_, started) = read_stat(pid).map_err(|source| SandboxError::Process {
+            what: "find the start time of",
+            pid,
+            source,
+        })?;
+        Ok(Self { pid, started })
+    }
+
+    /// What the process does now.
+    #[must_use]
+    pub fn state(self) -> ProcessState {
+        match read_stat(self.pid) {
+            Ok((letter, started)) if started == self.started => match letter {
+                'Z' | 'X' => ProcessState::Gone,
+                'T' | 't' => ProcessState::Stopped,
+                _ => ProcessState::Running,
+            },
+            _ => ProcessState::Gone,
+        }
+    }
+
+    /// True until the process has ended.
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        self.state() != ProcessState::Gone
+    }
+
+    /// Sends a signal; false if the process is gone already.
+    ///
+    /// # Errors
+    /// When the system refuses, for instance for another user's process.
+    pub(crate) fn signal(self, signal: Signal) -> Result<bool> {
+        let Some(fd) = self.open()? else {
+            return Ok(false);
+        };
+        match pidfd_send_signal(&fd, signal) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::SRCH) => Ok(false),
+            Err(e) => Err(SandboxError::Process {
+                what: "signal",
+                pid: self.pid,
+                source: e.into(),
+            }),
+        }
+    }
+
+    /// Waits until the process has ended; false if `limit` passes first.
+    pub(crate) fn wait_gone(self, limit: Duration) -> Result<bool> {
+        let Some(fd) = self.open()? else {
+            return Ok(true);
+        };
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Ok(false),
+                Ok(_) => return Ok(true),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => {
+                    return Err(SandboxError::Process {
+                        what: "wait for",
+                        pid: self.pid,
+                        source: e.into(),
+                    });
+                }
+            }
+        }
+    }
+
+    fn open(self) -> Result<Option<OwnedFd>> {
+        let Some(pid) = Pid::from_raw(self.pid) else {
+            return Ok(None);
+        };
+        let fd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(fd) => fd,
+            Err(rustix::io::Errno::SRCH) => return Ok(None),
+            Err(e) => {
+                return Err(SandboxError::Process {
+                    what: "open",
+                    pid: self.pid,
+                    source: e.into(),
+                });
+            }
+        };
+        // The fd pins the process; only now does the start time prove which one.
+        Ok(self.is_alive().then_some(fd))
+    }
+}
+
+fn read_stat(pid: i32) -> io::Result<(char, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    parse_stat(&text)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable /proc/PID/stat"))
+}
+
+/// State letter and start time. The command name (field 2) may itself hold
+/// blanks and brackets, so fields are counted after its last bracket.
+fn parse_stat(text: &str) -> Option<(char, u64)> {
+    let after = &text[text.rfind(')')? + 1..];
+    let mut fields = after.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let started = fields.nth(18)?.parse().ok()?;
+    Some((state, started))
+}
+
+/// All processes whose environment holds `marker` (as `NAME=value`): what a
+/// server started for us (transfer scripts, rsync, socat) inherits it.
+pub(crate) fn marked(marker: &str) -> Vec<ProcessId> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            fs::read(format!("/proc/{pid}/environ")).is_ok_and(|env| {
+                env.split(|b| *b == 0)
+                    .any(|entry| entry == marker.as_bytes())
+            })
+        })
+        .filter_map(|pid| ProcessId::of(pid).ok())
+        .filter(|process| process.is_alive())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn stat_lines_with_odd_names_are_read() {
+        let line = "42 (a) b (c)) T 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 0 0";
+        assert_eq!(parse_stat(line), Some(('T', 98765)));
+        assert_eq!(parse_stat("42 (x"), None);
+    }
+
+    #[test]
+    fn a_process_is_stopped_continued_and_killed_by_identity() {
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .env("DROMON_TEST_MARK", "one")
+            .spawn()
+            .expect("sleep starts");
+        let id = ProcessId::of(i32::try_from(child.id()).expect("a pid")).expect("it runs");
+        assert_eq!(id.state(), ProcessState::Running);
+        assert!(id.signal(Signal::STOP).expect("allowed"));
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while id.state() != ProcessState::Stopped && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(id.state(), ProcessState::Stopped);
+        assert!(!id.wait_gone(Duration::from_millis(20)).expect("poll"));
+
+        let other = ProcessId {
+            started: id.started + 1,
+            ..id
+        };
+        assert_eq!(other.state(), ProcessState::Gone);
+        assert!(
+            !other.signal(Signal::KILL).expect("nothing to signal"),
+            "a recycled id must not be signalled"
+        );
+
+        assert!(id.signal(Signal::KILL).expect("allowed"));
+        assert!(id.wait_gone(Duration::from_secs(5)).expect("poll"));
+        child.wait().expect("reaped");
+        assert_eq!(id.state(), ProcessState::Gone);
+    }
+
+    #[test]
+    fn marked_processes_are_found_by_environment() {
+        let value = format!("two-{}", std::process::id());
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .env("DROMON_TEST_MARK", &value)
+            .spawn()
+            .expect("sleep starts");
+        // The environment is only visible once the child has called exec.
+        let marker = format!("DROMON_TEST_MARK={value}");
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut found = marked(&marker);
+        while found.is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+            found = marked(&marker);
+        }
+        child.kill().expect("killed");
+        child.wait().expect("reaped");
+        assert_eq!(
+            found.iter().map(|p| p.pid).collect::<Vec<_>>(),
+            vec![i32::try_from(child.id()).expect("a pid")]
+        );
+        assert!(marked(&marker).is_empty());
+    }
+}

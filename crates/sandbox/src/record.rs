@@ -1,0 +1,289 @@
+//! `cluster.json`: what was started where, so that another process can ask and
+//! stop it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Setting, SstMethod};
+use crate::error::{IoContext, Result, SandboxError};
+use crate::ports::Ports;
+use crate::process::ProcessId;
+
+/// Version of the file's shape; another version is refused.
+const SHAPE: u32 = 1;
+
+/// A cluster as recorded in `cluster.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    /// Version of this shape.
+    pub shape: u32,
+    /// Random; part of the environment mark of every process started for it.
+    pub id: String,
+    /// `wsrep_cluster_name`.
+    pub name: String,
+    /// The directory.
+    pub dir: PathBuf,
+    /// The server's version line.
+    pub server: String,
+    /// The provider library that was asked for.
+    pub provider: PathBuf,
+    /// The copy the servers load.
+    pub provider_copy: PathBuf,
+    /// How joiners get a full copy.
+    pub sst_method: SstMethod,
+    /// `wsrep_slave_threads`.
+    pub appliers: usize,
+    /// Provider options besides the addresses.
+    pub provider_options: String,
+    /// Settings beyond the quick start's.
+    pub settings: Vec<Setting>,
+    /// SQL user with all privileges, from this machine only.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+    /// The nodes, in order of their names.
+    pub nodes: Vec<NodeRecord>,
+}
+
+/// A node as recorded in `cluster.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// `wsrep_node_name`: db1, db2, …
+    pub name: String,
+    /// Everything of the node lies here.
+    pub dir: PathBuf,
+    /// Data directory.
+    pub data_dir: PathBuf,
+    /// Unix socket.
+    pub socket: PathBuf,
+    /// Error log.
+    pub log: PathBuf,
+    /// Ports on 127.0.0.1.
+    pub ports: Ports,
+    /// The server's process; none when it was stopped by us or never started.
+    pub process: Option<ProcessId>,
+}
+
+impl ClusterRecord {
+    pub(crate) const SHAPE: u32 = SHAPE;
+
+    /// The `gcomm://` address naming all nodes.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let members: Vec<String> = self
+            .nodes
+            .iter()
+            .map(|n| format!("127.0.0.1:{}", n.ports.group))
+            .collect();
+        format!("gcomm://{}", members.join(","))
+    }
+
+    /// `NAME=value` that marks the processes of node `index`.
+    pub(crate) fn marker(&self, index: usize) -> (&'static str, String) {
+        (
+            "DROMON_SANDBOX_NODE",
+            format!("{}/{}", self.id, self.nodes[index].name),
+        )
+    }
+
+    /// Reads the record of `dir`.
+    pub(crate) fn load(dir: &Path) -> Result<Self> {
+        let path = dir.join("cluster.json");
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(SandboxError::NoCluster {
+                    dir: dir.to_path_buf(),
+                });
+            }
+            Err(source) => {
+                return Err(SandboxError::Io {
+                    what: "read",
+                    path,
+                    source,
+                });
+            }
+        };
+        let record: Self = serde_json::from_str(&text).map_err(|e| SandboxError::BadRecord {
+            path: path.clone(),
+            why: e.to_string(),
+        })?;
+        if record.shape != SHAPE {
+            let why = format!("its shape is {}, this program knows {SHAPE}", record.shape);
+            return Err(SandboxError::BadRecord { path, why });
+        }
+        Ok(record)
+    }
+
+    /// Writes the record so that a reader sees the old or the new one.
+    pub(crate) fn save(&self) -> Result<()> {
+        let path = self.dir.join("cluster.json");
+        let fresh = self.dir.join("cluster.json.new");
+        let text = serde_json::to_string_pretty(self)
+            .expect("a record is plain data and always has a JSON form");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)
+            .at("write", &fresh)?;
+        file.write_all(text.as_bytes()).at("write", &fresh)?;
+        fs::rename(&fresh, &path).at("replace", &path)
+    }
+}
+
+/// The record in memory, saved at each change of a node's process.
+#[derive(Debug)]
+pub(crate) struct Store(Mutex<ClusterRecord>);
+
+impl Store {
+    pub fn new(record: ClusterRecord) -> Self {
+        Self(Mutex::new(record))
+    }
+
+    pub fn get(&self) -> MutexGuard<'_, ClusterRecord> {
+        // A record is replaced field by field with plain values: a panic
+        // elsewhere cannot leave it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_process(&self, index: usize, process: Option<ProcessId>) -> Result<()> {
+        let mut record = self.get();
+        record.nodes[index].process = process;
+        record.save()
+    }
+}
+
+/// Keeps other processes from starting or stopping the same cluster.
+#[derive(Debug)]
+pub(crate) struct DirLock(#[expect(dead_code, reason = "closing the file ends the lock")] File);
+
+impl DirLock {
+    pub fn take(dir: &Path) -> Result<Self> {
+        let path = dir.join("cluster.lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)
+            .at("open", &path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(SandboxError::Busy {
+                dir: dir.to_path_buf(),
+            }),
+            Err(TryLockError::Error(source)) => Err(SandboxError::Io {
+                what: "lock",
+                path,
+                source,
+            }),
+        }
+    }
+}
+
+/// `bytes` random bytes in hexadecimal.
+pub(crate) fn random_hex(bytes: usize) -> Result<String> {
+    use std::fmt::Write as _;
+    use std::io::Read;
+    let path = Path::new("/dev/urandom");
+    let mut raw = vec![0u8; bytes];
+    File::open(path)
+        .and_then(|mut f| f.read_exact(&mut raw))
+        .at("read", path)?;
+    Ok(raw.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
+        text
+    }))
+}
+
+#[cfg(test)]
+pub(crate) fn sample() -> ClusterRecord {
+    let node = |k: u16| NodeRecord {
+        name: format!("db{}", k + 1),
+        dir: PathBuf::from(format!("/c/db{}", k + 1)),
+        data_dir: PathBuf::from(format!("/c/db{}/data", k + 1)),
+        socket: PathBuf::from(format!("/c/db{}/mysqld.sock", k + 1)),
+        log: PathBuf::from(format!("/c/db{}/error.log", k + 1)),
+        ports: Ports {
+            sql: 23306 + 10 * k,
+            group: 23307 + 10 * k,
+            ist: 23308 + 10 * k,
+            sst: 23309 + 10 * k,
+        },
+        process: None,
+    };
+    ClusterRecord {
+        shape: SHAPE,
+        id: "0123".into(),
+        name: "dromon".into(),
+        dir: PathBuf::from("/c"),
+        server: "10.11".into(),
+        provider: PathBuf::from("/p.so"),
+        provider_copy: PathBuf::from("/c/lib/p.so"),
+        sst_method: SstMethod::Rsync,
+        appliers: 8,
+        provider_options: String::new(),
+        settings: Vec::new(),
+        user: "dromon".into(),
+        password: "secret".into(),
+        nodes: vec![node(0), node(1)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_survives_saving_and_loading() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut record = sample();
+        record.dir = dir.path().to_path_buf();
+        record.nodes[1].process = Some(ProcessId { pid: 7, started: 9 });
+        record.save().expect("saved");
+        let again = ClusterRecord::load(dir.path()).expect("loaded");
+        assert_eq!(again.nodes[1].process, record.nodes[1].process);
+        assert_eq!(again.nodes[1].ports, record.nodes[1].ports);
+        assert_eq!(again.password, "secret");
+    }
+
+    #[test]
+    fn missing_broken_and_foreign_records_are_told_apart() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        assert!(matches!(
+            ClusterRecord::load(dir.path()),
+            Err(SandboxError::NoCluster { .. })
+        ));
+        fs::write(dir.path().join("cluster.json"), "{").expect("written");
+        assert!(matches!(
+            ClusterRecord::load(dir.path()),
+            Err(SandboxError::BadRecord { .. })
+        ));
+        let mut record = sample();
+        record.dir = dir.path().to_path_buf();
+        record.shape = SHAPE + 1;
+        record.save().expect("saved");
+        assert!(matches!(
+            ClusterRecord::load(dir.path()),
+            Err(SandboxError::BadRecord { .. })
+        ));
+    }
+
+    #[test]
+    fn only_one_holder_of_the_lock() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let first = DirLock::take(dir.path()).expect("free");
+        assert!(matches!(
+            DirLock::take(dir.path()),
+            Err(SandboxError::Busy { .. })
+        ));
+        drop(first);
+        DirLock::take(dir.path()).expect("free again");
+    }
+}

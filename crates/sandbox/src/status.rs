@@ -1,0 +1,373 @@
+//! What the nodes say about themselves, and one sentence about all of it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::process::ProcessState;
+
+/// The `wsrep_*` status variables of one node at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct WsrepStatus(BTreeMap<String, String>);
+
+impl WsrepStatus {
+    /// From rows of `SHOW GLOBAL STATUS LIKE 'wsrep_%'`.
+    #[must_use]
+    pub fn from_rows(rows: Vec<(String, String)>) -> Self {
+        Self(
+            rows.into_iter()
+                .map(|(name, value)| (name.to_lowercase(), value))
+                .collect(),
+        )
+    }
+
+    /// A variable by its full name; empty if the server does not show it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    /// A variable as a number; none if it is missing or not a whole number.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<i64> {
+        self.get(name).parse().ok()
+    }
+
+    /// `wsrep_local_state_comment`.
+    #[must_use]
+    pub fn state(&self) -> &str {
+        self.get("wsrep_local_state_comment")
+    }
+
+    /// `wsrep_cluster_size`.
+    #[must_use]
+    pub fn size(&self) -> i64 {
+        self.number("wsrep_cluster_size").unwrap_or(0)
+    }
+
+    /// `wsrep_last_committed`, -1 if unknown.
+    #[must_use]
+    pub fn last_committed(&self) -> i64 {
+        self.number("wsrep_last_committed").unwrap_or(-1)
+    }
+
+    /// Seqno of `wsrep_se_checkpoint` (`uuid:seqno,gtid…`), the storage
+    /// engine's position; none where the server does not show it.
+    #[must_use]
+    pub fn engine_checkpoint(&self) -> Option<i64> {
+        let text = self.get("wsrep_se_checkpoint");
+        let seqno = text.split_once(':')?.1;
+        seqno
+            .split(|c: char| !(c.is_ascii_digit() || c == '-'))
+            .next()?
+            .parse()
+            .ok()
+    }
+
+    /// Part of the primary component.
+    #[must_use]
+    pub fn is_primary(&self) -> bool {
+        self.get("wsrep_cluster_status")
+            .eq_ignore_ascii_case("primary")
+    }
+
+    /// Synced, ready and in the primary component: clients may use it.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.is_primary() && self.state() == "Synced" && self.get("wsrep_ready") == "ON"
+    }
+}
+
+/// The process of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProcessView {
+    /// It runs.
+    Running,
+    /// It is held by SIGSTOP.
+    Stopped,
+    /// It ended without being asked to.
+    Died,
+    /// It was stopped by us, or never started.
+    Down,
+}
+
+impl ProcessView {
+    pub(crate) fn of(state: Option<ProcessState>) -> Self {
+        match state {
+            None => Self::Down,
+            Some(ProcessState::Running) => Self::Running,
+            Some(ProcessState::Stopped) => Self::Stopped,
+            Some(ProcessState::Gone) => Self::Died,
+        }
+    }
+}
+
+/// One node's answer.
+#[derive(Debug, Clone, Serialize)]
+pub struct NodeStatus {
+    /// Node name.
+    pub name: String,
+    /// Process id, if it runs.
+    pub pid: Option<i32>,
+    /// Its process.
+    pub process: ProcessView,
+    /// Its variables; none if it did not answer in time.
+    pub wsrep: Option<WsrepStatus>,
+    /// Why there is no answer, in words.
+    pub silence: Option<String>,
+}
+
+impl NodeStatus {
+    /// The variables, if the node is usable by clients.
+    #[must_use]
+    pub fn usable(&self) -> Option<&WsrepStatus> {
+        self.wsrep.as_ref().filter(|w| w.is_usable())
+    }
+}
+
+/// How well the cluster is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Every node is usable and they agree. Exit code 0.
+    Good,
+    /// Clients can write, but not everything is as it should be. Exit code 1.
+    Degraded,
+    /// No node can be written to, or the nodes disagree. Exit code 2.
+    Bad,
+}
+
+/// The answers of all nodes and what they mean together.
+#[derive(Debug, Clone, Serialize)]
+pub struct ClusterStatus {
+    /// See [`Verdict`].
+    pub verdict: Verdict,
+    /// The verdict in words.
+    pub sentence: String,
+    /// One entry per node.
+    pub nodes: Vec<NodeStatus>,
+}
+
+impl ClusterStatus {
+    /// Draws the conclusion from the nodes' answers.
+    #[must_use]
+    pub fn judge(nodes: Vec<NodeStatus>) -> Self {
+        let usable: Vec<(&str, &WsrepStatus)> = nodes
+            .iter()
+            .filter_map(|n| Some((n.name.as_str(), n.usable()?)))
+            .collect();
+        let faults: Vec<String> = nodes.iter().filter_map(fault).collect();
+        let count = nodes.len();
+        let joined = |parts: &[String]| parts.join("; ");
+        let (verdict, sentence) = if let Some(split) = disagreement(&usable) {
+            (
+                Verdict::Bad,
+                format!("the nodes disagree: {split}. Stop writing and compare their data"),
+            )
+        } else if usable.is_empty() {
+            (
+                Verdict::Bad,
+                format!("no node can be written to: {}", joined(&faults)),
+            )
+        } else if !faults.is_empty() {
+            (
+                Verdict::Degraded,
+                format!(
+                    "writable on {} of {count} nodes: {}",
+                    usable.len(),
+                    joined(&faults)
+                ),
+            )
+        } else if let Some((name, status)) = usable.iter().find(|(_, s)| s.size() != as_i64(count))
+        {
+            let text = format!(
+                "writable, but {name} sees a cluster of {} where {count} nodes run",
+                status.size()
+            );
+            (Verdict::Degraded, text)
+        } else {
+            let slowest = usable
+                .iter()
+                .max_by_key(|(_, s)| s.number("wsrep_local_recv_queue").unwrap_or(0));
+            let lag = slowest
+                .filter(|(_, s)| s.number("wsrep_local_recv_queue").unwrap_or(0) > 0)
+                .map(|(name, s)| {
+                    format!(
+                        "; {name} has {} write sets to apply",
+                        s.get("wsrep_local_recv_queue")
+                    )
+                })
+                .unwrap_or_default();
+            let throttled = usable
+                .iter()
+                .any(|(_, s)| s.get("wsrep_flow_control_active") == "true");
+            let pace = if throttled {
+                "; flow control slows the writers now"
+            } else {
+                ""
+            };
+            (
+                Verdict::Good,
+                format!("writable, all {count} nodes Synced{lag}{pace}"),
+            )
+        };
+        Self {
+            verdict,
+            sentence,
+            nodes,
+        }
+    }
+}
+
+fn as_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn disagreement(usable: &[(&str, &WsrepStatus)]) -> Option<String> {
+    let (first, reference) = usable.first()?;
+    let other = usable.iter().find(|(_, s)| {
+        s.get("wsrep_cluster_state_uuid") != reference.get("wsrep_cluster_state_uuid")
+    })?;
+    Some(format!(
+        "{first} and {} follow different histories",
+        other.0
+    ))
+}
+
+fn fault(node: &NodeStatus) -> Option<String> {
+    let name = &node.name;
+    match (node.process, &node.wsrep) {
+        (ProcessView::Down, _) => Some(format!("{name} is down")),
+        (ProcessView::Died, _) => Some(format!("{name} died (its log says why)")),
+        (ProcessView::Stopped, _) => Some(format!("{name} is held by SIGSTOP")),
+        (ProcessView::Running, None) => Some(format!(
+            "{name} does not answer ({})",
+            node.silence.as_deref().unwrap_or("no reason given")
+        )),
+        (ProcessView::Running, Some(status)) if status.is_usable() => None,
+        (ProcessView::Running, Some(status)) if !status.is_primary() => Some(format!(
+            "{name} is not in the primary component ({})",
+            status.state()
+        )),
+        (ProcessView::Running, Some(status)) => Some(format!("{name} is {}", status.state())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(pairs: &[(&str, &str)]) -> WsrepStatus {
+        let mut rows: Vec<(String, String)> = [
+            ("wsrep_cluster_status", "Primary"),
+            ("wsrep_ready", "ON"),
+            ("wsrep_local_state_comment", "Synced"),
+            ("wsrep_cluster_size", "3"),
+            ("wsrep_cluster_state_uuid", "a"),
+        ]
+        .iter()
+        .map(|(k, v)| ((*k).to_string(), (*v).to_string()))
+        .collect();
+        rows.extend(
+            pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_string(), (*v).to_string())),
+        );
+        WsrepStatus::from_rows(rows)
+    }
+
+    fn node(name: &str, process: ProcessView, wsrep: Option<WsrepStatus>) -> NodeStatus {
+        let silence = wsrep.is_none().then(|| "timed out".to_string());
+        NodeStatus {
+            name: name.into(),
+            pid: None,
+            process,
+            wsrep,
+            silence,
+        }
+    }
+
+    fn three(third: NodeStatus) -> ClusterStatus {
+        let good = |name: &str| node(name, ProcessView::Running, Some(answer(&[])));
+        ClusterStatus::judge(vec![good("db1"), good("db2"), third])
+    }
+
+    #[test]
+    fn verdicts() {
+        let running =
+            |pairs: &[(&str, &str)]| node("db3", ProcessView::Running, Some(answer(pairs)));
+        let cases: Vec<(NodeStatus, Verdict, &str)> = vec![
+            (running(&[]), Verdict::Good, "writable, all 3 nodes Synced"),
+            (
+                running(&[("wsrep_local_recv_queue", "12")]),
+                Verdict::Good,
+                "writable, all 3 nodes Synced; db3 has 12 write sets to apply",
+            ),
+            (
+                running(&[("wsrep_flow_control_active", "true")]),
+                Verdict::Good,
+                "writable, all 3 nodes Synced; flow control slows the writers now",
+            ),
+            (
+                running(&[("wsrep_local_state_comment", "Donor/Desynced")]),
+                Verdict::Degraded,
+                "writable on 2 of 3 nodes: db3 is Donor/Desynced",
+            ),
+            (
+                running(&[
+                    ("wsrep_cluster_status", "non-Primary"),
+                    ("wsrep_local_state_comment", "Initialized"),
+                ]),
+                Verdict::Degraded,
+                "writable on 2 of 3 nodes: db3 is not in the primary component (Initialized)",
+            ),
+            (
+                running(&[("wsrep_cluster_size", "2")]),
+                Verdict::Degraded,
+                "writable, but db3 sees a cluster of 2 where 3 nodes run",
+            ),
+            (
+                node("db3", ProcessView::Down, None),
+                Verdict::Degraded,
+                "writable on 2 of 3 nodes: db3 is down",
+            ),
+            (
+                node("db3", ProcessView::Running, None),
+                Verdict::Degraded,
+                "writable on 2 of 3 nodes: db3 does not answer (timed out)",
+            ),
+            (
+                running(&[("wsrep_cluster_state_uuid", "b")]),
+                Verdict::Bad,
+                "the nodes disagree: db1 and db3 follow different histories. Stop writing and compare their data",
+            ),
+        ];
+        for (third, verdict, sentence) in cases {
+            let status = three(third);
+            assert_eq!(
+                (status.verdict, status.sentence.as_str()),
+                (verdict, sentence)
+            );
+        }
+        let all_gone = ClusterStatus::judge(vec![node("db1", ProcessView::Died, None)]);
+        assert_eq!(all_gone.verdict, Verdict::Bad);
+        assert_eq!(
+            all_gone.sentence,
+            "no node can be written to: db1 died (its log says why)"
+        );
+    }
+
+    #[test]
+    fn the_engines_position_is_read_with_and_without_a_gtid() {
+        let seqno = |text: &str| answer(&[("wsrep_se_checkpoint", text)]).engine_checkpoint();
+        assert_eq!(seqno("6f1c0a3e-0000-11ef-8000-000000000000:42"), Some(42));
+        assert_eq!(
+            seqno("6f1c0a3e-0000-11ef-8000-000000000000:42,0-1-7"),
+            Some(42)
+        );
+        assert_eq!(seqno("00000000-0000-0000-0000-000000000000:-1"), Some(-1));
+        assert_eq!(seqno(""), None);
+    }
+}
