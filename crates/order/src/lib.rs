@@ -10,7 +10,10 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+#[cfg(test)]
+mod exactly_once;
 pub mod network;
+pub mod pending;
 pub mod sequencer;
 pub mod types;
 pub mod wire;

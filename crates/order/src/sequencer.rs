@@ -722,3 +722,276 @@ fn decode_state(bytes: Bytes) -> Result<BTreeMap<Uuid, Origin>, CodecError> {
     }
     Ok(origins)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::{Arc, Mutex};
+
+    const A: Uuid = Uuid([1; 16]);
+    const B: Uuid = Uuid([2; 16]);
+
+    fn entry(index: u64, origin: Uuid, oseq: u64, part: Part, body: &[u8]) -> Committed {
+        Committed {
+            index,
+            term: 3,
+            body: CommittedBody::Message(RawMessage {
+                origin,
+                oseq,
+                kind: 1,
+                tag: 77,
+                part,
+                body: Bytes::copy_from_slice(body),
+            }),
+        }
+    }
+
+    fn piece(stream: u64, i: u32, n: u32) -> Part {
+        Part::Piece { stream, i, n }
+    }
+
+    fn body(d: Option<Delivered>) -> Option<Vec<u8>> {
+        d.map(|d| d.body.to_vec())
+    }
+
+    #[test]
+    fn only_the_next_number_of_a_registered_origin_counts() {
+        let mut s = Sequencer::new();
+        let take = |s: &mut Sequencer, oseq| {
+            body(s.accept(&entry(oseq, A, oseq, Part::Whole, b"x")).unwrap())
+        };
+        assert_eq!(take(&mut s, 1), None);
+        assert!(s.register(A) && !s.register(A));
+        assert_eq!(take(&mut s, 2), None);
+        assert_eq!(take(&mut s, 1), Some(b"x".to_vec()));
+        assert_eq!(take(&mut s, 1), None);
+        assert_eq!(take(&mut s, 2), Some(b"x".to_vec()));
+        assert_eq!(s.last(A), Some(2));
+        assert!(s.forget(A) && !s.forget(A));
+        assert_eq!(take(&mut s, 3), None);
+        assert_eq!(
+            s.stats(),
+            SequencerStats {
+                delivered: 2,
+                duplicates: 1,
+                gaps: 1,
+                unregistered: 2,
+                ..SequencerStats::default()
+            }
+        );
+        let blank = Committed {
+            index: 9,
+            term: 1,
+            body: CommittedBody::Blank,
+        };
+        assert_eq!(s.accept(&blank), Ok(None));
+    }
+
+    #[test]
+    fn a_large_message_has_the_place_of_its_last_piece() {
+        let mut s = Sequencer::new();
+        s.register(A);
+        s.register(B);
+        let steps = [
+            (10, A, 1, piece(1, 0, 2), None),
+            (11, B, 1, piece(1, 0, 2), None),
+            (12, A, 2, piece(2, 0, 1), Some("A2")),
+            (13, A, 3, Part::Whole, Some("A3")),
+            (14, A, 4, piece(1, 1, 2), Some("A1A4")),
+        ];
+        for (index, origin, oseq, part, want) in steps {
+            let text = format!("{}{oseq}", if origin == A { "A" } else { "B" });
+            let got = s
+                .accept(&entry(index, origin, oseq, part, text.as_bytes()))
+                .unwrap();
+            if let Some(d) = &got {
+                assert_eq!((d.index, d.term, d.tag), (index, 3, 77));
+            }
+            assert_eq!(body(got), want.map(|w: &str| w.as_bytes().to_vec()));
+        }
+        assert_eq!((s.open_pieces_from(), s.open_bytes()), (Some(11), 2));
+        s.forget(B);
+        assert_eq!((s.open_pieces_from(), s.open_bytes()), (None, 0));
+    }
+
+    #[test]
+    fn pieces_that_do_not_fit_are_dropped_and_the_origin_goes_on() {
+        let mut s = Sequencer::new();
+        s.register(A);
+        for (oseq, part) in [
+            (1, piece(1, 1, 3)),
+            (2, piece(2, 0, 3)),
+            (3, piece(2, 1, 4)),
+        ] {
+            let got = s.accept(&entry(oseq, A, oseq, part, b"x")).unwrap();
+            assert_eq!(got, None);
+        }
+        assert_eq!(s.stats().malformed, 2);
+        assert_eq!(s.open_pieces_from(), None);
+        let got = s.accept(&entry(4, A, 4, Part::Whole, b"y")).unwrap();
+        assert_eq!(body(got), Some(b"y".to_vec()));
+    }
+
+    type Places = BTreeMap<StreamKey, Vec<u8>>;
+
+    #[derive(Clone, Default)]
+    struct Shelf(Arc<Mutex<(Places, bool)>>);
+
+    impl PieceStore for Shelf {
+        fn append(&mut self, key: StreamKey, piece: &[u8]) -> Result<(), StoreError> {
+            let mut me = self.0.lock().unwrap();
+            if me.1 {
+                return Err(StoreError {
+                    key,
+                    doing: "written",
+                    why: "No space left on device".into(),
+                });
+            }
+            me.0.entry(key).or_default().extend_from_slice(piece);
+            Ok(())
+        }
+
+        fn read(&self, key: StreamKey) -> Result<Bytes, StoreError> {
+            Ok(Bytes::from(self.0.lock().unwrap().0[&key].clone()))
+        }
+
+        fn discard(&mut self, key: StreamKey) {
+            self.0.lock().unwrap().0.remove(&key);
+        }
+    }
+
+    #[test]
+    fn where_pieces_are_kept_makes_no_difference() {
+        let shelf = Shelf::default();
+        let mut stored = Sequencer::with_store(Box::new(shelf.clone()), 5);
+        let mut held = Sequencer::new();
+        for s in [&mut stored, &mut held] {
+            s.register(A);
+            s.register(B);
+        }
+        for i in 0..4u32 {
+            for (o, n) in [(A, 4), (B, 9)] {
+                let e = entry(
+                    u64::from(i) + 1,
+                    o,
+                    u64::from(i) + 1,
+                    piece(1, i, n),
+                    b"abc",
+                );
+                let (x, y) = (stored.accept(&e).unwrap(), held.accept(&e).unwrap());
+                assert_eq!(x, y);
+                if o == A && i == 3 {
+                    assert_eq!(x.unwrap().body, Bytes::from_static(b"abcabcabcabc"));
+                }
+            }
+            assert_eq!(stored.digest(), held.digest());
+            assert_eq!(stored.encode(), held.encode());
+        }
+        assert_eq!(
+            shelf.0.lock().unwrap().0.len(),
+            1,
+            "A's is gone, B's is there"
+        );
+        // Through bytes, and back to a store with the next piece.
+        let mut again = Sequencer::decode(stored.encode().unwrap()).unwrap();
+        assert_eq!(again.digest(), held.digest());
+        let fresh = Shelf::default();
+        again.set_store(Box::new(fresh.clone()), 5);
+        let e = entry(5, B, 5, piece(1, 4, 9), b"abc");
+        assert_eq!(again.accept(&e), held.accept(&e));
+        assert_eq!(fresh.0.lock().unwrap().0.len(), 1);
+        assert_eq!(again.encode(), held.encode());
+        stored.forget(B);
+        assert!(shelf.0.lock().unwrap().0.is_empty());
+        // A full disk is an error that names the origin.
+        fresh.0.lock().unwrap().1 = true;
+        let e = again.accept(&entry(6, B, 6, piece(1, 5, 9), b"abc"));
+        let text = e.unwrap_err().to_string();
+        assert!(
+            text.contains("No space left") && text.contains(&B.to_string()),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn damaged_state_is_refused() {
+        let mut s = Sequencer::new();
+        s.register(A);
+        s.accept(&entry(1, A, 1, piece(1, 0, 2), b"abc")).unwrap();
+        let good = s.encode().unwrap();
+        for cut in 1..good.len() {
+            assert!(Sequencer::decode(good.slice(..cut)).is_err());
+        }
+        for at in 0..good.len() {
+            let mut bad = good.to_vec();
+            bad[at] ^= 1;
+            assert!(Sequencer::decode(Bytes::from(bad)).is_err());
+        }
+        let fresh = Sequencer::decode(Bytes::new()).unwrap();
+        assert_eq!(fresh.digest(), Sequencer::new().digest());
+        assert_ne!(fresh.digest(), s.digest());
+    }
+
+    fn message() -> impl Strategy<Value = RawMessage> {
+        let part = prop_oneof![
+            Just(Part::Whole),
+            (any::<u64>(), 0..1000u32, 1..1000u32).prop_map(|(stream, i, n)| Part::Piece {
+                stream,
+                i: i % n,
+                n
+            }),
+        ];
+        (
+            any::<[u8; 16]>(),
+            any::<u64>(),
+            any::<u8>(),
+            any::<u64>(),
+            part,
+            prop::collection::vec(any::<u8>(), 0..200),
+        )
+            .prop_map(|(origin, oseq, kind, tag, part, body)| RawMessage {
+                origin: Uuid(origin),
+                oseq,
+                kind,
+                tag,
+                part,
+                body: Bytes::from(body),
+            })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn messages_survive_the_codec(m in message()) {
+            let bytes = m.encode();
+            prop_assert_eq!(bytes.len(), m.encoded_len());
+            prop_assert_eq!(RawMessage::decode(bytes), Ok(m));
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..100), form in 0..4u8) {
+            let mut bytes = bytes;
+            if let Some(b) = bytes.first_mut() {
+                *b = form;
+            }
+            let bytes = Bytes::from(bytes);
+            if let Ok(m) = RawMessage::decode(bytes.clone()) {
+                prop_assert_eq!(m.encode(), bytes);
+            }
+        }
+
+        #[test]
+        fn any_bytes_with_a_right_checksum_are_a_state_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), count in 0..3u8) {
+            let mut all = STATE_MAGIC.to_vec();
+            all.extend_from_slice(&u32::from(count).to_le_bytes());
+            all.extend_from_slice(&bytes);
+            all.extend_from_slice(&crc32c::crc32c(&all).to_le_bytes());
+            let all = Bytes::from(all);
+            if let Ok(s) = Sequencer::decode(all.clone()) {
+                prop_assert_eq!(s.encode().unwrap(), all);
+            }
+        }
+    }
+}

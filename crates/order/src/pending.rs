@@ -1,0 +1,654 @@
+//! What this node wants ordered and has not seen ordered yet.
+//!
+//! A message goes through three places:
+//!
+//! ```text
+//!   push ──> small ones ──┐
+//!        └─> large ones ──┴─> in flight (numbered) ──> confirmed, gone
+//!            (cut here)        └── sent again from the front when in doubt
+//! ```
+//!
+//! * A number is given when a message, or a piece of a large one, enters the
+//!   flight, and stays with its bytes for ever. The [`Sequencer`] of every
+//!   member takes each number once and in order, so sending again is harmless.
+//! * Small messages keep their order among themselves. They pass large ones:
+//!   after each piece as many bytes of small messages may go as a piece has;
+//!   large ones take turns piece by piece, and only a limited number of bytes
+//!   of pieces is in flight at once.
+//! * The machine reads no clock: `now` is the time since any fixed moment.
+//!
+//! [`Sequencer`]: crate::sequencer::Sequencer
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dromon_writeset::Uuid;
+
+use crate::sequencer::{Part, RawMessage};
+use crate::types::RaftId;
+
+/// Limits of a [`PendingQueue`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingLimits {
+    /// Bodies longer than this travel in pieces of this size, in bytes.
+    pub piece_bytes: usize,
+    /// Bytes of pieces in flight at once. One piece may always be.
+    pub pieces_in_flight: usize,
+    /// Messages in the queue, in flight or not.
+    pub max_count: usize,
+    /// Their bytes. A single message may exceed it if it is alone.
+    pub max_bytes: usize,
+    /// Without progress for this long, everything in flight is sent again;
+    /// doubled after each time in vain, up to 16-fold.
+    pub resend_after: Duration,
+    /// How long to hold back after a refusal; doubled likewise, up to
+    /// `resend_after`.
+    pub refused_pause: Duration,
+}
+
+impl Default for PendingLimits {
+    fn default() -> Self {
+        PendingLimits {
+            piece_bytes: 64 << 10,
+            pieces_in_flight: 1 << 20,
+            max_count: 65_536,
+            max_bytes: 512 << 20,
+            resend_after: Duration::from_secs(1),
+            refused_pause: Duration::from_millis(10),
+        }
+    }
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PushError {
+    /// The queue is at a limit.
+    #[error(
+        "{count} messages with {bytes} bytes of this node wait to be ordered (limits {max_count} and \
+         {max_bytes}); nothing was queued: wait and try again"
+    )]
+    Full {
+        /// Messages in the queue.
+        count: usize,
+        /// Their bytes.
+        bytes: usize,
+        /// Limit of messages.
+        max_count: usize,
+        /// Limit of bytes.
+        max_bytes: usize,
+    },
+    /// More pieces than can be counted.
+    #[error(
+        "a message of {len} bytes cannot be cut into pieces of {piece_bytes}; nothing was queued"
+    )]
+    TooLarge {
+        /// The message's length.
+        len: usize,
+        /// The size of a piece.
+        piece_bytes: usize,
+    },
+}
+
+/// What an own message seen in the committed log meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It counts: it, and nothing else, left the flight.
+    Confirmed,
+    /// Its number had counted before.
+    Duplicate,
+    /// A number before it has not come yet, so it does not count.
+    Gap,
+}
+
+/// A picture for the status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PendingStatus {
+    /// Messages not fully confirmed (a large one counts once).
+    pub count: usize,
+    /// Their unconfirmed bytes.
+    pub bytes: usize,
+    /// Messages and pieces in flight.
+    pub in_flight: usize,
+    /// Large messages not yet completely in flight.
+    pub large: usize,
+    /// Times everything in flight was taken back to be sent again.
+    pub rewinds: u64,
+    /// Messages and pieces sent again.
+    pub resent: u64,
+}
+
+struct Small {
+    kind: u8,
+    tag: u64,
+    body: Bytes,
+}
+
+struct Large {
+    kind: u8,
+    tag: u64,
+    rest: Bytes,
+    stream: u64,
+    next: u32,
+    n: u32,
+}
+
+/// Counted beside a body's bytes, so that empty ones are not free.
+const OVERHEAD: usize = 64;
+
+/// The queue of one origin. See the module's words.
+pub struct PendingQueue {
+    origin: Uuid,
+    limits: PendingLimits,
+    small: VecDeque<Small>,
+    large: VecDeque<Large>,
+    /// Numbers `confirmed + 1 ..` without gaps.
+    flight: VecDeque<RawMessage>,
+    /// How many of `flight` the current leader has been sent.
+    sent: usize,
+    /// The highest number sent to anyone.
+    sent_high: u64,
+    confirmed: u64,
+    /// The highest number sent when the flight was last taken back. A gap at
+    /// or below it is an echo of an older attempt.
+    rewind_high: u64,
+    piece_bytes: usize,
+    count: usize,
+    bytes: usize,
+    /// Bytes of small messages that may go before the next piece.
+    small_credit: usize,
+    next_stream: u64,
+    pushed: u64,
+    leader: Option<(RaftId, u64)>,
+    progress_at: Duration,
+    vain: u32,
+    hold_until: Option<Duration>,
+    refusals: u32,
+    rewinds: u64,
+    resent: u64,
+}
+
+impl PendingQueue {
+    /// An empty queue, without a leader. `origin` must be fresh, and
+    /// registered in the log before [`next_batch`](Self::next_batch) is first
+    /// called: numbers that come before the registration do not count.
+    pub fn new(origin: Uuid, limits: PendingLimits) -> Self {
+        let limits = PendingLimits {
+            piece_bytes: limits.piece_bytes.max(1),
+            ..limits
+        };
+        PendingQueue {
+            origin,
+            small_credit: limits.piece_bytes,
+            limits,
+            small: VecDeque::new(),
+            large: VecDeque::new(),
+            flight: VecDeque::new(),
+            sent: 0,
+            sent_high: 0,
+            confirmed: 0,
+            rewind_high: 0,
+            piece_bytes: 0,
+            count: 0,
+            bytes: 0,
+            next_stream: 1,
+            pushed: 0,
+            leader: None,
+            progress_at: Duration::ZERO,
+            vain: 0,
+            hold_until: None,
+            refusals: 0,
+            rewinds: 0,
+            resent: 0,
+        }
+    }
+
+    /// Forgets everything and goes on under a new origin, numbering from 1.
+    /// What was sent under the old one may still be ordered.
+    pub fn reset(&mut self, origin: Uuid) {
+        let leader = self.leader;
+        *self = PendingQueue::new(origin, self.limits.clone());
+        self.leader = leader;
+    }
+
+    /// Under whom the messages travel.
+    pub fn origin(&self) -> Uuid {
+        self.origin
+    }
+
+    /// Adds a message. Returns how many were pushed with this one: 1, 2, 3, …
+    /// (not its number in the log, which it gets later).
+    pub fn push(&mut self, kind: u8, tag: u64, body: Bytes) -> Result<u64, PushError> {
+        let cost = body.len() + OVERHEAD;
+        if self.count >= self.limits.max_count
+            || (self.count > 0 && self.bytes + cost > self.limits.max_bytes)
+        {
+            return Err(PushError::Full {
+                count: self.count,
+                bytes: self.bytes,
+                max_count: self.limits.max_count,
+                max_bytes: self.limits.max_bytes,
+            });
+        }
+        if body.len() <= self.limits.piece_bytes {
+            self.small.push_back(Small { kind, tag, body });
+        } else {
+            let n = body.len().div_ceil(self.limits.piece_bytes);
+            let n = u32::try_from(n).map_err(|_| PushError::TooLarge {
+                len: body.len(),
+                piece_bytes: self.limits.piece_bytes,
+            })?;
+            self.large.push_back(Large {
+                kind,
+                tag,
+                rest: body,
+                stream: self.next_stream,
+                next: 0,
+                n,
+            });
+            self.next_stream += 1;
+        }
+        self.count += 1;
+        self.bytes += cost;
+        self.pushed += 1;
+        Ok(self.pushed)
+    }
+
+    /// What to send to the current leader now, in this order: what must be
+    /// sent again first, then new ones. About `max_bytes` at most, but never
+    /// nothing if there is something to send.
+    pub fn next_batch(&mut self, max_bytes: usize, now: Duration) -> Vec<RawMessage> {
+        let mut out = Vec::new();
+        if self.leader.is_none() || self.hold_until.is_some_and(|t| now < t) {
+            return out;
+        }
+        self.hold_until = None;
+        let mut total = 0;
+        loop {
+            if self.sent == self.flight.len() && !self.number_next(max_bytes, total) {
+                break;
+            }
+            let m = &self.flight[self.sent];
+            let cost = m.body.len() + OVERHEAD;
+            if !out.is_empty() && total + cost > max_bytes {
+                break;
+            }
+            if self.sent == 0 && out.is_empty() {
+                // Nothing was under way: the wait for progress begins now.
+                self.progress_at = now;
+            }
+            if m.oseq <= self.sent_high {
+                self.resent += 1;
+            }
+            self.sent_high = self.sent_high.max(m.oseq);
+            total += cost;
+            out.push(m.clone());
+            self.sent += 1;
+        }
+        out
+    }
+
+    /// Whether [`next_batch`](Self::next_batch) would return something now.
+    pub fn has_work(&self, now: Duration) -> bool {
+        self.leader.is_some()
+            && self.hold_until.is_none_or(|t| now >= t)
+            && (self.sent < self.flight.len() || !self.small.is_empty() || self.piece_may_go())
+    }
+
+    /// An own message was seen in the committed log. To be called for every
+    /// one, in log order, copies included; this applies the rule of the
+    /// [`Sequencer`](crate::sequencer::Sequencer).
+    pub fn on_committed(&mut self, oseq: u64, now: Duration) -> Progress {
+        if oseq <= self.confirmed {
+            return Progress::Duplicate;
+        }
+        if oseq > self.confirmed + 1 {
+            // Something before it got lost, so it must go again, and all
+            // behind it. Once: copies of what was sent before that rewind
+            // will show gaps too.
+            if oseq > self.rewind_high && oseq <= self.sent_high {
+                self.rewind();
+            }
+            return Progress::Gap;
+        }
+        let Some(m) = self.flight.pop_front() else {
+            // Nothing of that number was sent by this queue.
+            return Progress::Gap;
+        };
+        debug_assert_eq!(m.oseq, oseq);
+        self.confirmed = oseq;
+        self.sent = self.sent.saturating_sub(1);
+        self.progress_at = now;
+        self.vain = 0;
+        self.refusals = 0;
+        self.bytes -= m.body.len();
+        let complete = match m.part {
+            Part::Whole => true,
+            Part::Piece { i, n, .. } => {
+                self.piece_bytes -= m.body.len();
+                i + 1 == n
+            }
+        };
+        if complete {
+            self.count -= 1;
+            self.bytes -= OVERHEAD;
+        }
+        Progress::Confirmed
+    }
+
+    /// Who leads now, and in which term; `None` holds everything back. A
+    /// change means that everything in flight is sent again.
+    pub fn on_leader(&mut self, leader: Option<(RaftId, u64)>, now: Duration) {
+        if self.leader == leader {
+            return;
+        }
+        self.leader = leader;
+        if leader.is_some() {
+            self.rewind();
+            self.hold_until = None;
+            self.vain = 0;
+            self.refusals = 0;
+            self.progress_at = now;
+        }
+    }
+
+    /// The leader did not take something, or the link to it broke: everything
+    /// in flight is sent again, after a pause.
+    pub fn on_refused(&mut self, now: Duration) {
+        self.rewind();
+        let pause = self.limits.refused_pause * (1 << self.refusals.min(16));
+        self.hold_until = Some(now + pause.min(self.limits.resend_after));
+        self.refusals += 1;
+    }
+
+    /// If nothing was confirmed for too long, everything in flight will be
+    /// sent again; says whether that was so.
+    pub fn on_timeout(&mut self, now: Duration) -> bool {
+        if self.sent == 0 || now < self.progress_at + self.patience() {
+            return false;
+        }
+        self.rewind();
+        self.vain += 1;
+        self.progress_at = now;
+        true
+    }
+
+    /// When to call [`on_timeout`](Self::on_timeout) or
+    /// [`next_batch`](Self::next_batch) next if nothing else happens.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let resend = (self.sent > 0).then(|| self.progress_at + self.patience());
+        match (self.hold_until, resend) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The last number known to count.
+    pub fn confirmed(&self) -> u64 {
+        self.confirmed
+    }
+
+    /// Whether nothing waits and nothing is in flight.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Numbers for the status.
+    pub fn status(&self) -> PendingStatus {
+        PendingStatus {
+            count: self.count,
+            bytes: self.bytes,
+            in_flight: self.flight.len(),
+            large: self.large.len(),
+            rewinds: self.rewinds,
+            resent: self.resent,
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.limits.resend_after * (1 << self.vain.min(4))
+    }
+
+    fn rewind(&mut self) {
+        if self.sent > 0 {
+            self.rewinds += 1;
+        }
+        self.sent = 0;
+        self.rewind_high = self.sent_high;
+    }
+
+    fn piece_may_go(&self) -> bool {
+        self.large.front().is_some_and(|l| {
+            let len = l.rest.len().min(self.limits.piece_bytes);
+            self.piece_bytes == 0 || self.piece_bytes + len <= self.limits.pieces_in_flight
+        })
+    }
+
+    /// Moves the next message or piece into the flight, unless `total` bytes
+    /// leave no room for it in a batch of `max_bytes`.
+    fn number_next(&mut self, max_bytes: usize, total: usize) -> bool {
+        let piece_may_go = self.piece_may_go();
+        let small = !self.small.is_empty() && (self.small_credit > 0 || !piece_may_go);
+        let oseq = self.confirmed + self.flight.len() as u64 + 1;
+        let fits = |len: usize| total == 0 || total + len + OVERHEAD <= max_bytes;
+        if small {
+            if !self.small.front().is_some_and(|s| fits(s.body.len())) {
+                return false;
+            }
+            let Some(s) = self.small.pop_front() else {
+                return false;
+            };
+            self.small_credit = self.small_credit.saturating_sub(s.body.len() + OVERHEAD);
+            self.flight.push_back(RawMessage {
+                origin: self.origin,
+                oseq,
+                kind: s.kind,
+                tag: s.tag,
+                part: Part::Whole,
+                body: s.body,
+            });
+            return true;
+        }
+        if !piece_may_go {
+            return false;
+        }
+        let Some(mut l) = self.large.pop_front() else {
+            return false;
+        };
+        let len = l.rest.len().min(self.limits.piece_bytes);
+        if !fits(len) {
+            self.large.push_front(l);
+            return false;
+        }
+        self.flight.push_back(RawMessage {
+            origin: self.origin,
+            oseq,
+            kind: l.kind,
+            tag: l.tag,
+            part: Part::Piece {
+                stream: l.stream,
+                i: l.next,
+                n: l.n,
+            },
+            body: l.rest.split_to(len),
+        });
+        self.piece_bytes += len;
+        self.small_credit = self.limits.piece_bytes;
+        l.next += 1;
+        if l.next < l.n {
+            self.large.push_back(l);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn queue() -> PendingQueue {
+        let mut q = PendingQueue::new(
+            Uuid([7; 16]),
+            PendingLimits {
+                piece_bytes: 1000,
+                pieces_in_flight: 3000,
+                max_count: 100,
+                max_bytes: 1_000_000,
+                ..PendingLimits::default()
+            },
+        );
+        q.on_leader(Some((1, 1)), NOW);
+        q
+    }
+
+    fn body(len: usize) -> Bytes {
+        Bytes::from(vec![1; len])
+    }
+
+    fn numbers(batch: &[RawMessage]) -> Vec<u64> {
+        batch.iter().map(|m| m.oseq).collect()
+    }
+
+    #[test]
+    fn nothing_goes_without_a_leader() {
+        let mut q = queue();
+        q.on_leader(None, NOW);
+        assert_eq!(q.push(1, 0, body(1)), Ok(1));
+        assert!(!q.has_work(NOW));
+        assert!(q.next_batch(1 << 20, NOW).is_empty());
+        q.on_leader(Some((2, 5)), NOW);
+        assert!(q.has_work(NOW));
+        assert_eq!(numbers(&q.next_batch(1 << 20, NOW)), [1]);
+        assert!(!q.has_work(NOW));
+    }
+
+    #[test]
+    fn large_ones_take_turns_and_small_ones_pass_them() {
+        let mut q = queue();
+        q.push(1, 100, body(3000)).unwrap();
+        q.push(1, 200, body(2000)).unwrap();
+        for tag in 0..3 {
+            q.push(1, tag, body(400)).unwrap();
+        }
+        let tags = |b: &[RawMessage]| b.iter().map(|m| m.tag).collect::<Vec<_>>();
+        let first = q.next_batch(1 << 20, NOW);
+        // A piece's worth of small ones, a piece, the rest, then turns up to the cap.
+        assert_eq!(tags(&first), [0, 1, 2, 100, 200, 100]);
+        assert_eq!(q.status().large, 2);
+        // The cap holds pieces back, never small ones.
+        q.push(1, 3, body(400)).unwrap();
+        assert_eq!(tags(&q.next_batch(1 << 20, NOW)), [3]);
+        for oseq in 1..=4 {
+            assert_eq!(q.on_committed(oseq, NOW), Progress::Confirmed);
+        }
+        assert_eq!(tags(&q.next_batch(1 << 20, NOW)), [200]);
+    }
+
+    #[test]
+    fn many_small_ones_do_not_starve_a_large_one() {
+        let mut q = queue();
+        q.push(1, 999, body(2500)).unwrap();
+        for _ in 0..50 {
+            q.push(1, 0, body(186)).unwrap();
+        }
+        let batch = q.next_batch(1 << 20, NOW);
+        let places: Vec<_> = (0..batch.len()).filter(|i| batch[*i].tag == 999).collect();
+        assert_eq!(places, [4, 9, 14]);
+    }
+
+    #[test]
+    fn a_batch_has_a_size_and_is_never_empty() {
+        let mut q = queue();
+        for _ in 0..4 {
+            q.push(1, 0, body(436)).unwrap();
+        }
+        assert_eq!(numbers(&q.next_batch(1000, NOW)), [1, 2]);
+        assert_eq!(numbers(&q.next_batch(10, NOW)), [3]);
+        q.on_refused(NOW);
+        let later = NOW + Duration::from_millis(10);
+        assert!(q.next_batch(1000, NOW).is_empty());
+        assert_eq!(q.next_deadline(), Some(later));
+        assert_eq!(numbers(&q.next_batch(1000, later)), [1, 2]);
+        assert_eq!(numbers(&q.next_batch(1 << 20, later)), [3, 4]);
+    }
+
+    #[test]
+    fn a_new_leader_is_sent_everything_in_flight_with_the_same_bytes() {
+        let mut q = queue();
+        q.push(1, 1, body(10)).unwrap();
+        q.push(1, 2, body(2500)).unwrap();
+        let first = q.next_batch(1 << 20, NOW);
+        q.on_committed(1, NOW);
+        q.push(1, 3, body(10)).unwrap();
+        q.on_leader(Some((1, 1)), NOW);
+        assert_eq!(numbers(&q.next_batch(1 << 20, NOW)), [5]);
+        q.on_leader(Some((2, 2)), NOW);
+        let again = q.next_batch(1 << 20, NOW);
+        assert_eq!(again[..3], first[1..]);
+        assert_eq!(numbers(&again), [2, 3, 4, 5]);
+        assert_eq!(q.status().resent, 4);
+    }
+
+    #[test]
+    fn without_progress_everything_goes_again_less_and_less_often() {
+        let mut q = queue();
+        let s = Duration::from_secs;
+        q.push(1, 1, body(10)).unwrap();
+        assert!(!q.on_timeout(s(9)));
+        assert_eq!(q.next_deadline(), None);
+        q.next_batch(1 << 20, s(10));
+        assert!(!q.on_timeout(s(10) + Duration::from_millis(999)));
+        assert_eq!(q.next_deadline(), Some(s(11)));
+        assert!(q.on_timeout(s(11)));
+        assert!(!q.on_timeout(s(20)), "nothing is under way");
+        assert_eq!(numbers(&q.next_batch(1 << 20, s(20))), [1]);
+        assert_eq!(q.next_deadline(), Some(s(22)));
+        assert_eq!(q.on_committed(1, s(21)), Progress::Confirmed);
+        assert_eq!(q.next_deadline(), None);
+        assert!(q.is_empty());
+        assert_eq!(q.status().bytes, 0);
+    }
+
+    #[test]
+    fn a_gap_sends_again_once() {
+        let mut q = queue();
+        for _ in 0..4 {
+            q.push(1, 0, body(1)).unwrap();
+        }
+        q.next_batch(1 << 20, NOW);
+        assert_eq!(q.on_committed(2, NOW), Progress::Gap);
+        assert_eq!(q.on_committed(3, NOW), Progress::Gap);
+        assert_eq!(numbers(&q.next_batch(1 << 20, NOW)), [1, 2, 3, 4]);
+        assert_eq!(q.on_committed(4, NOW), Progress::Gap);
+        assert!(!q.has_work(NOW), "an echo of the first attempt");
+        for oseq in 1..=4 {
+            assert_eq!(q.on_committed(oseq, NOW), Progress::Confirmed);
+            assert_eq!(q.on_committed(oseq, NOW), Progress::Duplicate);
+        }
+        assert_eq!(q.on_committed(9, NOW), Progress::Gap);
+        assert_eq!(q.on_committed(5, NOW), Progress::Gap);
+        assert_eq!(q.confirmed(), 4);
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let mut q = queue();
+        for _ in 0..100 {
+            q.push(1, 0, body(1)).unwrap();
+        }
+        let e = q.push(1, 0, body(1)).unwrap_err();
+        assert!(matches!(e, PushError::Full { count: 100, .. }));
+        let mut q = queue();
+        q.push(1, 0, body(2_000_000)).unwrap();
+        assert!(matches!(
+            q.push(1, 0, body(1)),
+            Err(PushError::Full { count: 1, .. })
+        ));
+        q.reset(Uuid([8; 16]));
+        assert_eq!(q.push(1, 0, body(1)), Ok(1));
+        let batch = q.next_batch(1 << 20, NOW);
+        assert_eq!((batch[0].oseq, batch[0].origin), (1, Uuid([8; 16])));
+    }
+}
