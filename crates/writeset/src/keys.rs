@@ -164,13 +164,14 @@ impl Keys {
                 }
                 table = db.child(group.names[1]);
             }
+            if group.depth == 2 && (group.rows > 0 || group.own == OWN_NONE) {
+                f(Expanded::prefix(table, group.prefix_key(2)))?;
+            }
             if group.own != OWN_NONE {
                 f(Expanded {
                     hash: table,
                     key: group.own_key(),
                 })?;
-            } else {
-                f(Expanded::prefix(table, group.prefix_key(2)))?;
             }
             for _ in 0..group.rows {
                 let Ok(row) = cursor.row() else { break };

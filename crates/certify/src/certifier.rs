@@ -1,0 +1,267 @@
+//! The rules of certification (contract D.2 to D.6), one write set at a time.
+
+use std::ops::ControlFlow;
+
+use dromon_writeset::{Expanded, Flags, Head, KeyHash, KeyType, Seqno};
+
+use crate::index::{Index, NO_REF, Origin};
+use crate::verdict::{Conflict, FailReason, Verdict};
+
+/// A write set ordered more than this many seqnos after its `last_seen` fails.
+/// The same on all nodes of all versions (`cert.max_length` of the peer).
+pub const MAX_LENGTH: Seqno = 16384;
+
+/// A write set may be applied at most this many seqnos ahead of its
+/// `last_seen` if nothing else holds it back.
+pub const PA_RANGE_MAX: Seqno = 65535;
+
+/// Certifies write sets in their total order.
+///
+/// Every seqno above the start must pass through exactly one of
+/// [`certify`](Self::certify), [`view`](Self::view) and [`skip`](Self::skip),
+/// in order; anything else is a bug of the caller that would make nodes
+/// diverge, and panics.
+#[derive(Clone, Debug)]
+pub struct Certifier {
+    pub(crate) index: Index,
+    /// The last seqno that was taken.
+    pub(crate) position: Seqno,
+    /// The start, or the highest cut.
+    pub(crate) floor: Seqno,
+    /// The last PA_UNSAFE write set that passed, or the last view.
+    pub(crate) last_pa_unsafe: Seqno,
+    /// Keys of the write set under test; kept for its memory.
+    scratch: Vec<(KeyHash, KeyType)>,
+}
+
+/// What the index holds, for status variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Distinct keys, prefixes included.
+    pub keys: usize,
+    /// Write sets that passed and were not purged.
+    pub write_sets: usize,
+    /// Seqnos from the lowest write set held to the last one taken.
+    pub interval: u64,
+    /// Memory of the index, about, in bytes.
+    pub memory_bytes: usize,
+}
+
+impl Certifier {
+    /// An empty index for a history whose last seqno is `start` (0: a new one).
+    ///
+    /// Only a fresh history may start like this: a node that joins an older
+    /// one must start from a checkpoint, or its verdicts differ.
+    pub fn new(start: Seqno) -> Self {
+        let start = start.max(0);
+        Certifier::with(Index::default(), start, start, start)
+    }
+
+    pub(crate) fn with(index: Index, position: Seqno, floor: Seqno, last_pa_unsafe: Seqno) -> Self {
+        Certifier {
+            index,
+            position,
+            floor,
+            last_pa_unsafe,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Takes the next seqno with the write set ordered there.
+    ///
+    /// A [`dromon_writeset::WriteSet`] derefs to its head. Panics if `seqno` is
+    /// not the next one.
+    pub fn certify(&mut self, seqno: Seqno, ws: &Head) -> Verdict {
+        self.advance(seqno);
+        self.scratch.clear();
+        let result = if ws.flags().is_toi() {
+            self.collect_toi(ws);
+            Ok(seqno - 1)
+        } else if ws.flags().is_rollback() {
+            Ok(seqno - 1)
+        } else {
+            self.test(seqno, ws)
+        };
+        match result {
+            Ok(depends_on) => {
+                self.install(seqno, ws);
+                assert!(
+                    depends_on < seqno,
+                    "a write set depends on itself or a later one"
+                );
+                Verdict::Passed { depends_on }
+            }
+            Err(reason) => {
+                self.index.pass_over();
+                Verdict::Failed { reason }
+            }
+        }
+    }
+
+    /// Takes the next seqno as that of a view: nothing later overtakes it.
+    ///
+    /// Panics if `seqno` is not the next one.
+    pub fn view(&mut self, seqno: Seqno) {
+        self.advance(seqno);
+        self.index.pass_over();
+        self.last_pa_unsafe = seqno;
+    }
+
+    /// Takes the next seqno for something that needs no certification.
+    ///
+    /// Panics if `seqno` is not the next one.
+    pub fn skip(&mut self, seqno: Seqno) {
+        self.advance(seqno);
+        self.index.pass_over();
+    }
+
+    /// Forgets all write sets up to `cut`.
+    ///
+    /// Only at a cut that stands in the total order. Changes no verdict on a
+    /// write set with `last_seen >= cut`; one that saw less fails from now on.
+    /// A cut below an earlier one does nothing.
+    pub fn purge(&mut self, cut: Seqno) {
+        let cut = cut.min(self.position);
+        if cut > self.floor {
+            self.floor = cut;
+            self.index.purge(cut);
+        }
+    }
+
+    /// The last seqno taken.
+    pub fn position(&self) -> Seqno {
+        self.position
+    }
+
+    /// The start of the index: where it began, or the highest cut.
+    pub fn floor(&self) -> Seqno {
+        self.floor
+    }
+
+    /// What the index holds.
+    pub fn stats(&self) -> Stats {
+        let lowest = self.index.lowest().unwrap_or(self.position + 1);
+        Stats {
+            keys: self.index.keys(),
+            write_sets: self.index.held(),
+            interval: (self.position + 1).abs_diff(lowest),
+            memory_bytes: self.index.memory(),
+        }
+    }
+
+    fn advance(&mut self, seqno: Seqno) {
+        assert!(
+            seqno == self.position + 1,
+            "certification was given seqno {seqno} after {}: a hole or a repetition in the total \
+             order; this node must stop before it diverges",
+            self.position
+        );
+        self.position = seqno;
+    }
+
+    fn collect_toi(&mut self, ws: &Head) {
+        let scratch = &mut self.scratch;
+        let _: ControlFlow<()> = ws.keys().expand(|e| {
+            let t = if e.key.prefix {
+                KeyType::Shared
+            } else {
+                KeyType::Exclusive
+            };
+            scratch.push((e.hash, t));
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Tests a write set; leaves its keys in `scratch`. The dependency if it
+    /// passes.
+    fn test(&mut self, seqno: Seqno, ws: &Head) -> Result<Seqno, FailReason> {
+        let header = ws.header();
+        let last_seen = header.last_seen;
+        if last_seen >= seqno {
+            return Err(FailReason::FromFuture { last_seen, seqno });
+        }
+        if last_seen < self.floor {
+            return Err(FailReason::TooOld {
+                last_seen,
+                floor: self.floor,
+            });
+        }
+        if seqno - last_seen > MAX_LENGTH {
+            return Err(FailReason::TooLong { last_seen, seqno });
+        }
+        let (index, scratch) = (&self.index, &mut self.scratch);
+        let mut by_key = NO_REF;
+        let flow = ws.keys().expand(|Expanded { hash, key }| {
+            scratch.push((hash, key.key_type));
+            match index.test(
+                hash,
+                key.key_type,
+                key.whole_table,
+                header.source,
+                last_seen,
+            ) {
+                Ok(seqno) => {
+                    by_key = by_key.max(seqno);
+                    ControlFlow::Continue(())
+                }
+                Err(hit) => ControlFlow::Break(Conflict {
+                    table: key.table_text(),
+                    key: key.row_text(),
+                    new_type: key.key_type,
+                    whole_table: key.whole_table,
+                    held_type: hit.held_type,
+                    seqno: hit.seqno,
+                    source: hit.origin.source,
+                    trx_id: hit.origin.trx_id,
+                    conn_id: hit.origin.conn_id,
+                    toi: hit.origin.toi,
+                }),
+            }
+        });
+        match flow {
+            ControlFlow::Break(conflict) => Err(FailReason::Conflict(Box::new(conflict))),
+            ControlFlow::Continue(()) => Ok(self.depends_on(seqno, ws, by_key)),
+        }
+    }
+
+    /// Contract D.4.
+    fn depends_on(&self, seqno: Seqno, ws: &Head, by_key: Seqno) -> Seqno {
+        let header = ws.header();
+        let start = if header.flags.pa_unsafe() {
+            seqno - 1
+        } else if header.flags.implicit_deps() {
+            header.last_seen
+        } else {
+            // A follow-up fragment at least waits for the one before it.
+            header
+                .last_seen
+                .saturating_sub(PA_RANGE_MAX)
+                .max(header.prev_fragment)
+        };
+        // What was purged is below the lowest one held.
+        let purged = self.index.lowest().unwrap_or(seqno) - 1;
+        start
+            .max(purged)
+            .max(by_key)
+            .max(self.last_pa_unsafe)
+            .min(seqno - 1)
+    }
+
+    fn install(&mut self, seqno: Seqno, ws: &Head) {
+        let header = ws.header();
+        let origin = Origin {
+            source: header.source,
+            trx_id: header.trx_id,
+            conn_id: header.conn_id,
+            toi: header.flags.contains(Flags::ISOLATION),
+        };
+        self.index
+            .install(seqno, origin, self.scratch.iter().copied());
+        if header.flags.pa_unsafe() {
+            self.last_pa_unsafe = seqno;
+        }
+        // One huge transaction must not pin its memory for ever.
+        self.scratch.clear();
+        self.scratch.shrink_to(4096);
+    }
+}
