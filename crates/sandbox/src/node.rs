@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mysql::prelude::Queryable;
+use mysql::prelude::{FromRow, Queryable};
 use mysql::{Conn, OptsBuilder};
 use rustix::process::Signal;
 
@@ -247,16 +247,37 @@ impl Node {
     /// # Errors
     /// When the node does not answer within `limit` per step.
     pub fn status(&self, limit: Duration) -> Result<WsrepStatus> {
-        const STATEMENT: &str = "SHOW GLOBAL STATUS LIKE 'wsrep_%'";
         let mut conn = self.connect(limit)?;
-        let rows = conn
-            .query::<(String, String), _>(STATEMENT)
-            .map_err(|e| SandboxError::Sql {
-                node: self.name(),
-                statement: STATEMENT.into(),
-                source: Box::new(e),
-            })?;
+        // Also SHOW obeys wsrep_sync_wait; a node that cannot prove that it is
+        // current must still say how it is.
+        self.run(&mut conn, "SET SESSION wsrep_sync_wait = 0")?;
+        let rows = self.rows(&mut conn, "SHOW GLOBAL STATUS LIKE 'wsrep_%'")?;
         Ok(WsrepStatus::from_rows(rows))
+    }
+
+    /// Runs a statement, dropping its rows.
+    ///
+    /// # Errors
+    /// [`SandboxError::Sql`] names node and statement.
+    pub fn run(&self, conn: &mut Conn, statement: &str) -> Result<()> {
+        conn.query_drop(statement)
+            .map_err(|e| self.failed(statement, e))
+    }
+
+    /// Runs a statement and returns its rows.
+    ///
+    /// # Errors
+    /// [`SandboxError::Sql`] names node and statement.
+    pub fn rows<T: FromRow>(&self, conn: &mut Conn, statement: &str) -> Result<Vec<T>> {
+        conn.query(statement).map_err(|e| self.failed(statement, e))
+    }
+
+    fn failed(&self, statement: &str, source: mysql::Error) -> SandboxError {
+        SandboxError::Sql {
+            node: self.name(),
+            statement: statement.into(),
+            source: Box::new(source),
+        }
     }
 
     /// The node's view of itself, within `limit` whatever state it is in.
@@ -399,10 +420,11 @@ impl Node {
         })
     }
 
-    /// True if the node was part of a cluster before.
+    /// True if the node was part of a cluster before (the state file of one
+    /// that never joined is missing or empty).
     #[must_use]
     pub fn has_history(&self) -> bool {
-        self.record().data_dir.join("grastate.dat").exists()
+        fs::metadata(self.record().data_dir.join("grastate.dat")).is_ok_and(|m| m.len() > 0)
     }
 
     /// Runs `mariadbd --wsrep-recover` on the stopped node and returns the

@@ -124,7 +124,8 @@ impl Template {
                 )
             })
             .concat();
-        fs::write(&sql, grants).at("write", &sql)?;
+        // The bootstrap server knows no accounts until told to read them.
+        fs::write(&sql, format!("FLUSH PRIVILEGES;\n{grants}")).at("write", &sql)?;
         user.let_read(&sql)?;
         let data = work.join("data");
         let mut command = Command::new(install);

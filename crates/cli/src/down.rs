@@ -1,0 +1,77 @@
+//! `dromon down`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use dromon_sandbox::{Cluster, Result, SandboxError, StopReport};
+
+use crate::place;
+
+/// Options of `dromon down`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Nodes are stopped one after the other, the founder last, so that `dromon up` can start them again.\nOnly processes that `dromon up` started in this directory are touched."
+)]
+pub struct Args {
+    /// Where the cluster lies.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Remove data, logs and settings too.
+    #[arg(long)]
+    purge: bool,
+    /// Seconds a server has to end before it is killed.
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    timeout: u64,
+}
+
+/// Stops the cluster.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let dir = place::choose(args.dir.as_deref());
+    let cluster = match Cluster::open(&dir) {
+        Ok(cluster) => cluster,
+        Err(error @ SandboxError::NoCluster { .. }) => {
+            println!("Nothing to stop. {error}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(error) => return Err(error),
+    };
+    let mut killed = 0;
+    for (name, report) in cluster.stop_all(Duration::from_secs(args.timeout))? {
+        match report {
+            StopReport::WasDown => println!("{name}  was not running"),
+            StopReport::Ended { took } => {
+                println!("{name}  stopped in {:.1} s", took.as_secs_f64())
+            }
+            StopReport::Killed { after } => {
+                killed += 1;
+                println!(
+                    "{name}  did not end within {} s and was killed; what it was doing is at the end of {}",
+                    after.as_secs(),
+                    cluster
+                        .nodes()
+                        .iter()
+                        .find(|n| n.name() == name)
+                        .map_or_else(PathBuf::new, |n| n.record().log)
+                        .display()
+                );
+            }
+        }
+    }
+    let dir = cluster.record().dir;
+    if args.purge {
+        cluster.purge()?;
+        println!("Removed {}", dir.display());
+    } else {
+        println!(
+            "Data and logs stay in {}. Start again: dromon up{}",
+            dir.display(),
+            place::hint(args.dir.as_deref())
+        );
+    }
+    Ok(if killed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

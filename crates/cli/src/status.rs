@@ -1,0 +1,175 @@
+//! `dromon status`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use dromon_sandbox::{Cluster, ClusterStatus, NodeStatus, ProcessView, Result, Verdict};
+
+use crate::place;
+
+/// Options of `dromon status`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 every node is Synced and they agree; 1 writable, but something is missing;\n2 no node can be written to, the nodes disagree, or there is no cluster."
+)]
+pub struct Args {
+    /// Where the cluster lies.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Milliseconds a node has to answer.
+    #[arg(long, value_name = "MS", default_value = "2000", value_parser = clap::value_parser!(u64).range(50..=60_000))]
+    timeout_ms: u64,
+}
+
+/// Asks all nodes and prints what they say.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let dir = place::choose(args.dir.as_deref());
+    let cluster = match Cluster::open(&dir) {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            eprintln!("dromon: {error}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let status = cluster.status(Duration::from_millis(args.timeout_ms));
+    if args.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&status)
+                .expect("a status is plain data and always has a JSON form")
+        );
+    } else {
+        print!("{}", table(&status));
+    }
+    Ok(ExitCode::from(match status.verdict {
+        Verdict::Good => 0,
+        Verdict::Degraded => 1,
+        Verdict::Bad => 2,
+    }))
+}
+
+const HEAD: [&str; 8] = [
+    "node",
+    "state",
+    "size",
+    "status",
+    "committed",
+    "recv queue",
+    "flow control",
+    "uuid",
+];
+
+fn table(status: &ClusterStatus) -> String {
+    let mut rows: Vec<[String; 8]> = vec![HEAD.map(String::from)];
+    rows.extend(status.nodes.iter().map(row));
+    let mut width = [0; 8];
+    for row in &rows {
+        for (w, cell) in width.iter_mut().zip(row) {
+            *w = (*w).max(cell.chars().count());
+        }
+    }
+    let mut out = format!("{}\n\n", status.sentence);
+    for row in &rows {
+        let line: Vec<String> = row
+            .iter()
+            .zip(width)
+            .map(|(cell, w)| format!("{cell:<w$}"))
+            .collect();
+        out.push_str(line.join("  ").trim_end());
+        out.push('\n');
+    }
+    for node in &status.nodes {
+        if let Some(why) = node
+            .silence
+            .as_ref()
+            .filter(|_| node.process != ProcessView::Down)
+        {
+            out.push_str(&format!("{}: {why}\n", node.name));
+        }
+    }
+    out
+}
+
+fn row(node: &NodeStatus) -> [String; 8] {
+    let Some(wsrep) = &node.wsrep else {
+        let state = match node.process {
+            ProcessView::Running => "no answer",
+            ProcessView::Stopped => "held by SIGSTOP",
+            ProcessView::Died => "died",
+            ProcessView::Down => "down",
+        };
+        let mut cells = [const { String::new() }; 8].map(|_| "-".to_string());
+        cells[0].clone_from(&node.name);
+        cells[1] = state.into();
+        return cells;
+    };
+    let paused: f64 = wsrep
+        .get("wsrep_flow_control_paused")
+        .parse()
+        .unwrap_or(0.0);
+    let active = if wsrep.get("wsrep_flow_control_active") == "true" {
+        "active, "
+    } else {
+        ""
+    };
+    [
+        node.name.clone(),
+        wsrep.state().to_string(),
+        wsrep.size().to_string(),
+        wsrep.get("wsrep_cluster_status").to_string(),
+        wsrep.last_committed().to_string(),
+        wsrep.get("wsrep_local_recv_queue").to_string(),
+        format!("{active}paused {:.1}%", paused * 100.0),
+        wsrep.get("wsrep_cluster_state_uuid").to_string(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dromon_sandbox::WsrepStatus;
+
+    #[test]
+    fn a_table_of_a_good_and_a_silent_node() {
+        let rows = [
+            ("wsrep_local_state_comment", "Synced"),
+            ("wsrep_ready", "ON"),
+            ("wsrep_cluster_size", "2"),
+            ("wsrep_cluster_status", "Primary"),
+            ("wsrep_last_committed", "17"),
+            ("wsrep_local_recv_queue", "0"),
+            ("wsrep_flow_control_paused", "0.015"),
+            ("wsrep_cluster_state_uuid", "u"),
+        ];
+        let wsrep =
+            WsrepStatus::from_rows(rows.map(|(k, v)| (k.to_string(), v.to_string())).to_vec());
+        let db1 = NodeStatus {
+            name: "db1".into(),
+            pid: Some(1),
+            process: ProcessView::Running,
+            wsrep: Some(wsrep),
+            silence: None,
+        };
+        let db2 = NodeStatus {
+            name: "db2".into(),
+            pid: Some(2),
+            process: ProcessView::Running,
+            wsrep: None,
+            silence: Some("no answer within 2000 ms".into()),
+        };
+        let text = table(&ClusterStatus::judge(vec![db1, db2]));
+        let expected = "\
+writable on 1 of 2 nodes: db2 does not answer (no answer within 2000 ms)
+
+node  state      size  status   committed  recv queue  flow control  uuid
+db1   Synced     2     Primary  17         0           paused 1.5%   u
+db2   no answer  -     -        -          -           -             -
+db2: no answer within 2000 ms
+";
+        assert_eq!(text, expected);
+    }
+}
