@@ -10,11 +10,16 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod codec;
 #[cfg(test)]
 mod exactly_once;
+pub mod logstore;
+pub mod memlog;
 pub mod network;
 pub mod pending;
+mod raft_types;
 pub mod sequencer;
+mod storage;
 pub mod types;
 pub mod wire;
 

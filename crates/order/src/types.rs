@@ -141,9 +141,9 @@ pub struct EngineConfig {
     pub resend: Duration,
     /// Own messages waiting to be ordered, in bytes; above it `propose` refuses.
     pub pending_max: usize,
-    /// Committed entries waiting to be delivered, in bytes; above it they stay
-    /// in the log and are read from there later.
-    pub queue_max: usize,
+    /// Newest log entries kept in memory, in bytes, for delivery and for
+    /// members that keep up; older ones are read from the log's files.
+    pub cache_max: usize,
     /// Bodies above this travel in pieces of this size, in bytes.
     pub piece: usize,
     /// Seed of the random election times; `None` takes one from the system.
@@ -170,7 +170,7 @@ impl EngineConfig {
             tick: Duration::from_millis(100),
             resend: Duration::from_millis(1000),
             pending_max: 512 << 20,
-            queue_max: 64 << 20,
+            cache_max: 64 << 20,
             piece: 64 << 10,
             seed: None,
             durable: true,
@@ -221,8 +221,6 @@ pub struct OrderStatus {
     pub pending: usize,
     /// The same in bytes.
     pub pending_bytes: usize,
-    /// Committed entries waiting for `next_committed`, in bytes.
-    pub queue_bytes: usize,
     /// Why the engine is dead, if it is. Nothing revives it but a new start.
     pub failed: Option<String>,
 }
@@ -295,10 +293,11 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, OrderError>) + Send>;
 ///
 /// [`stop`]: Order::stop
 pub trait Order: Send + Sync {
-    /// Enqueues a message of this node; returns its number among this node's
-    /// messages (1, 2, 3, … per origin). It is delivered exactly once, after
-    /// all earlier ones of this node, on every member, this one included,
-    /// however often leaders change; unless this node leaves before.
+    /// Enqueues a message of this node; returns how many this makes under this
+    /// origin (1, 2, 3, …). It is delivered exactly once, on every member, this
+    /// one included, however often leaders change; unless this node leaves
+    /// before. Messages up to [`EngineConfig::piece`] bytes keep their order
+    /// among themselves; they pass larger ones.
     ///
     /// The origin must be registered with the
     /// [`Sequencer`](crate::sequencer::Sequencer)s (its Join delivered) before

@@ -1,0 +1,145 @@
+//! A log in memory that forgets nothing it was told until it is dropped.
+//!
+//! For tests and simulations of the engine: several engines can be started
+//! one after the other on the same [`MemLog`], as a node restarts on its disk.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::logstore::{LogStore, Record, WriteDone, WriteOp};
+
+/// See the module's words.
+#[derive(Debug, Default)]
+pub struct MemLog(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    first: u64,
+    records: Vec<Record>,
+    meta: Option<Bytes>,
+    checkpoints: BTreeMap<u64, Bytes>,
+    /// Said to everyone once set.
+    broken: Option<String>,
+}
+
+impl MemLog {
+    /// An empty log.
+    pub fn new() -> Self {
+        MemLog::default()
+    }
+
+    /// From now on every write fails, as on a dead disk.
+    pub fn break_with(&self, why: &str) {
+        self.lock().broken = Some(why.to_owned());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code below panics between two changes that belong together.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn next(&self) -> u64 {
+        self.first + self.records.len() as u64
+    }
+
+    fn write(&mut self, op: WriteOp) -> io::Result<()> {
+        if let Some(why) = &self.broken {
+            return Err(io::Error::other(why.clone()));
+        }
+        match op {
+            WriteOp::Append(records) => {
+                for r in records {
+                    if r.index != self.next() {
+                        return Err(io::Error::other(format!(
+                            "record {} does not follow {}",
+                            r.index,
+                            self.next()
+                        )));
+                    }
+                    self.records.push(r);
+                }
+            }
+            WriteOp::TruncateFrom(index) => {
+                let keep = index.saturating_sub(self.first) as usize;
+                self.records.truncate(keep);
+            }
+            WriteOp::PurgeTo(index) => {
+                let gone = (index + 1).saturating_sub(self.first) as usize;
+                let gone = gone.min(self.records.len());
+                self.records.drain(..gone);
+                self.first += gone as u64;
+            }
+            WriteOp::Reset(next) => {
+                self.records.clear();
+                self.checkpoints.clear();
+                self.first = next;
+            }
+            WriteOp::SaveMeta(bytes) => self.meta = Some(bytes),
+            WriteOp::SaveCheckpoint(index, bytes) => {
+                self.checkpoints.insert(index, bytes);
+            }
+            WriteOp::DropCheckpointsBefore(index) => {
+                self.checkpoints = self.checkpoints.split_off(&index);
+            }
+            WriteOp::Barrier => {}
+        }
+        Ok(())
+    }
+}
+
+impl LogStore for MemLog {
+    fn submit(&self, op: WriteOp, done: WriteDone) {
+        let result = self.lock().write(op);
+        done(result);
+    }
+
+    fn bounds(&self) -> (u64, u64) {
+        let s = self.lock();
+        (s.first, s.next())
+    }
+
+    fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
+        let s = self.lock();
+        let mut out = Vec::new();
+        let mut bytes = 0;
+        for index in range {
+            let Some(i) = index.checked_sub(s.first) else {
+                continue;
+            };
+            let Some(r) = s.records.get(i as usize) else {
+                break;
+            };
+            if !out.is_empty() && bytes + r.body.len() > max_bytes {
+                break;
+            }
+            bytes += r.body.len();
+            out.push(r.clone());
+        }
+        Ok(out)
+    }
+
+    fn load_meta(&self) -> io::Result<Option<Bytes>> {
+        Ok(self.lock().meta.clone())
+    }
+
+    fn checkpoints(&self) -> Vec<u64> {
+        self.lock().checkpoints.keys().copied().collect()
+    }
+
+    fn load_checkpoint(&self, index: u64) -> io::Result<Bytes> {
+        self.lock().checkpoints.get(&index).cloned().ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("there is no checkpoint {index}"),
+            )
+        })
+    }
+
+    fn close(&self) {}
+}

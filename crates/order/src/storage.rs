@@ -1,0 +1,850 @@
+//! The consensus library's storage: our log, and a "state machine" that only
+//! remembers how far the log is committed.
+//!
+//! ```text
+//!   append ──> tail (newest entries, in memory) ──> LogStore ──durable──┐
+//!                  │                                                    v
+//!   commit ──> applied index ────────────> handed out: min(applied, durable)
+//! ```
+//!
+//! Nothing is queued for delivery: the delivery thread reads entries by index,
+//! from the tail while it keeps up, else from the log again. So a slow reader
+//! costs no memory and nothing ever waits for it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use openraft::storage::{
+    EntryResponder, IOFlushed, LogState, RaftLogReader, RaftLogStorage, RaftStateMachine, Snapshot,
+};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use tokio::sync::{Notify, oneshot};
+
+use crate::codec::{
+    Meta, decode_checkpoint, decode_message, decode_meta, decode_payload, encode_checkpoint,
+    encode_meta, encode_payload,
+};
+use crate::logstore::{LogStore, Record, WriteOp};
+use crate::raft_types::{
+    Message, RaftEntry, RaftLeader, RaftLogId, RaftMembers, RaftSnapshotMeta, RaftVote, TypeConfig,
+    from_raft_log_id, from_raft_members, to_raft_log_id, to_raft_members,
+};
+use crate::sequencer::{Committed, CommittedBody, RawMessage};
+use crate::types::{Checkpoint, LogId, OrderError, RaftId, Start};
+
+/// A batch read for replication or delivery stops after about this many bytes.
+const READ_BYTES: usize = 1 << 20;
+
+/// Told of every committed message, in order, before it is handed out.
+pub(crate) type Observer = Box<dyn Fn(&RawMessage) + Send + Sync>;
+
+/// The log and everything that stands or falls with it.
+pub(crate) struct Storage {
+    store: Arc<dyn LogStore>,
+    /// Newest entries kept in memory, in bytes.
+    tail_max: usize,
+    state: Mutex<State>,
+    /// Signalled when there may be more to hand out.
+    ready: Condvar,
+    ready_async: Arc<Notify>,
+    observer: Observer,
+}
+
+struct State {
+    meta: Meta,
+    /// The newest entries, contiguous up to the last.
+    tail: VecDeque<RaftEntry>,
+    tail_bytes: usize,
+    last: RaftLogId,
+    durable: u64,
+    applied: RaftLogId,
+    delivered: u64,
+    /// Committed membership entries by index, from the newest checkpoint on;
+    /// the first one is in force at that checkpoint.
+    members: BTreeMap<u64, RaftMembers>,
+    /// What is told to members whose position is gone.
+    snapshot: RaftSnapshotMeta,
+    /// Nothing more will be handed out.
+    closed: bool,
+}
+
+/// What a log holds, before an engine is started on it.
+#[derive(Clone, Debug)]
+pub struct Inspected {
+    /// Whose log it is.
+    pub id: RaftId,
+    /// The newest checkpoint.
+    pub checkpoint: Checkpoint,
+    /// The last entry.
+    pub last: LogId,
+    /// The newest members named anywhere in the log, committed or not.
+    pub members: crate::types::Members,
+}
+
+/// Looks into a log without starting an engine on it. `None`: there is nothing
+/// to resume from.
+pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderError> {
+    let Some(meta) = load_meta(store)? else {
+        return Ok(None);
+    };
+    let Some(index) = store.checkpoints().last().copied() else {
+        return Ok(None);
+    };
+    let checkpoint = load_checkpoint(store, index)?;
+    let (first, next) = store.bounds();
+    let mut last = to_raft_log_id(checkpoint.log_id);
+    let mut members = checkpoint.members.clone();
+    let mut at = first.max(index + 1);
+    while at < next {
+        let batch = read_store(store, at, next - 1, READ_BYTES).map_err(log_error)?;
+        let Some(end) = batch.last() else { break };
+        at = end.log_id.index + 1;
+        last = end.log_id;
+        for e in batch {
+            if let EntryPayload::Membership(m) = e.payload {
+                members = from_raft_members(&RaftMembers::new(Some(e.log_id), m));
+            }
+        }
+    }
+    Ok(Some(Inspected {
+        id: meta.id,
+        checkpoint,
+        last: from_raft_log_id(&last),
+        members,
+    }))
+}
+
+impl Storage {
+    /// Prepares the log for `start`. Waits for the disk.
+    pub fn open(
+        store: Arc<dyn LogStore>,
+        start: &Start,
+        fresh_id: RaftId,
+        addr: &str,
+        tail_max: usize,
+        observer: Observer,
+    ) -> Result<Arc<Storage>, OrderError> {
+        let (meta, checkpoint) = match start {
+            Start::Bootstrap { genesis } => {
+                let checkpoint = Checkpoint {
+                    log_id: LogId::default(),
+                    members: crate::types::Members {
+                        log_id: Some(LogId::default()),
+                        configs: vec![[fresh_id].into()],
+                        addrs: [(fresh_id, addr.to_owned())].into(),
+                    },
+                    sequencer: Bytes::new(),
+                    node: genesis.clone(),
+                };
+                (begin_new(&store, fresh_id, &checkpoint)?, checkpoint)
+            }
+            Start::Join { checkpoint } => (
+                begin_new(&store, fresh_id, checkpoint)?,
+                checkpoint.clone(),
+            ),
+            Start::Resume => {
+                let nothing = || {
+                    OrderError::Log(
+                        "it holds nothing to resume from; bootstrap or join instead".to_owned(),
+                    )
+                };
+                let meta = load_meta(&store)?.ok_or_else(nothing)?;
+                let newest = store.checkpoints().last().copied().ok_or_else(nothing)?;
+                (meta, load_checkpoint(&store, newest)?)
+            }
+        };
+        let applied = to_raft_log_id(checkpoint.log_id);
+        let (_, next) = store.bounds();
+        let last = if next > applied.index + 1 {
+            read_store(&store, next - 1, next - 1, 0)
+                .map_err(log_error)?
+                .first()
+                .map(|e| e.log_id)
+                .ok_or_else(|| OrderError::Log(format!("its last entry {} is missing", next - 1)))?
+        } else {
+            applied
+        };
+        let members = to_raft_members(&checkpoint.members).map_err(OrderError::Log)?;
+        Ok(Arc::new(Storage {
+            store,
+            tail_max,
+            state: Mutex::new(State {
+                meta,
+                tail: VecDeque::new(),
+                tail_bytes: 0,
+                last,
+                durable: last.index,
+                applied,
+                delivered: applied.index,
+                snapshot: RaftSnapshotMeta {
+                    last_log_id: Some(applied),
+                    last_membership: members.clone(),
+                },
+                members: [(applied.index, members)].into(),
+                closed: false,
+            }),
+            ready: Condvar::new(),
+            ready_async: Arc::new(Notify::new()),
+            observer,
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Changes under the lock are assignments that cannot panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose log this is.
+    pub fn id(&self) -> RaftId {
+        self.lock().meta.id
+    }
+
+    /// (first index in the log, last, durable, applied, delivered)
+    pub fn positions(&self) -> (u64, u64, u64, u64, u64) {
+        let (first, _) = self.store.bounds();
+        let s = self.lock();
+        let purged = s.meta.purged.map_or(0, |p| p.index + 1);
+        (
+            first.max(purged),
+            s.last.index,
+            s.durable,
+            s.applied.index,
+            s.delivered,
+        )
+    }
+
+    /// The next entries for the delivery thread; see
+    /// [`Order::next_committed`](crate::types::Order::next_committed).
+    pub fn next_committed(
+        &self,
+        max: usize,
+        timeout: Duration,
+    ) -> Result<Vec<Committed>, OrderError> {
+        let deadline = Instant::now() + timeout;
+        let mut s = self.lock();
+        let (from, to) = loop {
+            let to = s.applied.index.min(s.durable);
+            if s.closed || max == 0 {
+                return Ok(Vec::new());
+            }
+            if to > s.delivered {
+                let from = s.delivered + 1;
+                break (from, to.min(s.delivered.saturating_add(max as u64)));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Vec::new());
+            }
+            s = match self.ready.wait_timeout(s, left) {
+                Ok((s, _)) => s,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        };
+        drop(s);
+        let out = self.read_committed(from, to, READ_BYTES)?;
+        if let Some(last) = out.last() {
+            // One reader only, so nobody moved it meanwhile.
+            self.lock().delivered = last.index;
+        }
+        Ok(out)
+    }
+
+    /// Whether there is something to hand out (or never will be again).
+    pub fn has_committed(&self) -> bool {
+        let s = self.lock();
+        s.closed || s.applied.index.min(s.durable) > s.delivered
+    }
+
+    /// Signalled when [`has_committed`](Storage::has_committed) may have become true.
+    pub fn ready_signal(&self) -> Arc<Notify> {
+        self.ready_async.clone()
+    }
+
+    /// Entries `from..=to` as the node sees them.
+    pub fn read_committed(
+        &self,
+        from: u64,
+        to: u64,
+        max_bytes: usize,
+    ) -> Result<Vec<Committed>, OrderError> {
+        let (first, _, _, applied, _) = self.positions();
+        if from < first {
+            return Err(OrderError::Purged {
+                wanted: from,
+                first,
+            });
+        }
+        if to > applied {
+            return Err(OrderError::Refused(format!(
+                "index {to} was asked for, but only {applied} is known to be committed"
+            )));
+        }
+        let entries = self.read(from, to, max_bytes).map_err(log_error)?;
+        if entries.is_empty() && from <= to {
+            return Err(OrderError::Log(format!("entry {from} is missing")));
+        }
+        entries.into_iter().map(to_committed).collect()
+    }
+
+    /// Ends delivery.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.wake();
+    }
+
+    /// Saves what a restart needs, and closes the log.
+    pub fn shut(&self) {
+        let meta = self.meta_to_save();
+        let _ = wait_for(&self.store, WriteOp::SaveMeta(meta));
+        self.store.close();
+    }
+
+    /// Saves a checkpoint at `index`, which was handed out before.
+    pub fn save_checkpoint(
+        &self,
+        index: u64,
+        sequencer: Bytes,
+        node: Bytes,
+    ) -> Result<(), OrderError> {
+        let (delivered, base) = {
+            let s = self.lock();
+            (s.delivered, s.snapshot.last_log_id)
+        };
+        if index > delivered {
+            return Err(OrderError::Refused(format!(
+                "a checkpoint at index {index} was to be saved, but only {delivered} was delivered"
+            )));
+        }
+        let log_id = match base {
+            Some(b) if b.index == index => b,
+            _ => self
+                .read(index, index, 0)
+                .map_err(log_error)?
+                .first()
+                .map(|e| e.log_id)
+                .ok_or_else(|| OrderError::Log(format!("entry {index} is missing")))?,
+        };
+        let members = self
+            .lock()
+            .members
+            .range(..=index)
+            .next_back()
+            .map(|(_, m)| from_raft_members(m))
+            .ok_or_else(|| {
+                OrderError::Refused(format!("the members at index {index} are not known any more"))
+            })?;
+        let bytes = encode_checkpoint(&Checkpoint {
+            log_id: from_raft_log_id(&log_id),
+            members,
+            sequencer,
+            node,
+        });
+        wait_for(&self.store, WriteOp::SaveCheckpoint(index, bytes)).map_err(log_error)
+    }
+
+    /// Indexes of the checkpoints.
+    pub fn checkpoints(&self) -> Vec<u64> {
+        self.store.checkpoints()
+    }
+
+    /// The newest checkpoint at or below `at_most`.
+    pub fn load_checkpoint(&self, at_most: Option<u64>) -> Result<Option<Checkpoint>, OrderError> {
+        let wanted = self
+            .checkpoints()
+            .into_iter()
+            .rfind(|i| at_most.is_none_or(|m| *i <= m));
+        wanted
+            .map(|index| load_checkpoint(&self.store, index))
+            .transpose()
+    }
+
+    /// Makes the newest checkpoint at or below `index` the one to start from
+    /// and drops older ones. Returns up to where the log may then be purged.
+    pub fn prepare_purge(&self, index: u64) -> Result<Option<u64>, OrderError> {
+        let Some(c) = self.load_checkpoint(Some(index))? else {
+            return Ok(None);
+        };
+        let at = c.log_id.index;
+        {
+            let mut s = self.lock();
+            if s.snapshot.last_log_id.is_some_and(|id| id.index >= at) {
+                return Ok(None);
+            }
+            s.snapshot = RaftSnapshotMeta {
+                last_log_id: Some(to_raft_log_id(c.log_id)),
+                last_membership: to_raft_members(&c.members).map_err(OrderError::Log)?,
+            };
+            if let Some((&base, _)) = s.members.range(..=at).next_back() {
+                s.members = s.members.split_off(&base);
+            }
+        }
+        wait_for(&self.store, WriteOp::DropCheckpointsBefore(at)).map_err(log_error)?;
+        Ok(Some(at))
+    }
+
+    /// Entries `from..=to`, at least one if there is one, about `max_bytes`.
+    fn read(&self, from: u64, to: u64, max_bytes: usize) -> io::Result<Vec<RaftEntry>> {
+        let mut out = Vec::new();
+        let mut bytes = 0;
+        let mut at = from;
+        while at <= to {
+            {
+                let s = self.lock();
+                let tail_first = s.tail.front().map_or(u64::MAX, |e| e.log_id.index);
+                if at >= tail_first {
+                    for e in s.tail.range((at - tail_first) as usize..) {
+                        if e.log_id.index > to {
+                            break;
+                        }
+                        bytes += weight(e);
+                        if !out.is_empty() && bytes > max_bytes {
+                            break;
+                        }
+                        out.push(e.clone());
+                    }
+                    break;
+                }
+            }
+            let batch = read_store(&self.store, at, to, max_bytes.saturating_sub(bytes))?;
+            let Some(last) = batch.last() else { break };
+            at = last.log_id.index + 1;
+            bytes += batch.iter().map(weight).sum::<usize>();
+            out.extend(batch);
+            if bytes >= max_bytes {
+                break;
+            }
+        }
+        Ok(out)
+    }
+
+    fn set_durable(&self, index: u64) {
+        self.lock().durable = index;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.ready.notify_all();
+        self.ready_async.notify_waiters();
+    }
+
+    fn meta_to_save(&self) -> Bytes {
+        encode_meta(Some(&self.lock().meta))
+    }
+
+    async fn submit(&self, op: WriteOp) -> io::Result<()> {
+        let (tx, rx) = oneshot::channel();
+        self.store.submit(
+            op,
+            Box::new(move |r| {
+                // A receiver that went away no longer cares.
+                let _ = tx.send(r);
+            }),
+        );
+        rx.await
+            .unwrap_or_else(|_| Err(io::Error::other("the log was closed")))
+    }
+}
+
+/// What an entry weighs in memory.
+fn weight(e: &RaftEntry) -> usize {
+    64 + match &e.payload {
+        EntryPayload::Normal(m) => m.0.len(),
+        EntryPayload::Blank => 0,
+        EntryPayload::Membership(_) => 256,
+    }
+}
+
+fn log_error(e: io::Error) -> OrderError {
+    OrderError::Log(e.to_string())
+}
+
+fn wait_for(store: &Arc<dyn LogStore>, op: WriteOp) -> io::Result<()> {
+    let (tx, rx) = std::sync::mpsc::sync_channel(1);
+    store.submit(
+        op,
+        Box::new(move |r| {
+            let _ = tx.send(r);
+        }),
+    );
+    rx.recv()
+        .unwrap_or_else(|_| Err(io::Error::other("the log was closed")))
+}
+
+/// Erases the log and begins it anew behind `checkpoint`. A crash on the way
+/// leaves a log that says it holds nothing.
+fn begin_new(
+    store: &Arc<dyn LogStore>,
+    id: RaftId,
+    checkpoint: &Checkpoint,
+) -> Result<Meta, OrderError> {
+    let at = to_raft_log_id(checkpoint.log_id);
+    let meta = Meta {
+        id,
+        vote: None,
+        committed: Some(at),
+        purged: Some(at),
+    };
+    let ops = [
+        WriteOp::SaveMeta(encode_meta(None)),
+        WriteOp::Reset(at.index + 1),
+        WriteOp::SaveCheckpoint(at.index, encode_checkpoint(checkpoint)),
+        WriteOp::SaveMeta(encode_meta(Some(&meta))),
+    ];
+    for op in ops {
+        wait_for(store, op).map_err(log_error)?;
+    }
+    Ok(meta)
+}
+
+fn load_meta(store: &Arc<dyn LogStore>) -> Result<Option<Meta>, OrderError> {
+    match store.load_meta().map_err(log_error)? {
+        None => Ok(None),
+        Some(bytes) => decode_meta(bytes).map_err(|e| OrderError::Log(e.to_string())),
+    }
+}
+
+fn load_checkpoint(store: &Arc<dyn LogStore>, index: u64) -> Result<Checkpoint, OrderError> {
+    let bytes = store.load_checkpoint(index).map_err(log_error)?;
+    decode_checkpoint(bytes).map_err(|e| OrderError::Log(format!("checkpoint {index}: {e}")))
+}
+
+fn read_store(
+    store: &Arc<dyn LogStore>,
+    from: u64,
+    to: u64,
+    max_bytes: usize,
+) -> io::Result<Vec<RaftEntry>> {
+    let records = store.read(from..=to, max_bytes)?;
+    let mut out = Vec::with_capacity(records.len());
+    for (r, expected) in records.into_iter().zip(from..) {
+        if r.index != expected {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("entry {expected} is missing; the log has {} there", r.index),
+            ));
+        }
+        let log_id = RaftLogId {
+            leader_id: RaftLeader {
+                term: r.term,
+                node_id: r.leader,
+            },
+            index: r.index,
+        };
+        let payload = decode_payload(r.body)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("entry {log_id}: {e}")))?;
+        out.push(RaftEntry { log_id, payload });
+    }
+    Ok(out)
+}
+
+fn to_committed(e: RaftEntry) -> Result<Committed, OrderError> {
+    let body = match &e.payload {
+        EntryPayload::Blank => CommittedBody::Blank,
+        EntryPayload::Normal(m) => CommittedBody::Message(
+            decode_message(m).map_err(|err| OrderError::Log(format!("entry {}: {err}", e.log_id)))?,
+        ),
+        EntryPayload::Membership(m) => {
+            let voters: std::collections::BTreeSet<RaftId> = m.voter_ids().collect();
+            let (voters, learners) = m
+                .nodes()
+                .map(|(id, node)| (*id, node.addr.clone()))
+                .partition(|(id, _)| voters.contains(id));
+            CommittedBody::Membership { voters, learners }
+        }
+    };
+    Ok(Committed {
+        index: e.log_id.index,
+        term: e.log_id.leader_id.term,
+        body,
+    })
+}
+
+/// The library's handle to the log.
+#[derive(Clone)]
+pub(crate) struct RaftLog(pub Arc<Storage>);
+
+impl RaftLogReader<TypeConfig> for RaftLog {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> io::Result<Vec<RaftEntry>> {
+        let (from, to) = inclusive(&range);
+        self.0.read(from, to, usize::MAX)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<RaftEntry>> {
+        self.0.read(start, end.saturating_sub(1), READ_BYTES)
+    }
+
+    async fn entries_stream<RB>(
+        &mut self,
+        range: RB,
+    ) -> impl Stream<Item = io::Result<RaftEntry>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        // A batch at a time: the range can be all of a long log.
+        let (from, to) = inclusive(&range);
+        let storage = self.0.clone();
+        stream::unfold(from, move |at| {
+            let storage = storage.clone();
+            async move {
+                if at > to {
+                    return None;
+                }
+                let batch = match storage.read(at, to, READ_BYTES) {
+                    Ok(batch) if batch.is_empty() => {
+                        vec![Err(io::Error::other(format!("entry {at} is missing")))]
+                    }
+                    Ok(batch) => batch.into_iter().map(Ok).collect(),
+                    Err(e) => vec![Err(e)],
+                };
+                let next = match batch.last() {
+                    Some(Ok(e)) => e.log_id.index + 1,
+                    _ => u64::MAX,
+                };
+                Some((stream::iter(batch), next))
+            }
+        })
+        .flatten()
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<RaftVote>> {
+        Ok(self.0.lock().meta.vote)
+    }
+}
+
+fn inclusive(range: &impl RangeBounds<u64>) -> (u64, u64) {
+    let from = match range.start_bound() {
+        Bound::Included(i) => *i,
+        Bound::Excluded(i) => i + 1,
+        Bound::Unbounded => 0,
+    };
+    let to = match range.end_bound() {
+        Bound::Included(i) => *i,
+        // An empty range below 0 reads index 0 only, which is never a record.
+        Bound::Excluded(i) => i.saturating_sub(1),
+        Bound::Unbounded => u64::MAX,
+    };
+    (from, to)
+}
+
+impl RaftLogStorage<TypeConfig> for RaftLog {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
+        let s = self.0.lock();
+        Ok(LogState {
+            last_purged_log_id: s.meta.purged,
+            last_log_id: Some(s.last),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &RaftVote) -> io::Result<()> {
+        self.0.lock().meta.vote = Some(*vote);
+        let meta = self.0.meta_to_save();
+        self.0.submit(WriteOp::SaveMeta(meta)).await
+    }
+
+    async fn save_committed(&mut self, committed: Option<RaftLogId>) -> io::Result<()> {
+        // Saved along with the next vote and at a clean stop: an fsync for each
+        // commit would double the cost, and after a crash the leader tells.
+        let mut s = self.0.lock();
+        if let Some(c) = committed
+            && c.index <= s.durable
+        {
+            s.meta.committed = Some(c);
+        }
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<RaftLogId>> {
+        let s = self.0.lock();
+        Ok(s.meta.committed.filter(|c| *c <= s.last))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = RaftEntry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut records = Vec::new();
+        let last = {
+            let mut s = self.0.lock();
+            for e in entries {
+                records.push(Record {
+                    index: e.log_id.index,
+                    term: e.log_id.leader_id.term,
+                    leader: e.log_id.leader_id.node_id,
+                    body: encode_payload(&e.payload),
+                });
+                s.last = e.log_id;
+                s.tail_bytes += weight(&e);
+                s.tail.push_back(e);
+            }
+            while s.tail_bytes > self.0.tail_max
+                && let Some(gone) = s.tail.pop_front()
+            {
+                s.tail_bytes -= weight(&gone);
+            }
+            s.last.index
+        };
+        let storage = self.0.clone();
+        self.0.store.submit(
+            WriteOp::Append(records),
+            Box::new(move |result| {
+                if result.is_ok() {
+                    storage.set_durable(last);
+                }
+                callback.io_completed(result);
+            }),
+        );
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last: Option<RaftLogId>) -> io::Result<()> {
+        let next = last.map_or(0, |l| l.index + 1);
+        {
+            let mut s = self.0.lock();
+            if let Some(last) = last {
+                s.last = last;
+            }
+            while let Some(e) = s.tail.pop_back() {
+                if e.log_id.index < next {
+                    s.tail.push_back(e);
+                    break;
+                }
+                s.tail_bytes -= weight(&e);
+            }
+        }
+        self.0.submit(WriteOp::TruncateFrom(next)).await?;
+        let mut s = self.0.lock();
+        s.durable = s.durable.min(next.saturating_sub(1));
+        Ok(())
+    }
+
+    async fn purge(&mut self, upto: RaftLogId) -> io::Result<()> {
+        {
+            let mut s = self.0.lock();
+            s.meta.purged = s.meta.purged.max(Some(upto));
+            if s.last < upto {
+                s.last = upto;
+                s.durable = upto.index;
+            }
+            while s.tail.front().is_some_and(|e| e.log_id.index <= upto.index) {
+                if let Some(gone) = s.tail.pop_front() {
+                    s.tail_bytes -= weight(&gone);
+                }
+            }
+        }
+        // First the mark, then the deed: what is below the mark is not read again.
+        let meta = self.0.meta_to_save();
+        self.0.submit(WriteOp::SaveMeta(meta)).await?;
+        self.0.submit(WriteOp::PurgeTo(upto.index)).await
+    }
+}
+
+/// The library's state machine: remembers positions, members and nothing else.
+pub(crate) struct StateMachine(pub Arc<Storage>);
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = ();
+    type SnapshotBuilder = SnapshotToken;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<RaftLogId>, RaftMembers)> {
+        let s = self.0.lock();
+        let members = s
+            .members
+            .last_key_value()
+            .map(|(_, m)| m.clone())
+            .unwrap_or_default();
+        Ok((Some(s.applied), members))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> io::Result<()>
+    where
+        Strm: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        let mut unseen = 0;
+        while let Some(item) = entries.next().await {
+            let (entry, responder) = item?;
+            if let EntryPayload::Normal(m) = &entry.payload {
+                self.observe(m, &entry.log_id)?;
+            }
+            {
+                let mut s = self.0.lock();
+                if let EntryPayload::Membership(m) = entry.payload {
+                    let stored = RaftMembers::new(Some(entry.log_id), m);
+                    s.members.insert(entry.log_id.index, stored);
+                }
+                s.applied = entry.log_id;
+            }
+            if let Some(responder) = responder {
+                responder.send(());
+            }
+            unseen += 1;
+            if unseen == 64 {
+                unseen = 0;
+                self.0.wake();
+            }
+        }
+        self.0.wake();
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotToken {
+        SnapshotToken(self.0.clone())
+    }
+
+    async fn install_snapshot(&mut self, _: &RaftSnapshotMeta, _: ()) -> io::Result<()> {
+        Err(io::Error::other(
+            "a position is never installed into a running engine; the node must join anew",
+        ))
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<RaftSnapshot>> {
+        Ok(Some(self.0.snapshot()))
+    }
+}
+
+impl StateMachine {
+    fn observe(&self, m: &Message, at: &RaftLogId) -> io::Result<()> {
+        let raw = decode_message(m).map_err(|e| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("entry {at}: {e}"))
+        })?;
+        (self.0.observer)(&raw);
+        Ok(())
+    }
+}
+
+/// A "snapshot" is nothing but the position of the newest checkpoint.
+pub(crate) struct SnapshotToken(Arc<Storage>);
+
+type RaftSnapshot = Snapshot<RaftLeader, RaftId, crate::raft_types::Node, ()>;
+
+impl Storage {
+    fn snapshot(&self) -> RaftSnapshot {
+        Snapshot {
+            meta: self.lock().snapshot.clone(),
+            snapshot: (),
+        }
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotToken {
+    type SnapshotData = ();
+
+    async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
+        Ok(self.0.snapshot())
+    }
+}
