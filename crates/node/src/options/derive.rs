@@ -1,0 +1,207 @@
+//! What follows from the options: defaults that depend on others, and the
+//! settings of the node.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::address::{bracketed, parse_host, parse_listen};
+use super::table::{Origin, TABLE, index};
+use super::value::{Value, format_span};
+use super::{DEFAULT_PORT, Durability, Entry, Env, HostPort, Settings, SlowNode, Tls, parse};
+
+/// Host and port of the node's own address; `None`: unusable.
+pub(super) fn node_address(env: &Env) -> Option<(String, Option<u16>)> {
+    let text = env.node_address.trim();
+    if text.is_empty() {
+        return Some(("127.0.0.1".into(), None));
+    }
+    parse_host(text).ok()
+}
+
+/// Settles every default, and every value that still follows its default.
+pub(super) fn fill_defaults(env: &Env, entries: &mut [Entry]) {
+    let (host, own_port) = node_address(env).unwrap_or(("127.0.0.1".into(), None));
+    // Twice: a default may follow an option later in the table, and that one a
+    // third (gcache.dir follows base_dir, listen_addr follows socket.ssl).
+    for _ in 0..2 {
+        for (at, spec) in TABLE.iter().enumerate() {
+            let text = match spec.origin {
+                Origin::Is(text) => text.to_string(),
+                Origin::DataDir => env.data_dir.clone(),
+                Origin::Of(name) => entry(entries, name).text.clone(),
+                Origin::HalfOf(name) => format_span(span(entries, name) / 2),
+                Origin::Host => bracketed(&host),
+                Origin::Port => own_port.unwrap_or(DEFAULT_PORT).to_string(),
+                Origin::Listen => {
+                    let scheme = if tls_enabled(entries) && !flag(entries, "socket.dynamic") {
+                        "ssl"
+                    } else {
+                        "tcp"
+                    };
+                    format!("{scheme}://0.0.0.0:{}", port(entries))
+                }
+            };
+            let base_port = port(entries);
+            let (value, text) = parse(spec.kind, &text, base_port)
+                // Only what the environment brings can fail; it is text then.
+                .unwrap_or_else(|| (Value::Text(text.clone()), text));
+            let entry = &mut entries[at];
+            if !entry.given {
+                entry.value = value.clone();
+                entry.text = text;
+            }
+            entry.default = value;
+        }
+    }
+}
+
+pub(super) fn derive_settings(entries: &[Entry]) -> Settings {
+    let text = |name| entry(entries, name).text.clone();
+    let path = |name| PathBuf::from(text(name));
+    let count = |name| int(entries, name).max(0) as u64;
+    let or_never = |name| match count(name) {
+        0 => u64::MAX,
+        n => n,
+    };
+    let buffer = |name| match &entry(entries, name).value {
+        Value::Int(bytes) => usize::try_from(*bytes).ok(),
+        _ => None,
+    };
+    let base_port = port(entries);
+    let host_port = |name: &str, default_port| {
+        let (host, port) = parse_host(&entry(entries, name).text)
+            .unwrap_or_else(|_| (entry(entries, name).text.clone(), None));
+        HostPort {
+            host,
+            port: port.unwrap_or(default_port),
+        }
+    };
+    let listen = match parse_listen(&entry(entries, "gmcast.listen_addr").text) {
+        Some((_, host, port)) => HostPort {
+            host,
+            port: port.unwrap_or(base_port),
+        },
+        None => HostPort {
+            host: "0.0.0.0".into(),
+            port: base_port,
+        },
+    };
+    let suspect_timeout = span(entries, "evs.suspect_timeout");
+    let log_retain = count("gcache.size");
+    let single = flag(entries, "gcs.fc_single_primary") || flag(entries, "gcs.fc_master_slave");
+    Settings {
+        base_dir: path("base_dir"),
+        log_dir: path("gcache.dir"),
+        advertised: host_port("base_host", base_port),
+        listen,
+        ist: host_port("ist.recv_addr", base_port.saturating_add(1)),
+        segment: byte(int(entries, "gmcast.segment")),
+        weight: byte(int(entries, "pc.weight")),
+        stateless: flag(entries, "gcs.stateless"),
+        suspect_timeout,
+        inactive_timeout: span(entries, "evs.inactive_timeout").max(suspect_timeout),
+        keepalive_period: span(entries, "evs.keepalive_period").min(suspect_timeout / 3),
+        connect_timeout: span(entries, "gmcast.peer_timeout"),
+        wait_prim: flag(entries, "pc.wait_prim"),
+        wait_prim_timeout: span(entries, "pc.wait_prim_timeout"),
+        wait_prim_timeout_given: entry(entries, "pc.wait_prim_timeout").given,
+        announce_timeout: span(entries, "pc.announce_timeout"),
+        recovery: flag(entries, "pc.recovery"),
+        ignore_quorum: flag(entries, "pc.ignore_quorum"),
+        ignore_sb: flag(entries, "pc.ignore_sb"),
+        fc_limit: count("gcs.fc_limit"),
+        fc_factor: double(entries, "gcs.fc_factor"),
+        fc_single_primary: single,
+        sync_donor: flag(entries, "gcs.sync_donor"),
+        recv_q_hard_limit: count("gcs.recv_q_hard_limit"),
+        recv_q_soft_limit: double(entries, "gcs.recv_q_soft_limit"),
+        causal_read_timeout: span(entries, "repl.causal_read_timeout"),
+        max_ws_size: count("repl.max_ws_size"),
+        vote_policy: count("gcs.vote_policy"),
+        optimistic_pa: flag(entries, "cert.optimistic_pa"),
+        log_conflicts: flag(entries, "cert.log_conflicts"),
+        debug: flag(entries, "debug"),
+        checksum: byte(int(entries, "socket.checksum")),
+        recv_buf_size: buffer("socket.recv_buf_size"),
+        send_buf_size: buffer("socket.send_buf_size"),
+        tls: Tls {
+            enabled: tls_enabled(entries),
+            dynamic: flag(entries, "socket.dynamic"),
+            ca: path("socket.ssl_ca"),
+            cert: path("socket.ssl_cert"),
+            key: path("socket.ssl_key"),
+            cipher: text("socket.ssl_cipher"),
+            password_file: path("socket.ssl_password_file"),
+        },
+        log_retain,
+        log_max: count("dromon.log_max").max(log_retain),
+        durability: match text("dromon.durability").to_ascii_lowercase().as_str() {
+            "memory" => Durability::Memory,
+            _ => Durability::Majority,
+        },
+        slow_node: match text("dromon.slow_node").to_ascii_lowercase().as_str() {
+            "quarantine" => SlowNode::Quarantine,
+            _ => SlowNode::Wait,
+        },
+        key_escalation: or_never("dromon.key_escalation"),
+        auto_stream_size: or_never("dromon.auto_stream_size"),
+        bulk_share: double(entries, "dromon.bulk_share"),
+        piece_size: count("dromon.piece_size") as usize,
+    }
+}
+
+/// `socket.ssl`, or, when that was not said, certificate and key named.
+fn tls_enabled(entries: &[Entry]) -> bool {
+    let named = |name| !entry(entries, name).text.is_empty();
+    if entry(entries, "socket.ssl").given {
+        flag(entries, "socket.ssl")
+    } else {
+        named("socket.ssl_cert") && named("socket.ssl_key")
+    }
+}
+
+/// The entry of a name that is in the table.
+///
+/// # Panics
+/// On any other name. Names are literals of this module, and every one of them
+/// is looked up whenever the defaults and settings are built.
+pub(super) fn entry<'a>(entries: &'a [Entry], name: &str) -> &'a Entry {
+    match index(name) {
+        Some(at) => &entries[at],
+        None => unreachable!("option {name} is not in the table"),
+    }
+}
+
+pub(super) fn flag(entries: &[Entry], name: &str) -> bool {
+    matches!(entry(entries, name).value, Value::Bool(true))
+}
+
+pub(super) fn int(entries: &[Entry], name: &str) -> i64 {
+    match entry(entries, name).value {
+        Value::Int(v) => v,
+        _ => 0,
+    }
+}
+
+fn double(entries: &[Entry], name: &str) -> f64 {
+    match entry(entries, name).value {
+        Value::Double(v) => v,
+        _ => 0.0,
+    }
+}
+
+pub(super) fn span(entries: &[Entry], name: &str) -> Duration {
+    match entry(entries, name).value {
+        Value::Span(v) => v,
+        _ => Duration::ZERO,
+    }
+}
+
+pub(super) fn port(entries: &[Entry]) -> u16 {
+    u16::try_from(int(entries, "base_port")).unwrap_or(DEFAULT_PORT)
+}
+
+/// The table bounds these numbers to 0..=255.
+pub(super) fn byte(number: i64) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
+}

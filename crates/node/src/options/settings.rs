@@ -1,0 +1,160 @@
+//! The options as the node uses them: plain fields, one consistent set.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::HostPort;
+
+/// Where a write set must be before its commit is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// On the disks of a majority.
+    Majority,
+    /// In the memory of a majority.
+    Memory,
+}
+
+/// What the others do when this node cannot keep up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowNode {
+    /// Slow down until it can.
+    Wait,
+    /// Let it fall behind; it still stores the log.
+    Quarantine,
+}
+
+/// Encryption of the cluster's connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Connections are encrypted: `socket.ssl`, or certificate and key are named.
+    pub enabled: bool,
+    /// Plain connections are accepted as well.
+    pub dynamic: bool,
+    /// File with trusted authorities; empty: none.
+    pub ca: PathBuf,
+    /// File with the own certificate.
+    pub cert: PathBuf,
+    /// File with the private key.
+    pub key: PathBuf,
+    /// Cipher list; empty: the library's choice.
+    pub cipher: String,
+    /// File with the password of the key; empty: none.
+    pub password_file: PathBuf,
+}
+
+/// Every option that has an effect, with units and limits applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Directory of the state files.
+    pub base_dir: PathBuf,
+    /// Directory of the log.
+    pub log_dir: PathBuf,
+    /// Where the others reach this node.
+    pub advertised: HostPort,
+    /// Where this node listens.
+    pub listen: HostPort,
+    /// Address named for incremental transfer (shown only: `base_port + 1`
+    /// unless `ist.recv_addr` says a port).
+    pub ist: HostPort,
+    /// Network segment, 0 to 255.
+    pub segment: u8,
+    /// Weight to show and sum, 0 to 255.
+    pub weight: u8,
+    /// This node keeps no data.
+    pub stateless: bool,
+
+    /// Silence after which the majority removes a member.
+    pub suspect_timeout: Duration,
+    /// Silence after which a member is gone; never below `suspect_timeout`.
+    pub inactive_timeout: Duration,
+    /// Longest pause on an idle connection; never above a third of
+    /// `suspect_timeout`.
+    pub keepalive_period: Duration,
+    /// Time for one attempt to connect.
+    pub connect_timeout: Duration,
+
+    /// `connect` waits for a primary component.
+    pub wait_prim: bool,
+    /// For this long.
+    pub wait_prim_timeout: Duration,
+    /// The user has set `pc.wait_prim_timeout` (a node whose log names other
+    /// members waits without limit otherwise).
+    pub wait_prim_timeout_given: bool,
+    /// How long a node told to found a cluster looks for a running one.
+    pub announce_timeout: Duration,
+    /// After a total outage the members form a primary component by themselves.
+    pub recovery: bool,
+    /// A minority goes on by force.
+    pub ignore_quorum: bool,
+    /// Half of the cluster goes on by force.
+    pub ignore_sb: bool,
+
+    /// Queue length (events) at which writers slow down, for one node.
+    pub fc_limit: u64,
+    /// Part of the limit below which they run at full rate, 0 to 1.
+    pub fc_factor: f64,
+    /// One node writes: the limit does not grow with the cluster.
+    pub fc_single_primary: bool,
+    /// A donor counts for flow control.
+    pub sync_donor: bool,
+    /// Bytes of payloads kept in memory.
+    pub recv_q_hard_limit: u64,
+    /// Part of it at which payloads begin to leave memory, 0 to 1.
+    pub recv_q_soft_limit: f64,
+
+    /// How long a current read waits.
+    pub causal_read_timeout: Duration,
+    /// Largest write set in bytes.
+    pub max_ws_size: u64,
+    /// 0: most votes win; N: success wins once N members succeeded.
+    pub vote_policy: u64,
+    /// Parallel apply beyond what the origin had seen.
+    pub optimistic_pa: bool,
+    /// Log each conflict.
+    pub log_conflicts: bool,
+    /// Log debug messages.
+    pub debug: bool,
+    /// `socket.checksum` as given, 0 to 2. Messages always carry a CRC-32C.
+    pub checksum: u8,
+    /// Kernel receive buffer in bytes; `None`: the system's choice.
+    pub recv_buf_size: Option<usize>,
+    /// Kernel send buffer in bytes; `None`: the system's choice.
+    pub send_buf_size: Option<usize>,
+    /// Encryption.
+    pub tls: Tls,
+
+    /// Bytes of the log that are kept for joiners.
+    pub log_retain: u64,
+    /// Bytes of the log at which laggards are given up; never below
+    /// `log_retain`.
+    pub log_max: u64,
+    /// Where a write set must be before it is acknowledged.
+    pub durability: Durability,
+    /// What happens when this node is slow.
+    pub slow_node: SlowNode,
+    /// Rows of one table that become one key; `u64::MAX`: never.
+    pub key_escalation: u64,
+    /// Bytes above which a write set is applied piecemeal; `u64::MAX`: never.
+    pub auto_stream_size: u64,
+    /// Part of the throughput for large write sets, above 0, at most 1.
+    pub bulk_share: f64,
+    /// Bytes of one piece of a large write set.
+    pub piece_size: usize,
+}
+
+impl Settings {
+    /// Lower and upper queue length of flow control in a cluster of `members`:
+    /// writers slow down above the upper and run freely below the lower one.
+    ///
+    /// As in the peer the limit grows with the square root of the members,
+    /// because what waits in a queue comes from all of them.
+    pub fn flow_control_interval(&self, members: usize) -> (u64, u64) {
+        let growth = if self.fc_single_primary {
+            1.0
+        } else {
+            (members.max(1) as f64).sqrt()
+        };
+        let upper = (self.fc_limit as f64 * growth).round().max(1.0);
+        ((upper * self.fc_factor).round() as u64, upper as u64)
+    }
+}

@@ -1,1 +1,0 @@
-//! Status variables under the names that tools read.
