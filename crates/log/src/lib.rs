@@ -1,3 +1,33 @@
 //! The durable ordered log, which is also the write-set cache.
+//!
+//! [`Log`] is the plain log of one owner. [`WriterHandle`] puts it behind a thread that
+//! gathers appends into one write and one fdatasync, or runs it inline for simulations.
+//! [`LogReader`] reads beside either. [`Device`] is what lies below: [`DirDevice`] is a real
+//! directory, [`SimDevice`] one in memory that forgets like a disk.
+//!
+//! The format, the invariants and what is lost when: `docs/log.md`.
 
 #![forbid(unsafe_code)]
+
+mod checkpoint;
+mod device;
+mod error;
+mod format;
+mod log;
+mod meta;
+mod record;
+mod recover;
+mod segment;
+mod stats;
+mod view;
+mod writer;
+
+pub use device::{Device, DeviceFile, DirDevice, SimDevice};
+pub use error::LogError;
+pub use log::{Checkpoints, Log, LogOptions};
+pub use meta::{META_BYTES_MAX, META_KEY_MAX};
+pub use record::{MAX_BODY, Record, RecordId};
+pub use recover::{Recovered, TornTail};
+pub use stats::{LogStats, SYNC_CLASSES};
+pub use view::LogReader;
+pub use writer::{Done, WriterHandle};

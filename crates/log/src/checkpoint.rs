@@ -1,0 +1,153 @@
+//! Checkpoints: whole states of the node, one file each, beside the log.
+//!
+//! A file gets its name only when it is complete and synced, so one that exists is whole;
+//! its checksum is verified when it is read.
+
+use crate::device::{Device, write_one};
+use crate::error::LogError;
+use crate::format::{parse_hex16, u32_at, u64_at};
+use bytes::Bytes;
+
+const TEMP: &str = "dromon-tmp-ckpt.log";
+const MAGIC: [u8; 8] = *b"DROMCKP\n";
+const VERSION: u32 = 1;
+const HEADER: usize = 64;
+
+/// The name of the checkpoint at `index`.
+pub(crate) fn checkpoint_name(index: u64) -> String {
+    format!("dromon-ckpt-{index:016x}.log")
+}
+
+/// The index in a checkpoint's name, if it is one.
+pub(crate) fn parse_checkpoint_name(name: &str) -> Option<u64> {
+    parse_hex16(name.strip_prefix("dromon-ckpt-")?.strip_suffix(".log")?)
+}
+
+/// Indices of the checkpoints there are, ascending.
+pub(crate) fn list(device: &dyn Device) -> Result<Vec<u64>, LogError> {
+    let names = device
+        .list()
+        .map_err(|e| LogError::io("list", &device.place(), e))?;
+    let mut found: Vec<u64> = names
+        .iter()
+        .filter_map(|n| parse_checkpoint_name(n))
+        .collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Writes a checkpoint; complete and durable when this returns.
+pub(crate) fn save(
+    device: &dyn Device,
+    identity: u128,
+    index: u64,
+    body: &[u8],
+) -> Result<(), LogError> {
+    let mut header = [0u8; HEADER];
+    header[0..8].copy_from_slice(&MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[16..32].copy_from_slice(&identity.to_le_bytes());
+    header[32..40].copy_from_slice(&index.to_le_bytes());
+    header[40..48].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    header[48..52].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+    let crc = crc32c::crc32c(&header[..60]);
+    header[60..64].copy_from_slice(&crc.to_le_bytes());
+
+    let names = device
+        .list()
+        .map_err(|e| LogError::io("list", &device.place(), e))?;
+    if names.iter().any(|n| n == TEMP) {
+        device
+            .remove(TEMP)
+            .map_err(|e| LogError::io("remove", TEMP, e))?;
+    }
+    let file = device
+        .create(TEMP)
+        .map_err(|e| LogError::io("create", TEMP, e))?;
+    write_one(&*file, &header, 0).map_err(|e| LogError::io("write", TEMP, e))?;
+    write_one(&*file, body, HEADER as u64).map_err(|e| LogError::io("write", TEMP, e))?;
+    file.sync_all().map_err(|e| LogError::io("sync", TEMP, e))?;
+    device
+        .rename(TEMP, &checkpoint_name(index))
+        .map_err(|e| LogError::io("rename", TEMP, e))?;
+    device
+        .sync_dir()
+        .map_err(|e| LogError::io("sync", &device.place(), e))
+}
+
+/// Reads a checkpoint and verifies it.
+pub(crate) fn load(device: &dyn Device, identity: u128, index: u64) -> Result<Bytes, LogError> {
+    let name = checkpoint_name(index);
+    let names = device
+        .list()
+        .map_err(|e| LogError::io("list", &device.place(), e))?;
+    if !names.contains(&name) {
+        return Err(LogError::NoCheckpoint { index });
+    }
+    let file = device
+        .open(&name)
+        .map_err(|e| LogError::io("open", &name, e))?;
+    let len = file.len().map_err(|e| LogError::io("measure", &name, e))?;
+    let mut bytes = vec![0; len as usize];
+    let got = file
+        .read_at(&mut bytes, 0)
+        .map_err(|e| LogError::io("read", &name, e))?;
+    bytes.truncate(got);
+    if bytes.len() < HEADER
+        || bytes[0..8] != MAGIC
+        || crc32c::crc32c(&bytes[..60]) != u32_at(&bytes, 60)
+    {
+        return Err(LogError::corrupt(
+            &name,
+            0,
+            "the header's checksum does not match",
+        ));
+    }
+    let version = u32_at(&bytes, 8);
+    if version != VERSION {
+        return Err(LogError::Version {
+            file: name,
+            version,
+            known: VERSION,
+        });
+    }
+    if bytes[16..32] != identity.to_le_bytes() || u64_at(&bytes, 32) != index {
+        return Err(LogError::corrupt(
+            &name,
+            16,
+            "it was made for another log or another index",
+        ));
+    }
+    if u64_at(&bytes, 40) != (bytes.len() - HEADER) as u64 {
+        return Err(LogError::corrupt(
+            &name,
+            40,
+            "its length is not what its header says",
+        ));
+    }
+    if crc32c::crc32c(&bytes[HEADER..]) != u32_at(&bytes, 48) {
+        return Err(LogError::corrupt(
+            &name,
+            HEADER as u64,
+            "the content's checksum does not match",
+        ));
+    }
+    Ok(Bytes::from(bytes).slice(HEADER..))
+}
+
+/// Removes the checkpoints below `index`.
+pub(crate) fn drop_before(device: &dyn Device, index: u64) -> Result<(), LogError> {
+    let old: Vec<u64> = list(device)?.into_iter().filter(|n| *n < index).collect();
+    for n in &old {
+        let name = checkpoint_name(*n);
+        device
+            .remove(&name)
+            .map_err(|e| LogError::io("remove", &name, e))?;
+    }
+    if old.is_empty() {
+        return Ok(());
+    }
+    device
+        .sync_dir()
+        .map_err(|e| LogError::io("sync", &device.place(), e))
+}

@@ -1,0 +1,167 @@
+//! A real directory.
+
+use super::{Device, DeviceFile};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Linux takes at most this many slices in one call (`IOV_MAX`).
+const SLICES_MAX: usize = 1024;
+
+/// Files in one directory of the file system. Holds an advisory lock (`flock`) on the
+/// directory as long as it lives, so that two processes never write one log.
+#[derive(Debug)]
+pub struct DirDevice {
+    path: PathBuf,
+    /// The directory itself: for fsync, and bearer of the lock.
+    dir: File,
+}
+
+impl DirDevice {
+    /// Opens an existing directory and locks it.
+    ///
+    /// Errors: the directory is missing or unreadable; `WouldBlock` when another process
+    /// (or another `DirDevice` of this one) has it.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<DirDevice> {
+        let path = path.as_ref().to_path_buf();
+        let dir = File::open(&path)?;
+        if !dir.metadata()?.is_dir() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                format!("{} is not a directory.", path.display()),
+            ));
+        }
+        match dir.try_lock() {
+            Ok(()) => Ok(DirDevice { path, dir }),
+            Err(TryLockError::WouldBlock) => Err(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                format!(
+                    "The directory {} is locked by another process that uses the log in it. Two \
+                     writers would destroy the log; stop the other one first.",
+                    path.display()
+                ),
+            )),
+            Err(TryLockError::Error(e)) => Err(e),
+        }
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn options() -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o660);
+        options
+    }
+}
+
+impl Device for DirDevice {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        let file = DirDevice::options().open(self.path.join(name))?;
+        Ok(Arc::new(DirFile { file }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        let file = DirDevice::options()
+            .create_new(true)
+            .open(self.path.join(name))?;
+        Ok(Arc::new(DirFile { file }))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.dir.sync_all()
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+struct DirFile {
+    file: File,
+}
+
+impl DeviceFile for DirFile {
+    fn write_at(&self, slices: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        let mut rest = slices;
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let batch = rest.len().min(SLICES_MAX);
+            match rustix::io::pwritev(&self.file, &rest[..batch], offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    offset += n as u64;
+                    IoSlice::advance_slices(&mut rest, n);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        if self.len()? >= len {
+            return Ok(());
+        }
+        // Without room or support the log still works, growing write by write; a disk
+        // that is really full says so at the write.
+        let _ = rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, len);
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+}

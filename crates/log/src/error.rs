@@ -1,0 +1,165 @@
+//! What can go wrong, in sentences an operator can act on.
+
+use std::io;
+use std::sync::Arc;
+
+/// An error of the log. Cheap to clone: one cause answers many callers.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LogError {
+    /// The operating system refused an operation on one of the log's files.
+    #[error(
+        "The log could not {action} {file}: {source}. Nothing that was not yet acknowledged counts \
+         as stored; check the disk (space, permissions, health) and restart the node."
+    )]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file's name in the log's directory, or the directory.
+        file: String,
+        /// The cause.
+        source: Arc<io::Error>,
+    },
+
+    /// An earlier write or fsync failed; the log takes nothing more.
+    #[error(
+        "The log stopped writing after an earlier failure and takes nothing more until the node \
+         restarts. The first cause was: {cause}"
+    )]
+    Poisoned {
+        /// The failure that stopped the log.
+        cause: Arc<LogError>,
+    },
+
+    /// Stored bytes are not what was written.
+    #[error(
+        "The log file {file} is damaged at byte {offset}: {what}. Nothing was changed. This node's log \
+         cannot be trusted; move the dromon-*.log files away and let the node take a full copy \
+         from a healthy member."
+    )]
+    Corrupt {
+        /// The file's name in the log's directory.
+        file: String,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What was found and why it cannot be a crash's torn tail.
+        what: String,
+    },
+
+    /// A file carries a format version this program does not know.
+    #[error(
+        "The log file {file} has format version {version}, and this program knows versions up to \
+         {known}. It was written by a newer version of Dromon; start that one."
+    )]
+    Version {
+        /// The file's name in the log's directory.
+        file: String,
+        /// The version found.
+        version: u32,
+        /// The newest version this program reads and writes.
+        known: u32,
+    },
+
+    /// An append did not continue the log.
+    #[error(
+        "A record with index {got} was appended to the log where index {expected} comes next. \
+         Nothing was written; this is a defect in the caller."
+    )]
+    NotContiguous {
+        /// The index that comes next.
+        expected: u64,
+        /// The index that came.
+        got: u64,
+    },
+
+    /// The wanted records were purged.
+    #[error(
+        "The log no longer holds index {wanted}: it starts at index {first}. Who needs older \
+         entries needs a full copy."
+    )]
+    Purged {
+        /// The index asked for.
+        wanted: u64,
+        /// The first index that is still there.
+        first: u64,
+    },
+
+    /// An index beyond the end of the log was named.
+    #[error(
+        "Index {index} lies beyond the log, whose next index is {next}. Nothing was changed; this \
+         is a defect in the caller."
+    )]
+    BeyondEnd {
+        /// The index named.
+        index: u64,
+        /// The index the next record will have.
+        next: u64,
+    },
+
+    /// Something is larger than the format allows.
+    #[error(
+        "{what} of {bytes} bytes does not fit the log's limit of {limit} bytes. Nothing was \
+         written; this is a defect in the caller."
+    )]
+    TooLarge {
+        /// What was too large.
+        what: &'static str,
+        /// Its size in bytes.
+        bytes: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+
+    /// There is no checkpoint at this index.
+    #[error("There is no checkpoint file for index {index} beside the log.")]
+    NoCheckpoint {
+        /// The index asked for.
+        index: u64,
+    },
+
+    /// The writer was closed.
+    #[error("The log was closed and takes nothing more.")]
+    Closed,
+}
+
+impl LogError {
+    pub(crate) fn io(action: &'static str, file: &str, source: io::Error) -> LogError {
+        LogError::Io {
+            action,
+            file: file.to_owned(),
+            source: Arc::new(source),
+        }
+    }
+
+    pub(crate) fn corrupt(file: &str, offset: u64, what: impl Into<String>) -> LogError {
+        LogError::Corrupt {
+            file: file.to_owned(),
+            offset,
+            what: what.into(),
+        }
+    }
+
+    /// Whether this says that stored bytes are damaged (not that the disk refused).
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, LogError::Corrupt { .. })
+    }
+
+    /// Whether the log has stopped for good.
+    pub fn is_poisoned(&self) -> bool {
+        matches!(self, LogError::Poisoned { .. })
+    }
+}
+
+impl From<LogError> for io::Error {
+    fn from(e: LogError) -> io::Error {
+        let kind = match &e {
+            LogError::Io { source, .. } => source.kind(),
+            LogError::Corrupt { .. } | LogError::Version { .. } => io::ErrorKind::InvalidData,
+            LogError::NoCheckpoint { .. } | LogError::Purged { .. } => io::ErrorKind::NotFound,
+            LogError::NotContiguous { .. }
+            | LogError::BeyondEnd { .. }
+            | LogError::TooLarge { .. } => io::ErrorKind::InvalidInput,
+            LogError::Poisoned { .. } | LogError::Closed => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, e)
+    }
+}
