@@ -1,0 +1,282 @@
+//! Collecting keys, carrying them, and what certification sees of them.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use dromon_writeset::{
+    EmptyKeyError, Flags, Head, Header, KeyCollector, KeyHash, KeyType, Part, ROW_RAW_MAX, Uuid,
+    encode,
+};
+use proptest::prelude::*;
+
+const HEADER: Header = Header {
+    flags: Flags::from_bits(0x41),
+    source: Uuid([1; 16]),
+    trx_id: 1,
+    conn_id: 2,
+    last_seen: 3,
+    prev_fragment: -1,
+};
+
+fn carried(keys: &KeyCollector) -> Head {
+    let bytes = encode(&HEADER, keys, b"");
+    assert_eq!(
+        bytes.len(),
+        dromon_writeset::prefix_len(keys),
+        "the size is known beforehand"
+    );
+    Head::decode(&bytes).expect("what encode wrote can be read")
+}
+
+/// (table text, row text, type, prefix, whole table) of all expanded keys.
+fn expanded(head: &Head) -> Vec<(String, String, KeyType, bool, bool)> {
+    let mut out = Vec::new();
+    let flow: ControlFlow<()> = head.keys().expand(|e| {
+        assert_eq!(e.hash, e.key.hash(), "the chain and the parts agree");
+        out.push((
+            e.key.table_text(),
+            e.key.row_text(),
+            e.key.key_type,
+            e.key.prefix,
+            e.key.whole_table,
+        ));
+        ControlFlow::Continue(())
+    });
+    assert!(flow.is_continue());
+    out
+}
+
+fn collect(keys: &[(&[&[u8]], KeyType)]) -> KeyCollector {
+    let mut c = KeyCollector::new();
+    for (parts, t) in keys {
+        c.add(parts, *t).expect("the key has parts");
+    }
+    c
+}
+
+#[test]
+fn prefixes_are_shared_and_only_the_leaf_has_the_type() {
+    let keys = collect(&[
+        (&[b"d", b"t", b"r1"], KeyType::Exclusive),
+        (&[b"d", b"t", b"r2"], KeyType::Update),
+        (&[b"d", b"u"], KeyType::Exclusive),
+        (&[b"e"], KeyType::Exclusive),
+    ]);
+    assert_eq!(keys.len(), 4);
+    let row = |t: &str, r: &str, k, p| (t.to_string(), r.to_string(), k, p, false);
+    assert_eq!(
+        expanded(&carried(&keys)),
+        [
+            row("d", "", KeyType::Shared, true),
+            row("d.t", "", KeyType::Shared, true),
+            row("d.t", "r1", KeyType::Exclusive, false),
+            row("d.t", "r2", KeyType::Update, false),
+            row("d.u", "", KeyType::Exclusive, false),
+            row("e", "", KeyType::Exclusive, false),
+        ]
+    );
+}
+
+#[test]
+fn a_table_key_beside_row_keys_keeps_the_prefix() {
+    let keys = collect(&[
+        (&[b"d", b"t"], KeyType::Update),
+        (&[b"d", b"t", b"r"], KeyType::Update),
+    ]);
+    let types: Vec<_> = expanded(&carried(&keys)).iter().map(|e| e.2).collect();
+    use KeyType::{Shared as S, Update as U};
+    assert_eq!(types, [S, S, U, U]);
+}
+
+#[test]
+fn keys_of_more_than_three_parts_have_all_prefixes() {
+    let long = [b'x'; 30];
+    let keys = collect(&[(&[b"d", b"t", b"a", &long, b"c"], KeyType::Exclusive)]);
+    let head = carried(&keys);
+    let got: Vec<_> = expanded(&head)
+        .into_iter()
+        .map(|e| (e.1, e.2, e.3))
+        .collect();
+    let hash = Part::Digest(Part::digest(&long)).printable().into_owned();
+    assert_eq!(
+        got,
+        [
+            (String::new(), KeyType::Shared, true),
+            (String::new(), KeyType::Shared, true),
+            ("a".into(), KeyType::Shared, true),
+            (format!("a/{hash}"), KeyType::Shared, true),
+            (format!("a/{hash}/c"), KeyType::Exclusive, false),
+        ]
+    );
+    let key = head.keys().iter().next().expect("one key");
+    assert_eq!(
+        key.hash(),
+        KeyHash::of(&[b"d", b"t", b"a", &long, b"c"]),
+        "a digest on the way does not change the hash"
+    );
+}
+
+#[test]
+fn the_strongest_type_stays() {
+    for first in KeyType::ALL {
+        for second in KeyType::ALL {
+            for parts in [&[&b"d"[..], b"t", b"r"][..], &[b"d", b"t"], &[b"d"]] {
+                let keys = collect(&[(parts, first), (parts, second)]);
+                assert_eq!(keys.len(), 1);
+                let head = carried(&keys);
+                let types: Vec<_> = head.keys().iter().map(|k| k.key_type).collect();
+                assert_eq!(types, [first.max(second)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn too_many_keys_of_a_table_become_one() {
+    let mut keys = KeyCollector::with_escalation(3);
+    for row in 0..3u8 {
+        keys.add(&[b"d", b"t", &[row]], KeyType::Shared)
+            .expect("parts");
+        keys.add(&[b"d", b"u", &[row]], KeyType::Update)
+            .expect("parts");
+    }
+    keys.add(&[b"d", b"t", &[2]], KeyType::Update)
+        .expect("a repetition does not count");
+    assert_eq!((keys.len(), keys.escalated_tables()), (6, 0));
+    keys.add(&[b"d", b"t", &[3]], KeyType::Shared)
+        .expect("parts");
+    assert_eq!((keys.len(), keys.escalated_tables()), (4, 1));
+    let size = keys.bytes();
+    keys.add(&[b"d", b"t", &[4]], KeyType::Exclusive)
+        .expect("parts");
+    keys.add(&[b"d", b"t"], KeyType::Shared).expect("parts");
+    assert_eq!(
+        (keys.len(), keys.bytes()),
+        (4, size),
+        "the table's key covers all"
+    );
+
+    let head = carried(&keys);
+    let first = head.keys().iter().next().expect("four keys");
+    assert!(first.whole_table);
+    assert_eq!(
+        (first.key_type, first.table_text().as_str()),
+        (KeyType::Exclusive, "d.t")
+    );
+    assert_eq!(head.keys().iter().filter(|k| k.whole_table).count(), 1);
+    assert_eq!(first.hash(), KeyHash::of(&[b"d", b"t"]));
+}
+
+#[test]
+fn a_key_without_parts_is_refused() {
+    let mut keys = KeyCollector::new();
+    assert_eq!(keys.add(&[], KeyType::Exclusive), Err(EmptyKeyError));
+    assert!(keys.is_empty());
+}
+
+#[test]
+fn clear_forgets_all_but_the_limit() {
+    let mut keys = KeyCollector::with_escalation(1);
+    let empty = keys.bytes();
+    for round in 0..2 {
+        keys.add(&[b"d", b"t", b"1"], KeyType::Update)
+            .expect("parts");
+        assert_eq!(
+            (keys.len(), keys.escalated_tables()),
+            (1, 0),
+            "round {round}"
+        );
+        keys.add(&[b"d", b"t", b"2"], KeyType::Update)
+            .expect("parts");
+        assert_eq!(keys.escalated_tables(), 1);
+        keys.clear();
+        assert!(keys.is_empty());
+        assert_eq!(keys.bytes(), empty);
+    }
+}
+
+/// Names up to the limit, beyond it, and row keys around theirs.
+#[test]
+fn lengths_at_the_limits() {
+    for len in [0, 1, ROW_RAW_MAX, ROW_RAW_MAX + 1, 1024, 1025, 70_000] {
+        let part = vec![b'p'; len];
+        let keys = collect(&[(&[&part, &part, &part], KeyType::Update)]);
+        let head = carried(&keys);
+        let key = head.keys().iter().next().expect("one key");
+        assert_eq!(
+            key.hash(),
+            KeyHash::of(&[&part, &part, &part]),
+            "length {len}"
+        );
+        assert!(head.keys().byte_len() < 2200, "long parts do not travel");
+    }
+}
+
+type Spec = Vec<(Vec<Vec<u8>>, KeyType)>;
+
+fn key_specs() -> impl Strategy<Value = Spec> {
+    let part = prop_oneof![
+        4 => prop::collection::vec(0u8..2, 0..2),
+        1 => prop::collection::vec(0u8..2, 23..27),
+    ];
+    let key = (prop::collection::vec(part, 1..6), 0u8..4);
+    let key = key.prop_map(|(parts, t)| (parts, KeyType::ALL[t as usize]));
+    prop::collection::vec(key, 0..60)
+}
+
+proptest! {
+    /// The collector against a map: the same set of keys with the strongest
+    /// types arrives, its counters are right, equal input gives equal bytes.
+    #[test]
+    fn arrives_as_added(spec in key_specs()) {
+        let mut want: BTreeMap<KeyHash, KeyType> = BTreeMap::new();
+        let (mut keys, mut again) = (KeyCollector::new(), KeyCollector::new());
+        for (parts, t) in &spec {
+            let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            keys.add(&parts, *t).expect("parts");
+            again.add(&parts, *t).expect("parts");
+            let e = want.entry(KeyHash::of(&parts)).or_insert(*t);
+            *e = (*e).max(*t);
+        }
+        prop_assert_eq!(encode(&HEADER, &keys, b"x"), encode(&HEADER, &again, b"x"));
+        let head = carried(&keys);
+        let got: BTreeMap<_, _> = head.keys().iter().map(|k| (k.hash(), k.key_type)).collect();
+        prop_assert_eq!(head.keys().len(), want.len(), "no key arrives twice");
+        prop_assert_eq!(keys.len(), want.len());
+        prop_assert_eq!(got, want);
+        prop_assert_eq!(head.keys().byte_len(), keys.bytes());
+    }
+
+    /// Expansion against the definition: every proper prefix SHARED, every key
+    /// with its type, nothing else.
+    #[test]
+    fn expands_to_all_prefixes(spec in key_specs()) {
+        let mut keys = KeyCollector::new();
+        let mut leaves: BTreeMap<KeyHash, KeyType> = BTreeMap::new();
+        let mut prefixes = std::collections::BTreeSet::new();
+        for (parts, t) in &spec {
+            let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            keys.add(&parts, *t).expect("parts");
+            let e = leaves.entry(KeyHash::of(&parts)).or_insert(*t);
+            *e = (*e).max(*t);
+            for n in 1..parts.len() {
+                prefixes.insert(KeyHash::of(&parts[..n]));
+            }
+        }
+        let head = carried(&keys);
+        let mut got_leaves = BTreeMap::new();
+        let mut got_prefixes = std::collections::BTreeSet::new();
+        let flow: ControlFlow<()> = head.keys().expand(|e| {
+            if e.key.prefix {
+                assert_eq!(e.key.key_type, KeyType::Shared);
+                got_prefixes.insert(e.hash);
+            } else {
+                got_leaves.insert(e.hash, e.key.key_type);
+            }
+            ControlFlow::Continue(())
+        });
+        prop_assert!(flow.is_continue());
+        prop_assert_eq!(got_leaves, leaves);
+        prop_assert_eq!(got_prefixes, prefixes);
+    }
+}
