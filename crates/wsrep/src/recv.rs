@@ -108,7 +108,10 @@ impl<'a, T> RecvContext<'a, T> {
         let mut terminated = Vec::with_capacity(request.len() + 1);
         terminated.extend_from_slice(request);
         terminated.push(0);
-        let request = buf(&terminated[..request.len()]);
+        let request = abi::wsrep_buf_t {
+            ptr: terminated.as_ptr().cast(),
+            len: request.len(),
+        };
         let state = buf(state.unwrap_or_default());
         // SAFETY: the callback is the server's own; the buffers outlive the call.
         let answer = unsafe {

@@ -320,18 +320,24 @@ pub(super) unsafe extern "C" fn sync_wait<P: Provider>(
 ) -> Status {
     // SAFETY: all pointers are the server's and valid for the call.
     unsafe {
+        // Read first: nothing forbids the two to be the same.
+        let upto = if upto.is_null() {
+            Ok(None)
+        } else {
+            shared(upto.cast_const(), NO_GTID).map(|gtid| Some(*gtid))
+        };
         if let Ok(out) = exclusive(out, NO_GTID) {
             *out = Gtid::UNDEFINED;
         }
         call::<P, _>(h, "sync_wait", OnPanic::Answer, Status::NodeFail, |it| {
-            let upto = if upto.is_null() {
+            let out = if out.is_null() {
                 None
             } else {
-                Some(*shared(upto.cast_const(), NO_GTID)?)
+                Some(exclusive(out, NO_GTID)?)
             };
-            let (status, reached) = it.provider.sync_wait(upto, timeout_s);
-            if !out.is_null() {
-                *exclusive(out, NO_GTID)? = reached;
+            let (status, reached) = it.provider.sync_wait(upto?, timeout_s);
+            if let Some(out) = out {
+                *out = reached;
             }
             Ok(status)
         })
@@ -353,7 +359,8 @@ pub(super) unsafe extern "C" fn last_committed_id<P: Provider>(
             OnPanic::Answer,
             Status::NodeFail,
             |it| {
-                *exclusive(out, NO_GTID)? = it.provider.last_committed_id();
+                let out = exclusive(out, NO_GTID)?;
+                *out = it.provider.last_committed_id();
                 Ok(Status::Ok)
             },
         )

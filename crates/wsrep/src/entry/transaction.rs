@@ -187,15 +187,15 @@ unsafe fn ordering<P: Provider>(
     // SAFETY: by the contract above.
     unsafe {
         call::<P, _>(h, name, OnPanic::Answer, Status::NodeFail, |it| {
-            let meta = exclusive(meta, NO_META)?;
-            let mut filled = *meta;
+            // The author works on a copy: the server may look at its own meanwhile.
+            let mut filled = *shared(meta.cast_const(), NO_META)?;
             let answer = panic::catch_unwind(AssertUnwindSafe(|| body(&it.provider, &mut filled)));
             let ordered = filled.gtid.seqno != SEQNO_UNDEFINED;
             if !ordered {
                 // The server looks at the uuid too.
                 filled.gtid = Gtid::UNDEFINED;
             }
-            *meta = filled;
+            *exclusive(meta, NO_META)? = filled;
             answer.unwrap_or_else(|payload| {
                 let on_panic = if ordered {
                     OnPanic::Abort
