@@ -163,6 +163,27 @@ impl SimDevice {
         self.state.lock().changes
     }
 
+    /// A second directory with the same content, all of it synced, and no faults.
+    pub fn fork(&self) -> SimDevice {
+        let s = self.state.lock();
+        let fork = SimDevice::new(s.rng.0);
+        {
+            let mut f = fork.state.lock();
+            f.names = s.names.clone();
+            f.durable_names = s.names.clone();
+            f.next_file = s.next_file;
+            for id in s.names.values() {
+                if let Some(file) = s.files.get(id) {
+                    let mut copy = File::new();
+                    copy.data.clone_from(&file.data);
+                    copy.synced();
+                    f.files.insert(*id, copy);
+                }
+            }
+        }
+        fork
+    }
+
     /// The present content of a file.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let s = self.state.lock();
