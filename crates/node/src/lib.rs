@@ -1,7 +1,23 @@
 //! A cluster node for any transactional database.
+//!
+//! [`cluster`] is the deterministic heart: committed entries in, events out.
+//! [`node`] puts threads, the order and a [`database::Database`] around it.
 
 #![forbid(unsafe_code)]
 
+pub mod cluster;
+pub mod database;
+mod donor;
+mod flow;
 pub mod grastate;
+pub mod messages;
+pub mod node;
 pub mod options;
 pub mod status;
+mod trx;
+mod votes;
+
+pub use database::{Applied, Applier, Database, Level, Meta, Outcome, View, ViewMember};
+pub use messages::Position;
+pub use node::{AskError, ConnectError, Engines, LogSummary, Node, OpenError, Phase, Setup};
+pub use trx::Trx;

@@ -285,7 +285,7 @@ impl Options {
                 }
             }
         }
-        self.settle(phase);
+        self.settle();
         // Only now is it known what differs from its default.
         for at in touched {
             self.note(at, &mut outcome);
@@ -453,11 +453,10 @@ impl Options {
     }
 
     /// Brings defaults that follow other options, and the settings, up to date.
-    fn settle(&mut self, phase: Phase) {
-        // While connected nothing moves but what was set.
-        if phase != (Phase::Runtime { connected: true }) {
-            fill_defaults(&self.env, &mut self.entries);
-        }
+    /// What nobody has set always follows, so setting a value to what it already
+    /// is has nothing to move.
+    fn settle(&mut self) {
+        fill_defaults(&self.env, &mut self.entries);
         self.settings = derive_settings(&self.entries);
     }
 

@@ -1,1 +1,921 @@
 //! Tests of the options as a whole.
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const UUID: &str = "d020871d-e5f0-11f1-9a18-667f5d04e35a";
+
+fn env() -> Env {
+    Env {
+        node_address: "127.0.0.1:28567".into(),
+        data_dir: "/var/lib/mysql/".into(),
+    }
+}
+
+fn fresh() -> Options {
+    Options::new(env())
+}
+
+fn started(text: &str) -> Options {
+    let mut options = fresh();
+    let outcome = options.parse_init(text).expect(text);
+    assert_eq!(outcome.error, None);
+    options
+}
+
+const CONNECTED: Phase = Phase::Runtime { connected: true };
+const APART: Phase = Phase::Runtime { connected: false };
+
+/// The string of a running 26.4.23 with the same address and data directory.
+const PEER: &str = "base_dir = /var/lib/mysql/; base_host = 127.0.0.1; base_port = 28567; \
+    cert.log_conflicts = no; cert.optimistic_pa = yes; debug = no; evs.auto_evict = 0; \
+    evs.causal_keepalive_period = PT1S; evs.debug_log_mask = 0x1; evs.delay_margin = PT1S; \
+    evs.delayed_keep_period = PT30S; evs.inactive_check_period = PT0.5S; \
+    evs.inactive_timeout = PT15S; evs.info_log_mask = 0; evs.install_timeout = PT7.5S; \
+    evs.join_retrans_period = PT1S; evs.keepalive_period = PT1S; evs.max_install_timeouts = 3; \
+    evs.send_window = 4; evs.stats_report_period = PT1M; evs.suspect_timeout = PT5S; \
+    evs.use_aggregate = true; evs.user_send_window = 2; evs.version = 1; \
+    evs.view_forget_timeout = P1D; gcache.dir = /var/lib/mysql/; gcache.keep_pages_size = 0; \
+    gcache.mem_size = 0; gcache.name = galera.cache; gcache.page_size = 128M; \
+    gcache.recover = yes; gcache.size = 128M; gcomm.thread_prio = ; gcs.fc_debug = 0; \
+    gcs.fc_factor = 1.0; gcs.fc_limit = 16; gcs.fc_master_slave = no; \
+    gcs.fc_single_primary = no; gcs.max_packet_size = 64500; gcs.max_throttle = 0.25; \
+    gcs.recv_q_hard_limit = 9223372036854775807; gcs.recv_q_soft_limit = 0.25; \
+    gcs.sync_donor = no; gmcast.listen_addr = tcp://0.0.0.0:28567; gmcast.mcast_addr = ; \
+    gmcast.mcast_ttl = 1; gmcast.peer_timeout = PT3S; gmcast.segment = 0; \
+    gmcast.time_wait = PT5S; gmcast.version = 0; ist.recv_addr = 127.0.0.1; \
+    pc.announce_timeout = PT3S; pc.checksum = false; pc.ignore_quorum = false; \
+    pc.ignore_sb = false; pc.linger = PT20S; pc.npvo = false; pc.recovery = true; \
+    pc.version = 0; pc.wait_prim = true; pc.wait_prim_timeout = PT30S; pc.weight = 1; \
+    protonet.backend = asio; protonet.version = 0; repl.causal_read_timeout = PT30S; \
+    repl.commit_order = 3; repl.key_format = FLAT8; repl.max_ws_size = 2147483647; \
+    repl.proto_max = 11; socket.checksum = 2; socket.recv_buf_size = auto; \
+    socket.send_buf_size = auto; ";
+
+/// Names, kinds and flags from the config service of 26.4.23: s(tring), b(ool),
+/// i(nteger), d(ouble), r(ead only), o(ld).
+const PEER_PARAMETERS: &str = "base_dir sr, base_host sr, base_port ir, cert.log_conflicts b, \
+    cert.optimistic_pa b, debug b, evs.auto_evict br, evs.causal_keepalive_period d, \
+    evs.debug_log_mask s, evs.delay_margin d, evs.delayed_keep_period d, evs.evict s, \
+    evs.inactive_check_period d, evs.inactive_timeout d, evs.info_log_mask s, \
+    evs.install_timeout d, evs.join_retrans_period d, evs.keepalive_period d, \
+    evs.max_install_timeouts i, evs.send_window i, evs.stats_report_period d, \
+    evs.suspect_timeout d, evs.use_aggregate b, evs.user_send_window i, evs.version sr, \
+    evs.view_forget_timeout dr, gcache.dir sr, gcache.keep_pages_size i, gcache.mem_size i, \
+    gcache.name sr, gcache.page_size i, gcache.recover br, gcache.size ir, gcomm.thread_prio s, \
+    gcs.fc_debug i, gcs.fc_factor d, gcs.fc_limit i, gcs.fc_master_slave bo, \
+    gcs.fc_single_primary br, gcs.max_packet_size i, gcs.max_throttle d, \
+    gcs.recv_q_hard_limit i, gcs.recv_q_soft_limit d, gcs.stateless br, gcs.sync_donor b, \
+    gcs.vote_policy ir, gmcast.group sr, gmcast.listen_addr sr, gmcast.mcast_addr sr, \
+    gmcast.mcast_ttl ir, gmcast.peer_addr s, gmcast.peer_timeout dr, gmcast.segment ir, \
+    gmcast.time_wait dr, gmcast.version sr, ist.recv_addr sr, ist.recv_bind sr, \
+    pc.announce_timeout dr, pc.bootstrap b, pc.checksum b, pc.ignore_quorum b, pc.ignore_sb b, \
+    pc.linger dr, pc.npvo b, pc.recovery br, pc.version sr, pc.wait_prim br, \
+    pc.wait_prim_timeout dr, pc.weight i, protonet.backend sro, protonet.version sro, \
+    repl.causal_read_timeout d, repl.commit_order s, repl.key_format s, repl.max_ws_size i, \
+    repl.proto_max s, socket.checksum ir, socket.dynamic br, socket.recv_buf_size s, \
+    socket.send_buf_size s, socket.ssl br, socket.ssl_ca sr, socket.ssl_cert sr, \
+    socket.ssl_cipher sr, socket.ssl_compression bro, socket.ssl_key sr, \
+    socket.ssl_password_file sr, socket.ssl_reload b";
+
+#[test]
+fn the_table_is_sorted_and_lower_case() {
+    for pair in TABLE.windows(2) {
+        assert!(pair[0].name < pair[1].name, "{}", pair[1].name);
+    }
+    for spec in TABLE {
+        assert!(!spec.name.contains(|c: char| c.is_ascii_uppercase()));
+        assert!(
+            !spec.why.is_empty() && !spec.why.ends_with('.'),
+            "{}",
+            spec.name
+        );
+    }
+}
+
+#[test]
+fn the_default_string_is_the_peers() {
+    assert_eq!(started("").to_string(), PEER);
+    assert_eq!(fresh().to_string(), PEER);
+}
+
+#[test]
+fn every_default_is_a_value_of_its_kind() {
+    let options = fresh();
+    for (spec, entry) in TABLE.iter().zip(&options.entries) {
+        let parsed = parse(spec.kind, &entry.text, 1).map(|p| p.0);
+        // The listen address has its port already.
+        assert_eq!(parsed.as_ref(), Some(&entry.value), "{}", spec.name);
+        assert_eq!(entry.value, entry.default, "{}", spec.name);
+    }
+}
+
+#[test]
+fn the_config_service_lists_the_peers_parameters_and_ours() {
+    let shown: Vec<String> = fresh()
+        .parameters()
+        .iter()
+        .filter(|p| !p.name.starts_with("dromon."))
+        .map(|p| {
+            let kind = match p.value {
+                ParameterValue::Str(_) => "s",
+                ParameterValue::Bool(_) => "b",
+                ParameterValue::Int(_) => "i",
+                ParameterValue::Double(_) => "d",
+            };
+            let read_only = if p.read_only { "r" } else { "" };
+            let old = if p.deprecated { "o" } else { "" };
+            format!("{} {kind}{read_only}{old}", p.name)
+        })
+        .collect();
+    assert_eq!(shown.len(), 88);
+    assert_eq!(shown.join(", "), PEER_PARAMETERS);
+    let ours = fresh()
+        .parameters()
+        .iter()
+        .filter(|p| p.name.starts_with("dromon."))
+        .count();
+    assert_eq!(ours, 7);
+}
+
+#[test]
+fn the_config_service_has_the_values() {
+    let mut options = started("gcache.size=10M;evs.suspect_timeout=PT0.5S;gcs.fc_factor=0.8");
+    let _ = options.set("evs.auto_evict=3;pc.ignore_sb=on", CONNECTED);
+    let value = |name: &str| {
+        let found = options.parameters().into_iter().find(|p| p.name == name);
+        found.expect(name).value
+    };
+    assert_eq!(value("gcache.size"), ParameterValue::Int(10 << 20));
+    assert_eq!(value("evs.suspect_timeout"), ParameterValue::Double(0.5));
+    assert_eq!(
+        value("evs.view_forget_timeout"),
+        ParameterValue::Double(86400.0)
+    );
+    assert_eq!(value("gcs.fc_factor"), ParameterValue::Double(0.8));
+    assert_eq!(value("evs.auto_evict"), ParameterValue::Bool(true));
+    assert_eq!(value("pc.ignore_sb"), ParameterValue::Bool(true));
+    assert_eq!(value("evs.evict"), ParameterValue::Str(String::new()));
+    let auto = ParameterValue::Str("auto".into());
+    assert_eq!(value("socket.recv_buf_size"), auto);
+}
+
+/// `SET GLOBAL wsrep_provider_x = DEFAULT` on a newer server sends this.
+#[test]
+fn values_as_the_newer_server_writes_them_are_taken() {
+    let mut options = started("gcache.size=10M;evs.suspect_timeout=PT10S");
+    let before = options.parameters();
+    for p in &before {
+        if p.read_only {
+            continue;
+        }
+        let text = match &p.value {
+            ParameterValue::Bool(v) => if *v { "yes" } else { "no" }.to_string(),
+            ParameterValue::Int(v) => v.to_string(),
+            ParameterValue::Double(v) => format!("{v:.6}"),
+            ParameterValue::Str(v) => v.clone(),
+        };
+        let outcome = options.set(&format!("{}={text};", p.name), CONNECTED);
+        assert_eq!(outcome.error, None, "{} = {text}", p.name);
+        assert!(outcome.changed.is_empty(), "{}", p.name);
+    }
+    assert_eq!(options.parameters(), before);
+    assert_eq!(options.get("evs.suspect_timeout"), Some("PT10S"));
+    let outcome = options.set("evs.keepalive_period=0.500000;", CONNECTED);
+    assert_eq!(outcome.error, None);
+    assert_eq!(options.get("evs.keepalive_period"), Some("PT0.5S"));
+}
+
+#[test]
+fn defaults_follow_the_environment_and_other_options() {
+    let host = |address: &str, text: &str| {
+        let mut options = Options::new(Env {
+            node_address: address.into(),
+            data_dir: "/d/".into(),
+        });
+        let notes = options.parse_init(text).expect(text).notes.len();
+        let of = |name| options.get(name).unwrap_or_default().to_string();
+        let shown = [
+            of("base_host"),
+            of("base_port"),
+            of("gmcast.listen_addr"),
+            of("ist.recv_addr"),
+        ];
+        let s = options.settings();
+        (
+            shown.join(" "),
+            s.advertised.to_string(),
+            s.ist.to_string(),
+            notes,
+        )
+    };
+    let is = |shown: &str, advertised: &str, ist: &str, notes| {
+        (shown.into(), advertised.into(), ist.into(), notes)
+    };
+    assert_eq!(
+        host("10.0.0.1", ""),
+        is(
+            "10.0.0.1 4567 tcp://0.0.0.0:4567 10.0.0.1",
+            "10.0.0.1:4567",
+            "10.0.0.1:4568",
+            0
+        )
+    );
+    assert_eq!(
+        host(
+            "127.0.0.1:28567",
+            "gmcast.listen_addr=127.0.0.2;base_port=28569;base_host=127.0.0.3"
+        ),
+        is(
+            "127.0.0.3 28569 tcp://127.0.0.2:28569 127.0.0.3",
+            "127.0.0.3:28569",
+            "127.0.0.3:28570",
+            0
+        )
+    );
+    assert_eq!(
+        host(
+            "[::1]:28567",
+            "gmcast.listen_addr=tcp://[::]:28567;ist.recv_addr=[::1]:99"
+        ),
+        is(
+            "[::1] 28567 tcp://[::]:28567 [::1]:99",
+            "[::1]:28567",
+            "[::1]:99",
+            1
+        )
+    );
+    // Not an address, and none at all: said in a note.
+    for address in ["a:b:c", ""] {
+        assert_eq!(
+            host(address, ""),
+            is(
+                "127.0.0.1 4567 tcp://0.0.0.0:4567 127.0.0.1",
+                "127.0.0.1:4567",
+                "127.0.0.1:4568",
+                1
+            )
+        );
+    }
+    let o = started("base_dir=/a;evs.keepalive_period=PT0.5S;evs.inactive_timeout=PT100M");
+    assert_eq!(o.get("gcache.dir"), Some("/a"));
+    assert_eq!(o.get("evs.causal_keepalive_period"), Some("PT0.5S"));
+    assert_eq!(o.get("evs.install_timeout"), Some("PT50M"));
+}
+
+#[test]
+fn encryption_follows_its_files_unless_told_otherwise() {
+    let files = "socket.ssl_cert=/c;socket.ssl_key=/k";
+    let o = started(files);
+    assert!(o.settings().tls.enabled);
+    assert_eq!(o.get("gmcast.listen_addr"), Some("ssl://0.0.0.0:28567"));
+    assert!(
+        o.to_string()
+            .contains("socket.ssl_cert = /c; socket.ssl_key = /k; ")
+    );
+    let o = started(&format!("{files};socket.ssl=no"));
+    assert!(!o.settings().tls.enabled);
+    let o = started(&format!("socket.ssl=yes;socket.dynamic=true;{files}"));
+    assert!(o.settings().tls.enabled && o.settings().tls.dynamic);
+    assert_eq!(o.get("gmcast.listen_addr"), Some("tcp://0.0.0.0:28567"));
+}
+
+#[test]
+fn settings_have_the_defaults_in_units() {
+    let s = fresh().settings().clone();
+    let sec = Duration::from_secs;
+    assert_eq!(s.base_dir, PathBuf::from("/var/lib/mysql/"));
+    assert_eq!(s.log_dir, PathBuf::from("/var/lib/mysql/"));
+    assert_eq!(s.listen.to_string(), "0.0.0.0:28567");
+    assert_eq!((s.segment, s.weight, s.stateless), (0, 1, false));
+    assert_eq!((s.suspect_timeout, s.inactive_timeout), (sec(5), sec(15)));
+    assert_eq!((s.keepalive_period, s.connect_timeout), (sec(1), sec(3)));
+    assert_eq!((s.wait_prim, s.wait_prim_timeout), (true, sec(30)));
+    assert!(!s.wait_prim_timeout_given && s.recovery);
+    assert!(!s.ignore_quorum && !s.ignore_sb && !s.sync_donor);
+    assert_eq!(s.announce_timeout, sec(3));
+    assert_eq!(
+        (s.fc_limit, s.fc_factor, s.fc_single_primary),
+        (16, 1.0, false)
+    );
+    assert_eq!(
+        (s.recv_q_hard_limit, s.recv_q_soft_limit),
+        (i64::MAX as u64, 0.25)
+    );
+    assert_eq!(
+        (s.causal_read_timeout, s.max_ws_size),
+        (sec(30), 2147483647)
+    );
+    assert_eq!((s.vote_policy, s.checksum), (0, 2));
+    assert!(s.optimistic_pa && !s.log_conflicts && !s.debug);
+    assert_eq!((s.recv_buf_size, s.send_buf_size), (None, None));
+    assert_eq!(s.tls, Tls::default());
+    assert_eq!((s.log_retain, s.log_max), (128 << 20, 4 << 30));
+    assert_eq!(
+        (s.durability, s.slow_node),
+        (Durability::Majority, SlowNode::Wait)
+    );
+    assert_eq!((s.key_escalation, s.auto_stream_size), (200_000, 16 << 20));
+    assert_eq!((s.bulk_share, s.piece_size), (0.5, 256 << 10));
+}
+
+#[test]
+fn settings_follow_every_change() {
+    let mut o = started("dromon.durability=MEMORY;pc.wait_prim_timeout=8;gcache.size=8G");
+    let s = o.settings();
+    assert_eq!(s.durability, Durability::Memory);
+    assert_eq!(s.wait_prim_timeout, Duration::from_secs(8));
+    assert!(s.wait_prim_timeout_given);
+    // Nobody is given up below what joiners may still want.
+    assert_eq!(s.log_max, 8 << 30);
+    let text = "gcs.fc_limit=1K;dromon.key_escalation=0;dromon.slow_node=quarantine;\
+                socket.recv_buf_size=1M;repl.max_ws_size=512;repl.causal_read_timeout=PT0.1S";
+    assert_eq!(o.set(text, CONNECTED).error, None);
+    let s = o.settings();
+    assert_eq!((s.fc_limit, s.key_escalation), (1024, u64::MAX));
+    assert_eq!(s.slow_node, SlowNode::Quarantine);
+    assert_eq!((s.recv_buf_size, s.max_ws_size), (Some(1 << 20), 512));
+    assert_eq!(s.causal_read_timeout, Duration::from_millis(100));
+    assert_eq!(o.get("gcs.fc_limit"), Some("1K"));
+}
+
+#[test]
+fn flow_control_grows_with_the_cluster() {
+    let s = |text| started(text).settings().clone();
+    assert_eq!(s("").flow_control_interval(1), (16, 16));
+    assert_eq!(s("").flow_control_interval(3), (28, 28));
+    assert_eq!(s("gcs.fc_factor=0.5").flow_control_interval(1), (8, 16));
+    assert_eq!(
+        s("gcs.fc_single_primary=yes").flow_control_interval(9),
+        (16, 16)
+    );
+    assert_eq!(
+        s("gcs.fc_master_slave=yes").flow_control_interval(9),
+        (16, 16)
+    );
+    assert_eq!(s("gcs.fc_limit=0").flow_control_interval(0), (1, 1));
+}
+
+#[test]
+fn bad_strings_at_start_say_what_to_write() {
+    for (text, message) in [
+        (
+            "nope=1",
+            "Unknown parameter 'nope': no provider option has this name, nor one like it. \
+             docs/options.md lists them all",
+        ),
+        (
+            "gmcasts.segment=1",
+            "Unknown parameter 'gmcasts.segment': no provider option has this name. Did you mean \
+             'gmcast.segment'?",
+        ),
+        (
+            "gcs.fc_limit",
+            "The options contain 'gcs.fc_limit' without a value, so none of them was set. Write \
+             gcs.fc_limit=VALUE and put semicolons between options",
+        ),
+        (
+            "debug=yes;=5",
+            "The options contain '=5' without a name, so none of them was set. Write NAME=VALUE \
+             and put semicolons between options",
+        ),
+        (
+            "gcs.fc_limit=abc",
+            "Option 'gcs.fc_limit' cannot be 'abc': it takes a whole number from 0 up, K, M, G or \
+             T may follow, for example 128M",
+        ),
+        (
+            "gcs.fc_limit=-1",
+            "Option 'gcs.fc_limit' cannot be '-1': it takes a whole number from 0 up, K, M, G or \
+             T may follow, for example 128M",
+        ),
+        (
+            "gcache.size=99999999999T",
+            "Option 'gcache.size' cannot be '99999999999T': it takes a whole number from 0 up, K, \
+             M, G or T may follow, for example 128M",
+        ),
+        (
+            "gcache.size=128MB",
+            "Option 'gcache.size' cannot be '128MB': it takes a whole number from 0 up, K, M, G \
+             or T may follow, for example 128M",
+        ),
+        (
+            "gcs.fc_factor=1.5",
+            "Option 'gcs.fc_factor' cannot be '1.5': it takes a number from 0 to 1, for example \
+             0.5",
+        ),
+        (
+            "gcs.fc_factor=nan",
+            "Option 'gcs.fc_factor' cannot be 'nan': it takes a number from 0 to 1, for example \
+             0.5",
+        ),
+        (
+            "pc.weight=256",
+            "Option 'pc.weight' cannot be '256': it takes a whole number from 0 to 255",
+        ),
+        (
+            "evs.suspect_timeout=P1M",
+            "Option 'evs.suspect_timeout' cannot be 'P1M': it takes a duration of at least PT0.1S \
+             such as PT5S, PT0.5S, PT1M, P1D, or plain seconds",
+        ),
+        (
+            "evs.suspect_timeout=0",
+            "Option 'evs.suspect_timeout' cannot be '0': it takes a duration of at least PT0.1S \
+             such as PT5S, PT0.5S, PT1M, P1D, or plain seconds",
+        ),
+        (
+            "repl.causal_read_timeout=5s",
+            "Option 'repl.causal_read_timeout' cannot be '5s': it takes a duration such as PT5S, \
+             PT0.5S, PT1M, P1D, or plain seconds",
+        ),
+        (
+            "cert.log_conflicts=maybe",
+            "Option 'cert.log_conflicts' cannot be 'maybe': it takes yes or no (also true/false, \
+             on/off, 1/0)",
+        ),
+        (
+            "repl.key_format=foo",
+            "Option 'repl.key_format' cannot be 'foo': it takes one of FLAT8, FLAT8A, FLAT16, \
+             FLAT16A",
+        ),
+        (
+            "dromon.durability=disk",
+            "Option 'dromon.durability' cannot be 'disk': it takes one of majority, memory",
+        ),
+        (
+            "dromon.piece_size=1",
+            "Option 'dromon.piece_size' cannot be '1': it takes a whole number from 4096 to \
+             16777216, K, M, G or T may follow, for example 128K",
+        ),
+        (
+            "base_port=70000",
+            "Option 'base_port' cannot be '70000': it takes a port from 1 to 65535",
+        ),
+        (
+            "gmcast.listen_addr=udp://0.0.0.0",
+            "Option 'gmcast.listen_addr' cannot be 'udp://0.0.0.0': it takes an address such as \
+             tcp://0.0.0.0:4567 or tcp://[::]:4567 (scheme and port may be missing)",
+        ),
+        (
+            "ist.recv_addr=a:b:c",
+            "Option 'ist.recv_addr' cannot be 'a:b:c': it takes a host or host:port, an IPv6 \
+             address in brackets",
+        ),
+        (
+            "evs.debug_log_mask=0xg",
+            "Option 'evs.debug_log_mask' cannot be '0xg': it takes a number, decimal or \
+             hexadecimal (0x4)",
+        ),
+        (
+            "socket.recv_buf_size=big",
+            "Option 'socket.recv_buf_size' cannot be 'big': it takes auto, or a size in bytes, \
+             for example 1M",
+        ),
+        (
+            "evs.evict=foo",
+            "Option 'evs.evict' cannot be 'foo': it takes the uuid of a member, as in \
+             wsrep_gcomm_uuid, or nothing",
+        ),
+        (
+            "gmcast.isolate=3",
+            "Option 'gmcast.isolate' cannot be '3': it takes a whole number from 0 to 2",
+        ),
+        (
+            "pc.bootstrap=perhaps",
+            "Option 'pc.bootstrap' cannot be 'perhaps': it takes yes or no (also true/false, \
+             on/off, 1/0)",
+        ),
+    ] {
+        let error = fresh().parse_init(text).expect_err(text);
+        assert_eq!(error.to_string(), message);
+    }
+}
+
+#[test]
+fn refusals_at_run_time_say_what_stays() {
+    for (text, phase, message) in [
+        (
+            "gcs.fc_limit=x",
+            CONNECTED,
+            "Option 'gcs.fc_limit' cannot be 'x': it takes a whole number from 0 up, K, M, G or T \
+             may follow, for example 128M. It stays '16'",
+        ),
+        (
+            "gcache.size=256M",
+            APART,
+            "Option 'gcache.size' cannot change after the start of the server: it stays '128M'. \
+             Put gcache.size=256M into wsrep_provider_options in the configuration file and \
+             restart this node",
+        ),
+        (
+            "gmcast.segment=1",
+            CONNECTED,
+            "Option 'gmcast.segment' cannot change while this node is connected to a cluster: it \
+             stays '0'. Put gmcast.segment=1 into wsrep_provider_options in the configuration \
+             file and restart this node",
+        ),
+        (
+            "gmcast.isolate=x",
+            CONNECTED,
+            "Option 'gmcast.isolate' cannot be 'x': it takes a whole number from 0 to 2",
+        ),
+    ] {
+        let mut options = started("");
+        let error = options.set(text, phase).error.expect(text);
+        assert_eq!(error.to_string(), message);
+        assert_eq!(options.to_string(), PEER);
+    }
+}
+
+#[test]
+fn items_before_the_first_bad_one_are_in_force() {
+    let mut options = started("");
+    let outcome = options.set("gcs.fc_limit=20;nope=1;gcs.fc_factor=0.7", CONNECTED);
+    assert_eq!(outcome.changed, ["gcs.fc_limit"]);
+    assert!(matches!(outcome.error, Some(OptionError::Unknown { .. })));
+    assert_eq!(options.settings().fc_limit, 20);
+    assert_eq!(options.settings().fc_factor, 1.0);
+    // A string that is no list changes nothing.
+    let outcome = options.set("gcs.fc_limit=30;gcs.fc_factor", CONNECTED);
+    assert!(outcome.changed.is_empty());
+    assert_eq!(options.settings().fc_limit, 20);
+}
+
+#[test]
+fn blanks_and_empty_items_do_not_matter() {
+    let mut options = started("");
+    for text in [
+        "",
+        " ",
+        ";;",
+        " ; ",
+        "gcs.fc_limit = 16 ;",
+        "\tgcs.fc_limit=16;;",
+    ] {
+        let outcome = options.set(text, CONNECTED);
+        assert_eq!(outcome, Outcome::default(), "{text}");
+    }
+    assert_eq!(options.to_string(), PEER);
+}
+
+#[test]
+fn the_last_of_two_counts() {
+    let o = started("gcs.fc_limit=16;gcs.fc_limit=17");
+    assert_eq!(o.settings().fc_limit, 17);
+}
+
+#[test]
+fn orders_come_out_as_actions_and_are_not_kept() {
+    let mut options = started("");
+    let member: Uuid = UUID.parse().expect("a uuid");
+    for (text, actions) in [
+        ("pc.bootstrap=YES", vec![Action::Bootstrap]),
+        ("pc.bootstrap=1", vec![Action::Bootstrap]),
+        ("pc.bootstrap=no", vec![]),
+        ("pc.bootstrap=", vec![]),
+        (
+            "evs.evict=d020871d-e5f0-11f1-9a18-667f5d04e35a",
+            vec![Action::Evict(Some(member))],
+        ),
+        ("evs.evict=", vec![Action::Evict(None)]),
+        ("gmcast.isolate = 1", vec![Action::Isolate(Isolation::On)]),
+        (
+            "gmcast.isolate=2",
+            vec![Action::Isolate(Isolation::Shutdown)],
+        ),
+        ("gmcast.isolate=0", vec![Action::Isolate(Isolation::Off)]),
+        ("socket.ssl_reload=yes", vec![Action::ReloadTls]),
+        ("socket.ssl_reload=no", vec![]),
+        (
+            "gmcast.isolate=1;pc.bootstrap=1",
+            vec![Action::Isolate(Isolation::On), Action::Bootstrap],
+        ),
+        ("gmcast.isolate=1;x=1", vec![Action::Isolate(Isolation::On)]),
+    ] {
+        let outcome = options.set(text, CONNECTED);
+        assert_eq!(outcome.actions, actions, "{text}");
+        assert!(outcome.changed.is_empty() && outcome.notes.is_empty());
+        assert_eq!(options.to_string(), PEER, "{text}");
+    }
+    let outcome = options.set("pc.weight=3;pc.weight=3", CONNECTED);
+    assert_eq!(outcome.actions, [Action::Weight(3)]);
+    assert_eq!(options.get("pc.weight"), Some("3"));
+}
+
+#[test]
+fn orders_in_the_configuration() {
+    let text = format!(
+        "pc.bootstrap=yes;evs.evict={UUID};gmcast.isolate=1;socket.ssl_reload=1;pc.weight=2"
+    );
+    let outcome = fresh().parse_init(&text).expect("known options");
+    assert_eq!(outcome.actions, [Action::Isolate(Isolation::On)]);
+    let notes: Vec<&str> = outcome.notes.iter().map(|n| n.0.as_str()).collect();
+    assert_eq!(
+        notes,
+        [
+            "Option 'pc.bootstrap' does nothing in the configuration: it is an order to a running \
+             node. Give it with SET GLOBAL wsrep_provider_options",
+            "Option 'evs.evict' does nothing in the configuration: it is an order to a running \
+             node. Give it with SET GLOBAL wsrep_provider_options",
+            "Option 'pc.weight' differs here: is shown and summed in wsrep_cluster_weight, but \
+             every member has one vote",
+        ]
+    );
+}
+
+#[test]
+fn notes_come_once_and_only_for_other_values() {
+    let mut options = fresh();
+    let note =
+        |outcome: Outcome| -> Vec<String> { outcome.notes.into_iter().map(|n| n.0).collect() };
+    let quiet = options
+        .parse_init("evs.send_window=4;evs.install_timeout=PT15S;evs.inactive_timeout=PT30S")
+        .expect("known options");
+    assert_eq!(quiet.notes, []);
+    assert_eq!(
+        note(options.set("evs.send_window=1024;gcs.fc_master_slave=yes", APART)),
+        [
+            "Option 'evs.send_window' is accepted, but has no effect here: messages in flight are \
+             limited by bytes, which adapts by itself",
+            "Option 'gcs.fc_master_slave' is deprecated: it is the old name of \
+             gcs.fc_single_primary",
+        ]
+    );
+    assert_eq!(note(options.set("evs.send_window=512", CONNECTED)), [""; 0]);
+    assert_eq!(
+        note(options.set(
+            "evs.keepalive_period=PT3S;evs.inactive_timeout=PT1S",
+            CONNECTED
+        )),
+        [
+            "Option 'evs.inactive_timeout' = PT1S does not fit 'evs.suspect_timeout' = PT5S: PT5S \
+             is used",
+            "Option 'evs.keepalive_period' = PT3S does not fit 'evs.suspect_timeout' = PT5S: \
+             PT1.666666666S is used",
+        ]
+    );
+}
+
+#[test]
+fn read_only_options_take_the_value_they_have() {
+    let mut options = started("gcache.size=10M");
+    for text in [
+        "gcache.size=10M",
+        "gcache.size=10240K",
+        "base_port=28567",
+        "pc.wait_prim=YES",
+    ] {
+        let outcome = options.set(text, CONNECTED);
+        assert_eq!(outcome, Outcome::default(), "{text}");
+    }
+    assert_eq!(options.get("gcache.size"), Some("10M"));
+    assert_eq!(options.get("pc.wait_prim"), Some("true"));
+}
+
+#[test]
+fn apart_from_a_cluster_more_can_change() {
+    let mut options = started("");
+    let outcome = options.set("base_port=7;pc.wait_prim=no", APART);
+    assert_eq!(outcome.error, None);
+    assert_eq!(outcome.changed, ["base_port", "pc.wait_prim"]);
+    assert_eq!(options.get("gmcast.listen_addr"), Some("tcp://0.0.0.0:7"));
+    assert!(!options.settings().wait_prim);
+}
+
+#[test]
+fn options_of_the_cluster_address_apply() {
+    let mut options = started("gmcast.segment=1");
+    let url = "gcomm://a?gmcast.segment=2&pc.wait_prim_timeout=PT30S&gmcast.listen_addr=b";
+    let address = ClusterAddress::parse(url).expect("an address");
+    let outcome = options.connect(&address).expect("known options");
+    assert_eq!(outcome.changed, ["gmcast.segment", "gmcast.listen_addr"]);
+    assert_eq!(options.settings().segment, 2);
+    assert!(options.settings().wait_prim_timeout_given);
+    assert_eq!(options.get("gmcast.listen_addr"), Some("tcp://b:28567"));
+    let address = ClusterAddress::parse("gcomm://a?gcache.size=1G").expect("an address");
+    let error = options.connect(&address).expect_err("fixed at load");
+    assert!(matches!(error, OptionError::ReadOnly { restart: true, .. }));
+}
+
+#[test]
+fn our_options_show_when_they_are_set() {
+    let o = started("dromon.durability=majority");
+    assert!(o.to_string().contains("; dromon.durability = majority; "));
+    let mut o = started("");
+    let _ = o.set("dromon.slow_node=quarantine", CONNECTED);
+    assert!(o.to_string().contains("; dromon.slow_node = quarantine; "));
+    let _ = o.set("dromon.slow_node=wait", CONNECTED);
+    assert_eq!(o.to_string(), PEER);
+}
+
+/// What the test suites write into their configuration.
+#[test]
+fn strings_in_use_are_taken() {
+    for text in [
+        "repl.causal_read_timeout=PT90S;base_port=16001;evs.suspect_timeout=PT10S;\
+         evs.inactive_timeout=PT30S;evs.install_timeout=PT15S;pc.wait_prim_timeout=PT60S;\
+         gcache.size=10M",
+        "gcache.size=1;gcs.max_packet_size=2",
+        "gmcast.listen_addr=127.0.0.2",
+        "gcs.fc_limit=1K;cert.log_conflicts=YES;pc.ignore_quorum=TRUE;pc.wait_prim=FALSE",
+        "gcs.stateless=1",
+        "socket.ssl=yes;socket.ssl_cipher=AES256-SHA;socket.ssl_ca=/ca.pem",
+        "cert.max_length=16384;cert.length_check=127;ist.keep_keys=true;gmcast.mcast_port=4567",
+        "gcache.freeze_purge_at_seqno=now;gcs.fc_auto_evict_window=10;gcs.check_appl_proto=0",
+        "ist.recv_addr=[::1]:4568;ist.recv_bind=127.0.0.1",
+    ] {
+        let mut options = started(text);
+        let shown = options.to_string();
+        for phase in [CONNECTED, APART] {
+            let outcome = options.set(&shown, phase);
+            assert_eq!((outcome.error, outcome.changed), (None, vec![]), "{text}");
+            assert_eq!(options.to_string(), shown, "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_documentation_lists_every_option_with_its_fate() {
+    let page = include_str!("../../../../docs/options.md");
+    for spec in TABLE {
+        let fate = match spec.fate {
+            Fate::Kept => "kept",
+            Fate::Mapped => "mapped",
+            Fate::Ignored => "ignored",
+            Fate::Ours => "ours",
+        };
+        let row = page
+            .lines()
+            .find(|l| l.starts_with(&format!("| `{}` |", spec.name)))
+            .unwrap_or_else(|| panic!("{} is not in docs/options.md", spec.name));
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        assert!(cells.contains(&fate), "{row}");
+    }
+    let rows = page.lines().filter(|l| l.starts_with("| `")).count();
+    assert_eq!(rows, TABLE.len());
+}
+
+/// A value that the kind takes, in one of its spellings.
+fn valid(kind: Kind) -> BoxedStrategy<String> {
+    let text = |words: &'static [&'static str]| prop::sample::select(words).prop_map(String::from);
+    match kind {
+        Kind::Bool => text(&["yes", "NO", "true", "False", "on", "off", "1", "0"]).boxed(),
+        Kind::Int(low, high) => (low..=high).prop_map(|n| n.to_string()).boxed(),
+        Kind::Size(low, high) => prop_oneof![
+            (low..=high).prop_map(|n| n.to_string()),
+            (low >> 10..=high.min(1 << 40) >> 10).prop_map(|n| format!("{n}k")),
+        ]
+        .boxed(),
+        Kind::SizeOrAuto => text(&["auto", "AUTO", "1", "64K", "1M"]).boxed(),
+        Kind::Mask => text(&["0", "0x1", "0XfF", "17"]).boxed(),
+        Kind::Double(low, high) => (low..=high).prop_map(|v| v.to_string()).boxed(),
+        Kind::Span(low) => {
+            let span = (low * 1_000_000..i64::MAX as u64).prop_map(Duration::from_nanos);
+            prop_oneof![
+                span.clone().prop_map(format_span),
+                span.clone().prop_map(|d| format_span(d).to_lowercase()),
+                span.prop_map(|d| format!("{}.{:09}", d.as_secs(), d.subsec_nanos())),
+            ]
+            .boxed()
+        }
+        Kind::Choice(words) => text(words).boxed(),
+        Kind::Text => "[ -~äß;\\\\=]{0,20}".boxed(),
+        Kind::Port => (1..=65535u32).prop_map(|n| n.to_string()).boxed(),
+        Kind::Listen => text(&["a", "tcp://[::]:1", "ssl://1.2.3.4", "[::1]:5"]).boxed(),
+        Kind::Address => text(&["", "a", "a:1", "[::1]:5", "::1", "1.2.3.4"]).boxed(),
+        Kind::Member => text(&["", UUID]).boxed(),
+    }
+}
+
+fn assignment() -> impl Strategy<Value = (&'static str, String)> {
+    (0..TABLE.len()).prop_flat_map(|at| (Just(TABLE[at].name), valid(TABLE[at].kind)))
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "\\PC{0,80}", phase in 0..4) {
+        let phase = [Phase::Init, Phase::Connect, CONNECTED, APART][phase as usize];
+        let mut options = fresh();
+        let _ = options.parse_init(&text);
+        let _ = options.set(&text, phase);
+        for spec in TABLE {
+            if options.set_one(spec.name, &text, phase, &mut Outcome::default()).is_ok() {
+                options.settle();
+            }
+        }
+    }
+
+    #[test]
+    fn setting_the_whole_string_back_changes_nothing(
+        init in prop::collection::vec(assignment(), 0..8),
+        later in prop::collection::vec(assignment(), 0..4),
+        apart in any::<bool>(),
+    ) {
+        let list = |items: &[(&str, String)]| -> String {
+            items.iter().map(|(k, v)| format!("{k}={};", escape(v))).collect()
+        };
+        let mut options = fresh();
+        let outcome = options.parse_init(&list(&init));
+        prop_assert!(outcome.is_ok(), "{:?}", outcome);
+        let _ = options.set(&list(&later), Phase::Runtime { connected: !apart });
+        let (shown, settings) = (options.to_string(), options.settings().clone());
+        for phase in [CONNECTED, APART, Phase::Connect, Phase::Init] {
+            let outcome = options.set(&shown, phase);
+            prop_assert_eq!(&outcome.error, &None);
+            prop_assert!(outcome.changed.is_empty() && outcome.actions.is_empty());
+            prop_assert_eq!(&outcome.notes, &vec![]);
+        }
+        prop_assert_eq!(options.to_string(), shown.clone());
+        let mut given = settings;
+        given.wait_prim_timeout_given = true;
+        prop_assert_eq!(options.settings(), &given);
+        // And it is a configuration that starts another node in the same way.
+        let mut other = fresh();
+        let outcome = other.parse_init(&shown);
+        prop_assert!(outcome.is_ok(), "{:?}", outcome);
+        prop_assert_eq!(other.to_string(), shown);
+        prop_assert_eq!(other.settings(), &given);
+    }
+
+    #[test]
+    fn spans_read_back(nanos in 0..i64::MAX as u64) {
+        let span = Duration::from_nanos(nanos);
+        prop_assert_eq!(parse_span(&format_span(span)), Some(span));
+    }
+
+    #[test]
+    fn texts_of_values_never_panic(text in "\\PC{0,24}") {
+        let _ = parse_span(&text);
+        let _ = parse_size(&text);
+        let _ = parse_mask(&text);
+        let _ = parse_double(&text);
+        let _ = parse_span(&format!("P{text}"));
+    }
+}
+
+#[test]
+fn spans_in_all_spellings() {
+    for (text, seconds) in [
+        ("PT5S", 5.0),
+        ("pt5s", 5.0),
+        ("PT0.5S", 0.5),
+        ("PT1M", 60.0),
+        ("PT100M", 6000.0),
+        ("PT1.5M", 90.0),
+        ("P1D", 86400.0),
+        ("P1DT2H", 93600.0),
+        ("P1W", 604800.0),
+        ("PT1H2M3S", 3723.0),
+        ("PT0S", 0.0),
+        ("5", 5.0),
+        ("7.500000", 7.5),
+        ("0.000000", 0.0),
+    ] {
+        let span = Duration::from_secs_f64(seconds);
+        assert_eq!(parse_span(text), Some(span), "{text}");
+    }
+    for text in [
+        "",
+        "P",
+        "PT",
+        "P1",
+        "PT5",
+        "P5S",
+        "PTS",
+        "PT5S5",
+        "PT5S1M",
+        "PT1M1M",
+        "P1DT",
+        "P1Y",
+        "P1M",
+        "-1",
+        "+1",
+        "1e3",
+        "inf",
+        "nan",
+        ".5",
+        "5.",
+        "PT.S",
+        "PT1.2.3S",
+        "PT5Sé",
+        "9999999999999",
+        "P99999999999999999999D",
+    ] {
+        assert_eq!(parse_span(text), None, "{text}");
+    }
+    for (seconds, text) in [
+        (0.0, "PT0S"),
+        (0.5, "PT0.5S"),
+        (5.0, "PT5S"),
+        (60.0, "PT1M"),
+        (6000.0, "PT1H40M"),
+        (86400.0, "P1D"),
+        (93600.5, "P1DT2H0.5S"),
+        (10.25, "PT10.25S"),
+    ] {
+        assert_eq!(format_span(Duration::from_secs_f64(seconds)), text);
+    }
+}

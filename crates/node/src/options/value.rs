@@ -12,9 +12,6 @@ pub(super) enum Value {
     Text(String),
 }
 
-/// Longest duration that is taken: what fits 63 bits of nanoseconds, 292 years.
-const SPAN_SECONDS_MAX: f64 = 9.2e9;
-
 /// `yes`/`no`, `true`/`false`, `on`/`off`, `1`/`0`, in any case.
 pub(super) fn parse_bool(text: &str) -> Option<bool> {
     const YES: [&str; 4] = ["yes", "true", "on", "1"];
@@ -72,60 +69,64 @@ pub(super) fn parse_double(text: &str) -> Option<f64> {
 /// An ISO 8601 duration (`PT5S`, `PT0.5S`, `P1DT2H`), or decimal seconds.
 ///
 /// Weeks, days, hours, minutes and seconds, each at most once, in this order;
-/// each may have a fraction. Years and months are refused: their length is not
-/// fixed, and `P1M` is usually a misspelt `PT1M`.
+/// each may have a fraction, of which nanoseconds count. Years and months are
+/// refused: their length is not fixed, and `P1M` is usually a misspelt `PT1M`.
+/// Exact, so that a shown duration reads back as the same one.
 pub(super) fn parse_span(text: &str) -> Option<Duration> {
-    let seconds = match text.bytes().next()? {
-        b'P' | b'p' => iso_seconds(&text[1..])?,
-        b'-' | b'+' => return None,
-        _ => parse_double(text)?,
+    let nanos = match text.bytes().next()? {
+        b'P' | b'p' => iso_nanos(&text[1..])?,
+        _ => decimal_nanos(text, 1)?,
     };
-    if !(0.0..SPAN_SECONDS_MAX).contains(&seconds) {
-        return None;
-    }
-    // Whole nanoseconds, so that 0.1 and PT0.1S are one and the same.
-    Some(Duration::from_nanos((seconds * 1e9).round() as u64))
+    // The peer's limit as well: 63 bits of nanoseconds, 292 years.
+    let nanos = u64::try_from(nanos)
+        .ok()
+        .filter(|n| *n <= i64::MAX as u64)?;
+    Some(Duration::from_nanos(nanos))
 }
 
-fn iso_seconds(text: &str) -> Option<f64> {
-    const DATE: [(u8, f64); 2] = [(b'W', 604_800.0), (b'D', 86_400.0)];
-    const TIME: [(u8, f64); 3] = [(b'H', 3600.0), (b'M', 60.0), (b'S', 1.0)];
+fn iso_nanos(text: &str) -> Option<u128> {
+    const DATE: [(u8, u64); 2] = [(b'W', 604_800), (b'D', 86_400)];
+    const TIME: [(u8, u64); 3] = [(b'H', 3600), (b'M', 60), (b'S', 1)];
     let (date, time) = match text.find(['T', 't']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
         None => (text, None),
     };
-    let mut total = 0.0;
-    let mut parts = 0;
-    sum_parts(date, &DATE, &mut total, &mut parts)?;
-    if let Some(time) = time {
-        let before = parts;
-        sum_parts(time, &TIME, &mut total, &mut parts)?;
-        if parts == before {
-            return None;
-        }
+    if date.is_empty() && time.is_none() || time == Some("") {
+        return None;
     }
-    (parts > 0).then_some(total)
+    Some(sum_parts(date, &DATE)? + sum_parts(time.unwrap_or(""), &TIME)?)
 }
 
-fn sum_parts(
-    mut text: &str,
-    units: &[(u8, f64)],
-    total: &mut f64,
-    parts: &mut usize,
-) -> Option<()> {
+fn sum_parts(mut text: &str, units: &[(u8, u64)]) -> Option<u128> {
+    let mut total = 0;
     let mut next = 0;
     while !text.is_empty() {
         let at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let letter = text.as_bytes()[at].to_ascii_uppercase();
         let place = next + units[next..].iter().position(|u| u.0 == letter)?;
-        let number: f64 = text[..at].parse().ok()?;
-        *total += number * units[place].1;
-        *parts += 1;
+        total += decimal_nanos(&text[..at], units[place].1)?;
         next = place + 1;
         // `letter` is one of the ASCII letters above, so this is a boundary.
         text = &text[at + 1..];
     }
-    Some(())
+    Some(total)
+}
+
+/// A decimal number times so many seconds, in nanoseconds.
+fn decimal_nanos(text: &str, unit_seconds: u64) -> Option<u128> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
+    // 19 digits are beyond the limit of a duration, and far below that of u128.
+    if whole.is_empty() || whole.len() > 19 || !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    if text.ends_with('.') {
+        return None;
+    }
+    let kept = &fraction[..fraction.len().min(9)];
+    let fraction: u128 = format!("{kept:0<9}").parse().ok()?;
+    let nanos = whole.parse::<u128>().ok()? * 1_000_000_000 + fraction;
+    Some(nanos * u128::from(unit_seconds))
 }
 
 /// The shortest ISO 8601 form: `PT5S`, `PT1H40M`, `P1D`, `PT0.5S`.

@@ -1,0 +1,945 @@
+//! The deterministic state of the cluster: committed entries in, events out.
+//!
+//! Every node runs the same entries through this and gets the same events. It
+//! knows no clock, no thread, no own identity and no configuration. Checkpoints
+//! of it let a node start in the middle of the log.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use dromon_certify::{Certifier, Verdict};
+use dromon_order::{Committed, CommittedBody, Desired, Sequencer};
+use dromon_writeset::{Seqno, Uuid, WriteSet};
+use serde::{Deserialize, Serialize};
+
+use crate::donor;
+use crate::messages::{Control, Join, LeaveReason, Need, Position, decode, kind};
+use crate::votes::Votes;
+
+/// How many seqnos a departed incarnation is remembered, so that late copies
+/// of its messages cannot bring it back.
+const DEPARTED_KEPT: Seqno = 1 << 20;
+
+/// Where a member stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberState {
+    /// Waits for a state.
+    Joiner,
+    /// Gives a copy, or is desynced.
+    Donor,
+    /// Has a state, catches up.
+    Joined,
+    /// Has caught up.
+    Synced,
+}
+
+/// One member, as every node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// This incarnation.
+    pub uuid: Uuid,
+    /// Where its messages in the order come from.
+    pub origin: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Where clients reach it.
+    pub incoming: String,
+    /// Where the other members reach it.
+    pub addr: String,
+    /// Its log.
+    pub raft_id: u64,
+    /// `gmcast.segment`.
+    pub segment: u8,
+    /// `pc.weight`.
+    pub weight: u8,
+    /// Where it stands.
+    pub state: MemberState,
+    /// Open `Desync`s.
+    pub desync: u32,
+    /// Whether it ever had a complete state: it counts for majorities.
+    pub complete: bool,
+    /// Seqno of the view in which it appeared.
+    pub joined_at: Seqno,
+    /// The log index it starts from.
+    pub log_start: u64,
+}
+
+/// A view: who belongs to the cluster at a place in the order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterView {
+    /// Its place.
+    pub position: Position,
+    /// Counts views.
+    pub number: i64,
+    /// Members in uuid order.
+    pub members: Vec<Member>,
+}
+
+impl ClusterView {
+    /// The place of `uuid` among the members.
+    pub fn index_of(&self, uuid: &Uuid) -> Option<usize> {
+        self.members.iter().position(|m| m.uuid == *uuid)
+    }
+}
+
+/// What an entry means for the node.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A write set took its place.
+    WriteSet {
+        /// Its place.
+        seqno: Seqno,
+        /// The write set.
+        write_set: WriteSet,
+        /// Whether it commits, and after what.
+        verdict: Verdict,
+        /// The member that sent it.
+        source: Uuid,
+        /// The sender's mark.
+        tag: u64,
+        /// Log index of its last part.
+        index: u64,
+    },
+    /// The members changed.
+    View {
+        /// The new view.
+        view: ClusterView,
+        /// Who came, and how it gets its data.
+        joined: Option<(Uuid, Need)>,
+        /// Who left, with names.
+        left: Vec<(Member, LeaveReason)>,
+    },
+    /// A member must give a copy.
+    Donate {
+        /// Who gives.
+        donor: Uuid,
+        /// Who gets.
+        joiner: Uuid,
+        /// For the donor's server.
+        request: Bytes,
+    },
+    /// Nobody can give a copy now: ask again later.
+    NoDonor {
+        /// Who asked.
+        joiner: Uuid,
+    },
+    /// A copy was given, or failed.
+    TransferEnded {
+        /// Who gave.
+        donor: Uuid,
+        /// Who got it.
+        joiner: Uuid,
+        /// The position given.
+        position: Position,
+        /// 0, or a negative errno.
+        error: i32,
+    },
+    /// A member moved on.
+    State {
+        /// The member.
+        uuid: Uuid,
+        /// From where.
+        from: MemberState,
+        /// To where.
+        to: MemberState,
+    },
+    /// Some member failed to apply `seqno` and asks the others.
+    VoteAsked {
+        /// The event in question.
+        seqno: Seqno,
+    },
+    /// The vote on `seqno` is over.
+    VoteDecided {
+        /// The event in question.
+        seqno: Seqno,
+        /// The digest that won; 0 is success.
+        winner: u64,
+    },
+    /// Certification forgot what is older.
+    Cut {
+        /// Up to here.
+        seqno: Seqno,
+    },
+    /// A message that should not be there: the log of this node, or the
+    /// sender, is broken. The node must stop.
+    Corrupt {
+        /// Where.
+        index: u64,
+        /// What.
+        why: String,
+    },
+}
+
+/// The deterministic state.
+#[derive(Debug)]
+pub struct ClusterState {
+    history: Uuid,
+    seqno: Seqno,
+    view_number: i64,
+    members: BTreeMap<Uuid, Member>,
+    /// Joiner to donor.
+    transfers: BTreeMap<Uuid, Uuid>,
+    departed: BTreeMap<Uuid, Seqno>,
+    cut: Seqno,
+    votes: Votes,
+    certifier: Certifier,
+    sequencer: Sequencer,
+}
+
+/// The part of the state that is encoded here; certifier and sequencer bring
+/// their own encodings.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    format: u8,
+    history: Uuid,
+    seqno: Seqno,
+    view_number: i64,
+    members: Vec<Member>,
+    transfers: Vec<(Uuid, Uuid)>,
+    departed: Vec<(Uuid, Seqno)>,
+    cut: Seqno,
+    votes: Votes,
+    certifier: Vec<u8>,
+}
+
+const FORMAT: u8 = 1;
+
+/// A checkpoint could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the saved cluster state cannot be read ({0}); this node needs a full copy from another member"
+)]
+pub struct StateError(String);
+
+impl ClusterState {
+    /// The state before the first entry of a history that stands at `position`.
+    pub fn genesis(position: Position) -> Self {
+        ClusterState {
+            history: position.history,
+            seqno: position.seqno,
+            view_number: 0,
+            members: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            cut: position.seqno,
+            votes: Votes::default(),
+            certifier: Certifier::new(position.seqno),
+            sequencer: Sequencer::default(),
+        }
+    }
+
+    /// History and last seqno.
+    pub fn position(&self) -> Position {
+        Position {
+            history: self.history,
+            seqno: self.seqno,
+        }
+    }
+
+    /// The members in uuid order.
+    pub fn members(&self) -> impl Iterator<Item = &Member> + Clone {
+        self.members.values()
+    }
+
+    /// The view as it stands.
+    pub fn view(&self) -> ClusterView {
+        ClusterView {
+            position: self.position(),
+            number: self.view_number,
+            members: self.members.values().cloned().collect(),
+        }
+    }
+
+    /// The members the log should have.
+    pub fn desired(&self) -> BTreeMap<u64, Desired> {
+        self.members
+            .values()
+            .map(|m| {
+                (
+                    m.raft_id,
+                    Desired {
+                        addr: m.addr.clone(),
+                        voter: m.complete,
+                    },
+                )
+            })
+            .collect()
+    }
+
+    /// The last ordered cut.
+    pub fn cut(&self) -> Seqno {
+        self.cut
+    }
+
+    /// The certification index, for status variables.
+    pub fn certifier(&self) -> &Certifier {
+        &self.certifier
+    }
+
+    /// Lowest log index of a payload that has not arrived whole.
+    pub fn open_pieces_from(&self) -> Option<u64> {
+        self.sequencer.open_pieces_from()
+    }
+
+    /// A digest of everything that decides.
+    pub fn digest(&self) -> u64 {
+        let mut bytes = self.encode_own(Vec::new());
+        bytes.extend_from_slice(&self.certifier.digest().to_le_bytes());
+        bytes.extend_from_slice(&self.sequencer.digest().to_le_bytes());
+        twox_hash::XxHash3_64::oneshot(&bytes)
+    }
+
+    fn encode_own(&self, certifier: Vec<u8>) -> Vec<u8> {
+        let saved = Saved {
+            format: FORMAT,
+            history: self.history,
+            seqno: self.seqno,
+            view_number: self.view_number,
+            members: self.members.values().cloned().collect(),
+            transfers: self.transfers.iter().map(|(&j, &d)| (j, d)).collect(),
+            departed: self.departed.iter().map(|(&u, &s)| (u, s)).collect(),
+            cut: self.cut,
+            votes: self.votes.clone(),
+            certifier,
+        };
+        postcard::to_allocvec(&saved).unwrap_or_default()
+    }
+
+    /// The state for a checkpoint: (sequencer, everything else).
+    pub fn encode(&self) -> (Bytes, Bytes) {
+        let node = self.encode_own(self.certifier.encode().to_vec());
+        // In memory there is nothing that could fail; a checkpoint is only
+        // taken while no payload is half arrived.
+        (
+            self.sequencer.encode().unwrap_or_default(),
+            Bytes::from(node),
+        )
+    }
+
+    /// Reads a checkpoint back. An empty `sequencer` is that of a genesis.
+    pub fn decode(sequencer: &[u8], node: &[u8]) -> Result<Self, StateError> {
+        let saved: Saved =
+            postcard::from_bytes(node).map_err(|e| StateError(format!("node part: {e}")))?;
+        if saved.format != FORMAT {
+            return Err(StateError(format!(
+                "format {} where this version knows {FORMAT}",
+                saved.format
+            )));
+        }
+        let certifier = Certifier::decode(&saved.certifier)
+            .map_err(|e| StateError(format!("certification index: {e}")))?;
+        let sequencer = if sequencer.is_empty() {
+            Sequencer::default()
+        } else {
+            Sequencer::decode(Bytes::copy_from_slice(sequencer))
+                .map_err(|e| StateError(format!("sequencer: {e}")))?
+        };
+        Ok(ClusterState {
+            history: saved.history,
+            seqno: saved.seqno,
+            view_number: saved.view_number,
+            members: saved.members.into_iter().map(|m| (m.uuid, m)).collect(),
+            transfers: saved.transfers.into_iter().collect(),
+            departed: saved.departed.into_iter().collect(),
+            cut: saved.cut,
+            votes: saved.votes,
+            certifier,
+            sequencer,
+        })
+    }
+
+    /// The position in an encoded checkpoint, without reading all of it.
+    pub fn peek_position(node: &[u8]) -> Option<Position> {
+        let (format, history, seqno): (u8, Uuid, Seqno) = postcard::take_from_bytes(node).ok()?.0;
+        (format == FORMAT).then_some(Position { history, seqno })
+    }
+
+    /// Runs one committed entry. Entries must come in log order, without gaps.
+    pub fn deliver(&mut self, entry: &Committed) -> Vec<Event> {
+        if let CommittedBody::Message(m) = &entry.body
+            && m.kind == kind::CONTROL
+            && m.oseq == 1
+            && let Some(Control::Join(join)) = decode(&m.body)
+            && join.origin == m.origin
+            && !self.departed.contains_key(&join.uuid)
+            && !self.members.contains_key(&join.uuid)
+        {
+            // The first message of a node that starts on its own log.
+            self.sequencer.register(m.origin);
+        }
+        let message = match self.sequencer.accept(entry) {
+            Ok(Some(message)) => message,
+            Ok(None) => return Vec::new(),
+            Err(e) => {
+                return vec![Event::Corrupt {
+                    index: entry.index,
+                    why: e.to_string(),
+                }];
+            }
+        };
+        match message.kind {
+            kind::WRITE_SET => {
+                vec![self.write_set(message.origin, message.tag, message.index, message.body)]
+            }
+            kind::CONTROL => match decode::<Control>(&message.body) {
+                Some(control) => self.control(control),
+                None => vec![Event::Corrupt {
+                    index: message.index,
+                    why: format!(
+                        "a control message of {} bytes cannot be decoded",
+                        message.body.len()
+                    ),
+                }],
+            },
+            other => vec![Event::Corrupt {
+                index: message.index,
+                why: format!("messages of kind {other} are unknown to this version"),
+            }],
+        }
+    }
+
+    fn write_set(&mut self, origin: Uuid, tag: u64, index: u64, body: Bytes) -> Event {
+        let write_set = match WriteSet::decode(body) {
+            Ok(ws) => ws,
+            Err(e) => {
+                return Event::Corrupt {
+                    index,
+                    why: format!("a write set of origin {origin}: {e}"),
+                };
+            }
+        };
+        self.seqno += 1;
+        let verdict = self.certifier.certify(self.seqno, write_set.head());
+        let source = write_set.header().source;
+        Event::WriteSet {
+            seqno: self.seqno,
+            write_set,
+            verdict,
+            source,
+            tag,
+            index,
+        }
+    }
+
+    fn control(&mut self, control: Control) -> Vec<Event> {
+        match control {
+            Control::Join(join) => self.join(join),
+            Control::Leave { uuid, reason } => self.leave(uuid, reason),
+            Control::StateRequest {
+                joiner,
+                donors,
+                request,
+            } => self.state_request(joiner, &donors, request),
+            Control::StateSent {
+                donor,
+                joiner,
+                position,
+                error,
+            } => self.state_sent(donor, joiner, position, error),
+            Control::Joined { uuid } => match self.members.get_mut(&uuid) {
+                Some(m) if m.state == MemberState::Joiner => {
+                    m.complete = true;
+                    self.transfers.remove(&uuid);
+                    self.to_state(uuid, MemberState::Joined)
+                }
+                _ => Vec::new(),
+            },
+            Control::Synced { uuid } => match self.members.get(&uuid) {
+                Some(m) if m.state == MemberState::Joined => {
+                    self.to_state(uuid, MemberState::Synced)
+                }
+                _ => Vec::new(),
+            },
+            Control::Desync { uuid } => match self.members.get_mut(&uuid) {
+                Some(m) => {
+                    m.desync += 1;
+                    let synced = matches!(m.state, MemberState::Synced | MemberState::Joined);
+                    if synced {
+                        self.to_state(uuid, MemberState::Donor)
+                    } else {
+                        Vec::new()
+                    }
+                }
+                None => Vec::new(),
+            },
+            Control::Resync { uuid } => match self.members.get_mut(&uuid) {
+                Some(m) => {
+                    m.desync = m.desync.saturating_sub(1);
+                    self.donor_free(uuid)
+                }
+                None => Vec::new(),
+            },
+            Control::Cut { seqno } => {
+                if seqno <= self.cut {
+                    return Vec::new();
+                }
+                self.cut = seqno;
+                self.certifier.purge(seqno);
+                self.votes.forget_through(seqno);
+                vec![Event::Cut { seqno }]
+            }
+            Control::Vote {
+                uuid,
+                seqno,
+                digest,
+            } => {
+                if !self.members.contains_key(&uuid) || seqno > self.seqno || seqno <= self.cut {
+                    return Vec::new();
+                }
+                let mut events = Vec::new();
+                if self.votes.cast(seqno, uuid, digest) {
+                    events.push(Event::VoteAsked { seqno });
+                }
+                events.extend(self.count_votes());
+                events
+            }
+            Control::Weight { uuid, weight } => {
+                if let Some(m) = self.members.get_mut(&uuid) {
+                    m.weight = weight;
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    fn next_view(&mut self) -> ClusterView {
+        self.seqno += 1;
+        self.view_number += 1;
+        self.certifier.view(self.seqno);
+        self.departed
+            .retain(|_, at| self.seqno - *at < DEPARTED_KEPT);
+        self.view()
+    }
+
+    fn join(&mut self, join: Join) -> Vec<Event> {
+        if self.members.contains_key(&join.uuid) {
+            return Vec::new(); // asked twice
+        }
+        // An earlier incarnation of the same node did not say good-bye.
+        let replaced: Vec<Uuid> = self
+            .members
+            .values()
+            .filter(|m| m.addr == join.addr || m.raft_id == join.raft_id)
+            .map(|m| m.uuid)
+            .collect();
+        let mut events = Vec::new();
+        let mut left = Vec::new();
+        for uuid in replaced {
+            events.extend(self.remove(uuid, &mut left, LeaveReason::Rejoins));
+        }
+        // The first member has the state by definition, and so has whoever
+        // lacks nothing but this view.
+        let first = !self.members.values().any(|m| m.complete);
+        let has_all = join.position == self.position();
+        let complete = first || (has_all && join.need == Need::Log);
+        self.sequencer.register(join.origin);
+        let member = Member {
+            uuid: join.uuid,
+            origin: join.origin,
+            name: join.name,
+            incoming: join.incoming,
+            addr: join.addr,
+            raft_id: join.raft_id,
+            segment: join.segment,
+            weight: join.weight,
+            state: if complete {
+                MemberState::Joined
+            } else {
+                MemberState::Joiner
+            },
+            desync: 0,
+            complete,
+            joined_at: self.seqno + 1,
+            log_start: join.log_start,
+        };
+        self.departed.remove(&join.uuid);
+        self.members.insert(join.uuid, member);
+        let view = self.next_view();
+        events.push(Event::View {
+            view,
+            joined: Some((join.uuid, join.need)),
+            left,
+        });
+        if first {
+            events.extend(self.to_state(join.uuid, MemberState::Synced));
+        }
+        events
+    }
+
+    fn leave(&mut self, uuid: Uuid, reason: LeaveReason) -> Vec<Event> {
+        let mut left = Vec::new();
+        let mut events = self.remove(uuid, &mut left, reason);
+        if left.is_empty() {
+            return Vec::new(); // gone already
+        }
+        let view = self.next_view();
+        events.push(Event::View {
+            view,
+            joined: None,
+            left,
+        });
+        events.extend(self.count_votes());
+        events
+    }
+
+    fn remove(
+        &mut self,
+        uuid: Uuid,
+        left: &mut Vec<(Member, LeaveReason)>,
+        reason: LeaveReason,
+    ) -> Vec<Event> {
+        let Some(member) = self.members.remove(&uuid) else {
+            return Vec::new();
+        };
+        self.sequencer.forget(member.origin);
+        self.departed.insert(uuid, self.seqno);
+        left.push((member, reason));
+        let mut events = Vec::new();
+        let broken: Vec<(Uuid, Uuid)> = self
+            .transfers
+            .iter()
+            .filter(|(j, d)| **j == uuid || **d == uuid)
+            .map(|(&j, &d)| (j, d))
+            .collect();
+        for (joiner, donor) in broken {
+            self.transfers.remove(&joiner);
+            events.push(Event::TransferEnded {
+                donor,
+                joiner,
+                position: Position::UNDEFINED,
+                error: -libc_econnreset(),
+            });
+            events.extend(self.donor_free(donor));
+        }
+        events
+    }
+
+    fn state_request(&mut self, joiner: Uuid, donors: &str, request: Vec<u8>) -> Vec<Event> {
+        let Some(member) = self.members.get(&joiner) else {
+            return Vec::new();
+        };
+        if member.state != MemberState::Joiner || self.transfers.contains_key(&joiner) {
+            return Vec::new();
+        }
+        let busy = |u: &Uuid| self.transfers.values().any(|d| d == u);
+        let Some(donor) = donor::choose(member, donors, self.members.values(), busy) else {
+            return vec![Event::NoDonor { joiner }];
+        };
+        self.transfers.insert(joiner, donor);
+        let mut events = self.to_state(donor, MemberState::Donor);
+        events.push(Event::Donate {
+            donor,
+            joiner,
+            request: request.into(),
+        });
+        events
+    }
+
+    fn state_sent(
+        &mut self,
+        donor: Uuid,
+        joiner: Uuid,
+        position: Position,
+        error: i32,
+    ) -> Vec<Event> {
+        if self.transfers.get(&joiner) != Some(&donor) {
+            return Vec::new();
+        }
+        self.transfers.remove(&joiner);
+        let mut events = vec![Event::TransferEnded {
+            donor,
+            joiner,
+            position,
+            error,
+        }];
+        events.extend(self.donor_free(donor));
+        events
+    }
+
+    /// Moves a donor on when it gives to nobody and is not desynced any more.
+    fn donor_free(&mut self, uuid: Uuid) -> Vec<Event> {
+        let busy = self.transfers.values().any(|&d| d == uuid);
+        match self.members.get(&uuid) {
+            Some(m) if m.state == MemberState::Donor && m.desync == 0 && !busy => {
+                self.to_state(uuid, MemberState::Joined)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn to_state(&mut self, uuid: Uuid, to: MemberState) -> Vec<Event> {
+        match self.members.get_mut(&uuid) {
+            Some(m) if m.state != to => {
+                let from = std::mem::replace(&mut m.state, to);
+                vec![Event::State { uuid, from, to }]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn count_votes(&mut self) -> Vec<Event> {
+        let voters: Vec<Uuid> = self
+            .members
+            .values()
+            .filter(|m| m.complete)
+            .map(|m| m.uuid)
+            .collect();
+        self.votes
+            .count(&voters)
+            .into_iter()
+            .map(|(seqno, winner)| Event::VoteDecided { seqno, winner })
+            .collect()
+    }
+}
+
+/// ECONNRESET on Linux: what the joiner is told when its donor is gone.
+const fn libc_econnreset() -> i32 {
+    104
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::messages::encode;
+    use dromon_order::{Part, RawMessage};
+
+    pub(crate) fn member(n: u8, name: &str, state: MemberState) -> Member {
+        Member {
+            uuid: Uuid([n; 16]),
+            origin: Uuid([n; 16]),
+            name: name.into(),
+            incoming: String::new(),
+            addr: format!("127.0.0.1:{n}"),
+            raft_id: n as u64,
+            segment: 0,
+            weight: 1,
+            state,
+            desync: 0,
+            complete: state != MemberState::Joiner,
+            joined_at: 0,
+            log_start: 0,
+        }
+    }
+
+    fn join(n: u8, position: Position, need: Need) -> Control {
+        Control::Join(Join {
+            uuid: Uuid([n; 16]),
+            origin: Uuid([n; 16]),
+            name: format!("n{n}"),
+            incoming: String::new(),
+            addr: format!("127.0.0.1:{n}"),
+            raft_id: n as u64,
+            segment: 0,
+            weight: 1,
+            position,
+            need,
+            log_start: 0,
+        })
+    }
+
+    struct Feed {
+        state: ClusterState,
+        index: u64,
+        oseq: BTreeMap<u8, u64>,
+    }
+
+    impl Feed {
+        fn new() -> Self {
+            let start = Position {
+                history: Uuid([0xee; 16]),
+                seqno: 0,
+            };
+            Feed {
+                state: ClusterState::genesis(start),
+                index: 0,
+                oseq: BTreeMap::new(),
+            }
+        }
+
+        fn send(&mut self, origin: u8, control: &Control) -> Vec<Event> {
+            let oseq = self.oseq.entry(origin).or_insert(0);
+            *oseq += 1;
+            let (origin, oseq) = (Uuid([origin; 16]), *oseq);
+            self.raw(origin, oseq, control)
+        }
+
+        fn raw(&mut self, origin: Uuid, oseq: u64, control: &Control) -> Vec<Event> {
+            self.index += 1;
+            self.state.deliver(&Committed {
+                index: self.index,
+                term: 1,
+                body: CommittedBody::Message(RawMessage {
+                    origin,
+                    oseq,
+                    kind: kind::CONTROL,
+                    tag: 0,
+                    part: Part::Whole,
+                    body: encode(control),
+                }),
+            })
+        }
+    }
+
+    const NOWHERE: Position = Position::UNDEFINED;
+
+    fn state_of(f: &Feed, n: u8) -> Option<MemberState> {
+        f.state
+            .members()
+            .find(|m| m.uuid == Uuid([n; 16]))
+            .map(|m| m.state)
+    }
+
+    #[test]
+    fn first_member_is_synced_and_later_ones_take_a_copy() {
+        let mut f = Feed::new();
+        let events = f.send(1, &join(1, NOWHERE, Need::Copy));
+        assert!(
+            matches!(&events[0], Event::View { view, .. } if view.position.seqno == 1 && view.number == 1)
+        );
+        assert_eq!(state_of(&f, 1), Some(MemberState::Synced));
+
+        f.send(1, &join(2, NOWHERE, Need::Copy));
+        assert_eq!(state_of(&f, 2), Some(MemberState::Joiner));
+        assert!(
+            !f.state.desired()[&2].voter,
+            "a joiner stores but does not vote"
+        );
+
+        let two = Uuid([2; 16]);
+        let ask = Control::StateRequest {
+            joiner: two,
+            donors: String::new(),
+            request: vec![1, 2],
+        };
+        let events = f.send(2, &ask);
+        assert!(
+            events
+                .iter()
+                .any(|e| matches!(e, Event::Donate { donor, .. } if *donor == Uuid([1; 16])))
+        );
+        assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+        assert!(f.send(2, &ask).is_empty(), "one transfer at a time");
+
+        let sent = Control::StateSent {
+            donor: Uuid([1; 16]),
+            joiner: two,
+            position: f.state.position(),
+            error: 0,
+        };
+        f.send(1, &sent);
+        assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+        f.send(2, &Control::Joined { uuid: two });
+        f.send(2, &Control::Synced { uuid: two });
+        assert_eq!(state_of(&f, 2), Some(MemberState::Synced));
+        assert!(f.state.desired()[&2].voter);
+    }
+
+    #[test]
+    fn a_departed_incarnation_stays_departed() {
+        let mut f = Feed::new();
+        f.send(1, &join(1, NOWHERE, Need::Copy));
+        f.send(1, &join(2, NOWHERE, Need::Copy));
+        f.send(
+            1,
+            &Control::Leave {
+                uuid: Uuid([2; 16]),
+                reason: LeaveReason::Evicted,
+            },
+        );
+        assert_eq!(state_of(&f, 2), None);
+        let late = f.raw(Uuid([2; 16]), 1, &join(2, NOWHERE, Need::Copy));
+        assert!(late.is_empty());
+        assert_eq!(f.state.position().seqno, 3);
+    }
+
+    #[test]
+    fn a_new_incarnation_replaces_the_old_one_in_one_view() {
+        let mut f = Feed::new();
+        f.send(1, &join(1, NOWHERE, Need::Copy));
+        f.send(1, &join(2, NOWHERE, Need::Copy));
+        let mut again = join(3, NOWHERE, Need::Copy);
+        if let Control::Join(j) = &mut again {
+            j.addr = "127.0.0.1:2".into();
+        }
+        let events = f.send(1, &again);
+        let Some(Event::View { view, left, .. }) = events.last() else {
+            panic!("{events:?}")
+        };
+        assert_eq!(view.members.len(), 2);
+        assert_eq!(left[0].0.uuid, Uuid([2; 16]));
+    }
+
+    #[test]
+    fn the_donor_of_a_lost_joiner_is_free_again() {
+        let mut f = Feed::new();
+        f.send(1, &join(1, NOWHERE, Need::Copy));
+        f.send(1, &join(2, NOWHERE, Need::Copy));
+        let two = Uuid([2; 16]);
+        f.send(
+            2,
+            &Control::StateRequest {
+                joiner: two,
+                donors: String::new(),
+                request: vec![],
+            },
+        );
+        let events = f.send(
+            1,
+            &Control::Leave {
+                uuid: two,
+                reason: LeaveReason::Evicted,
+            },
+        );
+        assert!(
+            events
+                .iter()
+                .any(|e| matches!(e, Event::TransferEnded { error, .. } if *error < 0))
+        );
+        assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+    }
+
+    #[test]
+    fn desync_is_counted() {
+        let mut f = Feed::new();
+        f.send(1, &join(1, NOWHERE, Need::Copy));
+        let uuid = Uuid([1; 16]);
+        f.send(1, &Control::Desync { uuid });
+        f.send(1, &Control::Desync { uuid });
+        f.send(1, &Control::Resync { uuid });
+        assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+        f.send(1, &Control::Resync { uuid });
+        assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+    }
+
+    #[test]
+    fn a_checkpoint_continues_like_the_original() {
+        let mut f = Feed::new();
+        f.send(1, &join(1, NOWHERE, Need::Copy));
+        f.send(1, &join(2, NOWHERE, Need::Copy));
+        let (sequencer, node) = f.state.encode();
+        assert_eq!(ClusterState::peek_position(&node), Some(f.state.position()));
+        let copy = ClusterState::decode(&sequencer, &node).expect("own encoding");
+        let mut g = Feed {
+            state: copy,
+            index: f.index,
+            oseq: f.oseq.clone(),
+        };
+        for feed in [&mut f, &mut g] {
+            feed.send(
+                2,
+                &Control::Joined {
+                    uuid: Uuid([2; 16]),
+                },
+            );
+            feed.send(1, &Control::Cut { seqno: 1 });
+        }
+        assert_eq!(f.state.digest(), g.state.digest());
+        g.send(
+            1,
+            &Control::Desync {
+                uuid: Uuid([1; 16]),
+            },
+        );
+        assert_ne!(f.state.digest(), g.state.digest());
+    }
+}

@@ -1,0 +1,123 @@
+//! The database as the node sees it.
+//!
+//! [`Database`] can be called from any thread of the node's; [`Applier`] is a
+//! thread that the database has lent to the node, and only that thread calls
+//! it. No method is ever called while the node holds a lock.
+
+use std::sync::Arc;
+
+use dromon_writeset::{Flags, Seqno, Uuid};
+
+use crate::messages::Position;
+use crate::trx::Trx;
+
+/// How loud a line in the database's log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The node cannot go on.
+    Error,
+    /// Something an operator should look at.
+    Warning,
+    /// Normal.
+    Note,
+    /// For developers.
+    Debug,
+}
+
+/// One member in a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewMember {
+    /// This incarnation.
+    pub uuid: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Where clients reach it.
+    pub incoming: String,
+}
+
+/// A view as the database gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Its place in the history.
+    pub position: Position,
+    /// Counts primary views; -1 for others.
+    pub number: i64,
+    /// Whether it belongs to a primary component.
+    pub primary: bool,
+    /// The own place among the members.
+    pub own: Option<usize>,
+    /// Members in uuid order; none in the final view.
+    pub members: Vec<ViewMember>,
+}
+
+/// What the database must know about a write set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Its place; undefined until ordered.
+    pub position: Position,
+    /// The member that sent it.
+    pub source: Uuid,
+    /// The transaction's number there.
+    pub trx_id: u64,
+    /// The connection's number there.
+    pub conn_id: u64,
+    /// Everything up to here must be finished before it is applied; -1 if it
+    /// failed certification or is not ordered.
+    pub depends_on: Seqno,
+}
+
+/// How applying ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Whether the database did it, or noted that it need not.
+    pub ok: bool,
+    /// Whether the database wants this thread back.
+    pub exit: bool,
+}
+
+/// What the node asks of the database as a whole.
+pub trait Database: Send + Sync {
+    /// Writes to the database's log.
+    fn log(&self, level: Level, message: &str);
+}
+
+/// A thread lent by the database.
+pub trait Applier {
+    /// The node is in the cluster: `view` is where.
+    fn connected(&mut self, view: &View) -> bool;
+    /// Asks for what a donor must be told. Empty: no full copy is possible now.
+    fn state_request(&mut self) -> Option<Vec<u8>>;
+    /// The members changed.
+    fn view(&mut self, view: &View) -> bool;
+    /// Applies a write set.
+    fn apply(&mut self, trx: &Arc<Trx>, flags: Flags, payload: &[u8], meta: &Meta) -> Applied;
+    /// Starts giving a full copy; answers when it has begun.
+    fn donate(&mut self, request: &[u8], position: Position, bypass: bool) -> bool;
+    /// The node has caught up with the cluster.
+    fn synced(&mut self);
+}
+
+/// How a call of the database ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done.
+    Ok,
+    /// Unknown to the node.
+    TrxMissing,
+    /// Failed certification: the transaction must be rolled back.
+    TrxFail,
+    /// Must give way to another one; if ordered, it must be replayed.
+    BfAbort,
+    /// Too large.
+    SizeExceeded,
+    /// Not connected to a primary component.
+    ConnFail,
+    /// The outcome is unknown, or the node cannot go on.
+    NodeFail,
+    /// The whole process cannot go on.
+    Fatal,
+    /// Not offered.
+    NotImplemented,
+    /// Not now.
+    NotAllowed,
+}

@@ -1,0 +1,337 @@
+//! Flow control: who is behind, and whether this node must wait for it.
+//!
+//! A member whose apply queue grows above `gcs.fc_limit` (scaled by the square
+//! root of the number of members unless `gcs.fc_single_primary`) asks for a
+//! pause; below `gcs.fc_factor` times that it takes the wish back. Members that
+//! do not count (joiners, donors, desynced ones) never hold the others.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dromon_gates::Waiter;
+use dromon_writeset::{Seqno, Uuid};
+
+use crate::messages::Progress;
+
+/// What is known of one member's progress.
+#[derive(Clone, Debug)]
+pub struct Reported {
+    /// The last report.
+    pub progress: Progress,
+    /// When it came.
+    pub at: Instant,
+}
+
+/// The wishes of all members, this one included.
+#[derive(Debug, Default)]
+pub struct Flow {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    reports: BTreeMap<Uuid, Reported>,
+    /// Members that count, with their names.
+    counted: BTreeMap<Uuid, String>,
+    paused_since: Option<Instant>,
+    paused: Duration,
+    paused_at_reset: Duration,
+    reset_at: Option<Instant>,
+    sent: u64,
+    received: u64,
+    waiting: Vec<Arc<Waiter>>,
+    own_stop: bool,
+}
+
+/// Figures for the status.
+#[derive(Clone, Debug, Default)]
+pub struct FlowStats {
+    /// How long origins were held, since start.
+    pub paused: Duration,
+    /// Fraction of the time since the last reset.
+    pub paused_fraction: f64,
+    /// Pause wishes sent.
+    pub sent: u64,
+    /// Pause wishes received, own ones included.
+    pub received: u64,
+    /// Whether origins are held now.
+    pub active: bool,
+    /// Whether this node asks for it.
+    pub requested: bool,
+    /// Names of the members waited for.
+    pub waiting_for: Vec<String>,
+}
+
+/// Where this node's queue stands against the limits.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowLimits {
+    /// Ask for a pause above this.
+    pub upper: usize,
+    /// Take the wish back at or below this.
+    pub lower: usize,
+}
+
+impl FlowLimits {
+    /// Limits for `members` members.
+    pub fn new(limit: u64, factor: f64, single_primary: bool, members: usize) -> Self {
+        let scale = if single_primary {
+            1.0
+        } else {
+            (members.max(1) as f64).sqrt()
+        };
+        let upper = limit as f64 * scale;
+        FlowLimits {
+            upper: upper as usize,
+            lower: (upper * factor) as usize,
+        }
+    }
+}
+
+impl Flow {
+    /// Says which members count. Reports of others are kept, not heeded.
+    pub fn set_counted(&self, counted: BTreeMap<Uuid, String>, all: &[Uuid]) {
+        let mut inner = self.lock();
+        inner.reports.retain(|u, _| all.contains(u));
+        inner.counted = counted;
+        inner.update();
+    }
+
+    /// A member reported. Answers false for a report older than one seen.
+    pub fn report(&self, progress: Progress) -> bool {
+        let mut inner = self.lock();
+        let before = inner.reports.get(&progress.uuid);
+        if before.is_some_and(|r| r.progress.number >= progress.number) {
+            return false;
+        }
+        let was = before.is_some_and(|r| r.progress.stop);
+        if progress.stop && !was {
+            inner.received += 1;
+        }
+        inner.reports.insert(
+            progress.uuid,
+            Reported {
+                progress,
+                at: Instant::now(),
+            },
+        );
+        inner.update();
+        true
+    }
+
+    /// Decides this node's own wish. Answers whether it changed: then the
+    /// others must be told now.
+    pub fn own(&self, queue: usize, limits: FlowLimits) -> bool {
+        let mut inner = self.lock();
+        let stop = if inner.own_stop {
+            queue > limits.lower
+        } else {
+            queue > limits.upper
+        };
+        if stop == inner.own_stop {
+            return false;
+        }
+        inner.own_stop = stop;
+        inner.sent += u64::from(stop);
+        true
+    }
+
+    /// This node's own wish.
+    pub fn own_stop(&self) -> bool {
+        self.lock().own_stop
+    }
+
+    /// Forgets everything: the node has left.
+    pub fn clear(&self) {
+        let mut inner = self.lock();
+        inner.reports.clear();
+        inner.counted.clear();
+        inner.own_stop = false;
+        inner.update();
+    }
+
+    /// Waits until no counted member asks for a pause. Answers false if the
+    /// waiter was interrupted first.
+    pub fn wait(&self, waiter: &Arc<Waiter>) -> bool {
+        let mut inner = self.lock();
+        loop {
+            if inner.paused_since.is_none() {
+                return true;
+            }
+            if waiter.interrupted() {
+                return false;
+            }
+            inner.waiting.push(waiter.clone());
+            drop(inner);
+            waiter.wait(true, None);
+            inner = self.lock();
+            inner.waiting.retain(|w| !Arc::ptr_eq(w, waiter));
+        }
+    }
+
+    /// The last report of every member.
+    pub fn reports(&self) -> Vec<Reported> {
+        self.lock().reports.values().cloned().collect()
+    }
+
+    /// How long `uuid` has been silent; `None` if it never spoke.
+    pub fn silent(&self, uuid: &Uuid) -> Option<Duration> {
+        self.lock().reports.get(uuid).map(|r| r.at.elapsed())
+    }
+
+    /// The lowest `safe` of the given members; `None` if one has not reported.
+    pub fn safe(&self, members: &[Uuid]) -> Option<Seqno> {
+        let inner = self.lock();
+        let mut low = None;
+        for uuid in members {
+            let safe = inner.reports.get(uuid)?.progress.safe;
+            low = Some(low.map_or(safe, |l: Seqno| l.min(safe)));
+        }
+        low
+    }
+
+    /// Figures for the status.
+    pub fn stats(&self) -> FlowStats {
+        let mut inner = self.lock();
+        let now = Instant::now();
+        let reset_at = *inner.reset_at.get_or_insert(now);
+        let paused = inner.total(now);
+        let window = now.duration_since(reset_at).as_secs_f64();
+        let since = paused.saturating_sub(inner.paused_at_reset).as_secs_f64();
+        FlowStats {
+            paused,
+            paused_fraction: if window > 0.0 {
+                (since / window).min(1.0)
+            } else {
+                0.0
+            },
+            sent: inner.sent,
+            received: inner.received,
+            active: inner.paused_since.is_some(),
+            requested: inner.own_stop,
+            waiting_for: inner.holders().map(|(_, name)| name.clone()).collect(),
+        }
+    }
+
+    /// Starts the averages anew.
+    pub fn reset_stats(&self) {
+        let mut inner = self.lock();
+        let now = Instant::now();
+        inner.paused_at_reset = inner.total(now);
+        inner.reset_at = Some(now);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Each method leaves the maps whole.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn holders(&self) -> impl Iterator<Item = (&Uuid, &String)> {
+        self.counted
+            .iter()
+            .filter(|(u, _)| self.reports.get(u).is_some_and(|r| r.progress.stop))
+    }
+
+    fn total(&self, now: Instant) -> Duration {
+        self.paused
+            + self
+                .paused_since
+                .map_or(Duration::ZERO, |s| now.duration_since(s))
+    }
+
+    fn update(&mut self) {
+        let held = self.holders().next().is_some();
+        match (held, self.paused_since) {
+            (true, None) => self.paused_since = Some(Instant::now()),
+            (false, Some(since)) => {
+                self.paused += since.elapsed();
+                self.paused_since = None;
+                for waiter in self.waiting.drain(..) {
+                    waiter.wake();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(n: u8, number: u64, stop: bool, safe: Seqno) -> Progress {
+        Progress {
+            uuid: Uuid([n; 16]),
+            ordered: 0,
+            released: 0,
+            safe,
+            needs_log: 0,
+            queue: 0,
+            stop,
+            number,
+            digest: (0, 0),
+        }
+    }
+
+    fn counted(ns: &[u8]) -> BTreeMap<Uuid, String> {
+        ns.iter()
+            .map(|&n| (Uuid([n; 16]), format!("n{n}")))
+            .collect()
+    }
+
+    #[test]
+    fn only_counted_members_hold_the_others() {
+        let flow = Flow::default();
+        flow.set_counted(counted(&[1]), &[Uuid([1; 16]), Uuid([2; 16])]);
+        flow.report(progress(2, 1, true, 0));
+        assert!(!flow.stats().active);
+        flow.set_counted(counted(&[1, 2]), &[Uuid([1; 16]), Uuid([2; 16])]);
+        assert_eq!(flow.stats().waiting_for, ["n2"]);
+        assert!(
+            !flow.report(progress(2, 1, false, 0)),
+            "a late copy changes nothing"
+        );
+        assert!(flow.stats().active);
+        flow.set_counted(counted(&[1]), &[Uuid([1; 16])]);
+        assert!(!flow.stats().active, "a departed member holds nobody");
+    }
+
+    #[test]
+    fn a_waiting_origin_is_woken_or_interrupted() {
+        let flow = Arc::new(Flow::default());
+        flow.set_counted(counted(&[1]), &[Uuid([1; 16])]);
+        flow.report(progress(1, 1, true, 0));
+        let interrupted = Arc::new(Waiter::new());
+        interrupted.interrupt();
+        assert!(!flow.wait(&interrupted));
+        let thread = {
+            let flow = flow.clone();
+            std::thread::spawn(move || flow.wait(&Arc::new(Waiter::new())))
+        };
+        flow.report(progress(1, 2, false, 0));
+        assert_eq!(thread.join().ok(), Some(true));
+    }
+
+    #[test]
+    fn the_own_wish_has_two_limits() {
+        let flow = Flow::default();
+        let limits = FlowLimits::new(16, 0.5, false, 4);
+        assert_eq!((limits.upper, limits.lower), (32, 16));
+        assert!(!flow.own(32, limits));
+        assert!(flow.own(33, limits));
+        assert!(!flow.own(17, limits));
+        assert!(flow.own(16, limits));
+    }
+
+    #[test]
+    fn nothing_is_safe_until_all_have_reported() {
+        let flow = Flow::default();
+        let (a, b) = (Uuid([1; 16]), Uuid([2; 16]));
+        flow.report(progress(1, 1, false, 10));
+        assert_eq!(flow.safe(&[a, b]), None);
+        flow.report(progress(2, 1, false, 7));
+        assert_eq!(flow.safe(&[a, b]), Some(7));
+    }
+}

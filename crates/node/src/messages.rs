@@ -1,0 +1,313 @@
+//! What nodes say to each other: in the order, by request, and by cast.
+//!
+//! All of it is encoded with postcard. The order's messages decide, so their
+//! encoding belongs to the format that the feature level guards; see
+//! `docs/wire.md`.
+
+use dromon_writeset::{Seqno, Uuid};
+use serde::{Deserialize, Serialize};
+
+/// Kinds of messages in the order.
+pub mod kind {
+    /// An encoded write set.
+    pub const WRITE_SET: u8 = 1;
+    /// A [`Control`](super::Control) message.
+    pub const CONTROL: u8 = 2;
+}
+
+/// A position in a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// Which history.
+    pub history: Uuid,
+    /// The last seqno contained.
+    pub seqno: Seqno,
+}
+
+impl Position {
+    /// No position: no data, or nobody knows.
+    pub const UNDEFINED: Position = Position {
+        history: Uuid::NIL,
+        seqno: -1,
+    };
+
+    /// Whether this names a place in a history.
+    pub fn is_defined(&self) -> bool {
+        !self.history.is_nil() && self.seqno >= 0
+    }
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.history, self.seqno)
+    }
+}
+
+/// How a joiner gets its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Need {
+    /// From the log: its position is kept there (IST).
+    Log,
+    /// A full copy from a donor (SST).
+    Copy,
+}
+
+/// Who wants to be a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// This incarnation of the node.
+    pub uuid: Uuid,
+    /// The origin under which its messages travel.
+    pub origin: Uuid,
+    /// `wsrep_node_name`.
+    pub name: String,
+    /// `wsrep_node_incoming_address`.
+    pub incoming: String,
+    /// Where its order transport is reached.
+    pub addr: String,
+    /// Its log.
+    pub raft_id: u64,
+    /// `gmcast.segment`.
+    pub segment: u8,
+    /// `pc.weight`; shown, not counted.
+    pub weight: u8,
+    /// What its database holds.
+    pub position: Position,
+    /// How it gets the rest.
+    pub need: Need,
+    /// Last log index contained in the checkpoint it starts from.
+    pub log_start: u64,
+}
+
+/// Why a member leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaveReason {
+    /// It asked to.
+    Graceful,
+    /// It was silent for too long, or an operator evicted it.
+    Evicted,
+    /// Its data differs from the others'.
+    Inconsistent,
+    /// It lost touch and comes back under the same incarnation.
+    Rejoins,
+}
+
+/// A control message in the order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Control {
+    /// A node becomes a member.
+    Join(Join),
+    /// A member leaves.
+    Leave {
+        /// Who.
+        uuid: Uuid,
+        /// Why.
+        reason: LeaveReason,
+    },
+    /// A joiner asks for a full copy.
+    StateRequest {
+        /// Who asks.
+        joiner: Uuid,
+        /// `wsrep_sst_donor`: names in order of preference.
+        donors: String,
+        /// Opaque to us; goes to the donor's server.
+        request: Vec<u8>,
+    },
+    /// A donation ended.
+    StateSent {
+        /// Who gave.
+        donor: Uuid,
+        /// Who asked.
+        joiner: Uuid,
+        /// The position given, or undefined.
+        position: Position,
+        /// 0, or a negative errno.
+        error: i32,
+    },
+    /// The member has a complete state and catches up.
+    Joined {
+        /// Who.
+        uuid: Uuid,
+    },
+    /// The member has caught up.
+    Synced {
+        /// Who.
+        uuid: Uuid,
+    },
+    /// The member wants to fall behind without slowing the others.
+    Desync {
+        /// Who.
+        uuid: Uuid,
+    },
+    /// The end of one `Desync`.
+    Resync {
+        /// Who.
+        uuid: Uuid,
+    },
+    /// No write set to come has seen less than this: forget what is older.
+    Cut {
+        /// Everything up to here may be forgotten.
+        seqno: Seqno,
+    },
+    /// How applying `seqno` ended at a member, after some member failed it.
+    Vote {
+        /// Who.
+        uuid: Uuid,
+        /// The event in question.
+        seqno: Seqno,
+        /// 0 for success, else a digest of the error.
+        digest: u64,
+    },
+    /// `pc.weight` changed.
+    Weight {
+        /// Who.
+        uuid: Uuid,
+        /// The new weight.
+        weight: u8,
+    },
+}
+
+/// What one node asks another directly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Who are you, and do you belong to a primary component?
+    Probe,
+    /// The state to start from, for a database at `position`.
+    State {
+        /// What the database holds.
+        position: Position,
+    },
+    /// Order this node's join.
+    Join(Join),
+    /// This member leaves: order it.
+    Leave {
+        /// Who.
+        uuid: Uuid,
+        /// Why.
+        reason: LeaveReason,
+    },
+    /// Is this log no longer among the members'?
+    Gone {
+        /// The log that left.
+        raft_id: u64,
+    },
+}
+
+/// The answer to a [`Request`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// To a probe.
+    Info {
+        /// The node that answers.
+        uuid: Uuid,
+        /// Its name.
+        name: String,
+        /// Whether it belongs to a primary component now.
+        primary: bool,
+        /// Where the leader is, if known.
+        leader: Option<String>,
+        /// The history and the last seqno ordered.
+        position: Position,
+        /// Every member's address.
+        members: Vec<String>,
+    },
+    /// A checkpoint to start from.
+    State {
+        /// Whether the log reaches back to the database's position.
+        need: Need,
+        /// The checkpoint.
+        checkpoint: CheckpointParts,
+    },
+    /// Done, or will be.
+    Ok,
+    /// Ask this one instead.
+    NotLeader {
+        /// The leader, if known.
+        leader: Option<String>,
+    },
+    /// No, and why.
+    Refused(String),
+}
+
+/// A checkpoint in a form that travels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointParts {
+    /// Term, leader and index of its last entry.
+    pub log_id: (u64, u64, u64),
+    /// The membership entry's place, if there was one.
+    pub members_id: Option<(u64, u64, u64)>,
+    /// Voter sets.
+    pub configs: Vec<Vec<u64>>,
+    /// Addresses of all.
+    pub addrs: Vec<(u64, String)>,
+    /// Encoded sequencer.
+    pub sequencer: Vec<u8>,
+    /// Encoded cluster state.
+    pub node: Vec<u8>,
+}
+
+/// What every member tells all others, several times a second and whenever
+/// its wish for a pause changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Who.
+    pub uuid: Uuid,
+    /// Last seqno delivered.
+    pub ordered: Seqno,
+    /// Last seqno finished.
+    pub released: Seqno,
+    /// No write set of this member to come has seen less than this.
+    pub safe: Seqno,
+    /// The log index that a restart of this member would need.
+    pub needs_log: u64,
+    /// Events waiting for an applier.
+    pub queue: u64,
+    /// Whether the others should pause.
+    pub stop: bool,
+    /// Number of this report, to tell a late one from a new one.
+    pub number: u64,
+    /// Seqno of the last view and digest of the deterministic state there.
+    pub digest: (Seqno, u64),
+}
+
+/// Encodes a message.
+pub fn encode<T: Serialize>(message: &T) -> bytes::Bytes {
+    // Serialising these plain types into memory has no way to fail.
+    postcard::to_allocvec(message).unwrap_or_default().into()
+}
+
+/// Decodes a message; `None` if the bytes are not one.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    postcard::from_bytes(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn round_trip() {
+        let m = Control::StateSent {
+            donor: Uuid([1; 16]),
+            joiner: Uuid([2; 16]),
+            position: Position {
+                history: Uuid([3; 16]),
+                seqno: 77,
+            },
+            error: -110,
+        };
+        assert_eq!(decode::<Control>(&encode(&m)), Some(m));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_refused_not_trusted(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode::<Control>(&bytes);
+            let _ = decode::<Request>(&bytes);
+            if let Some(answer) = decode::<Answer>(&bytes) {
+                prop_assert!(encode(&answer).len() <= bytes.len() + 64);
+            }
+        }
+    }
+}

@@ -1,0 +1,681 @@
+//! The server's applier threads: they bring the database to the cluster's
+//! state, then apply what comes from the order.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dromon_gates::{Popped, QueueItem, Seqno, Waiter};
+use dromon_order::{CommittedBody, Order};
+
+use super::delivery::{to_view, view_member};
+use super::{Item, Node, Phase, RemoteWriteSet, lock};
+use crate::cluster::{ClusterView, MemberState};
+use crate::database::{Applier, Meta, Outcome, View};
+use crate::flow::FlowLimits;
+use crate::messages::{Control, Need, Position, encode, kind};
+use crate::trx::Trx;
+
+/// How long a joiner waits before it asks again for a donor.
+const DONOR_RETRY: Duration = Duration::from_secs(1);
+
+/// Why an applier thread goes back to the database.
+struct Ended {
+    outcome: Outcome,
+    /// Whether it was counted out of the receivers already.
+    counted_out: bool,
+}
+
+impl Ended {
+    fn with(outcome: Outcome) -> Option<Self> {
+        Some(Ended {
+            outcome,
+            counted_out: false,
+        })
+    }
+}
+
+/// What bringing up ended with.
+enum BroughtUp {
+    Ready,
+    Left,
+    Failed(String),
+}
+
+impl Node {
+    /// Serves as an applier until the node leaves the cluster, or until the
+    /// database wants the thread back.
+    pub fn receive(self: &Arc<Self>, applier: &mut dyn Applier) -> Outcome {
+        {
+            let mut shared = self.shared();
+            if shared.phase == Phase::Closed {
+                return Outcome::Fatal;
+            }
+            shared.receivers += 1;
+        }
+        let ended = self.receive_inner(applier);
+        if !ended.counted_out {
+            let mut shared = self.shared();
+            shared.receivers = shared.receivers.saturating_sub(1);
+        }
+        self.changed.notify_all();
+        ended.outcome
+    }
+
+    fn receive_inner(self: &Arc<Self>, applier: &mut dyn Applier) -> Ended {
+        let stop = |outcome| Ended {
+            outcome,
+            counted_out: false,
+        };
+        let first = {
+            let mut shared = self.shared();
+            let first = !shared.bringing_up;
+            shared.bringing_up = true;
+            first
+        };
+        if first {
+            match self.bring_up(applier) {
+                BroughtUp::Ready => {}
+                BroughtUp::Left => {
+                    self.deliver_final(applier, self.final_view(self.gates.released()));
+                    return stop(Outcome::Ok);
+                }
+                BroughtUp::Failed(why) => {
+                    self.error(&why);
+                    self.shared().join_failed = Some(why);
+                    self.changed.notify_all();
+                    return stop(Outcome::Fatal);
+                }
+            }
+        }
+        let waiter = Node::waiter();
+        loop {
+            match self.queue.pop(None) {
+                Popped::Item(item) => {
+                    let exclusive = item.exclusive;
+                    let ended = self.item(applier, &waiter, item);
+                    if exclusive {
+                        self.queue.exclusive_done();
+                    }
+                    self.queue_shrank();
+                    if let Some(ended) = ended {
+                        return ended;
+                    }
+                }
+                Popped::Nothing => {}
+                Popped::Closed => return stop(Outcome::ConnFail),
+            }
+        }
+    }
+
+    /// Handles one event. Some: the thread must go back to the database.
+    fn item(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        waiter: &Arc<Waiter>,
+        item: QueueItem<Item>,
+    ) -> Option<Ended> {
+        let QueueItem {
+            seqno,
+            depends_on,
+            value,
+            ..
+        } = item;
+        if self.gates.wait_not_held(seqno, waiter, false).is_err() {
+            return Ended::with(Outcome::ConnFail);
+        }
+        match value {
+            Item::WriteSet(ws) => self.apply_write_set(applier, waiter, seqno, ws),
+            Item::View(view) if !view.primary => {
+                applier.view(&view);
+                None
+            }
+            Item::View(view) => {
+                if self
+                    .gates
+                    .wait_released(seqno - 1, waiter, false, None)
+                    .is_err()
+                {
+                    self.gates.cancel(seqno);
+                    return None;
+                }
+                if !applier.view(&view) {
+                    self.inconsistent(&format!("the database refused the view at seqno {seqno}"));
+                }
+                self.gates.leave_and_release(seqno);
+                None
+            }
+            Item::Final(view) => {
+                let deadline = Instant::now() + Duration::from_secs(60);
+                let finished = self.phase() == Phase::Inconsistent;
+                if !finished
+                    && self
+                        .gates
+                        .wait_released(seqno, waiter, false, Some(deadline))
+                        .is_err()
+                {
+                    self.warn(&format!(
+                        "leaving before everything up to seqno {seqno} is finished here; finished: {}",
+                        self.gates.released()
+                    ));
+                }
+                self.deliver_final(applier, view);
+                Ended::with(Outcome::Ok)
+            }
+            Item::Donate { joiner, request } => {
+                self.donate(applier, waiter, seqno, joiner, &request);
+                None
+            }
+            Item::Synced => {
+                let done = self.gates.wait_released(depends_on, waiter, false, None);
+                if done.is_ok() && self.shared().own_state == MemberState::Synced {
+                    applier.synced();
+                }
+                None
+            }
+            Item::VoteRequest { seqno } => {
+                if self.gates.wait_released(seqno, waiter, false, None).is_ok() {
+                    self.cast_vote(seqno, 0);
+                }
+                None
+            }
+        }
+    }
+
+    fn apply_write_set(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        waiter: &Arc<Waiter>,
+        seqno: Seqno,
+        ws: RemoteWriteSet,
+    ) -> Option<Ended> {
+        if self.phase() == Phase::Inconsistent
+            || self
+                .gates
+                .enter_apply(seqno, ws.depends_on, waiter, false)
+                .is_err()
+        {
+            self.gates.cancel(seqno);
+            return None;
+        }
+        let payload = match ws.payload {
+            Some(payload) => payload,
+            None => match self.payload_from_log(ws.index, ws.source) {
+                Ok(payload) => payload,
+                Err(why) => {
+                    self.inconsistent(&format!("seqno {seqno} cannot be read again: {why}"));
+                    self.gates.cancel(seqno);
+                    return None;
+                }
+            },
+        };
+        let trx = Trx::remote(ws.trx_id, seqno);
+        let failed = ws.flags.is_rollback() && ws.flags.ends();
+        let meta = Meta {
+            position: Position {
+                history: *lock(&self.history),
+                seqno,
+            },
+            source: ws.source,
+            trx_id: ws.trx_id,
+            conn_id: ws.conn_id,
+            depends_on: if failed { -1 } else { ws.depends_on },
+        };
+        let applied = applier.apply(&trx, ws.flags, &payload, &meta);
+        if self.gates.left() < seqno {
+            // The server gave up before commit order: the place is passed for it.
+            let turn = self.gates.wait_commit_turn(seqno, waiter, false);
+            if turn.is_ok() {
+                self.gates.leave(seqno);
+            }
+        }
+        if applied.ok {
+            self.gates.release(seqno);
+        } else {
+            self.inconsistent(&format!(
+                "applying seqno {seqno} failed here and not elsewhere"
+            ));
+            // Not finished here, ever: the position must not pass it.
+        }
+        if applied.exit {
+            // The last one must stay whatever the database says.
+            let mut shared = self.shared();
+            if shared.receivers > 1 {
+                shared.receivers -= 1;
+                return Some(Ended {
+                    outcome: Outcome::Ok,
+                    counted_out: true,
+                });
+            }
+        }
+        None
+    }
+
+    fn payload_from_log(&self, index: u64, source: dromon_writeset::Uuid) -> Result<Bytes, String> {
+        let order = self.order().ok_or("the log is closed")?;
+        let entries = order
+            .read_log(index, index, usize::MAX)
+            .map_err(|e| e.to_string())?;
+        let Some(CommittedBody::Message(message)) = entries.into_iter().next().map(|c| c.body)
+        else {
+            return Err(format!("log index {index} holds no message"));
+        };
+        let body = match message.part {
+            dromon_order::Part::Whole => message.body,
+            dromon_order::Part::Piece { stream, n, .. } => {
+                self.gather_pieces(&order, index, message.origin, stream, n)?
+            }
+        };
+        let write_set = dromon_writeset::WriteSet::decode(body).map_err(|e| e.to_string())?;
+        if write_set.header().source != source {
+            return Err(format!(
+                "log index {index} holds another member's write set"
+            ));
+        }
+        Ok(write_set.payload().clone())
+    }
+
+    /// Collects the pieces of one payload, walking back from its last one.
+    fn gather_pieces(
+        &self,
+        order: &Arc<dyn Order>,
+        last: u64,
+        origin: dromon_writeset::Uuid,
+        stream: u64,
+        n: u32,
+    ) -> Result<Bytes, String> {
+        let mut found: Vec<Option<Bytes>> = vec![None; n as usize];
+        let mut missing = n as usize;
+        let mut to = last;
+        while missing > 0 {
+            let from = to.saturating_sub(255).max(1);
+            let entries = order
+                .read_log(from, to, usize::MAX)
+                .map_err(|e| e.to_string())?;
+            for entry in entries {
+                if let CommittedBody::Message(m) = entry.body
+                    && m.origin == origin
+                    && let dromon_order::Part::Piece { stream: s, i, .. } = m.part
+                    && s == stream
+                    && found.get(i as usize).is_some_and(Option::is_none)
+                {
+                    found[i as usize] = Some(m.body);
+                    missing -= 1;
+                }
+            }
+            if from == 1 && missing > 0 {
+                return Err(format!("{missing} of {n} pieces are not in the log"));
+            }
+            to = from.saturating_sub(1).max(1);
+        }
+        let mut whole = Vec::with_capacity(found.iter().flatten().map(Bytes::len).sum());
+        for piece in found.into_iter().flatten() {
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.into())
+    }
+
+    fn donate(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        waiter: &Arc<Waiter>,
+        seqno: Seqno,
+        joiner: dromon_writeset::Uuid,
+        request: &[u8],
+    ) {
+        let ready = self.gates.wait_released(seqno, waiter, false, None).is_ok();
+        let position = self.last_committed();
+        if !ready || self.shared().donating != Some(joiner) {
+            return;
+        }
+        if !applier.donate(request, position, false) {
+            self.transfer_sent(Position::UNDEFINED, -libc_ecanceled());
+        }
+    }
+
+    /// The database says how its donation ended.
+    pub fn transfer_sent(&self, position: Position, error: i32) -> Outcome {
+        let (donor, joiner) = {
+            let shared = self.shared();
+            match shared.donating {
+                Some(joiner) => (shared.uuid, joiner),
+                None => return Outcome::ConnFail,
+            }
+        };
+        let error = if error == 0 && !position.is_defined() {
+            -libc_ecanceled()
+        } else {
+            error
+        };
+        let message = encode(&Control::StateSent {
+            donor,
+            joiner,
+            position,
+            error,
+        });
+        match self.order().map(|o| o.propose(kind::CONTROL, 0, message)) {
+            Some(Ok(_)) => Outcome::Ok,
+            _ => Outcome::ConnFail,
+        }
+    }
+
+    /// The database says what the state transfer brought it to.
+    pub fn transfer_received(&self, position: Position, error: i32) -> Outcome {
+        let mut shared = self.shared();
+        if shared.phase != Phase::Joining || shared.received.is_some() {
+            return Outcome::ConnFail;
+        }
+        let ok = error == 0 && position.is_defined();
+        shared.received = Some(if ok { Ok(position) } else { Err(error) });
+        drop(shared);
+        self.changed.notify_all();
+        Outcome::Ok
+    }
+
+    pub(super) fn cast_vote(&self, seqno: Seqno, digest: u64) {
+        if lock(&self.votes).contains_key(&seqno) {
+            return;
+        }
+        let uuid = self.shared().uuid;
+        let ballot = encode(&Control::Vote {
+            uuid,
+            seqno,
+            digest,
+        });
+        if let Some(order) = self.order() {
+            // Lost with the connection: then a view recounts without us.
+            let _ = order.propose(kind::CONTROL, 0, ballot);
+        }
+    }
+
+    fn deliver_final(&self, applier: &mut dyn Applier, view: View) {
+        // The server must see the last view exactly once.
+        {
+            let mut shared = self.shared();
+            if shared.final_delivered {
+                return;
+            }
+            shared.final_delivered = true;
+        }
+        applier.view(&view);
+        self.queue.close();
+        self.gates.close();
+        self.changed.notify_all();
+    }
+
+    /// Brings the database from where it is to where events can be applied.
+    fn bring_up(self: &Arc<Self>, applier: &mut dyn Applier) -> BroughtUp {
+        let (view, need) = {
+            let mut shared = self.shared();
+            loop {
+                if let Some(joined) = shared.joined.clone() {
+                    break joined;
+                }
+                if matches!(shared.phase, Phase::Leaving | Phase::Closed) {
+                    return BroughtUp::Left;
+                }
+                shared = self.wait_shared(shared, Instant::now() + Duration::from_secs(1));
+            }
+        };
+        let (own, position) = {
+            let shared = self.shared();
+            (shared.uuid, shared.position)
+        };
+        if !applier.connected(&to_view(&view, &own)) {
+            return BroughtUp::Failed("the server refused the connection's view".into());
+        }
+        let joined_at = view.position.seqno;
+        let lacks_nothing =
+            position.seqno + 1 == joined_at && position.history == view.position.history;
+        let first = view.members.len() == 1;
+        if first || lacks_nothing {
+            self.start_at(joined_at - 1);
+        } else if need == Need::Log {
+            self.note(&format!(
+                "IST receiver: catching up from the log, seqnos {} to {joined_at} ({} events), no copy needed",
+                position.seqno + 1,
+                joined_at - position.seqno
+            ));
+            self.start_at(position.seqno);
+            let base = self.base_view(&view, position, &own);
+            if !applier.view(&base) {
+                return BroughtUp::Failed("the server refused the view at its own position".into());
+            }
+            self.propose_joined(own);
+        } else {
+            match self.take_copy(applier, &view, own) {
+                Ok(Some(position)) => {
+                    self.start_at(position.seqno);
+                    self.propose_joined(own);
+                }
+                Ok(None) => return BroughtUp::Left,
+                Err(why) => return BroughtUp::Failed(why),
+            }
+        }
+        let mut shared = self.shared();
+        if shared.phase == Phase::Joining {
+            shared.phase = Phase::Joined;
+        }
+        shared.brought_up = true;
+        drop(shared);
+        self.changed.notify_all();
+        self.queue.resume();
+        BroughtUp::Ready
+    }
+
+    /// The database stands at `seqno`: what it has is dropped, the rest flows.
+    fn start_at(&self, seqno: Seqno) {
+        self.gates.reset(seqno);
+        self.queue.drop_through(seqno);
+    }
+
+    /// The view for a database that starts at `position`: those who were
+    /// members there, and this node.
+    fn base_view(
+        &self,
+        joined: &ClusterView,
+        position: Position,
+        own: &dromon_writeset::Uuid,
+    ) -> View {
+        let base = self.shared().base.clone();
+        let number = base.as_ref().map_or(joined.number - 1, |b| b.number).max(1);
+        let mut members: Vec<_> = base.map(|b| b.members).unwrap_or_default();
+        for m in &joined.members {
+            // Streaming transactions of present members must survive the start.
+            if !members.iter().any(|k| k.uuid == m.uuid) {
+                members.push(m.clone());
+            }
+        }
+        members.sort_by_key(|m| m.uuid);
+        View {
+            position,
+            number,
+            primary: true,
+            own: members.iter().position(|m| m.uuid == *own),
+            members: members.iter().map(view_member).collect(),
+        }
+    }
+
+    fn propose_joined(&self, uuid: dromon_writeset::Uuid) {
+        if let Some(order) = self.order() {
+            // If it is lost with the connection, so is the membership.
+            let _ = order.propose(kind::CONTROL, 0, encode(&Control::Joined { uuid }));
+        }
+    }
+
+    /// A full copy from a donor. None: the node leaves meanwhile.
+    fn take_copy(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        view: &ClusterView,
+        own: dromon_writeset::Uuid,
+    ) -> Result<Option<Position>, String> {
+        let request = applier.state_request().ok_or(
+            "the server could not prepare to receive a state transfer; see its messages above",
+        )?;
+        if request.is_empty() {
+            return Err(
+                "this node needs a full copy, which a running server cannot take: restart it. \
+                        Its data is kept until then"
+                    .into(),
+            );
+        }
+        if matches!(request.as_slice(), b"trivial" | b"trivial\0") {
+            self.note("state transfer is skipped as configured: the data is taken to be that of the cluster");
+            let seqno = view.position.seqno - 1;
+            return Ok(Some(Position {
+                history: view.position.history,
+                seqno,
+            }));
+        }
+        let donors = self.shared().donors.clone();
+        let mut ask_at = Instant::now();
+        let mut told = false;
+        loop {
+            let mut shared = self.shared();
+            match shared.received.take() {
+                Some(Ok(position)) if position.history != view.position.history => {
+                    return Err(format!(
+                        "the state transfer brought history {} but the cluster has {}",
+                        position.history, view.position.history
+                    ));
+                }
+                Some(Ok(position)) => {
+                    drop(shared);
+                    self.note(&format!(
+                        "State transfer to {} complete: {position}",
+                        self.setup.name
+                    ));
+                    return Ok(Some(position));
+                }
+                Some(Err(error)) => {
+                    return Err(format!(
+                        "the state transfer failed here (error {error}); the data is unusable until the next \
+                         start takes a full copy"
+                    ));
+                }
+                None => {}
+            }
+            if let Some(error) = shared.transfer_failed.take() {
+                return Err(format!(
+                    "Will never receive state: the donor gave up (error {error}). Start this node again"
+                ));
+            }
+            if matches!(shared.phase, Phase::Leaving | Phase::Closed) {
+                return Ok(None);
+            }
+            let now = Instant::now();
+            if std::mem::take(&mut shared.no_donor) {
+                ask_at = now + DONOR_RETRY;
+                if !told {
+                    self.note("no member can be donor now; will keep asking every second");
+                    told = true;
+                }
+            }
+            if now < ask_at {
+                drop(self.wait_shared(shared, ask_at.min(now + DONOR_RETRY)));
+                continue;
+            }
+            drop(shared);
+            ask_at = now + Duration::from_secs(3600);
+            let message = encode(&Control::StateRequest {
+                joiner: own,
+                donors: donors.clone(),
+                request: request.clone(),
+            });
+            if let Some(order) = self.order() {
+                // The order resends it for as long as this node is a member.
+                let _ = order.propose(kind::CONTROL, 0, message);
+            }
+        }
+    }
+
+    /// The apply queue grew: maybe the others must pause. Never blocks.
+    pub(super) fn queue_grew(&self) {
+        self.flow_check();
+    }
+
+    fn queue_shrank(&self) {
+        self.flow_check();
+    }
+
+    fn flow_check(&self) {
+        let len = self.queue.len();
+        let stop = self.flow.own_stop();
+        let limits = self.flow_limits();
+        if (stop && len > limits.lower) || (!stop && len <= limits.upper) {
+            return;
+        }
+        if self.shared().own_state != MemberState::Synced && !stop {
+            return;
+        }
+        if self.flow.own(len, limits) {
+            self.report_progress();
+        }
+    }
+
+    pub(super) fn flow_limits(&self) -> FlowLimits {
+        let members = self.shared().view.as_ref().map_or(1, |v| v.members.len());
+        let s = self.settings();
+        FlowLimits::new(s.fc_limit, s.fc_factor, s.fc_single_primary, members)
+    }
+
+    /// The data here is not what the others have: leave, touch nothing.
+    pub(super) fn inconsistent(&self, why: &str) {
+        let (uuid, seqno) = {
+            let mut shared = self.shared();
+            if matches!(shared.phase, Phase::Inconsistent | Phase::Closed) {
+                return;
+            }
+            shared.phase = Phase::Inconsistent;
+            (shared.uuid, self.gates.released())
+        };
+        self.error(&format!(
+            "Inconsistency detected: {why}. This node leaves the cluster; the others go on, nothing acknowledged is \
+             lost. Start it again: it will take a full copy"
+        ));
+        self.save_inconsistent();
+        if let Some(order) = self.order() {
+            let reason = crate::messages::LeaveReason::Inconsistent;
+            // If nobody hears it, silence evicts this node.
+            let _ = order.propose(kind::CONTROL, 0, encode(&Control::Leave { uuid, reason }));
+        }
+        self.abandon_pending();
+        let position = Position {
+            history: *lock(&self.history),
+            seqno,
+        };
+        let own = self
+            .shared()
+            .view
+            .as_ref()
+            .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).map(view_member));
+        let alone = View {
+            position,
+            number: -1,
+            primary: false,
+            own: own.as_ref().map(|_| 0),
+            members: own.into_iter().collect(),
+        };
+        let last = self.final_view(seqno);
+        self.queue.clear();
+        let push = |seqno, value| {
+            self.queue.push(QueueItem {
+                seqno,
+                depends_on: -1,
+                exclusive: true,
+                bytes: 0,
+                value,
+            });
+        };
+        push(-1, Item::View(alone));
+        push(-1, Item::Final(last));
+        self.gates.close();
+        self.changed.notify_all();
+    }
+}
+
+/// ECANCELED on Linux: a donation that did not take place.
+const fn libc_ecanceled() -> i32 {
+    125
+}

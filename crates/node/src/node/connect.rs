@@ -1,0 +1,616 @@
+//! Connecting to a cluster, founding one, and leaving.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dromon_gates::QueueItem;
+use dromon_order::{EngineConfig, NodeHandler, Order, Start};
+use dromon_writeset::{Seqno, Uuid};
+
+use super::duties::Handler;
+use super::service::{Job, from_parts};
+use super::{AskError, CheckpointMark, Delivered, Item, Node, Pending, Phase, Shared, lock};
+use crate::cluster::{ClusterState, MemberState};
+use crate::messages::{
+    Answer, Control, Join, LeaveReason, Need, Position, Request, decode, encode, kind,
+};
+use crate::options::{AddressError, ClusterAddress, OptionError, Settings};
+
+/// How long one question to another node may take.
+const ASK: Duration = Duration::from_secs(3);
+/// How long a leaver waits for its departure to be ordered.
+const LEAVE: Duration = Duration::from_secs(10);
+/// And for its log to be taken out of the members.
+const GONE: Duration = Duration::from_secs(5);
+
+/// The node could not get into the cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The cluster address is malformed.
+    #[error("wsrep_cluster_address: {0}")]
+    Address(#[from] AddressError),
+    /// An option in it is wrong.
+    #[error("wsrep_cluster_address: {0}")]
+    Option(#[from] OptionError),
+    /// Already connected.
+    #[error("this node is connected already; it must leave first")]
+    Connected,
+    /// Founding a new cluster here may lose data.
+    #[error(
+        "It may not be safe to bootstrap the cluster from this node. It was not the last one to leave the cluster \
+         and may not contain all the updates. To force cluster bootstrap with this node, edit the grastate.dat file \
+         manually and set safe_to_bootstrap to 1 ."
+    )]
+    NotSafe,
+    /// The ordering engine did not start.
+    #[error("the ordering engine did not start: {0}")]
+    Engine(String),
+    /// Somebody answered that this node will never get in.
+    #[error("{0}")]
+    Refused(String),
+    /// Nobody answered in time.
+    #[error(
+        "failed to reach primary view within {seconds} s: {missing}. Nothing was changed here. Check that the others \
+         run and that wsrep_cluster_address names them"
+    )]
+    NoPrimary {
+        /// How long was tried.
+        seconds: u64,
+        /// What each address said last.
+        missing: String,
+    },
+    /// The join was not ordered in time.
+    #[error("the cluster did not order this node's join within {0} s; try again")]
+    JoinTimeout(u64),
+}
+
+/// A fresh identifier.
+pub(super) fn random_uuid() -> Uuid {
+    use std::io::Read;
+    let mut bytes = [0u8; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes));
+    if read.is_err() {
+        // Every hasher of the standard library is keyed anew by the system.
+        use std::hash::{BuildHasher, Hasher};
+        for chunk in bytes.chunks_mut(8) {
+            let n = std::collections::hash_map::RandomState::new()
+                .build_hasher()
+                .finish();
+            chunk.copy_from_slice(&n.to_le_bytes());
+        }
+    }
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    Uuid(bytes)
+}
+
+fn random_u64() -> u64 {
+    let Uuid(b) = random_uuid();
+    u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[10], b[11]]).max(1)
+}
+
+struct Found {
+    start: Start,
+    state: ClusterState,
+    need: Need,
+    log_start: u64,
+    leader: Option<String>,
+}
+
+impl Node {
+    /// Becomes a member of cluster `name`. Returns once the own join is
+    /// ordered; appliers do the rest.
+    pub fn connect(
+        self: &Arc<Self>,
+        name: &str,
+        url: &str,
+        donors: &str,
+        bootstrap: bool,
+    ) -> Result<(), ConnectError> {
+        if self.phase() != Phase::Closed {
+            return Err(ConnectError::Connected);
+        }
+        let address = ClusterAddress::parse(url)?;
+        {
+            let mut options = lock(&self.options);
+            let outcome = options.connect(&address)?;
+            *self
+                .settings
+                .write()
+                .unwrap_or_else(std::sync::PoisonError::into_inner) =
+                Arc::new(options.settings().clone());
+            drop(options);
+            for note in outcome.notes {
+                self.note(&note.0);
+            }
+        }
+        let settings = self.settings();
+        let position = self.known_position();
+        let uuid = random_uuid();
+        let raft_id = random_u64();
+        self.note(&format!("My UUID: {uuid}"));
+
+        {
+            let mut shared = self.shared();
+            *shared = Shared::closed();
+            shared.phase = Phase::Connecting;
+            shared.uuid = uuid;
+            shared.position = position;
+            shared.donors = donors.to_owned();
+            shared.cluster = name.to_owned();
+        }
+        let result = self.connect_as(
+            name, &address, bootstrap, &settings, position, uuid, raft_id,
+        );
+        if result.is_err() {
+            self.close_engine();
+            self.shared().phase = Phase::Closed;
+        }
+        result
+    }
+
+    fn known_position(&self) -> Position {
+        let saved = self.saved();
+        let start = self.setup.position;
+        let recovered = start.is_defined() && (saved.uuid.is_nil() || saved.uuid == start.history);
+        if recovered && saved.seqno < start.seqno {
+            start
+        } else {
+            Position {
+                history: saved.uuid,
+                seqno: saved.seqno,
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn connect_as(
+        self: &Arc<Self>,
+        name: &str,
+        address: &ClusterAddress,
+        bootstrap: bool,
+        settings: &Settings,
+        position: Position,
+        uuid: Uuid,
+        raft_id: u64,
+    ) -> Result<(), ConnectError> {
+        let found = if bootstrap || address.founds() {
+            self.found_cluster(position, uuid)?
+        } else {
+            self.find_cluster(name, address, settings, position)?
+        };
+        let config = self.engine_config(name, settings, uuid, raft_id);
+        let addr = config.addr.clone();
+        self.reset_for(&found);
+        let handler: Arc<dyn NodeHandler> = Arc::new(Handler {
+            node: Arc::downgrade(self),
+        });
+        let order = self
+            .engines
+            .start(
+                config,
+                &settings.log_dir,
+                &settings.listen.to_string(),
+                found.start.clone(),
+                handler,
+            )
+            .map_err(ConnectError::Engine)?;
+        self.set_order(Some(order.clone()));
+        self.start_service()
+            .map_err(|e| ConnectError::Engine(e.to_string()))?;
+        self.shared().phase = Phase::Joining;
+        let join = Join {
+            uuid,
+            origin: uuid,
+            name: self.setup.name.clone(),
+            incoming: self.setup.incoming.clone(),
+            addr,
+            raft_id: order.status().id,
+            segment: settings.segment,
+            weight: settings.weight,
+            position,
+            need: found.need,
+            log_start: found.log_start,
+        };
+        self.shared().join = Some(join.clone());
+        let delivering = {
+            let (node, order, state) = (self.clone(), order.clone(), found.state);
+            std::thread::Builder::new()
+                .name("dromon-delivery".into())
+                .spawn(move || node.deliver_all(&order, state))
+                .map_err(|e| ConnectError::Engine(e.to_string()))?
+        };
+        lock(&self.threads).push(delivering);
+        self.get_joined(&order, settings, join, found.leader, address, name)?;
+        self.save_running();
+        Ok(())
+    }
+
+    fn engine_config(&self, name: &str, s: &Settings, uuid: Uuid, raft_id: u64) -> EngineConfig {
+        let mut config = EngineConfig::lan(name, raft_id, uuid, &s.advertised.to_string());
+        config.durable = s.durability == crate::options::Durability::Majority;
+        config.piece = s.piece_size;
+        config
+    }
+
+    /// Everything of an earlier connection is forgotten.
+    fn reset_for(&self, found: &Found) {
+        let at = found.state.position();
+        *lock(&self.history) = at.history;
+        self.gates.restart(at.seqno);
+        self.queue.reopen();
+        self.queue.reset_stats();
+        // Nothing is handed out until the database has a position.
+        self.queue.hold_after(Seqno::MIN);
+        *lock(&self.pending) = Pending::default();
+        *lock(&self.delivered) = Delivered {
+            seqno: at.seqno,
+            ..Delivered::default()
+        };
+        lock(&self.votes).clear();
+        *lock(&self.checkpoints) = VecDeque::from([CheckpointMark {
+            index: found.log_start,
+            seqno: at.seqno,
+            bytes_before: 0,
+        }]);
+        lock(&self.released_before).clear();
+        lock(&self.evicting).clear();
+        *lock(&self.cut_asked) = found.state.cut();
+        *lock(&self.digest_at_view) = (-1, 0);
+        self.flow.clear();
+    }
+
+    fn found_cluster(&self, position: Position, _uuid: Uuid) -> Result<Found, ConnectError> {
+        let saved = self.saved();
+        if !saved.safe_to_bootstrap {
+            return Err(ConnectError::NotSafe);
+        }
+        let start = if position.is_defined() {
+            position
+        } else {
+            Position {
+                history: random_uuid(),
+                seqno: 0,
+            }
+        };
+        self.note(&format!(
+            "founding a cluster: history {}, last seqno {}",
+            start.history, start.seqno
+        ));
+        let state = ClusterState::genesis(start);
+        let (_, genesis) = state.encode();
+        Ok(Found {
+            start: Start::Bootstrap { genesis },
+            state,
+            need: Need::Log,
+            log_start: 0,
+            leader: None,
+        })
+    }
+
+    /// Looks for a primary component until `pc.wait_prim_timeout`.
+    fn find_cluster(
+        &self,
+        name: &str,
+        address: &ClusterAddress,
+        settings: &Settings,
+        position: Position,
+    ) -> Result<Found, ConnectError> {
+        let own = settings.advertised.to_string();
+        let listed = address.resolve(settings.listen.port);
+        let mut told = Instant::now();
+        let began = Instant::now();
+        let mut said: Vec<(String, String)> = Vec::new();
+        loop {
+            let mut candidates: Vec<String> = listed
+                .iter()
+                .map(ToString::to_string)
+                .filter(|a| *a != own)
+                .collect();
+            let mut next = 0;
+            said.clear();
+            while let Some(addr) = candidates.get(next).cloned() {
+                next += 1;
+                match self.ask(name, &addr, &Request::State { position })? {
+                    Ok(Answer::State { need, checkpoint }) => {
+                        let index = checkpoint.log_id.2;
+                        let Some((checkpoint, state)) = from_parts(checkpoint) else {
+                            said.push((
+                                addr,
+                                "its checkpoint cannot be read by this version".into(),
+                            ));
+                            continue;
+                        };
+                        self.note(&format!(
+                            "connection established to {addr}; cluster at {}; this node needs {}",
+                            state.position(),
+                            if need == Need::Log {
+                                "the log from its position on"
+                            } else {
+                                "a full copy"
+                            }
+                        ));
+                        return Ok(Found {
+                            start: Start::Join { checkpoint },
+                            state,
+                            need,
+                            log_start: index,
+                            leader: Some(addr),
+                        });
+                    }
+                    Ok(Answer::NotLeader {
+                        leader: Some(leader),
+                    }) => {
+                        if !candidates.contains(&leader) && leader != own {
+                            candidates.push(leader);
+                        }
+                        said.push((addr, "not the leader".into()));
+                    }
+                    Ok(Answer::NotLeader { leader: None }) => {
+                        said.push((addr, "knows no primary component".into()));
+                    }
+                    Ok(Answer::Refused(why)) => said.push((addr, why)),
+                    Ok(_) => {
+                        said.push((addr, "gave an answer that does not fit the question".into()))
+                    }
+                    Err(why) => said.push((addr, why)),
+                }
+            }
+            let missing = || {
+                said.iter()
+                    .map(|(a, w)| format!("{a}: {w}"))
+                    .collect::<Vec<_>>()
+                    .join("; ")
+            };
+            if began.elapsed() >= settings.wait_prim_timeout {
+                return Err(ConnectError::NoPrimary {
+                    seconds: settings.wait_prim_timeout.as_secs(),
+                    missing: missing(),
+                });
+            }
+            if told.elapsed() >= Duration::from_secs(10) {
+                told = Instant::now();
+                self.note(&format!(
+                    "still looking for a primary component: {}",
+                    missing()
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+
+    fn ask(
+        &self,
+        name: &str,
+        addr: &str,
+        request: &Request,
+    ) -> Result<Result<Answer, String>, ConnectError> {
+        let body = encode(request);
+        match self.engines.ask(name, addr, body, ASK) {
+            Ok(bytes) => {
+                Ok(decode::<Answer>(&bytes).ok_or_else(|| "gave an unreadable answer".into()))
+            }
+            Err(AskError::Refused(why)) => Err(ConnectError::Refused(why)),
+            Err(AskError::Unreachable(why)) => Ok(Err(why)),
+        }
+    }
+
+    /// Has the own join ordered and waits until it is delivered here.
+    fn get_joined(
+        &self,
+        order: &Arc<dyn Order>,
+        settings: &Settings,
+        join: Join,
+        leader: Option<String>,
+        address: &ClusterAddress,
+        name: &str,
+    ) -> Result<(), ConnectError> {
+        let limit = settings.wait_prim_timeout.max(Duration::from_secs(10));
+        let deadline = Instant::now() + limit;
+        let founding = leader.is_none();
+        if founding {
+            // The first message of the log, from its own origin.
+            let first = encode(&Control::Join(join.clone()));
+            order
+                .propose(kind::CONTROL, 0, first)
+                .map_err(|e| ConnectError::Engine(e.to_string()))?;
+        }
+        let mut asking = leader;
+        let others = address.resolve(settings.listen.port);
+        let mut turn = 0;
+        loop {
+            if let Some(addr) = &asking {
+                let answer = self.ask(name, addr, &Request::Join(join.clone()))?;
+                match answer {
+                    Ok(Answer::Ok) => {}
+                    Ok(Answer::NotLeader {
+                        leader: Some(leader),
+                    }) => asking = Some(leader),
+                    Ok(Answer::Refused(why)) => {
+                        self.note(&format!("{addr} did not order this node's join yet: {why}"));
+                    }
+                    _ => {
+                        asking = others
+                            .get(turn % others.len().max(1))
+                            .map(ToString::to_string);
+                        turn += 1;
+                    }
+                }
+            }
+            let again = Instant::now() + Duration::from_secs(2);
+            let mut shared = self.shared();
+            while shared.joined.is_none() {
+                if let Some(why) = &shared.join_failed {
+                    return Err(ConnectError::Engine(why.clone()));
+                }
+                let now = Instant::now();
+                if now >= deadline {
+                    return Err(ConnectError::JoinTimeout(limit.as_secs()));
+                }
+                if now >= again {
+                    break;
+                }
+                shared = self.wait_shared(shared, again.min(deadline));
+            }
+            if shared.joined.is_some() {
+                return Ok(());
+            }
+            drop(shared);
+            if let Some(why) = order.status().failed {
+                return Err(ConnectError::Engine(why));
+            }
+        }
+    }
+
+    /// Leaves the cluster and gives the database its last view.
+    pub fn disconnect(self: &Arc<Self>) {
+        let (phase, uuid, alone) = {
+            let mut shared = self.shared();
+            let phase = shared.phase;
+            if phase == Phase::Closed {
+                return;
+            }
+            if phase != Phase::Inconsistent {
+                shared.phase = Phase::Leaving;
+            }
+            let alone = shared.view.as_ref().is_none_or(|v| v.members.len() <= 1);
+            shared.last = alone;
+            (phase, shared.uuid, alone)
+        };
+        self.changed.notify_all();
+        let order = self.order();
+        let can_say = matches!(phase, Phase::Joined | Phase::Joining) && !alone;
+        if let Some(order) = order.as_ref().filter(|_| can_say) {
+            self.hand_over(order);
+            let leave = Control::Leave {
+                uuid,
+                reason: LeaveReason::Graceful,
+            };
+            // If it is not ordered, silence evicts this node.
+            let _ = order.propose(kind::CONTROL, 0, encode(&leave));
+            let deadline = Instant::now() + LEAVE;
+            let mut shared = self.shared();
+            while !shared.own_leave && Instant::now() < deadline {
+                shared = self.wait_shared(shared, deadline);
+            }
+        }
+        self.end_receivers(phase);
+        let last = {
+            let shared = self.shared();
+            // Others may have left first while this one was leaving.
+            alone
+                || (shared.own_leave && shared.view.as_ref().is_some_and(|v| v.members.is_empty()))
+        };
+        let position = self.last_committed();
+        let inconsistent = self.phase() == Phase::Inconsistent;
+        if let Some(order) = order.as_ref().filter(|_| can_say && !last) {
+            self.wait_gone(order);
+        }
+        self.close_engine();
+        if inconsistent || !self.shared().brought_up {
+            if !inconsistent && phase != Phase::Joining {
+                self.save_stopped(position, last);
+            }
+        } else {
+            self.save_stopped(position, last);
+        }
+        self.shared().phase = Phase::Closed;
+        self.changed.notify_all();
+    }
+
+    /// A leader hands leadership on before it goes.
+    fn hand_over(&self, order: &Arc<dyn Order>) {
+        if !order.status().is_leader {
+            return;
+        }
+        order.transfer_leader(None);
+        let deadline = Instant::now() + Duration::from_secs(3);
+        while order.status().is_leader && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Makes sure the server gets its final view and its threads back.
+    fn end_receivers(&self, phase: Phase) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut shared = self.shared();
+        if !shared.own_leave && phase != Phase::Inconsistent {
+            let seqno = self.gates.last_ordered();
+            let brought_up = shared.brought_up;
+            drop(shared);
+            if brought_up {
+                let view = self.final_view(seqno);
+                self.queue.push(QueueItem {
+                    seqno,
+                    depends_on: seqno,
+                    exclusive: true,
+                    bytes: 0,
+                    value: Item::Final(view),
+                });
+            }
+            shared = self.shared();
+        }
+        while shared.receivers > 0 && Instant::now() < deadline {
+            shared = self.wait_shared(shared, deadline);
+        }
+        if shared.receivers > 0 {
+            let n = shared.receivers;
+            drop(shared);
+            self.warn(&format!("{n} applier threads did not come back in time"));
+        }
+    }
+
+    /// Waits until the others' log does not count this one any more, so that
+    /// their majority does not need it.
+    fn wait_gone(&self, order: &Arc<dyn Order>) {
+        let raft_id = order.status().id;
+        let body = encode(&Request::Gone { raft_id });
+        let deadline = Instant::now() + GONE;
+        while Instant::now() < deadline {
+            let addr = match order.status().leader {
+                Some((id, addr)) if id != raft_id => Some(addr),
+                _ => order
+                    .status()
+                    .members
+                    .addrs
+                    .into_iter()
+                    .find(|(id, _)| *id != raft_id)
+                    .map(|(_, addr)| addr),
+            };
+            let Some(addr) = addr else { return };
+            let answer = order.request(&addr, body.clone(), Duration::from_secs(1));
+            if matches!(answer.map(|b| decode::<Answer>(&b)), Ok(Some(Answer::Ok))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.note("left before the others confirmed that this node's vote no longer counts");
+    }
+
+    fn close_engine(&self) {
+        lock(&self.delivered).stopped = true;
+        self.delivered_more.notify_all();
+        let sender = lock(&self.services).take();
+        if let Some(order) = self.order() {
+            order.stop();
+        }
+        if let Some(sender) = sender {
+            // The thread ends at this, or when the sender is gone.
+            let _ = sender.try_send(Job::Stop);
+        }
+        let threads: Vec<_> = lock(&self.threads).drain(..).collect();
+        let me = std::thread::current().id();
+        for thread in threads {
+            if thread.thread().id() != me {
+                // A panic there was logged where it happened.
+                let _ = thread.join();
+            }
+        }
+        self.set_order(None);
+        self.abandon_pending();
+        self.flow.clear();
+        let mut shared = self.shared();
+        shared.own_state = MemberState::Joiner;
+    }
+}

@@ -1,0 +1,629 @@
+//! The delivery thread: committed entries become events for clients, gates
+//! and appliers. It never waits for any of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use dromon_certify::Verdict;
+use dromon_gates::{QueueItem, Seqno};
+use dromon_order::{Committed, CommittedBody, Order};
+use dromon_writeset::{Flags, Uuid};
+
+use super::{CheckpointMark, Item, Node, Phase, RemoteWriteSet, lock};
+use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
+use crate::database::{View, ViewMember};
+use crate::messages::{LeaveReason, Need};
+
+/// Above this, queued payloads are dropped and read from the log again.
+const QUEUE_BYTES_MAX: usize = 128 << 20;
+/// A checkpoint at least every so many bytes of log.
+const CHECKPOINT_BYTES: u64 = 32 << 20;
+/// And every so many entries.
+const CHECKPOINT_ENTRIES: u64 = 50_000;
+/// How many index-to-seqno pairs are kept for read indexes.
+const RECENT_KEPT: usize = 1 << 16;
+
+/// State names as tools know them.
+pub(super) fn state_name(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Joiner => "JOINER",
+        MemberState::Donor => "DONOR/DESYNCED",
+        MemberState::Joined => "JOINED",
+        MemberState::Synced => "SYNCED",
+    }
+}
+
+/// A view for the database.
+pub(super) fn to_view(view: &ClusterView, own: &Uuid) -> View {
+    View {
+        position: view.position,
+        number: view.number,
+        primary: true,
+        own: view.index_of(own),
+        members: view.members.iter().map(view_member).collect(),
+    }
+}
+
+pub(super) fn view_member(m: &Member) -> ViewMember {
+    ViewMember {
+        uuid: m.uuid,
+        name: m.name.clone(),
+        incoming: m.incoming.clone(),
+    }
+}
+
+/// What the delivery thread carries from batch to batch.
+struct Course {
+    state: ClusterState,
+    bytes: u64,
+    bytes_at_checkpoint: u64,
+    entries: u64,
+    view_seen: bool,
+    index: u64,
+}
+
+impl Node {
+    /// Runs until the order ends. `state` is that of the checkpoint it starts at.
+    pub(super) fn deliver_all(self: &Arc<Self>, order: &Arc<dyn Order>, state: ClusterState) {
+        let mut course = Course {
+            state,
+            bytes: 0,
+            bytes_at_checkpoint: 0,
+            entries: 0,
+            view_seen: false,
+            index: 0,
+        };
+        order.set_desired(course.state.desired());
+        loop {
+            let batch = order.next_committed(512, Duration::from_millis(500));
+            if lock(&self.delivered).stopped {
+                break;
+            }
+            if batch.is_empty() {
+                if order.status().failed.is_some() {
+                    break;
+                }
+                continue;
+            }
+            for entry in &batch {
+                self.deliver_one(order, &mut course, entry);
+            }
+            self.checkpoint_if_due(order, &mut course);
+        }
+    }
+
+    fn deliver_one(
+        self: &Arc<Self>,
+        order: &Arc<dyn Order>,
+        course: &mut Course,
+        entry: &Committed,
+    ) {
+        course.index = entry.index;
+        course.entries += 1;
+        if let CommittedBody::Message(m) = &entry.body {
+            course.bytes += m.body.len() as u64 + 64;
+        }
+        for event in course.state.deliver(entry) {
+            self.event(order, course, event);
+        }
+        let mut delivered = lock(&self.delivered);
+        delivered.index = entry.index;
+        delivered.seqno = course.state.position().seqno;
+        let pair = (delivered.index, delivered.seqno);
+        delivered.recent.push_back(pair);
+        if delivered.recent.len() > RECENT_KEPT {
+            delivered.recent.pop_front();
+        }
+        drop(delivered);
+        self.delivered_more.notify_all();
+    }
+
+    fn event(self: &Arc<Self>, order: &Arc<dyn Order>, course: &mut Course, event: Event) {
+        match event {
+            Event::WriteSet {
+                seqno,
+                write_set,
+                verdict,
+                source,
+                tag,
+                index,
+            } => {
+                self.gates.ordered(seqno);
+                self.count_certified(&course.state, seqno, write_set.header().last_seen, &verdict);
+                if let Some(conflict) = verdict.conflict()
+                    && self.settings().log_conflicts
+                {
+                    self.log_conflict(&course.state, seqno, &write_set, conflict);
+                }
+                let own = source == self.shared().uuid;
+                let sent = if own {
+                    lock(&self.pending).sent.remove(&tag)
+                } else {
+                    None
+                };
+                match sent {
+                    Some(sent) => self.own_delivered(&sent.trx, seqno, &verdict),
+                    None => self.queue_write_set(seqno, &write_set, &verdict, index),
+                }
+            }
+            Event::View { view, joined, left } => {
+                self.view_delivered(order, course, view, joined, left);
+            }
+            Event::Donate {
+                donor,
+                joiner,
+                request,
+            } => {
+                let names = self.name_pair(&course.state, joiner, donor);
+                self.note(&format!(
+                    "Member {} requested state transfer from '*any*'. Selected {} as donor.",
+                    names.0, names.1
+                ));
+                if donor == self.shared().uuid {
+                    self.shared().donating = Some(joiner);
+                    self.push_notice(&course.state, Item::Donate { joiner, request });
+                }
+            }
+            Event::NoDonor { joiner } => {
+                let mut shared = self.shared();
+                if joiner == shared.uuid {
+                    shared.no_donor = true;
+                    drop(shared);
+                    self.changed.notify_all();
+                }
+            }
+            Event::TransferEnded {
+                donor,
+                joiner,
+                error,
+                ..
+            } => {
+                let names = self.name_pair(&course.state, joiner, donor);
+                let result = if error == 0 { "complete" } else { "FAILED" };
+                self.note(&format!(
+                    "{}: State transfer to {} {result}.",
+                    names.1, names.0
+                ));
+                let mut shared = self.shared();
+                if joiner == shared.uuid && error != 0 {
+                    shared.transfer_failed = Some(error);
+                }
+                if donor == shared.uuid {
+                    shared.donating = None;
+                }
+                drop(shared);
+                self.changed.notify_all();
+            }
+            Event::State { uuid, from, to } => {
+                self.state_changed(order, &course.state, uuid, from, to);
+            }
+            Event::VoteAsked { seqno } => {
+                let item = QueueItem {
+                    seqno: course.state.position().seqno,
+                    depends_on: seqno,
+                    exclusive: false,
+                    bytes: 0,
+                    value: Item::VoteRequest { seqno },
+                };
+                self.queue.push(item);
+            }
+            Event::VoteDecided { seqno, winner } => {
+                self.note(&format!("Vote on seqno {seqno} decided: {winner:016x}"));
+                let mut votes = lock(&self.votes);
+                votes.insert(seqno, winner);
+                while votes.len() > 1024 {
+                    votes.pop_first();
+                }
+                drop(votes);
+                self.vote_decided.notify_all();
+            }
+            Event::Cut { .. } => {}
+            Event::Corrupt { index, why } => {
+                self.inconsistent(&format!(
+                    "log entry {index}: {why}. This node stops; its database is intact up to seqno {}",
+                    self.gates.released()
+                ));
+            }
+        }
+        self.counters
+            .cert_index
+            .store(course.state.certifier().stats().keys as u64, Relaxed);
+    }
+
+    fn count_certified(
+        &self,
+        _state: &ClusterState,
+        seqno: Seqno,
+        last_seen: Seqno,
+        verdict: &Verdict,
+    ) {
+        let c = &self.counters;
+        c.certified.fetch_add(1, Relaxed);
+        c.cert_interval_sum
+            .fetch_add((seqno - last_seen - 1).max(0) as u64, Relaxed);
+        if let Verdict::Passed { depends_on } = verdict {
+            c.cert_distance_sum
+                .fetch_add((seqno - depends_on).max(0) as u64, Relaxed);
+        }
+    }
+
+    fn log_conflict(
+        &self,
+        state: &ClusterState,
+        seqno: Seqno,
+        write_set: &dromon_writeset::WriteSet,
+        conflict: &dromon_certify::Conflict,
+    ) {
+        let name = |uuid: &Uuid| {
+            state
+                .members()
+                .find(|m| m.uuid == *uuid)
+                .map_or_else(|| uuid.to_string(), |m| m.name.clone())
+        };
+        let header = write_set.header();
+        self.note(&format!(
+            "trx conflict for table {} key {}: seqno {seqno} (node {}, transaction {}, connection {}) fails \
+             against seqno {} (node {}, transaction {}, connection {})",
+            conflict.table,
+            conflict.key,
+            name(&header.source),
+            header.trx_id,
+            header.conn_id,
+            conflict.seqno,
+            name(&conflict.source),
+            conflict.trx_id,
+            conflict.conn_id,
+        ));
+    }
+
+    fn queue_write_set(
+        &self,
+        seqno: Seqno,
+        write_set: &dromon_writeset::WriteSet,
+        verdict: &Verdict,
+        index: u64,
+    ) {
+        let header = write_set.header();
+        let (flags, depends_on, payload) = match verdict {
+            Verdict::Passed { depends_on } => {
+                (header.flags, *depends_on, write_set.payload().clone())
+            }
+            // Applied as a note that nothing is to be done: it moves the
+            // position in the database.
+            Verdict::Failed { .. } => (
+                header.flags | Flags::ROLLBACK,
+                seqno - 1,
+                write_set.payload().clone(),
+            ),
+        };
+        self.counters.received.fetch_add(1, Relaxed);
+        self.counters
+            .received_bytes
+            .fetch_add(payload.len() as u64, Relaxed);
+        let keep = self.queue.bytes() < QUEUE_BYTES_MAX || payload.is_empty();
+        let bytes = if keep { payload.len() } else { 0 };
+        self.queue.push(QueueItem {
+            seqno,
+            depends_on,
+            exclusive: false,
+            bytes,
+            value: Item::WriteSet(RemoteWriteSet {
+                flags,
+                source: header.source,
+                trx_id: header.trx_id,
+                conn_id: header.conn_id,
+                depends_on,
+                payload: keep.then_some(payload),
+                index,
+            }),
+        });
+        self.queue_grew();
+    }
+
+    /// Something without a seqno that waits for everything before it.
+    fn push_notice(&self, state: &ClusterState, item: Item) {
+        let seqno = state.position().seqno;
+        self.queue.push(QueueItem {
+            seqno,
+            depends_on: seqno,
+            exclusive: true,
+            bytes: 0,
+            value: item,
+        });
+    }
+
+    fn name_pair(&self, state: &ClusterState, a: Uuid, b: Uuid) -> (String, String) {
+        let name = |uuid: Uuid| {
+            let found = state.members().enumerate().find(|(_, m)| m.uuid == uuid);
+            found.map_or_else(
+                || format!("({uuid})"),
+                |(i, m)| format!("{i}.0 ({})", m.name),
+            )
+        };
+        (name(a), name(b))
+    }
+
+    fn publish(&self, order: &Arc<dyn Order>, state: &ClusterState) {
+        order.set_desired(state.desired());
+        let all: Vec<Uuid> = state.members().map(|m| m.uuid).collect();
+        let counted: BTreeMap<Uuid, String> = state
+            .members()
+            .filter(|m| m.state == MemberState::Synced)
+            .map(|m| (m.uuid, m.name.clone()))
+            .collect();
+        self.flow.set_counted(counted, &all);
+        let mut shared = self.shared();
+        let mut view = state.view();
+        if let Some(old) = &shared.view {
+            // Between views the view's own place does not move.
+            if old.number == view.number {
+                view.position = old.position;
+            }
+        }
+        shared.view = Some(view);
+        drop(shared);
+        self.changed.notify_all();
+    }
+
+    fn view_delivered(
+        self: &Arc<Self>,
+        order: &Arc<dyn Order>,
+        course: &mut Course,
+        view: ClusterView,
+        joined: Option<(Uuid, Need)>,
+        left: Vec<(Member, LeaveReason)>,
+    ) {
+        let seqno = view.position.seqno;
+        self.gates.ordered(seqno);
+        course.view_seen = true;
+        *lock(&self.digest_at_view) = (seqno, course.state.digest());
+        let own = self.shared().uuid;
+        for (member, reason) in &left {
+            let why = match reason {
+                LeaveReason::Graceful => "left",
+                LeaveReason::Evicted => "was evicted",
+                LeaveReason::Inconsistent => "left: its data is inconsistent",
+                LeaveReason::Rejoins => "was replaced by a new incarnation",
+            };
+            self.note(&format!(
+                "forgetting {} ({}): it {why}",
+                member.uuid, member.name
+            ));
+        }
+        let my_index = view.index_of(&own).map_or(-1, |i| i as i64);
+        self.note(&format!(
+            "New COMPONENT: primary = yes, bootstrap = no, my_idx = {my_index}, memb_num = {}; seqno {seqno}: {}",
+            view.members.len(),
+            view.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
+        ));
+        self.publish(order, &course.state);
+        let left_self = left.iter().any(|(m, _)| m.uuid == own);
+        {
+            let mut shared = self.shared();
+            if let Some((uuid, need)) = joined
+                && uuid == own
+                && shared.joined.is_none()
+            {
+                shared.joined = Some((view.clone(), need));
+                shared.own_state = course
+                    .state
+                    .members()
+                    .find(|m| m.uuid == own)
+                    .map_or(MemberState::Joiner, |m| m.state);
+            }
+            if shared.joined.is_none() && seqno <= shared.position.seqno {
+                shared.base = Some(view.clone());
+            }
+            if left_self && shared.joined.is_some() {
+                shared.own_leave = true;
+            }
+        }
+        self.changed.notify_all();
+        if left_self {
+            self.own_leave_delivered(
+                seqno,
+                left.iter().find(|(m, _)| m.uuid == own).map(|(_, r)| *r),
+            );
+            return;
+        }
+        self.queue.push(QueueItem {
+            seqno,
+            depends_on: seqno - 1,
+            exclusive: true,
+            bytes: 0,
+            value: Item::View(to_view(&view, &own)),
+        });
+    }
+
+    fn state_changed(
+        &self,
+        order: &Arc<dyn Order>,
+        state: &ClusterState,
+        uuid: Uuid,
+        from: MemberState,
+        to: MemberState,
+    ) {
+        self.publish(order, state);
+        let own = uuid == self.shared().uuid;
+        let (name, _) = self.name_pair(state, uuid, uuid);
+        match (from, to) {
+            (_, MemberState::Synced) => self.note(&format!("Member {name} synced with group.")),
+            (_, MemberState::Donor) => {
+                self.note(&format!("Member {name} desyncs itself from group"))
+            }
+            (MemberState::Donor, _) => {
+                self.note(&format!("Member {name} resyncs itself to group."))
+            }
+            _ => {}
+        }
+        if !own {
+            return;
+        }
+        self.note(&format!(
+            "Shifting {} -> {} (TO: {})",
+            state_name(from),
+            state_name(to),
+            state.position().seqno
+        ));
+        {
+            let mut shared = self.shared();
+            shared.own_state = to;
+            shared.sync_asked = false;
+        }
+        self.changed.notify_all();
+        if to == MemberState::Synced {
+            self.push_notice(state, Item::Synced);
+        }
+    }
+
+    /// This node's own departure came through the order.
+    fn own_leave_delivered(&self, seqno: Seqno, reason: Option<LeaveReason>) {
+        let view = self.final_view(seqno - 1);
+        let item = Item::Final(view);
+        self.queue.push(QueueItem {
+            seqno: seqno - 1,
+            depends_on: seqno - 1,
+            exclusive: true,
+            bytes: 0,
+            value: item,
+        });
+        if reason == Some(LeaveReason::Evicted) {
+            self.warn("this node was evicted by the others; it must join again");
+        }
+        let mut shared = self.shared();
+        if shared.phase == Phase::Joined {
+            shared.phase = Phase::Leaving;
+        }
+        drop(shared);
+        self.abandon_pending();
+        self.changed.notify_all();
+    }
+
+    pub(super) fn final_view(&self, seqno: Seqno) -> View {
+        let position = crate::messages::Position {
+            history: *lock(&self.history),
+            seqno,
+        };
+        View {
+            position,
+            number: -1,
+            primary: false,
+            own: None,
+            members: Vec::new(),
+        }
+    }
+
+    fn checkpoint_if_due(&self, order: &Arc<dyn Order>, course: &mut Course) {
+        let due = course.view_seen
+            || course.bytes - course.bytes_at_checkpoint >= CHECKPOINT_BYTES
+            || course.entries >= CHECKPOINT_ENTRIES;
+        // A half-arrived payload lies in the log below: wait until it is whole.
+        if !due || course.state.open_pieces_from().is_some() {
+            return;
+        }
+        let (sequencer, node) = course.state.encode();
+        if let Err(e) = order.save_checkpoint(course.index, sequencer, node) {
+            self.warn(&format!("no checkpoint at log index {}: {e}", course.index));
+            course.entries = 0;
+            course.bytes_at_checkpoint = course.bytes;
+            return;
+        }
+        course.view_seen = false;
+        course.entries = 0;
+        course.bytes_at_checkpoint = course.bytes;
+        let mut marks = lock(&self.checkpoints);
+        marks.push_back(CheckpointMark {
+            index: course.index,
+            seqno: course.state.position().seqno,
+            bytes_before: course.bytes,
+        });
+        drop(marks);
+        self.purge_log(order, course.bytes);
+    }
+
+    /// Drops what nobody needs any more: not this node's database after a
+    /// crash, not a member behind, not a joiner within `gcache.size`.
+    fn purge_log(&self, order: &Arc<dyn Order>, bytes_now: u64) {
+        let floor_bytes = self.settings().log_retain;
+        let own = self.needs_log();
+        let reported = self
+            .flow
+            .reports()
+            .iter()
+            .map(|r| r.progress.needs_log)
+            .min();
+        let joining = self.shared().view.as_ref().and_then(|v| {
+            let starting = v.members.iter().filter(|m| m.state == MemberState::Joiner);
+            starting.map(|m| m.log_start).min()
+        });
+        let need = [Some(own), reported, joining]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(own);
+        let mut marks = lock(&self.checkpoints);
+        let keep = marks
+            .iter()
+            .rev()
+            .find(|m| m.index <= need && bytes_now - m.bytes_before >= floor_bytes)
+            .map(|m| m.index);
+        let Some(keep) = keep else { return };
+        if marks.front().is_some_and(|m| m.index == keep) {
+            return;
+        }
+        if let Err(e) = order.purge_to(keep) {
+            drop(marks);
+            self.warn(&format!(
+                "the log could not be shortened to index {keep}: {e}"
+            ));
+            return;
+        }
+        marks.retain(|m| m.index >= keep);
+    }
+
+    /// The index of the newest checkpoint from which a restart could rebuild
+    /// what the database may have lost.
+    pub(super) fn needs_log(&self) -> u64 {
+        let now = Instant::now();
+        let durable = {
+            let mut before = lock(&self.released_before);
+            while before
+                .get(1)
+                .is_some_and(|(at, _)| now.duration_since(*at) >= Duration::from_secs(15))
+            {
+                before.pop_front();
+            }
+            before.front().map_or(-1, |(_, seqno)| *seqno)
+        };
+        let marks = lock(&self.checkpoints);
+        let mark = marks
+            .iter()
+            .rev()
+            .find(|m| m.seqno <= durable)
+            .or(marks.front());
+        mark.map_or(0, |m| m.index)
+    }
+
+    /// The last seqno at or before log index `index`, once that is delivered.
+    pub(super) fn seqno_at(&self, index: u64, deadline: Instant) -> Option<Seqno> {
+        let mut delivered = lock(&self.delivered);
+        while delivered.index < index {
+            let now = Instant::now();
+            if delivered.stopped || now >= deadline {
+                return None;
+            }
+            let waited = self.delivered_more.wait_timeout(delivered, deadline - now);
+            delivered = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        let at = delivered.recent.partition_point(|(i, _)| *i <= index);
+        // Older than what is remembered: the present is late enough.
+        let pair = if at == 0 {
+            None
+        } else {
+            delivered.recent.get(at - 1)
+        };
+        Some(pair.map_or(delivered.seqno, |(_, s)| *s))
+    }
+}

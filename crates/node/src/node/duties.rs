@@ -1,0 +1,329 @@
+//! What a member does beside its transactions: it reports, notices that it has
+//! caught up, and as leader cuts, evicts and admits.
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dromon_gates::{QueueItem, Seqno};
+use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
+
+use super::service::Job;
+use super::{Item, Node, Phase, lock};
+use crate::cluster::MemberState;
+use crate::database::View;
+use crate::messages::{
+    Answer, Control, Join, LeaveReason, Need, Position, Progress, Request, decode, encode, kind,
+};
+
+/// A node counts as caught up when no more than this many events wait.
+const CAUGHT_UP: Seqno = 64;
+/// The leader orders a cut when it has grown by this much.
+const CUT_STEP: Seqno = 128;
+
+/// The node as its order sees it.
+pub(super) struct Handler {
+    pub node: Weak<Node>,
+}
+
+impl NodeHandler for Handler {
+    fn request(&self, _from: &str, body: Bytes, reply: Reply) {
+        let Some(node) = self.node.upgrade() else {
+            return;
+        };
+        let Some(request) = decode::<Request>(&body) else {
+            reply.send(encode(&Answer::Refused(
+                "the request cannot be decoded".into(),
+            )));
+            return;
+        };
+        let job = Job::Request { request, reply };
+        let sent = node.services().map(|s| s.try_send(job));
+        if !matches!(sent, Some(Ok(()))) {
+            // The reply inside was dropped: the asker knows and tries again.
+        }
+    }
+
+    fn message(&self, _from: RaftId, body: Bytes) {
+        if let (Some(node), Some(progress)) = (self.node.upgrade(), decode::<Progress>(&body)) {
+            node.flow.report(progress);
+        }
+    }
+
+    fn tick(&self) -> Option<Bytes> {
+        let node = self.node.upgrade()?;
+        node.tick()
+    }
+
+    fn status(&self, status: &OrderStatus) {
+        if let Some(node) = self.node.upgrade() {
+            node.status_changed(status);
+        }
+    }
+
+    fn position_lost(&self) {
+        if let Some(node) = self.node.upgrade() {
+            let first = {
+                let mut shared = node.shared();
+                shared.join_failed.replace("position lost".into()).is_none()
+            };
+            if first {
+                node.inconsistent("the others have dropped the log this node still needs");
+            }
+        }
+    }
+}
+
+impl Node {
+    fn status_changed(&self, status: &OrderStatus) {
+        let phase = self.phase();
+        let flip = match phase {
+            Phase::Joined => !status.primary,
+            Phase::NonPrimary => status.primary,
+            _ => false,
+        };
+        if flip && let Some(services) = self.services() {
+            // A full queue only delays this: the next change or tick asks again.
+            let _ = services.try_send(Job::Lease {
+                primary: status.primary,
+            });
+        }
+    }
+
+    /// This node's report, and when due the duties of a member and a leader.
+    fn tick(&self) -> Option<Bytes> {
+        let order = self.order()?;
+        let status = order.status();
+        self.status_changed(&status);
+        {
+            let mut before = lock(&self.released_before);
+            let now = Instant::now();
+            if before
+                .back()
+                .is_none_or(|(at, _)| now.duration_since(*at) >= Duration::from_secs(1))
+            {
+                before.push_back((now, self.gates.released()));
+            }
+        }
+        self.ask_synced(&order);
+        if status.is_leader && self.phase() == Phase::Joined {
+            self.lead(&order);
+        }
+        Some(encode(&self.progress()?))
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        let (uuid, state) = {
+            let shared = self.shared();
+            shared.joined.as_ref()?;
+            (shared.uuid, shared.own_state)
+        };
+        let len = self.queue.len();
+        let limits = self.flow_limits();
+        if state == MemberState::Synced || self.flow.own_stop() {
+            self.flow.own(len, limits);
+        }
+        let safe = {
+            let pending = lock(&self.pending);
+            let released = self.gates.released();
+            pending
+                .sent
+                .values()
+                .map(|s| s.last_seen)
+                .fold(released, Seqno::min)
+        };
+        let progress = Progress {
+            uuid,
+            ordered: self.gates.last_ordered(),
+            released: self.gates.released(),
+            safe,
+            needs_log: self.needs_log(),
+            queue: len as u64,
+            stop: self.flow.own_stop(),
+            number: self.progress_number.fetch_add(1, Relaxed) + 1,
+            digest: *lock(&self.digest_at_view),
+        };
+        self.flow.report(progress.clone());
+        Some(progress)
+    }
+
+    /// Tells the others now: the wish for a pause has changed.
+    pub(super) fn report_progress(&self) {
+        if let (Some(order), Some(progress)) = (self.order(), self.progress()) {
+            order.cast(encode(&progress));
+        }
+    }
+
+    fn ask_synced(&self, order: &Arc<dyn Order>) {
+        let uuid = {
+            let mut shared = self.shared();
+            let ready = shared.own_state == MemberState::Joined
+                && shared.phase == Phase::Joined
+                && shared.brought_up
+                && !shared.sync_asked
+                && self.gates.last_ordered() - self.gates.released() <= CAUGHT_UP
+                && shared
+                    .joined
+                    .as_ref()
+                    .is_some_and(|(v, _)| self.gates.released() >= v.position.seqno);
+            if !ready {
+                return;
+            }
+            shared.sync_asked = true;
+            shared.uuid
+        };
+        if order
+            .propose(kind::CONTROL, 0, encode(&Control::Synced { uuid }))
+            .is_err()
+        {
+            self.shared().sync_asked = false;
+        }
+    }
+
+    fn lead(&self, order: &Arc<dyn Order>) {
+        let Some(view) = self.shared().view.clone() else {
+            return;
+        };
+        let own = self.shared().uuid;
+        let counted: Vec<_> = view
+            .members
+            .iter()
+            .filter(|m| m.complete)
+            .map(|m| m.uuid)
+            .collect();
+        if let Some(safe) = self.flow.safe(&counted) {
+            let mut cut = lock(&self.cut_asked);
+            if safe - *cut >= CUT_STEP {
+                *cut = safe;
+                drop(cut);
+                // The next report asks again if this one is lost.
+                let _ = order.propose(kind::CONTROL, 0, encode(&Control::Cut { seqno: safe }));
+            }
+        }
+        let suspect = self.settings().suspect_timeout;
+        let status = order.status();
+        for m in view.members.iter().filter(|m| m.uuid != own) {
+            let order_silent = status.peers.get(&m.raft_id).map(|p| p.silent);
+            let reports_silent = self.flow.silent(&m.uuid);
+            // Both the log and the reports must be silent; a joiner may not
+            // have spoken yet.
+            let silent = match (order_silent, reports_silent) {
+                (Some(Some(a)), Some(b)) => a.min(b),
+                (None, Some(b)) => b,
+                _ => continue,
+            };
+            if silent < suspect {
+                continue;
+            }
+            let mut evicting = lock(&self.evicting);
+            if evicting
+                .get(&m.uuid)
+                .is_some_and(|at| at.elapsed() < suspect)
+            {
+                continue;
+            }
+            evicting.insert(m.uuid, Instant::now());
+            drop(evicting);
+            self.note(&format!(
+                "declaring {} ({}) at {} inactive: silent for {:.1} s; it is evicted",
+                m.uuid,
+                m.name,
+                m.addr,
+                silent.as_secs_f64()
+            ));
+            let reason = LeaveReason::Evicted;
+            let leave = encode(&Control::Leave {
+                uuid: m.uuid,
+                reason,
+            });
+            // Asked again after another suspect timeout.
+            let _ = order.propose(kind::CONTROL, 0, leave);
+        }
+    }
+
+    /// The primary lease was lost or came back. On the service thread.
+    pub(super) fn lease_changed(&self, primary: bool) {
+        let Some(order) = self.order() else { return };
+        if !primary {
+            let own = {
+                let mut shared = self.shared();
+                if shared.phase != Phase::Joined || order.status().primary {
+                    return;
+                }
+                shared.phase = Phase::NonPrimary;
+                let uuid = shared.uuid;
+                shared
+                    .view
+                    .as_ref()
+                    .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
+            };
+            self.abandon_pending();
+            self.warn(
+                "this node has lost contact with the majority: it is non-primary, refuses writes and current \
+                 reads, and comes back by itself when the majority can be reached again",
+            );
+            let seqno = self.gates.last_ordered();
+            let members: Vec<_> = own.iter().map(super::delivery::view_member).collect();
+            let view = View {
+                position: Position {
+                    history: *lock(&self.history),
+                    seqno,
+                },
+                number: -1,
+                primary: false,
+                own: (!members.is_empty()).then_some(0),
+                members,
+            };
+            self.queue.push(QueueItem {
+                seqno,
+                depends_on: seqno,
+                exclusive: true,
+                bytes: 0,
+                value: Item::View(view),
+            });
+            self.changed.notify_all();
+        } else {
+            self.rejoin(&order);
+        }
+    }
+
+    /// Comes back after a lost lease: an ordered leave and join.
+    fn rejoin(&self, order: &Arc<dyn Order>) {
+        let join = {
+            let shared = self.shared();
+            if shared.phase != Phase::NonPrimary {
+                return;
+            }
+            shared.join.clone()
+        };
+        let Some(mut join) = join else { return };
+        let Some((_, leader)) = order.status().leader else {
+            return;
+        };
+        join.origin = super::connect::random_uuid();
+        join.position = self.last_committed();
+        join.need = Need::Log;
+        order.set_origin(join.origin);
+        let leave = Request::Leave {
+            uuid: join.uuid,
+            reason: LeaveReason::Rejoins,
+        };
+        let ask = |request: &Request| {
+            let answer = order.request(&leader, encode(request), Duration::from_secs(2));
+            matches!(
+                answer.ok().and_then(|b| decode::<Answer>(&b)),
+                Some(Answer::Ok)
+            )
+        };
+        if ask(&leave) && ask(&Request::Join(Join { ..join.clone() })) {
+            self.note("the majority can be reached again; rejoining");
+            let mut shared = self.shared();
+            if shared.phase == Phase::NonPrimary {
+                shared.phase = Phase::Joined;
+            }
+            shared.join = Some(join);
+        }
+    }
+}

@@ -1,0 +1,650 @@
+//! What the server's client threads call.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dromon_certify::Verdict;
+use dromon_gates::{Seqno, WaitError};
+use dromon_order::OrderError;
+use dromon_writeset::{Flags, Header, KeyCollector, KeyType};
+
+use super::{Node, Phase, Sent, lock};
+use crate::database::{Applied, Meta, Outcome};
+use crate::messages::{Control, Position, encode, kind};
+use crate::trx::{Body, Kind, Stage, Trx};
+
+/// Keys as the server gives them: parts, and how strong.
+pub type KeyParts<'a> = (&'a [&'a [u8]], KeyType);
+
+impl Node {
+    /// A new transaction object for the server's number `id`.
+    pub fn begin(&self, id: u64) -> Arc<Trx> {
+        let escalation = usize::try_from(self.settings().key_escalation).unwrap_or(usize::MAX);
+        let trx = Trx::local(id, Kind::Local, escalation);
+        self.trxs.insert(trx.clone());
+        trx
+    }
+
+    /// Adds a key.
+    pub fn append_key(&self, trx: &Trx, parts: &[&[u8]], key_type: KeyType) -> Outcome {
+        match trx.lock().keys.add(parts, key_type) {
+            Ok(()) => Outcome::Ok,
+            Err(e) => {
+                self.error(&format!("transaction {}: {e}", trx.id));
+                Outcome::NodeFail
+            }
+        }
+    }
+
+    /// Adds data; all of it together is what the others apply.
+    pub fn append_data(&self, trx: &Trx, data: &[u8]) -> Outcome {
+        trx.lock().data.extend_from_slice(data);
+        Outcome::Ok
+    }
+
+    fn undefined_meta(&self, trx_id: u64, conn_id: u64) -> Meta {
+        Meta {
+            position: Position::UNDEFINED,
+            source: self.shared().uuid,
+            trx_id,
+            conn_id,
+            depends_on: -1,
+        }
+    }
+
+    fn serving(&self) -> bool {
+        self.shared().phase == Phase::Joined
+    }
+
+    /// Orders and certifies a transaction, or a fragment of one.
+    pub fn certify(&self, conn: u64, trx: &Arc<Trx>, flags: Flags, meta: &mut Meta) -> Outcome {
+        *meta = self.undefined_meta(trx.id, conn);
+        {
+            let mut body = trx.lock();
+            if body.must_abort {
+                return Outcome::ConnFail;
+            }
+            body.flags = flags;
+            body.conn = conn;
+            body.stage = Stage::Waiting;
+        }
+        let outcome = self.certify_waiting(trx, meta);
+        if outcome == Outcome::Ok {
+            self.gates.enter_apply_local(meta.position.seqno);
+        }
+        outcome
+    }
+
+    fn certify_waiting(&self, trx: &Arc<Trx>, meta: &mut Meta) -> Outcome {
+        let unsent = |outcome| {
+            trx.lock().stage = Stage::Executing;
+            outcome
+        };
+        if !self.serving() {
+            return unsent(Outcome::ConnFail);
+        }
+        if !self.flow.wait(&trx.waiter)
+            || self
+                .gates
+                .wait_not_held(Seqno::MAX, &trx.waiter, true)
+                .is_err()
+        {
+            return unsent(Outcome::ConnFail);
+        }
+        if let Err(outcome) = self.send(trx) {
+            return unsent(outcome);
+        }
+        self.wait_verdict(trx);
+        let (stage, must_abort, ends) = {
+            let body = trx.lock();
+            if body.abandoned {
+                return Outcome::NodeFail;
+            }
+            meta.position = Position {
+                history: *lock(&self.history),
+                seqno: body.seqno,
+            };
+            meta.depends_on = body.depends_on;
+            (body.stage, body.must_abort, body.ends())
+        };
+        if stage == Stage::Failed {
+            self.counters.local_cert_failures.fetch_add(1, Relaxed);
+            return Outcome::TrxFail;
+        }
+        if must_abort {
+            return self.give_way(trx, ends);
+        }
+        match self
+            .gates
+            .wait_not_held(meta.position.seqno, &trx.waiter, true)
+        {
+            Ok(()) => Outcome::Ok,
+            Err(_) => self.give_way(trx, ends),
+        }
+    }
+
+    /// A transaction that passed must let another one go first.
+    fn give_way(&self, trx: &Trx, ends: bool) -> Outcome {
+        let mut body = trx.lock();
+        if ends {
+            body.stage = Stage::MustReplay;
+            self.gates.withdraw(body.seqno);
+            Outcome::BfAbort
+        } else {
+            Outcome::TrxFail
+        }
+    }
+
+    /// Encodes a write set and hands it to the order.
+    fn send(&self, trx: &Arc<Trx>) -> Result<(), Outcome> {
+        let order = self.order().ok_or(Outcome::ConnFail)?;
+        let max = self.settings().max_ws_size;
+        let source = self.shared().uuid;
+        let mut body = trx.lock();
+        if body.must_abort {
+            return Err(Outcome::ConnFail);
+        }
+        if body.data.len() as u64 + body.keys.bytes() as u64 > max {
+            return Err(Outcome::SizeExceeded);
+        }
+        let mut pending = lock(&self.pending);
+        pending.next_tag += 1;
+        let tag = pending.next_tag;
+        let last_seen = self.gates.released().max(body.last_fragment);
+        pending.sent.insert(
+            tag,
+            Sent {
+                trx: trx.clone(),
+                last_seen,
+            },
+        );
+        drop(pending);
+
+        let header = Header {
+            flags: body.flags,
+            source,
+            trx_id: trx.id,
+            conn_id: body.conn,
+            last_seen,
+            prev_fragment: body.last_fragment,
+        };
+        let bytes = dromon_writeset::encode(&header, &body.keys, &body.data);
+        let c = &self.counters;
+        c.replicated.fetch_add(1, Relaxed);
+        c.replicated_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        c.repl_keys.fetch_add(body.keys.len() as u64, Relaxed);
+        c.repl_keys_bytes
+            .fetch_add(body.keys.bytes() as u64, Relaxed);
+        c.repl_data_bytes.fetch_add(body.data.len() as u64, Relaxed);
+        let other = bytes
+            .len()
+            .saturating_sub(body.keys.bytes() + body.data.len());
+        c.repl_other_bytes.fetch_add(other as u64, Relaxed);
+        // The data lies at the end of the write set: no second copy is kept.
+        body.payload = bytes.slice(bytes.len() - body.data.len()..);
+        body.data = Default::default();
+        body.stage = Stage::Sent;
+        drop(body);
+
+        let mut wait = Duration::from_millis(1);
+        loop {
+            match order.propose(kind::WRITE_SET, tag, bytes.clone()) {
+                Ok(_) => return Ok(()),
+                Err(OrderError::Full { .. }) if self.serving() => {
+                    // Bounded: the order drains as a majority answers.
+                    trx.waiter.wait(false, Some(Instant::now() + wait));
+                    wait = (wait * 2).min(Duration::from_millis(50));
+                }
+                Err(e) => {
+                    lock(&self.pending).sent.remove(&tag);
+                    let mut body = trx.lock();
+                    body.data = body.payload.as_ref().into();
+                    drop(body);
+                    self.note(&format!("transaction {} was not sent: {e}", trx.id));
+                    return Err(Outcome::ConnFail);
+                }
+            }
+        }
+    }
+
+    fn wait_verdict(&self, trx: &Trx) {
+        loop {
+            {
+                let body = trx.lock();
+                if body.stage != Stage::Sent || body.abandoned {
+                    return;
+                }
+            }
+            trx.waiter.wait(false, None);
+        }
+    }
+
+    /// The own write set `trx` took its place. On the delivery thread.
+    pub(super) fn own_delivered(&self, trx: &Trx, seqno: Seqno, verdict: &Verdict) {
+        let mut body = trx.lock();
+        body.seqno = seqno;
+        match verdict {
+            Verdict::Passed { depends_on } => {
+                body.depends_on = *depends_on;
+                body.stage = Stage::Certified;
+            }
+            Verdict::Failed { .. } => {
+                body.depends_on = -1;
+                body.stage = Stage::Failed;
+            }
+        }
+        drop(body);
+        trx.waiter.wake();
+    }
+
+    /// Waits for the turn of `trx` in commit order.
+    pub fn commit_order_enter(&self, trx: &Arc<Trx>) -> Outcome {
+        let (seqno, interruptible, ends) = {
+            let body = trx.lock();
+            let local = trx.kind == Kind::Local && body.stage == Stage::Certified;
+            (body.seqno, local, body.ends())
+        };
+        if seqno < 0 {
+            self.error(&format!(
+                "transaction {} enters commit order without a place",
+                trx.id
+            ));
+            return Outcome::NodeFail;
+        }
+        match self
+            .gates
+            .wait_commit_turn(seqno, &trx.waiter, interruptible)
+        {
+            Ok(()) => {}
+            Err(WaitError::Interrupted) => return self.give_way(trx, ends),
+            Err(_) => return Outcome::NodeFail,
+        }
+        let mut body = trx.lock();
+        if interruptible && body.must_abort {
+            drop(body);
+            return self.give_way(trx, ends);
+        }
+        if body.stage != Stage::Failed {
+            body.stage = Stage::Committing;
+        }
+        Outcome::Ok
+    }
+
+    /// Hands commit order on. `error`: what went wrong here, if anything.
+    pub fn commit_order_leave(&self, trx: &Arc<Trx>, error: Option<&[u8]>) -> Outcome {
+        let seqno = trx.lock().seqno;
+        let outcome = match error {
+            Some(text) if !text.is_empty() => self.vote(seqno, text),
+            _ => Outcome::Ok,
+        };
+        trx.lock().stage = Stage::Left;
+        self.gates.leave(seqno);
+        outcome
+    }
+
+    /// The transaction is finished. Answers whether the object must be kept
+    /// for the next fragment, and what to tell the server.
+    pub fn release(&self, trx: &Arc<Trx>) -> (bool, Outcome) {
+        let mut body = trx.lock();
+        let (seqno, stage) = (body.seqno, body.stage);
+        if seqno >= 0 {
+            if stage == Stage::Left {
+                self.gates.release(seqno);
+            } else {
+                self.gates.cancel(seqno);
+            }
+        }
+        let committed = stage == Stage::Left && body.depends_on >= 0;
+        if committed && body.ends() {
+            self.counters.local_commits.fetch_add(1, Relaxed);
+        }
+        if committed && !body.ends() && !body.flags.is_rollback() {
+            body.next_fragment();
+            let outcome = if body.must_abort {
+                Outcome::BfAbort
+            } else {
+                Outcome::Ok
+            };
+            return (true, outcome);
+        }
+        drop(body);
+        self.trxs.remove(trx);
+        (false, Outcome::Ok)
+    }
+
+    /// Applies a transaction that gave way, in its place, through `apply`.
+    pub fn replay(
+        &self,
+        trx: &Arc<Trx>,
+        apply: impl FnOnce(&Arc<Trx>, Flags, &[u8], &Meta) -> Applied,
+    ) -> Outcome {
+        let (seqno, depends_on, flags, payload, meta) = {
+            let mut body = trx.lock();
+            if body.stage == Stage::Failed {
+                return Outcome::TrxFail;
+            }
+            body.stage = Stage::Replaying;
+            let meta = Meta {
+                position: Position {
+                    history: *lock(&self.history),
+                    seqno: body.seqno,
+                },
+                source: self.shared().uuid,
+                trx_id: trx.id,
+                conn_id: body.conn,
+                depends_on: body.depends_on,
+            };
+            (
+                body.seqno,
+                body.depends_on,
+                body.flags,
+                body.payload.clone(),
+                meta,
+            )
+        };
+        trx.waiter.clear();
+        let entered = self
+            .gates
+            .enter_apply(seqno, depends_on, &trx.waiter, false)
+            .and_then(|()| self.gates.wait_commit_turn(seqno, &trx.waiter, false));
+        if entered.is_err() {
+            return Outcome::NodeFail;
+        }
+        let applied = apply(trx, flags, &payload, &meta);
+        if !applied.ok {
+            self.inconsistent(&format!(
+                "replay of own transaction {} (seqno {seqno}) failed",
+                trx.id
+            ));
+            return Outcome::NodeFail;
+        }
+        self.counters.local_replays.fetch_add(1, Relaxed);
+        Outcome::Ok
+    }
+
+    /// Asks transaction `victim` to give way to the one at `bf_seqno` (-1: a
+    /// statement in total order isolation). Answers with the victim's seqno.
+    pub fn abort(&self, bf_seqno: Seqno, victim: u64) -> (Outcome, Seqno) {
+        let Some(trx) = self.trxs.get(victim) else {
+            // The server knows the victim; it just has not written anything.
+            return (Outcome::Ok, -1);
+        };
+        let mut body = trx.lock();
+        let seqno = body.seqno;
+        if body.must_abort {
+            return (Outcome::NotAllowed, seqno);
+        }
+        let refused = match body.stage {
+            Stage::Executing | Stage::Waiting | Stage::Sent => false,
+            Stage::Certified => body.ends() && bf_seqno >= 0 && seqno < bf_seqno,
+            Stage::Committing | Stage::Left => body.ends(),
+            Stage::Failed | Stage::MustReplay | Stage::Replaying => true,
+        };
+        if refused {
+            return (Outcome::NotAllowed, seqno);
+        }
+        body.must_abort = true;
+        drop(body);
+        trx.waiter.interrupt();
+        (Outcome::Ok, seqno)
+    }
+
+    /// Sends the rollback of a streaming transaction, without waiting.
+    pub fn rollback(&self, trx_id: u64) -> Outcome {
+        let Some(order) = self.order().filter(|_| self.serving()) else {
+            return Outcome::ConnFail;
+        };
+        let header = Header {
+            flags: Flags::ROLLBACK | Flags::PA_UNSAFE,
+            source: self.shared().uuid,
+            trx_id,
+            conn_id: u64::MAX,
+            last_seen: self.gates.released(),
+            prev_fragment: -1,
+        };
+        let bytes = dromon_writeset::encode(&header, &KeyCollector::new(), &[]);
+        match order.propose(kind::WRITE_SET, 0, bytes) {
+            Ok(_) => Outcome::Ok,
+            Err(_) => Outcome::ConnFail,
+        }
+    }
+
+    /// Orders a statement that every node runs alone at its place, and waits
+    /// for that place.
+    pub fn toi_start(
+        &self,
+        conn: u64,
+        keys: &[KeyParts<'_>],
+        data: &[u8],
+        flags: Flags,
+        meta: &mut Meta,
+    ) -> Outcome {
+        let trx = Trx::local(u64::MAX, Kind::Toi, usize::MAX);
+        *meta = self.undefined_meta(u64::MAX, conn);
+        {
+            let mut body = trx.lock();
+            for (parts, _) in keys {
+                if let Err(e) = body.keys.add(parts, KeyType::Exclusive) {
+                    self.error(&format!("statement of connection {conn}: {e}"));
+                    return Outcome::NodeFail;
+                }
+            }
+            body.data.extend_from_slice(data);
+            body.flags = flags | Flags::ISOLATION;
+            body.conn = conn;
+            body.stage = Stage::Waiting;
+        }
+        let outcome = self.certify_waiting(&trx, meta);
+        let seqno = meta.position.seqno;
+        if outcome != Outcome::Ok {
+            if seqno >= 0 {
+                // Failed at its place: the place must be passed all the same.
+                self.gates.cancel(seqno);
+                meta.position = Position::UNDEFINED;
+            }
+            return outcome;
+        }
+        if self
+            .gates
+            .enter_apply(seqno, seqno - 1, &trx.waiter, false)
+            .is_err()
+        {
+            self.gates.cancel(seqno);
+            meta.position = Position::UNDEFINED;
+            return Outcome::ConnFail;
+        }
+        lock(&self.toi).insert(conn, trx);
+        Outcome::Ok
+    }
+
+    /// The statement has run; `error`: what went wrong here, if anything.
+    pub fn toi_end(&self, conn: u64, error: Option<&[u8]>) -> Outcome {
+        let Some(trx) = lock(&self.toi).remove(&conn) else {
+            return Outcome::ConnFail;
+        };
+        let outcome = self.commit_order_leave(&trx, error);
+        let seqno = trx.lock().seqno;
+        self.gates.release(seqno);
+        if outcome == Outcome::NodeFail {
+            self.inconsistent(&format!(
+                "a statement of connection {conn} (seqno {seqno}) failed here and not elsewhere"
+            ));
+        }
+        outcome
+    }
+
+    /// Decides together with the others what an error here means.
+    fn vote(&self, seqno: Seqno, error: &[u8]) -> Outcome {
+        let text = String::from_utf8_lossy(error);
+        let text = text.trim_end_matches('\0').trim();
+        let (uuid, alone, serving) = {
+            let shared = self.shared();
+            let members = shared.view.as_ref().map_or(0, |v| v.members.len());
+            let serving = matches!(shared.phase, Phase::Joined) && shared.brought_up;
+            (shared.uuid, members <= 1, serving)
+        };
+        if alone {
+            return Outcome::Ok;
+        }
+        let Some(order) = self.order().filter(|_| serving) else {
+            self.error(&format!(
+                "seqno {seqno} failed here while catching up: {text}"
+            ));
+            return Outcome::NodeFail;
+        };
+        let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
+        self.note(&format!(
+            "Member {} initiates vote on {seqno},{digest:016x}: {text}",
+            self.setup.name
+        ));
+        let ballot = encode(&Control::Vote {
+            uuid,
+            seqno,
+            digest,
+        });
+        if order.propose(kind::CONTROL, 0, ballot).is_err() {
+            return Outcome::NodeFail;
+        }
+        match self.wait_vote(seqno) {
+            Some(winner) if winner == digest => Outcome::Ok,
+            Some(_) => Outcome::NodeFail,
+            None => {
+                self.error(&format!(
+                    "the vote on seqno {seqno} could not be decided: the cluster was lost"
+                ));
+                Outcome::NodeFail
+            }
+        }
+    }
+
+    fn wait_vote(&self, seqno: Seqno) -> Option<u64> {
+        let mut votes = lock(&self.votes);
+        loop {
+            if let Some(winner) = votes.get(&seqno) {
+                return Some(*winner);
+            }
+            let wait = self
+                .vote_decided
+                .wait_timeout(votes, Duration::from_secs(1));
+            votes = wait.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            if self.order().is_none() || !matches!(self.phase(), Phase::Joined | Phase::Leaving) {
+                return votes.get(&seqno).copied();
+            }
+        }
+    }
+
+    /// A causal read: everything acknowledged anywhere before this call is
+    /// visible here when it returns Ok.
+    pub fn sync_wait(&self, timeout: Duration) -> (Outcome, Position) {
+        let deadline = Instant::now() + timeout;
+        let Some(order) = self.order().filter(|_| self.serving()) else {
+            return (Outcome::ConnFail, self.last_committed());
+        };
+        self.counters.causal_reads.fetch_add(1, Relaxed);
+        let index = match order.read_index(timeout) {
+            Ok(index) => index,
+            Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
+                return (Outcome::TrxFail, self.last_committed());
+            }
+            Err(_) => return (Outcome::ConnFail, self.last_committed()),
+        };
+        let Some(seqno) = self.seqno_at(index, deadline) else {
+            return (Outcome::TrxFail, self.last_committed());
+        };
+        let waited = self
+            .gates
+            .wait_released(seqno, &Node::waiter(), false, Some(deadline));
+        let outcome = if waited.is_ok() {
+            Outcome::Ok
+        } else {
+            Outcome::TrxFail
+        };
+        (outcome, self.last_committed())
+    }
+
+    /// Waits until everything up to `upto` is finished here. Works inside
+    /// commit order.
+    pub fn wait_for(&self, upto: Position, timeout: Option<Duration>) -> (Outcome, Position) {
+        if upto.history != *lock(&self.history) {
+            return (Outcome::TrxMissing, self.last_committed());
+        }
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        let waited = self
+            .gates
+            .wait_released(upto.seqno, &Node::waiter(), false, deadline);
+        let outcome = if waited.is_ok() {
+            Outcome::Ok
+        } else {
+            Outcome::TrxFail
+        };
+        (outcome, self.last_committed())
+    }
+
+    /// Stops the flow; answers the position at which everything is finished.
+    pub fn pause(&self) -> Option<Seqno> {
+        let at = self.gates.pause(&Node::waiter()).ok()?;
+        let position = Position {
+            history: *lock(&self.history),
+            seqno: at,
+        };
+        if position.is_defined() {
+            self.save_position(position);
+        }
+        Some(at)
+    }
+
+    /// Ends the pause.
+    pub fn resume(&self) {
+        if self.phase() != Phase::Closed {
+            self.save_running();
+        }
+        self.gates.resume();
+    }
+
+    /// Lets the node fall behind without slowing the others.
+    pub fn desync(&self) -> Outcome {
+        let Some(order) = self.order().filter(|_| self.serving()) else {
+            return Outcome::ConnFail;
+        };
+        let uuid = self.shared().uuid;
+        let message = encode(&Control::Desync { uuid });
+        if order.propose(kind::CONTROL, 0, message).is_err() {
+            return Outcome::ConnFail;
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut shared = self.shared();
+        while shared.own_state != crate::cluster::MemberState::Donor {
+            if Instant::now() >= deadline || shared.phase != Phase::Joined {
+                return Outcome::TrxFail;
+            }
+            shared = self.wait_shared(shared, deadline);
+        }
+        Outcome::Ok
+    }
+
+    /// Ends one `desync`. Does not wait: the server is told when caught up.
+    pub fn resync(&self) -> Outcome {
+        let Some(order) = self.order() else {
+            return Outcome::Ok;
+        };
+        let uuid = self.shared().uuid;
+        let message: Bytes = encode(&Control::Resync { uuid });
+        match order.propose(kind::CONTROL, 0, message) {
+            Ok(_) => Outcome::Ok,
+            Err(_) => Outcome::ConnFail,
+        }
+    }
+
+    /// Fails every own write set whose outcome cannot be known any more.
+    pub(super) fn abandon_pending(&self) {
+        let sent: Vec<_> = lock(&self.pending).sent.drain().collect();
+        for (_, Sent { trx, .. }) in sent {
+            let mut body: std::sync::MutexGuard<'_, Body> = trx.lock();
+            body.abandoned = true;
+            drop(body);
+            trx.waiter.wake();
+        }
+    }
+}

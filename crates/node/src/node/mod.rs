@@ -1,0 +1,391 @@
+//! The node: the pure state machines, with threads and a database around them.
+//!
+//! ```text
+//!   server's client threads   local.rs     certify, commit order, release, BF abort, replay, TOI
+//!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
+//!   server's applier threads  apply.rs     queue -> database
+//!   connect / disconnect      connect.rs   probing, joining, leaving, the state file
+//!   order thread              duties.rs    progress reports, requests of other nodes
+//! ```
+//!
+//! Locks are taken in the order `shared`, `pending`, a transaction, `flow`,
+//! gates; none is held across a call of the database or of the order that can
+//! block.
+
+mod apply;
+mod connect;
+mod delivery;
+mod duties;
+mod local;
+mod open;
+mod report;
+mod service;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dromon_gates::{ApplyQueue, Gates, Waiter};
+use dromon_order::{EngineConfig, NodeHandler, Order, RaftId, Start};
+use dromon_writeset::{Flags, Seqno, Uuid};
+
+use crate::cluster::{ClusterView, MemberState};
+use crate::database::{Database, Level, View};
+use crate::flow::Flow;
+use crate::grastate::StateFile;
+use crate::messages::{Join, Need, Position};
+use crate::options::{Options, Settings};
+use crate::trx::{Trx, TrxMap};
+
+pub use connect::ConnectError;
+pub use open::OpenError;
+
+/// What the database tells about itself at start.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// `wsrep_node_name`.
+    pub name: String,
+    /// `wsrep_node_incoming_address`.
+    pub incoming: String,
+    /// `wsrep_node_address`.
+    pub address: String,
+    /// Where state and log files live.
+    pub data_dir: PathBuf,
+    /// The position the database was started with, or undefined.
+    pub position: Position,
+}
+
+/// Why a node could not be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// It is not there, or not yet: try again or another one.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It is there and will never let this node in: wrong cluster name, wrong
+    /// version, or no cluster node at all.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Makes ordering engines and asks nodes while there is none; tests and the
+/// simulation bring their own.
+pub trait Engines: Send + Sync {
+    /// Starts an engine whose log lies in `dir` and which listens at `listen`.
+    fn start(
+        &self,
+        config: EngineConfig,
+        dir: &Path,
+        listen: &str,
+        start: Start,
+        handler: Arc<dyn NodeHandler>,
+    ) -> Result<Arc<dyn Order>, String>;
+
+    /// Asks the node at `addr`.
+    fn ask(
+        &self,
+        cluster: &str,
+        addr: &str,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, AskError>;
+
+    /// What a log in `dir` says about its members; `None` if there is no log.
+    fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, String>;
+}
+
+/// What a log says without being opened for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSummary {
+    /// Its id among the members.
+    pub id: RaftId,
+    /// Who votes, by its newest membership entry, with addresses.
+    pub voters: BTreeMap<RaftId, String>,
+}
+
+/// Where the node stands with the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not connected.
+    Closed,
+    /// Looking for the others, or waiting for the own join to be ordered.
+    Connecting,
+    /// A member, but the database has no state yet.
+    Joining,
+    /// A member with a state.
+    Joined,
+    /// A member that has lost the primary component.
+    NonPrimary,
+    /// Leaving.
+    Leaving,
+    /// The data here differs from the others': only a full copy helps.
+    Inconsistent,
+}
+
+/// What one connection to the cluster is about.
+#[derive(Debug)]
+struct Shared {
+    phase: Phase,
+    uuid: Uuid,
+    /// The last view delivered (not necessarily seen by the database yet).
+    view: Option<ClusterView>,
+    /// The view in which this node appeared, and how it gets its data.
+    joined: Option<(ClusterView, Need)>,
+    /// The view that was current at the database's position.
+    base: Option<ClusterView>,
+    own_state: MemberState,
+    position: Position,
+    /// Set once the state transfer has a result.
+    received: Option<Result<Position, i32>>,
+    /// Set when a request found no donor.
+    no_donor: bool,
+    transfer_failed: Option<i32>,
+    brought_up: bool,
+    bringing_up: bool,
+    own_leave: bool,
+    final_delivered: bool,
+    receivers: usize,
+    sync_asked: bool,
+    join_failed: Option<String>,
+    donating: Option<Uuid>,
+    /// `wsrep_sst_donor`.
+    donors: String,
+    cluster: String,
+    /// How this node presents itself.
+    join: Option<Join>,
+    /// It left as the only member.
+    last: bool,
+}
+
+impl Shared {
+    fn closed() -> Self {
+        Shared {
+            phase: Phase::Closed,
+            uuid: Uuid::NIL,
+            view: None,
+            joined: None,
+            base: None,
+            own_state: MemberState::Joiner,
+            position: Position::UNDEFINED,
+            received: None,
+            no_donor: false,
+            transfer_failed: None,
+            brought_up: false,
+            bringing_up: false,
+            own_leave: false,
+            final_delivered: false,
+            receivers: 0,
+            sync_asked: false,
+            join_failed: None,
+            donating: None,
+            donors: String::new(),
+            cluster: String::new(),
+            join: None,
+            last: false,
+        }
+    }
+}
+
+/// Own write sets on their way.
+#[derive(Debug, Default)]
+struct Pending {
+    next_tag: u64,
+    sent: HashMap<u64, Sent>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    trx: Arc<Trx>,
+    last_seen: Seqno,
+}
+
+/// An event for an applier thread.
+#[derive(Debug)]
+enum Item {
+    WriteSet(RemoteWriteSet),
+    View(View),
+    /// The node has left: the last view.
+    Final(View),
+    Donate {
+        joiner: Uuid,
+        request: Bytes,
+    },
+    Synced,
+    VoteRequest {
+        seqno: Seqno,
+    },
+}
+
+#[derive(Debug)]
+struct RemoteWriteSet {
+    flags: Flags,
+    source: Uuid,
+    trx_id: u64,
+    conn_id: u64,
+    depends_on: Seqno,
+    /// `None` if it must be read from the log again.
+    payload: Option<Bytes>,
+    index: u64,
+}
+
+/// Maps log indexes to seqnos for read indexes.
+#[derive(Debug, Default)]
+struct Delivered {
+    index: u64,
+    seqno: Seqno,
+    /// (index, seqno after it), ascending, the recent ones.
+    recent: VecDeque<(u64, Seqno)>,
+    stopped: bool,
+}
+
+/// A checkpoint that a start could use.
+#[derive(Clone, Copy, Debug)]
+struct CheckpointMark {
+    index: u64,
+    seqno: Seqno,
+    /// Log bytes delivered before it, in this process.
+    bytes_before: u64,
+}
+
+/// Counters for the status.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub replicated: AtomicU64,
+    pub replicated_bytes: AtomicU64,
+    pub repl_keys: AtomicU64,
+    pub repl_keys_bytes: AtomicU64,
+    pub repl_data_bytes: AtomicU64,
+    pub repl_other_bytes: AtomicU64,
+    pub received: AtomicU64,
+    pub received_bytes: AtomicU64,
+    pub local_commits: AtomicU64,
+    pub local_cert_failures: AtomicU64,
+    pub local_replays: AtomicU64,
+    pub causal_reads: AtomicU64,
+    pub cert_distance_sum: AtomicU64,
+    pub cert_interval_sum: AtomicU64,
+    pub certified: AtomicU64,
+    pub cert_index: AtomicU64,
+    pub open_connections: AtomicU64,
+}
+
+/// A cluster node.
+pub struct Node {
+    db: Arc<dyn Database>,
+    engines: Box<dyn Engines>,
+    setup: Setup,
+    options: Mutex<Options>,
+    settings: RwLock<Arc<Settings>>,
+    state_file: Mutex<StateFile>,
+    gates: Gates,
+    queue: ApplyQueue<Item>,
+    trxs: TrxMap,
+    toi: Mutex<HashMap<u64, Arc<Trx>>>,
+    pending: Mutex<Pending>,
+    shared: Mutex<Shared>,
+    changed: Condvar,
+    order: RwLock<Option<Arc<dyn Order>>>,
+    delivered: Mutex<Delivered>,
+    delivered_more: Condvar,
+    votes: Mutex<BTreeMap<Seqno, u64>>,
+    vote_decided: Condvar,
+    checkpoints: Mutex<VecDeque<CheckpointMark>>,
+    flow: Flow,
+    counters: Counters,
+    progress_number: AtomicU64,
+    digest_at_view: Mutex<(Seqno, u64)>,
+    released_before: Mutex<VecDeque<(Instant, Seqno)>>,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    services: Mutex<Option<std::sync::mpsc::SyncSender<service::Job>>>,
+    history: Mutex<Uuid>,
+    cut_asked: Mutex<Seqno>,
+    evicting: Mutex<HashMap<Uuid, Instant>>,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node")
+            .field("name", &self.setup.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Locks, also after a panic elsewhere: every holder leaves its data whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Node {
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        lock(&self.shared)
+    }
+
+    /// Waits for a change of `shared`, at most until `deadline`.
+    fn wait_shared<'a>(
+        &self,
+        guard: MutexGuard<'a, Shared>,
+        deadline: Instant,
+    ) -> MutexGuard<'a, Shared> {
+        let left = deadline
+            .saturating_duration_since(Instant::now())
+            .min(Duration::from_secs(3600));
+        self.changed
+            .wait_timeout(guard, left)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+    }
+
+    fn order(&self) -> Option<Arc<dyn Order>> {
+        self.order
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set_order(&self, order: Option<Arc<dyn Order>>) {
+        *self.order.write().unwrap_or_else(PoisonError::into_inner) = order;
+    }
+
+    /// The options in use.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn note(&self, message: &str) {
+        self.db.log(Level::Note, message);
+    }
+
+    fn warn(&self, message: &str) {
+        self.db.log(Level::Warning, message);
+    }
+
+    fn error(&self, message: &str) {
+        self.db.log(Level::Error, message);
+    }
+
+    /// Where the node stands.
+    pub fn phase(&self) -> Phase {
+        self.shared().phase
+    }
+
+    /// History and last finished seqno.
+    pub fn last_committed(&self) -> Position {
+        let history = *lock(&self.history);
+        if history.is_nil() {
+            return Position::UNDEFINED;
+        }
+        Position {
+            history,
+            seqno: self.gates.released(),
+        }
+    }
+
+    fn waiter() -> Arc<Waiter> {
+        Arc::new(Waiter::new())
+    }
+}

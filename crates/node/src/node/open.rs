@@ -1,0 +1,180 @@
+//! From the server's start to the first connection: options and state file.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+
+use dromon_gates::{ApplyQueue, Gates};
+use dromon_writeset::Uuid;
+
+use super::{Counters, Delivered, Engines, Node, Pending, Setup, Shared, lock};
+use crate::database::Database;
+use crate::flow::Flow;
+use crate::grastate::{GraState, StateFile};
+use crate::messages::Position;
+use crate::options::{self, Options};
+use crate::trx::TrxMap;
+
+/// The node cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// An option is wrong.
+    #[error("wsrep_provider_options: {0}")]
+    Option(#[from] options::OptionError),
+    /// The state file cannot be used.
+    #[error("{0}")]
+    State(String),
+}
+
+impl Node {
+    /// Reads options and state; nothing is connected yet.
+    pub fn open(
+        db: Arc<dyn Database>,
+        engines: Box<dyn Engines>,
+        setup: Setup,
+        option_text: &str,
+    ) -> Result<Arc<Node>, OpenError> {
+        let env = options::Env {
+            node_address: setup.address.clone(),
+            data_dir: setup.data_dir.to_string_lossy().into_owned(),
+        };
+        let mut opts = Options::new(env);
+        let outcome = opts.parse_init(option_text)?;
+        let settings = Arc::new(opts.settings().clone());
+        let state_file =
+            StateFile::open(&settings.base_dir).map_err(|e| OpenError::State(e.to_string()))?;
+        let saved = state_file.state();
+        let position = if setup.position.is_defined() {
+            setup.position
+        } else {
+            Position {
+                history: saved.uuid,
+                seqno: saved.seqno,
+            }
+        };
+        let node = Arc::new(Node {
+            db,
+            engines,
+            options: Mutex::new(opts),
+            settings: RwLock::new(settings),
+            state_file: Mutex::new(state_file),
+            gates: Gates::new(position.seqno),
+            queue: ApplyQueue::new(),
+            trxs: TrxMap::default(),
+            toi: Mutex::new(HashMap::new()),
+            pending: Mutex::new(Pending::default()),
+            shared: Mutex::new(Shared::closed()),
+            changed: Condvar::new(),
+            order: RwLock::new(None),
+            delivered: Mutex::new(Delivered::default()),
+            delivered_more: Condvar::new(),
+            votes: Mutex::new(BTreeMap::new()),
+            vote_decided: Condvar::new(),
+            checkpoints: Mutex::new(VecDeque::new()),
+            flow: Flow::default(),
+            counters: Counters::default(),
+            progress_number: AtomicU64::new(0),
+            digest_at_view: Mutex::new((-1, 0)),
+            released_before: Mutex::new(VecDeque::new()),
+            threads: Mutex::new(Vec::new()),
+            services: Mutex::new(None),
+            history: Mutex::new(position.history),
+            cut_asked: Mutex::new(0),
+            evicting: Mutex::new(HashMap::new()),
+            setup,
+        });
+        for note in outcome.notes {
+            node.note(&note.0);
+        }
+        node.note(&format!("recovered position: {position}"));
+        Ok(node)
+    }
+
+    /// Takes what a user typed into `SET GLOBAL wsrep_provider_options`.
+    pub fn set_options(&self, text: &str) -> Result<Vec<options::Action>, String> {
+        let connected = self.order().is_some();
+        let mut opts = lock(&self.options);
+        let outcome = opts.set(text, options::Phase::Runtime { connected });
+        *self
+            .settings
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(opts.settings().clone());
+        drop(opts);
+        for note in outcome.notes {
+            self.note(&note.0);
+        }
+        match outcome.error {
+            Some(e) => Err(e.to_string()),
+            None => Ok(outcome.actions),
+        }
+    }
+
+    /// All options as one string.
+    pub fn options_text(&self) -> String {
+        lock(&self.options).to_string()
+    }
+
+    /// All options one by one.
+    pub fn parameters(&self) -> Vec<options::Parameter> {
+        lock(&self.options).parameters()
+    }
+
+    fn save(&self, state: GraState) {
+        let result = lock(&self.state_file).write(state);
+        if let Err(e) = result {
+            self.error(&e.to_string());
+        }
+    }
+
+    /// The node runs: the file says the history, not the position.
+    pub(super) fn save_running(&self) {
+        let alone = self
+            .shared()
+            .view
+            .as_ref()
+            .is_some_and(|v| v.members.len() == 1);
+        let uuid = *lock(&self.history);
+        self.save(GraState {
+            uuid,
+            seqno: -1,
+            safe_to_bootstrap: alone,
+        });
+    }
+
+    /// The database is clean at `position`.
+    pub(super) fn save_position(&self, position: Position) {
+        let alone = self
+            .shared()
+            .view
+            .as_ref()
+            .is_some_and(|v| v.members.len() == 1);
+        self.save(GraState {
+            uuid: position.history,
+            seqno: position.seqno,
+            safe_to_bootstrap: alone,
+        });
+    }
+
+    /// The node has stopped cleanly at `position`.
+    pub(super) fn save_stopped(&self, position: Position, last: bool) {
+        self.save(GraState {
+            uuid: position.history,
+            seqno: position.seqno,
+            safe_to_bootstrap: last,
+        });
+    }
+
+    /// Only a full copy helps.
+    pub(super) fn save_inconsistent(&self) {
+        self.save(GraState {
+            uuid: Uuid::NIL,
+            seqno: -1,
+            safe_to_bootstrap: false,
+        });
+    }
+
+    /// What the state file says.
+    pub(super) fn saved(&self) -> GraState {
+        lock(&self.state_file).state()
+    }
+}

@@ -1,0 +1,178 @@
+//! What the node says about itself.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Node, Phase, lock};
+use crate::cluster::MemberState;
+use crate::status::{LocalState, QueueFigures, Snapshot, StatusValue, StatusVar, WindowFigures};
+
+fn mean(sum: u64, n: u64) -> f64 {
+    if n == 0 { 0.0 } else { sum as f64 / n as f64 }
+}
+
+impl Node {
+    /// Every status variable, in the order tools expect.
+    pub fn status(&self) -> Vec<StatusVar> {
+        self.snapshot().vars()
+    }
+
+    /// Zeroes averages and extremes; counters go on.
+    pub fn reset_status(&self) {
+        self.queue.reset_stats();
+        self.gates.reset_stats();
+        self.flow.reset_stats();
+        let c = &self.counters;
+        for counter in [&c.cert_distance_sum, &c.cert_interval_sum, &c.certified] {
+            counter.store(0, Relaxed);
+        }
+    }
+
+    fn local_state(&self) -> LocalState {
+        let shared = self.shared();
+        match shared.phase {
+            Phase::Inconsistent => LocalState::Inconsistent,
+            Phase::Closed | Phase::Connecting | Phase::NonPrimary => LocalState::Initialized,
+            Phase::Joining if shared.joined.is_none() => LocalState::Joining,
+            Phase::Joining => LocalState::JoiningReceiving,
+            Phase::Joined | Phase::Leaving => match shared.own_state {
+                MemberState::Joiner => LocalState::Joining,
+                MemberState::Donor => LocalState::Donor,
+                MemberState::Joined => LocalState::Joined,
+                MemberState::Synced => LocalState::Synced,
+            },
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let get = |c: &AtomicU64| c.load(Relaxed);
+        let c = &self.counters;
+        let connected = self.order().is_some();
+        let committed = self.last_committed();
+        let queue = self.queue.stats();
+        let apply = self.gates.stats();
+        let flow = self.flow.stats();
+        let pending = lock(&self.pending).sent.len() as u64;
+        let certified = get(&c.certified);
+        let fraction = |part: u64| mean(part, apply.entered);
+        let (view, uuid, own) = {
+            let shared = self.shared();
+            let view = shared.view.clone();
+            let own = view
+                .as_ref()
+                .and_then(|v| v.members.iter().find(|m| m.uuid == shared.uuid).cloned());
+            (view, shared.uuid, own)
+        };
+        let members = view.map(|v| v.members).unwrap_or_default();
+        let status = self.order().map(|o| o.status()).unwrap_or_default();
+        let version = |v: i64| if connected { v } else { -1 };
+        let text = |s: String| StatusValue::Str(s.into());
+        Snapshot {
+            local_state_uuid: committed.history,
+            protocol_version: version(11),
+            protocol_application: version(4),
+            protocol_replicator: version(11),
+            protocol_gcs: version(5),
+            last_committed: committed.seqno,
+            replicated: get(&c.replicated),
+            replicated_bytes: get(&c.replicated_bytes),
+            repl_keys: get(&c.repl_keys),
+            repl_keys_bytes: get(&c.repl_keys_bytes),
+            repl_data_bytes: get(&c.repl_data_bytes),
+            repl_other_bytes: get(&c.repl_other_bytes),
+            received: get(&c.received),
+            received_bytes: get(&c.received_bytes),
+            local_commits: get(&c.local_commits),
+            local_cert_failures: get(&c.local_cert_failures),
+            local_replays: get(&c.local_replays),
+            send_queue: QueueFigures {
+                current: pending,
+                ..QueueFigures::default()
+            },
+            recv_queue: QueueFigures {
+                current: queue.len as u64,
+                max: queue.max as u64,
+                min: queue.min as u64,
+                avg: mean(queue.sum, queue.samples),
+            },
+            local_cached_downto: lock(&self.checkpoints).front().map_or(0, |m| m.seqno + 1),
+            flow_control_paused_ns: u64::try_from(flow.paused.as_nanos()).unwrap_or(u64::MAX),
+            flow_control_paused: flow.paused_fraction,
+            flow_control_sent: flow.sent,
+            flow_control_recv: flow.received,
+            flow_control_active: flow.active,
+            flow_control_requested: flow.requested,
+            cert_deps_distance: mean(get(&c.cert_distance_sum), certified),
+            apply: WindowFigures {
+                oooe: fraction(apply.out_of_order_entered),
+                oool: fraction(apply.out_of_order_left),
+                window: mean(apply.window_sum, apply.entered),
+            },
+            apply_waits: apply.waits,
+            commit: WindowFigures {
+                oooe: 0.0,
+                oool: 0.0,
+                window: if apply.entered > 0 { 1.0 } else { 0.0 },
+            },
+            local_state: self.local_state(),
+            cert_index_size: get(&c.cert_index),
+            causal_reads: get(&c.causal_reads),
+            cert_interval: mean(get(&c.cert_interval_sum), certified),
+            open_transactions: self.trxs.len() as u64,
+            open_connections: lock(&self.toi).len() as u64,
+            incoming_addresses: members
+                .iter()
+                .map(|m| m.incoming.as_str())
+                .collect::<Vec<_>>()
+                .join(","),
+            cluster_weight: members.iter().map(|m| u64::from(m.weight)).sum(),
+            desync_count: own.as_ref().map_or(0, |m| u64::from(m.desync)),
+            evs_delayed: String::new(),
+            evs_evict_list: String::new(),
+            evs_repl_latency: Default::default(),
+            evs_state: if status.primary {
+                "OPERATIONAL"
+            } else {
+                "CLOSED"
+            }
+            .into(),
+            gcomm_uuid: if connected { uuid } else { Default::default() },
+            gmcast_segment: self.settings().segment,
+            extra: vec![
+                (
+                    "dromon_leader".into(),
+                    text(status.leader.map(|(_, a)| a).unwrap_or_default()),
+                ),
+                ("dromon_term".into(), StatusValue::Int(status.term as i64)),
+                (
+                    "dromon_voters".into(),
+                    StatusValue::Int(status.members.voters().len() as i64),
+                ),
+                (
+                    "dromon_log_first".into(),
+                    StatusValue::Int(status.first_log as i64),
+                ),
+                (
+                    "dromon_log_last".into(),
+                    StatusValue::Int(status.last_log as i64),
+                ),
+                (
+                    "dromon_log_committed".into(),
+                    StatusValue::Int(status.committed as i64),
+                ),
+                (
+                    "dromon_waiting_for".into(),
+                    text(flow.waiting_for.join(",")),
+                ),
+                (
+                    "dromon_send_bytes".into(),
+                    StatusValue::Int(status.pending_bytes as i64),
+                ),
+                (
+                    "dromon_recv_bytes".into(),
+                    StatusValue::Int(queue.bytes as i64),
+                ),
+            ],
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Answers that may touch the disk: a thread beside the order thread.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use bytes::Bytes;
+use dromon_order::{Checkpoint, LogId, Members, Order, Reply};
+
+use super::{Node, Phase, lock};
+use crate::cluster::ClusterState;
+use crate::messages::{
+    Answer, CheckpointParts, Control, Join, Need, Position, Request, encode, kind,
+};
+
+/// How many requests may wait; more are refused and asked again.
+const WAITING_MAX: usize = 64;
+
+/// Work for the service thread.
+pub(super) enum Job {
+    Request { request: Request, reply: Reply },
+    Lease { primary: bool },
+    Stop,
+}
+
+impl Node {
+    /// Starts the service thread for one connection.
+    pub(super) fn start_service(self: &Arc<Self>) -> std::io::Result<()> {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        *lock(&self.services) = Some(sender);
+        let node = Arc::downgrade(self);
+        let thread = std::thread::Builder::new()
+            .name("dromon-service".into())
+            .spawn(move || {
+                serve(&receiver, |job| match node.upgrade() {
+                    Some(node) => node.job(job),
+                    None => false,
+                });
+            })?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+
+    pub(super) fn services(&self) -> Option<SyncSender<Job>> {
+        lock(&self.services).clone()
+    }
+
+    fn job(self: &Arc<Self>, job: Job) -> bool {
+        match job {
+            Job::Request { request, reply } => {
+                reply.send(encode(&self.answer(request)));
+                true
+            }
+            Job::Lease { primary } => {
+                self.lease_changed(primary);
+                true
+            }
+            Job::Stop => false,
+        }
+    }
+
+    fn answer(&self, request: Request) -> Answer {
+        let Some(order) = self.order() else {
+            return Answer::Refused("this node is not connected".into());
+        };
+        match request {
+            Request::Probe => self.info(&order),
+            Request::State { position } => self.state_for(&order, position),
+            Request::Join(join) => self.order_control(&order, Control::Join(join)),
+            Request::Leave { uuid, reason } => {
+                self.order_control(&order, Control::Leave { uuid, reason })
+            }
+            Request::Gone { raft_id } => {
+                let members = order.status().members;
+                if members.addrs.contains_key(&raft_id) {
+                    Answer::Refused("still a member".into())
+                } else {
+                    Answer::Ok
+                }
+            }
+        }
+    }
+
+    fn info(&self, order: &Arc<dyn Order>) -> Answer {
+        let status = order.status();
+        let shared = self.shared();
+        let delivered = lock(&self.delivered).seqno;
+        Answer::Info {
+            uuid: shared.uuid,
+            name: self.setup.name.clone(),
+            primary: status.primary && shared.view.is_some(),
+            leader: status.leader.map(|(_, addr)| addr),
+            position: Position {
+                history: *lock(&self.history),
+                seqno: delivered,
+            },
+            members: status.members.addrs.into_values().collect(),
+        }
+    }
+
+    fn order_control(&self, order: &Arc<dyn Order>, control: Control) -> Answer {
+        let status = order.status();
+        if !status.is_leader {
+            return Answer::NotLeader {
+                leader: status.leader.map(|(_, addr)| addr),
+            };
+        }
+        if self.phase() != Phase::Joined {
+            return Answer::Refused("this node leads but has no state yet".into());
+        }
+        if let Control::Join(join) = &control
+            && let Some(why) = self.refuse_join(join)
+        {
+            return Answer::Refused(why);
+        }
+        match order.propose(kind::CONTROL, 0, encode(&control)) {
+            Ok(_) => Answer::Ok,
+            Err(e) => Answer::Refused(e.to_string()),
+        }
+    }
+
+    fn refuse_join(&self, join: &Join) -> Option<String> {
+        let history = *lock(&self.history);
+        let ahead = join.position.history == history
+            && join.position.seqno > lock(&self.delivered).seqno
+            && join.need == Need::Log;
+        ahead.then(|| {
+            format!(
+                "your position {} is ahead of the cluster; joining would undo transactions",
+                join.position
+            )
+        })
+    }
+
+    /// The newest checkpoint from which a database at `position` can go on, or
+    /// the newest of all if it needs a copy.
+    fn state_for(&self, order: &Arc<dyn Order>, position: Position) -> Answer {
+        let status = order.status();
+        if !status.is_leader {
+            return Answer::NotLeader {
+                leader: status.leader.map(|(_, addr)| addr),
+            };
+        }
+        let same = position.is_defined() && position.history == *lock(&self.history);
+        let ordered = lock(&self.delivered).seqno;
+        let at = lock(&self.checkpoints)
+            .iter()
+            .rev()
+            .find(|m| same && m.seqno <= position.seqno && position.seqno <= ordered)
+            .map(|m| m.index);
+        let need = if at.is_some() { Need::Log } else { Need::Copy };
+        match order.load_checkpoint(at) {
+            Ok(Some(checkpoint)) => Answer::State {
+                need,
+                checkpoint: to_parts(&checkpoint),
+            },
+            Ok(None) => Answer::Refused("this node has no checkpoint yet".into()),
+            Err(e) => Answer::Refused(e.to_string()),
+        }
+    }
+}
+
+fn serve(receiver: &Receiver<Job>, mut work: impl FnMut(Job) -> bool) {
+    while let Ok(job) = receiver.recv() {
+        if !work(job) {
+            return;
+        }
+    }
+}
+
+fn to_parts(c: &Checkpoint) -> CheckpointParts {
+    let id = |l: LogId| (l.term, l.leader, l.index);
+    CheckpointParts {
+        log_id: id(c.log_id),
+        members_id: c.members.log_id.map(id),
+        configs: c
+            .members
+            .configs
+            .iter()
+            .map(|s| s.iter().copied().collect())
+            .collect(),
+        addrs: c
+            .members
+            .addrs
+            .iter()
+            .map(|(&k, v)| (k, v.clone()))
+            .collect(),
+        sequencer: c.sequencer.to_vec(),
+        node: c.node.to_vec(),
+    }
+}
+
+/// The other way round; `None` if the state inside cannot be read.
+pub(super) fn from_parts(p: CheckpointParts) -> Option<(Checkpoint, ClusterState)> {
+    let state = ClusterState::decode(&p.sequencer, &p.node).ok()?;
+    let id = |(term, leader, index)| LogId {
+        term,
+        leader,
+        index,
+    };
+    let checkpoint = Checkpoint {
+        log_id: id(p.log_id),
+        members: Members {
+            log_id: p.members_id.map(id),
+            configs: p
+                .configs
+                .into_iter()
+                .map(|s| s.into_iter().collect())
+                .collect(),
+            addrs: p.addrs.into_iter().collect(),
+        },
+        sequencer: Bytes::from(p.sequencer),
+        node: Bytes::from(p.node),
+    };
+    Some((checkpoint, state))
+}

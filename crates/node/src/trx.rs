@@ -1,0 +1,201 @@
+//! A transaction of this node, or an event the server is applying.
+//!
+//! ```text
+//!  Executing ─certify─> Waiting ─sent─> Sent ─delivered─> Certified ─enter─> Committing ─leave─> Left ─release─> gone
+//!      ^                   │ BF           │                  │ BF               ^
+//!      │                   v              └──> Failed ──enter┼──> Committing    │
+//!      │              (not ordered)                          v                  │
+//!      └── next fragment                                MustReplay ─> Replaying ┘
+//! ```
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use dromon_gates::Waiter;
+use dromon_writeset::{Flags, KeyCollector, Seqno};
+
+/// What the object stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A transaction of one of this node's clients.
+    Local,
+    /// A statement in total order isolation of one of this node's clients.
+    Toi,
+    /// An event that came from the order and is being applied.
+    Remote,
+}
+
+/// How far it has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Collecting keys and data.
+    Executing,
+    /// In `certify`, not yet handed to the order.
+    Waiting,
+    /// Handed to the order.
+    Sent,
+    /// Ordered, and passed certification.
+    Certified,
+    /// Ordered, and failed certification.
+    Failed,
+    /// Gave way after it passed; will be replayed.
+    MustReplay,
+    /// Being replayed.
+    Replaying,
+    /// Inside the commit gate.
+    Committing,
+    /// Has left the commit gate.
+    Left,
+}
+
+/// A transaction or event; shared between the server's handle and the node.
+#[derive(Debug)]
+pub struct Trx {
+    /// The server's number for it; unique only within this process.
+    pub id: u64,
+    /// What it stands for.
+    pub kind: Kind,
+    /// What its thread sleeps on.
+    pub waiter: Arc<Waiter>,
+    body: Mutex<Body>,
+}
+
+/// The changing part.
+#[derive(Debug)]
+pub struct Body {
+    /// How far it has got.
+    pub stage: Stage,
+    /// Keys collected.
+    pub keys: KeyCollector,
+    /// Data collected.
+    pub data: BytesMut,
+    /// Flags of the write set last sent.
+    pub flags: Flags,
+    /// The connection that sent it.
+    pub conn: u64,
+    /// Its place; -1 if not ordered.
+    pub seqno: Seqno,
+    /// Its dependency; -1 if it failed or is not ordered.
+    pub depends_on: Seqno,
+    /// Another transaction asked it to give way.
+    pub must_abort: bool,
+    /// Its outcome became unknowable here: the node lost the cluster.
+    pub abandoned: bool,
+    /// The data as sent, for a replay.
+    pub payload: Bytes,
+    /// Seqno of its last fragment; -1 if none was ordered.
+    pub last_fragment: Seqno,
+}
+
+impl Trx {
+    /// A transaction that has not done anything yet.
+    pub fn local(id: u64, kind: Kind, key_escalation: usize) -> Arc<Self> {
+        Arc::new(Trx {
+            id,
+            kind,
+            waiter: Arc::new(Waiter::new()),
+            body: Mutex::new(Body {
+                stage: Stage::Executing,
+                keys: KeyCollector::with_escalation(key_escalation),
+                data: BytesMut::new(),
+                flags: Flags::NONE,
+                conn: u64::MAX,
+                seqno: -1,
+                depends_on: -1,
+                must_abort: false,
+                abandoned: false,
+                payload: Bytes::new(),
+                last_fragment: -1,
+            }),
+        })
+    }
+
+    /// An event from the order, ready to be applied.
+    pub fn remote(id: u64, seqno: Seqno) -> Arc<Self> {
+        let trx = Trx::local(id, Kind::Remote, usize::MAX);
+        {
+            let mut body = trx.lock();
+            body.seqno = seqno;
+            body.stage = Stage::Certified;
+        }
+        trx
+    }
+
+    /// The changing part.
+    pub fn lock(&self) -> MutexGuard<'_, Body> {
+        // A panic inside leaves a transaction that can still be rolled back.
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Body {
+    /// Whether its commit is the end of the transaction.
+    pub fn ends(&self) -> bool {
+        self.flags.ends()
+    }
+
+    /// Makes it ready for the next fragment.
+    pub fn next_fragment(&mut self) {
+        self.keys.clear();
+        self.data = BytesMut::new();
+        self.payload = Bytes::new();
+        self.last_fragment = self.seqno;
+        self.seqno = -1;
+        self.depends_on = -1;
+        self.stage = Stage::Executing;
+    }
+}
+
+const SHARDS: usize = 16;
+
+/// The transactions of this node by the server's number.
+#[derive(Debug)]
+pub struct TrxMap {
+    shards: [Mutex<HashMap<u64, Arc<Trx>>>; SHARDS],
+}
+
+impl Default for TrxMap {
+    fn default() -> Self {
+        TrxMap {
+            shards: std::array::from_fn(|_| Mutex::new(HashMap::new())),
+        }
+    }
+}
+
+impl TrxMap {
+    fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Trx>>> {
+        // Only whole insertions and removals happen under the lock.
+        self.shards[id as usize % SHARDS]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a transaction.
+    pub fn insert(&self, trx: Arc<Trx>) {
+        self.shard(trx.id).insert(trx.id, trx);
+    }
+
+    /// Finds one.
+    pub fn get(&self, id: u64) -> Option<Arc<Trx>> {
+        self.shard(id).get(&id).cloned()
+    }
+
+    /// Forgets one, if it is still this one that goes by its number.
+    pub fn remove(&self, trx: &Arc<Trx>) {
+        let mut shard = self.shard(trx.id);
+        if shard.get(&trx.id).is_some_and(|t| Arc::ptr_eq(t, trx)) {
+            shard.remove(&trx.id);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        (0..SHARDS).map(|i| self.shard(i as u64).len()).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
