@@ -13,6 +13,7 @@ pub mod address;
 mod codec;
 #[cfg(test)]
 mod exactly_once;
+mod inbox;
 pub mod logstore;
 pub mod memlog;
 pub mod network;
@@ -20,6 +21,7 @@ pub mod pending;
 mod raft_types;
 pub mod sequencer;
 mod storage;
+pub mod tcp;
 pub mod types;
 pub mod wire;
 

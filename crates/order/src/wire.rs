@@ -465,7 +465,8 @@ pub enum FrameKind {
 pub const FLAG_LAST: u8 = 1;
 
 impl FrameKind {
-    fn code(self) -> u8 {
+    /// Its number on the wire.
+    pub fn code(self) -> u8 {
         match self {
             FrameKind::Data => 1,
             FrameKind::Ping => 2,

@@ -1,0 +1,617 @@
+//! The real network: TCP, one connection per peer and lane in each direction.
+//!
+//! ```text
+//!   send() ─> queue per (peer, lane) ─> link task ══ TCP ══> reader task ─> Inbox ─> recv()
+//!             bounded in bytes          connects,            one per         bounded
+//!                                       greets, writes       connection      per lane
+//! ```
+//!
+//! Each node connects to each peer once per lane and only writes payload
+//! there; what it reads comes on the connections that the peers made. So no
+//! two ends ever argue about which connection to keep, and bulk has buffers
+//! of its own all the way. Requests use a connection each.
+//!
+//! Everything runs as tasks in the runtime in which [`TcpNetwork::bind`] was
+//! called; a current-thread one is enough.
+
+mod accept;
+mod conn;
+mod listen;
+mod out;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::mem::{Discriminant, discriminant};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+pub use listen::BindError;
+pub use request::{request, request_blocking};
+
+use crate::inbox::Inbox;
+use crate::network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, SendError};
+use crate::types::{BoxFuture, RaftId};
+use crate::wire::{FRAME_MAX, Hello, Identity, PeerMisbehaved, Refusal};
+use out::OutLink;
+
+/// The port where none is given.
+pub const DEFAULT_PORT: u16 = 4567;
+/// Longest question, in bytes.
+pub const REQUEST_MAX: usize = 64 << 20;
+/// Longest answer taken, in bytes.
+pub const ANSWER_MAX: usize = 4 << 30;
+
+/// Connections from others at once that have not greeted yet.
+const GREETING_AT_ONCE: usize = 64;
+/// Connections from others at once, in all.
+const INBOUND_AT_ONCE: usize = 1024;
+/// Peers whose last sign of life is remembered.
+const HEARD_MAX: usize = 1024;
+/// How long an event that strangers can cause is not repeated.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+/// How many such events are passed on in that time.
+const SAID_MAX: usize = 64;
+
+/// Decides whether a node may come in, beyond protocol and cluster name.
+pub type Admit = Arc<dyn Fn(&Hello, IpAddr) -> Result<(), Refusal> + Send + Sync>;
+/// Takes note of what happens; must be quick.
+pub type EventSink = Arc<dyn Fn(TransportEvent) + Send + Sync>;
+
+/// What the transport is told at start.
+#[derive(Clone)]
+pub struct TcpConfig {
+    /// Where to listen: `host`, `host:port`, `tcp://…`, `[v6]:port`; port 0
+    /// takes a free one.
+    pub listen: String,
+    /// How this node introduces itself.
+    pub who: Identity,
+    /// Additional check of those who connect: evicted members, allowlist,
+    /// secret, history.
+    pub admit: Option<Admit>,
+    /// Where events go.
+    pub events: Option<EventSink>,
+    /// How long resolving and connecting may take.
+    pub connect_timeout: Duration,
+    /// How long either end has for its greeting.
+    pub greet_timeout: Duration,
+    /// How long a peer has to send its question after the greeting.
+    pub request_timeout: Duration,
+    /// A connection whose bytes are not acknowledged for this long is dead.
+    pub dead_after: Duration,
+    /// Pause after the first failed attempt; doubled after each, with jitter.
+    pub retry_min: Duration,
+    /// Longest pause.
+    pub retry_max: Duration,
+    /// How often the round trip to each peer is measured.
+    pub ping_every: Duration,
+    /// Bytes that may wait per (peer, lane), by [`Lane::index`]. One frame
+    /// always may.
+    pub queue_bytes: [usize; 3],
+    /// Seed of the jitter.
+    pub seed: u64,
+}
+
+impl TcpConfig {
+    /// The defaults for a local network.
+    pub fn new(listen: impl Into<String>, who: Identity, seed: u64) -> Self {
+        TcpConfig {
+            listen: listen.into(),
+            who,
+            admit: None,
+            events: None,
+            connect_timeout: Duration::from_secs(3),
+            greet_timeout: Duration::from_secs(3),
+            request_timeout: Duration::from_secs(30),
+            dead_after: Duration::from_secs(10),
+            retry_min: Duration::from_millis(50),
+            retry_max: Duration::from_secs(1),
+            ping_every: Duration::from_secs(1),
+            queue_bytes: [8 << 20, 128 << 20, 16 << 20],
+            seed,
+        }
+    }
+}
+
+impl fmt::Debug for TcpConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The secret stays out of logs.
+        f.debug_struct("TcpConfig")
+            .field("listen", &self.listen)
+            .field("cluster", &self.who.cluster)
+            .field("raft_id", &self.who.raft_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What happened on the network, for the log. Each shows as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransportEvent {
+    /// An own link was made.
+    #[error("connection established to member {peer:x} at {addr} ({lane} lane)")]
+    Connected {
+        /// The other end.
+        peer: RaftId,
+        /// Which link.
+        lane: Lane,
+        /// Where.
+        addr: String,
+    },
+    /// An own link broke.
+    #[error("connection to member {peer:x} at {addr} ({lane} lane) lost: {why}")]
+    Lost {
+        /// The other end.
+        peer: RaftId,
+        /// Which link.
+        lane: Lane,
+        /// Where.
+        addr: String,
+        /// How.
+        why: NetError,
+    },
+    /// An own link cannot be made; said once per reason.
+    #[error("cannot connect to member {peer:x} at {addr} ({lane} lane), will go on trying: {why}")]
+    CannotConnect {
+        /// The other end.
+        peer: RaftId,
+        /// Which link.
+        lane: Lane,
+        /// Where.
+        addr: String,
+        /// Why.
+        why: NetError,
+    },
+    /// Somebody connected and was not let in.
+    #[error("connection from {addr} refused, because {}", refused_words(.refusal))]
+    Refused {
+        /// Who.
+        addr: String,
+        /// What it was told; "it" is this node.
+        refusal: Refusal,
+    },
+    /// Somebody sent what no node sends.
+    #[error("connection closed: {0}")]
+    Misbehaved(PeerMisbehaved),
+    /// Somebody connected and said nothing.
+    #[error("{addr} connected and did not greet within {limit:?}; the connection was closed")]
+    Silent {
+        /// Who.
+        addr: String,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// Too many connections at once.
+    #[error("connection from {addr} closed at once: too many connections are open")]
+    TooMany {
+        /// Who.
+        addr: String,
+    },
+    /// The operating system gives no more connections.
+    #[error("cannot take connections from other nodes just now: {why}; will go on trying")]
+    CannotAccept {
+        /// What it said.
+        why: String,
+    },
+}
+
+/// The refusal is worded for the other end; here "it" must be named.
+fn refused_words(r: &Refusal) -> String {
+    match r.text.strip_prefix("its ") {
+        Some(rest) => format!("this node's {rest}"),
+        None => match r.text.strip_prefix("it ") {
+            Some(rest) => format!("this node {rest}"),
+            None => r.text.clone(),
+        },
+    }
+}
+
+/// Whether connections are wanted at all. A new generation ends those there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mode {
+    isolated: bool,
+    stopped: bool,
+    generation: u64,
+}
+
+impl Mode {
+    fn closed(self) -> bool {
+        self.isolated || self.stopped
+    }
+}
+
+/// Last sign of life and round trip of one peer.
+struct Heard {
+    base: Instant,
+    /// Microseconds since `base`, plus one; 0 is never.
+    at: AtomicU64,
+    rtt_nanos: AtomicU64,
+}
+
+impl Heard {
+    fn now(&self) {
+        let t = self.base.elapsed().as_micros() as u64 + 1;
+        self.at.store(t, Ordering::Relaxed);
+    }
+
+    fn rtt(&self, rtt: Duration) {
+        self.rtt_nanos
+            .store((rtt.as_nanos() as u64).max(1), Ordering::Relaxed);
+    }
+
+    fn silent(&self) -> Option<Duration> {
+        let at = self.at.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(
+            self.base
+                .elapsed()
+                .saturating_sub(Duration::from_micros(at)),
+        )
+    }
+
+    fn last_rtt(&self) -> Option<Duration> {
+        match self.rtt_nanos.load(Ordering::Relaxed) {
+            0 => None,
+            n => Some(Duration::from_nanos(n)),
+        }
+    }
+}
+
+/// One connection that somebody made to this node.
+struct InboundConn {
+    task: Option<AbortHandle>,
+    greeted: bool,
+}
+
+#[derive(Default)]
+struct InboundState {
+    next_id: u64,
+    conns: HashMap<u64, InboundConn>,
+    /// The connection that now is the lane.
+    lanes: HashMap<(RaftId, Lane), (u64, Arc<AtomicU64>)>,
+}
+
+/// The connections that others made to this node.
+#[derive(Default)]
+struct InboundTable(Mutex<InboundState>);
+
+impl InboundTable {
+    fn lock(&self) -> MutexGuard<'_, InboundState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more, if there is one.
+    fn enter(&self) -> Option<u64> {
+        let mut s = self.lock();
+        let greeting = s.conns.values().filter(|c| !c.greeted).count();
+        if s.conns.len() >= INBOUND_AT_ONCE || greeting >= GREETING_AT_ONCE {
+            return None;
+        }
+        s.next_id += 1;
+        let id = s.next_id;
+        let conn = InboundConn {
+            task: None,
+            greeted: false,
+        };
+        s.conns.insert(id, conn);
+        Some(id)
+    }
+
+    fn set_task(&self, id: u64, task: AbortHandle) {
+        // It may have ended already.
+        if let Some(c) = self.lock().conns.get_mut(&id) {
+            c.task = Some(task);
+        }
+    }
+
+    fn greeted(&self, id: u64) {
+        if let Some(c) = self.lock().conns.get_mut(&id) {
+            c.greeted = true;
+        }
+    }
+
+    /// Makes `id` the lane and ends the one that was; the returned number is
+    /// `id` for as long as it stays so.
+    fn take_over(&self, id: u64, from: RaftId, lane: Lane) -> Arc<AtomicU64> {
+        let mut s = self.lock();
+        let current = Arc::new(AtomicU64::new(id));
+        if let Some((old, old_current)) = s.lanes.insert((from, lane), (id, current.clone())) {
+            old_current.store(id, Ordering::Release);
+            if let Some(task) = s.conns.remove(&old).and_then(|c| c.task) {
+                task.abort();
+            }
+        }
+        current
+    }
+
+    fn leave(&self, id: u64) {
+        let mut s = self.lock();
+        s.conns.remove(&id);
+        s.lanes.retain(|_, (i, _)| *i != id);
+    }
+
+    fn abort_all(&self) {
+        let mut s = self.lock();
+        s.lanes.clear();
+        for (_, c) in s.conns.drain() {
+            if let Some(task) = c.task {
+                task.abort();
+            }
+        }
+    }
+}
+
+/// What all tasks share.
+struct Shared {
+    config: TcpConfig,
+    who: Mutex<Identity>,
+    mode: watch::Sender<Mode>,
+    inbox: Inbox,
+    inbound: InboundTable,
+    peers: Mutex<BTreeMap<RaftId, Peer>>,
+    heard: Mutex<HashMap<RaftId, Arc<Heard>>>,
+    /// When which kind of event about whom was last passed on.
+    said: Mutex<HashMap<(IpAddr, Discriminant<TransportEvent>), Instant>>,
+    base: Instant,
+}
+
+/// The own links to one peer.
+struct Peer {
+    addr: String,
+    lanes: [Arc<OutLink>; 3],
+    tasks: [AbortHandle; 3],
+}
+
+impl Shared {
+    fn who(&self) -> Identity {
+        lock(&self.who).clone()
+    }
+
+    fn event(&self, e: TransportEvent) {
+        if let Some(sink) = &self.config.events {
+            sink(e);
+        }
+    }
+
+    /// An event that anybody can cause as often as they like: each kind once
+    /// a minute per address.
+    fn stranger_event(&self, from: IpAddr, e: TransportEvent) {
+        if self.config.events.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        {
+            let mut said = lock(&self.said);
+            said.retain(|_, at| now.duration_since(*at) < SAY_AGAIN);
+            let key = (from, discriminant(&e));
+            if said.len() >= SAID_MAX || said.contains_key(&key) {
+                return;
+            }
+            said.insert(key, now);
+        }
+        self.event(e);
+    }
+
+    fn heard(&self, peer: RaftId) -> Arc<Heard> {
+        let fresh = || {
+            Arc::new(Heard {
+                base: self.base,
+                at: AtomicU64::new(0),
+                rtt_nanos: AtomicU64::new(0),
+            })
+        };
+        let mut all = lock(&self.heard);
+        if all.len() >= HEARD_MAX && !all.contains_key(&peer) {
+            return fresh();
+        }
+        all.entry(peer).or_insert_with(fresh).clone()
+    }
+
+    /// A peer showed that it is there: waiting links to it try at once.
+    fn kick(&self, peer: RaftId) {
+        if let Some(p) = lock(&self.peers).get(&peer) {
+            p.lanes.iter().for_each(|l| l.kick());
+        }
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The transport. See the module's words. Dropping it stops it.
+pub struct TcpNetwork {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    local: SocketAddr,
+    accepting: AbortHandle,
+}
+
+impl TcpNetwork {
+    /// Listens and begins to take connections. To be called inside a tokio
+    /// runtime that has I/O and time enabled.
+    pub fn bind(config: TcpConfig) -> Result<Arc<TcpNetwork>, BindError> {
+        let runtime = Handle::try_current().map_err(|_| BindError::NoRuntime)?;
+        let other = |e: std::io::Error| BindError::Other {
+            addr: config.listen.clone(),
+            why: e.to_string(),
+        };
+        let listener = listen::listen(&config.listen, DEFAULT_PORT)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(other)?;
+        let local = listener.local_addr().map_err(other)?;
+        let shared = Arc::new(Shared {
+            who: Mutex::new(config.who.clone()),
+            config,
+            mode: watch::Sender::new(Mode::default()),
+            inbox: Inbox::default(),
+            inbound: InboundTable::default(),
+            peers: Mutex::default(),
+            heard: Mutex::default(),
+            said: Mutex::default(),
+            base: Instant::now(),
+        });
+        let accepting = runtime
+            .spawn(accept::accept_all(shared.clone(), listener))
+            .abort_handle();
+        Ok(Arc::new(TcpNetwork {
+            shared,
+            runtime,
+            local,
+            accepting,
+        }))
+    }
+
+    /// Where it listens; with the port taken if 0 was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Changes how this node introduces itself from now on (a raft id or a
+    /// history became known). If the raft id changed, all connections are made
+    /// anew under it.
+    pub fn set_identity(&self, who: Identity) {
+        let renew = {
+            let mut own = lock(&self.shared.who);
+            let renew = own.raft_id != who.raft_id || own.cluster != who.cluster;
+            *own = who;
+            renew
+        };
+        if renew {
+            self.change_mode(|m| m.generation += 1);
+        }
+    }
+
+    fn change_mode(&self, change: impl FnOnce(&mut Mode)) {
+        self.shared.mode.send_modify(change);
+        self.shared.inbound.abort_all();
+    }
+}
+
+impl Network for TcpNetwork {
+    fn send(&self, to: RaftId, lane: Lane, frame: Frame) -> Result<(), SendError> {
+        if frame.len() > FRAME_MAX {
+            return Err(SendError::TooLarge {
+                to,
+                len: frame.len(),
+                limit: FRAME_MAX,
+            });
+        }
+        let link = match lock(&self.shared.peers).get(&to) {
+            Some(p) => p.lanes[lane.index()].clone(),
+            None => return Err(SendError::UnknownPeer { to }),
+        };
+        link.send(frame, self.shared.config.queue_bytes[lane.index()])
+    }
+
+    fn set_peers(&self, mut wanted: BTreeMap<RaftId, String>) {
+        wanted.remove(&self.shared.who().raft_id);
+        let mut peers = lock(&self.shared.peers);
+        if self.shared.mode.borrow().stopped {
+            return;
+        }
+        peers.retain(|id, p| {
+            let keep = wanted.get(id) == Some(&p.addr);
+            if !keep {
+                p.tasks.iter().for_each(AbortHandle::abort);
+            }
+            keep
+        });
+        lock(&self.shared.heard).retain(|id, _| wanted.contains_key(id));
+        for (id, addr) in wanted {
+            if peers.contains_key(&id) {
+                continue;
+            }
+            let lanes = Lane::ALL.map(|lane| Arc::new(OutLink::new(id, lane, addr.clone())));
+            let tasks = [0, 1, 2].map(|i| {
+                let link = lanes[i].clone();
+                let seed = self.shared.config.seed ^ id.rotate_left(17) ^ i as u64;
+                self.runtime
+                    .spawn(out::keep_up(self.shared.clone(), link, seed))
+                    .abort_handle()
+            });
+            peers.insert(id, Peer { addr, lanes, tasks });
+        }
+    }
+
+    fn recv(&self) -> BoxFuture<'_, Option<Inbound>> {
+        Box::pin(self.shared.inbox.recv())
+    }
+
+    fn try_recv(&self) -> Option<Inbound> {
+        self.shared.inbox.try_recv()
+    }
+
+    fn request(
+        &self,
+        addr: &str,
+        body: Bytes,
+        timeout: Duration,
+    ) -> BoxFuture<'static, Result<Bytes, NetError>> {
+        let who = self.shared.who();
+        let addr = addr.to_owned();
+        let mut mode = self.shared.mode.subscribe();
+        Box::pin(async move {
+            let closed = |m: Mode| if m.stopped { "stopped" } else { "cut off" };
+            let now = *mode.borrow_and_update();
+            if now.closed() {
+                return Err(NetError::Closed(closed(now)));
+            }
+            tokio::select! {
+                r = request::request(&addr, &who, body, timeout) => r,
+                // A new identity alone does not end it.
+                ended = mode.wait_for(|m| m.closed()) => {
+                    Err(NetError::Closed(ended.map_or("stopped", |m| closed(*m))))
+                }
+            }
+        })
+    }
+
+    fn peers_status(&self) -> BTreeMap<RaftId, LinkStatus> {
+        let peers = lock(&self.shared.peers);
+        peers
+            .iter()
+            .map(|(id, p)| {
+                let mut s = LinkStatus {
+                    addr: p.addr.clone(),
+                    ..LinkStatus::default()
+                };
+                for (i, link) in p.lanes.iter().enumerate() {
+                    let (up, queued, error) = link.status();
+                    s.up[i] = up;
+                    s.queued_bytes += queued;
+                    s.last_error = s.last_error.or(error);
+                }
+                let heard = self.shared.heard(*id);
+                s.silent = heard.silent();
+                s.rtt = heard.last_rtt();
+                (*id, s)
+            })
+            .collect()
+    }
+
+    fn set_isolated(&self, isolated: bool) {
+        self.change_mode(|m| m.isolated = isolated);
+    }
+
+    fn stop(&self) {
+        self.change_mode(|m| m.stopped = true);
+        self.accepting.abort();
+        for (_, p) in std::mem::take(&mut *lock(&self.shared.peers)) {
+            p.tasks.iter().for_each(AbortHandle::abort);
+        }
+        self.shared.inbox.close();
+    }
+}
+
+impl Drop for TcpNetwork {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

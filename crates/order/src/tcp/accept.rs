@@ -1,0 +1,255 @@
+//! The other side: connections that others made to this node.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::conn::{
+    FrameReader, ReadError, WriteList, read_hello, read_message, tune, write_message,
+};
+use super::{REQUEST_MAX, Shared, TransportEvent};
+use crate::network::{Frame, Lane};
+use crate::types::{RaftId, Reply};
+use crate::wire::{
+    FrameKind, Hello, HelloAnswer, Identity, Misbehaviour, Purpose, Refusal, RefusalCode,
+    VERSION_MAX, VERSION_MIN,
+};
+
+/// Takes connections until the task is aborted.
+pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener) {
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(x) => x,
+            Err(e) => {
+                // Out of descriptors, or a connection that ended in the
+                // backlog. Either way not at full speed.
+                let why = e.to_string();
+                let here = IpAddr::from([0; 4]);
+                shared.stranger_event(here, TransportEvent::CannotAccept { why });
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        if shared.mode.borrow().closed() {
+            continue;
+        }
+        let Some(id) = shared.inbound.enter() else {
+            let addr = from.to_string();
+            shared.stranger_event(from.ip(), TransportEvent::TooMany { addr });
+            continue;
+        };
+        let task = tokio::spawn({
+            let shared = shared.clone();
+            async move {
+                serve(&shared, id, stream, from).await;
+                shared.inbound.leave(id);
+            }
+        });
+        shared.inbound.set_task(id, task.abort_handle());
+        // Isolation may have come between the look above and here.
+        if shared.mode.borrow().closed() {
+            shared.inbound.abort_all();
+        }
+    }
+}
+
+async fn serve(shared: &Arc<Shared>, id: u64, mut stream: TcpStream, from: SocketAddr) {
+    let addr = from.to_string();
+    if tune(&stream, shared.config.dead_after).is_err() {
+        // It is gone already.
+        return;
+    }
+    let mut buf = BytesMut::new();
+    let limit = shared.config.greet_timeout;
+    let hello = match timeout(limit, read_hello(&mut stream, &mut buf)).await {
+        Ok(Ok(body)) => Hello::decode(body).and_then(|h| match h.purpose {
+            Purpose::Lane(_) if h.who.raft_id == 0 => Err(Misbehaviour::GreetingMalformed(
+                "a member's link needs its identity",
+            )),
+            _ => Ok(h),
+        }),
+        Ok(Err(ReadError::Misbehaved(what))) => Err(what),
+        // Port scans and health checks connect and go: not worth a word.
+        Ok(Err(ReadError::Closed { inside: false } | ReadError::Io(_))) => return,
+        Ok(Err(ReadError::Closed { inside: true })) => {
+            Err(Misbehaviour::GreetingMalformed("it ends too early"))
+        }
+        Err(_) => {
+            shared.stranger_event(from.ip(), TransportEvent::Silent { addr, limit });
+            return;
+        }
+    };
+    let hello = match hello {
+        Ok(h) => h,
+        Err(what) => {
+            shared.stranger_event(from.ip(), TransportEvent::Misbehaved(what.by(addr)));
+            return;
+        }
+    };
+    let who = shared.who();
+    let verdict = judge(shared, &who, &hello, from.ip());
+    let refused = verdict.clone().err();
+    let answer = HelloAnswer {
+        verdict,
+        versions: (VERSION_MIN, VERSION_MAX),
+        who,
+    };
+    let wrote = timeout(limit, stream.write_all(&answer.encode())).await;
+    if let Some(refusal) = refused {
+        shared.stranger_event(from.ip(), TransportEvent::Refused { addr, refusal });
+        // Closing with unread bytes would throw the answer away.
+        let _ = stream.shutdown().await;
+        let _ = timeout(limit, async {
+            let mut sink = [0; 1024];
+            while matches!(stream.read(&mut sink).await, Ok(n) if n > 0) {}
+        })
+        .await;
+        return;
+    }
+    if !matches!(wrote, Ok(Ok(()))) {
+        return;
+    }
+    shared.inbound.greeted(id);
+    let ended = match hello.purpose {
+        Purpose::Lane(lane) => serve_lane(shared, id, stream, buf, hello.who.raft_id, lane).await,
+        Purpose::Request => serve_request(shared, stream, buf, &hello, &addr).await,
+    };
+    if let ReadError::Misbehaved(what) = ended {
+        shared.stranger_event(from.ip(), TransportEvent::Misbehaved(what.by(addr)));
+    }
+}
+
+/// Lets in or says why not.
+fn judge(shared: &Shared, own: &Identity, hello: &Hello, ip: IpAddr) -> Result<u16, Refusal> {
+    let version = hello
+        .common_version(VERSION_MIN, VERSION_MAX)
+        .ok_or_else(|| {
+            Refusal::no_common_version(
+                (VERSION_MIN, VERSION_MAX),
+                (hello.version_min, hello.version_max),
+            )
+        })?;
+    if hello.who.cluster != own.cluster {
+        return Err(Refusal::wrong_cluster(&own.cluster, &hello.who.cluster));
+    }
+    if own.raft_id != 0 && hello.who.raft_id == own.raft_id {
+        return Err(Refusal::new(
+            RefusalCode::OwnId,
+            "it is the connecting node itself, or a copy of it with the same identity",
+        ));
+    }
+    if own.raft_id == 0 && hello.purpose != Purpose::Request {
+        return Err(Refusal::new(
+            RefusalCode::Closed,
+            "it is starting and takes no part in the cluster yet",
+        ));
+    }
+    if let Some(admit) = &shared.config.admit {
+        admit(hello, ip)?;
+    }
+    Ok(version)
+}
+
+async fn serve_lane(
+    shared: &Shared,
+    id: u64,
+    mut stream: TcpStream,
+    rest: BytesMut,
+    from: RaftId,
+    lane: Lane,
+) -> ReadError {
+    // The newest connection of a lane is the lane: what an older one still
+    // holds must not come behind what this one brings.
+    let current = shared.inbound.take_over(id, from, lane);
+    shared.kick(from);
+    let heard = shared.heard(from);
+    heard.now();
+    let (read, mut write) = stream.split();
+    let mut reader = FrameReader::new(read, rest);
+    loop {
+        let f = match reader.next().await {
+            Ok(f) => f,
+            Err(e) => return e,
+        };
+        heard.now();
+        if current.load(Ordering::Acquire) != id {
+            return ReadError::Closed { inside: false };
+        }
+        match f.kind {
+            FrameKind::Data => {
+                if !shared.inbox.frame(from, lane, f.body).await {
+                    return ReadError::Closed { inside: false };
+                }
+            }
+            FrameKind::Ping if f.body.len() == 8 => {
+                let mut list = WriteList::default();
+                list.add(FrameKind::Pong, 0, &Frame::from(f.body));
+                if let Err(e) = list.write_to(&mut write).await {
+                    return ReadError::Io(e);
+                }
+            }
+            kind => {
+                return ReadError::Misbehaved(Misbehaviour::FrameUnexpected { kind: kind.code() });
+            }
+        }
+    }
+}
+
+async fn serve_request(
+    shared: &Shared,
+    mut stream: TcpStream,
+    rest: BytesMut,
+    hello: &Hello,
+    addr: &str,
+) -> ReadError {
+    let (read, mut write) = stream.split();
+    let mut reader = FrameReader::new(read, rest);
+    let asked = timeout(
+        shared.config.request_timeout,
+        read_message(&mut reader, FrameKind::Request, REQUEST_MAX),
+    );
+    let body = match asked.await {
+        Ok(Ok(Some(body))) => body,
+        Ok(Ok(None)) | Err(_) => return ReadError::Closed { inside: false },
+        Ok(Err(e)) => return e,
+    };
+    let (tx, rx) = oneshot::channel::<Option<Bytes>>();
+    let reply = Reply::new(move |answer| {
+        // Nobody may be waiting any more.
+        let _ = tx.send(answer);
+    });
+    let from = if hello.who.addr.is_empty() {
+        addr.to_owned()
+    } else {
+        hello.who.addr.clone()
+    };
+    // Refused for lack of room, the reply is dropped, which says "no answer".
+    shared.inbox.request(from, body, reply);
+    let answer = tokio::select! {
+        answer = rx => answer.ok().flatten(),
+        // The asker speaks no more; what comes is its end.
+        next = reader.next() => return match next {
+            Ok(f) => ReadError::Misbehaved(Misbehaviour::FrameUnexpected { kind: f.kind.code() }),
+            Err(e) => e,
+        },
+    };
+    let wrote = match answer {
+        Some(body) => write_message(&mut write, FrameKind::Answer, body).await,
+        None => {
+            let mut list = WriteList::default();
+            list.add(FrameKind::NoAnswer, 0, &Frame::new());
+            list.write_to(&mut write).await
+        }
+    };
+    match wrote {
+        Ok(()) => ReadError::Closed { inside: false },
+        Err(e) => ReadError::Io(e),
+    }
+}

@@ -1,0 +1,384 @@
+//! The own side of a link: one task per (peer, lane) that connects, greets,
+//! writes what is queued, and begins again when it breaks.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::conn::{Deadline, FrameReader, ReadError, WriteList, connect, greet};
+use super::{DEFAULT_PORT, Shared, TransportEvent};
+use crate::network::{Frame, Lane, NetError, SendError};
+use crate::types::RaftId;
+use crate::wire::{FrameKind, Hello, Misbehaviour, Purpose};
+
+/// Bytes handed to one round of writing; more frames wait for the next.
+const ROUND_BYTES: usize = 1 << 20;
+
+#[derive(Default)]
+struct State {
+    frames: VecDeque<Frame>,
+    /// Bytes queued or being written.
+    bytes: usize,
+    up: bool,
+    epoch: u64,
+    last_error: Option<String>,
+}
+
+/// The queue of one (peer, lane).
+pub(super) struct OutLink {
+    peer: RaftId,
+    lane: Lane,
+    addr: String,
+    state: Mutex<State>,
+    wake: Notify,
+    kick: Notify,
+}
+
+impl OutLink {
+    pub(super) fn new(peer: RaftId, lane: Lane, addr: String) -> Self {
+        OutLink {
+            peer,
+            lane,
+            addr,
+            state: Mutex::default(),
+            wake: Notify::new(),
+            kick: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn send(&self, frame: Frame, limit: usize) -> Result<(), SendError> {
+        let mut s = self.lock();
+        let (to, lane) = (self.peer, self.lane);
+        if !s.up {
+            return Err(SendError::Disconnected { to, lane });
+        }
+        if s.bytes > 0 && s.bytes + frame.len() > limit {
+            return Err(SendError::Full {
+                to,
+                lane,
+                queued: s.bytes,
+                limit,
+            });
+        }
+        // An empty frame is not free.
+        s.bytes += cost(&frame);
+        s.frames.push_back(frame);
+        drop(s);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Tries at once if it waits to try again.
+    pub(super) fn kick(&self) {
+        self.kick.notify_one();
+    }
+
+    /// Up, bytes queued, last error.
+    pub(super) fn status(&self) -> (bool, usize, Option<String>) {
+        let s = self.lock();
+        (s.up, s.bytes, s.last_error.clone())
+    }
+
+    fn open(&self) -> u64 {
+        let mut s = self.lock();
+        s.up = true;
+        s.epoch += 1;
+        s.epoch
+    }
+
+    /// What is queued is dropped: the layer above sends again what matters.
+    pub(super) fn close(&self, why: String) -> u64 {
+        let mut s = self.lock();
+        let dropped = std::mem::take(&mut s.frames);
+        s.bytes = 0;
+        s.up = false;
+        s.last_error = Some(why);
+        let epoch = s.epoch;
+        drop(s);
+        drop(dropped);
+        epoch
+    }
+
+    fn take_round(&self) -> (Vec<Frame>, usize) {
+        let mut s = self.lock();
+        let mut round = Vec::new();
+        let mut bytes = 0;
+        while bytes < ROUND_BYTES
+            && let Some(f) = s.frames.pop_front()
+        {
+            bytes += cost(&f);
+            round.push(f);
+        }
+        (round, bytes)
+    }
+
+    fn written(&self, bytes: usize) {
+        let mut s = self.lock();
+        s.bytes = s.bytes.saturating_sub(bytes);
+    }
+}
+
+fn cost(f: &Frame) -> usize {
+    f.len() + 64
+}
+
+/// Growing pauses with jitter: half to one and a half times the nominal one.
+struct Backoff {
+    random: u64,
+    nominal: Duration,
+    least: Duration,
+    most: Duration,
+}
+
+impl Backoff {
+    fn next(&mut self) -> Duration {
+        // SplitMix64 (Steele, Lea, Flood 2014).
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^= z >> 31;
+        let factor = 0.5 + (z >> 11) as f64 / (1u64 << 53) as f64;
+        let pause = self.nominal.mul_f64(factor);
+        self.nominal = (self.nominal * 2).min(self.most);
+        pause
+    }
+
+    fn reset(&mut self) {
+        self.nominal = self.least;
+    }
+}
+
+/// Keeps one link up until the task is aborted or the transport stops.
+pub(super) async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) {
+    let (peer, lane) = (link.peer, link.lane);
+    let mut mode = shared.mode.subscribe();
+    let mut backoff = Backoff {
+        random: seed,
+        nominal: shared.config.retry_min,
+        least: shared.config.retry_min,
+        most: shared.config.retry_max,
+    };
+    loop {
+        while mode.borrow_and_update().closed() {
+            if mode.changed().await.is_err() {
+                return;
+            }
+        }
+        let made = tokio::select! {
+            made = establish(&shared, &link) => made,
+            _ = mode.changed() => continue,
+        };
+        match made {
+            Ok((stream, rest)) => {
+                let since = Instant::now();
+                let epoch = link.open();
+                shared.inbox.link(peer, lane, epoch, true);
+                shared.event(TransportEvent::Connected {
+                    peer,
+                    lane,
+                    addr: link.addr.clone(),
+                });
+                let why = tokio::select! {
+                    e = carry(&shared, &link, stream, rest) => e.into_net(&link.addr),
+                    _ = mode.changed() => NetError::Closed("cut off or stopped"),
+                };
+                link.close(why.to_string());
+                shared.inbox.link(peer, lane, epoch, false);
+                shared.event(TransportEvent::Lost {
+                    peer,
+                    lane,
+                    addr: link.addr.clone(),
+                    why,
+                });
+                // A link that breaks as soon as it is made must not be made
+                // in a tight circle.
+                if since.elapsed() > shared.config.retry_max {
+                    backoff.reset();
+                }
+            }
+            Err(why) => {
+                let text = why.to_string();
+                let news = link.status().2.as_deref() != Some(&text);
+                link.close(text);
+                if news {
+                    shared.event(TransportEvent::CannotConnect {
+                        peer,
+                        lane,
+                        addr: link.addr.clone(),
+                        why,
+                    });
+                }
+            }
+        }
+        let pause = backoff.next();
+        // A kick shortens the pause, but leaves the least one.
+        let least = shared.config.retry_min / 2;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = async {
+                tokio::time::sleep(least).await;
+                link.kick.notified().await;
+            } => {}
+            _ = mode.changed() => {}
+        }
+    }
+}
+
+async fn establish(shared: &Shared, link: &OutLink) -> Result<(TcpStream, BytesMut), NetError> {
+    let c = &shared.config;
+    let deadline = Deadline::after(c.connect_timeout);
+    let mut stream = connect(&link.addr, DEFAULT_PORT, c.dead_after, deadline).await?;
+    let hello = Hello::new(Purpose::Lane(link.lane), shared.who());
+    let deadline = Deadline::after(c.greet_timeout);
+    let asked = Instant::now();
+    let (answer, rest) = greet(&mut stream, &link.addr, &hello, deadline).await?;
+    if answer.who.raft_id != link.peer {
+        return Err(NetError::WrongPeer {
+            addr: link.addr.clone(),
+            expected: link.peer,
+            found: answer.who.raft_id,
+        });
+    }
+    let heard = shared.heard(link.peer);
+    heard.now();
+    heard.rtt(asked.elapsed());
+    Ok((stream, rest))
+}
+
+/// Writes what is queued and reads what comes back, until something breaks.
+async fn carry(
+    shared: &Shared,
+    link: &OutLink,
+    mut stream: TcpStream,
+    rest: BytesMut,
+) -> ReadError {
+    let heard = shared.heard(link.peer);
+    let started = Instant::now();
+    let (read, mut write) = stream.split();
+    let reading = async {
+        let mut reader = FrameReader::new(read, rest);
+        loop {
+            match reader.next().await {
+                Ok(f) if f.kind == FrameKind::Pong => {
+                    let Ok(at) = <[u8; 8]>::try_from(&f.body[..]) else {
+                        return ReadError::Misbehaved(Misbehaviour::FrameUnexpected {
+                            kind: f.kind.code(),
+                        });
+                    };
+                    let sent = Duration::from_nanos(u64::from_le_bytes(at));
+                    heard.now();
+                    heard.rtt(started.elapsed().saturating_sub(sent));
+                }
+                Ok(f) => {
+                    return ReadError::Misbehaved(Misbehaviour::FrameUnexpected {
+                        kind: f.kind.code(),
+                    });
+                }
+                Err(e) => return e,
+            }
+        }
+    };
+    let writing = async {
+        let mut list = WriteList::default();
+        let mut next_ping = Instant::now();
+        loop {
+            let (round, bytes) = link.take_round();
+            let now = Instant::now();
+            if link.lane == Lane::Raft && now >= next_ping {
+                let at = started.elapsed().as_nanos() as u64;
+                let body = Bytes::copy_from_slice(&at.to_le_bytes());
+                list.add(FrameKind::Ping, 0, &Frame::from(body));
+                next_ping = now + shared.config.ping_every;
+            } else if round.is_empty() {
+                tokio::select! {
+                    () = link.wake.notified() => {}
+                    () = tokio::time::sleep_until(next_ping), if link.lane == Lane::Raft => {}
+                }
+                continue;
+            }
+            for f in &round {
+                list.add(FrameKind::Data, 0, f);
+            }
+            if let Err(e) = list.write_to(&mut write).await {
+                return ReadError::Io(e);
+            }
+            link.written(bytes);
+        }
+    };
+    tokio::select! {
+        e = reading => e,
+        e = writing => e,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_vary_and_repeat_with_the_seed() {
+        let ms = Duration::from_millis;
+        let pauses = |seed| {
+            let mut b = Backoff {
+                random: seed,
+                nominal: ms(50),
+                least: ms(50),
+                most: ms(1000),
+            };
+            let mut all: Vec<_> = (0..8).map(|_| b.next()).collect();
+            b.reset();
+            all.push(b.next());
+            all
+        };
+        let a = pauses(1);
+        assert_eq!(a, pauses(1));
+        assert_ne!(a, pauses(2));
+        for (i, nominal) in [50, 100, 200, 400, 800, 1000, 1000, 1000, 50]
+            .into_iter()
+            .enumerate()
+        {
+            assert!(
+                a[i] >= ms(nominal) / 2 && a[i] <= ms(nominal) * 3 / 2,
+                "{a:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_queue_is_bounded_and_closed_links_take_nothing() {
+        let link = OutLink::new(7, Lane::Node, "x:1".to_owned());
+        let frame = |n| Frame::from(Bytes::from(vec![0; n]));
+        assert!(matches!(
+            link.send(frame(1), 100),
+            Err(SendError::Disconnected { to: 7, .. })
+        ));
+        assert_eq!(link.open(), 1);
+        assert_eq!(link.send(frame(1000), 200), Ok(()), "one may always wait");
+        assert!(matches!(
+            link.send(frame(1), 200),
+            Err(SendError::Full { queued: 1064, .. })
+        ));
+        let (round, bytes) = link.take_round();
+        assert_eq!((round.len(), bytes), (1, 1064));
+        assert!(
+            link.send(frame(1), 200).is_err(),
+            "it is still being written"
+        );
+        link.written(bytes);
+        assert_eq!(link.send(frame(1), 200), Ok(()));
+        link.close("gone".to_owned());
+        assert_eq!(link.status(), (false, 0, Some("gone".to_owned())));
+        assert_eq!(link.open(), 2);
+        assert!(link.take_round().0.is_empty());
+    }
+}

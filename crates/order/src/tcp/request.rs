@@ -1,0 +1,88 @@
+//! One question over a connection of its own, without a running engine.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncWriteExt;
+
+use super::conn::{Deadline, FrameReader, ReadError, connect, greet, read_message, write_message};
+use super::{ANSWER_MAX, DEFAULT_PORT, REQUEST_MAX};
+use crate::network::NetError;
+use crate::wire::{FrameKind, Hello, Identity, Purpose};
+
+/// Asks the node at `addr` (`host`, `host:port`, `tcp://…`) and waits for its
+/// answer: connecting, greeting and answering take `timeout` together at most.
+///
+/// `who` is how this node introduces itself; the cluster's name decides
+/// whether it is heard. Needs a tokio runtime with I/O and time.
+pub async fn request(
+    addr: &str,
+    who: &Identity,
+    body: Bytes,
+    timeout: Duration,
+) -> Result<Bytes, NetError> {
+    if body.len() > REQUEST_MAX {
+        return Err(NetError::TooLarge {
+            len: body.len(),
+            limit: REQUEST_MAX,
+        });
+    }
+    let deadline = Deadline::after(timeout);
+    let mut stream = connect(addr, DEFAULT_PORT, timeout, deadline).await?;
+    let hello = Hello::new(Purpose::Request, who.clone());
+    let (_, rest): (_, BytesMut) = greet(&mut stream, addr, &hello, deadline).await?;
+    let talk = async {
+        let (read, mut write) = stream.split();
+        write_message(&mut write, FrameKind::Request, body)
+            .await
+            .map_err(|e| ReadError::Io(e).into_net(addr))?;
+        write
+            .flush()
+            .await
+            .map_err(|e| ReadError::Io(e).into_net(addr))?;
+        let mut reader = FrameReader::new(read, rest);
+        match read_message(&mut reader, FrameKind::Answer, ANSWER_MAX).await {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(NetError::NoAnswer {
+                addr: addr.to_owned(),
+            }),
+            Err(e) => Err(e.into_net(addr)),
+        }
+    };
+    deadline.bound(addr, "answer", talk).await?
+}
+
+/// [`request`] for callers without a runtime: blocks this thread. May also be
+/// called from inside one, where it blocks just the same.
+pub fn request_blocking(
+    addr: &str,
+    who: &Identity,
+    body: Bytes,
+    timeout: Duration,
+) -> Result<Bytes, NetError> {
+    let failed = |why: String| NetError::Unreachable {
+        addr: addr.to_owned(),
+        why,
+    };
+    // A thread of its own: a runtime cannot be entered from inside another.
+    std::thread::scope(|s| {
+        let worker = std::thread::Builder::new()
+            .name("dromon-request".to_owned())
+            .spawn_scoped(s, || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .map_err(|e| failed(format!("no runtime could be made here: {e}")))?;
+                let outcome = runtime.block_on(request(addr, who, body, timeout));
+                // Does not wait for a resolver that hangs.
+                runtime.shutdown_background();
+                outcome
+            });
+        match worker {
+            Ok(w) => w
+                .join()
+                .unwrap_or_else(|_| Err(failed("the asking thread failed".to_owned()))),
+            Err(e) => Err(failed(format!("no thread could be started here: {e}"))),
+        }
+    })
+}
