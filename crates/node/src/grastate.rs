@@ -21,7 +21,7 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -308,14 +308,18 @@ impl StateFile {
     /// # Errors
     /// As [`StateFile::mark_running`].
     pub fn write(&mut self, state: GraState) -> Result<(), StateFileError> {
-        let replaced = self.was_replaced();
-        if state == self.state && !replaced {
-            return Ok(());
-        }
-        if replaced {
+        if self.was_replaced() {
             self.file = open_locked(&self.path)?;
         }
-        rewrite(&self.file, &state.to_string()).map_err(|source| StateFileError::Write {
+        let text = state.to_string();
+        let store = || -> io::Result<()> {
+            // Read again and not remembered: somebody may have edited it.
+            if read_text(&self.file)? == text {
+                return Ok(());
+            }
+            rewrite(&self.file, &text)
+        };
+        store().map_err(|source| StateFileError::Write {
             path: self.path.clone(),
             source,
         })?;
@@ -355,8 +359,9 @@ fn open_locked(path: &Path) -> Result<File, StateFileError> {
     }
 }
 
-fn read_text(file: &File) -> io::Result<String> {
+fn read_text(mut file: &File) -> io::Result<String> {
     let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
     // Foreign bytes become a damaged line, which is reported by its number.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -513,6 +518,293 @@ impl ViewState {
                 Err(StateFileError::Write { path, source: e })
             }
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const UUID: &str = "d020a5d7-e5f0-11f1-a7d7-c647bc4b6adc";
+    const TEXT: &str = "# GALERA saved state\nversion: 2.1\n\
+        uuid:    d020a5d7-e5f0-11f1-a7d7-c647bc4b6adc\nseqno:   42\nsafe_to_bootstrap: 0\n";
+
+    fn uuid() -> Uuid {
+        UUID.parse().expect("a uuid")
+    }
+
+    fn at(seqno: Seqno, safe: bool) -> GraState {
+        GraState {
+            uuid: uuid(),
+            seqno,
+            safe_to_bootstrap: safe,
+        }
+    }
+
+    #[test]
+    fn the_text_has_the_peers_shape() {
+        assert_eq!(at(42, false).to_string(), TEXT);
+        for line in TEXT.lines().skip(1) {
+            assert_eq!(line.matches(':').count(), 1, "{line}");
+        }
+    }
+
+    #[test]
+    fn edited_texts_are_read() {
+        for (text, state) in [
+            ("", GraState::default()),
+            ("\n# nothing yet\n  \n", GraState::default()),
+            (TEXT, at(42, false)),
+            (&TEXT.replace('\n', "\r\n"), at(42, false)),
+            (&TEXT.replace("strap: 0", "strap: 1"), at(42, true)),
+            (&format!("{TEXT}   "), at(42, false)),
+            (
+                &format!("\n# by hand\n{TEXT}\ncert_index:\n"),
+                at(42, false),
+            ),
+            (&format!("uuid:{UUID}\nseqno:-1"), at(-1, false)),
+            (&TEXT.replace(UUID, &UUID.to_uppercase()), at(42, false)),
+        ] {
+            assert_eq!(GraState::parse(text), Ok(state), "{text}");
+        }
+    }
+
+    #[test]
+    fn damaged_texts_name_the_line() {
+        for (text, message) in [
+            (
+                TEXT.replace("42", "4x2"),
+                "line 4 has '4x2' for seqno, which must be -1 or a position",
+            ),
+            (
+                TEXT.replace("42", "-2"),
+                "line 4 has '-2' for seqno, which must be -1 or a position",
+            ),
+            (
+                TEXT.replace(UUID, "d020"),
+                "line 3 has 'd020' for uuid, which must be a uuid such as \
+                 00000000-0000-0000-0000-000000000000",
+            ),
+            (
+                TEXT.replace("strap: 0", "strap: yes"),
+                "line 5 has 'yes' for safe_to_bootstrap, which must be 0 or 1",
+            ),
+            (
+                TEXT.replace("2.1", "3.0"),
+                "line 2 has '3.0' for version, which must be 2.1 (any 2.x can be read)",
+            ),
+            (
+                format!("{TEXT}seqno: 7\n"),
+                "line 6 says seqno a second time",
+            ),
+            (
+                TEXT.replace("seqno:   ", "seqno "),
+                "line 4 is 'seqno 42' and not 'key: value'",
+            ),
+            (
+                "\0\0\0".into(),
+                "line 1 is '\\0\\0\\0' and not 'key: value'",
+            ),
+            (
+                "version: 2.1\n".into(),
+                "line 2 should follow with 'uuid:', but the file ends",
+            ),
+            (
+                format!("uuid: {UUID}\n"),
+                "line 2 should follow with 'seqno:', but the file ends",
+            ),
+        ] {
+            let error = GraState::parse(&text).expect_err(&text);
+            assert_eq!(error.to_string(), message);
+        }
+    }
+
+    fn on_disk(dir: &Path) -> String {
+        fs::read_to_string(dir.join(STATE_FILE)).expect("the state file")
+    }
+
+    #[test]
+    fn a_life_of_the_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        let mut file = StateFile::open(dir).expect("a new file");
+        assert_eq!(file.state(), GraState::default());
+        assert_eq!(on_disk(dir), "");
+
+        file.mark_running(uuid()).expect("written");
+        assert_eq!(GraState::parse(&on_disk(dir)), Ok(at(-1, true)));
+        file.set_safe_to_bootstrap(false).expect("written");
+        assert_eq!(GraState::parse(&on_disk(dir)), Ok(at(-1, false)));
+        file.mark_unsafe().expect("written");
+        assert!(on_disk(dir).contains("uuid:    00000000-0000-0000-0000-000000000000\n"));
+        file.mark_safe(uuid(), 123456789).expect("written");
+        assert_eq!(on_disk(dir), at(123456789, false).to_string());
+        // Shorter than before: nothing of the longer text stays.
+        file.mark_safe(uuid(), 42).expect("written");
+        assert_eq!(on_disk(dir), TEXT);
+
+        drop(file);
+        let file = StateFile::open(dir).expect("the same file");
+        assert_eq!(file.state(), at(42, false));
+        assert_eq!(file.path(), dir.join(STATE_FILE));
+    }
+
+    #[test]
+    fn a_second_server_is_kept_out() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let first = StateFile::open(dir.path()).expect("a new file");
+        let error = StateFile::open(dir.path()).expect_err("locked");
+        assert!(matches!(error, StateFileError::Locked { .. }));
+        let message = error.to_string();
+        assert!(message.contains("another server runs on this data directory"));
+        drop(first);
+        StateFile::open(dir.path()).expect("free again");
+    }
+
+    #[test]
+    fn a_replaced_or_removed_file_is_written_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        let mut file = StateFile::open(dir).expect("a new file");
+        file.mark_safe(uuid(), 42).expect("written");
+        file.set_safe_to_bootstrap(false).expect("written");
+        // As sed -i does it.
+        fs::write(dir.join("draft"), TEXT.replace("strap: 0", "strap: 1")).expect("written");
+        fs::rename(dir.join("draft"), dir.join(STATE_FILE)).expect("renamed");
+        file.mark_safe(uuid(), 43).expect("written");
+        assert_eq!(on_disk(dir), at(43, false).to_string());
+        fs::remove_file(dir.join(STATE_FILE)).expect("removed");
+        file.mark_safe(uuid(), 43).expect("written");
+        assert_eq!(on_disk(dir), at(43, false).to_string());
+        // As an editor that writes in place does it.
+        fs::write(dir.join(STATE_FILE), "").expect("written");
+        file.mark_safe(uuid(), 43).expect("written");
+        assert_eq!(on_disk(dir), at(43, false).to_string());
+        assert!(StateFile::open(dir).is_err(), "the new file is locked too");
+    }
+
+    #[test]
+    fn errors_say_file_meaning_and_remedy() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(STATE_FILE);
+        fs::write(&path, TEXT.replace("42", "?")).expect("written");
+        let error = StateFile::open(dir.path()).expect_err("damaged");
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "The state file {} is damaged: line 4 has '?' for seqno, which must be -1 or a \
+                 position. The data itself is not affected. Correct that line, or remove the \
+                 file: this node then takes its position from elsewhere, or a full copy from the \
+                 cluster",
+                path.display()
+            )
+        );
+        // What could not be understood is left for the operator as it was.
+        assert_eq!(on_disk(dir.path()), TEXT.replace("42", "?"));
+        let gone = dir.path().join("gone");
+        let message = StateFile::open(&gone)
+            .expect_err("no directory")
+            .to_string();
+        assert!(message.contains("cannot be read"), "{message}");
+        assert!(message.contains("does not start"), "{message}");
+    }
+
+    fn view() -> ViewState {
+        ViewState {
+            my_uuid: uuid(),
+            view_id: (uuid(), 7),
+            bootstrap: true,
+            members: vec![(uuid(), 0), (Uuid([1; 16]), 2)],
+        }
+    }
+
+    #[test]
+    fn the_view_file_comes_and_goes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        assert_eq!(ViewState::read(dir).expect("no file"), None);
+        ViewState::remove(dir).expect("nothing to remove");
+        view().write(dir).expect("written");
+        assert_eq!(
+            fs::read_to_string(dir.join(VIEW_FILE)).expect("the file"),
+            format!(
+                "my_uuid: {UUID}\n#vwbeg\nview_id: 3 {UUID} 7\nbootstrap: 1\nmember: {UUID} 0\n\
+                 member: 01010101-0101-0101-0101-010101010101 2\n#vwend\n"
+            )
+        );
+        assert_eq!(ViewState::read(dir).expect("whole"), Some(view()));
+        let names = fs::read_dir(dir).expect("a directory").count();
+        assert_eq!(names, 1, "no draft stays");
+        ViewState::remove(dir).expect("removed");
+        assert_eq!(ViewState::read(dir).expect("no file"), None);
+    }
+
+    #[test]
+    fn damaged_views_name_the_line() {
+        let text = view().to_string();
+        for (text, message) in [
+            (
+                String::new(),
+                "line 1 should follow with '#vwend', but the file ends",
+            ),
+            (
+                text.replace("#vwend\n", ""),
+                "line 7 should follow with '#vwend', but the file ends",
+            ),
+            (
+                text.replace(" 2\n", "\n"),
+                "line 6 has '01010101-0101-0101-0101-010101010101' for member",
+            ),
+            (
+                text.replace("trap: 1", "trap: 2"),
+                "line 4 has '2' for bootstrap",
+            ),
+            (
+                text.replace("view_id: 3", "view_id: "),
+                &format!("line 3 has '{UUID} 7' for view_id"),
+            ),
+            (
+                "#vwend".into(),
+                "line 2 should follow with 'my_uuid:', but the file ends",
+            ),
+        ] {
+            let error = ViewState::parse(&text).expect_err(&text);
+            assert_eq!(error.to_string(), message);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn states_read_back(bytes in any::<[u8; 16]>(), seqno in -1..i64::MAX, safe in any::<bool>()) {
+            let state = GraState { uuid: Uuid(bytes), seqno, safe_to_bootstrap: safe };
+            prop_assert_eq!(GraState::parse(&state.to_string()), Ok(state));
+        }
+
+        #[test]
+        fn views_read_back(
+            mine in any::<[u8; 16]>(),
+            number in any::<u64>(),
+            bootstrap in any::<bool>(),
+            members in prop::collection::vec((any::<[u8; 16]>(), any::<u8>()), 0..6),
+        ) {
+            let view = ViewState {
+                my_uuid: Uuid(mine),
+                view_id: (Uuid(mine), number),
+                bootstrap,
+                members: members.into_iter().map(|(u, s)| (Uuid(u), s)).collect(),
+            };
+            prop_assert_eq!(ViewState::parse(&view.to_string()), Ok(view));
+        }
+
+        #[test]
+        fn no_text_panics(text in "[ -~\\n\\r\\t:äß]{0,200}", cut in 0usize..120) {
+            let _ = GraState::parse(&text);
+            let _ = ViewState::parse(&text);
+            let whole = TEXT.get(..cut.min(TEXT.len())).unwrap_or(TEXT);
+            let _ = GraState::parse(&format!("{whole}{text}"));
+            let _ = ViewState::parse(&format!("{}{text}", view()));
         }
     }
 }

@@ -580,6 +580,10 @@ fn parse(kind: Kind, text: &str, base_port: u16) -> Option<(Value, String)> {
             let full = format!("{scheme}://{}:{port}", bracketed(&host));
             return Some((Value::Text(full.clone()), full));
         }
+        Kind::Node => match parse_host(text).ok()? {
+            (_, None) => Value::Text(text.to_string()),
+            _ => return None,
+        },
         Kind::Address => {
             if !text.is_empty() {
                 parse_host(text).ok()?;
@@ -618,6 +622,7 @@ fn expected(kind: Kind) -> String {
              missing)"
                 .into()
         }
+        Kind::Node => "a host name or IP address without a port".into(),
         Kind::Address => "a host or host:port, an IPv6 address in brackets".into(),
         Kind::Member => "the uuid of a member, as in wsrep_gcomm_uuid, or nothing".into(),
     }

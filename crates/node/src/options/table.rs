@@ -30,6 +30,8 @@ pub(super) enum Kind {
     Port,
     /// `tcp://host:port` or `ssl://host:port`; scheme and port may be missing.
     Listen,
+    /// A host name or IP address.
+    Node,
     /// A host, or host and port; may be empty.
     Address,
     /// The uuid of a member, or nothing.
@@ -130,8 +132,8 @@ const MIB: i64 = 1 << 20;
 
 use Fate::{Ignored, Kept, Mapped, Ours};
 use Kind::{
-    Address, Bool as B, Choice, Double, Int, Listen as ListenOn, Mask, Member, Port as PortNo,
-    Size, SizeOrAuto, Span, Text,
+    Address, Bool as B, Choice, Double, Int, Listen as ListenOn, Mask, Member, Node,
+    Port as PortNo, Size, SizeOrAuto, Span, Text,
 };
 use Listed::{Bool, Dbl, No, Str};
 use Origin::{DataDir, HalfOf, Host, Is, Listen, Of, Port};
@@ -165,7 +167,7 @@ table! {
         "nothing is spilled to pages of the peer's kind";
     "base_dir": Text, DataDir, Load, Always, Str, RO, Kept:
         "directory of the state files";
-    "base_host": Text, Host, Connect, Always, Str, RO, Kept:
+    "base_host": Node, Host, Connect, Always, Str, RO, Kept:
         "host under which the other nodes reach this one";
     "base_port": PortNo, Port, Connect, Always, Listed::Int, RO, Kept:
         "port of the cluster's connections";

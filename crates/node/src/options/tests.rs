@@ -455,6 +455,11 @@ fn bad_strings_at_start_say_what_to_write() {
             "Option 'base_port' cannot be '70000': it takes a port from 1 to 65535",
         ),
         (
+            "base_host=a:4567",
+            "Option 'base_host' cannot be 'a:4567': it takes a host name or IP address without a \
+             port",
+        ),
+        (
             "gmcast.listen_addr=udp://0.0.0.0",
             "Option 'gmcast.listen_addr' cannot be 'udp://0.0.0.0': it takes an address such as \
              tcp://0.0.0.0:4567 or tcp://[::]:4567 (scheme and port may be missing)",
@@ -785,6 +790,7 @@ fn valid(kind: Kind) -> BoxedStrategy<String> {
         Kind::Text => "[ -~äß;\\\\=]{0,20}".boxed(),
         Kind::Port => (1..=65535u32).prop_map(|n| n.to_string()).boxed(),
         Kind::Listen => text(&["a", "tcp://[::]:1", "ssl://1.2.3.4", "[::1]:5"]).boxed(),
+        Kind::Node => text(&["a", "[::1]", "::1", "1.2.3.4", "a.b-c"]).boxed(),
         Kind::Address => text(&["", "a", "a:1", "[::1]:5", "::1", "1.2.3.4"]).boxed(),
         Kind::Member => text(&["", UUID]).boxed(),
     }
