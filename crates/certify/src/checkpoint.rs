@@ -15,7 +15,7 @@
 //! EXCLUSIVE, then the second source's SHARED and EXCLUSIVE. One state has one
 //! encoding: what was overwritten or purged leaves no trace in it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use dromon_writeset::{KeyHash, Seqno, Uuid};
@@ -188,7 +188,9 @@ fn put_entry(out: &mut BytesMut, hash: KeyHash, refs: &Refs) {
 
 fn decode_body(body: &[u8]) -> Result<Certifier, CheckpointError> {
     let mut r = Reader { rest: &body[5..] };
-    r.array::<3>()?;
+    if r.array::<3>()? != [0; 3] {
+        return Err(malformed("reserved bytes are in use"));
+    }
     let [position, floor, last_pa_unsafe, first] = [r.i64()?, r.i64()?, r.i64()?, r.i64()?];
     if !(0..Seqno::MAX).contains(&position) {
         return Err(malformed("its position is not a seqno"));
@@ -212,9 +214,17 @@ fn decode_body(body: &[u8]) -> Result<Certifier, CheckpointError> {
     for _ in 0..source_count {
         sources.push(Uuid(r.array()?));
     }
+    let distinct: HashSet<Uuid> = sources.iter().copied().collect();
+    if distinct.len() != sources.len() {
+        return Err(malformed("it lists a node twice"));
+    }
     let mut origins = r.room(slot_count, 1)?;
+    let mut used = 0;
     for _ in 0..slot_count {
-        origins.push(r.origin(&sources)?);
+        origins.push(r.origin(&sources, &mut used)?);
+    }
+    if used != sources.len() {
+        return Err(malformed("it lists a node that no write set comes from"));
     }
     let mut entries: Vec<(KeyHash, Refs)> = r.room(key_count, 25)?;
     for _ in 0..key_count {
@@ -275,16 +285,25 @@ impl Reader<'_> {
         Ok(Vec::with_capacity(count as usize))
     }
 
-    fn origin(&mut self, sources: &[Uuid]) -> Result<Option<Origin>, CheckpointError> {
+    fn origin(
+        &mut self,
+        sources: &[Uuid],
+        used: &mut usize,
+    ) -> Result<Option<Origin>, CheckpointError> {
         let toi = match self.u8()? {
             KIND_NOTHING => return Ok(None),
             KIND_PASSED => false,
             KIND_TOI => true,
             _ => return Err(malformed("a write set is of no known kind")),
         };
+        let number = self.u32()? as usize;
         let source = *sources
-            .get(self.u32()? as usize)
+            .get(number)
             .ok_or(malformed("a write set comes from an unlisted node"))?;
+        if number > *used {
+            return Err(malformed("its nodes are not listed in the order of use"));
+        }
+        *used = (*used).max(number + 1);
         Ok(Some(Origin {
             source,
             trx_id: self.u64()?,

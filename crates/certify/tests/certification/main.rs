@@ -1,0 +1,7 @@
+//! Certification against a naive model, clause by clause, and across restarts.
+
+mod checkpoints;
+mod clauses;
+mod model;
+mod properties;
+mod traffic;
