@@ -634,3 +634,218 @@ fn take_text(b: &mut Bytes, max: usize) -> Result<String, Misbehaviour> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn who() -> Identity {
+        Identity {
+            cluster: "prod".to_owned(),
+            history: Uuid([3; 16]),
+            raft_id: 0xABCD,
+            addr: "db1:4567".to_owned(),
+            secret: Bytes::from_static(b"s"),
+        }
+    }
+
+    fn body_of(greeting: Bytes) -> Bytes {
+        let mut buf = BytesMut::from(&greeting[..]);
+        let body = read_greeting(&mut buf).unwrap().unwrap();
+        assert!(buf.is_empty());
+        body
+    }
+
+    #[test]
+    fn greetings_survive() {
+        for purpose in Lane::ALL
+            .map(Purpose::Lane)
+            .into_iter()
+            .chain([Purpose::Request])
+        {
+            let h = Hello::new(purpose, who());
+            assert_eq!(Hello::decode(body_of(h.encode())), Ok(h));
+        }
+        let public = Identity {
+            secret: Bytes::new(),
+            ..who()
+        };
+        for verdict in [Ok(1), Err(Refusal::wrong_cluster("a", "b"))] {
+            let a = HelloAnswer {
+                verdict,
+                versions: (1, 4),
+                who: public.clone(),
+            };
+            assert_eq!(HelloAnswer::decode(body_of(a.encode())), Ok(a));
+        }
+    }
+
+    #[test]
+    fn the_greeting_is_what_the_document_draws() {
+        let h = Hello::new(
+            Purpose::Request,
+            Identity {
+                cluster: "c".to_owned(),
+                ..Identity::default()
+            },
+        );
+        let g = h.encode();
+        assert_eq!(g[..8], MAGIC);
+        assert_eq!(g[8..12], 37u32.to_le_bytes());
+        assert_eq!(g[16..22], [1, 1, 0, 1, 0, 16]);
+        assert_eq!(g[22..46], [0; 24]);
+        assert_eq!(g[46..], [1, 0, b'c', 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_newer_greeting_may_be_longer() {
+        let h = Hello::new(Purpose::Request, who());
+        let mut longer = BytesMut::from(&body_of(h.encode())[..]);
+        longer.put_slice(b"more fields");
+        assert_eq!(Hello::decode(body_of(seal(longer))), Ok(h));
+    }
+
+    #[test]
+    fn versions_meet_in_the_middle() {
+        let mut h = Hello::new(Purpose::Request, who());
+        (h.version_min, h.version_max) = (2, 5);
+        assert_eq!(h.common_version(1, 3), Some(3));
+        assert_eq!(h.common_version(4, 9), Some(5));
+        assert_eq!(h.common_version(1, 1), None);
+        assert_eq!(h.common_version(6, 9), None);
+    }
+
+    #[test]
+    fn strangers_are_known_by_their_first_bytes() {
+        let first = |b: &[u8]| {
+            let e = read_greeting(&mut BytesMut::from(b)).unwrap_err();
+            e.by("x:1").to_string()
+        };
+        assert!(first(b"\x4a\0\0\0\x0a5.5.5-10.11").contains("like a MariaDB or MySQL server"));
+        assert!(first(b"HTTP/1.1 400 Bad").contains("like HTTP"));
+        assert!(first(b"\x15\x03\x01").contains("like TLS"));
+        assert!(first(b"SSH-2.0-OpenSSH").contains("like an SSH server"));
+        let text = first(b"\xff\n?");
+        assert!(
+            text.starts_with("x:1 does not speak this protocol: it began with \"\\xff\\n?\";"),
+            "{text}"
+        );
+        // The beginning of the magic is no stranger yet.
+        assert_eq!(read_greeting(&mut BytesMut::from(&MAGIC[..5])), Ok(None));
+        assert_eq!(read_greeting(&mut BytesMut::new()), Ok(None));
+    }
+
+    fn raw_frame(kind: FrameKind, flags: u8, body: &[u8]) -> BytesMut {
+        let f = Frame::from(Bytes::copy_from_slice(body));
+        let mut b = BytesMut::from(&frame_header(kind, flags, &f)[..]);
+        b.extend_from_slice(body);
+        b
+    }
+
+    #[test]
+    fn frames_come_in_one_after_the_other() {
+        let mut buf = raw_frame(FrameKind::Data, 0, b"one");
+        buf.unsplit(raw_frame(FrameKind::Answer, FLAG_LAST, b""));
+        let all = buf.clone();
+        for cut in 0..all.len() {
+            let mut part = BytesMut::from(&all[..cut]);
+            let n = std::iter::from_fn(|| read_frame(&mut part).unwrap()).count();
+            assert_eq!(n, usize::from(cut >= 15));
+        }
+        let f = read_frame(&mut buf).unwrap().unwrap();
+        assert_eq!(
+            (f.kind, f.flags, &f.body[..]),
+            (FrameKind::Data, 0, &b"one"[..])
+        );
+        let f = read_frame(&mut buf).unwrap().unwrap();
+        assert_eq!((f.kind, f.flags, f.body.len()), (FrameKind::Answer, 1, 0));
+        assert_eq!(read_frame(&mut buf), Ok(None));
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_frame_shows() {
+        let good = raw_frame(FrameKind::Data, 0, b"payload");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            // A larger length waits for more: then what follows is taken for
+            // a part of this frame, and the checksum fails.
+            bad.extend_from_slice(&[0; 1 << 16]);
+            match read_frame(&mut bad) {
+                Err(_) => {}
+                Ok(None) => assert!(bit / 8 < 4, "bit {bit}"),
+                Ok(Some(f)) => panic!("bit {bit}: {f:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_alone_costs_no_memory() {
+        let mut buf = BytesMut::from(&(FRAME_MAX as u32).to_le_bytes()[..]);
+        buf.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(read_frame(&mut buf), Ok(None));
+        assert_eq!(room_wanted(&buf), 64 << 10);
+        buf.resize(1 << 20, 0);
+        assert_eq!(room_wanted(&buf), 4 << 20);
+        buf.resize(FRAME_MAX, 0);
+        assert_eq!(room_wanted(&buf), 64 << 10);
+        let over = (FRAME_MAX as u32 + 1).to_le_bytes();
+        buf[..4].copy_from_slice(&over);
+        assert!(matches!(
+            read_frame(&mut buf),
+            Err(Misbehaviour::FrameTooLong { .. })
+        ));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_bytes_are_judged_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), lead in 0..4u8) {
+            let raw = match lead {
+                0 => bytes.clone(),
+                1 => [&MAGIC[..], &bytes].concat(),
+                // A right length and checksum around arbitrary fields.
+                2 => seal(BytesMut::from(&bytes[..])).to_vec(),
+                _ => raw_frame(FrameKind::Data, 0, &bytes).to_vec(),
+            };
+            let mut buf = BytesMut::from(&raw[..]);
+            if let Ok(Some(body)) = read_greeting(&mut buf) {
+                let _ = Hello::decode(body.clone());
+                let _ = HelloAnswer::decode(body);
+            }
+            let mut buf = BytesMut::from(&raw[..]);
+            while let Ok(Some(f)) = read_frame(&mut buf) {
+                prop_assert!(f.body.len() <= raw.len());
+            }
+            prop_assert!(room_wanted(&BytesMut::from(&raw[..])) <= 64 << 10);
+        }
+
+        #[test]
+        fn greetings_with_any_fields_survive_or_are_refused(
+            kind in 1..3u8,
+            rest in prop::collection::vec(prop_oneof![4 => 0..4u8, 1 => any::<u8>()], 0..120),
+        ) {
+            let body = Bytes::from([&[kind][..], &rest].concat());
+            if let Ok(h) = Hello::decode(body.clone()) {
+                prop_assert_eq!(Hello::decode(body_of(h.encode())), Ok(h));
+            }
+            if let Ok(a) = HelloAnswer::decode(body) {
+                prop_assert_eq!(HelloAnswer::decode(body_of(a.encode())), Ok(a));
+            }
+        }
+
+        #[test]
+        fn texts_of_any_length_are_cut_to_what_fits(cluster in "\\PC{0,400}", text in "\\PC{0,1200}") {
+            let a = HelloAnswer {
+                verdict: Err(Refusal::new(RefusalCode::Other(99), text.clone())),
+                versions: (1, 1),
+                who: Identity { cluster: cluster.clone(), ..Identity::default() },
+            };
+            let back = HelloAnswer::decode(body_of(a.encode())).unwrap();
+            prop_assert!(cluster.starts_with(&back.who.cluster));
+            prop_assert!(text.starts_with(&back.verdict.unwrap_err().text));
+        }
+    }
+}
