@@ -93,15 +93,15 @@ pub(crate) fn load(device: &dyn Device, identity: u128, index: u64) -> Result<By
         .read_at(&mut bytes, 0)
         .map_err(|e| LogError::io("read", &name, e))?;
     bytes.truncate(got);
+    let damaged = |what| LogError::CorruptCheckpoint {
+        file: name.clone(),
+        what,
+    };
     if bytes.len() < HEADER
         || bytes[0..8] != MAGIC
         || crc32c::crc32c(&bytes[..60]) != u32_at(&bytes, 60)
     {
-        return Err(LogError::corrupt(
-            &name,
-            0,
-            "the header's checksum does not match",
-        ));
+        return Err(damaged("the header's checksum does not match"));
     }
     let version = u32_at(&bytes, 8);
     if version != VERSION {
@@ -112,25 +112,13 @@ pub(crate) fn load(device: &dyn Device, identity: u128, index: u64) -> Result<By
         });
     }
     if bytes[16..32] != identity.to_le_bytes() || u64_at(&bytes, 32) != index {
-        return Err(LogError::corrupt(
-            &name,
-            16,
-            "it was made for another log or another index",
-        ));
+        return Err(damaged("it was made for another log or another index"));
     }
     if u64_at(&bytes, 40) != (bytes.len() - HEADER) as u64 {
-        return Err(LogError::corrupt(
-            &name,
-            40,
-            "its length is not what its header says",
-        ));
+        return Err(damaged("its length is not what its header says"));
     }
     if crc32c::crc32c(&bytes[HEADER..]) != u32_at(&bytes, 48) {
-        return Err(LogError::corrupt(
-            &name,
-            HEADER as u64,
-            "the content's checksum does not match",
-        ));
+        return Err(damaged("the content's checksum does not match"));
     }
     Ok(Bytes::from(bytes).slice(HEADER..))
 }

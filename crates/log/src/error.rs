@@ -45,6 +45,18 @@ pub enum LogError {
         what: String,
     },
 
+    /// A checkpoint's bytes are not what was written.
+    #[error(
+        "The checkpoint file {file} is damaged: {what}. The log itself is not concerned. Use an \
+         older checkpoint or a member's; without one the node needs a full copy."
+    )]
+    CorruptCheckpoint {
+        /// The file's name in the log's directory.
+        file: String,
+        /// What was found.
+        what: &'static str,
+    },
+
     /// A file carries a format version this program does not know.
     #[error(
         "The log file {file} has format version {version}, and this program knows versions up to \
@@ -140,7 +152,10 @@ impl LogError {
 
     /// Whether this says that stored bytes are damaged (not that the disk refused).
     pub fn is_corruption(&self) -> bool {
-        matches!(self, LogError::Corrupt { .. })
+        matches!(
+            self,
+            LogError::Corrupt { .. } | LogError::CorruptCheckpoint { .. }
+        )
     }
 
     /// Whether the log has stopped for good.
@@ -153,7 +168,9 @@ impl From<LogError> for io::Error {
     fn from(e: LogError) -> io::Error {
         let kind = match &e {
             LogError::Io { source, .. } => source.kind(),
-            LogError::Corrupt { .. } | LogError::Version { .. } => io::ErrorKind::InvalidData,
+            LogError::Corrupt { .. }
+            | LogError::CorruptCheckpoint { .. }
+            | LogError::Version { .. } => io::ErrorKind::InvalidData,
             LogError::NoCheckpoint { .. } | LogError::Purged { .. } => io::ErrorKind::NotFound,
             LogError::NotContiguous { .. }
             | LogError::BeyondEnd { .. }

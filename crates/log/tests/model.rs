@@ -494,7 +494,7 @@ fn options(sync: bool) -> LogOptions {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 1500,
+        cases: 600,
         max_shrink_iters: 20_000,
         ..ProptestConfig::default()
     })]

@@ -1,0 +1,394 @@
+//! Changed bytes, failing disks, missing files.
+
+use bytes::Bytes;
+use dromon_log::{Log, LogError, LogOptions, Record, RecordId, SimDevice};
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes: 4096 + 3000,
+        cache_bytes: 1000,
+        identity: 7,
+        ..LogOptions::default()
+    }
+}
+
+fn open(device: &SimDevice) -> Result<Log, LogError> {
+    Log::open(Arc::new(device.clone()), options()).map(|(log, _)| log)
+}
+
+fn record(index: u64) -> Record {
+    Record {
+        index,
+        term: 1 + index / 10,
+        leader: 3,
+        body: Bytes::from(vec![index as u8 ^ 0x5a; 100 + (index as usize * 37) % 300]),
+    }
+}
+
+/// A log of three segments, the last batch of three records synced in one go.
+fn filled(device: &SimDevice) -> Result<(Log, Vec<Record>), LogError> {
+    let mut log = open(device)?;
+    let records: Vec<Record> = (0..24).map(record).collect();
+    for batch in records.chunks(3) {
+        log.append(batch.to_vec())?;
+        log.sync()?;
+    }
+    log.save_meta("vote", Bytes::from_static(b"a vote"))?;
+    log.checkpoints().save(5, b"a state of the node")?;
+    Ok((log, records))
+}
+
+/// Everything a node could read, or why it cannot.
+fn everything(device: &SimDevice) -> Result<(Vec<Record>, Option<Bytes>, Bytes), LogError> {
+    let log = open(device)?;
+    let records = log.read(0..u64::MAX, u64::MAX)?;
+    Ok((records, log.load_meta("vote"), log.checkpoints().load(5)?))
+}
+
+fn is_segment(name: &str) -> bool {
+    name.len() == "dromon-0000000000000000.log".len()
+}
+
+/// Flips one bit in every byte of every file (of long runs of zeros, in some) and hands each result to `judge`.
+fn flip_every_byte(
+    device: &SimDevice,
+    mut judge: impl FnMut(&str, u64, Result<(Vec<Record>, Option<Bytes>, Bytes), LogError>),
+) {
+    let names = dromon_log::Device::list(device).unwrap_or_default();
+    assert!(names.len() >= 5, "{names:?}");
+    for name in names {
+        let content = device.content(&name).unwrap_or_default();
+        for offset in 0..content.len() as u64 {
+            let at = offset as usize;
+            let around = &content[at.saturating_sub(16)..(at + 16).min(content.len())];
+            if around.iter().all(|b| *b == 0) && offset % 101 != 0 {
+                continue;
+            }
+            let copy = device.fork();
+            assert!(copy.flip_bit(&name, offset, offset as u32));
+            judge(&name, offset, everything(&copy));
+        }
+    }
+}
+
+#[test]
+fn after_a_clean_close_every_flipped_bit_is_harmless_or_refused() -> Result<(), LogError> {
+    let device = SimDevice::new(1);
+    let (log, records) = filled(&device)?;
+    log.close()?;
+    let (mut refused, mut harmless) = (0, 0);
+    flip_every_byte(&device, |name, offset, found| match found {
+        Ok((found, vote, state)) => {
+            harmless += 1;
+            assert_eq!(found, records, "{name} {offset}");
+            assert_eq!(vote.as_deref(), Some(&b"a vote"[..]));
+            assert_eq!(&state[..], b"a state of the node");
+            assert!(!is_segment(name), "every byte of a closed segment counts");
+        }
+        Err(e) => {
+            refused += 1;
+            assert!(e.is_corruption(), "{name} {offset}: {e}");
+            assert!(e.to_string().contains(name), "{name}: {e}");
+        }
+    });
+    assert!(refused > 5000 && harmless > 100, "{refused} {harmless}");
+    Ok(())
+}
+
+#[test]
+fn after_a_kill_every_flipped_bit_is_harmless_or_refused() -> Result<(), LogError> {
+    let device = SimDevice::new(1);
+    let (mut log, records) = filled(&device)?;
+    log.mark()?;
+    drop(log);
+    device.kill();
+    flip_every_byte(&device, |name, offset, found| match found {
+        Ok((found, vote, _)) => {
+            assert_eq!(found, records, "{name} {offset}");
+            assert_eq!(vote.as_deref(), Some(&b"a vote"[..]));
+        }
+        Err(e) => assert!(e.is_corruption(), "{name} {offset}: {e}"),
+    });
+    Ok(())
+}
+
+#[test]
+fn after_a_power_loss_only_the_last_synced_group_has_no_witness() -> Result<(), LogError> {
+    let device = SimDevice::new(1);
+    let (log, records) = filled(&device)?;
+    drop(log);
+    device.crash(4);
+    let mut cut = 0;
+    flip_every_byte(&device, |name, offset, found| match found {
+        Ok((found, _, _)) => {
+            assert!(found.len() >= records.len() - 3, "{name} {offset}");
+            assert_eq!(found, records[..found.len()], "{name} {offset}");
+            cut += usize::from(found.len() < records.len());
+        }
+        Err(e) => assert!(e.is_corruption(), "{name} {offset}: {e}"),
+    });
+    assert!(cut > 0, "the test reaches the case it describes");
+    Ok(())
+}
+
+#[test]
+fn several_torn_records_are_cut_though_later_ones_are_whole() -> Result<(), LogError> {
+    let mut torn_before_whole = 0;
+    for seed in 0..200 {
+        let device = SimDevice::new(seed);
+        let mut log = Log::open(Arc::new(device.clone()), LogOptions::default())?.0;
+        log.append((0..4).map(record).collect())?;
+        log.sync()?;
+        // One write over many sectors that is never synced.
+        log.append(
+            (4..12)
+                .map(|index| Record {
+                    body: Bytes::from(vec![index as u8; 700]),
+                    ..record(index)
+                })
+                .collect(),
+        )?;
+        device.power_off_after(2);
+        assert!(log.sync().is_err());
+        drop(log);
+        device.crash(seed);
+        let before = device
+            .content("dromon-0000000000000000.log")
+            .unwrap_or_default();
+        let (log, recovered) = Log::open(Arc::new(device.clone()), LogOptions::default())?;
+        let next = log.reader().next_index();
+        assert!((4..=12).contains(&next));
+        if let Some(torn) = recovered.torn {
+            assert_eq!(torn.index, next);
+            let behind = &before[torn.offset as usize..];
+            let whole = behind.windows(4).filter(|w| *w == b"DRec").count();
+            torn_before_whole += usize::from(whole > 1);
+        }
+    }
+    assert!(torn_before_whole > 20, "{torn_before_whole}");
+    Ok(())
+}
+
+#[test]
+fn a_missing_file_is_noticed() -> Result<(), LogError> {
+    let device = SimDevice::new(1);
+    let (log, _) = filled(&device)?;
+    drop(log);
+    device.kill();
+    let names = dromon_log::Device::list(&device).unwrap_or_default();
+    let segments: Vec<&String> = names.iter().filter(|n| is_segment(n)).collect();
+    assert!(segments.len() >= 3);
+    for name in &segments[..segments.len() - 1] {
+        let copy = device.fork();
+        assert!(dromon_log::Device::remove(&copy, name).is_ok());
+        let found = everything(&copy);
+        assert!(found.is_err_and(|e| e.is_corruption()), "{name}");
+    }
+    let copy = device.fork();
+    assert!(dromon_log::Device::remove(&copy, "dromon-meta.log").is_ok());
+    assert!(everything(&copy).is_err_and(|e| e.is_corruption()));
+    // After a clean close the last segment is missed too.
+    open(&device)?.close()?;
+    let copy = device.fork();
+    assert!(dromon_log::Device::remove(&copy, segments[segments.len() - 1]).is_ok());
+    assert!(everything(&copy).is_err_and(|e| e.is_corruption()));
+    Ok(())
+}
+
+#[test]
+fn a_file_of_another_log_is_refused() -> Result<(), LogError> {
+    let (ours, theirs) = (SimDevice::new(1), SimDevice::new(2));
+    filled(&ours)?.0.close()?;
+    let other = LogOptions {
+        identity: 8,
+        ..options()
+    };
+    let (mut log, _) = Log::open(Arc::new(theirs.clone()), other)?;
+    log.reset_to(Some(record(20).id()))?;
+    drop(log);
+    let name = "dromon-0000000000000015.log";
+    let bytes = theirs.content(name).unwrap_or_default();
+    let names = dromon_log::Device::list(&ours).unwrap_or_default();
+    let last = names.iter().rfind(|n| is_segment(n));
+    let last = last.map_or("", String::as_str);
+    let file = dromon_log::Device::open(&ours, last).map_err(|_| LogError::Closed)?;
+    let written = file.write_at(&mut [std::io::IoSlice::new(&bytes[..4096])], 0);
+    assert!(written.is_ok());
+    let e = everything(&ours).err().map(|e| e.to_string());
+    assert!(
+        e.as_ref().is_some_and(|e| e.contains("belongs to the log")),
+        "{e:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn damage_found_while_reading_is_an_error_and_changes_nothing() -> Result<(), LogError> {
+    let device = SimDevice::new(1);
+    let (log, records) = filled(&device)?;
+    assert!(device.flip_bit("dromon-0000000000000000.log", 4096 + 64 + 3, 1));
+    let first = log.read(0..1, u64::MAX);
+    assert!(first.is_err_and(|e| e.is_corruption()));
+    assert_eq!(log.read(1..24, u64::MAX)?, records[1..]);
+    assert!(log.reader().poisoned().is_none());
+    Ok(())
+}
+
+type Fault = (&'static str, fn(&SimDevice));
+
+/// The kinds of failure, each with a way to provoke it.
+fn faults() -> Vec<Fault> {
+    vec![
+        ("sync", |d| d.fail_sync(1, ErrorKind::Other)),
+        ("write", |d| d.fail_write(1, ErrorKind::Other)),
+        ("full", |d| d.set_capacity(Some(0))),
+    ]
+}
+
+#[test]
+fn after_a_failure_nothing_is_written_and_the_first_cause_is_told() -> Result<(), LogError> {
+    type Call = fn(&mut Log) -> Result<(), LogError>;
+    let calls: Vec<(&str, Call)> = vec![
+        ("append", |log| {
+            log.append(vec![Record {
+                body: Bytes::from(vec![1; 9000]),
+                ..record(24)
+            }])?;
+            log.sync()
+        }),
+        ("truncate", |log| {
+            log.truncate_from(20)?;
+            log.append(vec![record(20)])?;
+            log.sync()
+        }),
+        ("purge", |log| log.purge_to(15)),
+        ("reset", |log| log.reset_to(Some(record(40).id()))),
+        ("meta", |log| {
+            log.save_meta("vote", Bytes::from_static(b"other"))
+        }),
+        ("checkpoint", |log| log.checkpoints().save(9, &[1; 9000])),
+    ];
+    let mut poisoned = 0;
+    for (fault, provoke) in faults() {
+        for (name, call) in &calls {
+            let device = SimDevice::new(1);
+            let (mut log, records) = filled(&device)?;
+            provoke(&device);
+            let Err(first) = call(&mut log) else {
+                // Replacing bytes in place needs no room.
+                assert_eq!(fault, "full", "{name}");
+                continue;
+            };
+            poisoned += 1;
+            assert!(
+                matches!(first, LogError::Io { .. }),
+                "{fault} {name}: {first}"
+            );
+            device.set_capacity(None);
+            let changes = device.changes();
+            let next = log.reader().next_index();
+            for (later, call) in &calls {
+                match call(&mut log) {
+                    Err(LogError::Poisoned { cause }) => {
+                        assert_eq!(cause.to_string(), first.to_string());
+                    }
+                    other => panic!("{later} after {fault} in {name}: {other:?}"),
+                }
+            }
+            assert!(
+                log.append(vec![record(next)])
+                    .is_err_and(|e| e.is_poisoned())
+            );
+            assert!(log.mark().is_err_and(|e| e.is_poisoned()));
+            assert_eq!(device.changes(), changes, "nothing was tried again");
+            assert!(log.reader().poisoned().is_some());
+            assert!(log.close().is_err_and(|e| e.is_poisoned()));
+            // What was acknowledged before is still there.
+            device.crash(9);
+            let log = open(&device)?;
+            if !["truncate", "purge", "reset"].contains(name) {
+                assert_eq!(log.read(0..24, u64::MAX)?, records);
+                assert!(log.load_meta("vote").is_some());
+            }
+        }
+    }
+    assert!(poisoned >= 14, "{poisoned}");
+    Ok(())
+}
+
+#[test]
+fn wrong_calls_change_nothing_and_stop_nothing() -> Result<(), LogError> {
+    let device = SimDevice::new(1);
+    let (mut log, records) = filled(&device)?;
+    log.purge_to(4)?;
+    let gap = log.append(vec![record(24), record(26)]);
+    assert!(matches!(
+        gap,
+        Err(LogError::NotContiguous {
+            expected: 25,
+            got: 26
+        })
+    ));
+    assert!(matches!(
+        log.truncate_from(25),
+        Err(LogError::BeyondEnd { .. })
+    ));
+    assert!(matches!(log.truncate_from(3), Err(LogError::Purged { .. })));
+    assert!(matches!(log.purge_to(24), Err(LogError::BeyondEnd { .. })));
+    log.purge_to(2)?;
+    let long = "k".repeat(dromon_log::META_KEY_MAX + 1);
+    assert!(matches!(
+        log.save_meta(&long, Bytes::new()),
+        Err(LogError::TooLarge { .. })
+    ));
+    let large = Bytes::from(vec![0; dromon_log::META_BYTES_MAX]);
+    assert!(matches!(
+        log.save_meta("k", large),
+        Err(LogError::TooLarge { .. })
+    ));
+    assert!(matches!(
+        log.checkpoints().load(6),
+        Err(LogError::NoCheckpoint { index: 6 })
+    ));
+    assert_eq!(log.read(5..24, u64::MAX)?, records[5..]);
+    log.append(vec![record(24)])?;
+    log.sync()
+}
+
+#[test]
+fn places_terms_and_sizes() -> Result<(), LogError> {
+    let device = SimDevice::new(1);
+    let (mut log, records) = filled(&device)?;
+    let reader = log.reader();
+    assert_eq!(reader.identity(), 7);
+    assert_eq!(
+        (reader.first_index(), reader.last_index()),
+        (Some(0), Some(23))
+    );
+    assert_eq!(reader.term_of(9), Some(1));
+    assert_eq!(reader.term_of(10), Some(2));
+    assert_eq!(reader.term_of(24), None);
+    let bytes = reader.bytes();
+    log.purge_to(20)?;
+    assert!(reader.bytes() < bytes);
+    assert_eq!(reader.last_purged(), Some(records[20].id()));
+    assert_eq!(reader.term_of(20), Some(3));
+    assert_eq!(reader.term_of(19), None);
+    let id = RecordId {
+        index: 99,
+        term: 8,
+        leader: 2,
+    };
+    log.reset_to(Some(id))?;
+    assert_eq!((reader.first_index(), reader.last_index()), (None, None));
+    assert_eq!(reader.last_id(), Some(id));
+    assert_eq!(reader.next_index(), 100);
+    log.reset_to(None)?;
+    assert_eq!((reader.last_id(), reader.next_index()), (None, 0));
+    assert_eq!(log.load_meta("vote").as_deref(), Some(&b"a vote"[..]));
+    Log::wipe(&device)?;
+    assert!(dromon_log::Device::list(&device).is_ok_and(|n| n.is_empty()));
+    Ok(())
+}
