@@ -343,9 +343,9 @@ impl PendingQueue {
             return;
         }
         self.leader = leader;
+        self.hold_until = None;
         if leader.is_some() {
             self.rewind();
-            self.hold_until = None;
             self.vain = 0;
             self.refusals = 0;
             self.progress_at = now;
@@ -356,6 +356,9 @@ impl PendingQueue {
     /// in flight is sent again, after a pause.
     pub fn on_refused(&mut self, now: Duration) {
         self.rewind();
+        if self.leader.is_none() {
+            return;
+        }
         let pause = self.limits.refused_pause * (1 << self.refusals.min(16));
         self.hold_until = Some(now + pause.min(self.limits.resend_after));
         self.refusals += 1;
@@ -522,6 +525,14 @@ mod tests {
         assert!(q.has_work(NOW));
         assert_eq!(numbers(&q.next_batch(1 << 20, NOW)), [1]);
         assert!(!q.has_work(NOW));
+        q.on_refused(NOW);
+        q.on_leader(None, NOW);
+        q.on_refused(NOW);
+        assert_eq!(
+            q.next_deadline(),
+            None,
+            "only a leader is worth waking up for"
+        );
     }
 
     #[test]

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
 pub use listen::BindError;
@@ -47,7 +47,7 @@ use out::OutLink;
 /// The port where none is given.
 pub const DEFAULT_PORT: u16 = 4567;
 /// Longest question, in bytes.
-pub const REQUEST_MAX: usize = 64 << 20;
+pub const REQUEST_MAX: usize = 16 << 20;
 /// Longest answer taken, in bytes.
 pub const ANSWER_MAX: usize = 4 << 30;
 
@@ -55,6 +55,8 @@ pub const ANSWER_MAX: usize = 4 << 30;
 const GREETING_AT_ONCE: usize = 64;
 /// Connections from others at once, in all.
 const INBOUND_AT_ONCE: usize = 1024;
+/// Questions of others at once; each may hold [`REQUEST_MAX`].
+const ASKING_AT_ONCE: usize = 64;
 /// Peers whose last sign of life is remembered.
 const HEARD_MAX: usize = 1024;
 /// How long an event that strangers can cause is not repeated.
@@ -137,7 +139,7 @@ impl fmt::Debug for TcpConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportEvent {
     /// An own link was made.
-    #[error("connection established to member {peer:x} at {addr} ({lane} lane)")]
+    #[error("connection established to {peer:x} tcp://{} ({lane} lane)", bare(.addr))]
     Connected {
         /// The other end.
         peer: RaftId,
@@ -201,6 +203,11 @@ pub enum TransportEvent {
         /// What it said.
         why: String,
     },
+}
+
+/// Log readers look for "connection established to ID tcp://ADDRESS".
+fn bare(addr: &str) -> &str {
+    addr.strip_prefix("tcp://").unwrap_or(addr)
 }
 
 /// The refusal is worded for the other end; here "it" must be named.
@@ -355,6 +362,7 @@ struct Shared {
     mode: watch::Sender<Mode>,
     inbox: Inbox,
     inbound: InboundTable,
+    asking: Semaphore,
     peers: Mutex<BTreeMap<RaftId, Peer>>,
     heard: Mutex<HashMap<RaftId, Arc<Heard>>>,
     /// When which kind of event about whom was last passed on.
@@ -452,6 +460,7 @@ impl TcpNetwork {
             mode: watch::Sender::new(Mode::default()),
             inbox: Inbox::default(),
             inbound: InboundTable::default(),
+            asking: Semaphore::new(ASKING_AT_ONCE),
             peers: Mutex::default(),
             heard: Mutex::default(),
             said: Mutex::default(),

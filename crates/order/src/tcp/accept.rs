@@ -94,7 +94,17 @@ async fn serve(shared: &Arc<Shared>, id: u64, mut stream: TcpStream, from: Socke
         }
     };
     let who = shared.who();
-    let verdict = judge(shared, &who, &hello, from.ip());
+    let asking = match hello.purpose {
+        Purpose::Request => Some(shared.asking.try_acquire()),
+        Purpose::Lane(_) => None,
+    };
+    let verdict = match &asking {
+        Some(Err(_)) => Err(Refusal::new(
+            RefusalCode::Busy,
+            "it is answering too many questions just now; try again",
+        )),
+        _ => judge(shared, &who, &hello, from.ip()),
+    };
     let refused = verdict.clone().err();
     let answer = HelloAnswer {
         verdict,

@@ -399,6 +399,15 @@ async fn a_restarted_peer_is_found_again_and_shows_as_a_new_epoch() {
     c.listen = at.to_string();
     let b = TcpNetwork::bind(c).unwrap();
     until("up again", || all_up(&a, 2)).await;
+    let again = TransportEvent::Connected {
+        peer: 0x2f,
+        lane: Lane::Raft,
+        addr: at.to_string(),
+    };
+    assert_eq!(
+        again.to_string(),
+        format!("connection established to 2f tcp://{at} (raft lane)")
+    );
     a.send(2, Lane::Node, Bytes::from_static(b"hi").into())
         .unwrap();
     assert_eq!(next_frame(&b).await.2, Bytes::from_static(b"hi"));
@@ -592,6 +601,16 @@ async fn requests_are_answered_also_large_ones_or_not_at_all() {
     };
     let r = tokio::task::spawn_blocking(blocking).await.unwrap();
     assert_eq!(r, Ok(Bytes::from_static(b"db9:4567")));
+
+    // Too many at once are refused, and heard again when others are done.
+    let held = b.shared.asking.acquire_many(64).await.unwrap();
+    let r = ask(Bytes::from_static(b"who")).await;
+    assert!(
+        matches!(&r, Err(NetError::Rejected { refusal, .. }) if refusal.code == RefusalCode::Busy),
+        "{r:?}"
+    );
+    drop(held);
+    assert!(ask(Bytes::from_static(b"who")).await.is_ok());
 
     b.stop();
     assert!(tokio::time::timeout(SOON, serve).await.is_ok(), "recv ends");
