@@ -92,6 +92,9 @@ pub trait Engines: Send + Sync {
         timeout: Duration,
     ) -> Result<Bytes, AskError>;
 
+    /// Cuts this node's transport off, or ends that (`gmcast.isolate`).
+    fn isolate(&self, on: bool);
+
     /// What a log in `dir` says about its members; `None` if there is no log.
     fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, String>;
 }

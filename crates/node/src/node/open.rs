@@ -11,7 +11,7 @@ use super::{Counters, Delivered, Engines, Node, Pending, Setup, Shared, lock};
 use crate::database::Database;
 use crate::flow::Flow;
 use crate::grastate::{GraState, StateFile};
-use crate::messages::Position;
+use crate::messages::{Control, LeaveReason, Position, encode, kind};
 use crate::options::{self, Options};
 use crate::trx::TrxMap;
 
@@ -91,7 +91,7 @@ impl Node {
     }
 
     /// Takes what a user typed into `SET GLOBAL wsrep_provider_options`.
-    pub fn set_options(&self, text: &str) -> Result<Vec<options::Action>, String> {
+    pub fn set_options(&self, text: &str) -> Result<(), String> {
         let connected = self.order().is_some();
         let mut opts = lock(&self.options);
         let outcome = opts.set(text, options::Phase::Runtime { connected });
@@ -103,10 +103,51 @@ impl Node {
         for note in outcome.notes {
             self.note(&note.0);
         }
-        match outcome.error {
-            Some(e) => Err(e.to_string()),
-            None => Ok(outcome.actions),
+        for action in outcome.actions {
+            self.act(action)?;
         }
+        outcome.error.map_or(Ok(()), |e| Err(e.to_string()))
+    }
+
+    /// Does what an option orders.
+    fn act(&self, action: options::Action) -> Result<(), String> {
+        match action {
+            options::Action::Isolate(how) => {
+                self.engines.isolate(how != options::Isolation::Off);
+                Ok(())
+            }
+            options::Action::Weight(weight) => {
+                let uuid = self.shared().uuid;
+                self.order_control(Control::Weight { uuid, weight })
+            }
+            options::Action::Evict(Some(uuid)) => self.order_control(Control::Leave {
+                uuid,
+                reason: LeaveReason::Evicted,
+            }),
+            options::Action::Evict(None) => Ok(()),
+            options::Action::Bootstrap => {
+                if self.order().is_some_and(|o| o.status().primary) {
+                    self.note("pc.bootstrap: this component is primary already");
+                    return Ok(());
+                }
+                Err("pc.bootstrap: forcing a minority to be primary is not possible in this version; start the \
+                     missing nodes, or restart this one with --wsrep-new-cluster after setting safe_to_bootstrap"
+                    .into())
+            }
+            options::Action::ReloadTls => {
+                Err("socket.ssl_reload: encryption is not available in this version".into())
+            }
+        }
+    }
+
+    fn order_control(&self, control: Control) -> Result<(), String> {
+        let Some(order) = self.order() else {
+            return Ok(());
+        };
+        order
+            .propose(kind::CONTROL, 0, encode(&control))
+            .map(|_| ())
+            .map_err(|e| e.to_string())
     }
 
     /// All options as one string.

@@ -65,9 +65,9 @@ impl Node {
         match request {
             Request::Probe => self.info(&order),
             Request::State { position } => self.state_for(&order, position),
-            Request::Join(join) => self.order_control(&order, Control::Join(join)),
+            Request::Join(join) => self.lead_control(&order, Control::Join(join)),
             Request::Leave { uuid, reason } => {
-                self.order_control(&order, Control::Leave { uuid, reason })
+                self.lead_control(&order, Control::Leave { uuid, reason })
             }
             Request::Gone { raft_id } => {
                 let members = order.status().members;
@@ -97,7 +97,7 @@ impl Node {
         }
     }
 
-    fn order_control(&self, order: &Arc<dyn Order>, control: Control) -> Answer {
+    fn lead_control(&self, order: &Arc<dyn Order>, control: Control) -> Answer {
         let status = order.status();
         if !status.is_leader {
             return Answer::NotLeader {
