@@ -16,6 +16,7 @@ mod exactly_once;
 mod inbox;
 pub mod logstore;
 pub mod memlog;
+pub mod message;
 pub mod network;
 pub mod pending;
 mod raft_types;
