@@ -1,0 +1,323 @@
+//! What must hold when the storm is over: every node at the same place with the
+//! same tables, and nothing bad in the logs.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use dromon_sandbox::{Cluster, Node, WsrepStatus};
+
+use crate::load::{STATEMENT_LIMIT, Session};
+
+/// How long the nodes may take to apply what is left.
+const DRAIN_LIMIT: Duration = Duration::from_secs(90);
+
+/// Log texts that are never right.
+const BAD_WORDS: &[&str] = &[
+    "BF-BF",
+    "BF lock wait long",
+    "Conflicting lock on table",
+    "mariadbd got signal",
+    "mariadbd got exception",
+    "Inconsistent by consensus",
+    "Inconsistency detected",
+    "Assertion failure",
+    "panicked at",
+];
+
+/// Conflict counters, summed over nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Conflicts {
+    /// `wsrep_local_cert_failures`.
+    pub cert_failures: i64,
+    /// `wsrep_local_bf_aborts`.
+    pub bf_aborts: i64,
+    /// `wsrep_local_replays`.
+    pub replays: i64,
+}
+
+impl Conflicts {
+    /// The counters of all running nodes now.
+    pub fn of(cluster: &Cluster) -> Self {
+        let mut sum = Self::default();
+        for node in cluster.nodes() {
+            if let Ok(status) = node.status(Duration::from_secs(5)) {
+                let number = |name| status.number(name).unwrap_or(0);
+                sum.cert_failures += number("wsrep_local_cert_failures");
+                sum.bf_aborts += number("wsrep_local_bf_aborts");
+                sum.replays += number("wsrep_local_replays");
+            }
+        }
+        sum
+    }
+
+    /// Growth since `before`; a restarted node's counters start at zero.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            cert_failures: (self.cert_failures - before.cert_failures).max(0),
+            bf_aborts: (self.bf_aborts - before.bf_aborts).max(0),
+            replays: (self.replays - before.replays).max(0),
+        }
+    }
+
+    /// Adds another count.
+    pub fn add(&mut self, other: Self) {
+        self.cert_failures += other.cert_failures;
+        self.bf_aborts += other.bf_aborts;
+        self.replays += other.replays;
+    }
+}
+
+impl std::fmt::Display for Conflicts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            cert_failures,
+            bf_aborts,
+            replays,
+        } = self;
+        write!(
+            f,
+            "{cert_failures} certification failures, {bf_aborts} BF aborts, {replays} replays"
+        )
+    }
+}
+
+/// Waits until nothing moves any more ([`at_rest`]) and the storage engine's
+/// checkpoint has arrived at the same seqno on every node. Returns the seqno.
+pub fn drained(cluster: &Cluster) -> anyhow::Result<i64> {
+    wait_for_rest(cluster, |s, seqno| {
+        s.engine_checkpoint().is_none_or(|c| c == seqno)
+    })
+}
+
+/// Waits until all nodes are usable, the receive queues are empty and
+/// `wsrep_last_committed` is the same everywhere, twice in a row.
+pub fn at_rest(cluster: &Cluster) -> anyhow::Result<i64> {
+    wait_for_rest(cluster, |_, _| true)
+}
+
+fn wait_for_rest(
+    cluster: &Cluster,
+    further: impl Fn(&WsrepStatus, i64) -> bool,
+) -> anyhow::Result<i64> {
+    let end = Instant::now() + DRAIN_LIMIT;
+    let mut before = None;
+    loop {
+        let now = positions(cluster)?;
+        let first = now[0].1.last_committed();
+        let calm = now.iter().all(|(_, s)| {
+            s.is_usable()
+                && s.last_committed() == first
+                && s.number("wsrep_local_recv_queue").unwrap_or(0) == 0
+                && further(s, first)
+        });
+        if calm && before == Some(first) {
+            return Ok(first);
+        }
+        if Instant::now() > end {
+            let list: Vec<String> = now.iter().map(|(name, s)| place(name, s)).collect();
+            bail!(
+                "the nodes did not come to rest within {} s: {}",
+                DRAIN_LIMIT.as_secs(),
+                list.join("; ")
+            );
+        }
+        before = calm.then_some(first);
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn positions(cluster: &Cluster) -> anyhow::Result<Vec<(String, WsrepStatus)>> {
+    let running = cluster.nodes().iter().filter(|n| n.process().is_some());
+    let all: Vec<_> = running
+        .map(|n| Ok((n.name(), n.status(STATEMENT_LIMIT)?)))
+        .collect::<anyhow::Result<_>>()?;
+    ensure!(!all.is_empty(), "no node runs any more");
+    Ok(all)
+}
+
+fn place(name: &str, status: &WsrepStatus) -> String {
+    format!(
+        "{name} is {} at {} (engine {}, {} to apply)",
+        status.state(),
+        status.last_committed(),
+        status.get("wsrep_se_checkpoint"),
+        status.get("wsrep_local_recv_queue")
+    )
+}
+
+/// [`drained`], then the same tables, definitions and rows of `db` on every
+/// running node, indexes included.
+pub fn settled(cluster: &Cluster, db: &str) -> anyhow::Result<i64> {
+    let seqno = drained(cluster)?;
+    let mut first: Option<(String, BTreeMap<String, Facts>)> = None;
+    for node in cluster.nodes().iter().filter(|n| n.process().is_some()) {
+        let facts = facts(node, db)
+            .with_context(|| format!("checking the tables of {db} on {}", node.name()))?;
+        let Some((reference, expected)) = &first else {
+            first = Some((node.name(), facts));
+            continue;
+        };
+        let names = |f: &BTreeMap<String, Facts>| f.keys().cloned().collect::<Vec<_>>();
+        ensure!(
+            names(expected) == names(&facts),
+            "{reference} and {} have different tables in {db}: {:?} and {:?}",
+            node.name(),
+            names(expected),
+            names(&facts)
+        );
+        for (table, fact) in &facts {
+            ensure!(
+                &expected[table] == fact,
+                "{db}.{table} differs: on {reference} {:?}, on {} {fact:?}",
+                expected[table],
+                node.name()
+            );
+        }
+    }
+    Ok(seqno)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Facts {
+    checksum: Option<u64>,
+    definition: String,
+}
+
+fn facts(node: &Node, db: &str) -> anyhow::Result<BTreeMap<String, Facts>> {
+    let mut session = Session::open_within(node, db, 0, Duration::from_secs(120))?;
+    let tables: Vec<(String, String)> = session.rows(&format!(
+        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = '{db}' ORDER BY 1"
+    ))?;
+    let mut all = BTreeMap::new();
+    for (table, kind) in tables {
+        let mut checksum = None;
+        if kind == "BASE TABLE" {
+            let row: Option<(String, Option<u64>)> =
+                session.one(&format!("CHECKSUM TABLE `{table}` EXTENDED"))?;
+            checksum = row.and_then(|r| r.1);
+            ensure!(checksum.is_some(), "{db}.{table} has no checksum");
+            let verdicts: Vec<(String, String, String, String)> =
+                session.rows(&format!("CHECK TABLE `{table}`"))?;
+            for (_, _, kind, text) in &verdicts {
+                ensure!(
+                    kind != "error" && kind != "Error",
+                    "CHECK TABLE {db}.{table}: {text}"
+                );
+            }
+        }
+        let (_, definition): (String, String) =
+            two_of(&mut session, &format!("SHOW CREATE TABLE `{table}`"))?;
+        all.insert(
+            table,
+            Facts {
+                checksum,
+                definition: without_counter(&definition),
+            },
+        );
+    }
+    Ok(all)
+}
+
+/// The first two columns; SHOW CREATE TABLE has more for a view.
+fn two_of(session: &mut Session, sql: &str) -> anyhow::Result<(String, String)> {
+    let row: Option<dromon_sandbox::mysql::Row> = session.one(sql)?;
+    let mut row = row.with_context(|| format!("{sql} returned nothing"))?;
+    let mut take = |i| {
+        row.take(i)
+            .with_context(|| format!("{sql} returned too few columns"))
+    };
+    Ok((take(0)?, take(1)?))
+}
+
+/// The next auto-increment value is each node's own business.
+fn without_counter(definition: &str) -> String {
+    definition
+        .split(' ')
+        .filter(|word| !word.starts_with("AUTO_INCREMENT="))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Length of each node's log, to look only at what comes later.
+pub fn log_marks(cluster: &Cluster) -> Vec<usize> {
+    cluster
+        .nodes()
+        .iter()
+        .map(|n| n.read_log().map_or(0, |text| text.len()))
+        .collect()
+}
+
+/// What a node has logged since the mark.
+pub fn log_since(node: &Node, mark: usize) -> String {
+    let text = node.read_log().unwrap_or_default();
+    // Lossy decoding may move the mark into a character; the start will do then.
+    text.get(mark..).map_or(text.clone(), str::to_string)
+}
+
+/// Fails if a node has logged one of the words that are never right.
+pub fn logs_clean(cluster: &Cluster, marks: &[usize]) -> anyhow::Result<()> {
+    for (node, mark) in cluster.nodes().iter().zip(marks) {
+        let text = log_since(node, *mark);
+        if let Some(line) = text
+            .lines()
+            .find(|l| BAD_WORDS.iter().any(|w| l.contains(w)))
+        {
+            bail!("{} logged: {line}", node.name());
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless all nodes run, are usable and see one another.
+pub fn whole(cluster: &Cluster) -> anyhow::Result<()> {
+    let size = i64::try_from(cluster.nodes().len())?;
+    for node in cluster.nodes() {
+        let status = node.status(Duration::from_secs(10))?;
+        ensure!(
+            status.is_usable() && status.size() == size,
+            "{} is {} in a cluster of {} ({})",
+            node.name(),
+            status.state(),
+            status.size(),
+            status.get("wsrep_cluster_status")
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_compare_without_the_counter() {
+        let with = "CREATE TABLE `t` (\n  `id` int\n) ENGINE=InnoDB AUTO_INCREMENT=17 DEFAULT CHARSET=utf8mb4";
+        let without = "CREATE TABLE `t` (\n  `id` int\n) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
+        assert_eq!(without_counter(with), without);
+    }
+
+    #[test]
+    fn conflicts_grow_from_a_mark() {
+        let before = Conflicts {
+            cert_failures: 5,
+            bf_aborts: 5,
+            replays: 5,
+        };
+        let after = Conflicts {
+            cert_failures: 9,
+            bf_aborts: 5,
+            replays: 1,
+        };
+        let grown = after.since(before);
+        assert_eq!(
+            grown,
+            Conflicts {
+                cert_failures: 4,
+                bf_aborts: 0,
+                replays: 0
+            }
+        );
+    }
+}

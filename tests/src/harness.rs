@@ -1,0 +1,349 @@
+//! Runs scenarios one after the other, each within its time, on a shared or
+//! its own cluster, and counts.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, Setting, SstMethod};
+
+use crate::check::{self, Conflicts};
+use crate::load::Session;
+use crate::watch;
+
+/// How long a node may take to join.
+pub const JOIN_LIMIT: Duration = Duration::from_secs(120);
+/// What a scenario may take beyond its load.
+const SLACK: Duration = Duration::from_secs(240);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// How scenarios are run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The provider library.
+    pub provider: PathBuf,
+    /// Load in each scenario.
+    pub seconds: Duration,
+    /// Write-then-read pairs.
+    pub reads: u64,
+    /// Size of the big write set.
+    pub big_mb: u64,
+    /// The big write set may not hold up the small ones.
+    pub big_strict: bool,
+    /// Applier threads of each node.
+    pub appliers: usize,
+    /// How nodes of the shared cluster get their full copy.
+    pub sst_method: SstMethod,
+    /// Provider options for every node.
+    pub provider_options: String,
+    /// Server settings for every node.
+    pub settings: Vec<Setting>,
+    /// Where the clusters lie.
+    pub dir: Option<PathBuf>,
+}
+
+/// Which servers a scenario runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Servers {
+    /// Three nodes that earlier scenarios used too.
+    Shared,
+    /// None yet: the scenario starts its own with [`Case::own_cluster`].
+    Own,
+}
+
+/// What a scenario does.
+pub type Run = fn(&mut Case) -> anyhow::Result<()>;
+
+/// A named test.
+pub struct Scenario {
+    /// As on the command line.
+    pub name: &'static str,
+    /// What it shows, in a few words.
+    pub shows: &'static str,
+    /// Which servers.
+    pub servers: Servers,
+    /// The test.
+    pub run: Run,
+}
+
+/// A scenario's surroundings while it runs.
+pub struct Case {
+    /// How it is run.
+    pub options: Options,
+    /// A database of its own (created on the shared cluster).
+    pub db: String,
+    base: PathBuf,
+    port_hint: u16,
+    cluster: Arc<Mutex<Option<Arc<Cluster>>>>,
+    notes: Vec<String>,
+}
+
+impl Case {
+    /// The cluster. Panics if the scenario has none yet.
+    pub fn cluster(&self) -> Arc<Cluster> {
+        slot(&self.cluster)
+            .clone()
+            .expect("a scenario asks for its cluster after it was started")
+    }
+
+    /// Node by position, 0 is db1.
+    pub fn node(&self, index: usize) -> Arc<Node> {
+        Arc::clone(self.cluster().node(index))
+    }
+
+    /// A connection to a node, in the scenario's database.
+    pub fn session(&self, index: usize) -> anyhow::Result<Session> {
+        Session::open(&self.node(index), &self.db, 0)
+    }
+
+    /// Remembers a line to print below the result.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Prepares (does not start) a cluster of the scenario's own and makes it
+    /// the scenario's cluster.
+    pub fn own_cluster(
+        &self,
+        change: impl FnOnce(&mut ClusterSpec),
+    ) -> anyhow::Result<Arc<Cluster>> {
+        let dir = self.base.join(&self.db);
+        let mut spec = spec(&self.options, dir, self.port_hint);
+        change(&mut spec);
+        let cluster = Arc::new(Cluster::create(&spec)?);
+        *slot(&self.cluster) = Some(Arc::clone(&cluster));
+        Ok(cluster)
+    }
+}
+
+fn slot<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn spec(options: &Options, dir: PathBuf, port_hint: u16) -> ClusterSpec {
+    let mut spec = ClusterSpec::new(&dir, &options.provider);
+    spec.appliers = options.appliers;
+    spec.sst_method = options.sst_method;
+    spec.provider_options.clone_from(&options.provider_options);
+    spec.settings.clone_from(&options.settings);
+    spec.port_hint = Some(port_hint);
+    spec
+}
+
+/// Runs scenarios and counts.
+pub struct Harness {
+    options: Options,
+    base: PathBuf,
+    port_hint: u16,
+    shared: Option<Arc<Cluster>>,
+    shared_made: usize,
+    passed: usize,
+    failed: Vec<String>,
+    kept: Vec<PathBuf>,
+    conflicts: Conflicts,
+}
+
+impl Harness {
+    /// Makes the directory; starts nothing.
+    pub fn new(options: Options) -> anyhow::Result<Self> {
+        let pid = std::process::id();
+        let base = match &options.dir {
+            Some(dir) => dir.clone(),
+            None => std::env::temp_dir().join(format!("dromon-tests-{pid}")),
+        };
+        fs::create_dir_all(&base).with_context(|| format!("creating {}", base.display()))?;
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o755))?;
+        // Spread over the port range, so that several test runs seldom meet.
+        let port_hint = 23306 + u16::try_from(pid % 900).unwrap_or(0) * 10;
+        Ok(Self {
+            options,
+            base,
+            port_hint,
+            shared: None,
+            shared_made: 0,
+            passed: 0,
+            failed: Vec::new(),
+            kept: Vec::new(),
+            conflicts: Conflicts::default(),
+        })
+    }
+
+    /// Conflicts counted so far.
+    pub fn conflicts(&self) -> Conflicts {
+        self.conflicts
+    }
+
+    /// Counts a failure that belongs to no scenario.
+    pub fn fail(&mut self, why: &str) {
+        println!("FAILED: {why}");
+        self.failed.push(why.to_string());
+    }
+
+    /// Runs one scenario; prints its result.
+    pub fn run(&mut self, scenario: &Scenario) {
+        let begin = Instant::now();
+        let result = self.attempt(scenario);
+        let took = begin.elapsed().as_secs_f64();
+        match result {
+            Ok(notes) => {
+                println!("test {} ... ok ({took:.1} s)", scenario.name);
+                notes.iter().for_each(|n| println!("    {n}"));
+                self.passed += 1;
+            }
+            Err(error) => {
+                println!(
+                    "test {} ... FAILED ({took:.1} s)\n    {error:#}",
+                    scenario.name
+                );
+                self.failed.push(scenario.name.to_string());
+            }
+        }
+    }
+
+    fn attempt(&mut self, scenario: &Scenario) -> anyhow::Result<Vec<String>> {
+        let shared = scenario.servers == Servers::Shared;
+        if shared && self.shared.is_none() {
+            self.shared_made += 1;
+            let dir = self.base.join(format!("shared{}", self.shared_made));
+            let cluster = Arc::new(Cluster::create(&spec(&self.options, dir, self.port_hint))?);
+            // Kept even if the start fails: it must be stopped and shown.
+            self.shared = Some(Arc::clone(&cluster));
+            if let Err(error) = cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT) {
+                self.shared = None;
+                self.give_up(&cluster);
+                return Err(error).context("starting the shared cluster");
+            }
+        }
+        let cluster = Arc::new(Mutex::new(if shared { self.shared.clone() } else { None }));
+        let before = self
+            .shared
+            .as_ref()
+            .filter(|_| shared)
+            .map(|c| (Conflicts::of(c), check::log_marks(c)));
+        let mut case = Case {
+            options: self.options.clone(),
+            db: scenario.name.to_string(),
+            base: self.base.clone(),
+            port_hint: self.port_hint,
+            cluster: Arc::clone(&cluster),
+            notes: Vec::new(),
+        };
+        let run = scenario.run;
+        let (sender, receiver) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let result = prepare(&case, shared).and_then(|()| run(&mut case));
+            let _ = sender.send(()); // the watchdog may have given up
+            (result, case.notes)
+        });
+        let limit = self.options.seconds * 3 + SLACK;
+        let in_time = receiver.recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout);
+        let used = slot(&cluster).clone();
+        if !in_time {
+            println!(
+                "    {} did not end within {} s:",
+                scenario.name,
+                limit.as_secs()
+            );
+            if let Some(cluster) = &used {
+                watch::report(cluster, true);
+                cluster.kill_all()?; // its clients get an error and the thread ends
+            }
+        }
+        let (mut result, mut notes) = thread
+            .join()
+            .unwrap_or_else(|_| (Err(anyhow::anyhow!("the scenario panicked")), Vec::new()));
+        if !in_time {
+            result = Err(anyhow::anyhow!(
+                "hung, the servers were killed after {} s",
+                limit.as_secs()
+            ));
+        }
+        let Some(used) = used else {
+            return result.map(|()| notes);
+        };
+        let (conflicts, marks) =
+            before.unwrap_or_else(|| (Conflicts::default(), vec![0; used.nodes().len()]));
+        let grown = Conflicts::of(&used).since(conflicts);
+        self.conflicts.add(grown);
+        if grown != Conflicts::default() {
+            notes.push(grown.to_string());
+        }
+        result = result.and_then(|()| check::logs_clean(&used, &marks));
+        if result.is_err() {
+            if in_time {
+                watch::report(&used, false);
+            }
+            self.shared = self.shared.take().filter(|_| !shared);
+            self.give_up(&used);
+        } else if !shared {
+            result = self.put_away(&used);
+        }
+        result.map(|()| notes)
+    }
+
+    /// Stops a cluster gracefully and removes it.
+    fn put_away(&mut self, cluster: &Arc<Cluster>) -> anyhow::Result<()> {
+        let stopped = cluster.stop_all(STOP_LIMIT)?;
+        let killed: Vec<String> = stopped
+            .into_iter()
+            .filter(|(_, report)| matches!(report, dromon_sandbox::StopReport::Killed { .. }))
+            .map(|(name, _)| name)
+            .collect();
+        if !killed.is_empty() {
+            self.give_up(cluster);
+            anyhow::bail!(
+                "{} did not stop within {} s",
+                killed.join(", "),
+                STOP_LIMIT.as_secs()
+            );
+        }
+        let dir = cluster.record().dir;
+        Cluster::open(&dir)?.purge()?;
+        Ok(())
+    }
+
+    /// Kills a cluster and keeps its files for a look.
+    fn give_up(&mut self, cluster: &Arc<Cluster>) {
+        if let Err(error) = cluster.kill_all() {
+            println!("    {error}");
+        }
+        self.kept.push(cluster.record().dir);
+    }
+
+    /// Stops what still runs, prints the sums; true if nothing failed.
+    pub fn finish(mut self) -> bool {
+        if let Some(shared) = self.shared.take()
+            && let Err(error) = self.put_away(&shared)
+        {
+            self.fail(&format!("stopping the shared cluster: {error:#}"));
+        }
+        let _ = fs::remove_dir(&self.base); // stays when something was kept
+        for dir in &self.kept {
+            println!("kept for a look: {}", dir.display());
+        }
+        println!("storms: {} in all", self.conflicts);
+        println!(
+            "storms: {} passed, {} failed",
+            self.passed,
+            self.failed.len()
+        );
+        self.failed.is_empty() && self.passed > 0
+    }
+}
+
+/// A fresh database on the shared cluster.
+fn prepare(case: &Case, shared: bool) -> anyhow::Result<()> {
+    if !shared {
+        return Ok(());
+    }
+    check::whole(&case.cluster())?;
+    let mut session = Session::open(&case.node(0), "", 0)?;
+    session.exec(&format!("DROP DATABASE IF EXISTS {}", case.db))?;
+    session.exec(&format!("CREATE DATABASE {}", case.db))?;
+    check::drained(&case.cluster()).map(drop)
+}

@@ -1,0 +1,146 @@
+//! `storms`: tests on real servers, one by one or all, with any provider.
+//!
+//! ```text
+//! storms --list                                      what there is
+//! storms                                             all of them, short
+//! storms --seconds 120 counter range                 two of them, long
+//! storms --provider /usr/lib/galera/libgalera_smm.so the peer
+//! ```
+//!
+//! Every statement and every scenario is bounded in time: a hang is a failure
+//! with the servers' process lists and stacks, never a hanging test.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod harness;
+mod load;
+mod rng;
+mod scenario;
+mod watch;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use dromon_sandbox::{Setting, SstMethod};
+
+use harness::{Harness, Options};
+
+/// Tests on real servers.
+#[derive(Debug, Parser)]
+#[command(name = "storms", version, max_term_width = 100)]
+struct Args {
+    /// Scenarios to run (see --list); none: all.
+    names: Vec<String>,
+    /// List the scenarios and what each shows.
+    #[arg(long)]
+    list: bool,
+    /// The provider library.
+    #[arg(
+        long,
+        env = "DROMON_TEST_PROVIDER",
+        default_value = "target/release/libdromon.so"
+    )]
+    provider: PathBuf,
+    /// Seconds of load in each scenario.
+    #[arg(long, env = "DROMON_TEST_SECONDS", default_value = "10")]
+    seconds: u64,
+    /// Write-then-read pairs in the sync_wait scenario.
+    #[arg(long, env = "DROMON_TEST_READS", default_value = "2000")]
+    reads: u64,
+    /// Size of the big write set in MB.
+    #[arg(long, env = "DROMON_TEST_BIG_MB", default_value = "200")]
+    big_mb: u64,
+    /// The big write set may not halve the small ones' rate nor stop them for a second.
+    #[arg(long, env = "DROMON_TEST_BIG_STRICT")]
+    big_strict: bool,
+    /// Applier threads of each node.
+    #[arg(long, default_value = "8")]
+    appliers: usize,
+    /// How nodes of the shared cluster get their full copy.
+    #[arg(long, default_value = "rsync")]
+    sst_method: SstMethod,
+    /// Provider options for every node, k=v;k=v.
+    #[arg(long, env = "DROMON_TEST_PROVIDER_OPTIONS", default_value = "")]
+    provider_options: String,
+    /// A server setting for every node, name=value; may be repeated.
+    #[arg(long = "set", value_name = "SETTING")]
+    settings: Vec<Setting>,
+    /// Where the clusters lie; user mysql must be able to enter it. Default: a new directory under /tmp.
+    #[arg(long, env = "DROMON_TEST_DIR")]
+    dir: Option<PathBuf>,
+    /// Fail unless all scenarios together count this many certification failures.
+    #[arg(long, default_value = "0")]
+    least_cert_failures: i64,
+    /// Fail unless all scenarios together count this many BF aborts.
+    #[arg(long, default_value = "0")]
+    least_bf_aborts: i64,
+    /// Fail unless all scenarios together count this many replays.
+    #[arg(long, default_value = "0")]
+    least_replays: i64,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.list {
+        for scenario in scenario::all() {
+            println!("{:<18} {}", scenario.name, scenario.shows);
+        }
+        return ExitCode::SUCCESS;
+    }
+    match run(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("storms: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: Args) -> anyhow::Result<bool> {
+    let mut chosen = Vec::new();
+    for name in &args.names {
+        let found = scenario::all().into_iter().find(|s| s.name == name);
+        chosen.push(found.ok_or_else(|| {
+            anyhow::anyhow!("there is no scenario {name}; `storms --list` names them")
+        })?);
+    }
+    if chosen.is_empty() {
+        chosen = scenario::all();
+    }
+    let mut harness = Harness::new(Options {
+        provider: args.provider,
+        seconds: Duration::from_secs(args.seconds),
+        reads: args.reads,
+        big_mb: args.big_mb,
+        big_strict: args.big_strict,
+        appliers: args.appliers,
+        sst_method: args.sst_method,
+        provider_options: args.provider_options,
+        settings: args.settings,
+        dir: args.dir,
+    })?;
+    for scenario in &chosen {
+        harness.run(scenario);
+    }
+    let conflicts = harness.conflicts();
+    for (what, found, least) in [
+        (
+            "certification failures",
+            conflicts.cert_failures,
+            args.least_cert_failures,
+        ),
+        ("BF aborts", conflicts.bf_aborts, args.least_bf_aborts),
+        ("replays", conflicts.replays, args.least_replays),
+    ] {
+        if found < least {
+            harness.fail(&format!(
+                "the storms were not hard enough: {found} {what}, at least {least} were asked for"
+            ));
+        }
+    }
+    Ok(harness.finish())
+}

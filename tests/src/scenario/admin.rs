@@ -1,0 +1,321 @@
+//! What administrators do while the clients write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use dromon_sandbox::Node;
+
+use super::{ask, set_up};
+use crate::check;
+use crate::harness::Case;
+use crate::load::{self, DEADLOCK, RETRY, Session, Storm, Writer};
+
+/// How long a state is held while it is looked at.
+const HOLD: Duration = Duration::from_secs(1);
+const STATE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Writers on db1 and db2; db3 is left to the administrator.
+fn writers(case: &Case) -> anyhow::Result<Storm> {
+    set_up(
+        case,
+        &[
+            "CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL)",
+            "INSERT INTO t SELECT seq, 0 FROM seq_1_to_500",
+        ],
+    )?;
+    let writers = (0..4)
+        .map(|client| {
+            Writer::new(&case.node(client % 2), |s| {
+                let id = s.rng.below(500) + 1;
+                s.exec(&format!("UPDATE t SET v = v + 1 WHERE id = {id}"))
+                    .map(drop)
+            })
+        })
+        .collect();
+    let storm = Storm::start(&case.db, writers, RETRY)?;
+    storm.blow(Duration::from_millis(300));
+    Ok(storm)
+}
+
+fn position(node: &Node) -> anyhow::Result<i64> {
+    Ok(node.status(Duration::from_secs(10))?.last_committed())
+}
+
+/// While `db3` is held, it stays where it is and db1 goes on.
+fn held(case: &Case) -> anyhow::Result<(i64, i64)> {
+    let (first, third) = (case.node(0), case.node(2));
+    let before = (position(&first)?, position(&third)?);
+    thread::sleep(HOLD);
+    Ok((position(&first)? - before.0, position(&third)? - before.1))
+}
+
+fn wait_synced(case: &Case) -> anyhow::Result<()> {
+    case.node(2).wait_usable(STATE_LIMIT)?;
+    check::settled(&case.cluster(), &case.db).map(drop)
+}
+
+/// A global read lock on db3.
+pub fn ftwrl(case: &mut Case) -> anyhow::Result<()> {
+    let storm = writers(case)?;
+    let mut admin = case.session(2)?;
+    admin.exec("FLUSH TABLES WITH READ LOCK")?;
+    let (others, own) = held(case)?;
+    ensure!(
+        own == 0,
+        "db3 committed {own} write sets under its read lock"
+    );
+    ensure!(others > 0, "db3's read lock held up db1");
+    admin.exec("UNLOCK TABLES")?;
+    let tally = storm.stop()?;
+    wait_synced(case)?;
+    case.note(format!(
+        "db1 went on by {others} in {} s; {tally}",
+        HOLD.as_secs()
+    ));
+    Ok(())
+}
+
+/// The stages of a backup on db3, each while others write.
+pub fn backup_stage(case: &mut Case) -> anyhow::Result<()> {
+    let storm = writers(case)?;
+    let mut admin = case.session(2)?;
+    let mut moved = 0;
+    for stage in ["START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT"] {
+        admin
+            .exec(&format!("BACKUP STAGE {stage}"))
+            .with_context(|| format!("BACKUP STAGE {stage}"))?;
+        let before = position(&case.node(0))?;
+        thread::sleep(HOLD / 4);
+        moved = position(&case.node(0))? - before;
+    }
+    ensure!(moved > 0, "BACKUP STAGE BLOCK_COMMIT on db3 held up db1");
+    let (others, own) = held(case)?;
+    ensure!(
+        own == 0,
+        "db3 committed {own} write sets although commits are blocked"
+    );
+    admin.exec("BACKUP STAGE END")?;
+    let tally = storm.stop()?;
+    wait_synced(case)?;
+    case.note(format!(
+        "db1 went on by {others} in {} s; {tally}",
+        HOLD.as_secs()
+    ));
+    Ok(())
+}
+
+/// An index added on one node after the other.
+pub fn rsu(case: &mut Case) -> anyhow::Result<()> {
+    let storm = writers(case)?;
+    let mut longest = Duration::ZERO;
+    for node in 0..3 {
+        let mut admin = case.session(node)?;
+        admin.exec("SET SESSION wsrep_OSU_method = 'RSU'")?;
+        let begin = Instant::now();
+        // RSU gives up when clients keep committing for five seconds; then again.
+        let mut tries = 0;
+        while let Err(error) = admin.exec("ALTER TABLE t ADD INDEX by_v (v)") {
+            tries += 1;
+            if load::code(&error) != Some(DEADLOCK) || tries == 5 {
+                return Err(error).with_context(|| format!("ALTER on db{} by RSU", node + 1));
+            }
+        }
+        longest = longest.max(begin.elapsed());
+        case.node(node).wait_usable(STATE_LIMIT)?;
+        let next: u64 = case
+            .session((node + 1) % 3)?
+            .one("SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = 'rsu' AND index_name = 'by_v'")?
+            .unwrap_or(0);
+        ensure!(
+            (next == 0) == (node < 2),
+            "RSU on db{} changed the next node too",
+            node + 1
+        );
+    }
+    let tally = storm.stop()?;
+    wait_synced(case)?;
+    case.note(format!("longest {:.2} s; {tally}", longest.as_secs_f64()));
+    Ok(())
+}
+
+/// db3 leaves flow control and comes back.
+pub fn desync(case: &mut Case) -> anyhow::Result<()> {
+    let storm = writers(case)?;
+    let third = case.node(2);
+    let mut admin = case.session(2)?;
+    for round in 1..=3 {
+        admin.exec("SET GLOBAL wsrep_desync = ON")?;
+        third.wait_for("Donor/Desynced", STATE_LIMIT, |s| {
+            s.state() == "Donor/Desynced"
+        })?;
+        thread::sleep(HOLD / 4);
+        admin
+            .exec("SET GLOBAL wsrep_desync = OFF")
+            .with_context(|| format!("round {round}"))?;
+        third.wait_usable(STATE_LIMIT)?;
+    }
+    let tally = storm.stop()?;
+    wait_synced(case)?;
+    case.note(tally.to_string());
+    Ok(())
+}
+
+/// The provider's counters start again, on every node (FLUSH STATUS is ordered).
+pub fn flush_status(case: &mut Case) -> anyhow::Result<()> {
+    const COUNTER: &str = "wsrep_replicated_bytes";
+    let storm = writers(case)?;
+    storm.blow(HOLD);
+    let tally = storm.stop()?;
+    check::drained(&case.cluster())?;
+    let read = || {
+        Ok::<_, anyhow::Error>(
+            case.node(0)
+                .status(Duration::from_secs(10))?
+                .number(COUNTER)
+                .unwrap_or(-1),
+        )
+    };
+    let before = read()?;
+    case.session(0)?.exec("FLUSH STATUS")?;
+    let after = read()?;
+    ensure!(
+        before > 0 && after < before,
+        "{COUNTER} was {before} and is {after} after FLUSH STATUS"
+    );
+    check::settled(&case.cluster(), &case.db)?;
+    case.note(format!("{COUNTER} {before} -> {after}; {tally}"));
+    Ok(())
+}
+
+/// Clients of db1 are killed in the middle of their commits. What was
+/// acknowledged is there; what was not may be there only if its COMMIT was cut.
+pub fn kill(case: &mut Case) -> anyhow::Result<()> {
+    const CLIENTS: u32 = 6;
+    set_up(
+        case,
+        &[
+            "CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL)",
+            "INSERT INTO t SELECT seq, 0 FROM seq_1_to_6",
+            "CREATE TABLE l (client INT, n BIGINT, PRIMARY KEY (client, n))",
+        ],
+    )?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let kills = Arc::new(AtomicU64::new(0));
+    let clients: Vec<_> = (1..=CLIENTS)
+        .map(|client| {
+            let (node, db, stop) = (case.node(0), case.db.clone(), Arc::clone(&stop));
+            thread::spawn(move || killed_client(&node, &db, client, &stop))
+        })
+        .collect();
+    let killer = {
+        let (mut session, stop, kills) = (case.session(0)?, Arc::clone(&stop), Arc::clone(&kills));
+        thread::spawn(move || killer(&mut session, &stop, &kills))
+    };
+    thread::sleep(case.options.seconds);
+    stop.store(true, Ordering::Relaxed);
+    killer
+        .join()
+        .map_err(|_| anyhow::anyhow!("the killer panicked"))??;
+    let mut sum = (0, 0);
+    for (client, thread) in (1..=CLIENTS).zip(clients) {
+        let (acknowledged, unknown) = thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        sum = (sum.0 + acknowledged, sum.1 + unknown);
+        check::drained(&case.cluster())?;
+        let (v, rows): (u64, u64) = ask(
+            case,
+            1,
+            &format!(
+                "SELECT v, (SELECT COUNT(*) FROM l WHERE client = {client}) FROM t WHERE id = {client}"
+            ),
+        )?;
+        ensure!(
+            v == rows,
+            "client {client}: {v} increments and {rows} rows, which went together"
+        );
+        ensure!(
+            (acknowledged..=acknowledged + unknown).contains(&v),
+            "client {client}: {v} committed, {acknowledged} acknowledged, {unknown} cut in COMMIT"
+        );
+    }
+    check::settled(&case.cluster(), &case.db)?;
+    let kills = kills.load(Ordering::Relaxed);
+    case.note(format!(
+        "{} acknowledged, {} cut in COMMIT, {kills} kills",
+        sum.0, sum.1
+    ));
+    Ok(())
+}
+
+/// Repeats a transaction through kills; returns acknowledged and unknown ones.
+fn killed_client(
+    node: &Node,
+    db: &str,
+    client: u32,
+    stop: &AtomicBool,
+) -> anyhow::Result<(u64, u64)> {
+    let (mut acknowledged, mut unknown, mut turn) = (0, 0, 0);
+    let mut session = Session::open(node, db, client.into())?;
+    while !stop.load(Ordering::Relaxed) {
+        turn += 1;
+        let body = session
+            .exec("BEGIN")
+            .and_then(|_| session.exec(&format!("UPDATE t SET v = v + 1 WHERE id = {client}")))
+            .and_then(|_| session.exec(&format!("INSERT INTO l VALUES ({client}, {turn})")));
+        let failed = match body {
+            Err(error) => Some(error),
+            Ok(_) => match session.exec("COMMIT") {
+                Ok(_) => {
+                    acknowledged += 1;
+                    None
+                }
+                Err(error) => {
+                    unknown += u64::from(load::code(&error) != Some(DEADLOCK));
+                    Some(error)
+                }
+            },
+        };
+        let Some(error) = failed else { continue };
+        match load::code(&error) {
+            // Query interrupted, deadlock, error during COMMIT: the connection lives on.
+            Some(DEADLOCK | 1317 | 1180) if session.exec("ROLLBACK").is_ok() => {}
+            // Connection killed, or gone without a word.
+            Some(DEADLOCK | 1317 | 1180 | 1927 | 1053) | None => {
+                session = Session::open(node, db, client.into())?
+            }
+            Some(_) => {
+                return Err(error).with_context(|| format!("client {client} of {}", node.name()));
+            }
+        }
+    }
+    Ok((acknowledged, unknown))
+}
+
+fn killer(session: &mut Session, stop: &AtomicBool, kills: &AtomicU64) -> anyhow::Result<()> {
+    let own = session.id();
+    let mut soft = false;
+    while !stop.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(5));
+        let victims: Vec<u64> = session.rows(&format!(
+            "SELECT id FROM information_schema.processlist WHERE db = 'kill' AND id <> {own} AND info LIKE 'COMMIT%' LIMIT 2"
+        ))?;
+        for victim in victims {
+            soft = !soft;
+            match session.exec(&format!(
+                "KILL {} {victim}",
+                if soft { "QUERY" } else { "CONNECTION" }
+            )) {
+                Ok(_) => {
+                    kills.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(e) if load::code(&e) == Some(1094) => {} // gone already
+                Err(e) => bail!("KILL {victim}: {e}"),
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! A big write set beside small ones.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use super::set_up;
+use crate::check;
+use crate::harness::Case;
+use crate::load::{RETRY, Session, Storm, Writer};
+
+/// How long the small transactions run alone, for comparison.
+const ALONE: Duration = Duration::from_secs(4);
+
+type Stamps = Arc<Mutex<Vec<Instant>>>;
+
+/// Three nodes commit small transactions while db1 commits one of
+/// `--big-mb`. Their rate is compared from the big COMMIT to its return.
+pub fn beside_small(case: &mut Case) -> anyhow::Result<()> {
+    let mb = case.options.big_mb;
+    set_up(
+        case,
+        &[
+            "CREATE TABLE small (id INT PRIMARY KEY, v BIGINT NOT NULL)",
+            "INSERT INTO small SELECT seq, 0 FROM seq_1_to_300",
+            "CREATE TABLE big (id INT PRIMARY KEY, data LONGBLOB NOT NULL)",
+        ],
+    )?;
+    let mut big = Session::open_within(&case.node(0), &case.db, 0, Duration::from_secs(180))?;
+    big.exec("SET SESSION innodb_lock_wait_timeout = 180")?;
+    let stamps: Vec<Stamps> = (0..3).map(|_| Stamps::default()).collect();
+    let mut writers = Vec::new();
+    for client in 0..6 {
+        let stamps = Arc::clone(&stamps[client % 3]);
+        writers.push(Writer::new(&case.node(client % 3), move |s| {
+            let id = s.rng.below(300) + 1;
+            s.exec(&format!("UPDATE small SET v = v + 1 WHERE id = {id}"))?;
+            stamps
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(Instant::now());
+            thread::sleep(Duration::from_millis(2)); // leave the machine some air
+            Ok(())
+        }));
+    }
+    let storm = Storm::start(&case.db, writers, RETRY)?;
+    storm.blow(ALONE);
+    let loaded = Instant::now();
+    big.exec("BEGIN")?;
+    big.exec(&format!(
+        "INSERT INTO big SELECT seq, REPEAT(CHAR(97 + seq % 26), 1048576) FROM seq_1_to_{mb}"
+    ))
+    .context("filling the big transaction")?;
+    let commit = Instant::now();
+    big.exec("COMMIT")
+        .context("committing the big transaction")?;
+    let end = Instant::now();
+    storm.blow(Duration::from_secs(2));
+    let tally = storm.stop()?;
+    check::settled(&case.cluster(), &case.db)?;
+    let rows: u64 = super::ask(
+        case,
+        2,
+        "SELECT COUNT(*) FROM big WHERE LENGTH(data) = 1048576",
+    )?;
+    ensure!(rows == mb, "db3 has {rows} of {mb} big rows");
+
+    case.note(format!(
+        "{mb} MB: COMMIT took {:.1} s; {tally}",
+        (end - commit).as_secs_f64()
+    ));
+    let mut held_up = Vec::new();
+    for (index, stamps) in stamps.iter().enumerate() {
+        let stamps = stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = rate(&stamps, loaded - ALONE / 2, loaded);
+        let beside = rate(&stamps, commit, end);
+        let gap = longest_gap(&stamps, commit, end);
+        case.note(format!(
+            "db{}: {alone:.0} commits/s alone, {beside:.0}/s from the big COMMIT to its return, longest gap {:.2} s",
+            index + 1,
+            gap.as_secs_f64()
+        ));
+        if beside < alone / 2.0 || gap > Duration::from_secs(1) {
+            held_up.push(format!("db{}", index + 1));
+        }
+    }
+    for node in 0..3 {
+        let status = case.node(node).status(Duration::from_secs(10))?;
+        let peak = status.get("wsrep_dromon_memory_peak");
+        if !peak.is_empty() {
+            case.note(format!(
+                "db{}: the provider's memory peak is {peak} bytes",
+                node + 1
+            ));
+        }
+    }
+    ensure!(
+        held_up.is_empty() || !case.options.big_strict,
+        "the big write set held up the small ones of {}",
+        held_up.join(", ")
+    );
+    Ok(())
+}
+
+fn rate(stamps: &[Instant], from: Instant, to: Instant) -> f64 {
+    let count = stamps.iter().filter(|s| (from..to).contains(s)).count();
+    count as f64 / (to - from).as_secs_f64().max(0.001)
+}
+
+/// The longest time without a commit that touches the window.
+fn longest_gap(stamps: &[Instant], from: Instant, to: Instant) -> Duration {
+    let mut sorted: Vec<Instant> = stamps.to_vec();
+    sorted.sort();
+    sorted
+        .windows(2)
+        .filter(|w| w[1] > from && w[0] < to)
+        .map(|w| w[1] - w[0])
+        .max()
+        .unwrap_or(to - from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_and_rates_in_a_window() {
+        let zero = Instant::now();
+        let at = |ms: u64| zero + Duration::from_millis(ms);
+        let stamps = [at(0), at(400), at(100), at(1500), at(1600)];
+        assert_eq!(
+            longest_gap(&stamps, at(300), at(1000)),
+            Duration::from_millis(1100)
+        );
+        assert_eq!(
+            longest_gap(&stamps, at(1550), at(1590)),
+            Duration::from_millis(100)
+        );
+        assert_eq!(longest_gap(&[], at(0), at(70)), Duration::from_millis(70));
+        assert!((rate(&stamps, at(0), at(500)) - 6.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,194 @@
+//! Nodes that come and go under load.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use dromon_sandbox::{Cluster, JoinPlan, SstMethod, Start, StopReport};
+
+use crate::check;
+use crate::harness::{Case, JOIN_LIMIT};
+use crate::load::{RETRY, Session, Storm, Writer};
+
+/// Rows before anyone joins: some MB to copy.
+const ROWS: u64 = 40_000;
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// See [`join`].
+pub fn rsync(case: &mut Case) -> anyhow::Result<()> {
+    join(case, SstMethod::Rsync)
+}
+
+/// See [`join`].
+pub fn mariabackup(case: &mut Case) -> anyhow::Result<()> {
+    join(case, SstMethod::Mariabackup)
+}
+
+/// See [`join`].
+pub fn mysqldump(case: &mut Case) -> anyhow::Result<()> {
+    join(case, SstMethod::Mysqldump)
+}
+
+/// Two nodes write; a third, empty one joins meanwhile. Afterwards its tables
+/// equal theirs and every acknowledged row is there.
+fn join(case: &mut Case, method: SstMethod) -> anyhow::Result<()> {
+    let cluster = case.own_cluster(|spec| spec.sst_method = method)?;
+    cluster.node(0).start(Start::NewCluster, &[])?;
+    cluster.node(0).wait_usable(JOIN_LIMIT)?;
+    cluster.node(1).start(Start::Join, &[])?;
+    cluster.node(1).wait_usable(JOIN_LIMIT)?;
+    fill(case)?;
+    let (storm, inserted) = write(case, &[0, 1])?;
+    storm.blow(Duration::from_secs(1));
+    cluster.node(2).start(Start::Join, &[])?;
+    let took = cluster.node(2).wait_usable(JOIN_LIMIT)?;
+    storm.blow((case.options.seconds / 4).min(Duration::from_secs(10)));
+    let tally = storm.stop()?;
+    same_rows(case, &cluster, &inserted)?;
+    check::whole(&cluster)?;
+    case.note(format!(
+        "joined by {} in {:.1} s; meanwhile {tally}",
+        method.name(),
+        took.as_secs_f64()
+    ));
+    Ok(())
+}
+
+/// db3 leaves gracefully, misses writes, comes back with its log's help; then
+/// it leaves and comes back as a running server.
+pub fn rejoin(case: &mut Case) -> anyhow::Result<()> {
+    let cluster = case.own_cluster(|_| {})?;
+    cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
+    fill(case)?;
+    let third = Arc::clone(cluster.node(2));
+    let (storm, inserted) = write(case, &[0, 1])?;
+
+    let report = third.stop(STOP_LIMIT)?;
+    ensure!(
+        matches!(report, StopReport::Ended { .. }),
+        "db3 did not stop by itself: {report:?}"
+    );
+    storm.blow((case.options.seconds / 4).max(Duration::from_secs(2)));
+    cluster
+        .node(0)
+        .wait_for("a cluster of two", Duration::from_secs(5), |s| {
+            s.size() == 2
+        })?;
+    let mark = check::log_marks(&cluster)[2];
+    third.start(Start::Join, &[])?;
+    let stopped_took = third.wait_usable(JOIN_LIMIT)?;
+    storm.blow(Duration::from_secs(1));
+    let stopped_words =
+        catch_up_words(&check::log_since(&third, mark)).context("db3 after its restart")?;
+
+    let mark = check::log_marks(&cluster)[2];
+    let mut client = Session::open_within(&third, "", 0, Duration::from_secs(60))?;
+    let address: Option<String> = client.one("SELECT @@wsrep_cluster_address")?;
+    let address = address.context("wsrep_cluster_address is empty")?;
+    // An address with options of its own: the server reconnects only when it changes.
+    client.exec(&format!("SET GLOBAL wsrep_cluster_address = '{address}'"))?;
+    let running_took = third.wait_for("a member of three", JOIN_LIMIT, |s| {
+        s.is_usable() && s.size() == 3
+    })?;
+    storm.blow(Duration::from_secs(1));
+    let running_words =
+        catch_up_words(&check::log_since(&third, mark)).context("db3 after SET GLOBAL");
+
+    let tally = storm.stop()?;
+    same_rows(case, &cluster, &inserted)?;
+    check::whole(&cluster)?;
+    case.note(format!(
+        "stopped, back in {:.1} s: {stopped_words}",
+        stopped_took.as_secs_f64()
+    ));
+    case.note(format!(
+        "running, back in {:.1} s: {}",
+        running_took.as_secs_f64(),
+        running_words?
+    ));
+    case.note(format!("meanwhile {tally}"));
+    Ok(())
+}
+
+/// The log line that tells how much was caught up: it speaks of IST and has a
+/// number. An error when there is none, or when a full copy was taken.
+fn catch_up_words(log: &str) -> anyhow::Result<String> {
+    ensure!(
+        !log.lines()
+            .any(|l| l.contains("SST complete, seqno") || l.contains("Total time on joiner")),
+        "it took a full copy instead of catching up"
+    );
+    let words = log
+        .lines()
+        .filter_map(|line| line.split_once("WSREP: ").map(|(_, words)| words))
+        .find(|words| {
+            let lower = words.to_lowercase();
+            words.contains("IST")
+                && (lower.contains("write set")
+                    || lower.contains("writeset")
+                    || lower.contains("seqno"))
+                && words.contains(|c: char| c.is_ascii_digit())
+        })
+        .context("the log does not say what was caught up by IST")?;
+    Ok(words.trim().to_string())
+}
+
+fn fill(case: &Case) -> anyhow::Result<()> {
+    let mut session = Session::open(&case.node(0), "", 0)?;
+    session.exec(&format!("CREATE DATABASE {}", case.db))?;
+    session.exec(&format!("USE {}", case.db))?;
+    session.exec("CREATE TABLE t (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT NOT NULL, pad VARCHAR(200) NOT NULL, KEY (v))")?;
+    session.exec(&format!(
+        "INSERT INTO t (v, pad) SELECT seq, REPEAT(CHAR(97 + seq % 26), 180) FROM seq_1_to_{ROWS}"
+    ))?;
+    check::drained(&case.cluster()).map(drop)
+}
+
+/// Two clients on each of the nodes; returns the count of acknowledged inserts.
+fn write(case: &Case, nodes: &[usize]) -> anyhow::Result<(Storm, Arc<AtomicU64>)> {
+    let inserted = Arc::new(AtomicU64::new(0));
+    let mut writers = Vec::new();
+    for &node in nodes {
+        let count = Arc::clone(&inserted);
+        writers.push(Writer::new(&case.node(node), move |s| {
+            let v = s.rng.below(1000);
+            s.exec(&format!("INSERT INTO t (v, pad) VALUES ({v}, 'new')"))?;
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }));
+        writers.push(Writer::new(&case.node(node), |s| {
+            let id = s.rng.below(ROWS) + 1;
+            s.exec(&format!("UPDATE t SET v = v + 1 WHERE id = {id}"))
+                .map(drop)
+        }));
+    }
+    Ok((Storm::start(&case.db, writers, RETRY)?, inserted))
+}
+
+fn same_rows(case: &Case, cluster: &Cluster, inserted: &AtomicU64) -> anyhow::Result<()> {
+    check::settled(cluster, &case.db)?;
+    let expected = ROWS + inserted.load(Ordering::Relaxed);
+    let rows: u64 = super::ask(case, 2, "SELECT COUNT(*) FROM t")?;
+    ensure!(
+        rows == expected,
+        "db3 has {rows} rows, {expected} were acknowledged"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_catch_up_are_found() {
+        let log = "2026-11-21 21:00:00 0 [Note] WSREP: Shifting OPEN -> PRIMARY\n\
+                   2026-11-21 21:00:01 0 [Note] WSREP: IST received: seqnos 5-2036, 2032 write sets\n";
+        assert_eq!(
+            catch_up_words(log).expect("there"),
+            "IST received: seqnos 5-2036, 2032 write sets"
+        );
+        assert!(catch_up_words("2026 [Note] WSREP: Synchronized with group").is_err());
+    }
+}

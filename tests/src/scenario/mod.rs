@@ -1,0 +1,200 @@
+//! The scenarios, in the order they run.
+
+mod admin;
+mod big;
+mod conflicts;
+mod ddl_storm;
+mod joins;
+mod reads;
+mod statements;
+mod sysbench;
+
+use crate::harness::{Case, Run, Scenario, Servers};
+use crate::{check, load::Session};
+
+/// All scenarios; those that share servers first.
+pub fn all() -> Vec<Scenario> {
+    use Servers::{Own, Shared};
+    let table: Vec<(&str, &str, Servers, Run)> = vec![
+        (
+            "toi",
+            "every statement kind that runs in total order takes one seqno and works everywhere",
+            Shared,
+            statements::toi,
+        ),
+        (
+            "ddl_fails",
+            "DDL that fails everywhere fails alike and harms no node",
+            Shared,
+            statements::ddl_fails,
+        ),
+        (
+            "ddl_waits",
+            "DDL behind an open transaction: the victim gets 1213, the DDL finishes",
+            Shared,
+            statements::ddl_waits,
+        ),
+        (
+            "sysbench",
+            "sysbench oltp_read_write on all nodes at once: only errors 1213 and 1020",
+            Shared,
+            sysbench::read_write,
+        ),
+        (
+            "counter",
+            "two nodes increment one row: the sum is what was acknowledged",
+            Shared,
+            conflicts::counter,
+        ),
+        (
+            "ranges",
+            "range updates and inserts on one secondary index from three nodes",
+            Shared,
+            conflicts::ranges,
+        ),
+        (
+            "foreign_keys",
+            "cascading deletes and updates against inserts of children",
+            Shared,
+            conflicts::foreign_keys,
+        ),
+        (
+            "unique_keys",
+            "REPLACE and updates on two unique secondary keys",
+            Shared,
+            conflicts::unique_keys,
+        ),
+        (
+            "no_primary_key",
+            "tables without primary key, wsrep_mode=''",
+            Shared,
+            conflicts::no_primary_key,
+        ),
+        (
+            "ddl_storm",
+            "ALTER, CREATE, DROP, RENAME, TRUNCATE against DML from other nodes",
+            Shared,
+            ddl_storm::storm,
+        ),
+        (
+            "sync_wait",
+            "write on A, read on B with wsrep_sync_wait=7: never stale",
+            Shared,
+            reads::sync_wait,
+        ),
+        (
+            "ftwrl",
+            "FLUSH TABLES WITH READ LOCK holds one node, not the others",
+            Shared,
+            admin::ftwrl,
+        ),
+        (
+            "backup_stage",
+            "BACKUP STAGE START to END under load",
+            Shared,
+            admin::backup_stage,
+        ),
+        (
+            "rsu",
+            "rolling schema upgrade under load",
+            Shared,
+            admin::rsu,
+        ),
+        (
+            "desync",
+            "wsrep_desync on and off under load",
+            Shared,
+            admin::desync,
+        ),
+        (
+            "flush_status",
+            "FLUSH STATUS resets the provider's counters",
+            Shared,
+            admin::flush_status,
+        ),
+        (
+            "kill",
+            "KILL QUERY and KILL CONNECTION during commits lose nothing acknowledged",
+            Shared,
+            admin::kill,
+        ),
+        (
+            "big",
+            "a big write set beside small ones",
+            Shared,
+            big::beside_small,
+        ),
+        (
+            "join_rsync",
+            "an empty node joins by rsync under load",
+            Own,
+            joins::rsync,
+        ),
+        (
+            "join_mariabackup",
+            "an empty node joins by mariabackup under load",
+            Own,
+            joins::mariabackup,
+        ),
+        (
+            "join_mysqldump",
+            "an empty node joins by mysqldump under load",
+            Own,
+            joins::mysqldump,
+        ),
+        (
+            "rejoin",
+            "graceful leave and rejoin by IST, of a stopped and of a running node",
+            Own,
+            joins::rejoin,
+        ),
+        (
+            "sync_wait_cut",
+            "with the other nodes held, a current read fails instead of answering",
+            Own,
+            reads::cut_off,
+        ),
+    ];
+    table
+        .into_iter()
+        .map(|(name, shows, servers, run)| Scenario {
+            name,
+            shows,
+            servers,
+            run,
+        })
+        .collect()
+}
+
+/// Runs statements on db1 and waits until all nodes have them.
+fn set_up(case: &Case, statements: &[&str]) -> anyhow::Result<()> {
+    let mut session = case.session(0)?;
+    for statement in statements {
+        session.exec(statement)?;
+    }
+    check::drained(&case.cluster()).map(drop)
+}
+
+/// `wsrep_mode` on every node; [`QUICK_START_MODE`] is what the others expect.
+fn set_mode(case: &Case, mode: &str) -> anyhow::Result<()> {
+    for node in 0..case.cluster().nodes().len() {
+        case.session(node)?
+            .exec(&format!("SET GLOBAL wsrep_mode = '{mode}'"))?;
+    }
+    Ok(())
+}
+
+const QUICK_START_MODE: &str = "REQUIRED_PRIMARY_KEY,STRICT_REPLICATION";
+
+/// A value from node `index`, seen after everything ordered before.
+fn ask<T: dromon_sandbox::mysql::prelude::FromRow>(
+    case: &Case,
+    index: usize,
+    sql: &str,
+) -> anyhow::Result<T> {
+    let mut session: Session = case.session(index)?;
+    session.exec("SET SESSION wsrep_sync_wait = 7")?;
+    session
+        .one(sql)?
+        .ok_or_else(|| anyhow::anyhow!("{sql} returned no row on {}", case.node(index).name()))
+}
