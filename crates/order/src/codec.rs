@@ -41,6 +41,9 @@ pub(crate) enum Wire {
         seq: u64,
         /// What is left of the leader's lease, in microseconds.
         lease_us: u64,
+        /// Where the leader listens; empty except in heartbeats. A member may
+        /// hear from a leader before the entry that names it.
+        addr: String,
         request: AppendRequest,
     },
     /// The answer to the request of that number.
@@ -54,6 +57,8 @@ pub(crate) enum Wire {
         id: u64,
         pre: bool,
         transfer: bool,
+        /// Where the asker listens.
+        addr: String,
         vote: RaftVote,
         last: Option<RaftLogId>,
     },
@@ -86,8 +91,6 @@ pub(crate) enum Wire {
     ReadIndexIs { id: u64, index: Option<u64> },
     /// A member asks the leader to hand over to another one (0: to any).
     AskTransfer { to: RaftId },
-    /// What is left of the leader's lease, when there is nothing else to say.
-    Lease { vote: RaftVote, lease_us: u64 },
     /// A message of the node, for every member.
     Cast(Bytes),
 }
@@ -101,12 +104,14 @@ impl Wire {
                 session,
                 seq,
                 lease_us,
+                addr,
                 request,
             } => {
                 w.buf.put_u8(1);
                 w.buf.put_u64_le(*session);
                 w.buf.put_u64_le(*seq);
                 w.buf.put_u64_le(*lease_us);
+                put_text(&mut w.buf, addr);
                 put_vote(&mut w.buf, &request.vote);
                 put_opt_log_id(&mut w.buf, request.prev_log_id.as_ref());
                 put_opt_log_id(&mut w.buf, request.leader_commit.as_ref());
@@ -145,6 +150,7 @@ impl Wire {
                 id,
                 pre,
                 transfer,
+                addr,
                 vote,
                 last,
             } => {
@@ -152,6 +158,7 @@ impl Wire {
                 w.buf.put_u64_le(*id);
                 w.buf.put_u8(u8::from(*pre));
                 w.buf.put_u8(u8::from(*transfer));
+                put_text(&mut w.buf, addr);
                 put_vote(&mut w.buf, vote);
                 put_opt_log_id(&mut w.buf, last.as_ref());
             }
@@ -204,13 +211,8 @@ impl Wire {
                 w.buf.put_u8(11);
                 w.buf.put_u64_le(*to);
             }
-            Wire::Lease { vote, lease_us } => {
-                w.buf.put_u8(12);
-                put_vote(&mut w.buf, vote);
-                w.buf.put_u64_le(*lease_us);
-            }
             Wire::Cast(body) => {
-                w.buf.put_u8(13);
+                w.buf.put_u8(12);
                 w.put_shared(body);
             }
         }
@@ -225,6 +227,7 @@ impl Wire {
                 let session = r.u64()?;
                 let seq = r.u64()?;
                 let lease_us = r.u64()?;
+                let addr = r.text()?;
                 let vote = r.vote()?;
                 let prev_log_id = r.opt_log_id()?;
                 let leader_commit = r.opt_log_id()?;
@@ -241,6 +244,7 @@ impl Wire {
                     session,
                     seq,
                     lease_us,
+                    addr,
                     request: AppendRequest {
                         vote,
                         prev_log_id,
@@ -263,6 +267,7 @@ impl Wire {
                 id: r.u64()?,
                 pre: r.bool()?,
                 transfer: r.bool()?,
+                addr: r.text()?,
                 vote: r.vote()?,
                 last: r.opt_log_id()?,
             },
@@ -298,11 +303,7 @@ impl Wire {
                 },
             },
             11 => Wire::AskTransfer { to: r.u64()? },
-            12 => Wire::Lease {
-                vote: r.vote()?,
-                lease_us: r.u64()?,
-            },
-            13 => Wire::Cast(r.rest()),
+            12 => Wire::Cast(r.rest()),
             _ => return Err(r.error("an unknown kind")),
         };
         r.end()?;
@@ -486,9 +487,13 @@ fn put_members(buf: &mut BytesMut, m: &Members) {
     buf.put_u32_le(m.addrs.len() as u32);
     for (id, addr) in &m.addrs {
         buf.put_u64_le(*id);
-        buf.put_u16_le(addr.len() as u16);
-        buf.put_slice(addr.as_bytes());
+        put_text(buf, addr);
     }
+}
+
+fn put_text(buf: &mut BytesMut, text: &str) {
+    buf.put_u16_le(text.len() as u16);
+    buf.put_slice(text.as_bytes());
 }
 
 /// Collects a frame: small things in one buffer, large ones by reference.
@@ -600,6 +605,14 @@ impl Reader {
         }
     }
 
+    fn text(&mut self) -> Result<String, CodecError> {
+        let len = self.u16()? as usize;
+        let bytes = self.bytes(len)?;
+        std::str::from_utf8(&bytes)
+            .map(str::to_owned)
+            .map_err(|_| self.error("what should be a text and is none"))
+    }
+
     fn vote(&mut self) -> Result<RaftVote, CodecError> {
         Ok(RaftVote {
             leader_id: self.leader()?,
@@ -654,11 +667,7 @@ impl Reader {
         let mut addrs = BTreeMap::new();
         for _ in 0..self.u32()? {
             let id = self.u64()?;
-            let len = self.u16()? as usize;
-            let addr = std::str::from_utf8(&self.bytes(len)?)
-                .map_err(|_| self.error("an address that is no text"))?
-                .to_owned();
-            addrs.insert(id, addr);
+            addrs.insert(id, self.text()?);
         }
         Ok(Members {
             log_id,
@@ -740,6 +749,7 @@ mod tests {
                 session: 1,
                 seq: 2,
                 lease_us: 3,
+                addr: "a:1".to_owned(),
                 request: AppendRequest {
                     vote,
                     prev_log_id: None,
@@ -766,6 +776,7 @@ mod tests {
                 id: 1,
                 pre: true,
                 transfer: false,
+                addr: "b:2".to_owned(),
                 vote,
                 last: Some(id(1)),
             },
@@ -796,7 +807,6 @@ mod tests {
             },
             Wire::ReadIndexIs { id: 6, index: None },
             Wire::AskTransfer { to: 0 },
-            Wire::Lease { vote, lease_us: 5 },
             Wire::Cast(Bytes::from_static(b"hello")),
         ]
     }

@@ -11,23 +11,33 @@
 
 pub mod address;
 mod codec;
+pub mod engine;
+mod engine_core;
+mod engine_net;
+mod engine_tasks;
 #[cfg(test)]
 mod exactly_once;
 mod inbox;
+mod lease;
 pub mod logstore;
+mod membership;
 pub mod memlog;
+pub mod memnet;
 pub mod message;
 pub mod network;
 pub mod pending;
 mod raft_types;
+mod runtime;
 pub mod sequencer;
 mod storage;
 pub mod tcp;
 pub mod types;
 pub mod wire;
 
+pub use engine::{Engine, MakeNetwork, start};
 pub use network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, SendError};
 pub use sequencer::{Committed, CommittedBody, Delivered, Part, RawMessage, Sequencer};
+pub use storage::{Inspected, inspect};
 pub use types::{
     BoxFuture, Checkpoint, Desired, Done, EngineConfig, LogId, Members, NodeHandler, Order,
     OrderError, OrderStatus, PeerStatus, RaftId, Reply, Start,

@@ -5,9 +5,8 @@ use std::fmt;
 
 use bytes::Bytes;
 use openraft::impls::leader_id_adv::LeaderId;
-use openraft_rt::deterministic_rng::DeterministicRng;
-use openraft_rt_tokio::TokioRuntime;
 
+use crate::runtime::Runtime;
 use crate::types::{LogId, Members, RaftId};
 
 /// A message of the order in its encoded form (see [`codec`](crate::codec)).
@@ -36,11 +35,6 @@ pub(crate) struct Node {
     pub addr: String,
 }
 
-/// The runtime: tokio with random numbers of our own, so that a simulation
-/// can seed them. Every task must be spawned through it, not through tokio:
-/// the seed travels from task to task.
-pub(crate) type Runtime = DeterministicRng<TokioRuntime>;
-
 openraft::declare_raft_types!(
     /// The types of our order.
     pub(crate) TypeConfig:
@@ -62,15 +56,6 @@ pub(crate) type RaftMembers = openraft::StoredMembership<RaftLeader, RaftId, Nod
 pub(crate) type RaftSnapshotMeta = openraft::SnapshotMeta<RaftLeader, RaftId, Node>;
 pub(crate) type AppendRequest = openraft::raft::AppendEntriesRequest<TypeConfig>;
 pub(crate) type Raft = openraft::Raft<TypeConfig, crate::storage::StateMachine>;
-
-/// Runs `future` as a task that inherits the random seed.
-pub(crate) fn spawn<F>(future: F) -> tokio::task::JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    <Runtime as openraft::AsyncRuntime>::spawn(future)
-}
 
 /// Ours to the library's.
 pub(crate) fn to_raft_log_id(id: LogId) -> RaftLogId {

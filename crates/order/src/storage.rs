@@ -452,7 +452,7 @@ impl Storage {
 }
 
 /// What an entry weighs in memory.
-fn weight(e: &RaftEntry) -> usize {
+pub(crate) fn weight(e: &RaftEntry) -> usize {
     64 + match &e.payload {
         EntryPayload::Normal(m) => m.0.len(),
         EntryPayload::Blank => 0,

@@ -1,0 +1,543 @@
+//! The engine: openraft on one thread, behind [`Order`].
+//!
+//! ```text
+//!                    propose                       next_committed
+//!                       │                                ▲
+//!                 ┌─────▼─────┐                    ┌─────┴─────┐
+//!                 │  outbox   │                    │  storage  │<── durable ── log thread
+//!                 └─────┬─────┘                    └─────▲─────┘
+//!               forward │  (to whoever leads)            │ append, apply
+//!   network ◄───────────┼───────────── route ──┐         │
+//!                       │                      ▼         │
+//!                       └──> write_intake ──> consensus core ──> engine_net ──> network
+//! ```
+//!
+//! All of it runs on the thread `dromon-order`, or inside a simulation's
+//! runtime ([`Engine::start_in`]). Other threads only push into bounded queues
+//! and read positions.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc as std_mpsc};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dromon_writeset::Uuid;
+use openraft::{Config, SnapshotPolicy};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::codec::Wire;
+use crate::engine_core::{Core, Outbox, PendingRead, lock};
+use crate::engine_net::Clients;
+use crate::engine_tasks::{
+    forward, hand_over, intake, read_indexes, reconcile, route, tick, watch, write_intake,
+};
+use crate::logstore::LogStore;
+use crate::network::{NetError, Network};
+use crate::pending::{PendingLimits, PendingQueue};
+use crate::raft_types::Raft;
+use crate::runtime::{seeded, spawn};
+use crate::sequencer::Committed;
+use crate::storage::{RaftLog, StateMachine, Storage};
+use crate::types::{
+    BoxFuture, Checkpoint, Desired, Done, EngineConfig, NodeHandler, Order, OrderError,
+    OrderStatus, RaftId, Start,
+};
+
+/// Orders from other threads that wait to be carried out, at most.
+const COMMANDS_MAX: usize = 4096;
+/// How long a clean stop may take before the thread is left to itself.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The engine's handle. See the module's words.
+pub struct Engine {
+    core: Arc<Core>,
+    commands: mpsc::Sender<Command>,
+    stopping: AtomicBool,
+    stopped: Arc<Stopped>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Stopped {
+    yes: AtomicBool,
+    wake: Notify,
+}
+
+enum Command {
+    ReadWake,
+    Request {
+        addr: String,
+        body: Bytes,
+        timeout: Duration,
+        done: Done<Bytes>,
+    },
+    Cast(Bytes),
+    Transfer(Option<RaftId>),
+    Purge(u64),
+    Stop,
+}
+
+/// Makes the transport inside the engine's runtime.
+pub type MakeNetwork =
+    Box<dyn FnOnce() -> BoxFuture<'static, Result<Arc<dyn Network>, NetError>> + Send>;
+
+/// Starts an engine on a thread of its own and waits until it runs.
+pub fn start(
+    config: EngineConfig,
+    store: Arc<dyn LogStore>,
+    network: MakeNetwork,
+    handler: Arc<dyn NodeHandler>,
+    start: Start,
+) -> Result<Arc<dyn Order>, OrderError> {
+    let (tx, rx) = std_mpsc::sync_channel::<Result<Arc<Engine>, OrderError>>(1);
+    let failed = |what: &str, e: std::io::Error| {
+        OrderError::Refused(format!("the ordering engine cannot start: {what}: {e}"))
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| failed("no runtime", e))?;
+    let thread = thread::Builder::new()
+        .name("dromon-order".to_owned())
+        .spawn(move || {
+            runtime.block_on(async move {
+                let made = match network().await {
+                    Ok(net) => Engine::start_in(config, store, net, handler, start).await,
+                    Err(e) => Err(OrderError::Refused(e.to_string())),
+                };
+                let stopped = made.as_ref().ok().map(|e| e.stopped.clone());
+                if tx.send(made).is_ok()
+                    && let Some(stopped) = stopped
+                {
+                    stopped.wait().await;
+                }
+            });
+            // Whatever still runs has nothing to say any more.
+            runtime.shutdown_background();
+        })
+        .map_err(|e| failed("no thread", e))?;
+    let engine = rx.recv().unwrap_or(Err(OrderError::Stopped))?;
+    *lock(&engine.thread) = Some(thread);
+    Ok(engine)
+}
+
+impl Stopped {
+    fn set(&self) {
+        self.yes.store(true, Ordering::Release);
+        self.wake.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        loop {
+            let notified = self.wake.notified();
+            if self.yes.load(Ordering::Acquire) {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+impl Engine {
+    /// Starts an engine inside the current (single-threaded) runtime.
+    ///
+    /// With `config.seed`, a paused clock, and a network and log that depend
+    /// on nothing else, the same inputs give the same run.
+    pub async fn start_in(
+        config: EngineConfig,
+        store: Arc<dyn LogStore>,
+        net: Arc<dyn Network>,
+        handler: Arc<dyn NodeHandler>,
+        start: Start,
+    ) -> Result<Arc<Engine>, OrderError> {
+        let seed = config.seed.unwrap_or_else(random_seed);
+        seeded(seed, Self::start_seeded(config, store, net, handler, start)).await
+    }
+
+    async fn start_seeded(
+        config: EngineConfig,
+        store: Arc<dyn LogStore>,
+        net: Arc<dyn Network>,
+        handler: Arc<dyn NodeHandler>,
+        start: Start,
+    ) -> Result<Arc<Engine>, OrderError> {
+        let raft_config = raft_config(&config)?;
+        if !config.durable && matches!(start, Start::Resume) {
+            return Err(OrderError::Refused(
+                "a log kept in memory only cannot be resumed: the node may have forgotten what it \
+                 acknowledged; it must join under a new id"
+                    .to_owned(),
+            ));
+        }
+        let epoch = Instant::now();
+        let limits = PendingLimits {
+            piece_bytes: config.piece,
+            max_bytes: config.pending_max,
+            resend_after: config.resend,
+            ..PendingLimits::default()
+        };
+        let outbox = Arc::new(Outbox::new(PendingQueue::new(config.origin, limits), epoch));
+        let observer = outbox.clone();
+        let storage = Storage::open(
+            store,
+            &start,
+            config.fresh_id,
+            &config.addr,
+            config.cache_max,
+            Box::new(move |m| {
+                let now = observer.now();
+                let mut s = observer.lock();
+                if m.origin == s.queue.origin() {
+                    s.queue.on_committed(m.oseq, now);
+                    drop(s);
+                    observer.wake.notify_one();
+                }
+            }),
+        )?;
+        let id = storage.id();
+        let core = Core::new(config, id, net, handler, storage.clone(), outbox, epoch);
+        let raft = Raft::new(
+            id,
+            Arc::new(raft_config),
+            Clients(core.clone()),
+            RaftLog(storage.clone()),
+            StateMachine(storage),
+        )
+        .await
+        .map_err(|e| OrderError::Log(e.to_string()))?;
+        core.set_raft(raft.clone());
+
+        let (intake_tx, intake_rx) = intake();
+        let (commands, command_rx) = mpsc::channel(COMMANDS_MAX);
+        let stopped = Arc::new(Stopped::default());
+        let tasks = vec![
+            core.supervise("inbound", route(core.clone(), raft.clone(), intake_tx.clone())),
+            core.supervise("write", write_intake(core.clone(), raft.clone(), intake_rx)),
+            core.supervise("forward", forward(core.clone(), intake_tx)),
+            core.supervise("read index", read_indexes(core.clone(), raft.clone())),
+            core.supervise("tick", tick(core.clone())),
+            core.supervise("status", watch(core.clone(), raft.clone())),
+            core.supervise("membership", reconcile(core.clone(), raft.clone())),
+        ];
+        let commander = obey(core.clone(), raft.clone(), command_rx, tasks, stopped.clone());
+        core.supervise("command", commander);
+        elect_if_alone(&core, &raft).await;
+        Ok(Arc::new(Engine {
+            core,
+            commands,
+            stopping: AtomicBool::new(false),
+            stopped,
+            thread: Mutex::new(None),
+        }))
+    }
+
+    /// [`Order::stop`] for callers inside the runtime.
+    pub async fn stopped(&self) {
+        self.begin_stop();
+        self.stopped.wait().await;
+    }
+
+    /// Dies like a process that is killed: nothing more is written or sent.
+    /// For simulations; the transport must be cut off by the caller.
+    pub async fn kill(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.core.killed.store(true, Ordering::Release);
+        self.core.fail("killed".to_owned());
+        if let Some(raft) = self.core.raft() {
+            // Whatever it says, it does not run any more.
+            let _ = raft.shutdown().await;
+        }
+        self.core.net.stop();
+    }
+
+    fn begin_stop(&self) {
+        if !self.stopping.swap(true, Ordering::AcqRel) {
+            self.core.storage.close();
+            // A full channel empties; a closed one has stopped already.
+            let commands = self.commands.clone();
+            if let Err(mpsc::error::TrySendError::Full(stop)) = commands.try_send(Command::Stop) {
+                let _ = commands.blocking_send(stop);
+            }
+        }
+    }
+
+    fn command(&self, command: Command) {
+        if let Err(e) = self.commands.try_send(command) {
+            let (why, command) = match e {
+                mpsc::error::TrySendError::Full(c) => (
+                    OrderError::Refused(format!(
+                        "{COMMANDS_MAX} orders already wait for the ordering engine; it is overloaded"
+                    )),
+                    c,
+                ),
+                mpsc::error::TrySendError::Closed(c) => (OrderError::Stopped, c),
+            };
+            if let Command::Request { done, .. } = command {
+                done(Err(why));
+            }
+        }
+    }
+
+    fn running(&self) -> Result<(), OrderError> {
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(OrderError::Stopped);
+        }
+        self.core.alive()
+    }
+}
+
+/// Carries out what other threads ask for, and at last the stop.
+async fn obey(
+    core: Arc<Core>,
+    raft: Raft,
+    mut commands: mpsc::Receiver<Command>,
+    tasks: Vec<JoinHandle<()>>,
+    stopped: Arc<Stopped>,
+) {
+    while let Some(command) = commands.recv().await {
+        match command {
+            Command::ReadWake => core.reads_wake.notify_one(),
+            Command::Request {
+                addr,
+                body,
+                timeout,
+                done,
+            } => {
+                let answer = core.net.request(&addr, body, timeout);
+                spawn(async move {
+                    done(answer.await.map_err(|e| match e {
+                        NetError::TimedOut { addr, timeout, .. } => {
+                            OrderError::Timeout { addr, timeout }
+                        }
+                        e => OrderError::Unreachable {
+                            addr,
+                            why: e.to_string(),
+                        },
+                    }));
+                });
+            }
+            Command::Cast(body) => core.cast(&Wire::Cast(body)),
+            Command::Transfer(to) => hand_over(&core, to).await,
+            Command::Purge(index) => purge(&raft, index).await,
+            Command::Stop => break,
+        }
+    }
+    commands.close();
+    // In this order: no more decisions, no more words, no more bytes.
+    let _ = raft.shutdown().await;
+    core.net.stop();
+    for task in tasks {
+        task.abort();
+    }
+    for read in std::mem::take(&mut *lock(&core.reads)) {
+        (read.done)(Err(OrderError::Stopped));
+    }
+    if !core.killed.load(Ordering::Acquire) {
+        core.storage.shut();
+    }
+    stopped.set();
+}
+
+/// Lets the consensus know of the newer checkpoint, then lets it purge.
+async fn purge(raft: &Raft, index: u64) {
+    if raft.trigger().snapshot().await.is_err() {
+        return;
+    }
+    let known = raft
+        .wait(Some(Duration::from_secs(5)))
+        .metrics(
+            |m| m.snapshot.as_ref().is_some_and(|s| s.index >= index),
+            "checkpoint taken over",
+        )
+        .await;
+    if known.is_ok() {
+        // An error means the consensus is dead, which the status says.
+        let _ = raft.trigger().purge_log(index).await;
+    }
+}
+
+/// The only voter need not wait for anybody.
+async fn elect_if_alone(core: &Core, raft: &Raft) {
+    let voters: Vec<RaftId> = raft.voter_ids().collect();
+    if voters == [core.id] {
+        let _ = raft.trigger().elect(false).await;
+    }
+}
+
+fn raft_config(c: &EngineConfig) -> Result<Config, OrderError> {
+    let ms = |d: Duration| d.as_millis() as u64;
+    Config {
+        cluster_name: c.cluster.clone(),
+        election_timeout_min: ms(c.election_min),
+        election_timeout_max: ms(c.election_max),
+        heartbeat_interval: ms(c.heartbeat),
+        // Checkpoints are ours, and so is when to purge.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: u64::MAX,
+        replication_lag_threshold: u64::MAX,
+        max_payload_entries: 4096,
+        enable_pre_vote: Some(true),
+        // The newest commit is not always on disk, so a restarted leader must
+        // be elected again.
+        enable_leader_restore: Some(false),
+        backoff: "200ms".to_owned(),
+        ..Config::default()
+    }
+    .validate()
+    .map_err(|e| OrderError::Refused(format!("the timing settings do not fit together: {e}")))
+}
+
+/// Different at every call and in every process.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish()
+}
+
+impl Order for Engine {
+    fn propose(&self, kind: u8, tag: u64, body: Bytes) -> Result<u64, OrderError> {
+        self.running()?;
+        let n = self
+            .core
+            .outbox
+            .lock()
+            .queue
+            .push(kind, tag, body)
+            .map_err(|e| match e {
+                crate::pending::PushError::Full {
+                    bytes, max_bytes, ..
+                } => OrderError::Full {
+                    bytes,
+                    limit: max_bytes,
+                },
+                e => OrderError::Refused(e.to_string()),
+            })?;
+        self.core.outbox.wake.notify_one();
+        Ok(n)
+    }
+
+    fn set_origin(&self, origin: Uuid) {
+        let mut s = self.core.outbox.lock();
+        s.queue.reset(origin);
+        s.round_base = s.round + 1;
+        s.sent_high = (0, u64::MAX);
+    }
+
+    fn next_committed(&self, max: usize, timeout: Duration) -> Vec<Committed> {
+        match self.core.storage.next_committed(max, timeout) {
+            Ok(entries) => entries,
+            Err(e) => {
+                self.core.fail(e.to_string());
+                Vec::new()
+            }
+        }
+    }
+
+    fn committed_ready(&self) -> BoxFuture<'static, ()> {
+        let storage = self.core.storage.clone();
+        Box::pin(async move {
+            let signal = storage.ready_signal();
+            loop {
+                let notified = signal.notified();
+                tokio::pin!(notified);
+                // Registers before looking, so that no signal falls between.
+                notified.as_mut().enable();
+                if storage.has_committed() {
+                    return;
+                }
+                notified.await;
+            }
+        })
+    }
+
+    fn read_index_then(&self, timeout: Duration, done: Done<u64>) {
+        if let Err(e) = self.running() {
+            return done(Err(e));
+        }
+        lock(&self.core.reads).push(PendingRead {
+            deadline: Instant::now() + timeout,
+            timeout,
+            done,
+        });
+        self.command(Command::ReadWake);
+    }
+
+    fn set_desired(&self, members: BTreeMap<RaftId, Desired>) {
+        *lock(&self.core.desired) = members;
+        self.core.desired_wake.notify_one();
+    }
+
+    fn save_checkpoint(&self, index: u64, sequencer: Bytes, node: Bytes) -> Result<(), OrderError> {
+        self.core.storage.save_checkpoint(index, sequencer, node)
+    }
+
+    fn checkpoints(&self) -> Vec<u64> {
+        self.core.storage.checkpoints()
+    }
+
+    fn load_checkpoint(&self, at_most: Option<u64>) -> Result<Option<Checkpoint>, OrderError> {
+        self.core.storage.load_checkpoint(at_most)
+    }
+
+    fn purge_to(&self, index: u64) -> Result<(), OrderError> {
+        self.running()?;
+        if let Some(at) = self.core.storage.prepare_purge(index)? {
+            self.command(Command::Purge(at));
+        }
+        Ok(())
+    }
+
+    fn read_log(
+        &self,
+        from: u64,
+        to: u64,
+        max_bytes: usize,
+    ) -> Result<Vec<Committed>, OrderError> {
+        self.core.storage.read_committed(from, to, max_bytes)
+    }
+
+    fn status(&self) -> OrderStatus {
+        self.core.status()
+    }
+
+    fn request_then(&self, addr: &str, body: Bytes, timeout: Duration, done: Done<Bytes>) {
+        self.command(Command::Request {
+            addr: addr.to_owned(),
+            body,
+            timeout,
+            done,
+        });
+    }
+
+    fn cast(&self, body: Bytes) {
+        self.command(Command::Cast(body));
+    }
+
+    fn transfer_leader(&self, to: Option<RaftId>) {
+        self.command(Command::Transfer(to));
+    }
+
+    fn stop(&self) {
+        self.begin_stop();
+        let Some(thread) = lock(&self.thread).take() else {
+            return;
+        };
+        if thread.thread().id() == thread::current().id() {
+            // Called by the node's handler: the thread ends after it returns.
+            return;
+        }
+        let deadline = std::time::Instant::now() + STOP_PATIENCE;
+        while !thread.is_finished() && std::time::Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+        if thread.is_finished() {
+            // A panic was reported as the engine's failure already.
+            let _ = thread.join();
+        }
+    }
+}

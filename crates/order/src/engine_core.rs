@@ -1,0 +1,447 @@
+//! What the tasks of one engine share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use openraft::{Instant as _, ServerState};
+use openraft::async_runtime::WatchReceiver;
+use openraft::raft::{StreamAppendResult, VoteResponse};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::codec::Wire;
+use crate::lease::Lease;
+use crate::network::{Lane, Network, SendError};
+use crate::pending::PendingQueue;
+use crate::raft_types::{Raft, TypeConfig, from_raft_members};
+use crate::runtime::spawn;
+use crate::storage::Storage;
+use crate::types::{
+    Desired, Done, EngineConfig, NodeHandler, OrderError, OrderStatus, PeerStatus, RaftId,
+};
+
+/// An answer to an append, on its way to the session that waits for it.
+pub(crate) type AppendAnswer = (u64, StreamAppendResult<TypeConfig>);
+
+/// Everything the engine's tasks and its handle have in common.
+pub(crate) struct Core {
+    pub config: EngineConfig,
+    pub id: RaftId,
+    pub net: Arc<dyn Network>,
+    pub handler: Arc<dyn NodeHandler>,
+    pub storage: Arc<Storage>,
+    raft: OnceLock<Raft>,
+    pub outbox: Arc<Outbox>,
+    lease: Mutex<Lease>,
+    waiting: Mutex<Waiting>,
+    pub reads: Mutex<Vec<PendingRead>>,
+    pub reads_wake: Notify,
+    pub desired: Mutex<BTreeMap<RaftId, Desired>>,
+    pub desired_wake: Notify,
+    /// Addresses of leaders and candidates not (yet) named by the log, and
+    /// when they were last heard of.
+    pub strangers: Mutex<BTreeMap<RaftId, (String, Duration)>>,
+    /// Something that [`status`](Core::status) shows may have changed.
+    pub status_wake: Notify,
+    failed: Mutex<Option<String>>,
+    /// Nothing more may be written.
+    pub killed: AtomicBool,
+    epoch: Instant,
+}
+
+/// Own messages on their way to the leader.
+pub(crate) struct Outbox {
+    state: Mutex<OutboxState>,
+    pub wake: Notify,
+    epoch: Instant,
+}
+
+/// See [`Outbox`].
+pub(crate) struct OutboxState {
+    pub queue: PendingQueue,
+    /// To whom the queue sends now.
+    pub leader: Option<(RaftId, u64)>,
+    /// Numbers the batches sent.
+    pub round: u64,
+    /// Refusals of older rounds are stale.
+    pub round_base: u64,
+    /// Highest number sent since the queue was last taken back, and how often
+    /// it had been taken back then.
+    pub sent_high: (u64, u64),
+}
+
+/// A read index somebody waits for.
+pub(crate) struct PendingRead {
+    pub deadline: Instant,
+    pub timeout: Duration,
+    pub done: Done<u64>,
+}
+
+/// Questions on their way to other members.
+#[derive(Default)]
+struct Waiting {
+    next: u64,
+    appends: BTreeMap<u64, (RaftId, Lane, mpsc::Sender<AppendAnswer>)>,
+    votes: BTreeMap<u64, oneshot::Sender<VoteResponse<TypeConfig>>>,
+    reads: BTreeMap<u64, oneshot::Sender<Option<u64>>>,
+}
+
+/// A lock that survives a panic elsewhere: what is locked here is changed in
+/// single assignments, and the engine reports the panic as its failure.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Outbox {
+    pub fn new(queue: PendingQueue, epoch: Instant) -> Self {
+        Outbox {
+            state: Mutex::new(OutboxState {
+                queue,
+                leader: None,
+                round: 0,
+                round_base: 0,
+                sent_high: (0, 0),
+            }),
+            wake: Notify::new(),
+            epoch,
+        }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, OutboxState> {
+        lock(&self.state)
+    }
+
+    pub fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// The leader did not take `round` (`None`: the way to it broke).
+    pub fn refused(&self, round: Option<u64>) {
+        let now = self.now();
+        let mut s = self.lock();
+        if round.is_some_and(|r| r < s.round_base) {
+            return;
+        }
+        s.round_base = s.round + 1;
+        s.queue.on_refused(now);
+        drop(s);
+        self.wake.notify_one();
+    }
+}
+
+impl Core {
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        config: EngineConfig,
+        id: RaftId,
+        net: Arc<dyn Network>,
+        handler: Arc<dyn NodeHandler>,
+        storage: Arc<Storage>,
+        outbox: Arc<Outbox>,
+        epoch: Instant,
+    ) -> Arc<Core> {
+        Arc::new(Core {
+            config,
+            id,
+            net,
+            handler,
+            storage,
+            raft: OnceLock::new(),
+            outbox,
+            lease: Mutex::default(),
+            waiting: Mutex::default(),
+            reads: Mutex::default(),
+            reads_wake: Notify::new(),
+            desired: Mutex::default(),
+            desired_wake: Notify::new(),
+            strangers: Mutex::default(),
+            status_wake: Notify::new(),
+            failed: Mutex::default(),
+            killed: AtomicBool::new(false),
+            epoch,
+        })
+    }
+
+    /// Completes the core; before it, [`raft`](Core::raft) has nothing.
+    pub fn set_raft(&self, raft: Raft) {
+        // Set once, by the start.
+        let _ = self.raft.set(raft);
+    }
+
+    /// The consensus, once it runs.
+    pub fn raft(&self) -> Option<&Raft> {
+        self.raft.get()
+    }
+
+    /// Time since the engine was made, on the monotonic (or simulated) clock.
+    pub fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// The moment `at` after the engine was made.
+    pub fn instant(&self, at: Duration) -> Instant {
+        self.epoch + at
+    }
+
+    /// Marks the engine dead; the first reason stays.
+    pub fn fail(&self, why: String) {
+        lock(&self.failed).get_or_insert(why);
+        self.storage.close();
+        self.status_wake.notify_one();
+    }
+
+    /// Why the engine is dead, if it is.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.failed).clone()
+    }
+
+    /// `Err` if the engine is dead.
+    pub fn alive(&self) -> Result<(), OrderError> {
+        match self.failure() {
+            Some(why) => Err(OrderError::Failed(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends to one member; what cannot be sent is lost, as on any network.
+    pub fn send(&self, to: RaftId, lane: Lane, wire: &Wire) -> Result<(), SendError> {
+        self.net.send(to, lane, wire.encode())
+    }
+
+    /// Sends to every other member.
+    pub fn cast(&self, wire: &Wire) {
+        let frame = wire.encode();
+        for id in self.other_members() {
+            // Best effort: the node repeats what matters.
+            let _ = self.net.send(id, Lane::Node, frame.clone());
+        }
+    }
+
+    /// Members by the newest entry, without this one.
+    pub fn other_members(&self) -> Vec<RaftId> {
+        let Some(raft) = self.raft() else {
+            return Vec::new();
+        };
+        let metrics = raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics
+            .membership_config
+            .nodes()
+            .map(|(id, _)| *id)
+            .filter(|id| *id != self.id)
+            .collect()
+    }
+
+    /// The leader this node knows, and its term.
+    pub fn leader(&self) -> Option<(RaftId, u64)> {
+        let raft = self.raft()?;
+        let metrics = raft.metrics();
+        let m = metrics.borrow_watched();
+        m.current_leader.map(|id| (id, m.current_term))
+    }
+
+    /// What is left of the lease: as leader by the majority's last answers, as
+    /// follower by the leader's last promise.
+    pub fn lease_left(&self) -> Duration {
+        if self.failure().is_some() {
+            return Duration::ZERO;
+        }
+        let Some(raft) = self.raft() else {
+            return Duration::ZERO;
+        };
+        let metrics = raft.metrics();
+        let m = metrics.borrow_watched();
+        if m.running_state.is_err() {
+            return Duration::ZERO;
+        }
+        if m.state == ServerState::Leader {
+            let alone = m
+                .membership_config
+                .voter_ids()
+                .all(|voter| voter == self.id);
+            let acked = match m.last_quorum_acked {
+                Some(_) if alone => return self.config.lease,
+                Some(at) => at,
+                None => return Duration::ZERO,
+            };
+            return self.config.lease.saturating_sub(acked.elapsed());
+        }
+        lock(&self.lease).left(self.now())
+    }
+
+    /// A leader's frame came in.
+    pub fn promised(&self, leadership: (u64, RaftId), left: Duration) {
+        let now = self.now();
+        let mut lease = lock(&self.lease);
+        let was_out = lease.left(now).is_zero();
+        // Never believe more than this node's own setting.
+        lease.promised(leadership, left.min(self.config.lease), now);
+        if was_out && !lease.left(now).is_zero() {
+            drop(lease);
+            self.status_wake.notify_one();
+        }
+    }
+
+    /// A picture of everything.
+    pub fn status(&self) -> OrderStatus {
+        let failed = self.failure();
+        let (first_log, last_log, durable, committed, delivered) = self.storage.positions();
+        let pending = self.outbox.lock().queue.status();
+        let mut status = OrderStatus {
+            id: self.id,
+            first_log,
+            last_log,
+            durable,
+            committed,
+            delivered,
+            pending: pending.count,
+            pending_bytes: pending.bytes,
+            ..OrderStatus::default()
+        };
+        if let Some(raft) = self.raft() {
+            let metrics = raft.metrics();
+            let m = metrics.borrow_watched();
+            status.term = m.current_term;
+            status.members = from_raft_members(&m.membership_config);
+            status.leader = m.current_leader.map(|id| {
+                let addr = status.members.addrs.get(&id).cloned();
+                (id, addr.unwrap_or_default())
+            });
+            let leads = m.state == ServerState::Leader;
+            status.is_leader = leads && m.last_quorum_acked.is_some();
+            if leads {
+                status.peers = peers_of(&m);
+            }
+            if let Err(fatal) = &m.running_state {
+                status.failed = Some(fatal.to_string());
+            }
+        }
+        status.lease_left = self.lease_left();
+        status.primary = !status.lease_left.is_zero();
+        if failed.is_some() {
+            status.failed = failed;
+        }
+        if status.failed.is_some() {
+            status.primary = false;
+            status.is_leader = false;
+        }
+        status
+    }
+
+    /// Runs `task` in the background. Its panic is the engine's failure, not
+    /// the process's.
+    pub fn supervise(
+        self: &Arc<Self>,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> tokio::task::JoinHandle<()> {
+        use futures_util::FutureExt;
+        let core = self.clone();
+        spawn(async move {
+            let outcome = std::panic::AssertUnwindSafe(task).catch_unwind().await;
+            if let Err(panic) = outcome {
+                let why = panic
+                    .downcast_ref::<&str>()
+                    .map(|s| (*s).to_owned())
+                    .or_else(|| panic.downcast_ref::<String>().cloned())
+                    .unwrap_or_else(|| "no reason given".to_owned());
+                core.fail(format!("its {name} task panicked: {why}"));
+            }
+        })
+    }
+
+    /// Opens a session of appends to a member.
+    pub fn open_session(
+        &self,
+        to: RaftId,
+        lane: Lane,
+        window: usize,
+    ) -> (u64, mpsc::Receiver<AppendAnswer>) {
+        let (tx, rx) = mpsc::channel(window);
+        let mut w = lock(&self.waiting);
+        w.next += 1;
+        let session = w.next;
+        w.appends.insert(session, (to, lane, tx));
+        (session, rx)
+    }
+
+    /// Closes a session.
+    pub fn close_session(&self, session: u64) {
+        lock(&self.waiting).appends.remove(&session);
+    }
+
+    /// Hands an answer to its session. Only the member asked may answer.
+    pub fn append_answered(&self, from: RaftId, session: u64, answer: AppendAnswer) {
+        if let Some((to, _, tx)) = lock(&self.waiting).appends.get(&session)
+            && *to == from
+        {
+            // A full channel means more answers than questions: the session
+            // sees its end and begins anew.
+            let _ = tx.try_send(answer);
+        }
+    }
+
+    /// The link of `lane` to `peer` broke: its sessions end.
+    pub fn link_broke(&self, peer: RaftId, lane: Lane) {
+        lock(&self.waiting)
+            .appends
+            .retain(|_, (to, l, _)| *to != peer || *l != lane);
+    }
+
+    /// Announces a vote question; the answer comes out of the receiver.
+    pub fn expect_vote(&self) -> (u64, oneshot::Receiver<VoteResponse<TypeConfig>>) {
+        let (tx, rx) = oneshot::channel();
+        let mut w = lock(&self.waiting);
+        w.next += 1;
+        let id = w.next;
+        w.votes.retain(|_, tx| !tx.is_closed());
+        w.votes.insert(id, tx);
+        (id, rx)
+    }
+
+    /// Hands a vote to who waits for it.
+    pub fn voted(&self, id: u64, response: VoteResponse<TypeConfig>) {
+        if let Some(tx) = lock(&self.waiting).votes.remove(&id) {
+            let _ = tx.send(response);
+        }
+    }
+
+    /// Announces a read-index question.
+    pub fn expect_read(&self) -> (u64, oneshot::Receiver<Option<u64>>) {
+        let (tx, rx) = oneshot::channel();
+        let mut w = lock(&self.waiting);
+        w.next += 1;
+        let id = w.next;
+        w.reads.retain(|_, tx| !tx.is_closed());
+        w.reads.insert(id, tx);
+        (id, rx)
+    }
+
+    /// Hands a read index to who waits for it.
+    pub fn read_index_is(&self, id: u64, index: Option<u64>) {
+        if let Some(tx) = lock(&self.waiting).reads.remove(&id) {
+            let _ = tx.send(index);
+        }
+    }
+}
+
+/// What a leader's metrics say about the others.
+pub(crate) fn peers_of(m: &openraft::RaftMetrics<TypeConfig>) -> BTreeMap<RaftId, PeerStatus> {
+    let mut peers = BTreeMap::new();
+    let Some(replication) = &m.replication else {
+        return peers;
+    };
+    for (id, matched) in replication.iter().filter(|(id, _)| **id != m.id) {
+        let heard = m.heartbeat.as_ref().and_then(|h| h.get(id).copied());
+        peers.insert(
+            *id,
+            PeerStatus {
+                matched: matched.as_ref().map_or(0, |l| l.index),
+                silent: heard.flatten().map(|at| at.elapsed()),
+            },
+        );
+    }
+    peers
+}

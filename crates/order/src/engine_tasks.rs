@@ -1,0 +1,694 @@
+//! The engine's background tasks: what comes in from the network, own messages
+//! on their way to the leader, read indexes, the membership, the status.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use openraft::async_runtime::WatchReceiver;
+use openraft::raft::{
+    AppendEntriesResponse, ReadPolicy, StreamAppendError, TransferLeaderRequest, VoteRequest,
+    VoteResponse,
+};
+use openraft::{ServerState, errors::Fatal};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use crate::codec::{Wire, encode_message};
+use crate::engine_core::{Core, PendingRead, lock, peers_of};
+use crate::engine_net::WINDOW;
+use crate::membership::{Picture, Step, plan};
+use crate::network::{Inbound, Lane};
+use crate::raft_types::{
+    AppendRequest, Message, Raft, RaftVote, TypeConfig, from_raft_members,
+};
+use crate::runtime::spawn;
+use crate::types::{Members, OrderError, OrderStatus, RaftId};
+
+/// Bytes of own messages sent at once.
+const FORWARD_BYTES: usize = 512 << 10;
+/// Own messages sent and not yet seen in the order, at most.
+const FORWARD_WINDOW: u64 = 4096;
+/// Batches waiting to be written by the leader, at most.
+const INTAKE_BATCHES: usize = 1024;
+/// How often the leader looks at the membership without being told.
+const RECONCILE_PAUSE: Duration = Duration::from_millis(200);
+/// After a membership change that was refused.
+const RECONCILE_RETRY: Duration = Duration::from_millis(100);
+/// Strangers remembered at most; see [`Core::strangers`].
+const STRANGERS_MAX: usize = 16;
+
+/// A batch of messages to be written, and who sent it.
+pub(crate) struct Intake {
+    from: RaftId,
+    round: u64,
+    messages: Vec<Message>,
+}
+
+/// The channel into [`write_intake`].
+pub(crate) fn intake() -> (mpsc::Sender<Intake>, mpsc::Receiver<Intake>) {
+    mpsc::channel(INTAKE_BATCHES)
+}
+
+/// Takes what comes in and hands it to whom it concerns. Never waits on
+/// anything but the network.
+pub(crate) async fn route(core: Arc<Core>, raft: Raft, intake: mpsc::Sender<Intake>) {
+    let mut followers = Followers::default();
+    while let Some(inbound) = core.net.recv().await {
+        match inbound {
+            Inbound::Frame { from, lane, body } => match Wire::decode(body) {
+                Ok(wire) => on_frame(&core, &raft, &intake, &mut followers, from, lane, wire),
+                // The frame's checksum was right, so this peer speaks another
+                // language; its session will time out and say so there.
+                Err(_) => core.link_broke(from, lane),
+            },
+            Inbound::Request {
+                from_addr,
+                body,
+                reply,
+            } => core.handler.request(&from_addr, body, reply),
+            Inbound::Link { peer, lane, up, .. } => on_link(&core, &raft, peer, lane, up),
+        }
+    }
+    if core.failure().is_none() {
+        core.fail("the transport ended".to_owned());
+    }
+}
+
+fn on_frame(
+    core: &Arc<Core>,
+    raft: &Raft,
+    intake: &mpsc::Sender<Intake>,
+    followers: &mut Followers,
+    from: RaftId,
+    lane: Lane,
+    wire: Wire,
+) {
+    match wire {
+        Wire::Append {
+            session,
+            seq,
+            lease_us,
+            addr,
+            request,
+        } => {
+            let v = &request.vote;
+            if v.committed && v.leader_id.node_id == from {
+                let leadership = (v.leader_id.term, from);
+                core.promised(leadership, Duration::from_micros(lease_us));
+            }
+            stranger(core, from, &addr);
+            if lane == Lane::Bulk {
+                followers.append(core, raft, from, session, seq, request);
+            } else {
+                let (core, raft) = (core.clone(), raft.clone());
+                spawn(async move { heartbeat(&core, &raft, from, session, seq, request).await });
+            }
+        }
+        Wire::Appended {
+            session,
+            seq,
+            result,
+        } => core.append_answered(from, session, (seq, result)),
+        Wire::Vote {
+            id,
+            pre,
+            transfer,
+            addr,
+            vote,
+            last,
+        } => {
+            stranger(core, from, &addr);
+            let request = VoteRequest {
+                vote,
+                last_log_id: last,
+                leadership_transfer: transfer,
+            };
+            let (core, raft) = (core.clone(), raft.clone());
+            spawn(async move { answer_vote(&core, &raft, from, id, pre, request).await });
+        }
+        Wire::Voted {
+            id,
+            granted,
+            vote,
+            last,
+        } => core.voted(
+            id,
+            VoteResponse {
+                vote,
+                vote_granted: granted,
+                last_log_id: last,
+            },
+        ),
+        Wire::TransferLeader { vote, to, last } => {
+            let raft = raft.clone();
+            spawn(async move {
+                let request = TransferLeaderRequest::new(vote, to, last);
+                // What came of it shows in who leads next.
+                let _ = raft.handle_transfer_leader(request).await;
+            });
+        }
+        Wire::PositionLost { vote } => {
+            if is_current(raft, &vote) {
+                core.handler.position_lost();
+            }
+        }
+        Wire::Forward { round, messages } => {
+            let batch = Intake {
+                from,
+                round,
+                messages,
+            };
+            if intake.try_send(batch).is_err() {
+                let _ = core.send(from, Lane::Raft, &Wire::Refused { round });
+            }
+        }
+        Wire::Refused { round } => {
+            if core.leader().is_some_and(|(id, _)| id == from) {
+                core.outbox.refused(Some(round));
+            }
+        }
+        Wire::ReadIndex { id } => {
+            let (core, raft) = (core.clone(), raft.clone());
+            spawn(async move {
+                let index = confirmed_index(&raft).await;
+                let _ = core.send(from, Lane::Raft, &Wire::ReadIndexIs { id, index });
+            });
+        }
+        Wire::ReadIndexIs { id, index } => core.read_index_is(id, index),
+        Wire::AskTransfer { to } => {
+            let core = core.clone();
+            spawn(async move { hand_over(&core, Some(to).filter(|id| *id != 0)).await });
+        }
+        Wire::Cast(body) => core.handler.message(from, body),
+    }
+}
+
+fn on_link(core: &Arc<Core>, raft: &Raft, peer: RaftId, lane: Lane, up: bool) {
+    // Either way, what was under way before may be lost.
+    core.link_broke(peer, lane);
+    if lane == Lane::Bulk && core.outbox.lock().leader.is_some_and(|(id, _)| id == peer) {
+        core.outbox.refused(None);
+    }
+    if up && lane == Lane::Bulk {
+        let raft = raft.clone();
+        spawn(async move {
+            // Only hastens what would be retried anyway.
+            let _ = raft.trigger().reset_backoff([peer]).await;
+        });
+    }
+}
+
+/// Whether `vote` is that of the leadership this node knows.
+fn is_current(raft: &Raft, vote: &RaftVote) -> bool {
+    raft.metrics().borrow_watched().vote == *vote
+}
+
+/// Remembers where a leader or candidate is, so that it can be answered.
+fn stranger(core: &Arc<Core>, from: RaftId, addr: &str) {
+    if addr.is_empty() {
+        return;
+    }
+    let now = core.now();
+    let mut strangers = lock(&core.strangers);
+    if let Some((known, seen)) = strangers.get_mut(&from)
+        && known == addr
+    {
+        *seen = now;
+        return;
+    }
+    if strangers.len() < STRANGERS_MAX || strangers.contains_key(&from) {
+        strangers.insert(from, (addr.to_owned(), now));
+        drop(strangers);
+        update_peers(core);
+    }
+}
+
+/// Tells the transport whom to talk to.
+fn update_peers(core: &Arc<Core>) {
+    let members = match core.raft() {
+        Some(raft) => from_raft_members(&raft.metrics().borrow_watched().membership_config),
+        None => return,
+    };
+    let now = core.now();
+    let patience = core.config.election_max * 4;
+    let mut peers = members.addrs;
+    {
+        let mut strangers = lock(&core.strangers);
+        strangers.retain(|_, (_, seen)| now < *seen + patience);
+        for (id, (addr, _)) in strangers.iter() {
+            peers.entry(*id).or_insert_with(|| addr.clone());
+        }
+    }
+    peers.remove(&core.id);
+    core.net.set_peers(peers);
+}
+
+/// The running append session of each leader.
+#[derive(Default)]
+struct Followers(BTreeMap<RaftId, (u64, mpsc::Sender<AppendRequest>)>);
+
+impl Followers {
+    fn append(
+        &mut self,
+        core: &Arc<Core>,
+        raft: &Raft,
+        from: RaftId,
+        session: u64,
+        seq: u64,
+        request: AppendRequest,
+    ) {
+        let running = self.0.get(&from).map(|(s, _)| *s);
+        if running != Some(session) {
+            if seq != 0 {
+                // The beginning was lost with the link; the leader will notice.
+                return;
+            }
+            let (tx, rx) = mpsc::channel(WINDOW * 2);
+            let task = follow(core.clone(), raft.clone(), from, session, rx);
+            core.supervise("append", task);
+            self.0.insert(from, (session, tx));
+            // Only a leader opens sessions, so there are few; the old ones of
+            // others end with their channel.
+            self.0.retain(|id, (_, tx)| *id == from || !tx.is_closed());
+        }
+        if let Some((_, tx)) = self.0.get(&from)
+            && tx.try_send(request).is_err()
+        {
+            // The session ended with an error, which was answered.
+            self.0.remove(&from);
+        }
+    }
+}
+
+/// Feeds one session of appends to the consensus and answers in order.
+async fn follow(
+    core: Arc<Core>,
+    raft: Raft,
+    from: RaftId,
+    session: u64,
+    requests: mpsc::Receiver<AppendRequest>,
+) {
+    let input = futures_util::stream::unfold(requests, |mut rx| async move {
+        rx.recv().await.map(|request| (request, rx))
+    });
+    let mut answers = Box::pin(raft.stream_append(input));
+    let mut seq = 0;
+    while let Some(answer) = answers.next().await {
+        let Ok(result) = answer else {
+            // The consensus is dead; the status says so.
+            return;
+        };
+        let answer = Wire::Appended {
+            session,
+            seq,
+            result,
+        };
+        if core.send(from, Lane::Raft, &answer).is_err() {
+            return;
+        }
+        seq += 1;
+    }
+}
+
+async fn heartbeat(
+    core: &Core,
+    raft: &Raft,
+    from: RaftId,
+    session: u64,
+    seq: u64,
+    request: AppendRequest,
+) {
+    let prev = request.prev_log_id;
+    let last = request.entries.last().map(|e| e.log_id).or(prev);
+    let Ok(response) = raft.append_entries(request).await else {
+        return;
+    };
+    let result = match (response, prev) {
+        (AppendEntriesResponse::Conflict, Some(at)) => Err(StreamAppendError::Conflict(at)),
+        (AppendEntriesResponse::Conflict, None) => return,
+        (response, prev) => response.into_stream_result(prev, last),
+    };
+    let answer = Wire::Appended {
+        session,
+        seq,
+        result,
+    };
+    let _ = core.send(from, Lane::Raft, &answer);
+}
+
+async fn answer_vote(
+    core: &Core,
+    raft: &Raft,
+    from: RaftId,
+    id: u64,
+    pre: bool,
+    request: VoteRequest<TypeConfig>,
+) {
+    let outcome = if pre {
+        raft.pre_vote(request).await
+    } else {
+        raft.vote(request).await
+    };
+    if let Ok(r) = outcome {
+        let answer = Wire::Voted {
+            id,
+            granted: r.vote_granted,
+            vote: r.vote,
+            last: r.last_log_id,
+        };
+        let _ = core.send(from, Lane::Raft, &answer);
+    }
+}
+
+/// Writes batches into the log, in the order they came. The consensus refuses
+/// in silence when it may not write (no longer or not yet leader, no answer
+/// from a majority lately), so each batch's first outcome is waited for.
+pub(crate) async fn write_intake(core: Arc<Core>, raft: Raft, mut rx: mpsc::Receiver<Intake>) {
+    while let Some(batch) = rx.recv().await {
+        let Intake {
+            from,
+            round,
+            messages,
+        } = batch;
+        let outcomes = raft.client_write_many(messages).await;
+        let core = core.clone();
+        spawn(async move {
+            // All of a batch is taken or none of it. What is taken and lost
+            // later is lost to a new leader, to whom it will be sent again.
+            let taken = match outcomes {
+                Ok(mut outcomes) => matches!(outcomes.next().await, Some(Ok(Ok(_)))),
+                Err(_) => false,
+            };
+            if taken {
+                return;
+            }
+            if from == core.id {
+                core.outbox.refused(Some(round));
+            } else {
+                let _ = core.send(from, Lane::Raft, &Wire::Refused { round });
+            }
+        });
+    }
+}
+
+/// Sends own messages to whoever leads.
+pub(crate) async fn forward(core: Arc<Core>, intake: mpsc::Sender<Intake>) {
+    let outbox = core.outbox.clone();
+    loop {
+        let (batch, deadline) = next_batch(&outbox);
+        let Some((leader, round, messages)) = batch else {
+            let again = deadline.map(|at| core.instant(at));
+            tokio::select! {
+                biased;
+                () = outbox.wake.notified() => {}
+                () = sleep_maybe(again) => {}
+            }
+            continue;
+        };
+        if leader == core.id {
+            let batch = Intake {
+                from: core.id,
+                round,
+                messages,
+            };
+            // Waiting here is fine: nothing else depends on this task.
+            if intake.send(batch).await.is_err() {
+                return;
+            }
+        } else {
+            let wire = Wire::Forward { round, messages };
+            // One lane for all: numbers must arrive in order.
+            if core.send(leader, Lane::Bulk, &wire).is_err() {
+                outbox.refused(Some(round));
+            }
+        }
+    }
+}
+
+type Batch = (RaftId, u64, Vec<Message>);
+
+fn next_batch(outbox: &crate::engine_core::Outbox) -> (Option<Batch>, Option<Duration>) {
+    let now = outbox.now();
+    let mut s = outbox.lock();
+    s.queue.on_timeout(now);
+    let rewinds = s.queue.status().rewinds;
+    let (high, seen) = s.sent_high;
+    let full = seen == rewinds && high >= s.queue.confirmed() + FORWARD_WINDOW;
+    let batch = if full {
+        Vec::new()
+    } else {
+        s.queue.next_batch(FORWARD_BYTES, now)
+    };
+    let deadline = s.queue.next_deadline();
+    match (s.leader, batch.last()) {
+        (Some((leader, _)), Some(last)) => {
+            s.sent_high = (last.oseq, rewinds);
+            s.round += 1;
+            let round = s.round;
+            drop(s);
+            let messages = batch.iter().map(encode_message).collect();
+            (Some((leader, round, messages)), deadline)
+        }
+        _ => (None, deadline),
+    }
+}
+
+async fn sleep_maybe(until: Option<Instant>) {
+    match until {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// An index confirmed by a majority, if this node leads.
+async fn confirmed_index(raft: &Raft) -> Option<u64> {
+    match raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
+        Ok(linearizer) => Some(linearizer.read_log_id().index()),
+        Err(_) => None,
+    }
+}
+
+/// Answers who waits for a read index, all who wait at once with one question
+/// to the leader. Who comes while a question is under way waits for the next.
+pub(crate) async fn read_indexes(core: Arc<Core>, raft: Raft) {
+    loop {
+        let mut batch: VecDeque<PendingRead> = std::mem::take(&mut *lock(&core.reads)).into();
+        if batch.is_empty() {
+            core.reads_wake.notified().await;
+            continue;
+        }
+        while !batch.is_empty() {
+            if let Err(e) = core.alive() {
+                batch.drain(..).for_each(|r| (r.done)(Err(e.clone())));
+                break;
+            }
+            let last = batch.iter().map(|r| r.deadline).max();
+            let attempt = core.config.election_min.min(Duration::from_secs(1));
+            let until = (Instant::now() + attempt).min(last.unwrap_or_else(Instant::now));
+            let answer = timeout_at(until, ask_index(&core, &raft)).await;
+            if let Ok(Some(index)) = answer {
+                batch.drain(..).for_each(|r| (r.done)(Ok(index)));
+                break;
+            }
+            let now = Instant::now();
+            for r in std::mem::take(&mut batch) {
+                if r.deadline <= now {
+                    (r.done)(Err(OrderError::NoMajority(r.timeout)));
+                } else {
+                    batch.push_back(r);
+                }
+            }
+            if !batch.is_empty() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+}
+
+async fn ask_index(core: &Core, raft: &Raft) -> Option<u64> {
+    let (leader, _) = core.leader()?;
+    if leader == core.id {
+        return confirmed_index(raft).await;
+    }
+    let (id, answer) = core.expect_read();
+    core.send(leader, Lane::Raft, &Wire::ReadIndex { id }).ok()?;
+    answer.await.ok().flatten()
+}
+
+/// Calls the node's tick and casts what it says.
+pub(crate) async fn tick(core: Arc<Core>) {
+    loop {
+        sleep(core.config.tick).await;
+        if let Some(body) = core.handler.tick() {
+            core.cast(&Wire::Cast(body));
+        }
+    }
+}
+
+/// Watches leader, members and lease; tells the node, the transport and the
+/// queue of own messages.
+pub(crate) async fn watch(core: Arc<Core>, raft: Raft) {
+    let mut server = raft.server_metrics();
+    let mut told: Option<OrderStatus> = None;
+    let mut ended = false;
+    loop {
+        if let Err(fatal) = &raft.metrics().borrow_watched().running_state {
+            core.fail(match fatal {
+                Fatal::Panicked => "the consensus core panicked".to_owned(),
+                other => other.to_string(),
+            });
+        } else if ended {
+            core.fail("the consensus core ended".to_owned());
+        }
+        let leader = core.leader();
+        {
+            let now = core.outbox.now();
+            let mut s = core.outbox.lock();
+            if s.leader != leader {
+                s.leader = leader;
+                s.round_base = s.round + 1;
+                s.queue.on_leader(leader, now);
+                core.outbox.wake.notify_one();
+            }
+        }
+        let status = core.status();
+        let news = told.as_ref().is_none_or(|old| {
+            let key = |s: &OrderStatus| (s.primary, s.is_leader, s.term);
+            key(old) != key(&status)
+                || old.leader != status.leader
+                || old.members != status.members
+                || old.failed != status.failed
+        });
+        if news {
+            update_peers(&core);
+            core.desired_wake.notify_one();
+            core.handler.status(&status);
+            told = Some(status.clone());
+        }
+        if status.failed.is_some() {
+            // Nothing changes any more.
+            return;
+        }
+        let leads = raft.metrics().borrow_watched().state == ServerState::Leader;
+        let again = if status.primary {
+            Some(status.lease_left)
+        } else if leads {
+            // Waits for the first majority to answer.
+            Some(core.config.heartbeat / 4)
+        } else {
+            None
+        };
+        let again = again.map(|d| Instant::now() + d.max(Duration::from_millis(1)));
+        tokio::select! {
+            biased;
+            changed = server.changed() => ended = changed.is_err(),
+            () = core.status_wake.notified() => {}
+            () = sleep_maybe(again) => {}
+        }
+    }
+}
+
+/// Makes the membership what the node wants, while this node leads.
+pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
+    loop {
+        let pause = sleep(RECONCILE_PAUSE);
+        tokio::select! {
+            biased;
+            () = core.desired_wake.notified() => {}
+            () = pause => {}
+        }
+        while let Some(step) = next_step(&core, &raft) {
+            if !take_step(&core, &raft, step).await {
+                sleep(RECONCILE_RETRY).await;
+                break;
+            }
+        }
+        forget_strangers(&core);
+    }
+}
+
+fn next_step(core: &Core, raft: &Raft) -> Option<Step> {
+    let metrics = raft.metrics();
+    let m = metrics.borrow_watched();
+    if m.state != ServerState::Leader || m.last_quorum_acked.is_none() {
+        return None;
+    }
+    plan(&Picture {
+        me: core.id,
+        members: &from_raft_members(&m.membership_config),
+        settled: m.membership_config.log_id() == m.committed_membership_config.log_id(),
+        desired: &lock(&core.desired),
+        peers: &peers_of(&m),
+        last_log: m.last_log_index.unwrap_or(0),
+        fresh: core.config.election_min,
+    })
+}
+
+/// Whether it worked.
+async fn take_step(core: &Arc<Core>, raft: &Raft, step: Step) -> bool {
+    match step {
+        Step::HandOver(to) => {
+            hand_over(core, Some(to)).await;
+            false
+        }
+        Step::Change { changes, retain } => {
+            // Ends by itself when the leadership does; the limit is for what
+            // was not thought of.
+            let limit = core.config.election_max * 4;
+            matches!(
+                timeout(limit, raft.change_membership(changes, retain)).await,
+                Ok(Ok(_))
+            )
+        }
+    }
+}
+
+fn forget_strangers(core: &Arc<Core>) {
+    let patience = core.config.election_max * 4;
+    let now = core.now();
+    let stale = lock(&core.strangers)
+        .values()
+        .any(|(_, seen)| now >= *seen + patience);
+    if stale {
+        update_peers(core);
+    }
+}
+
+/// Hands leadership to `to`, or to the most advanced other voter; a follower
+/// asks the leader to.
+pub(crate) async fn hand_over(core: &Arc<Core>, to: Option<RaftId>) {
+    let Some(raft) = core.raft() else { return };
+    let (leads, members, peers) = {
+        let metrics = raft.metrics();
+        let m = metrics.borrow_watched();
+        let members: Members = from_raft_members(&m.membership_config);
+        (m.state == ServerState::Leader, members, peers_of(&m))
+    };
+    if !leads {
+        if let Some((leader, _)) = core.leader() {
+            let wire = Wire::AskTransfer {
+                to: to.unwrap_or(0),
+            };
+            let _ = core.send(leader, Lane::Raft, &wire);
+        }
+        return;
+    }
+    let heir = match to {
+        Some(id) => Some(id).filter(|id| members.is_voter(*id)),
+        None => peers
+            .iter()
+            .filter(|(id, p)| {
+                members.is_voter(**id) && p.silent.is_some_and(|s| s < core.config.election_min)
+            })
+            .max_by_key(|(_, p)| p.matched)
+            .map(|(id, _)| *id),
+    };
+    if let Some(id) = heir
+        && id != core.id
+    {
+        // An error means the consensus is dead, which the status says.
+        let _ = raft.trigger().transfer_leader(id).await;
+    }
+}

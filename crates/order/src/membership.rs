@@ -1,0 +1,306 @@
+//! Makes the log's membership what the node wants, one step at a time.
+//!
+//! The plan is a pure function: members now, members wanted, progress of each;
+//! the leader calls it again and again and carries out the step it returns. A
+//! new leader goes on where the old one stopped, because nothing but the log
+//! says how far things are.
+//!
+//! Order of steps: finish a change an earlier leader began; leave the lead if
+//! this node is to go; remove who is gone (voters and others in one change,
+//! so that several dead ones cost one agreement); correct addresses; add who
+//! is missing, without a vote; take votes away; give votes to those that have
+//! caught up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use openraft::ChangeMembers;
+
+use crate::raft_types::Node;
+use crate::types::{Desired, Members, PeerStatus, RaftId};
+
+/// The next thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Change the log's membership; `retain`: former voters stay as members.
+    Change {
+        changes: ChangeMembers<RaftId, Node>,
+        retain: bool,
+    },
+    /// Hand leadership to this member.
+    HandOver(RaftId),
+}
+
+/// What the leader knows.
+pub(crate) struct Picture<'a> {
+    pub me: RaftId,
+    /// By the newest membership entry in the log.
+    pub members: &'a Members,
+    /// Whether that entry is committed.
+    pub settled: bool,
+    pub desired: &'a BTreeMap<RaftId, Desired>,
+    pub peers: &'a BTreeMap<RaftId, PeerStatus>,
+    pub last_log: u64,
+    /// A member not heard from for this long is not promoted.
+    pub fresh: Duration,
+}
+
+/// A member that lacks at most this many entries has caught up.
+const LAG_MAX: u64 = 256;
+
+/// The next step, if there is one to take now.
+pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
+    if !p.settled || p.desired.is_empty() {
+        return None;
+    }
+    let change = |changes, retain| Some(Step::Change { changes, retain });
+    if p.members.configs.len() > 1 {
+        // Agreed half-way; asking for nothing ends it.
+        return change(ChangeMembers::AddVoterIds(BTreeSet::new()), false);
+    }
+    let voters = p.members.voters();
+    let wanted_voter = |id: &RaftId| p.desired.get(id).is_some_and(|d| d.voter);
+
+    if !wanted_voter(&p.me) {
+        let heir = voters
+            .iter()
+            .filter(|id| **id != p.me && wanted_voter(id) && caught_up(p, **id))
+            .max_by_key(|id| p.peers.get(id).map_or(0, |s| s.matched));
+        return heir.map(|id| Step::HandOver(*id));
+    }
+
+    let gone: BTreeSet<RaftId> = p
+        .members
+        .addrs
+        .keys()
+        .filter(|id| !p.desired.contains_key(id))
+        .copied()
+        .collect();
+    if !gone.is_empty() {
+        // This node stays a voter, so the rest is never empty.
+        let (gone_voters, gone_others): (BTreeSet<_>, BTreeSet<_>) =
+            gone.into_iter().partition(|id| voters.contains(id));
+        let mut steps = Vec::new();
+        if !gone_voters.is_empty() {
+            steps.push(ChangeMembers::RemoveVoters(gone_voters));
+        }
+        if !gone_others.is_empty() {
+            steps.push(ChangeMembers::RemoveNodes(gone_others));
+        }
+        return change(one_or_batch(steps), false);
+    }
+
+    let node = |d: &Desired| Node {
+        addr: d.addr.clone(),
+    };
+    let moved: BTreeMap<RaftId, Node> = p
+        .desired
+        .iter()
+        .filter(|(id, d)| p.members.addrs.get(id).is_some_and(|a| *a != d.addr))
+        .map(|(id, d)| (*id, node(d)))
+        .collect();
+    if !moved.is_empty() {
+        return change(ChangeMembers::SetNodes(moved), true);
+    }
+
+    let missing: BTreeMap<RaftId, Node> = p
+        .desired
+        .iter()
+        .filter(|(id, _)| !p.members.addrs.contains_key(id))
+        .map(|(id, d)| (*id, node(d)))
+        .collect();
+    if !missing.is_empty() {
+        return change(ChangeMembers::AddNodes(missing), true);
+    }
+
+    let demoted: BTreeSet<RaftId> = voters.iter().filter(|id| !wanted_voter(id)).copied().collect();
+    if !demoted.is_empty() {
+        return change(ChangeMembers::RemoveVoters(demoted), true);
+    }
+
+    let ready: BTreeSet<RaftId> = p
+        .desired
+        .iter()
+        .filter(|(id, d)| d.voter && !voters.contains(id) && caught_up(p, **id))
+        .map(|(id, _)| *id)
+        .collect();
+    if !ready.is_empty() {
+        return change(ChangeMembers::AddVoterIds(ready), true);
+    }
+    None
+}
+
+fn caught_up(p: &Picture<'_>, id: RaftId) -> bool {
+    p.peers.get(&id).is_some_and(|s| {
+        s.matched + LAG_MAX >= p.last_log && s.silent.is_some_and(|silent| silent < p.fresh)
+    })
+}
+
+fn one_or_batch(mut steps: Vec<ChangeMembers<RaftId, Node>>) -> ChangeMembers<RaftId, Node> {
+    match steps.pop() {
+        Some(only) if steps.is_empty() => only,
+        Some(last) => {
+            steps.push(last);
+            ChangeMembers::Batch(steps)
+        }
+        None => ChangeMembers::Batch(steps),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(voters: &[u64], others: &[u64]) -> Members {
+        Members {
+            log_id: None,
+            configs: vec![voters.iter().copied().collect()],
+            addrs: voters
+                .iter()
+                .chain(others)
+                .map(|id| (*id, format!("n{id}:1")))
+                .collect(),
+        }
+    }
+
+    fn desired(voters: &[u64], others: &[u64]) -> BTreeMap<RaftId, Desired> {
+        let d = |id: &u64, voter| {
+            (
+                *id,
+                Desired {
+                    addr: format!("n{id}:1"),
+                    voter,
+                },
+            )
+        };
+        voters
+            .iter()
+            .map(|id| d(id, true))
+            .chain(others.iter().map(|id| d(id, false)))
+            .collect()
+    }
+
+    fn step(members: &Members, desired: &BTreeMap<RaftId, Desired>, behind: &[u64]) -> Option<Step> {
+        let peers = members
+            .addrs
+            .keys()
+            .filter(|id| **id != 1)
+            .map(|id| {
+                let matched = if behind.contains(id) { 0 } else { 10_000 };
+                let silent = Some(Duration::from_millis(10));
+                (*id, PeerStatus { matched, silent })
+            })
+            .collect();
+        plan(&Picture {
+            me: 1,
+            members,
+            settled: true,
+            desired,
+            peers: &peers,
+            last_log: 10_001,
+            fresh: Duration::from_secs(1),
+        })
+    }
+
+    fn set(ids: &[u64]) -> BTreeSet<u64> {
+        ids.iter().copied().collect()
+    }
+
+    fn nodes(ids: &[u64]) -> BTreeMap<u64, Node> {
+        ids.iter()
+            .map(|id| {
+                let addr = format!("n{id}:1");
+                (*id, Node { addr })
+            })
+            .collect()
+    }
+
+    fn change(changes: ChangeMembers<u64, Node>, retain: bool) -> Option<Step> {
+        Some(Step::Change { changes, retain })
+    }
+
+    #[test]
+    fn a_joiner_is_added_then_promoted_when_it_has_caught_up() {
+        let want = desired(&[1, 2], &[]);
+        assert_eq!(
+            step(&members(&[1], &[]), &want, &[]),
+            change(ChangeMembers::AddNodes(nodes(&[2])), true)
+        );
+        assert_eq!(step(&members(&[1], &[2]), &want, &[2]), None);
+        assert_eq!(
+            step(&members(&[1], &[2]), &want, &[]),
+            change(ChangeMembers::AddVoterIds(set(&[2])), true)
+        );
+        assert_eq!(step(&members(&[1, 2], &[]), &want, &[]), None);
+    }
+
+    #[test]
+    fn all_who_are_gone_go_in_one_change() {
+        assert_eq!(
+            step(&members(&[1, 2, 3], &[4]), &desired(&[1], &[]), &[]),
+            change(
+                ChangeMembers::Batch(vec![
+                    ChangeMembers::RemoveVoters(set(&[2, 3])),
+                    ChangeMembers::RemoveNodes(set(&[4])),
+                ]),
+                false
+            )
+        );
+        assert_eq!(
+            step(&members(&[1], &[4]), &desired(&[1], &[]), &[]),
+            change(ChangeMembers::RemoveNodes(set(&[4])), false)
+        );
+    }
+
+    #[test]
+    fn a_leader_that_is_to_go_hands_over_first_and_alone_stays() {
+        let m = members(&[1, 2, 3], &[]);
+        assert_eq!(step(&m, &desired(&[2, 3], &[]), &[2]), Some(Step::HandOver(3)));
+        assert_eq!(step(&m, &desired(&[2, 3], &[1]), &[2]), Some(Step::HandOver(3)));
+        assert_eq!(step(&m, &desired(&[2, 3], &[]), &[2, 3]), None);
+        assert_eq!(step(&members(&[1], &[]), &desired(&[], &[1]), &[]), None);
+    }
+
+    #[test]
+    fn votes_are_taken_and_addresses_corrected() {
+        assert_eq!(
+            step(&members(&[1, 2], &[]), &desired(&[1], &[2]), &[]),
+            change(ChangeMembers::RemoveVoters(set(&[2])), true)
+        );
+        let mut m = members(&[1, 2], &[]);
+        m.addrs.insert(2, "old:1".to_owned());
+        assert_eq!(
+            step(&m, &desired(&[1, 2], &[]), &[]),
+            change(ChangeMembers::SetNodes(nodes(&[2])), true)
+        );
+    }
+
+    #[test]
+    fn nothing_is_begun_before_the_last_change_is_settled_or_anything_is_wanted() {
+        let m = members(&[1], &[]);
+        let want = desired(&[1, 2], &[]);
+        let peers = BTreeMap::new();
+        let mut p = Picture {
+            me: 1,
+            members: &m,
+            settled: false,
+            desired: &want,
+            peers: &peers,
+            last_log: 5,
+            fresh: Duration::from_secs(1),
+        };
+        assert_eq!(plan(&p), None);
+        let none = BTreeMap::new();
+        p.settled = true;
+        p.desired = &none;
+        assert_eq!(plan(&p), None);
+        let mut joint = members(&[1, 2], &[]);
+        joint.configs.push(set(&[1]));
+        p.members = &joint;
+        p.desired = &want;
+        assert_eq!(
+            plan(&p),
+            change(ChangeMembers::AddVoterIds(BTreeSet::new()), false)
+        );
+    }
+}

@@ -1,0 +1,452 @@
+//! The engine over a network and a log in memory, under a paused clock.
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dromon_order::memnet::Cut;
+use dromon_order::{OrderError, Start};
+use world::{World, ms};
+
+/// Runs `test` under a paused clock; an hour of it is the limit.
+fn run<F: Future<Output = ()>>(test: F) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing from the system");
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(3600), test)
+            .await
+            .expect("the test hangs");
+    });
+}
+
+#[test]
+fn one_node_alone_orders_and_redelivers_after_a_restart() {
+    run(async {
+        let mut w = World::new(1);
+        w.bootstrap(1).await;
+        w.wait_primary(&[1]).await;
+        for i in 0..10 {
+            w.propose(1, i);
+        }
+        w.wait_delivered(&[1], 10).await;
+        w.stop(1).await;
+        w.resume(1).await;
+        w.wait_primary(&[1]).await;
+        // All of it again, from the genesis.
+        w.wait_delivered(&[1], 10).await;
+        assert_eq!(w.texts(1), (0..10).map(|i| format!("1:{i}")).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn three_nodes_deliver_the_same_order_under_proposals_from_all() {
+    run(async {
+        let mut w = World::three(2).await;
+        for round in 0..40u64 {
+            for id in 1..=3 {
+                w.propose(id, round);
+            }
+            tokio::time::sleep(ms(round % 7)).await;
+        }
+        w.wait_delivered(&[1, 2, 3], 120).await;
+        w.assert_same(&[1, 2, 3]);
+        for id in 1..=3 {
+            let own: Vec<_> = w.texts(1).into_iter().filter(|t| t.starts_with(&format!("{id}:"))).collect();
+            let expected: Vec<_> = (0..40).map(|i| format!("{id}:{i}")).collect();
+            assert_eq!(own, expected, "messages of one origin keep their order");
+        }
+    });
+}
+
+#[test]
+fn a_dead_leader_costs_no_message_and_doubles_none() {
+    run(async {
+        let mut w = World::three(3).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        for i in 0..200 {
+            for &id in &others {
+                w.propose(id, i);
+            }
+            if i == 100 {
+                w.kill(leader).await;
+            }
+            tokio::time::sleep(ms(1)).await;
+        }
+        w.wait_delivered(&others, 400).await;
+        w.assert_same(&others);
+        w.assert_exactly_once(&others, &others, 200);
+    });
+}
+
+#[test]
+fn links_that_break_all_the_time_cost_no_message_and_double_none() {
+    run(async {
+        let mut w = World::three(4).await;
+        for i in 0..300u64 {
+            for id in 1..=3 {
+                w.propose(id, i);
+            }
+            let (a, b) = [(1, 2), (2, 3), (1, 3)][(i % 3) as usize];
+            if i % 5 == 0 {
+                w.hub.break_link(a, b);
+            }
+            tokio::time::sleep(ms(3)).await;
+        }
+        w.wait_delivered(&[1, 2, 3], 900).await;
+        w.assert_same(&[1, 2, 3]);
+        w.assert_exactly_once(&[1, 2, 3], &[1, 2, 3], 300);
+    });
+}
+
+#[test]
+fn a_leader_in_the_minority_loses_primary_and_read_index_and_catches_up_later() {
+    for how in [Cut::Closed, Cut::Silent] {
+        run(async move {
+            let mut w = World::three(5).await;
+            let leader = w.leader(&[1, 2, 3]).await;
+            let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+            let before = w.read_index(leader, ms(1000)).await.expect("a majority is there");
+            w.hub.cut(&[leader], &others, how);
+            w.propose(leader, 0);
+            let answer = w.read_index(leader, ms(3000)).await;
+            assert!(matches!(answer, Err(OrderError::NoMajority(_))), "{answer:?}");
+            assert!(!w.status(leader).primary, "lease and heartbeat are long over");
+            w.wait_primary(&others).await;
+            let after = w.read_index(others[0], ms(3000)).await.expect("the majority goes on");
+            assert!(after > before);
+            for i in 0..5 {
+                w.propose(others[0], i);
+            }
+            w.wait_delivered(&others, 5).await;
+            assert_eq!(w.texts(leader).len(), 0);
+            w.hub.heal();
+            w.wait_delivered(&[1, 2, 3], 6).await;
+            w.wait_primary(&[1, 2, 3]).await;
+            w.assert_same(&[1, 2, 3]);
+        });
+    }
+}
+
+#[test]
+fn a_follower_that_is_cut_off_is_not_primary_and_asks_in_vain() {
+    run(async {
+        let w = World::three(6).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let lost = (1..=3).find(|id| *id != leader).expect("three nodes");
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != lost).collect();
+        let term = w.status(leader).term;
+        w.hub.cut(&[lost], &rest, Cut::Silent);
+        tokio::time::sleep(ms(1500)).await;
+        assert!(!w.status(lost).primary);
+        assert!(w.read_index(lost, ms(2000)).await.is_err());
+        assert!(w.status(leader).primary);
+        tokio::time::sleep(ms(20_000)).await;
+        w.hub.heal();
+        w.wait_primary(&[1, 2, 3]).await;
+        assert_eq!(w.status(lost).term, term, "it asked before it stood for election");
+        assert_eq!(w.leader(&[1, 2, 3]).await, leader);
+    });
+}
+
+#[test]
+fn a_read_index_covers_what_was_delivered_before_it_was_asked_for() {
+    run(async {
+        let mut w = World::three(7).await;
+        for i in 0..20 {
+            w.propose(1 + i % 3, i);
+            w.wait_delivered(&[1 + i % 3], i as usize + 1).await;
+            let seen = w.last_index(1 + i % 3);
+            for id in 1..=3 {
+                let index = w.read_index(id, ms(2000)).await.expect("all are there");
+                assert!(index >= seen, "node {id}: {index} is below {seen}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_node_joins_at_a_checkpoint_and_gets_only_what_is_behind_it() {
+    run(async {
+        let mut w = World::new(8);
+        w.bootstrap(1).await;
+        w.wait_primary(&[1]).await;
+        for i in 0..10 {
+            w.propose(1, i);
+        }
+        w.wait_delivered(&[1], 10).await;
+        let at = w.checkpoint(1, b"ten");
+        for i in 10..20 {
+            w.propose(1, i);
+        }
+        w.wait_delivered(&[1], 20).await;
+        let checkpoint = w
+            .order(1)
+            .load_checkpoint(None)
+            .expect("the log can be read")
+            .expect("it was just saved");
+        assert_eq!((checkpoint.log_id.index, &checkpoint.node[..]), (at, &b"ten"[..]));
+        w.start(2, Start::Join { checkpoint }).await;
+        w.want(1, &[1, 2], &[]);
+        w.wait_delivered(&[2], 10).await;
+        assert_eq!(w.texts(2)[0], "1:10");
+        w.wait_voters(1, &[1, 2]).await;
+        w.wait_primary(&[1, 2]).await;
+        w.propose(2, 0);
+        w.wait_delivered(&[1], 21).await;
+        assert_eq!(w.texts(1)[20], "2:0");
+    });
+}
+
+#[test]
+fn three_leave_until_one_is_left_and_it_goes_on() {
+    run(async {
+        let mut w = World::three(9).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        // The leader is the first to go.
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        for id in 1..=3 {
+            w.want(id, &rest, &[]);
+        }
+        w.wait_voters(rest[0], &rest).await;
+        w.wait_members(rest[0], &rest).await;
+        w.stop(leader).await;
+        w.propose(rest[1], 0);
+        w.wait_delivered(&rest, 1).await;
+        for &id in &rest {
+            w.want(id, &rest[..1], &[]);
+        }
+        w.wait_members(rest[0], &rest[..1]).await;
+        w.stop(rest[1]).await;
+        for i in 0..5 {
+            w.propose(rest[0], i);
+        }
+        w.wait_delivered(&rest[..1], 6).await;
+        assert!(w.status(rest[0]).primary);
+    });
+}
+
+#[test]
+fn two_dead_of_five_are_put_out_by_the_rest() {
+    run(async {
+        let mut w = World::new(10);
+        w.grow(5).await;
+        let leader = w.leader(&[1, 2, 3, 4, 5]).await;
+        let dead: Vec<u64> = (1..=5).filter(|id| *id != leader).take(2).collect();
+        let rest: Vec<u64> = (1..=5).filter(|id| !dead.contains(id)).collect();
+        for &id in &dead {
+            w.kill(id).await;
+        }
+        for &id in &rest {
+            w.want(id, &rest, &[]);
+        }
+        w.wait_voters(leader, &rest).await;
+        w.wait_members(leader, &rest).await;
+        w.propose(rest[1], 0);
+        w.wait_delivered(&rest, 1).await;
+    });
+}
+
+#[test]
+fn leadership_moves_when_asked_from_anywhere() {
+    run(async {
+        let mut w = World::three(11).await;
+        for heir in [2, 3, 1, 2] {
+            w.order(1).transfer_leader(Some(heir));
+            w.wait_leader(&[1, 2, 3], heir).await;
+            w.propose(1, heir);
+            tokio::time::sleep(ms(50)).await;
+        }
+        w.wait_delivered(&[1, 2, 3], 4).await;
+    });
+}
+
+#[test]
+fn a_restarted_node_catches_up_under_its_old_id() {
+    run(async {
+        let mut w = World::three(12).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let node = (1..=3).find(|id| *id != leader).expect("three nodes");
+        for i in 0..10 {
+            w.propose(leader, i);
+        }
+        w.wait_delivered(&[1, 2, 3], 10).await;
+        w.kill(node).await;
+        for i in 10..20 {
+            w.propose(leader, i);
+        }
+        w.wait_delivered(&[leader], 20).await;
+        w.resume(node).await;
+        w.wait_delivered(&[node], 20).await;
+        w.wait_primary(&[1, 2, 3]).await;
+        w.assert_same(&[1, 2, 3]);
+    });
+}
+
+#[test]
+fn after_a_total_outage_the_logs_know() {
+    run(async {
+        let mut w = World::three(13).await;
+        for i in 0..30 {
+            w.propose(1 + i % 3, i / 3);
+        }
+        w.wait_delivered(&[1, 2, 3], 30).await;
+        let before = w.texts(1);
+        for id in 1..=3 {
+            w.kill(id).await;
+        }
+        for id in 1..=3 {
+            w.resume(id).await;
+        }
+        w.wait_primary(&[1, 2, 3]).await;
+        w.wait_delivered(&[1, 2, 3], 30).await;
+        for id in 1..=3 {
+            assert_eq!(w.texts(id), before);
+        }
+    });
+}
+
+#[test]
+fn who_fell_behind_the_purged_log_is_told_and_joins_anew() {
+    run(async {
+        let mut w = World::three(14).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let node = (1..=3).find(|id| *id != leader).expect("three nodes");
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != node).collect();
+        w.kill(node).await;
+        for i in 0..50 {
+            w.propose(leader, i);
+        }
+        w.wait_delivered(&rest, 50).await;
+        for &id in &rest {
+            let at = w.checkpoint(id, b"fifty");
+            w.order(id).purge_to(at).expect("the engine runs");
+        }
+        w.wait(|w| rest.iter().all(|id| w.status(*id).first_log > 50), "the log is purged")
+            .await;
+        w.resume(node).await;
+        w.wait(|w| w.position_lost(node), "it is told").await;
+        w.kill(node).await;
+        let checkpoint = w
+            .order(leader)
+            .load_checkpoint(None)
+            .expect("the log can be read")
+            .expect("it was saved");
+        w.start(4, Start::Join { checkpoint }).await;
+        let now: Vec<u64> = rest.iter().copied().chain([4]).collect();
+        for &id in &rest {
+            w.want(id, &now, &[]);
+        }
+        w.wait_voters(leader, &now).await;
+        w.wait_members(leader, &now).await;
+        w.propose(4, 0);
+        w.wait_delivered(&rest, 51).await;
+        w.wait_delivered(&[4], 1).await;
+    });
+}
+
+#[test]
+fn a_large_message_lets_small_ones_pass() {
+    run(async {
+        let mut w = World::three(15).await;
+        let big = Bytes::from(vec![7; 8 << 20]);
+        w.order(2).propose(1, 0, big.clone()).expect("there is room");
+        for i in 0..50 {
+            w.propose(2, i);
+            w.propose(1, i);
+        }
+        w.wait_delivered(&[1, 2, 3], 101).await;
+        w.assert_same(&[1, 2, 3]);
+        let bodies = w.bodies(3);
+        let place = bodies.iter().position(|b| b.len() == big.len());
+        assert!(place.is_some_and(|p| p > 60), "the large one was at {place:?}");
+        assert!(bodies.contains(&big));
+    });
+}
+
+#[test]
+fn requests_casts_and_ticks_reach_the_node() {
+    run(async {
+        let w = World::three(16).await;
+        let answer = w.request(1, "n2:1", "how are you", ms(1000)).await;
+        assert_eq!(answer.as_deref(), Ok(&b"n2 got how are you"[..]));
+        let none = w.request(1, "nowhere:1", "?", ms(1000)).await;
+        assert!(matches!(none, Err(OrderError::Unreachable { .. })), "{none:?}");
+        w.order(1).cast(Bytes::from_static(b"all"));
+        tokio::time::sleep(ms(500)).await;
+        for id in [2, 3] {
+            let heard = w.heard(id);
+            assert!(heard.contains(&(1, "all".to_owned())));
+            assert!(heard.contains(&(1, "tick of 1".to_owned())));
+        }
+        assert!(!w.heard(1).contains(&(1, "all".to_owned())));
+    });
+}
+
+#[test]
+fn a_dead_disk_ends_the_engine_and_not_the_process() {
+    run(async {
+        let mut w = World::three(17).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        w.log(leader).break_with("the disk is gone");
+        w.propose(leader, 0);
+        w.wait(|w| w.status(leader).failed.is_some(), "it says so").await;
+        let status = w.status(leader);
+        assert!(!status.primary);
+        let why = status.failed.expect("it was there");
+        assert!(why.contains("the disk is gone"), "{why}");
+        let refused = w.order(leader).propose(1, 0, Bytes::new());
+        assert!(matches!(refused, Err(OrderError::Failed(_))), "{refused:?}");
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        w.wait(|w| rest.iter().any(|id| w.status(*id).is_leader), "the others go on").await;
+        w.propose(rest[0], 1);
+        w.wait_delivered(&rest, 1).await;
+    });
+}
+
+/// Everything delivered anywhere, with the time, as text.
+fn trace(seed: u64) -> String {
+    let out = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+    let result = out.clone();
+    run(async move {
+        let mut w = World::three(seed).await;
+        for i in 0..60u64 {
+            for id in 1..=3 {
+                w.propose(id, i);
+            }
+            match i {
+                20 => {
+                    let leader = w.leader(&[1, 2, 3]).await;
+                    let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+                    w.hub.cut(&[leader], &others, Cut::Silent);
+                }
+                40 => w.hub.heal(),
+                _ => {}
+            }
+            tokio::time::sleep(ms(100)).await;
+        }
+        w.wait_delivered(&[1, 2, 3], 180).await;
+        w.assert_same(&[1, 2, 3]);
+        *out.lock().expect("nobody panicked") = w.trace();
+    });
+    let text = result.lock().expect("nobody panicked").clone();
+    text
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_to_the_byte() {
+    let traces: BTreeMap<u64, String> = (100..103).map(|seed| (seed, trace(seed))).collect();
+    for (seed, first) in &traces {
+        let again = trace(*seed);
+        let differs = first.lines().zip(again.lines()).find(|(a, b)| a != b);
+        assert!(differs.is_none() && first.len() == again.len(), "seed {seed}: {differs:?}");
+    }
+    let mut different: Vec<_> = traces.values().collect();
+    different.dedup();
+    assert_eq!(different.len(), 3, "other seeds give other runs");
+}

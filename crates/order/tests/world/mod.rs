@@ -1,0 +1,419 @@
+//! Engines, a network and logs in memory, and a node that only takes notes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dromon_order::logstore::LogStore;
+use dromon_order::memlog::MemLog;
+use dromon_order::memnet::Hub;
+use dromon_order::{
+    Delivered, Desired, Engine, EngineConfig, NodeHandler, Order, OrderError, OrderStatus, RaftId,
+    Reply, Sequencer, Start, inspect,
+};
+use dromon_writeset::Uuid;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+pub struct World {
+    pub hub: Hub,
+    seed: u64,
+    /// Starts so far: each has a fresh origin.
+    starts: u64,
+    nodes: BTreeMap<RaftId, Node>,
+    epoch: Instant,
+}
+
+struct Node {
+    log: Arc<MemLog>,
+    engine: Arc<Engine>,
+    notes: Arc<Notes>,
+    delivery: JoinHandle<()>,
+    origin: Uuid,
+}
+
+/// What a node saw.
+struct Notes {
+    id: RaftId,
+    epoch: Instant,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    delivered: Vec<(Duration, Delivered)>,
+    sequencer: Sequencer,
+    heard: Vec<(RaftId, String)>,
+    position_lost: bool,
+    last: u64,
+}
+
+impl NodeHandler for Notes {
+    fn request(&self, _: &str, body: Bytes, reply: Reply) {
+        let text = format!("n{} got {}", self.id, String::from_utf8_lossy(&body));
+        reply.send(Bytes::from(text));
+    }
+
+    fn message(&self, from: RaftId, body: Bytes) {
+        let text = String::from_utf8_lossy(&body).into_owned();
+        self.inner.lock().unwrap().heard.push((from, text));
+    }
+
+    fn tick(&self) -> Option<Bytes> {
+        Some(Bytes::from(format!("tick of {}", self.id)))
+    }
+
+    fn status(&self, _: &OrderStatus) {}
+
+    fn position_lost(&self) {
+        self.inner.lock().unwrap().position_lost = true;
+    }
+}
+
+/// The node's state machine knows every origin that will ever be: joins are
+/// not what is tested here.
+fn sequencer() -> Sequencer {
+    let mut s = Sequencer::new();
+    for n in 0..1000 {
+        s.register(origin(n));
+    }
+    s
+}
+
+fn origin(n: u64) -> Uuid {
+    let mut u = Uuid::NIL;
+    u.0[..8].copy_from_slice(&(n + 1).to_le_bytes());
+    u
+}
+
+impl World {
+    pub fn new(seed: u64) -> World {
+        World {
+            hub: Hub::new(seed, ms(1), ms(2)),
+            seed,
+            starts: 0,
+            nodes: BTreeMap::new(),
+            epoch: Instant::now(),
+        }
+    }
+
+    pub async fn three(seed: u64) -> World {
+        let mut w = World::new(seed);
+        w.grow(3).await;
+        w
+    }
+
+    /// Bootstraps node 1 and lets 2..=n join.
+    pub async fn grow(&mut self, n: u64) {
+        self.bootstrap(1).await;
+        let checkpoint = self
+            .order(1)
+            .load_checkpoint(None)
+            .expect("the log can be read")
+            .expect("bootstrap saves one");
+        for id in 2..=n {
+            let checkpoint = checkpoint.clone();
+            self.start(id, Start::Join { checkpoint }).await;
+        }
+        let all: Vec<u64> = (1..=n).collect();
+        for id in 1..=n {
+            self.want(id, &all, &[]);
+        }
+        self.wait_voters(1, &all).await;
+        self.wait_primary(&all).await;
+    }
+
+    pub async fn bootstrap(&mut self, id: RaftId) {
+        let genesis = Bytes::from_static(b"genesis");
+        self.start(id, Start::Bootstrap { genesis }).await;
+    }
+
+    pub async fn resume(&mut self, id: RaftId) {
+        self.start(id, Start::Resume).await;
+    }
+
+    pub async fn start(&mut self, id: RaftId, start: Start) {
+        let log = match self.nodes.get(&id) {
+            Some(old) => old.log.clone(),
+            None => Arc::new(MemLog::new()),
+        };
+        let origin = origin(self.starts);
+        self.starts += 1;
+        let store: Arc<dyn LogStore> = log.clone();
+        let saved = match &start {
+            Start::Bootstrap { .. } => Bytes::new(),
+            Start::Join { checkpoint } => checkpoint.sequencer.clone(),
+            Start::Resume => {
+                let found = inspect(&store).expect("the log can be read");
+                found.expect("there is something").checkpoint.sequencer
+            }
+        };
+        let sequencer = if saved.is_empty() {
+            sequencer()
+        } else {
+            Sequencer::decode(saved).expect("it was encoded")
+        };
+        let addr = format!("n{id}:1");
+        let config = EngineConfig {
+            seed: Some(self.seed * 1000 + self.starts),
+            ..EngineConfig::lan("test", id, origin, &addr)
+        };
+        let notes = Arc::new(Notes {
+            id,
+            epoch: self.epoch,
+            inner: Mutex::new(Inner {
+                sequencer,
+                ..Inner::default()
+            }),
+        });
+        let port = self.hub.port(id, &addr);
+        let engine = Engine::start_in(config, log.clone(), port, notes.clone(), start)
+            .await
+            .expect("the engine starts");
+        let delivery = tokio::spawn(deliver(engine.clone(), notes.clone()));
+        let node = Node {
+            log,
+            engine,
+            notes,
+            delivery,
+            origin,
+        };
+        self.nodes.insert(id, node);
+    }
+
+    pub async fn stop(&mut self, id: RaftId) {
+        let n = self.node(id);
+        n.engine.stopped().await;
+        n.delivery.abort();
+    }
+
+    pub async fn kill(&mut self, id: RaftId) {
+        let n = self.node(id);
+        n.delivery.abort();
+        n.engine.kill().await;
+    }
+
+    fn node(&self, id: RaftId) -> &Node {
+        &self.nodes[&id]
+    }
+
+    pub fn order(&self, id: RaftId) -> &dyn Order {
+        &*self.node(id).engine
+    }
+
+    pub fn log(&self, id: RaftId) -> &MemLog {
+        &self.node(id).log
+    }
+
+    pub fn status(&self, id: RaftId) -> OrderStatus {
+        self.order(id).status()
+    }
+
+    /// Proposes the text `id:n`.
+    pub fn propose(&mut self, id: RaftId, n: u64) {
+        let body = Bytes::from(format!("{id}:{n}"));
+        self.order(id)
+            .propose(1, n, body)
+            .expect("there is room for a few");
+    }
+
+    pub fn want(&self, at: RaftId, voters: &[RaftId], others: &[RaftId]) {
+        let all = voters.iter().map(|id| (*id, true));
+        let desired = all
+            .chain(others.iter().map(|id| (*id, false)))
+            .map(|(id, voter)| {
+                let addr = format!("n{id}:1");
+                (id, Desired { addr, voter })
+            })
+            .collect();
+        self.order(at).set_desired(desired);
+    }
+
+    /// Saves a checkpoint where the node is now.
+    pub fn checkpoint(&self, id: RaftId, state: &'static [u8]) -> u64 {
+        let (at, sequencer) = {
+            let inner = self.node(id).notes.inner.lock().unwrap();
+            let state = inner.sequencer.encode().expect("pieces are in memory");
+            (inner.last, state)
+        };
+        self.order(id)
+            .save_checkpoint(at, sequencer, Bytes::from_static(state))
+            .expect("the log takes it");
+        at
+    }
+
+    pub async fn read_index(&self, id: RaftId, timeout: Duration) -> Result<u64, OrderError> {
+        let (tx, rx) = oneshot::channel();
+        let done = Box::new(move |r| {
+            let _ = tx.send(r);
+        });
+        self.order(id).read_index_then(timeout, done);
+        rx.await.expect("every question is answered")
+    }
+
+    pub async fn request(
+        &self,
+        id: RaftId,
+        addr: &str,
+        text: &'static str,
+        timeout: Duration,
+    ) -> Result<Bytes, OrderError> {
+        let (tx, rx) = oneshot::channel();
+        let done = Box::new(move |r| {
+            let _ = tx.send(r);
+        });
+        let body = Bytes::from_static(text.as_bytes());
+        self.order(id).request_then(addr, body, timeout, done);
+        rx.await.expect("every question is answered")
+    }
+
+    pub fn heard(&self, id: RaftId) -> Vec<(RaftId, String)> {
+        self.node(id).notes.inner.lock().unwrap().heard.clone()
+    }
+
+    pub fn position_lost(&self, id: RaftId) -> bool {
+        self.node(id).notes.inner.lock().unwrap().position_lost
+    }
+
+    pub fn bodies(&self, id: RaftId) -> Vec<Bytes> {
+        let inner = self.node(id).notes.inner.lock().unwrap();
+        inner.delivered.iter().map(|(_, d)| d.body.clone()).collect()
+    }
+
+    pub fn texts(&self, id: RaftId) -> Vec<String> {
+        let text = |b: Bytes| String::from_utf8_lossy(&b).into_owned();
+        self.bodies(id).into_iter().map(text).collect()
+    }
+
+    pub fn last_index(&self, id: RaftId) -> u64 {
+        self.node(id).notes.inner.lock().unwrap().last
+    }
+
+    /// Everything delivered on every node, with index, term and time.
+    pub fn trace(&self) -> String {
+        let mut out = String::new();
+        for (id, n) in &self.nodes {
+            for (at, d) in &n.notes.inner.lock().unwrap().delivered {
+                let text = String::from_utf8_lossy(&d.body);
+                out += &format!("{id} {at:?} {} {} {text}\n", d.index, d.term);
+            }
+        }
+        out
+    }
+
+    pub fn assert_same(&self, ids: &[RaftId]) {
+        let first = self.bodies(ids[0]);
+        for id in ids {
+            assert!(self.bodies(*id) == first, "node {id} differs from {}", ids[0]);
+        }
+    }
+
+    /// Each of `origins` proposed 0..n; all of it was delivered once, in order.
+    pub fn assert_exactly_once(&self, at: &[RaftId], origins: &[RaftId], n: u64) {
+        for node in at {
+            let texts = self.texts(*node);
+            for id in origins {
+                let own: Vec<_> = texts
+                    .iter()
+                    .filter(|t| t.starts_with(&format!("{id}:")))
+                    .cloned()
+                    .collect();
+                let expected: Vec<_> = (0..n).map(|i| format!("{id}:{i}")).collect();
+                assert_eq!(own, expected, "origin {id} at node {node}");
+            }
+        }
+    }
+
+    pub async fn wait(&self, condition: impl Fn(&World) -> bool, what: &str) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !condition(self) {
+            if Instant::now() > deadline {
+                let status: Vec<_> = self
+                    .nodes
+                    .iter()
+                    .map(|(id, n)| {
+                        let seen = n.notes.inner.lock().unwrap().delivered.len();
+                        format!("{id} ({}): {seen} delivered, {:?}\n", n.origin, self.status(*id))
+                    })
+                    .collect();
+                panic!("it never comes true that {what}:\n{}", status.concat());
+            }
+            sleep(ms(5)).await;
+        }
+    }
+
+    pub async fn wait_delivered(&self, ids: &[RaftId], n: usize) {
+        let all = |w: &World| ids.iter().all(|id| w.bodies(*id).len() >= n);
+        self.wait(all, &format!("{ids:?} deliver {n}")).await;
+        for id in ids {
+            assert_eq!(self.bodies(*id).len(), n, "node {id} delivered more");
+        }
+    }
+
+    pub async fn wait_primary(&self, ids: &[RaftId]) {
+        let all = |w: &World| ids.iter().all(|id| w.status(*id).primary);
+        self.wait(all, &format!("{ids:?} are primary")).await;
+    }
+
+    pub async fn wait_voters(&self, at: RaftId, voters: &[RaftId]) {
+        let there = |w: &World| {
+            let m = w.status(at).members;
+            m.configs.len() == 1 && m.voters() == voters.iter().copied().collect()
+        };
+        self.wait(there, &format!("{voters:?} vote at {at}")).await;
+    }
+
+    pub async fn wait_members(&self, at: RaftId, members: &[RaftId]) {
+        let there = |w: &World| {
+            let m = w.status(at).members;
+            m.configs.len() == 1 && m.addrs.keys().eq(members.iter())
+        };
+        self.wait(there, &format!("{members:?} are the members at {at}")).await;
+    }
+
+    pub async fn wait_leader(&self, ids: &[RaftId], leader: RaftId) {
+        let there = |w: &World| {
+            ids.iter().all(|id| w.status(*id).leader.is_some_and(|l| l.0 == leader))
+                && w.status(leader).is_leader
+        };
+        self.wait(there, &format!("{leader} leads {ids:?}")).await;
+    }
+
+    /// Waits until all of `ids` agree on a confirmed leader.
+    pub async fn leader(&self, ids: &[RaftId]) -> RaftId {
+        let agreed = |w: &World| {
+            let first = w.status(ids[0]).leader?.0;
+            let all = ids.iter().all(|id| w.status(*id).leader.is_some_and(|l| l.0 == first));
+            (all && ids.contains(&first) && w.status(first).is_leader).then_some(first)
+        };
+        self.wait(|w| agreed(w).is_some(), &format!("{ids:?} agree on a leader")).await;
+        agreed(self).expect("it was just there")
+    }
+}
+
+/// What the node's delivery thread does, as a task.
+async fn deliver(engine: Arc<Engine>, notes: Arc<Notes>) {
+    loop {
+        engine.committed_ready().await;
+        let entries = engine.next_committed(100, Duration::ZERO);
+        if entries.is_empty() {
+            // The engine is closed.
+            return;
+        }
+        let at = notes.epoch.elapsed();
+        let mut inner = notes.inner.lock().unwrap();
+        for c in &entries {
+            assert_eq!(c.index, if inner.last == 0 { c.index } else { inner.last + 1 });
+            inner.last = c.index;
+            if let Some(d) = inner.sequencer.accept(c).expect("pieces stay in memory") {
+                inner.delivered.push((at, d));
+            }
+        }
+    }
+}
