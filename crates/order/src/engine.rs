@@ -41,7 +41,7 @@ use crate::pending::{PendingLimits, PendingQueue};
 use crate::raft_types::Raft;
 use crate::runtime::{seeded, spawn};
 use crate::sequencer::Committed;
-use crate::storage::{RaftLog, StateMachine, Storage};
+use crate::storage::{RaftLog, StateMachine, Storage, saved_id};
 use crate::types::{
     BoxFuture, Checkpoint, Desired, Done, EngineConfig, NodeHandler, Order, OrderError,
     OrderStatus, RaftId, Start,
@@ -81,9 +81,9 @@ enum Command {
     Stop,
 }
 
-/// Makes the transport inside the engine's runtime.
-pub type MakeNetwork =
-    Box<dyn FnOnce() -> BoxFuture<'static, Result<Arc<dyn Network>, NetError>> + Send>;
+/// Makes the transport for the member of this id, inside the engine's runtime.
+/// The error is a sentence for the operator.
+pub type MakeNetwork = Box<dyn FnOnce(RaftId) -> Result<Arc<dyn Network>, String> + Send>;
 
 /// Starts an engine on a thread of its own and waits until it runs.
 pub fn start(
@@ -105,9 +105,9 @@ pub fn start(
         .name("dromon-order".to_owned())
         .spawn(move || {
             runtime.block_on(async move {
-                let made = match network().await {
+                let made = match make_network(&config, &store, &start, network) {
                     Ok(net) => Engine::start_in(config, store, net, handler, start).await,
-                    Err(e) => Err(OrderError::Refused(e.to_string())),
+                    Err(e) => Err(e),
                 };
                 let stopped = made.as_ref().ok().map(|e| e.stopped.clone());
                 if tx.send(made).is_ok()
@@ -123,6 +123,19 @@ pub fn start(
     let engine = rx.recv().unwrap_or(Err(OrderError::Stopped))?;
     *lock(&engine.thread) = Some(thread);
     Ok(engine)
+}
+
+fn make_network(
+    config: &EngineConfig,
+    store: &Arc<dyn LogStore>,
+    start: &Start,
+    network: MakeNetwork,
+) -> Result<Arc<dyn Network>, OrderError> {
+    let id = match start {
+        Start::Resume => saved_id(store)?,
+        Start::Bootstrap { .. } | Start::Join { .. } => config.fresh_id,
+    };
+    network(id).map_err(OrderError::Refused)
 }
 
 impl Stopped {
@@ -476,7 +489,7 @@ impl Order for Engine {
         self.core.storage.save_checkpoint(index, sequencer, node)
     }
 
-    fn checkpoints(&self) -> Vec<u64> {
+    fn checkpoints(&self) -> Result<Vec<u64>, OrderError> {
         self.core.storage.checkpoints()
     }
 

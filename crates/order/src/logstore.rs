@@ -10,19 +10,7 @@ use std::io;
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
-
-/// One entry of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Position in the log.
-    pub index: u64,
-    /// Term of the leader that made it.
-    pub term: u64,
-    /// That leader.
-    pub leader: u64,
-    /// The entry, encoded.
-    pub body: Bytes,
-}
+pub use dromon_log::{Record, RecordId};
 
 /// One change of the log.
 #[derive(Debug)]
@@ -34,16 +22,14 @@ pub enum WriteOp {
     TruncateFrom(u64),
     /// May remove records up to this index.
     PurgeTo(u64),
-    /// Erases everything, checkpoints too; the next record has this index.
-    Reset(u64),
+    /// Erases everything, checkpoints too; the next record follows this one.
+    Reset(RecordId),
     /// Replaces the small state. Durable when done, in memory mode too.
     SaveMeta(Bytes),
     /// Adds a checkpoint. Durable when done.
     SaveCheckpoint(u64, Bytes),
     /// Removes the checkpoints below this index.
     DropCheckpointsBefore(u64),
-    /// Changes nothing; done when everything before it is.
-    Barrier,
 }
 
 /// Called once when an operation is done, on any thread: must be quick.
@@ -68,7 +54,7 @@ pub trait LogStore: Send + Sync + 'static {
     fn load_meta(&self) -> io::Result<Option<Bytes>>;
 
     /// Indexes of the checkpoints, ascending.
-    fn checkpoints(&self) -> Vec<u64>;
+    fn checkpoints(&self) -> io::Result<Vec<u64>>;
 
     /// The bytes of a checkpoint.
     fn load_checkpoint(&self, index: u64) -> io::Result<Bytes>;

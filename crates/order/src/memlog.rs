@@ -75,10 +75,10 @@ impl State {
                 self.records.drain(..gone);
                 self.first += gone as u64;
             }
-            WriteOp::Reset(next) => {
+            WriteOp::Reset(last) => {
                 self.records.clear();
                 self.checkpoints.clear();
-                self.first = next;
+                self.first = last.index + 1;
             }
             WriteOp::SaveMeta(bytes) => self.meta = Some(bytes),
             WriteOp::SaveCheckpoint(index, bytes) => {
@@ -87,7 +87,6 @@ impl State {
             WriteOp::DropCheckpointsBefore(index) => {
                 self.checkpoints = self.checkpoints.split_off(&index);
             }
-            WriteOp::Barrier => {}
         }
         Ok(())
     }
@@ -128,8 +127,8 @@ impl LogStore for MemLog {
         Ok(self.lock().meta.clone())
     }
 
-    fn checkpoints(&self) -> Vec<u64> {
-        self.lock().checkpoints.keys().copied().collect()
+    fn checkpoints(&self) -> io::Result<Vec<u64>> {
+        Ok(self.lock().checkpoints.keys().copied().collect())
     }
 
     fn load_checkpoint(&self, index: u64) -> io::Result<Bytes> {

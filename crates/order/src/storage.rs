@@ -30,7 +30,7 @@ use crate::codec::{
     Meta, decode_checkpoint, decode_message, decode_meta, decode_payload, encode_checkpoint,
     encode_meta, encode_payload,
 };
-use crate::logstore::{LogStore, Record, WriteOp};
+use crate::logstore::{LogStore, Record, RecordId, WriteOp};
 use crate::raft_types::{
     Message, RaftEntry, RaftLeader, RaftLogId, RaftMembers, RaftSnapshotMeta, RaftVote, TypeConfig,
     from_raft_log_id, from_raft_members, to_raft_log_id, to_raft_members,
@@ -93,7 +93,7 @@ pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderErro
     let Some(meta) = load_meta(store)? else {
         return Ok(None);
     };
-    let Some(index) = store.checkpoints().last().copied() else {
+    let Some(index) = newest_checkpoint(store)? else {
         return Ok(None);
     };
     let checkpoint = load_checkpoint(store, index)?;
@@ -149,13 +149,8 @@ impl Storage {
                 checkpoint.clone(),
             ),
             Start::Resume => {
-                let nothing = || {
-                    OrderError::Log(
-                        "it holds nothing to resume from; bootstrap or join instead".to_owned(),
-                    )
-                };
                 let meta = load_meta(&store)?.ok_or_else(nothing)?;
-                let newest = store.checkpoints().last().copied().ok_or_else(nothing)?;
+                let newest = newest_checkpoint(&store)?.ok_or_else(nothing)?;
                 (meta, load_checkpoint(&store, newest)?)
             }
         };
@@ -349,14 +344,14 @@ impl Storage {
     }
 
     /// Indexes of the checkpoints.
-    pub fn checkpoints(&self) -> Vec<u64> {
-        self.store.checkpoints()
+    pub fn checkpoints(&self) -> Result<Vec<u64>, OrderError> {
+        self.store.checkpoints().map_err(log_error)
     }
 
     /// The newest checkpoint at or below `at_most`.
     pub fn load_checkpoint(&self, at_most: Option<u64>) -> Result<Option<Checkpoint>, OrderError> {
         let wanted = self
-            .checkpoints()
+            .checkpoints()?
             .into_iter()
             .rfind(|i| at_most.is_none_or(|m| *i <= m));
         wanted
@@ -492,7 +487,11 @@ fn begin_new(
     };
     let ops = [
         WriteOp::SaveMeta(encode_meta(None)),
-        WriteOp::Reset(at.index + 1),
+        WriteOp::Reset(RecordId {
+            index: at.index,
+            term: at.leader_id.term,
+            leader: at.leader_id.node_id,
+        }),
         WriteOp::SaveCheckpoint(at.index, encode_checkpoint(checkpoint)),
         WriteOp::SaveMeta(encode_meta(Some(&meta))),
     ];
@@ -500,6 +499,19 @@ fn begin_new(
         wait_for(store, op).map_err(log_error)?;
     }
     Ok(meta)
+}
+
+/// Whose log it is, if it can be resumed.
+pub(crate) fn saved_id(store: &Arc<dyn LogStore>) -> Result<RaftId, OrderError> {
+    Ok(load_meta(store)?.ok_or_else(nothing)?.id)
+}
+
+fn nothing() -> OrderError {
+    OrderError::Log("it holds nothing to resume from; bootstrap or join instead".to_owned())
+}
+
+fn newest_checkpoint(store: &Arc<dyn LogStore>) -> Result<Option<u64>, OrderError> {
+    Ok(store.checkpoints().map_err(log_error)?.last().copied())
 }
 
 fn load_meta(store: &Arc<dyn LogStore>) -> Result<Option<Meta>, OrderError> {

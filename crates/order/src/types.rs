@@ -351,7 +351,7 @@ pub trait Order: Send + Sync {
     ) -> Result<(), OrderError>;
 
     /// Indexes of the checkpoints in the log, ascending.
-    fn checkpoints(&self) -> Vec<u64>;
+    fn checkpoints(&self) -> Result<Vec<u64>, OrderError>;
 
     /// The newest checkpoint at or below `at_most`, or the newest of all.
     fn load_checkpoint(&self, at_most: Option<u64>) -> Result<Option<Checkpoint>, OrderError>;

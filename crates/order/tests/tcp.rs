@@ -1,0 +1,203 @@
+//! Three engines as they run in a server: threads, sockets, files.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
+use dromon_order::disklog::DiskLog;
+use dromon_order::tcp::{TcpConfig, TcpNetwork};
+use dromon_order::wire::Identity;
+use dromon_order::{
+    Desired, EngineConfig, NodeHandler, Order, OrderStatus, RaftId, Reply, Sequencer, Start,
+};
+use dromon_writeset::Uuid;
+
+struct Quiet;
+
+impl NodeHandler for Quiet {
+    fn request(&self, _: &str, body: Bytes, reply: Reply) {
+        reply.send(body);
+    }
+    fn message(&self, _: RaftId, _: Bytes) {}
+    fn tick(&self) -> Option<Bytes> {
+        None
+    }
+    fn status(&self, _: &OrderStatus) {}
+    fn position_lost(&self) {}
+}
+
+struct Node {
+    id: RaftId,
+    addr: String,
+    order: Arc<dyn Order>,
+    delivered: Arc<Mutex<Vec<Bytes>>>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+fn origin(n: u8) -> Uuid {
+    Uuid([n; 16])
+}
+
+fn free_port() -> u16 {
+    let l = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    l.local_addr().expect("it is bound").port()
+}
+
+fn start(dir: &Path, id: RaftId, birth: u8, port: u16, start: Start) -> Node {
+    let device = DirDevice::open(dir).expect("the directory is there");
+    let (log, _) = Log::open(Arc::new(device), LogOptions::default()).expect("the log opens");
+    let writer = WriterHandle::spawn(log, 64 << 20).expect("a thread can be made");
+    let store = Arc::new(DiskLog::new(writer));
+    let addr = format!("127.0.0.1:{port}");
+    let config = EngineConfig::lan("tcp test", id, origin(birth), &addr);
+    let listen = addr.clone();
+    let network = Box::new(move |raft_id| {
+        let who = Identity {
+            cluster: "tcp test".to_owned(),
+            raft_id,
+            addr: listen.clone(),
+            ..Identity::default()
+        };
+        let net = TcpNetwork::bind(TcpConfig::new(listen, who, raft_id));
+        net.map(|n| n as Arc<dyn dromon_order::Network>)
+            .map_err(|e| e.to_string())
+    });
+    let order = dromon_order::start(config, store, network, Arc::new(Quiet), start)
+        .expect("the engine starts");
+    let delivered = Arc::new(Mutex::new(Vec::new()));
+    let ended = Arc::new(AtomicBool::new(false));
+    let (theirs, notes, end) = (order.clone(), delivered.clone(), ended.clone());
+    thread::spawn(move || deliver(&*theirs, &notes, &end));
+    Node {
+        id,
+        addr,
+        order,
+        delivered,
+        ended,
+    }
+}
+
+/// The node's delivery thread.
+fn deliver(order: &dyn Order, notes: &Mutex<Vec<Bytes>>, end: &AtomicBool) {
+    let mut sequencer = Sequencer::new();
+    for n in 1..=9 {
+        sequencer.register(origin(n));
+    }
+    while !end.load(Ordering::Relaxed) {
+        for c in order.next_committed(1000, Duration::from_millis(50)) {
+            if let Some(d) = sequencer.accept(&c).expect("pieces stay in memory") {
+                notes.lock().unwrap().push(d.body);
+            }
+        }
+    }
+}
+
+fn wait(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it never comes true that {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn desired(nodes: &[&Node]) -> std::collections::BTreeMap<RaftId, Desired> {
+    let d = |n: &&Node| {
+        let addr = n.addr.clone();
+        (n.id, Desired { addr, voter: true })
+    };
+    nodes.iter().map(d).collect()
+}
+
+#[test]
+fn three_nodes_over_sockets_and_files_agree_and_one_comes_back() {
+    let dirs: Vec<_> = (0..3)
+        .map(|_| tempfile::tempdir().expect("a directory can be made"))
+        .collect();
+    let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
+    let genesis = Bytes::from_static(b"genesis");
+    let a = start(dirs[0].path(), 11, 1, ports[0], Start::Bootstrap { genesis });
+    wait("the first is primary", || a.order.status().primary);
+    let checkpoint = a
+        .order
+        .load_checkpoint(None)
+        .expect("the log can be read")
+        .expect("bootstrap saves one");
+    let join = |i: usize, id, birth| {
+        let checkpoint = checkpoint.clone();
+        start(dirs[i].path(), id, birth, ports[i], Start::Join { checkpoint })
+    };
+    let b = join(1, 22, 2);
+    let c = join(2, 33, 3);
+    for n in [&a, &b, &c] {
+        n.order.set_desired(desired(&[&a, &b, &c]));
+    }
+    wait("all three vote", || a.order.status().members.voters().len() == 3);
+
+    let each = 300;
+    thread::scope(|s| {
+        for n in [&a, &b, &c] {
+            s.spawn(move || {
+                for i in 0..each {
+                    let body = Bytes::from(format!("{}:{i}", n.id));
+                    n.order.propose(1, 0, body).expect("there is room");
+                    if i % 50 == 0 {
+                        n.order
+                            .read_index(Duration::from_secs(10))
+                            .expect("a majority is there");
+                    }
+                }
+            });
+        }
+    });
+    let count = |n: &Node| n.delivered.lock().unwrap().len();
+    wait("all is delivered everywhere", || {
+        [&a, &b, &c].iter().all(|n| count(n) == 3 * each)
+    });
+    let seen = |n: &Node| n.delivered.lock().unwrap().clone();
+    assert_eq!(seen(&a), seen(&b));
+    assert_eq!(seen(&a), seen(&c));
+
+    let echo = a
+        .order
+        .request(&b.addr, Bytes::from_static(b"hello"), Duration::from_secs(10));
+    assert_eq!(echo.as_deref(), Ok(&b"hello"[..]));
+
+    let port = ports[2];
+    c.order.stop();
+    drop(c);
+    for i in 0..10 {
+        let body = Bytes::from(format!("late {i}"));
+        a.order.propose(1, 0, body).expect("there is room");
+    }
+    wait("the two go on", || count(&b) == 3 * each + 10);
+    let c = start(dirs[2].path(), 0, 4, port, Start::Resume);
+    assert_eq!(c.order.status().id, 33, "the log knows whose it is");
+    wait("the third catches up", || count(&c) == 3 * each + 10);
+    assert_eq!(seen(&a), seen(&c));
+
+    // Whoever leads, the others go on without it.
+    let (leader, rest): (Vec<&Node>, Vec<&Node>) = [&a, &b, &c]
+        .into_iter()
+        .partition(|n| n.order.status().is_leader);
+    leader[0].order.stop();
+    rest[0]
+        .order
+        .propose(1, 0, Bytes::from_static(b"last"))
+        .expect("there is room");
+    wait("the rest deliver it", || {
+        rest.iter().all(|n| seen(n).last().is_some_and(|b| &b[..] == b"last"))
+    });
+    for n in rest {
+        n.order.stop();
+    }
+}
