@@ -120,6 +120,10 @@ impl Certifier {
     /// Only at a cut that stands in the total order. Changes no verdict on a
     /// write set with `last_seen >= cut`; one that saw less fails from now on.
     /// A cut below an earlier one does nothing.
+    ///
+    /// A cut at [`position`](Self::position) - [`MAX_LENGTH`] is always safe,
+    /// whoever lags: what lies below it fails by its length anyway. That bounds
+    /// the index when the reports of a slow node hold the other cuts back.
     pub fn purge(&mut self, cut: Seqno) {
         let cut = cut.min(self.position);
         if cut > self.floor {

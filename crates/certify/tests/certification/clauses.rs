@@ -353,6 +353,37 @@ fn d6_purging_frees_and_never_goes_back() {
 }
 
 #[test]
+fn a_cut_max_length_below_the_present_is_always_safe() {
+    let change = |source, row: Seqno, last_seen| {
+        Spec::plain(source, last_seen).with(&["d", "t", &row.to_string()], Update)
+    };
+    let mut kept = Certifier::new(0);
+    for s in 1..=MAX_LENGTH + 200 {
+        assert!(kept.certify(s, &change(A, s, s - 1).make(s)).passed());
+    }
+    let mut purged = kept.clone();
+    let cut = kept.position() - MAX_LENGTH;
+    purged.purge(cut);
+    assert_eq!(purged.stats().write_sets, MAX_LENGTH as usize);
+    let next = kept.position() + 1;
+    let mut passed = 0;
+    for last_seen in cut - 3..cut + 4 {
+        for row in cut - 3..cut + 4 {
+            let ws = change(B, row, last_seen).make(next);
+            let a = kept.clone().certify(next, &ws);
+            let b = purged.clone().certify(next, &ws);
+            assert_eq!((a.passed(), a.conflict()), (b.passed(), b.conflict()));
+            passed += usize::from(a.passed());
+        }
+    }
+    assert_eq!(
+        passed,
+        5 + 6 + 7,
+        "all rows at or below last_seen, for three of them"
+    );
+}
+
+#[test]
 fn a_write_set_that_saw_less_than_the_cut_fails() {
     let mut c = Cluster::new();
     c.depends(row(A, 1, Update));
