@@ -69,8 +69,15 @@ pub(crate) struct Opened {
 /// Reads, judges and repairs the files in the directory, or makes a new log.
 pub(crate) fn open(device: &dyn Device, options: &LogOptions) -> Result<Opened, LogError> {
     let mut names = list(device)?;
-    for temp in names.extract_if(.., |n| is_temp(n)) {
-        remove(device, &temp)?;
+    let temps: Vec<String> = names.extract_if(.., |n| is_temp(n)).collect();
+    for temp in &temps {
+        remove(device, temp)?;
+    }
+    if !temps.is_empty() {
+        // Their names are used again.
+        device
+            .sync_dir()
+            .map_err(|e| LogError::io("sync", &device.place(), e))?;
     }
     let mut recovered = Recovered::default();
     let mut firsts: Vec<u64> = names.iter().filter_map(|n| parse_segment_name(n)).collect();

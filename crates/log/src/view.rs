@@ -442,7 +442,7 @@ struct Out {
 
 impl Out {
     fn room_for(&mut self, body: usize) -> bool {
-        let fits = self.records.is_empty() || body as u64 <= self.left;
+        let fits = self.records.is_empty() || (!self.full && body as u64 <= self.left);
         if !fits {
             self.full = true;
         }
@@ -450,7 +450,11 @@ impl Out {
     }
 
     fn push(&mut self, record: Record) {
-        self.left = self.left.saturating_sub(record.body.len() as u64);
+        match self.left.checked_sub(record.body.len() as u64) {
+            Some(left) => self.left = left,
+            // The one record that comes whatever its size.
+            None => self.full = true,
+        }
         self.records.push(record);
     }
 }

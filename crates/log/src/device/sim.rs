@@ -48,7 +48,8 @@ struct State {
 enum NameChange {
     Create(String, u64),
     Remove(String),
-    Rename(String, String),
+    /// From, to, and which file: a crash never renames another one.
+    Rename(String, String, u64),
 }
 
 struct Countdown {
@@ -316,10 +317,11 @@ impl State {
                 NameChange::Remove(name) => {
                     names.remove(&name);
                 }
-                NameChange::Rename(from, to) => {
-                    if let Some(id) = names.remove(&from) {
-                        names.insert(to, id);
+                NameChange::Rename(from, to, id) => {
+                    if names.get(&from) == Some(&id) {
+                        names.remove(&from);
                     }
+                    names.insert(to, id);
                 }
             }
         }
@@ -545,7 +547,7 @@ impl Device for SimDevice {
         s.names.remove(from);
         s.names.insert(to.to_owned(), id);
         s.pending_names
-            .push(NameChange::Rename(from.to_owned(), to.to_owned()));
+            .push(NameChange::Rename(from.to_owned(), to.to_owned(), id));
         s.report()
     }
 
