@@ -143,6 +143,16 @@ pub enum Event {
         /// To where.
         to: MemberState,
     },
+    /// A member's `Desync` took its place.
+    Desynced {
+        /// The member.
+        uuid: Uuid,
+    },
+    /// A member's `Resync` took its place.
+    Resynced {
+        /// The member.
+        uuid: Uuid,
+    },
     /// Some member failed to apply `seqno` and asks the others.
     VoteAsked {
         /// The event in question.
@@ -454,18 +464,21 @@ impl ClusterState {
                 Some(m) => {
                     m.desync += 1;
                     let synced = matches!(m.state, MemberState::Synced | MemberState::Joined);
+                    let mut events = Vec::new();
                     if synced {
-                        self.to_state(uuid, MemberState::Donor)
-                    } else {
-                        Vec::new()
+                        events = self.to_state(uuid, MemberState::Donor);
                     }
+                    events.push(Event::Desynced { uuid });
+                    events
                 }
                 None => Vec::new(),
             },
             Control::Resync { uuid } => match self.members.get_mut(&uuid) {
                 Some(m) => {
                     m.desync = m.desync.saturating_sub(1);
-                    self.donor_free(uuid)
+                    let mut events = self.donor_free(uuid);
+                    events.push(Event::Resynced { uuid });
+                    events
                 }
                 None => Vec::new(),
             },

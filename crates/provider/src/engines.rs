@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
 use dromon_node::{AskError, Engines, LogSummary};
+use dromon_order::disklog::DiskLog;
+use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
 use dromon_order::tcp::{TcpConfig, TcpNetwork, request_blocking};
 use dromon_order::wire::{Identity, RefusalCode};
-use dromon_order::{EngineConfig, Network, NodeHandler, Order, Start};
+use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, Start};
 use dromon_writeset::Uuid;
 
 /// The engines of a real node.
@@ -27,31 +30,24 @@ impl Engines for Tcp {
         start: Start,
         handler: Arc<dyn NodeHandler>,
     ) -> Result<Arc<dyn Order>, String> {
-        let store = {
-            let _ = dir;
-            Arc::new(dromon_order::memlog::MemLog::new())
-        };
+        let store: Arc<dyn LogStore> = Arc::new(open_log(dir, config.durable, true)?);
         let who = Identity {
             cluster: config.cluster.clone(),
             history: Uuid::NIL,
-            raft_id: config.fresh_id,
+            raft_id: 0,
             addr: config.addr.clone(),
             secret: Bytes::new(),
         };
-        let tcp = TcpConfig::new(listen, who, config.fresh_id);
-        let listening = listen.to_owned();
+        let listen = listen.to_owned();
+        let seed = config.fresh_id;
         let place = self.network.clone();
-        let make: dromon_order::engine::MakeNetwork = Box::new(move || {
-            Box::pin(async move {
-                let network = TcpNetwork::bind(tcp).map_err(|e| NetError::Unreachable {
-                    addr: listening,
-                    why: e.to_string(),
-                })?;
-                *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(network.clone());
-                Ok(network as Arc<dyn Network>)
-            })
+        let make: MakeNetwork = Box::new(move |raft_id| {
+            let tcp = TcpConfig::new(listen, Identity { raft_id, ..who }, seed);
+            let network = TcpNetwork::bind(tcp).map_err(|e| e.to_string())?;
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(network.clone());
+            Ok(network as Arc<dyn Network>)
         });
-        dromon_order::engine::start(config, store, make, handler, start).map_err(|e| e.to_string())
+        dromon_order::start(config, store, make, handler, start).map_err(|e| e.to_string())
     }
 
     fn ask(
@@ -91,9 +87,54 @@ impl Engines for Tcp {
         }
     }
 
-    fn inspect(&self, _dir: &Path) -> Result<Option<LogSummary>, String> {
-        Ok(None)
+    fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, String> {
+        if !has_log(dir) {
+            return Ok(None);
+        }
+        let store: Arc<dyn LogStore> = Arc::new(open_log(dir, true, false)?);
+        let found = dromon_order::inspect(&store);
+        store.close();
+        let found = found.map_err(|e| e.to_string())?;
+        Ok(found.map(|f| LogSummary {
+            id: f.id,
+            checkpoint: f.checkpoint,
+            voters: f.members.voters(),
+            members: f.members.addrs,
+        }))
     }
+}
+
+/// Bytes that may wait for the log's thread.
+const LOG_QUEUE_BYTES: usize = 256 << 20;
+
+fn has_log(dir: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return false;
+    };
+    entries.flatten().any(|e| {
+        let name = e.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("dromon-") && name.ends_with(".log")
+    })
+}
+
+/// Opens the log in `dir`: with a thread that writes to it, or only to look.
+fn open_log(dir: &Path, durable: bool, thread: bool) -> Result<DiskLog, String> {
+    let device = DirDevice::open(dir).map_err(|e| format!("the log in {}: {e}", dir.display()))?;
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let options = LogOptions {
+        sync: durable,
+        // Tells this log from another one; any number that is not used twice.
+        identity: seed.map_or(1, |d| d.as_nanos()) << 32 | u128::from(std::process::id()),
+        ..LogOptions::default()
+    };
+    let (log, _) = Log::open(Arc::new(device), options).map_err(|e| e.to_string())?;
+    let writer = if thread {
+        WriterHandle::spawn(log, LOG_QUEUE_BYTES).map_err(|e| e.to_string())?
+    } else {
+        WriterHandle::inline(log)
+    };
+    Ok(DiskLog::new(writer))
 }
 
 /// Whether asking again later would get the same refusal.

@@ -427,8 +427,8 @@ impl Node {
         let joined_at = view.position.seqno;
         let lacks_nothing =
             position.seqno + 1 == joined_at && position.history == view.position.history;
-        let first = view.members.len() == 1;
-        if first || lacks_nothing {
+        let fresh = view.members.len() == 1 && !position.is_defined();
+        if fresh || lacks_nothing {
             self.start_at(joined_at - 1);
         } else if need == Need::Log {
             self.note(&format!(
@@ -436,11 +436,14 @@ impl Node {
                 position.seqno + 1,
                 joined_at - position.seqno
             ));
-            self.start_at(position.seqno);
+            // A server told to bootstrap forgets its position with the first
+            // view, and writes it again only if it has not been reached yet.
+            self.gates.reset(position.seqno - 1);
             let base = self.base_view(&view, position, &own);
             if !applier.view(&base) {
                 return BroughtUp::Failed("the server refused the view at its own position".into());
             }
+            self.start_at(position.seqno);
             self.propose_joined(own);
         } else {
             match self.take_copy(applier, &view, own) {
@@ -460,6 +463,9 @@ impl Node {
         drop(shared);
         self.changed.notify_all();
         self.queue.resume();
+        if let Some(order) = self.order() {
+            self.ask_synced(&order);
+        }
         BroughtUp::Ready
     }
 

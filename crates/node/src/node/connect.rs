@@ -8,14 +8,14 @@ use dromon_gates::QueueItem;
 use dromon_order::{EngineConfig, NodeHandler, Order, Start};
 use dromon_writeset::{Seqno, Uuid};
 
-use super::duties::Handler;
+use super::duties::{Handler, Timings};
 use super::service::{Job, from_parts};
 use super::{AskError, CheckpointMark, Delivered, Item, Node, Pending, Phase, Shared, lock};
 use crate::cluster::{ClusterState, MemberState};
 use crate::messages::{
     Answer, Control, Join, LeaveReason, Need, Position, Request, decode, encode, kind,
 };
-use crate::options::{AddressError, ClusterAddress, OptionError, Settings};
+use crate::options::{AddressError, ClusterAddress, Durability, OptionError, Settings};
 
 /// How long one question to another node may take.
 const ASK: Duration = Duration::from_secs(3);
@@ -43,6 +43,16 @@ pub enum ConnectError {
          manually and set safe_to_bootstrap to 1 ."
     )]
     NotSafe,
+    /// Nobody knows what the database contains.
+    #[error(
+        "the data directory belongs to history {history}, but its position is unknown after a crash. Nothing was \
+         changed. Run 'mariadbd --wsrep-recover' on it (systemd's galera_recovery does), then start with \
+         --wsrep-start-position=<the recovered position>"
+    )]
+    UnknownPosition {
+        /// The history in the state file.
+        history: Uuid,
+    },
     /// The ordering engine did not start.
     #[error("the ordering engine did not start: {0}")]
     Engine(String),
@@ -63,6 +73,17 @@ pub enum ConnectError {
     /// The join was not ordered in time.
     #[error("the cluster did not order this node's join within {0} s; try again")]
     JoinTimeout(u64),
+}
+
+/// A fresh identifier for this incarnation. It begins with the time, so that
+/// members stand in views in the order in which they were started.
+pub(super) fn incarnation_uuid() -> Uuid {
+    let Uuid(mut bytes) = random_uuid();
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let millis = since.map_or(0, |d| d.as_millis() as u64);
+    bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+    bytes[6] = bytes[6] & 0x0f | 0x70;
+    Uuid(bytes)
 }
 
 /// A fresh identifier.
@@ -127,7 +148,7 @@ impl Node {
         }
         let settings = self.settings();
         let position = self.known_position();
-        let uuid = random_uuid();
+        let uuid = incarnation_uuid();
         let raft_id = random_u64();
         self.note(&format!("My UUID: {uuid}"));
 
@@ -176,7 +197,7 @@ impl Node {
         raft_id: u64,
     ) -> Result<(), ConnectError> {
         let found = if bootstrap || address.founds() {
-            self.found_cluster(position, uuid)?
+            self.found_cluster(position, settings)?
         } else {
             self.find_cluster(name, address, settings, position)?
         };
@@ -214,11 +235,12 @@ impl Node {
             log_start: found.log_start,
         };
         self.shared().join = Some(join.clone());
+        let (state, replay_to) = self.begin_state(&order, found.state, position)?;
         let delivering = {
-            let (node, order, state) = (self.clone(), order.clone(), found.state);
+            let (node, order) = (self.clone(), order.clone());
             std::thread::Builder::new()
                 .name("dromon-delivery".into())
-                .spawn(move || node.deliver_all(&order, state))
+                .spawn(move || node.deliver_all(&order, state, replay_to))
                 .map_err(|e| ConnectError::Engine(e.to_string()))?
         };
         lock(&self.threads).push(delivering);
@@ -227,10 +249,68 @@ impl Node {
         Ok(())
     }
 
+    /// The state to deliver from: if the database stands before the newest
+    /// checkpoint, an older one, from which the log is read again up to the
+    /// newest (the index answered).
+    fn begin_state(
+        &self,
+        order: &Arc<dyn Order>,
+        newest: ClusterState,
+        position: Position,
+    ) -> Result<(ClusterState, Option<(u64, u64)>), ConnectError> {
+        let mut marks = VecDeque::new();
+        let indexes = order
+            .checkpoints()
+            .map_err(|e| ConnectError::Engine(e.to_string()))?;
+        for index in indexes {
+            let checkpoint = order.load_checkpoint(Some(index));
+            let checkpoint = checkpoint.map_err(|e| ConnectError::Engine(e.to_string()))?;
+            let at = checkpoint
+                .as_ref()
+                .and_then(|c| ClusterState::peek_position(&c.node));
+            if let (Some(c), Some(at)) = (checkpoint, at)
+                && at.history == newest.position().history
+            {
+                marks.push_back(CheckpointMark {
+                    index: c.log_id.index,
+                    seqno: at.seqno,
+                    bytes_before: 0,
+                });
+            }
+        }
+        let before = marks
+            .iter()
+            .rev()
+            .find(|m| m.seqno <= position.seqno)
+            .copied();
+        let newest_index = marks.back().map(|m| m.index);
+        *lock(&self.checkpoints) = marks;
+        let same = position.history == newest.position().history;
+        let (Some(mark), Some(to)) = (before, newest_index) else {
+            return Ok((newest, None));
+        };
+        if !same || position.seqno >= newest.position().seqno || mark.index == to {
+            return Ok((newest, None));
+        }
+        let loaded = order.load_checkpoint(Some(mark.index));
+        let loaded = loaded.map_err(|e| ConnectError::Engine(e.to_string()))?;
+        let state = loaded.and_then(|c| ClusterState::decode(&c.sequencer, &c.node).ok());
+        let Some(state) = state else {
+            return Ok((newest, None));
+        };
+        self.gates.restart(state.position().seqno);
+        Ok((state, Some((mark.index + 1, to))))
+    }
+
     fn engine_config(&self, name: &str, s: &Settings, uuid: Uuid, raft_id: u64) -> EngineConfig {
         let mut config = EngineConfig::lan(name, raft_id, uuid, &s.advertised.to_string());
         config.durable = s.durability == crate::options::Durability::Majority;
         config.piece = s.piece_size;
+        let timings = Timings::of(s);
+        config.heartbeat = timings.heartbeat;
+        config.lease = timings.lease;
+        config.election_min = timings.election_min;
+        config.election_max = timings.election_max;
         config
     }
 
@@ -258,13 +338,28 @@ impl Node {
         lock(&self.evicting).clear();
         *lock(&self.cut_asked) = found.state.cut();
         *lock(&self.digest_at_view) = (-1, 0);
+        *lock(&self.primary_lost) = None;
         self.flow.clear();
     }
 
-    fn found_cluster(&self, position: Position, _uuid: Uuid) -> Result<Found, ConnectError> {
+    fn found_cluster(
+        &self,
+        position: Position,
+        settings: &Settings,
+    ) -> Result<Found, ConnectError> {
         let saved = self.saved();
         if !saved.safe_to_bootstrap {
             return Err(ConnectError::NotSafe);
+        }
+        if !saved.uuid.is_nil() && position.seqno < 0 {
+            return Err(ConnectError::UnknownPosition {
+                history: saved.uuid,
+            });
+        }
+        if position.is_defined()
+            && let Some(found) = self.own_log(position, settings)?
+        {
+            return Ok(found);
         }
         let start = if position.is_defined() {
             position
@@ -287,6 +382,42 @@ impl Node {
             log_start: 0,
             leader: None,
         })
+    }
+
+    /// The own log, if it leads on from the database's position and has no
+    /// other voter that could know more.
+    fn own_log(
+        &self,
+        position: Position,
+        settings: &Settings,
+    ) -> Result<Option<Found>, ConnectError> {
+        if settings.durability != Durability::Majority {
+            return Ok(None);
+        }
+        let summary = self
+            .engines
+            .inspect(&settings.log_dir)
+            .map_err(ConnectError::Engine)?;
+        let Some(summary) = summary else {
+            return Ok(None);
+        };
+        let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
+        let Ok(state) = decoded else { return Ok(None) };
+        let alone = summary.voters.len() == 1 && summary.voters.contains(&summary.id);
+        if !alone || state.position().history != position.history {
+            return Ok(None);
+        }
+        self.note(&format!(
+            "continuing the own log: checkpoint at {}, database at {position}",
+            state.position()
+        ));
+        Ok(Some(Found {
+            start: Start::Resume,
+            log_start: summary.checkpoint.log_id.index,
+            state,
+            need: Need::Log,
+            leader: None,
+        }))
     }
 
     /// Looks for a primary component until `pc.wait_prim_timeout`.

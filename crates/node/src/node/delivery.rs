@@ -65,8 +65,14 @@ struct Course {
 }
 
 impl Node {
-    /// Runs until the order ends. `state` is that of the checkpoint it starts at.
-    pub(super) fn deliver_all(self: &Arc<Self>, order: &Arc<dyn Order>, state: ClusterState) {
+    /// Runs until the order ends. `state` is that of the checkpoint it starts
+    /// at; `again`: the log entries between that one and the newest checkpoint.
+    pub(super) fn deliver_all(
+        self: &Arc<Self>,
+        order: &Arc<dyn Order>,
+        state: ClusterState,
+        again: Option<(u64, u64)>,
+    ) {
         let mut course = Course {
             state,
             bytes: 0,
@@ -75,6 +81,9 @@ impl Node {
             view_seen: false,
             index: 0,
         };
+        if let Some((from, to)) = again {
+            self.deliver_again(order, &mut course, from, to);
+        }
         order.set_desired(course.state.desired());
         loop {
             let batch = order.next_committed(512, Duration::from_millis(500));
@@ -91,6 +100,35 @@ impl Node {
                 self.deliver_one(order, &mut course, entry);
             }
             self.checkpoint_if_due(order, &mut course);
+        }
+    }
+
+    /// Delivers entries that the newest checkpoint contains already, because
+    /// the database does not.
+    fn deliver_again(
+        self: &Arc<Self>,
+        order: &Arc<dyn Order>,
+        course: &mut Course,
+        from: u64,
+        to: u64,
+    ) {
+        let mut next = from;
+        while next <= to {
+            match order.read_log(next, to, 4 << 20) {
+                Ok(entries) if !entries.is_empty() => {
+                    for entry in &entries {
+                        next = entry.index + 1;
+                        self.deliver_one(order, course, entry);
+                    }
+                }
+                Ok(_) => return,
+                Err(e) => {
+                    self.inconsistent(&format!(
+                        "the own log cannot be read again from index {next}: {e}"
+                    ));
+                    return;
+                }
+            }
         }
     }
 
@@ -199,6 +237,16 @@ impl Node {
             Event::State { uuid, from, to } => {
                 self.state_changed(order, &course.state, uuid, from, to);
             }
+            Event::Desynced { uuid } => {
+                self.publish(order, &course.state);
+                let mut shared = self.shared();
+                if uuid == shared.uuid {
+                    shared.desyncs_seen += 1;
+                }
+                drop(shared);
+                self.changed.notify_all();
+            }
+            Event::Resynced { .. } => self.publish(order, &course.state),
             Event::VoteAsked { seqno } => {
                 let item = QueueItem {
                     seqno: course.state.position().seqno,
@@ -476,6 +524,7 @@ impl Node {
         if to == MemberState::Synced {
             self.push_notice(state, Item::Synced);
         }
+        self.ask_synced(order);
     }
 
     /// This node's own departure came through the order.

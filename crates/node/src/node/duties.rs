@@ -17,11 +17,40 @@ use crate::database::View;
 use crate::messages::{
     Answer, Control, Join, LeaveReason, Need, Position, Progress, Request, decode, encode, kind,
 };
+use crate::options::Settings;
 
 /// A node counts as caught up when no more than this many events wait.
 const CAUGHT_UP: Seqno = 64;
 /// The leader orders a cut when it has grown by this much.
 const CUT_STEP: Seqno = 128;
+
+/// What the `evs.*` options mean here.
+///
+/// A member silent for `evs.suspect_timeout` is evicted. A leader silent for
+/// `election_min` (a quarter of that) is replaced. A node that has not heard
+/// of a majority for `lease` plus `grace` is non-primary.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timings {
+    pub heartbeat: Duration,
+    pub lease: Duration,
+    pub election_min: Duration,
+    pub election_max: Duration,
+    pub grace: Duration,
+}
+
+impl Timings {
+    pub(super) fn of(settings: &Settings) -> Self {
+        let suspect = settings.suspect_timeout.max(Duration::from_millis(400));
+        let election_min = (suspect / 4).min(Duration::from_secs(3));
+        Timings {
+            heartbeat: (election_min / 8).min(settings.keepalive_period),
+            lease: election_min * 9 / 10,
+            election_min,
+            election_max: election_min * 2,
+            grace: election_min,
+        }
+    }
+}
 
 /// The node as its order sees it.
 pub(super) struct Handler {
@@ -77,15 +106,26 @@ impl NodeHandler for Handler {
 }
 
 impl Node {
+    /// Notices a lost lease, and its return. A short loss (an election, a busy
+    /// machine) is waited out: nothing unsafe can be acknowledged meanwhile,
+    /// since only a majority acknowledges.
     fn status_changed(&self, status: &OrderStatus) {
-        let phase = self.phase();
-        let flip = match phase {
-            Phase::Joined => !status.primary,
-            Phase::NonPrimary => status.primary,
+        let lost_for = {
+            let mut since = lock(&self.primary_lost);
+            if status.primary {
+                *since = None;
+                None
+            } else {
+                Some(since.get_or_insert_with(Instant::now).elapsed())
+            }
+        };
+        let flip = match (self.phase(), lost_for) {
+            (Phase::Joined, Some(lost)) => lost >= Timings::of(&self.settings()).grace,
+            (Phase::NonPrimary, None) => true,
             _ => false,
         };
         if flip && let Some(services) = self.services() {
-            // A full queue only delays this: the next change or tick asks again.
+            // A full queue only delays this: the next tick asks again.
             let _ = services.try_send(Job::Lease {
                 primary: status.primary,
             });
@@ -156,7 +196,7 @@ impl Node {
         }
     }
 
-    fn ask_synced(&self, order: &Arc<dyn Order>) {
+    pub(super) fn ask_synced(&self, order: &Arc<dyn Order>) {
         let uuid = {
             let mut shared = self.shared();
             let ready = shared.own_state == MemberState::Joined
@@ -260,7 +300,7 @@ impl Node {
                     .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
             };
             self.abandon_pending();
-            self.warn(
+            self.note(
                 "this node has lost contact with the majority: it is non-primary, refuses writes and current \
                  reads, and comes back by itself when the majority can be reached again",
             );

@@ -608,14 +608,18 @@ impl Node {
         let Some(order) = self.order().filter(|_| self.serving()) else {
             return Outcome::ConnFail;
         };
-        let uuid = self.shared().uuid;
+        let (uuid, target) = {
+            let mut shared = self.shared();
+            shared.desyncs_asked += 1;
+            (shared.uuid, shared.desyncs_asked)
+        };
         let message = encode(&Control::Desync { uuid });
         if order.propose(kind::CONTROL, 0, message).is_err() {
             return Outcome::ConnFail;
         }
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut shared = self.shared();
-        while shared.own_state != crate::cluster::MemberState::Donor {
+        while shared.desyncs_seen < target {
             if Instant::now() >= deadline || shared.phase != Phase::Joined {
                 return Outcome::TrxFail;
             }

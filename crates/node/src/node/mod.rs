@@ -21,7 +21,7 @@ mod open;
 mod report;
 mod service;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{ApplyQueue, Gates, Waiter};
-use dromon_order::{EngineConfig, NodeHandler, Order, RaftId, Start};
+use dromon_order::{Checkpoint, EngineConfig, NodeHandler, Order, RaftId, Start};
 use dromon_writeset::{Flags, Seqno, Uuid};
 
 use crate::cluster::{ClusterView, MemberState};
@@ -100,12 +100,16 @@ pub trait Engines: Send + Sync {
 }
 
 /// What a log says without being opened for good.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct LogSummary {
     /// Its id among the members.
     pub id: RaftId,
-    /// Who votes, by its newest membership entry, with addresses.
-    pub voters: BTreeMap<RaftId, String>,
+    /// Its newest checkpoint.
+    pub checkpoint: Checkpoint,
+    /// Everybody's addresses by its newest membership entry, this node's included.
+    pub members: BTreeMap<RaftId, String>,
+    /// Who of them votes.
+    pub voters: BTreeSet<RaftId>,
 }
 
 /// Where the node stands with the cluster.
@@ -151,6 +155,9 @@ struct Shared {
     final_delivered: bool,
     receivers: usize,
     sync_asked: bool,
+    /// Own `Desync`s proposed, and those that took their place.
+    desyncs_asked: u64,
+    desyncs_seen: u64,
     join_failed: Option<String>,
     donating: Option<Uuid>,
     /// `wsrep_sst_donor`.
@@ -181,6 +188,8 @@ impl Shared {
             final_delivered: false,
             receivers: 0,
             sync_asked: false,
+            desyncs_asked: 0,
+            desyncs_seen: 0,
             join_failed: None,
             donating: None,
             donors: String::new(),
@@ -305,6 +314,7 @@ pub struct Node {
     history: Mutex<Uuid>,
     cut_asked: Mutex<Seqno>,
     evicting: Mutex<HashMap<Uuid, Instant>>,
+    primary_lost: Mutex<Option<Instant>>,
 }
 
 impl std::fmt::Debug for Node {

@@ -81,6 +81,7 @@ impl Node {
             history: Mutex::new(position.history),
             cut_asked: Mutex::new(0),
             evicting: Mutex::new(HashMap::new()),
+            primary_lost: Mutex::new(None),
             setup,
         });
         for note in outcome.notes {
