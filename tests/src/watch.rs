@@ -27,8 +27,13 @@ pub fn report(cluster: &Cluster, hang: bool) {
             "    --- {}: {:?}{}",
             node.name(),
             status.process,
-            status.silence.map(|s| format!(", {s}")).unwrap_or_default()
+            status
+                .silence
+                .as_ref()
+                .map(|s| format!(", {s}"))
+                .unwrap_or_default()
         );
+        let usable = status.usable().is_some();
         if let Some(wsrep) = status.wsrep {
             println!(
                 "        {} at {}, {} to apply, cluster of {} ({})",
@@ -45,7 +50,7 @@ pub fn report(cluster: &Cluster, hang: bool) {
         thread::spawn(move || {
             let threads = Session::open_within(&asked, "", 0, Duration::from_secs(3)).ok().and_then(|mut s| {
                 s.rows::<Thread>(
-                    "SELECT id, command, time, state, info FROM information_schema.processlist WHERE command <> 'Sleep'",
+                    "SELECT id, command, time, state, info FROM information_schema.processlist WHERE command <> 'Sleep' AND id <> CONNECTION_ID()",
                 )
                 .ok()
             });
@@ -71,7 +76,9 @@ pub fn report(cluster: &Cluster, hang: bool) {
                 println!("        stacks: {}", file.display());
             }
         }
-        println!("{}", node.log_tail(8));
+        if !usable {
+            println!("{}", node.log_tail(12));
+        }
     }
 }
 

@@ -233,7 +233,9 @@ impl Node {
             .pass(Some(password))
             .read_timeout(Some(limit))
             .write_timeout(Some(limit))
-            // Set, so that the driver does not ask: a node that is not ready refuses SELECT.
+            // Both keep the driver from asking the server: a SELECT waits for the
+            // other nodes, and a node that is not ready refuses it.
+            .prefer_socket(false)
             .max_allowed_packet(Some(1 << 30));
         Conn::new(options).map_err(|e| SandboxError::Sql {
             node: record.name,

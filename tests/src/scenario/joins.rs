@@ -33,7 +33,14 @@ pub fn mysqldump(case: &mut Case) -> anyhow::Result<()> {
 /// Two nodes write; a third, empty one joins meanwhile. Afterwards its tables
 /// equal theirs and every acknowledged row is there.
 fn join(case: &mut Case, method: SstMethod) -> anyhow::Result<()> {
-    let cluster = case.own_cluster(|spec| spec.sst_method = method)?;
+    let cluster = case.own_cluster(|spec| {
+        spec.sst_method = method;
+        if method == SstMethod::Mysqldump {
+            // The server's script does not switch waiting off: the donor's dump
+            // would wait for a node that waits for the dump.
+            *spec = spec.clone().set("wsrep_sync_wait", "0");
+        }
+    })?;
     cluster.node(0).start(Start::NewCluster, &[])?;
     cluster.node(0).wait_usable(JOIN_LIMIT)?;
     cluster.node(1).start(Start::Join, &[])?;
@@ -86,7 +93,7 @@ pub fn rejoin(case: &mut Case) -> anyhow::Result<()> {
     let mut client = Session::open_within(&third, "", 0, Duration::from_secs(60))?;
     let address: Option<String> = client.one("SELECT @@wsrep_cluster_address")?;
     let address = address.context("wsrep_cluster_address is empty")?;
-    // An address with options of its own: the server reconnects only when it changes.
+    // The same address again: the server disconnects and connects anew.
     client.exec(&format!("SET GLOBAL wsrep_cluster_address = '{address}'"))?;
     let running_took = third.wait_for("a member of three", JOIN_LIMIT, |s| {
         s.is_usable() && s.size() == 3
@@ -115,8 +122,7 @@ pub fn rejoin(case: &mut Case) -> anyhow::Result<()> {
 /// number. An error when there is none, or when a full copy was taken.
 fn catch_up_words(log: &str) -> anyhow::Result<String> {
     ensure!(
-        !log.lines()
-            .any(|l| l.contains("SST complete, seqno") || l.contains("Total time on joiner")),
+        !log.contains("SST completed on joiner"),
         "it took a full copy instead of catching up"
     );
     let words = log

@@ -108,15 +108,15 @@ pub fn all() -> Vec<Scenario> {
         ),
         (
             "flush_status",
-            "FLUSH STATUS resets the provider's counters",
+            "FLUSH STATUS resets averages, not counters",
             Shared,
             admin::flush_status,
         ),
         (
-            "kill",
+            "kills",
             "KILL QUERY and KILL CONNECTION during commits lose nothing acknowledged",
             Shared,
-            admin::kill,
+            admin::kills,
         ),
         (
             "big",

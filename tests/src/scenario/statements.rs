@@ -117,7 +117,7 @@ const KINDS: &[Kind] = &[
         "3",
     ),
     kind("DROP TABLE d", 1, TABLES, "t"),
-    kind("CREATE SEQUENCE q", 1, TABLES, "q,t"),
+    kind("CREATE SEQUENCE q INCREMENT BY 0", 1, TABLES, "q,t"),
     kind("DROP SEQUENCE q", 1, TABLES, "t"),
     kind("CREATE USER toi_user@localhost", 1, USERS, "1"),
     kind(
