@@ -87,6 +87,8 @@ struct Model {
     durable: u64,
     meta: BTreeMap<String, Bytes>,
     checkpoints: BTreeMap<u64, Bytes>,
+    /// Checkpoints that were being removed: each may be there or not.
+    going: Vec<u64>,
 }
 
 impl Model {
@@ -261,19 +263,11 @@ impl World {
             }
             Op::DropCheckpoints => {
                 let index = before.place(128);
-                let old: Vec<u64> = before.checkpoints.range(..index).map(|c| *c.0).collect();
                 let result = log.checkpoints().drop_before(index);
+                let mut between = before;
+                between.going = between.checkpoints.range(..index).map(|c| *c.0).collect();
                 after.checkpoints.retain(|n, _| *n >= index);
-                // Any of the old ones may be gone.
-                let mut allowed = vec![before];
-                for n in old {
-                    for mut other in allowed.clone() {
-                        other.checkpoints.remove(&n);
-                        allowed.push(other);
-                    }
-                    allowed.truncate(64);
-                }
-                self.finish(result, allowed, after)
+                self.finish(result, vec![between], after)
             }
             Op::Close => {
                 let result = match self.log.take() {
@@ -344,6 +338,12 @@ impl World {
             model.truncate(next);
             model.written = next;
             model.durable = next;
+            let list = log.checkpoints().list().unwrap_or_default();
+            for n in std::mem::take(&mut model.going) {
+                if !list.contains(&n) {
+                    model.checkpoints.remove(&n);
+                }
+            }
             match same(log, &model) {
                 Ok(()) => Some(model),
                 Err(e) => {
