@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::builder::RangedI64ValueParser;
-use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Result, SandboxError, Setting, SstMethod};
+use dromon_sandbox::{
+    Cluster, ClusterSpec, JoinPlan, Result, SandboxError, Setting, SstMethod, split_settings,
+};
 
 use crate::{banner, place};
 
@@ -17,17 +19,17 @@ use crate::{banner, place};
 )]
 pub struct Args {
     /// How many nodes.
-    #[arg(long, short, default_value = "3", value_parser = parse_nodes)]
-    nodes: usize,
+    #[arg(long, short, help = "How many nodes [default: 3]", value_parser = parse_nodes)]
+    nodes: Option<usize>,
     /// The provider library. Default: libdromon.so beside this program.
     #[arg(long, value_name = "PATH")]
     provider: Option<PathBuf>,
     /// Where the cluster lies.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// How a joining node gets its full copy: rsync, mariabackup or mysqldump.
-    #[arg(long, value_name = "METHOD", default_value = "rsync")]
-    sst_method: SstMethod,
+    /// How a joining node gets its full copy: rsync, mariabackup or mysqldump [default: rsync].
+    #[arg(long, value_name = "METHOD")]
+    sst_method: Option<SstMethod>,
     /// First port; each node takes ten. Default: free ones from 23306 on.
     #[arg(long, value_name = "PORT", value_parser = RangedI64ValueParser::<u16>::new().range(1024..=65000))]
     port: Option<u16>,
@@ -100,16 +102,34 @@ fn create(dir: &Path, args: &Args) -> Result<Cluster> {
         None => default_provider(),
     };
     let mut spec = ClusterSpec::new(dir, &provider);
-    spec.nodes = args.nodes;
-    spec.sst_method = args.sst_method;
+    spec.nodes = args.nodes.unwrap_or(spec.nodes);
+    spec.sst_method = args.sst_method.unwrap_or(spec.sst_method);
     spec.port = args.port;
     spec.settings.clone_from(&args.settings);
     Cluster::create(&spec)
 }
 
-/// A stopped cluster keeps its nodes, ports and data; provider and settings may
-/// be given anew.
+/// A stopped cluster keeps its nodes, ports and data; provider, transfer method
+/// and settings may be given anew.
 fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
+    let found = cluster.record();
+    let count = found.nodes.len();
+    if args.nodes.is_some_and(|n| n != count) {
+        return Err(SandboxError::BadRequest(format!(
+            "{} holds a stopped cluster of {count} nodes; leave --nodes out to start it, choose another --dir, or remove it with its data (`dromon down --purge`)",
+            found.dir.display()
+        )));
+    }
+    if let (Some(port), Some(first)) = (args.port, found.nodes.first())
+        && port != first.ports.sql
+    {
+        return Err(SandboxError::BadRequest(format!(
+            "{} holds a stopped cluster on the ports from {} on; leave --port out to start it, choose another --dir, or remove it with its data (`dromon down --purge`)",
+            found.dir.display(),
+            first.ports.sql
+        )));
+    }
+    let (settings, options) = split_settings(&args.settings)?;
     let provider = match &args.provider {
         Some(path) => Some(
             fs::canonicalize(path)
@@ -123,8 +143,14 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
             record.provider_copy = record.dir.join("lib").join(name);
             record.provider = provider;
         }
-        if !args.settings.is_empty() {
-            record.settings.clone_from(&args.settings);
+        if let Some(method) = args.sst_method {
+            record.sst_method = method;
+        }
+        if let Some(options) = options {
+            record.provider_options = options;
+        }
+        if !settings.is_empty() {
+            record.settings = settings;
         }
     })?;
     Ok(cluster)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::config::{ClusterSpec, client_cnf, my_cnf};
+use crate::config::{ClusterSpec, client_cnf, my_cnf, split_settings};
 use crate::error::{IoContext, Result, SandboxError};
 use crate::node::{Node, Start, StopReport};
 use crate::ports;
@@ -47,11 +47,8 @@ impl Cluster {
                 "A cluster needs at least one node".into(),
             ));
         }
-        let user = ServerUser::find()?;
-        let version = server_version()?;
-        for (name, package) in spec.sst_method.programs() {
-            program(name, package)?;
-        }
+        // What the caller got wrong first, what the machine lacks second.
+        let (settings, options) = split_settings(&spec.settings)?;
         let provider = fs::canonicalize(&spec.provider)
             .ok()
             .filter(|p| fs::metadata(p).is_ok_and(|m| m.is_file()))
@@ -67,6 +64,13 @@ impl Cluster {
         {
             return Err(SandboxError::DirectoryTooLong { path: dir });
         }
+        refuse_used(&dir)?;
+        let ports = ports::choose(spec.nodes, spec.port, spec.port_hint)?;
+        let user = ServerUser::find()?;
+        let version = server_version()?;
+        for (name, package) in spec.sst_method.programs() {
+            program(name, package)?;
+        }
         if let Some(blocker) = first_unreachable(&dir)? {
             return Err(SandboxError::DirectoryClosed {
                 path: dir,
@@ -74,9 +78,6 @@ impl Cluster {
                 user: user.name,
             });
         }
-        refuse_used(&dir)?;
-        let ports = ports::choose(spec.nodes, spec.port, spec.port_hint)?;
-
         fs::create_dir_all(&dir).at("create the directory", &dir)?;
         let _lock = DirLock::take(&dir)?;
         refuse_used(&dir)?; // again, now that nobody else can be creating it
@@ -91,8 +92,8 @@ impl Cluster {
             provider,
             sst_method: spec.sst_method,
             appliers: spec.appliers,
-            provider_options: spec.provider_options.clone(),
-            settings: spec.settings.clone(),
+            provider_options: options.unwrap_or_else(|| spec.provider_options.clone()),
+            settings,
             user: SQL_USER.into(),
             password: template.password.clone(),
             nodes: ports

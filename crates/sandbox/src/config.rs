@@ -166,6 +166,54 @@ impl FromStr for Setting {
     }
 }
 
+/// Settings that would break what the sandbox relies on, with what to use
+/// instead.
+const OWNED: &[(&str, &str)] = &[
+    ("bind_address", "sandboxes listen on 127.0.0.1 only"),
+    ("datadir", "use --dir"),
+    ("log_error", "use --dir"),
+    ("pid_file", "use --dir"),
+    ("port", "use --port"),
+    ("socket", "use --dir"),
+    ("user", "servers started by root run as user mysql"),
+    (
+        "wsrep_cluster_address",
+        "the nodes of the directory form the cluster",
+    ),
+    ("wsrep_node_address", "use --port"),
+    ("wsrep_node_name", "nodes are named db1, db2 and so on"),
+    ("wsrep_provider", "use --provider"),
+    ("wsrep_sst_auth", "the sandbox has its own user"),
+    ("wsrep_sst_method", "use --sst-method"),
+    ("wsrep_sst_receive_address", "use --port"),
+];
+
+/// Takes `wsrep_provider_options` out of the settings (the sandbox adds the
+/// addresses to it) and refuses those it must set itself.
+///
+/// # Errors
+/// [`SandboxError::BadRequest`] names the setting and what to use instead.
+pub fn split_settings(settings: &[Setting]) -> Result<(Vec<Setting>, Option<String>)> {
+    let mut kept = Vec::new();
+    let mut options = None;
+    for setting in settings {
+        let name = setting.name.replace('-', "_").to_lowercase();
+        if let Some((_, instead)) = OWNED.iter().find(|(owned, _)| *owned == name) {
+            return Err(SandboxError::BadRequest(format!(
+                "The setting {} cannot be given to a local cluster: {instead}",
+                setting.name
+            )));
+        }
+        if name == "wsrep_provider_options" {
+            let value = setting.value.as_deref().unwrap_or_default();
+            options = Some(value.trim_matches('"').to_string());
+        } else {
+            kept.push(setting.clone());
+        }
+    }
+    Ok((kept, options))
+}
+
 /// What a cluster is asked to be.
 #[derive(Debug, Clone)]
 pub struct ClusterSpec {
@@ -304,6 +352,27 @@ mod tests {
         for bad in ["", "--", "=3", "a b=3", "x=1\nuser=root"] {
             assert!(bad.parse::<Setting>().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn owned_settings_are_refused_and_provider_options_set_apart() {
+        let parse = |list: &[&str]| -> Vec<Setting> {
+            list.iter().map(|t| t.parse().expect("a setting")).collect()
+        };
+        let given = parse(&[
+            "max_connections=9",
+            "--wsrep-provider-options=\"gcs.fc_limit=7\"",
+        ]);
+        let (kept, options) = split_settings(&given).expect("allowed");
+        assert_eq!(kept, vec![Setting::new("max_connections", "9")]);
+        assert_eq!(options.as_deref(), Some("gcs.fc_limit=7"));
+        let error = split_settings(&parse(&["--datadir=/x"]))
+            .expect_err("ours")
+            .to_string();
+        assert_eq!(
+            error,
+            "The setting datadir cannot be given to a local cluster: use --dir"
+        );
     }
 
     #[test]

@@ -31,7 +31,7 @@ mod template;
 mod who;
 
 pub use cluster::{Cluster, JoinPlan};
-pub use config::{ClusterSpec, QUICK_START, Setting, SstMethod};
+pub use config::{ClusterSpec, QUICK_START, Setting, SstMethod, split_settings};
 pub use error::{LogTail, Result, SandboxError};
 pub use mysql;
 pub use node::{Node, Start, StopReport};

@@ -1,0 +1,119 @@
+//! Each fault the user can make: the message, the exit code, and no servers.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// None of these may take longer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn dromon(dir: &Path, args: &[&str]) -> (i32, String) {
+    let begin = Instant::now();
+    let out = Command::new(env!("CARGO_BIN_EXE_dromon"))
+        .args(args)
+        .current_dir(dir)
+        .env_remove("XDG_STATE_HOME")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program runs");
+    assert!(
+        begin.elapsed() < LIMIT,
+        "{args:?} took {:?}",
+        begin.elapsed()
+    );
+    let mut text = String::from_utf8_lossy(&out.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&out.stderr));
+    (out.status.code().expect("it exits"), text)
+}
+
+#[test]
+fn each_fault_has_its_message_and_exit_code() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dir = home.path();
+    fs::write(dir.join("provider.so"), "").expect("written");
+    fs::create_dir(dir.join("used")).expect("created");
+    fs::write(dir.join("used/thesis.txt"), "x").expect("written");
+    fs::create_dir(dir.join("broken")).expect("created");
+    fs::write(dir.join("broken/cluster.json"), "{").expect("written");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let port = listener.local_addr().expect("bound").port().to_string();
+    let long = format!("--dir={}", "x".repeat(120));
+
+    let with = |more: &[&'static str]| -> Vec<String> {
+        ["up", "--provider", "provider.so"]
+            .iter()
+            .chain(more)
+            .map(|s| (*s).to_string())
+            .collect()
+    };
+    let table: Vec<(Vec<String>, i32, Vec<&str>)> = vec![
+        (with(&["--nodes", "0"]), 2, vec!["at least one node"]),
+        (with(&["--nodes", "many"]), 2, vec!["write a number"]),
+        (
+            with(&["--sst-method", "scp"]),
+            2,
+            vec!["rsync, mariabackup or mysqldump"],
+        ),
+        (with(&["--port", "80"]), 2, vec!["80", "1024"]),
+        (
+            vec!["up".into(), "--provider".into(), "missing.so".into()],
+            1,
+            vec!["no provider library at missing.so", "cargo build"],
+        ),
+        (
+            with(&["--dir", "used"]),
+            1,
+            vec!["thesis.txt", "nothing was touched"],
+        ),
+        (
+            with(&["--dir", "broken"]),
+            1,
+            vec!["broken/cluster.json", "cannot be read"],
+        ),
+        (
+            [with(&["--port"]), vec![port.clone()]].concat(),
+            1,
+            vec![port.as_str(), "another process listens"],
+        ),
+        (
+            [with(&[]), vec![long]].concat(),
+            1,
+            vec!["too long", "107 bytes"],
+        ),
+        (with(&["--", "datadir=/x"]), 1, vec!["datadir", "use --dir"]),
+        (with(&["--", "a b=1"]), 2, vec!["not a server setting"]),
+        (vec!["status".into()], 2, vec!["no cluster", "dromon up"]),
+        (
+            vec!["status".into(), "--dir".into(), "used".into()],
+            2,
+            vec!["no cluster in"],
+        ),
+        (vec!["down".into()], 0, vec!["Nothing to stop"]),
+        (vec!["sideways".into()], 2, vec!["unrecognized subcommand"]),
+    ];
+    for (args, code, words) in table {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let (exit, text) = dromon(dir, &args);
+        assert_eq!(exit, code, "{args:?} said: {text}");
+        for word in words {
+            assert!(
+                text.contains(word),
+                "{args:?} should say {word:?} but said: {text}"
+            );
+        }
+        assert!(!text.contains("panicked"), "{args:?} said: {text}");
+    }
+    let mut left: Vec<_> = fs::read_dir(dir)
+        .expect("readable")
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    left.sort();
+    assert_eq!(
+        left,
+        ["broken", "provider.so", "used"],
+        "a refusal leaves nothing behind"
+    );
+}
