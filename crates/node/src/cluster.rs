@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use dromon_certify::{Certifier, Verdict};
+use dromon_order::sequencer::PieceStore;
 use dromon_order::{Committed, CommittedBody, Desired, Sequencer};
 use dromon_writeset::{Seqno, Uuid, WriteSet};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,10 @@ use crate::votes::Votes;
 /// How many seqnos a departed incarnation is remembered, so that late copies
 /// of its messages cannot bring it back.
 const DEPARTED_KEPT: Seqno = 1 << 20;
+
+/// Without cuts (a member is far behind) the index still forgets this often,
+/// in seqnos.
+const PURGE_EVERY: Seqno = 1024;
 
 /// Where a member stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -291,6 +296,11 @@ impl ClusterState {
         self.sequencer.open_pieces_from()
     }
 
+    /// Where half-arrived payloads above `above` bytes are kept.
+    pub fn set_piece_store(&mut self, store: Box<dyn PieceStore>, above: u64) {
+        self.sequencer.set_store(store, above);
+    }
+
     /// A digest of everything that decides.
     pub fn digest(&self) -> u64 {
         let mut bytes = self.encode_own(Vec::new());
@@ -420,6 +430,11 @@ impl ClusterState {
         };
         self.seqno += 1;
         let verdict = self.certifier.certify(self.seqno, write_set.head());
+        if self.seqno % PURGE_EVERY == 0 {
+            // Nothing this far back can decide any more: see `MAX_LENGTH`.
+            self.certifier
+                .purge(self.seqno - dromon_certify::MAX_LENGTH);
+        }
         let source = write_set.header().source;
         Event::WriteSet {
             seqno: self.seqno,

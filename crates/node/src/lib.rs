@@ -13,6 +13,7 @@ pub mod grastate;
 pub mod messages;
 pub mod node;
 pub mod options;
+pub mod spool;
 pub mod status;
 mod trx;
 mod votes;

@@ -11,9 +11,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use dromon_gates::Waiter;
 use dromon_writeset::{Flags, KeyCollector, Seqno};
+
+use crate::spool::Collected;
 
 /// What the object stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +71,7 @@ pub struct Body {
     /// Keys collected.
     pub keys: KeyCollector,
     /// Data collected.
-    pub data: BytesMut,
+    pub data: Collected,
     /// Flags of the write set last sent.
     pub flags: Flags,
     /// The connection that sent it.
@@ -98,7 +100,7 @@ impl Trx {
             body: Mutex::new(Body {
                 stage: Stage::Executing,
                 keys: KeyCollector::with_escalation(key_escalation),
-                data: BytesMut::new(),
+                data: Collected::default(),
                 flags: Flags::NONE,
                 conn: u64::MAX,
                 seqno: -1,
@@ -138,7 +140,7 @@ impl Body {
     /// Makes it ready for the next fragment.
     pub fn next_fragment(&mut self) {
         self.keys.clear();
-        self.data = BytesMut::new();
+        self.data = Collected::default();
         self.payload = Bytes::new();
         self.last_fragment = self.seqno;
         self.seqno = -1;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
+use dromon_node::spool::MapFile;
 use dromon_node::{AskError, Engines, LogSummary};
 use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
@@ -14,6 +15,7 @@ use dromon_order::tcp::{TcpConfig, TcpNetwork, request_blocking};
 use dromon_order::wire::{Identity, RefusalCode};
 use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, Start};
 use dromon_writeset::Uuid;
+use dromon_wsrep::MappedFile;
 
 /// The engines of a real node.
 #[derive(Default)]
@@ -74,6 +76,14 @@ impl Engines for Tcp {
                 _ => AskError::Unreachable(text),
             }
         })
+    }
+
+    fn map_file(&self) -> MapFile {
+        Arc::new(|file, len| Ok(Bytes::from_owner(MappedFile::open(file, len)?)))
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        dromon_wsrep::memory::held()
     }
 
     fn isolate(&self, on: bool) {

@@ -43,6 +43,10 @@ pub struct Dromon {
     server: Server,
 }
 
+/// Counts what this library holds, for the status.
+#[global_allocator]
+static MEMORY: dromon_wsrep::memory::Counting = dromon_wsrep::memory::Counting;
+
 dromon_wsrep::export_provider! {
     provider: Dromon,
     name: "Dromon",

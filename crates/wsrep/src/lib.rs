@@ -33,6 +33,7 @@
 pub mod abi;
 pub mod isolation;
 pub mod mapped;
+pub mod memory;
 
 mod entry;
 mod export;

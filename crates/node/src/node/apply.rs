@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{Popped, QueueItem, Seqno, Waiter};
+use dromon_order::sequencer::{PieceStore, StreamKey};
 use dromon_order::{CommittedBody, Order};
 
 use super::delivery::{to_view, view_member};
@@ -14,6 +15,7 @@ use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Applier, Meta, Outcome, View};
 use crate::flow::FlowLimits;
 use crate::messages::{Control, Need, Position, encode, kind};
+use crate::spool::PieceFiles;
 use crate::trx::Trx;
 
 /// How long a joiner waits before it asks again for a donor.
@@ -308,11 +310,12 @@ impl Node {
             }
             to = from.saturating_sub(1).max(1);
         }
-        let mut whole = Vec::with_capacity(found.iter().flatten().map(Bytes::len).sum());
+        let mut files = PieceFiles::new(self.spooler.clone());
+        let key = StreamKey { origin, stream };
         for piece in found.into_iter().flatten() {
-            whole.extend_from_slice(&piece);
+            files.append(key, &piece).map_err(|e| e.to_string())?;
         }
-        Ok(whole.into())
+        files.read(key).map_err(|e| e.to_string())
     }
 
     fn donate(

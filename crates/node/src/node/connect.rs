@@ -306,6 +306,9 @@ impl Node {
         let mut config = EngineConfig::lan(name, raft_id, uuid, &s.advertised.to_string());
         config.durable = s.durability == crate::options::Durability::Majority;
         config.piece = s.piece_size;
+        // A write set waits for its client, so there is at most one for each
+        // connection; large ones lie in files.
+        config.pending_max = 64 << 30;
         let timings = Timings::of(s);
         config.heartbeat = timings.heartbeat;
         config.lease = timings.lease;

@@ -15,6 +15,7 @@ use super::{CheckpointMark, Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
 use crate::database::{View, ViewMember};
 use crate::messages::{LeaveReason, Need};
+use crate::spool::{PieceFiles, SPOOL_ABOVE};
 
 /// Above this, queued payloads are dropped and read from the log again.
 const QUEUE_BYTES_MAX: usize = 128 << 20;
@@ -73,6 +74,11 @@ impl Node {
         state: ClusterState,
         again: Option<(u64, u64)>,
     ) {
+        let mut state = state;
+        state.set_piece_store(
+            Box::new(PieceFiles::new(self.spooler.clone())),
+            SPOOL_ABOVE as u64,
+        );
         let mut course = Course {
             state,
             bytes: 0,
@@ -350,8 +356,14 @@ impl Node {
         self.counters
             .received_bytes
             .fetch_add(payload.len() as u64, Relaxed);
-        let keep = self.queue.bytes() < QUEUE_BYTES_MAX || payload.is_empty();
-        let bytes = if keep { payload.len() } else { 0 };
+        // What lies in a file takes no memory.
+        let in_memory = if payload.len() > SPOOL_ABOVE {
+            0
+        } else {
+            payload.len()
+        };
+        let keep = in_memory == 0 || self.queue.bytes() < QUEUE_BYTES_MAX;
+        let bytes = if keep { in_memory } else { 0 };
         self.queue.push(QueueItem {
             seqno,
             depends_on,

@@ -13,6 +13,7 @@ use dromon_writeset::{Flags, Header, KeyCollector, KeyType};
 use super::{Node, Phase, Sent, lock};
 use crate::database::{Applied, Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
+use crate::spool::Collected;
 use crate::trx::{Body, Kind, Stage, Trx};
 
 /// Keys as the server gives them: parts, and how strong.
@@ -40,8 +41,18 @@ impl Node {
 
     /// Adds data; all of it together is what the others apply.
     pub fn append_data(&self, trx: &Trx, data: &[u8]) -> Outcome {
-        trx.lock().data.extend_from_slice(data);
-        Outcome::Ok
+        match trx.lock().data.push(data, &self.spooler) {
+            Ok(()) => Outcome::Ok,
+            Err(e) => {
+                self.error(&format!(
+                    "transaction {}: its data cannot be kept in {}: {e}. It is rolled back; nothing else is \
+                     touched. Make room there",
+                    trx.id,
+                    self.settings().base_dir.display()
+                ));
+                Outcome::SizeExceeded
+            }
+        }
     }
 
     fn undefined_meta(&self, trx_id: u64, conn_id: u64) -> Meta {
@@ -146,23 +157,10 @@ impl Node {
         if body.must_abort {
             return Err(Outcome::ConnFail);
         }
-        if body.data.len() as u64 + body.keys.bytes() as u64 > max {
+        if body.data.len() + body.keys.bytes() as u64 > max {
             return Err(Outcome::SizeExceeded);
         }
-        let mut pending = lock(&self.pending);
-        pending.next_tag += 1;
-        let tag = pending.next_tag;
-        let last_seen = self.gates.released().max(body.last_fragment);
-        pending.sent.insert(
-            tag,
-            Sent {
-                trx: trx.clone(),
-                last_seen,
-            },
-        );
-        drop(pending);
-
-        let header = Header {
+        let header = |last_seen| Header {
             flags: body.flags,
             source,
             trx_id: trx.id,
@@ -170,21 +168,32 @@ impl Node {
             last_seen,
             prev_fragment: body.last_fragment,
         };
-        let bytes = dromon_writeset::encode(&header, &body.keys, &body.data);
+        let (tag, last_seen) = self.register_pending(trx, body.last_fragment);
+        let encoded = body
+            .data
+            .encode(&header(last_seen), &body.keys, &self.spooler);
+        let (bytes, payload) = match encoded {
+            Ok(encoded) => encoded,
+            Err(e) => {
+                lock(&self.pending).sent.remove(&tag);
+                self.error(&format!("transaction {} cannot be encoded: {e}", trx.id));
+                return Err(Outcome::SizeExceeded);
+            }
+        };
         let c = &self.counters;
         c.replicated.fetch_add(1, Relaxed);
         c.replicated_bytes.fetch_add(bytes.len() as u64, Relaxed);
         c.repl_keys.fetch_add(body.keys.len() as u64, Relaxed);
         c.repl_keys_bytes
             .fetch_add(body.keys.bytes() as u64, Relaxed);
-        c.repl_data_bytes.fetch_add(body.data.len() as u64, Relaxed);
+        c.repl_data_bytes.fetch_add(payload.len() as u64, Relaxed);
         let other = bytes
             .len()
-            .saturating_sub(body.keys.bytes() + body.data.len());
+            .saturating_sub(body.keys.bytes() + payload.len());
         c.repl_other_bytes.fetch_add(other as u64, Relaxed);
         // The data lies at the end of the write set: no second copy is kept.
-        body.payload = bytes.slice(bytes.len() - body.data.len()..);
-        body.data = Default::default();
+        body.payload = payload;
+        body.data = Collected::default();
         body.stage = Stage::Sent;
         drop(body);
 
@@ -199,14 +208,28 @@ impl Node {
                 }
                 Err(e) => {
                     lock(&self.pending).sent.remove(&tag);
-                    let mut body = trx.lock();
-                    body.data = body.payload.as_ref().into();
-                    drop(body);
                     self.note(&format!("transaction {} was not sent: {e}", trx.id));
                     return Err(Outcome::ConnFail);
                 }
             }
         }
+    }
+
+    /// Notes that a write set is on its way, and what it has seen: both in one
+    /// step, so that no cut can pass between them.
+    fn register_pending(&self, trx: &Arc<Trx>, last_fragment: Seqno) -> (u64, Seqno) {
+        let mut pending = lock(&self.pending);
+        pending.next_tag += 1;
+        let tag = pending.next_tag;
+        let last_seen = self.gates.released().max(last_fragment);
+        pending.sent.insert(
+            tag,
+            Sent {
+                trx: trx.clone(),
+                last_seen,
+            },
+        );
+        (tag, last_seen)
     }
 
     fn wait_verdict(&self, trx: &Trx) {
@@ -431,7 +454,10 @@ impl Node {
                     return Outcome::NodeFail;
                 }
             }
-            body.data.extend_from_slice(data);
+            if let Err(e) = body.data.push(data, &self.spooler) {
+                self.error(&format!("statement of connection {conn}: {e}"));
+                return Outcome::SizeExceeded;
+            }
             body.flags = flags | Flags::ISOLATION;
             body.conn = conn;
             body.stage = Stage::Waiting;

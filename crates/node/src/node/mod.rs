@@ -38,6 +38,7 @@ use crate::flow::Flow;
 use crate::grastate::StateFile;
 use crate::messages::{Join, Need, Position};
 use crate::options::{Options, Settings};
+use crate::spool::{MapFile, Spooler};
 use crate::trx::{Trx, TrxMap};
 
 pub use connect::ConnectError;
@@ -91,6 +92,12 @@ pub trait Engines: Send + Sync {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, AskError>;
+
+    /// How files become memory.
+    fn map_file(&self) -> MapFile;
+
+    /// The memory this library holds now and held at most, in bytes.
+    fn memory(&self) -> (u64, u64);
 
     /// Cuts this node's transport off, or ends that (`gmcast.isolate`).
     fn isolate(&self, on: bool);
@@ -294,6 +301,7 @@ pub struct Node {
     gates: Gates,
     queue: ApplyQueue<Item>,
     trxs: TrxMap,
+    spooler: Spooler,
     toi: Mutex<HashMap<u64, Arc<Trx>>>,
     pending: Mutex<Pending>,
     shared: Mutex<Shared>,

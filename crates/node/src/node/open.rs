@@ -13,6 +13,7 @@ use crate::flow::Flow;
 use crate::grastate::{GraState, StateFile};
 use crate::messages::{Control, LeaveReason, Position, encode, kind};
 use crate::options::{self, Options};
+use crate::spool::Spooler;
 use crate::trx::TrxMap;
 
 /// The node cannot start.
@@ -52,8 +53,10 @@ impl Node {
                 seqno: saved.seqno,
             }
         };
+        let spooler = Spooler::new(&settings.base_dir, engines.map_file());
         let node = Arc::new(Node {
             db,
+            spooler,
             engines,
             options: Mutex::new(opts),
             settings: RwLock::new(settings),

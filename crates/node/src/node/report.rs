@@ -140,6 +140,14 @@ impl Node {
             gmcast_segment: self.settings().segment,
             extra: vec![
                 (
+                    "dromon_memory".into(),
+                    StatusValue::Int(self.engines.memory().0 as i64),
+                ),
+                (
+                    "dromon_memory_peak".into(),
+                    StatusValue::Int(self.engines.memory().1 as i64),
+                ),
+                (
                     "dromon_leader".into(),
                     text(status.leader.map(|(_, a)| a).unwrap_or_default()),
                 ),

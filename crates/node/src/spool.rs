@@ -1,0 +1,281 @@
+//! Large payloads in files: collected here, read back as mapped memory.
+//!
+//! A spool file is a top-level regular file named `dromon-spool-N.log` (state
+//! transfer scripts spare such names) and is unlinked as soon as it is open:
+//! nothing of it outlives the process.
+//!
+//! ```text
+//!   0                     RESERVE - prefix     RESERVE
+//!   | hole .............. | write set prefix   | payload ...           |
+//! ```
+//!
+//! The payload begins at a fixed place, so that what comes before it (header
+//! and keys, known only at the end) can be put in front without a copy.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use dromon_order::sequencer::{PieceStore, StoreError, StreamKey};
+use dromon_writeset::{Header, KeyCollector, PayloadSum};
+use std::collections::HashMap;
+
+/// Payloads above this lie in a file, in bytes.
+pub const SPOOL_ABOVE: usize = 4 << 20;
+/// Where the payload begins in the file of a local transaction, in bytes.
+const RESERVE: u64 = 64 << 20;
+
+/// Turns the first bytes of a file into memory that does not count as such.
+pub type MapFile = Arc<dyn Fn(File, u64) -> io::Result<Bytes> + Send + Sync>;
+
+/// Makes spool files in one directory.
+#[derive(Clone)]
+pub struct Spooler {
+    dir: Arc<PathBuf>,
+    map: MapFile,
+    next: Arc<AtomicU64>,
+}
+
+impl std::fmt::Debug for Spooler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spooler")
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Spooler {
+    /// Spool files in `dir`, mapped by `map`.
+    pub fn new(dir: &Path, map: MapFile) -> Self {
+        Spooler {
+            dir: Arc::new(dir.to_owned()),
+            map,
+            next: Arc::new(AtomicU64::new(0)),
+        }
+    }
+
+    fn create(&self) -> io::Result<File> {
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = self
+            .dir
+            .join(format!("dromon-spool-{}-{n}.log", std::process::id()));
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)?;
+        std::fs::remove_file(&path)?;
+        Ok(file)
+    }
+}
+
+/// The data of one local transaction while it grows.
+#[derive(Debug, Default)]
+pub struct Collected {
+    memory: BytesMut,
+    file: Option<SpoolFile>,
+}
+
+#[derive(Debug)]
+struct SpoolFile {
+    file: File,
+    len: u64,
+    sum: PayloadSum,
+}
+
+impl Collected {
+    /// Adds data behind what is there.
+    pub fn push(&mut self, data: &[u8], spooler: &Spooler) -> io::Result<()> {
+        if self.file.is_none() && self.memory.len() + data.len() > SPOOL_ABOVE {
+            let mut spool = SpoolFile {
+                file: spooler.create()?,
+                len: 0,
+                sum: PayloadSum::new(),
+            };
+            spool.push(&std::mem::take(&mut self.memory))?;
+            self.file = Some(spool);
+        }
+        match &mut self.file {
+            Some(file) => file.push(data),
+            None => {
+                self.memory.extend_from_slice(data);
+                Ok(())
+            }
+        }
+    }
+
+    /// Bytes collected.
+    pub fn len(&self) -> u64 {
+        self.file
+            .as_ref()
+            .map_or(self.memory.len() as u64, |f| f.len)
+    }
+
+    /// Whether nothing was collected.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The whole write set, and the payload inside it.
+    pub fn encode(
+        &self,
+        header: &Header,
+        keys: &KeyCollector,
+        spooler: &Spooler,
+    ) -> io::Result<(Bytes, Bytes)> {
+        let whole = match &self.file {
+            None => dromon_writeset::encode(header, keys, &self.memory),
+            Some(spool) => {
+                let prefix =
+                    dromon_writeset::encode_prefix(header, keys, spool.len, spool.sum.sum());
+                let at = RESERVE.checked_sub(prefix.len() as u64).ok_or_else(|| {
+                    io::Error::other(format!("{} bytes of keys are too many", prefix.len()))
+                })?;
+                spool.file.write_all_at(&prefix, at)?;
+                let file = spool.file.try_clone()?;
+                let mapped = (spooler.map)(file, RESERVE + spool.len)?;
+                mapped.slice(at as usize..)
+            }
+        };
+        let payload = whole.slice(whole.len() - self.len() as usize..);
+        Ok((whole, payload))
+    }
+}
+
+impl SpoolFile {
+    fn push(&mut self, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, RESERVE + self.len)?;
+        self.len += data.len() as u64;
+        self.sum.update(data);
+        Ok(())
+    }
+}
+
+/// Half-arrived payloads of others, a file each.
+#[derive(Debug)]
+pub struct PieceFiles {
+    spooler: Spooler,
+    files: HashMap<StreamKey, (File, u64)>,
+}
+
+impl PieceFiles {
+    /// Files made by `spooler`.
+    pub fn new(spooler: Spooler) -> Self {
+        PieceFiles {
+            spooler,
+            files: HashMap::new(),
+        }
+    }
+}
+
+impl PieceStore for PieceFiles {
+    fn append(&mut self, key: StreamKey, piece: &[u8]) -> Result<(), StoreError> {
+        let failed = |e: io::Error| StoreError {
+            key,
+            doing: "written",
+            why: e.to_string(),
+        };
+        if !self.files.contains_key(&key) {
+            let file = self.spooler.create().map_err(failed)?;
+            self.files.insert(key, (file, 0));
+        }
+        let Some((file, len)) = self.files.get_mut(&key) else {
+            return Ok(());
+        };
+        file.write_all_at(piece, *len).map_err(failed)?;
+        *len += piece.len() as u64;
+        Ok(())
+    }
+
+    fn read(&self, key: StreamKey) -> Result<Bytes, StoreError> {
+        let failed = |why: String| StoreError {
+            key,
+            doing: "read",
+            why,
+        };
+        let (file, len) = self
+            .files
+            .get(&key)
+            .ok_or_else(|| failed("there is no such file".into()))?;
+        let file = file.try_clone().map_err(|e| failed(e.to_string()))?;
+        (self.spooler.map)(file, *len).map_err(|e| failed(e.to_string()))
+    }
+
+    fn discard(&mut self, key: StreamKey) {
+        self.files.remove(&key);
+    }
+}
+
+/// Maps by reading: for tests and databases without a mapper.
+pub fn read_whole() -> MapFile {
+    Arc::new(|file, len| {
+        let mut bytes = vec![0; len as usize];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(Bytes::from(bytes))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dromon_writeset::{Flags, KeyType, Uuid, WriteSet};
+
+    fn header() -> Header {
+        Header {
+            flags: Flags::TRX_START | Flags::TRX_END,
+            source: Uuid([1; 16]),
+            trx_id: 7,
+            conn_id: 8,
+            last_seen: 9,
+            prev_fragment: -1,
+        }
+    }
+
+    #[test]
+    fn a_spooled_write_set_is_the_same_as_one_in_memory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spooler = Spooler::new(dir.path(), read_whole());
+        let mut keys = KeyCollector::new();
+        keys.add(&[b"d", b"t", b"row"], KeyType::Exclusive)
+            .expect("a key");
+        let mut collected = Collected::default();
+        let mut plain = Vec::new();
+        for i in 0..50u32 {
+            let chunk = vec![i as u8; 100_000 + i as usize];
+            collected.push(&chunk, &spooler).expect("room");
+            plain.extend_from_slice(&chunk);
+        }
+        assert!(collected.file.is_some(), "5 MB lie in a file");
+        let (whole, payload) = collected
+            .encode(&header(), &keys, &spooler)
+            .expect("mapped");
+        assert_eq!(whole, dromon_writeset::encode(&header(), &keys, &plain));
+        assert_eq!(payload, plain);
+        let decoded = WriteSet::decode(whole).expect("whole");
+        assert_eq!(decoded.payload(), &plain);
+        assert_eq!(
+            std::fs::read_dir(dir.path()).expect("there").count(),
+            0,
+            "unlinked"
+        );
+    }
+
+    #[test]
+    fn pieces_come_back_in_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut files = PieceFiles::new(Spooler::new(dir.path(), read_whole()));
+        let key = StreamKey {
+            origin: Uuid([3; 16]),
+            stream: 5,
+        };
+        files.append(key, b"ab").expect("room");
+        files.append(key, b"cde").expect("room");
+        assert_eq!(files.read(key).expect("there"), &b"abcde"[..]);
+        files.discard(key);
+        assert!(files.read(key).is_err());
+    }
+}
