@@ -1,4 +1,5 @@
-//! Loads a provider and plays the server for it. The only module with `unsafe`.
+//! Loads a provider and plays the server for it. `unsafe` is here and in the two
+//! modules below, [`callbacks`] and [`local`], and nowhere else in this program.
 //!
 //! [`Host`] makes the calls a server makes, in the order a server makes them;
 //! what the provider tells the server arrives at an implementation of [`Events`].
@@ -10,13 +11,16 @@
 //!                                     apply_cb: commit_order_enter, leave
 //! ```
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+mod callbacks;
+mod local;
+
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dromon_wsrep::abi::*;
@@ -26,17 +30,12 @@ use thiserror::Error;
 
 /// The highest application protocol version MariaDB 10.11 speaks.
 const PROTO_VER: c_int = 4;
-/// `wsrep_view_status_t` of a primary view.
-const VIEW_PRIMARY: u32 = 0;
-/// `wsrep_key_type_t` of an inserted row.
-const KEY_EXCLUSIVE: u32 = 3;
-/// `wsrep_data_type_t` of row events.
-const DATA_ORDERED: u32 = 0;
 /// Callback result "failure".
 const CB_FAILURE: wsrep_cb_status_t = 1;
-/// The request of a joiner that needs no state: the 8 bytes the server sends
-/// with `wsrep_sst_method=skip`, the NUL included.
-const TRIVIAL_REQUEST: &[u8; 8] = b"trivial\0";
+/// How often and how long the joiner's side offers its state: the provider takes it only
+/// once its request has reached the group.
+const SST_RETRY: Duration = Duration::from_millis(10);
+const SST_LIMIT: Duration = Duration::from_secs(30);
 
 /// Why a provider could not be used.
 #[derive(Debug, Error)]
@@ -103,9 +102,8 @@ pub trait Events: Send + Sync {
     /// Called between `commit_order_enter` and `commit_order_leave`, for local
     /// and remote write sets alike; so never twice at a time if the provider is right.
     fn ordered(&self, write_set: Ordered<'_>);
-    /// The local transaction that stands in the way of a remote write set with
-    /// this payload, as a row lock would.
-    fn victim(&self, payload: &[u8]) -> Option<u64>;
+    /// The hot row a write set with this payload changes.
+    fn hot_row(&self, payload: &[u8]) -> Option<&HotRow>;
     /// Something that must not happen with a correct provider.
     fn violation(&self, what: String);
 }
@@ -194,8 +192,34 @@ pub struct Transaction<'a> {
     pub rows: &'a [&'a [u8]],
     /// The data of the write set.
     pub payload: &'a [u8],
-    /// Whether it may be aborted by remote write sets (it uses a hot row).
-    pub abortable: bool,
+    /// The row it shares with others, so that remote write sets may abort it.
+    pub hot_row: Option<&'a HotRow>,
+}
+
+/// A row that many transactions change. It holds the local transaction that would have
+/// its row lock in a database; the mutex stands for the lock the server holds on a
+/// transaction while it aborts, orders or releases it.
+#[derive(Debug, Default)]
+pub struct HotRow(Mutex<Option<u64>>);
+
+impl HotRow {
+    fn lock(&self) -> MutexGuard<'_, Option<u64>> {
+        lock(&self.0)
+    }
+
+    /// A later transaction takes the row over; the earlier one is then safe.
+    fn enter(&self, trx: u64) {
+        *self.lock() = Some(trx);
+    }
+
+    /// Makes a call for a transaction during which and after which it is not aborted.
+    fn leave<T>(row: Option<&HotRow>, trx: u64, call: impl FnOnce() -> T) -> T {
+        let Some(row) = row else { return call() };
+        let mut holder = row.lock();
+        let answer = call();
+        holder.take_if(|holder| *holder == trx);
+        answer
+    }
 }
 
 /// How a local transaction ended.
@@ -235,6 +259,10 @@ pub struct Host {
     library: ManuallyDrop<Library>,
     events: Arc<dyn Events>,
     about: About,
+    /// Position of the view the node connected with.
+    connected: Mutex<Gtid>,
+    /// The threads of state transfers.
+    transfers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// How the provider names itself.
@@ -310,6 +338,8 @@ impl Host {
             library: ManuallyDrop::new(library),
             events,
             about,
+            connected: Mutex::new(Gtid::UNDEFINED),
+            transfers: Mutex::default(),
         });
         if version != "26" {
             return Err(HostError::Version {
@@ -342,18 +372,18 @@ impl Host {
             proto_ver: PROTO_VER,
             state_id: &raw const state_id,
             state: ptr::null(),
-            logger_cb: Some(logger_cb),
-            connected_cb: Some(connected_cb),
-            view_cb: Some(view_cb),
-            sst_request_cb: Some(sst_request_cb),
+            logger_cb: Some(callbacks::logger_cb),
+            connected_cb: Some(callbacks::connected_cb),
+            view_cb: Some(callbacks::view_cb),
+            sst_request_cb: Some(callbacks::sst_request_cb),
             encrypt_cb: None,
-            apply_cb: Some(apply_cb),
+            apply_cb: Some(callbacks::apply_cb),
             unordered_cb: None,
-            sst_donate_cb: Some(sst_donate_cb),
-            synced_cb: Some(synced_cb),
+            sst_donate_cb: Some(callbacks::sst_donate_cb),
+            synced_cb: Some(callbacks::synced_cb),
         };
         // The logger has no context argument, so it finds the host here.
-        LOGGER.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
+        callbacks::LOGGER.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
         // SAFETY: all strings outlive the call and the provider copies them.
         let status = unsafe { ((*self.table).init)(self.table, &raw const args) };
         ok("init", status)?;
@@ -442,29 +472,7 @@ impl Host {
 
     /// Runs a whole local transaction on the calling thread.
     pub fn transaction(&self, transaction: &Transaction<'_>, mark: &CallMark) -> Outcome {
-        let mut local = Local {
-            host: self,
-            handle: wsrep_ws_handle_t {
-                trx_id: transaction.trx,
-                opaque: ptr::null_mut(),
-            },
-            meta: TrxMeta::UNDEFINED,
-            payload: transaction.payload,
-            abortable: transaction.abortable,
-            mark,
-        };
-        let appended = local.append(transaction);
-        let started = Instant::now();
-        let end = match appended {
-            Ok(()) => local.commit(transaction.conn),
-            Err(end) => end,
-        };
-        let end = local.release(end);
-        mark.set(Call::None);
-        Outcome {
-            end,
-            latency: started.elapsed(),
-        }
+        local::run(self, transaction, mark)
     }
 
     /// Leaves the group; returns once the provider says so. The `recv` calls end.
@@ -482,16 +490,76 @@ impl Host {
         reason = "the provider calls back to this address"
     )]
     pub fn close(mut self: Box<Self>) {
+        for transfer in lock(&self.transfers).drain(..) {
+            // A panic in it has been printed, and the node was never synced then.
+            let _ = transfer.join();
+        }
         // SAFETY: nobody else can call the provider; `free` may be called twice (contract A.1).
         unsafe {
             ((*self.table).free)(self.table);
             ((*self.table).free)(self.table);
         }
-        LOGGER.store(ptr::null_mut(), Ordering::Release);
+        callbacks::LOGGER.store(ptr::null_mut(), Ordering::Release);
         // SAFETY: done once, as `self` ends here; nothing of the library is in use any more.
         unsafe { ManuallyDrop::drop(&mut self.library) };
         // SAFETY: allocated by `load` as a box of this layout; the library that used it is gone.
         drop(unsafe { Box::from_raw(self.table.cast::<MaybeUninit<wsrep_t>>()) });
+    }
+
+    /// Starts the server's side of a state transfer on a thread of its own, as the server
+    /// does with its script.
+    fn transfer(&self, name: &str, run: impl FnOnce(&Host) + Send + 'static) -> wsrep_cb_status_t {
+        struct Shared(*const Host);
+        // SAFETY: `Host` may be used from any thread.
+        unsafe impl Send for Shared {}
+        let shared = Shared(self);
+        let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let shared = shared;
+            // SAFETY: `close` joins this thread before the host goes, and without
+            // `close` the host is never freed while callbacks can come.
+            run(unsafe { &*shared.0 });
+        });
+        match started {
+            Ok(thread) => {
+                lock(&self.transfers).push(thread);
+                CB_SUCCESS
+            }
+            Err(error) => {
+                self.events
+                    .violation(format!("the thread {name} cannot be started: {error}"));
+                CB_FAILURE
+            }
+        }
+    }
+
+    fn sst_sent(&self, gtid: Gtid) {
+        // SAFETY: the position outlives the call.
+        let status = unsafe { ((*self.table).sst_sent)(self.table, &raw const gtid, 0) };
+        if status != Status::Ok {
+            self.events
+                .violation(format!("sst_sent at {gtid} answered {status:?}"));
+        }
+    }
+
+    /// There is nothing to copy: the state at the view the node connected with is empty.
+    fn sst_received(&self) {
+        let gtid = *lock(&self.connected);
+        let deadline = Instant::now() + SST_LIMIT;
+        loop {
+            // SAFETY: the position outlives the call; the state may be NULL.
+            let status = unsafe {
+                ((*self.table).sst_received)(self.table, &raw const gtid, ptr::null(), 0)
+            };
+            if status == Status::Ok {
+                return;
+            }
+            if Instant::now() >= deadline {
+                self.events
+                    .violation(format!("sst_received at {gtid} answered {status:?}"));
+                return;
+            }
+            thread::sleep(SST_RETRY);
+        }
     }
 
     fn commit_order_enter(&self, handle: *const wsrep_ws_handle_t, meta: &TrxMeta) -> Status {
@@ -508,6 +576,22 @@ impl Host {
         unsafe { ((*self.table).commit_order_leave)(self.table, handle, meta, &raw const no_error) }
     }
 
+    /// Aborts the local transaction that holds a row a remote write set needs.
+    fn abort_holder(&self, row: &HotRow, bf_seqno: i64) {
+        // Held during the call, as the server holds the victim's lock.
+        let mut holder = row.lock();
+        let Some(victim) = *holder else { return };
+        let mut victim_seqno = -1;
+        // SAFETY: any transaction id may be named, also one the provider has not seen yet.
+        let status = unsafe {
+            ((*self.table).abort_certification)(self.table, bf_seqno, victim, &raw mut victim_seqno)
+        };
+        if status == Status::Ok {
+            // It is told once; from now on it is on its way to its end or its replay.
+            *holder = None;
+        }
+    }
+
     /// Applies one remote write set, or the replay of a local one.
     fn apply(
         &self,
@@ -521,19 +605,10 @@ impl Host {
         let passed = flags & flags::ROLLBACK == 0;
         if passed
             && !replay
-            && let Some(victim) = self.events.victim(payload)
+            && let Some(row) = self.events.hot_row(payload)
         {
             mark.set(Call::Abort);
-            let mut victim_seqno = -1;
-            // SAFETY: any transaction id may be named, also one that is gone.
-            unsafe {
-                ((*self.table).abort_certification)(
-                    self.table,
-                    meta.gtid.seqno,
-                    victim,
-                    &raw mut victim_seqno,
-                )
-            };
+            self.abort_holder(row, meta.gtid.seqno);
         }
         mark.set(Call::Enter);
         let status = self.commit_order_enter(handle, meta);
@@ -557,320 +632,6 @@ impl Host {
         }
         CB_SUCCESS
     }
-}
-
-/// A local transaction in progress. The handle must stay where it is: a replay
-/// refers to it by address.
-struct Local<'a> {
-    host: &'a Host,
-    handle: wsrep_ws_handle_t,
-    meta: TrxMeta,
-    payload: &'a [u8],
-    abortable: bool,
-    mark: &'a CallMark,
-}
-
-impl Local<'_> {
-    fn append(&mut self, transaction: &Transaction<'_>) -> Result<(), End> {
-        self.mark.set(Call::Append);
-        let table = self.host.table;
-        for row in transaction.rows {
-            let parts = [buffer(b"bench"), buffer(b"t"), buffer(row)];
-            let key = wsrep_key_t {
-                key_parts: parts.as_ptr(),
-                key_parts_num: parts.len(),
-            };
-            // SAFETY: key and parts outlive the call; copy = 1 makes the provider copy them.
-            let status = unsafe {
-                ((*table).append_key)(
-                    table,
-                    &raw mut self.handle,
-                    &raw const key,
-                    1,
-                    KEY_EXCLUSIVE,
-                    1,
-                )
-            };
-            refused(Call::Append, status)?;
-        }
-        let data = buffer(transaction.payload);
-        // SAFETY: as for the key.
-        let status = unsafe {
-            ((*table).append_data)(
-                table,
-                &raw mut self.handle,
-                &raw const data,
-                1,
-                DATA_ORDERED,
-                1,
-            )
-        };
-        refused(Call::Append, status)
-    }
-
-    /// From `certify` to the end of the commit order.
-    fn commit(&mut self, conn: u64) -> End {
-        self.mark.set(Call::Certify);
-        let table = self.host.table;
-        let whole = flags::TRX_START | flags::TRX_END;
-        // SAFETY: handle and metadata are ours and outlive the call.
-        let status = unsafe {
-            ((*table).certify)(table, conn, &raw mut self.handle, whole, &raw mut self.meta)
-        };
-        match status {
-            Status::Ok => self.ordered(),
-            Status::BfAbort => self.replay(),
-            Status::TrxFail if !self.meta.gtid.is_undefined() => self.pass_failed(),
-            // Aborted before it got a place: CONN_FAIL is also the answer of a node without
-            // a group, so it counts as an abort only where aborts happen.
-            Status::TrxFail | Status::ConnFail if self.abortable => End::Aborted,
-            status => End::Refused {
-                call: Call::Certify,
-                status,
-            },
-        }
-    }
-
-    fn ordered(&mut self) -> End {
-        self.mark.set(Call::Enter);
-        match self
-            .host
-            .commit_order_enter(&raw const self.handle, &self.meta)
-        {
-            Status::Ok => {
-                let here = ordered(&self.meta, true, self.payload);
-                self.host.events.ordered(here);
-                self.leave(End::Committed)
-            }
-            Status::BfAbort => self.replay(),
-            status => End::Refused {
-                call: Call::Enter,
-                status,
-            },
-        }
-    }
-
-    fn leave(&mut self, end: End) -> End {
-        self.mark.set(Call::Leave);
-        match self
-            .host
-            .commit_order_leave(&raw const self.handle, &self.meta)
-        {
-            Status::Ok => end,
-            status => End::Refused {
-                call: Call::Leave,
-                status,
-            },
-        }
-    }
-
-    /// Gives the seqno of a failed transaction its place in the commit order.
-    fn pass_failed(&mut self) -> End {
-        self.mark.set(Call::Enter);
-        let status = self
-            .host
-            .commit_order_enter(&raw const self.handle, &self.meta);
-        if let Err(end) = refused(Call::Enter, status) {
-            return end;
-        }
-        self.mark.set(Call::SyncWait);
-        let mut upto = Gtid {
-            uuid: self.meta.gtid.uuid,
-            seqno: self.meta.gtid.seqno - 1,
-        };
-        let table = self.host.table;
-        // SAFETY: the position is ours; the last argument may be NULL (contract B.10).
-        let status =
-            unsafe { ((*table).sync_wait)(table, &raw mut upto, c_int::MAX, ptr::null_mut()) };
-        if let Err(end) = refused(Call::SyncWait, status) {
-            return end;
-        }
-        let here = ordered(&self.meta, false, self.payload);
-        self.host.events.ordered(here);
-        self.leave(End::CertificationFailed)
-    }
-
-    fn replay(&mut self) -> End {
-        self.mark.set(Call::Replay);
-        let context = RecvContext {
-            host: self.host,
-            original: &raw const self.handle,
-            mark: self.mark,
-        };
-        let table = self.host.table;
-        // SAFETY: handle and context outlive the call; the provider calls `apply_cb` on
-        // this thread with this context.
-        let status = unsafe {
-            ((*table).replay_trx)(
-                table,
-                &raw const self.handle,
-                ptr::from_ref(&context).cast_mut().cast(),
-            )
-        };
-        match status {
-            Status::Ok => End::Replayed,
-            Status::TrxFail => self.pass_failed(),
-            status => End::Refused {
-                call: Call::Replay,
-                status,
-            },
-        }
-    }
-
-    fn release(&mut self, end: End) -> End {
-        self.mark.set(Call::Release);
-        let table = self.host.table;
-        // SAFETY: the handle is ours; the provider drops what it points to.
-        match unsafe { ((*table).release)(table, &raw mut self.handle) } {
-            Status::Ok => end,
-            status => End::Refused {
-                call: Call::Release,
-                status,
-            },
-        }
-    }
-}
-
-// ---------------------------------------------------------------- callbacks
-
-/// The host the logger writes to: its callback has no context argument.
-static LOGGER: AtomicPtr<Host> = AtomicPtr::new(ptr::null_mut());
-
-/// Runs the body of a callback; a panic must not unwind into the provider.
-fn border<T>(name: &str, body: impl FnOnce() -> T) -> T {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(value) => value,
-        Err(_) => {
-            eprintln!("dromon-bench: a panic in {name}; the process ends");
-            std::process::abort();
-        }
-    }
-}
-
-unsafe extern "C-unwind" fn logger_cb(level: u32, line: *const c_char) {
-    border("logger_cb", || {
-        let host = LOGGER.load(Ordering::Acquire);
-        if host.is_null() || line.is_null() {
-            return;
-        }
-        // SAFETY: the pointer is reset before the host goes; the line ends with a zero byte.
-        let (host, line) = unsafe { (&*host, CStr::from_ptr(line)) };
-        host.events.log(level, &line.to_string_lossy());
-    });
-}
-
-unsafe extern "C-unwind" fn connected_cb(
-    app: *mut c_void,
-    view: *const wsrep_view_info_t,
-) -> wsrep_cb_status_t {
-    border("connected_cb", || {
-        // SAFETY: `app` is what `init` was given, the view is valid during the call.
-        let (host, view) = unsafe { (&*app.cast::<Host>(), summary(view)) };
-        host.events.connected(view);
-        CB_SUCCESS
-    })
-}
-
-unsafe extern "C-unwind" fn view_cb(
-    app: *mut c_void,
-    _recv: *mut c_void,
-    view: *const wsrep_view_info_t,
-    _state: *const c_char,
-    _len: usize,
-) -> wsrep_cb_status_t {
-    border("view_cb", || {
-        // SAFETY: as in `connected_cb`.
-        let (host, view) = unsafe { (&*app.cast::<Host>(), summary(view)) };
-        // The server asks this in every primary view.
-        if view.primary
-            && let Err(error) = host.last_committed()
-        {
-            host.events
-                .violation(format!("In view {}: {error}", view.seqno));
-        }
-        host.events.view(view);
-        CB_SUCCESS
-    })
-}
-
-unsafe extern "C-unwind" fn sst_request_cb(
-    _app: *mut c_void,
-    request: *mut *mut c_void,
-    len: *mut usize,
-) -> wsrep_cb_status_t {
-    border("sst_request_cb", || {
-        // SAFETY: the provider frees the request with C `free`; both results are writable.
-        unsafe {
-            let copy = libc::malloc(TRIVIAL_REQUEST.len());
-            if copy.is_null() {
-                return CB_FAILURE;
-            }
-            ptr::copy_nonoverlapping(
-                TRIVIAL_REQUEST.as_ptr(),
-                copy.cast::<u8>(),
-                TRIVIAL_REQUEST.len(),
-            );
-            *request = copy;
-            *len = TRIVIAL_REQUEST.len();
-        }
-        CB_SUCCESS
-    })
-}
-
-unsafe extern "C-unwind" fn sst_donate_cb(
-    app: *mut c_void,
-    _recv: *mut c_void,
-    _request: *const wsrep_buf_t,
-    gtid: *const wsrep_gtid_t,
-    _state: *const wsrep_buf_t,
-    bypass: c_bool,
-) -> wsrep_cb_status_t {
-    border("sst_donate_cb", || {
-        // SAFETY: `app` is what `init` was given, the position is valid during the call.
-        let (host, gtid) = unsafe { (&*app.cast::<Host>(), *gtid) };
-        host.events.violation(format!(
-            "a donation was asked for at {gtid} (bypass {bypass}), though nobody needs state"
-        ));
-        CB_FAILURE
-    })
-}
-
-unsafe extern "C-unwind" fn synced_cb(app: *mut c_void) -> wsrep_cb_status_t {
-    border("synced_cb", || {
-        // SAFETY: `app` is what `init` was given.
-        unsafe { &*app.cast::<Host>() }.events.synced();
-        CB_SUCCESS
-    })
-}
-
-unsafe extern "C-unwind" fn apply_cb(
-    recv: *mut c_void,
-    handle: *const wsrep_ws_handle_t,
-    flags: u32,
-    data: *const wsrep_buf_t,
-    meta: *const wsrep_trx_meta_t,
-    exit_loop: *mut c_bool,
-) -> wsrep_cb_status_t {
-    border("apply_cb", || {
-        // SAFETY: `recv` is the context this thread gave to `recv` or `replay_trx`, whose
-        // pointers outlive that call; the other arguments are valid during this one, and
-        // the data buffer may be NULL or empty.
-        unsafe {
-            let context = &*recv.cast::<RecvContext>();
-            let payload = match data.as_ref() {
-                Some(data) if !data.ptr.is_null() && data.len > 0 => {
-                    std::slice::from_raw_parts(data.ptr.cast::<u8>(), data.len)
-                }
-                _ => &[],
-            };
-            if !exit_loop.is_null() {
-                *exit_loop = 0;
-            }
-            let replay = !context.original.is_null();
-            let handle = if replay { context.original } else { handle };
-            (*context.host).apply(handle, flags, payload, &*meta, &*context.mark, replay)
-        }
-    })
 }
 
 // ---------------------------------------------------------------- small things
@@ -911,20 +672,6 @@ unsafe fn text(string: *const c_char) -> String {
         .into_owned()
 }
 
-/// # Safety
-/// The pointer is not null and the header of the view can be read; it may have no members.
-unsafe fn summary(view: *const wsrep_view_info_t) -> ViewSummary {
-    // SAFETY: the caller's promise. Fields are read one by one because a view without
-    // members is shorter than the Rust structure.
-    unsafe {
-        ViewSummary {
-            seqno: (&raw const (*view).state_id).read().seqno,
-            primary: (&raw const (*view).status).read() == VIEW_PRIMARY,
-            members: (&raw const (*view).memb_num).read(),
-        }
-    }
-}
-
 fn ordered<'a>(meta: &TrxMeta, passed: bool, payload: &'a [u8]) -> Ordered<'a> {
     Ordered {
         seqno: meta.gtid.seqno,
@@ -935,11 +682,9 @@ fn ordered<'a>(meta: &TrxMeta, passed: bool, payload: &'a [u8]) -> Ordered<'a> {
     }
 }
 
-fn buffer(bytes: &[u8]) -> wsrep_buf_t {
-    wsrep_buf_t {
-        ptr: bytes.as_ptr().cast(),
-        len: bytes.len(),
-    }
+/// A panic in a callback ends the process, so a poisoned lock is no reason to stop here.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn c_string(text: &str) -> Result<CString, HostError> {
@@ -950,12 +695,5 @@ fn ok(call: &'static str, status: Status) -> Result<(), HostError> {
     match status {
         Status::Ok => Ok(()),
         status => Err(HostError::Call { call, status }),
-    }
-}
-
-fn refused(call: Call, status: Status) -> Result<(), End> {
-    match status {
-        Status::Ok => Ok(()),
-        status => Err(End::Refused { call, status }),
     }
 }

@@ -270,7 +270,7 @@ fn print(core: &Core, machine: &Machine, about: &[Option<Provider>], lines: &[Li
     );
     if core.load.conflicts > 0 {
         println!(
-            "{} % of the transactions change one of {} hot rows.",
+            "{} % of the transactions take the lock of one of {} hot rows, half of them change it.",
             core.load.conflicts, core.load.hot_rows
         );
     }

@@ -4,13 +4,12 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::{Events, Ordered, ViewSummary};
+use crate::host::{Events, HotRow, Ordered, ViewSummary};
 
 /// Log lines and violations kept for the report.
 const KEPT_LINES_MAX: usize = 8;
@@ -128,8 +127,7 @@ pub struct ToyServer {
     order: Mutex<Order>,
     state: Mutex<State>,
     changed: Condvar,
-    /// The local transaction on each hot row, 0 for none.
-    hot_rows: Vec<AtomicU64>,
+    hot_rows: Vec<HotRow>,
     log: Mutex<File>,
     started: Instant,
 }
@@ -141,7 +139,7 @@ impl ToyServer {
             order: Mutex::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
-            hot_rows: (0..hot_rows).map(|_| AtomicU64::new(0)).collect(),
+            hot_rows: (0..hot_rows).map(|_| HotRow::default()).collect(),
             log: Mutex::new(log),
             started: Instant::now(),
         }
@@ -176,17 +174,6 @@ impl ToyServer {
     /// The last few lines the provider logged as errors.
     pub fn errors(&self) -> Vec<String> {
         lock(&self.state).errors.iter().cloned().collect()
-    }
-
-    /// A local transaction takes a hot row; a later one takes it over.
-    pub fn enter_row(&self, row: usize, trx: u64) {
-        self.hot_rows[row].store(trx, Ordering::Relaxed);
-    }
-
-    /// A local transaction is done with a hot row.
-    pub fn leave_row(&self, row: usize, trx: u64) {
-        // A failed exchange means that a later transaction has taken the row over.
-        let _ = self.hot_rows[row].compare_exchange(trx, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -236,12 +223,8 @@ impl Events for ToyServer {
         }
     }
 
-    fn victim(&self, payload: &[u8]) -> Option<u64> {
-        let row = Tag::read(payload)?.hot_row?;
-        match self.hot_rows.get(row)?.load(Ordering::Relaxed) {
-            0 => None,
-            trx => Some(trx),
-        }
+    fn hot_row(&self, payload: &[u8]) -> Option<&HotRow> {
+        self.hot_rows.get(Tag::read(payload)?.hot_row?)
     }
 
     fn violation(&self, what: String) {
@@ -338,22 +321,22 @@ mod tests {
     }
 
     #[test]
-    fn the_victim_is_the_last_transaction_on_the_row() {
+    fn a_hot_row_is_found_by_the_payload() {
         let server = server();
         let mut payload = [0; TAG_BYTES];
-        Tag {
-            writer: 1,
-            count: 1,
-            hot_row: Some(1),
-        }
-        .write(&mut payload);
-        assert_eq!(server.victim(&payload), None);
-        server.enter_row(1, 10);
-        server.enter_row(1, 11);
-        server.leave_row(1, 10);
-        assert_eq!(server.victim(&payload), Some(11));
-        server.leave_row(1, 11);
-        assert_eq!(server.victim(&payload), None);
+        let mut found = |hot_row| {
+            let (writer, count) = (1, 1);
+            Tag {
+                writer,
+                count,
+                hot_row,
+            }
+            .write(&mut payload);
+            server.hot_row(&payload).map(std::ptr::from_ref)
+        };
+        assert_eq!(found(None), None);
+        assert_eq!(found(Some(1)), Some(&raw const server.hot_rows[1]));
+        assert_eq!(found(Some(2)), None);
     }
 
     #[test]
