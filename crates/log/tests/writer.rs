@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use dromon_log::{
-    DirDevice, Done, Log, LogError, LogOptions, Record, RecordId, SimDevice, WriterHandle,
+    Device, DeviceFile, DirDevice, Done, Log, LogError, LogOptions, Record, RecordId, SimDevice,
+    WriterHandle,
 };
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 
 fn record(index: u64, term: u64) -> Record {
     Record {
@@ -323,4 +324,131 @@ fn readers_beside_a_busy_writer() -> Result<(), LogError> {
     });
     assert!(total.load(Ordering::SeqCst) > 1000);
     writer.close()
+}
+
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// A device that does something before its next read.
+struct Hooked {
+    device: SimDevice,
+    hook: Hook,
+}
+
+struct HookedFile {
+    file: Arc<dyn DeviceFile>,
+    hook: Hook,
+}
+
+impl Hooked {
+    fn file(&self, file: Arc<dyn DeviceFile>) -> Arc<dyn DeviceFile> {
+        let hook = self.hook.clone();
+        Arc::new(HookedFile { file, hook })
+    }
+}
+
+impl Device for Hooked {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.device.list()
+    }
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        Ok(self.file(self.device.open(name)?))
+    }
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        Ok(self.file(self.device.create(name)?))
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.device.remove(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.device.rename(from, to)
+    }
+    fn sync_dir(&self) -> io::Result<()> {
+        self.device.sync_dir()
+    }
+    fn place(&self) -> String {
+        self.device.place()
+    }
+}
+
+impl DeviceFile for HookedFile {
+    fn write_at(&self, slices: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.file.write_at(slices, offset)
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let hook = self.hook.lock().ok().and_then(|mut h| h.take());
+        if let Some(hook) = hook {
+            hook();
+        }
+        self.file.read_at(buf, offset)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.file.allocate(len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+}
+
+/// While a reader is between finding a record's place and reading it, the log changes.
+#[test]
+fn a_reader_overtaken_by_a_change_reads_the_log_as_it_is_then() -> Result<(), LogError> {
+    type Change = fn(&WriterHandle) -> Result<(), LogError>;
+    let changes: [(&str, Change, Vec<Record>); 4] = [
+        ("cut below", |w| w.truncate_from(2), vec![]),
+        (
+            "cut inside",
+            |w| w.truncate_from(8),
+            (5..8).map(|n| record(n, 1)).collect(),
+        ),
+        (
+            "replaced",
+            |w| {
+                w.truncate_from(5)?;
+                w.append_wait((5..7).map(|n| record(n, 2)).collect())
+            },
+            (5..7).map(|n| record(n, 2)).collect(),
+        ),
+        (
+            "purged",
+            |w| w.purge_to(30),
+            (5..15).map(|n| record(n, 1)).collect(),
+        ),
+    ];
+    for (name, change, expected) in changes {
+        let hook = Hook::default();
+        let device = Arc::new(Hooked {
+            device: SimDevice::new(1),
+            hook: hook.clone(),
+        });
+        let small = LogOptions {
+            segment_bytes: 8 << 10,
+            cache_bytes: 0,
+            ..LogOptions::default()
+        };
+        let writer = spawn(Log::open(device, small)?.0, 1 << 20)?;
+        writer.append_wait((0..60).map(|n| record(n, 1)).collect())?;
+        let theirs = writer.clone();
+        if let Ok(mut hook) = hook.lock() {
+            *hook = Some(Box::new(move || {
+                assert!(change(&theirs).is_ok());
+            }));
+        }
+        let found = writer.reader().read(5..15, u64::MAX)?;
+        assert_eq!(found, expected, "{name}");
+        assert!(
+            hook.lock().is_ok_and(|h| h.is_none()),
+            "the change happened"
+        );
+        writer.close()?;
+    }
+    Ok(())
 }
