@@ -822,7 +822,10 @@ mod tests {
                 continue;
             }
             for cut in 0..bytes.len() {
-                assert!(Wire::decode(bytes.slice(..cut)).is_err(), "{wire:?} at {cut}");
+                assert!(
+                    Wire::decode(bytes.slice(..cut)).is_err(),
+                    "{wire:?} at {cut}"
+                );
             }
         }
     }

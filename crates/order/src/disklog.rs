@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 use dromon_log::{LogError, WriterHandle};
@@ -13,28 +13,35 @@ use crate::logstore::{LogStore, Record, WriteDone, WriteOp};
 const META_KEY: &str = "order";
 
 /// [`LogStore`] over a [`WriterHandle`], threaded or inline.
+///
+/// Closing it lets the handle go, and with it the lock on the directory, so
+/// that the next engine can open the log while this one is still referred to.
 #[derive(Clone)]
-pub struct DiskLog(WriterHandle);
+pub struct DiskLog(Arc<RwLock<Option<WriterHandle>>>);
 
 impl DiskLog {
     /// The engine's view of `log`. Others may read it, but only the engine
     /// may change it from now on.
     pub fn new(log: WriterHandle) -> Self {
-        DiskLog(log)
+        DiskLog(Arc::new(RwLock::new(Some(log))))
     }
 
-    /// The log below.
-    pub fn writer(&self) -> &WriterHandle {
-        &self.0
+    /// The log below; `None` once closed.
+    pub fn writer(&self) -> Option<WriterHandle> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn open(&self) -> Result<WriterHandle, LogError> {
+        self.writer().ok_or(LogError::Closed)
     }
 }
 
 /// Lets `done` be called by whoever learns the outcome: the log's thread, or
 /// the caller if nothing was taken.
-fn hand_in(
-    done: WriteDone,
-    submit: impl FnOnce(dromon_log::Done) -> Result<(), LogError>,
-) {
+fn hand_in(done: WriteDone, submit: impl FnOnce(dromon_log::Done) -> Result<(), LogError>) {
     let slot = Arc::new(Mutex::new(Some(done)));
     let take = move |slot: &Mutex<Option<WriteDone>>| {
         slot.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -54,7 +61,10 @@ fn hand_in(
 
 impl LogStore for DiskLog {
     fn submit(&self, op: WriteOp, done: WriteDone) {
-        let log = &self.0;
+        let log = match self.open() {
+            Ok(log) => log,
+            Err(e) => return done(Err(e.into())),
+        };
         match op {
             WriteOp::Append(records) => hand_in(done, |d| log.append(records, d)),
             WriteOp::TruncateFrom(index) => hand_in(done, |d| log.truncate_from_then(index, d)),
@@ -78,31 +88,44 @@ impl LogStore for DiskLog {
     }
 
     fn bounds(&self) -> (u64, u64) {
-        let reader = self.0.reader();
+        let Some(log) = self.writer() else {
+            return (0, 0);
+        };
+        let reader = log.reader();
         let next = reader.next_index();
         (reader.first_index().unwrap_or(next), next)
     }
 
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
         let end = range.end().saturating_add(1);
-        let records = self.0.reader().read(*range.start()..end, max_bytes as u64)?;
+        let records = self
+            .open()?
+            .reader()
+            .read(*range.start()..end, max_bytes as u64)?;
         Ok(records)
     }
 
     fn load_meta(&self) -> io::Result<Option<Bytes>> {
-        Ok(self.0.load_meta(META_KEY))
+        Ok(self.open()?.load_meta(META_KEY))
     }
 
     fn checkpoints(&self) -> io::Result<Vec<u64>> {
-        Ok(self.0.checkpoints().list()?)
+        Ok(self.open()?.checkpoints().list()?)
     }
 
     fn load_checkpoint(&self, index: u64) -> io::Result<Bytes> {
-        Ok(self.0.checkpoints().load(index)?)
+        Ok(self.open()?.checkpoints().load(index)?)
     }
 
     fn close(&self) {
-        // What was acknowledged is on the disk whatever this says.
-        let _ = self.0.close();
+        let log = self
+            .0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(log) = log {
+            // What was acknowledged is on the disk whatever this says.
+            let _ = log.close();
+        }
     }
 }

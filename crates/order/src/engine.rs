@@ -61,14 +61,16 @@ pub struct Engine {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
+/// Two events, each of which happens once: the stop is asked for, the stop is
+/// complete.
 #[derive(Default)]
 struct Stopped {
+    asked: Notify,
     yes: AtomicBool,
     wake: Notify,
 }
 
 enum Command {
-    ReadWake,
     Request {
         addr: String,
         body: Bytes,
@@ -78,7 +80,6 @@ enum Command {
     Cast(Bytes),
     Transfer(Option<RaftId>),
     Purge(u64),
-    Stop,
 }
 
 /// Makes the transport for the member of this id, inside the engine's runtime.
@@ -228,7 +229,10 @@ impl Engine {
         let (commands, command_rx) = mpsc::channel(COMMANDS_MAX);
         let stopped = Arc::new(Stopped::default());
         let tasks = vec![
-            core.supervise("inbound", route(core.clone(), raft.clone(), intake_tx.clone())),
+            core.supervise(
+                "inbound",
+                route(core.clone(), raft.clone(), intake_tx.clone()),
+            ),
             core.supervise("write", write_intake(core.clone(), raft.clone(), intake_rx)),
             core.supervise("forward", forward(core.clone(), intake_tx)),
             core.supervise("read index", read_indexes(core.clone(), raft.clone())),
@@ -236,7 +240,13 @@ impl Engine {
             core.supervise("status", watch(core.clone(), raft.clone())),
             core.supervise("membership", reconcile(core.clone(), raft.clone())),
         ];
-        let commander = obey(core.clone(), raft.clone(), command_rx, tasks, stopped.clone());
+        let commander = obey(
+            core.clone(),
+            raft.clone(),
+            command_rx,
+            tasks,
+            stopped.clone(),
+        );
         core.supervise("command", commander);
         elect_if_alone(&core, &raft).await;
         Ok(Arc::new(Engine {
@@ -270,11 +280,7 @@ impl Engine {
     fn begin_stop(&self) {
         if !self.stopping.swap(true, Ordering::AcqRel) {
             self.core.storage.close();
-            // A full channel empties; a closed one has stopped already.
-            let commands = self.commands.clone();
-            if let Err(mpsc::error::TrySendError::Full(stop)) = commands.try_send(Command::Stop) {
-                let _ = commands.blocking_send(stop);
-            }
+            self.stopped.asked.notify_one();
         }
     }
 
@@ -311,15 +317,21 @@ async fn obey(
     tasks: Vec<JoinHandle<()>>,
     stopped: Arc<Stopped>,
 ) {
-    while let Some(command) = commands.recv().await {
+    loop {
+        let command = tokio::select! {
+            biased;
+            () = stopped.asked.notified() => break,
+            command = commands.recv() => command,
+        };
         match command {
-            Command::ReadWake => core.reads_wake.notify_one(),
-            Command::Request {
+            // The last handle is gone.
+            None => break,
+            Some(Command::Request {
                 addr,
                 body,
                 timeout,
                 done,
-            } => {
+            }) => {
                 let answer = core.net.request(&addr, body, timeout);
                 spawn(async move {
                     done(answer.await.map_err(|e| match e {
@@ -333,22 +345,27 @@ async fn obey(
                     }));
                 });
             }
-            Command::Cast(body) => core.cast(&Wire::Cast(body)),
-            Command::Transfer(to) => hand_over(&core, to).await,
-            Command::Purge(index) => purge(&raft, index).await,
-            Command::Stop => break,
+            Some(Command::Cast(body)) => core.cast(&Wire::Cast(body)),
+            Some(Command::Transfer(to)) => hand_over(&core, to).await,
+            Some(Command::Purge(index)) => {
+                let raft = raft.clone();
+                spawn(async move { purge(&raft, index).await });
+            }
         }
     }
     commands.close();
+    while let Some(command) = commands.recv().await {
+        if let Command::Request { done, .. } = command {
+            done(Err(OrderError::Stopped));
+        }
+    }
     // In this order: no more decisions, no more words, no more bytes.
     let _ = raft.shutdown().await;
     core.net.stop();
     for task in tasks {
         task.abort();
     }
-    for read in std::mem::take(&mut *lock(&core.reads)) {
-        (read.done)(Err(OrderError::Stopped));
-    }
+    core.drop_reads();
     if !core.killed.load(Ordering::Acquire) {
         core.storage.shut();
     }
@@ -445,7 +462,9 @@ impl Order for Engine {
         match self.core.storage.next_committed(max, timeout) {
             Ok(entries) => entries,
             Err(e) => {
-                self.core.fail(e.to_string());
+                if !self.stopping.load(Ordering::Acquire) {
+                    self.core.fail(e.to_string());
+                }
                 Vec::new()
             }
         }
@@ -477,7 +496,11 @@ impl Order for Engine {
             timeout,
             done,
         });
-        self.command(Command::ReadWake);
+        if self.commands.is_closed() {
+            // The stop went by meanwhile and will not come again.
+            self.core.drop_reads();
+        }
+        self.core.reads_wake.notify_one();
     }
 
     fn set_desired(&self, members: BTreeMap<RaftId, Desired>) {
@@ -505,12 +528,7 @@ impl Order for Engine {
         Ok(())
     }
 
-    fn read_log(
-        &self,
-        from: u64,
-        to: u64,
-        max_bytes: usize,
-    ) -> Result<Vec<Committed>, OrderError> {
+    fn read_log(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Committed>, OrderError> {
         self.core.storage.read_committed(from, to, max_bytes)
     }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use openraft::{Instant as _, ServerState};
 use openraft::async_runtime::WatchReceiver;
 use openraft::raft::{StreamAppendResult, VoteResponse};
+use openraft::{Instant as _, ServerState};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -350,6 +350,13 @@ impl Core {
                 core.fail(format!("its {name} task panicked: {why}"));
             }
         })
+    }
+
+    /// Tells who waits for a read index that the engine was stopped.
+    pub fn drop_reads(&self) {
+        for read in std::mem::take(&mut *lock(&self.reads)) {
+            (read.done)(Err(OrderError::Stopped));
+        }
     }
 
     /// Opens a session of appends to a member.

@@ -124,7 +124,10 @@ impl RaftNetworkV2<TypeConfig> for Client {
         &'s mut self,
         input: S,
         _option: RPCOption,
-    ) -> BoxFuture<'s, Result<BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RaftError>>, RaftError>>
+    ) -> BoxFuture<
+        's,
+        Result<BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RaftError>>, RaftError>,
+    >
     where
         S: Stream<Item = AppendRequest> + OptionalSend + Unpin + 'static,
     {
@@ -341,4 +344,3 @@ async fn next_of<S: Stream<Item = AppendRequest> + Unpin>(
 ) -> Option<AppendRequest> {
     input.as_mut()?.next().await
 }
-

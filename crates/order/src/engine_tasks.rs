@@ -20,9 +20,7 @@ use crate::engine_core::{Core, PendingRead, lock, peers_of};
 use crate::engine_net::WINDOW;
 use crate::membership::{Picture, Step, plan};
 use crate::network::{Inbound, Lane};
-use crate::raft_types::{
-    AppendRequest, Message, Raft, RaftVote, TypeConfig, from_raft_members,
-};
+use crate::raft_types::{AppendRequest, Message, Raft, RaftVote, TypeConfig, from_raft_members};
 use crate::runtime::spawn;
 use crate::types::{Members, OrderError, OrderStatus, RaftId};
 
@@ -94,10 +92,12 @@ fn on_frame(
             request,
         } => {
             let v = &request.vote;
-            if v.committed && v.leader_id.node_id == from {
-                let leadership = (v.leader_id.term, from);
-                core.promised(leadership, Duration::from_micros(lease_us));
+            if !v.committed || v.leader_id.node_id != from {
+                // Only a leader appends, and only in its own name.
+                return;
             }
+            let leadership = (v.leader_id.term, from);
+            core.promised(leadership, Duration::from_micros(lease_us));
             stranger(core, from, &addr);
             if lane == Lane::Bulk {
                 followers.append(core, raft, from, session, seq, request);
@@ -513,7 +513,8 @@ async fn ask_index(core: &Core, raft: &Raft) -> Option<u64> {
         return confirmed_index(raft).await;
     }
     let (id, answer) = core.expect_read();
-    core.send(leader, Lane::Raft, &Wire::ReadIndex { id }).ok()?;
+    core.send(leader, Lane::Raft, &Wire::ReadIndex { id })
+        .ok()?;
     answer.await.ok().flatten()
 }
 
@@ -591,7 +592,11 @@ pub(crate) async fn watch(core: Arc<Core>, raft: Raft) {
 }
 
 /// Makes the membership what the node wants, while this node leads.
+///
+/// Also hands leadership over when the own disk hangs: the others commit
+/// without this node, but it would not deliver what it orders.
 pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
+    let mut disk = (0, core.now());
     loop {
         let pause = sleep(RECONCILE_PAUSE);
         tokio::select! {
@@ -606,7 +611,27 @@ pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
             }
         }
         forget_strangers(&core);
+        if disk_hangs(&core, &mut disk) {
+            hand_over(&core, None).await;
+        }
     }
+}
+
+/// Whether nothing became durable for too long although something waits.
+/// `seen` is the durable index and when it was last seen to move.
+fn disk_hangs(core: &Core, seen: &mut (u64, Duration)) -> bool {
+    let (_, last, durable, _, _) = core.storage.positions();
+    let now = core.now();
+    if durable != seen.0 || durable >= last {
+        *seen = (durable, now);
+        return false;
+    }
+    if now < seen.1 + core.config.election_max * 2 {
+        return false;
+    }
+    // Not again at once if there is no heir.
+    seen.1 = now;
+    true
 }
 
 fn next_step(core: &Core, raft: &Raft) -> Option<Step> {

@@ -113,7 +113,11 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
         return change(ChangeMembers::AddNodes(missing), true);
     }
 
-    let demoted: BTreeSet<RaftId> = voters.iter().filter(|id| !wanted_voter(id)).copied().collect();
+    let demoted: BTreeSet<RaftId> = voters
+        .iter()
+        .filter(|id| !wanted_voter(id))
+        .copied()
+        .collect();
     if !demoted.is_empty() {
         return change(ChangeMembers::RemoveVoters(demoted), true);
     }
@@ -180,7 +184,11 @@ mod tests {
             .collect()
     }
 
-    fn step(members: &Members, desired: &BTreeMap<RaftId, Desired>, behind: &[u64]) -> Option<Step> {
+    fn step(
+        members: &Members,
+        desired: &BTreeMap<RaftId, Desired>,
+        behind: &[u64],
+    ) -> Option<Step> {
         let peers = members
             .addrs
             .keys()
@@ -255,8 +263,14 @@ mod tests {
     #[test]
     fn a_leader_that_is_to_go_hands_over_first_and_alone_stays() {
         let m = members(&[1, 2, 3], &[]);
-        assert_eq!(step(&m, &desired(&[2, 3], &[]), &[2]), Some(Step::HandOver(3)));
-        assert_eq!(step(&m, &desired(&[2, 3], &[1]), &[2]), Some(Step::HandOver(3)));
+        assert_eq!(
+            step(&m, &desired(&[2, 3], &[]), &[2]),
+            Some(Step::HandOver(3))
+        );
+        assert_eq!(
+            step(&m, &desired(&[2, 3], &[1]), &[2]),
+            Some(Step::HandOver(3))
+        );
         assert_eq!(step(&m, &desired(&[2, 3], &[]), &[2, 3]), None);
         assert_eq!(step(&members(&[1], &[]), &desired(&[], &[1]), &[]), None);
     }

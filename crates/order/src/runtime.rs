@@ -48,8 +48,7 @@ impl AsyncRuntime for Runtime {
     type Sleep = <Seeded as AsyncRuntime>::Sleep;
     type Instant = <Seeded as AsyncRuntime>::Instant;
     type TimeoutError = <Seeded as AsyncRuntime>::TimeoutError;
-    type Timeout<R, T: Future<Output = R> + OptionalSend> =
-        <Seeded as AsyncRuntime>::Timeout<R, T>;
+    type Timeout<R, T: Future<Output = R> + OptionalSend> = <Seeded as AsyncRuntime>::Timeout<R, T>;
     type ThreadLocalRng = <Seeded as AsyncRuntime>::ThreadLocalRng;
     type Mpsc = <Seeded as AsyncRuntime>::Mpsc;
     type Watch = FairWatch;
@@ -267,7 +266,8 @@ mod tests {
             assert_eq!((*rx.borrow_watched(), *late.borrow_and_update()), (2, 2));
             let waiter = tokio::spawn(async move {
                 let first = late.changed().await;
-                (first, *late.borrow_watched(), late.changed().await)
+                let value = *late.borrow_watched();
+                (first, value, late.changed().await)
             });
             tokio::task::yield_now().await;
             assert!(tx.send(3).is_ok());

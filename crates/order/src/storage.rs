@@ -144,10 +144,9 @@ impl Storage {
                 };
                 (begin_new(&store, fresh_id, &checkpoint)?, checkpoint)
             }
-            Start::Join { checkpoint } => (
-                begin_new(&store, fresh_id, checkpoint)?,
-                checkpoint.clone(),
-            ),
+            Start::Join { checkpoint } => {
+                (begin_new(&store, fresh_id, checkpoint)?, checkpoint.clone())
+            }
             Start::Resume => {
                 let meta = load_meta(&store)?.ok_or_else(nothing)?;
                 let newest = newest_checkpoint(&store)?.ok_or_else(nothing)?;
@@ -223,12 +222,15 @@ impl Storage {
     ) -> Result<Vec<Committed>, OrderError> {
         let deadline = Instant::now() + timeout;
         let mut s = self.lock();
+        // One that comes after the end waits in vain, so that a caller that
+        // does not look at the status does not spin.
+        let ended_before = s.closed;
         let (from, to) = loop {
             let to = s.applied.index.min(s.durable);
-            if s.closed || max == 0 {
+            if max == 0 || (s.closed && !ended_before) {
                 return Ok(Vec::new());
             }
-            if to > s.delivered {
+            if to > s.delivered && !s.closed {
                 let from = s.delivered + 1;
                 break (from, to.min(s.delivered.saturating_add(max as u64)));
             }
@@ -332,7 +334,9 @@ impl Storage {
             .next_back()
             .map(|(_, m)| from_raft_members(m))
             .ok_or_else(|| {
-                OrderError::Refused(format!("the members at index {index} are not known any more"))
+                OrderError::Refused(format!(
+                    "the members at index {index} are not known any more"
+                ))
             })?;
         let bytes = encode_checkpoint(&Checkpoint {
             log_id: from_raft_log_id(&log_id),
@@ -548,8 +552,9 @@ fn read_store(
             },
             index: r.index,
         };
-        let payload = decode_payload(r.body)
-            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("entry {log_id}: {e}")))?;
+        let payload = decode_payload(r.body).map_err(|e| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("entry {log_id}: {e}"))
+        })?;
         out.push(RaftEntry { log_id, payload });
     }
     Ok(out)
@@ -559,7 +564,8 @@ fn to_committed(e: RaftEntry) -> Result<Committed, OrderError> {
     let body = match &e.payload {
         EntryPayload::Blank => CommittedBody::Blank,
         EntryPayload::Normal(m) => CommittedBody::Message(
-            decode_message(m).map_err(|err| OrderError::Log(format!("entry {}: {err}", e.log_id)))?,
+            decode_message(m)
+                .map_err(|err| OrderError::Log(format!("entry {}: {err}", e.log_id)))?,
         ),
         EntryPayload::Membership(m) => {
             let voters: std::collections::BTreeSet<RaftId> = m.voter_ids().collect();
@@ -590,7 +596,11 @@ impl RaftLogReader<TypeConfig> for RaftLog {
         self.0.read(from, to, usize::MAX)
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<RaftEntry>> {
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> io::Result<Vec<RaftEntry>> {
         self.0.read(start, end.saturating_sub(1), READ_BYTES)
     }
 
@@ -831,9 +841,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
 impl StateMachine {
     fn observe(&self, m: &Message, at: &RaftLogId) -> io::Result<()> {
-        let raw = decode_message(m).map_err(|e| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("entry {at}: {e}"))
-        })?;
+        let raw = decode_message(m)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("entry {at}: {e}")))?;
         (self.0.observer)(&raw);
         Ok(())
     }

@@ -243,10 +243,14 @@ pub enum OrderError {
     #[error("the ordering engine of this node was stopped; nothing more can be ordered by it")]
     Stopped,
     /// The engine died.
-    #[error("the ordering engine of this node failed ({0}); this node must leave the cluster and start again")]
+    #[error(
+        "the ordering engine of this node failed ({0}); this node must leave the cluster and start again"
+    )]
     Failed(String),
     /// No majority confirmed in time.
-    #[error("no majority confirmed within {0:?}; this node may be cut off from the primary component")]
+    #[error(
+        "no majority confirmed within {0:?}; this node may be cut off from the primary component"
+    )]
     NoMajority(Duration),
     /// A node did not answer in time.
     #[error("no answer from {addr} within {timeout:?}")]
@@ -286,10 +290,15 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Called once with the outcome, on the order thread: must be quick.
 pub type Done<T> = Box<dyn FnOnce(Result<T, OrderError>) + Send>;
 
+/// How much longer than its timeout a blocking call waits for the engine to
+/// say that the time is up, before it says so itself.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// One total order among the members.
 ///
 /// Every method may be called from any thread. Methods without a timeout do
-/// not wait. Dropping the last handle does not stop the engine; [`stop`] does.
+/// not wait, except where they say that they wait for the disk. [`stop`] ends
+/// the engine and waits; dropping the last handle ends it in the background.
 ///
 /// [`stop`]: Order::stop
 pub trait Order: Send + Sync {
@@ -310,7 +319,8 @@ pub trait Order: Send + Sync {
 
     /// The next committed entries in log order, without gaps, at most `max`;
     /// waits up to `timeout` for the first one. Only entries the own log has
-    /// durably come out. For one caller: the delivery thread.
+    /// durably come out. For one caller: the delivery thread. After a stop or
+    /// a failure (see the status) nothing comes any more.
     fn next_committed(&self, max: usize, timeout: Duration) -> Vec<Committed>;
 
     /// Resolves when `next_committed` has something to return. For callers
@@ -332,7 +342,11 @@ pub trait Order: Send + Sync {
                 let _ = tx.send(r);
             }),
         );
-        rx.recv().unwrap_or(Err(OrderError::Stopped))
+        match rx.recv_timeout(timeout + GRACE) {
+            Ok(outcome) => outcome,
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(OrderError::NoMajority(timeout)),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(OrderError::Stopped),
+        }
     }
 
     /// Says which members there should be. Whoever leads makes it so, one
@@ -343,12 +357,7 @@ pub trait Order: Send + Sync {
     /// Saves the state after the entry at `index`, which must have been
     /// handed out by `next_committed` already. From the delivery thread; waits
     /// for the disk.
-    fn save_checkpoint(
-        &self,
-        index: u64,
-        sequencer: Bytes,
-        node: Bytes,
-    ) -> Result<(), OrderError>;
+    fn save_checkpoint(&self, index: u64, sequencer: Bytes, node: Bytes) -> Result<(), OrderError>;
 
     /// Indexes of the checkpoints in the log, ascending.
     fn checkpoints(&self) -> Result<Vec<u64>, OrderError>;
@@ -362,8 +371,7 @@ pub trait Order: Send + Sync {
 
     /// Reads entries `from..=to` again from the log, at most about `max_bytes`
     /// (but at least one entry). Only what was committed may be asked for.
-    fn read_log(&self, from: u64, to: u64, max_bytes: usize)
-    -> Result<Vec<Committed>, OrderError>;
+    fn read_log(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Committed>, OrderError>;
 
     /// The engine's state now.
     fn status(&self) -> OrderStatus;
@@ -383,7 +391,14 @@ pub trait Order: Send + Sync {
                 let _ = tx.send(r);
             }),
         );
-        rx.recv().unwrap_or(Err(OrderError::Stopped))
+        match rx.recv_timeout(timeout + GRACE) {
+            Ok(outcome) => outcome,
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(OrderError::Timeout {
+                addr: addr.to_owned(),
+                timeout,
+            }),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(OrderError::Stopped),
+        }
     }
 
     /// Sends `body` to every other member, once, unordered, best effort.

@@ -39,7 +39,10 @@ fn one_node_alone_orders_and_redelivers_after_a_restart() {
         w.wait_primary(&[1]).await;
         // All of it again, from the genesis.
         w.wait_delivered(&[1], 10).await;
-        assert_eq!(w.texts(1), (0..10).map(|i| format!("1:{i}")).collect::<Vec<_>>());
+        assert_eq!(
+            w.texts(1),
+            (0..10).map(|i| format!("1:{i}")).collect::<Vec<_>>()
+        );
     });
 }
 
@@ -56,7 +59,11 @@ fn three_nodes_deliver_the_same_order_under_proposals_from_all() {
         w.wait_delivered(&[1, 2, 3], 120).await;
         w.assert_same(&[1, 2, 3]);
         for id in 1..=3 {
-            let own: Vec<_> = w.texts(1).into_iter().filter(|t| t.starts_with(&format!("{id}:"))).collect();
+            let own: Vec<_> = w
+                .texts(1)
+                .into_iter()
+                .filter(|t| t.starts_with(&format!("{id}:")))
+                .collect();
             let expected: Vec<_> = (0..40).map(|i| format!("{id}:{i}")).collect();
             assert_eq!(own, expected, "messages of one origin keep their order");
         }
@@ -111,14 +118,26 @@ fn a_leader_in_the_minority_loses_primary_and_read_index_and_catches_up_later() 
             let mut w = World::three(5).await;
             let leader = w.leader(&[1, 2, 3]).await;
             let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
-            let before = w.read_index(leader, ms(1000)).await.expect("a majority is there");
+            let before = w
+                .read_index(leader, ms(1000))
+                .await
+                .expect("a majority is there");
             w.hub.cut(&[leader], &others, how);
             w.propose(leader, 0);
             let answer = w.read_index(leader, ms(3000)).await;
-            assert!(matches!(answer, Err(OrderError::NoMajority(_))), "{answer:?}");
-            assert!(!w.status(leader).primary, "lease and heartbeat are long over");
+            assert!(
+                matches!(answer, Err(OrderError::NoMajority(_))),
+                "{answer:?}"
+            );
+            assert!(
+                !w.status(leader).primary,
+                "lease and heartbeat are long over"
+            );
             w.wait_primary(&others).await;
-            let after = w.read_index(others[0], ms(3000)).await.expect("the majority goes on");
+            let after = w
+                .read_index(others[0], ms(3000))
+                .await
+                .expect("the majority goes on");
             assert!(after > before);
             for i in 0..5 {
                 w.propose(others[0], i);
@@ -149,7 +168,11 @@ fn a_follower_that_is_cut_off_is_not_primary_and_asks_in_vain() {
         tokio::time::sleep(ms(20_000)).await;
         w.hub.heal();
         w.wait_primary(&[1, 2, 3]).await;
-        assert_eq!(w.status(lost).term, term, "it asked before it stood for election");
+        assert_eq!(
+            w.status(lost).term,
+            term,
+            "it asked before it stood for election"
+        );
         assert_eq!(w.leader(&[1, 2, 3]).await, leader);
     });
 }
@@ -190,7 +213,10 @@ fn a_node_joins_at_a_checkpoint_and_gets_only_what_is_behind_it() {
             .load_checkpoint(None)
             .expect("the log can be read")
             .expect("it was just saved");
-        assert_eq!((checkpoint.log_id.index, &checkpoint.node[..]), (at, &b"ten"[..]));
+        assert_eq!(
+            (checkpoint.log_id.index, &checkpoint.node[..]),
+            (at, &b"ten"[..])
+        );
         w.start(2, Start::Join { checkpoint }).await;
         w.want(1, &[1, 2], &[]);
         w.wait_delivered(&[2], 10).await;
@@ -327,8 +353,11 @@ fn who_fell_behind_the_purged_log_is_told_and_joins_anew() {
             let at = w.checkpoint(id, b"fifty");
             w.order(id).purge_to(at).expect("the engine runs");
         }
-        w.wait(|w| rest.iter().all(|id| w.status(*id).first_log > 50), "the log is purged")
-            .await;
+        w.wait(
+            |w| rest.iter().all(|id| w.status(*id).first_log > 50),
+            "the log is purged",
+        )
+        .await;
         w.resume(node).await;
         w.wait(|w| w.position_lost(node), "it is told").await;
         w.kill(node).await;
@@ -355,7 +384,9 @@ fn a_large_message_lets_small_ones_pass() {
     run(async {
         let mut w = World::three(15).await;
         let big = Bytes::from(vec![7; 8 << 20]);
-        w.order(2).propose(1, 0, big.clone()).expect("there is room");
+        w.order(2)
+            .propose(1, 0, big.clone())
+            .expect("there is room");
         for i in 0..50 {
             w.propose(2, i);
             w.propose(1, i);
@@ -364,7 +395,10 @@ fn a_large_message_lets_small_ones_pass() {
         w.assert_same(&[1, 2, 3]);
         let bodies = w.bodies(3);
         let place = bodies.iter().position(|b| b.len() == big.len());
-        assert!(place.is_some_and(|p| p > 60), "the large one was at {place:?}");
+        assert!(
+            place.is_some_and(|p| p > 60),
+            "the large one was at {place:?}"
+        );
         assert!(bodies.contains(&big));
     });
 }
@@ -376,7 +410,10 @@ fn requests_casts_and_ticks_reach_the_node() {
         let answer = w.request(1, "n2:1", "how are you", ms(1000)).await;
         assert_eq!(answer.as_deref(), Ok(&b"n2 got how are you"[..]));
         let none = w.request(1, "nowhere:1", "?", ms(1000)).await;
-        assert!(matches!(none, Err(OrderError::Unreachable { .. })), "{none:?}");
+        assert!(
+            matches!(none, Err(OrderError::Unreachable { .. })),
+            "{none:?}"
+        );
         w.order(1).cast(Bytes::from_static(b"all"));
         tokio::time::sleep(ms(500)).await;
         for id in [2, 3] {
@@ -395,7 +432,8 @@ fn a_dead_disk_ends_the_engine_and_not_the_process() {
         let leader = w.leader(&[1, 2, 3]).await;
         w.log(leader).break_with("the disk is gone");
         w.propose(leader, 0);
-        w.wait(|w| w.status(leader).failed.is_some(), "it says so").await;
+        w.wait(|w| w.status(leader).failed.is_some(), "it says so")
+            .await;
         let status = w.status(leader);
         assert!(!status.primary);
         let why = status.failed.expect("it was there");
@@ -403,7 +441,11 @@ fn a_dead_disk_ends_the_engine_and_not_the_process() {
         let refused = w.order(leader).propose(1, 0, Bytes::new());
         assert!(matches!(refused, Err(OrderError::Failed(_))), "{refused:?}");
         let rest: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
-        w.wait(|w| rest.iter().any(|id| w.status(*id).is_leader), "the others go on").await;
+        w.wait(
+            |w| rest.iter().any(|id| w.status(*id).is_leader),
+            "the others go on",
+        )
+        .await;
         w.propose(rest[0], 1);
         w.wait_delivered(&rest, 1).await;
     });
@@ -434,8 +476,7 @@ fn trace(seed: u64) -> String {
         w.assert_same(&[1, 2, 3]);
         *out.lock().expect("nobody panicked") = w.trace();
     });
-    let text = result.lock().expect("nobody panicked").clone();
-    text
+    result.lock().expect("nobody panicked").clone()
 }
 
 #[test]
@@ -444,7 +485,10 @@ fn the_same_seed_gives_the_same_run_to_the_byte() {
     for (seed, first) in &traces {
         let again = trace(*seed);
         let differs = first.lines().zip(again.lines()).find(|(a, b)| a != b);
-        assert!(differs.is_none() && first.len() == again.len(), "seed {seed}: {differs:?}");
+        assert!(
+            differs.is_none() && first.len() == again.len(),
+            "seed {seed}: {differs:?}"
+        );
     }
     let mut different: Vec<_> = traces.values().collect();
     different.dedup();

@@ -125,7 +125,13 @@ fn three_nodes_over_sockets_and_files_agree_and_one_comes_back() {
         .collect();
     let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
     let genesis = Bytes::from_static(b"genesis");
-    let a = start(dirs[0].path(), 11, 1, ports[0], Start::Bootstrap { genesis });
+    let a = start(
+        dirs[0].path(),
+        11,
+        1,
+        ports[0],
+        Start::Bootstrap { genesis },
+    );
     wait("the first is primary", || a.order.status().primary);
     let checkpoint = a
         .order
@@ -134,14 +140,22 @@ fn three_nodes_over_sockets_and_files_agree_and_one_comes_back() {
         .expect("bootstrap saves one");
     let join = |i: usize, id, birth| {
         let checkpoint = checkpoint.clone();
-        start(dirs[i].path(), id, birth, ports[i], Start::Join { checkpoint })
+        start(
+            dirs[i].path(),
+            id,
+            birth,
+            ports[i],
+            Start::Join { checkpoint },
+        )
     };
     let b = join(1, 22, 2);
     let c = join(2, 33, 3);
     for n in [&a, &b, &c] {
         n.order.set_desired(desired(&[&a, &b, &c]));
     }
-    wait("all three vote", || a.order.status().members.voters().len() == 3);
+    wait("all three vote", || {
+        a.order.status().members.voters().len() == 3
+    });
 
     let each = 300;
     thread::scope(|s| {
@@ -167,9 +181,11 @@ fn three_nodes_over_sockets_and_files_agree_and_one_comes_back() {
     assert_eq!(seen(&a), seen(&b));
     assert_eq!(seen(&a), seen(&c));
 
-    let echo = a
-        .order
-        .request(&b.addr, Bytes::from_static(b"hello"), Duration::from_secs(10));
+    let echo = a.order.request(
+        &b.addr,
+        Bytes::from_static(b"hello"),
+        Duration::from_secs(10),
+    );
     assert_eq!(echo.as_deref(), Ok(&b"hello"[..]));
 
     let port = ports[2];
@@ -195,7 +211,8 @@ fn three_nodes_over_sockets_and_files_agree_and_one_comes_back() {
         .propose(1, 0, Bytes::from_static(b"last"))
         .expect("there is room");
     wait("the rest deliver it", || {
-        rest.iter().all(|n| seen(n).last().is_some_and(|b| &b[..] == b"last"))
+        rest.iter()
+            .all(|n| seen(n).last().is_some_and(|b| &b[..] == b"last"))
     });
     for n in rest {
         n.order.stop();

@@ -1,10 +1,15 @@
 //! Engines, a network and logs in memory, and a node that only takes notes.
 
+// Each test binary uses its own part of it.
+#![allow(dead_code)]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dromon_log::{Log, LogOptions, SimDevice, WriterHandle};
+use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
 use dromon_order::memlog::MemLog;
 use dromon_order::memnet::Hub;
@@ -23,6 +28,8 @@ pub const fn ms(n: u64) -> Duration {
 
 pub struct World {
     pub hub: Hub,
+    /// Whether the logs lie on simulated disks instead of in memory.
+    on_disks: bool,
     seed: u64,
     /// Starts so far: each has a fresh origin.
     starts: u64,
@@ -31,11 +38,36 @@ pub struct World {
 }
 
 struct Node {
-    log: Arc<MemLog>,
+    store: Store,
     engine: Arc<Engine>,
     notes: Arc<Notes>,
     delivery: JoinHandle<()>,
     origin: Uuid,
+}
+
+/// What a node's log lies on.
+#[derive(Clone)]
+enum Store {
+    Memory(Arc<MemLog>),
+    Disk(SimDevice),
+}
+
+impl Store {
+    /// Opens the log, as a starting process does.
+    fn open(&self) -> Arc<dyn LogStore> {
+        match self {
+            Store::Memory(log) => log.clone(),
+            Store::Disk(device) => {
+                let options = LogOptions {
+                    segment_bytes: 4096,
+                    ..LogOptions::default()
+                };
+                let (log, _) = Log::open(Arc::new(device.clone()), options)
+                    .expect("what a crash leaves can be opened");
+                Arc::new(DiskLog::new(WriterHandle::inline(log)))
+            }
+        }
+    }
 }
 
 /// What a node saw.
@@ -96,11 +128,19 @@ impl World {
     pub fn new(seed: u64) -> World {
         World {
             hub: Hub::new(seed, ms(1), ms(2)),
+            on_disks: false,
             seed,
             starts: 0,
             nodes: BTreeMap::new(),
             epoch: Instant::now(),
         }
+    }
+
+    pub async fn three_on_disks(seed: u64) -> World {
+        let mut w = World::new(seed);
+        w.on_disks = true;
+        w.grow(3).await;
+        w
     }
 
     pub async fn three(seed: u64) -> World {
@@ -139,18 +179,19 @@ impl World {
     }
 
     pub async fn start(&mut self, id: RaftId, start: Start) {
-        let log = match self.nodes.get(&id) {
-            Some(old) => old.log.clone(),
-            None => Arc::new(MemLog::new()),
+        let store = match self.nodes.get(&id) {
+            Some(old) => old.store.clone(),
+            None if self.on_disks => Store::Disk(SimDevice::new(self.seed ^ id)),
+            None => Store::Memory(Arc::new(MemLog::new())),
         };
         let origin = origin(self.starts);
         self.starts += 1;
-        let store: Arc<dyn LogStore> = log.clone();
+        let log = store.open();
         let saved = match &start {
             Start::Bootstrap { .. } => Bytes::new(),
             Start::Join { checkpoint } => checkpoint.sequencer.clone(),
             Start::Resume => {
-                let found = inspect(&store).expect("the log can be read");
+                let found = inspect(&log).expect("the log can be read");
                 found.expect("there is something").checkpoint.sequencer
             }
         };
@@ -173,12 +214,12 @@ impl World {
             }),
         });
         let port = self.hub.port(id, &addr);
-        let engine = Engine::start_in(config, log.clone(), port, notes.clone(), start)
+        let engine = Engine::start_in(config, log, port, notes.clone(), start)
             .await
             .expect("the engine starts");
         let delivery = tokio::spawn(deliver(engine.clone(), notes.clone()));
         let node = Node {
-            log,
+            store,
             engine,
             notes,
             delivery,
@@ -208,7 +249,21 @@ impl World {
     }
 
     pub fn log(&self, id: RaftId) -> &MemLog {
-        &self.node(id).log
+        match &self.node(id).store {
+            Store::Memory(log) => log,
+            Store::Disk(_) => panic!("this world's logs lie on disks"),
+        }
+    }
+
+    pub fn disk(&self, id: RaftId) -> &SimDevice {
+        match &self.node(id).store {
+            Store::Disk(device) => device,
+            Store::Memory(_) => panic!("this world's logs lie in memory"),
+        }
+    }
+
+    pub fn origin(&self, id: RaftId) -> Uuid {
+        self.node(id).origin
     }
 
     pub fn status(&self, id: RaftId) -> OrderStatus {
@@ -283,7 +338,11 @@ impl World {
 
     pub fn bodies(&self, id: RaftId) -> Vec<Bytes> {
         let inner = self.node(id).notes.inner.lock().unwrap();
-        inner.delivered.iter().map(|(_, d)| d.body.clone()).collect()
+        inner
+            .delivered
+            .iter()
+            .map(|(_, d)| d.body.clone())
+            .collect()
     }
 
     pub fn texts(&self, id: RaftId) -> Vec<String> {
@@ -310,7 +369,11 @@ impl World {
     pub fn assert_same(&self, ids: &[RaftId]) {
         let first = self.bodies(ids[0]);
         for id in ids {
-            assert!(self.bodies(*id) == first, "node {id} differs from {}", ids[0]);
+            assert!(
+                self.bodies(*id) == first,
+                "node {id} differs from {}",
+                ids[0]
+            );
         }
     }
 
@@ -339,7 +402,11 @@ impl World {
                     .iter()
                     .map(|(id, n)| {
                         let seen = n.notes.inner.lock().unwrap().delivered.len();
-                        format!("{id} ({}): {seen} delivered, {:?}\n", n.origin, self.status(*id))
+                        format!(
+                            "{id} ({}): {seen} delivered, {:?}\n",
+                            n.origin,
+                            self.status(*id)
+                        )
                     })
                     .collect();
                 panic!("it never comes true that {what}:\n{}", status.concat());
@@ -374,12 +441,14 @@ impl World {
             let m = w.status(at).members;
             m.configs.len() == 1 && m.addrs.keys().eq(members.iter())
         };
-        self.wait(there, &format!("{members:?} are the members at {at}")).await;
+        self.wait(there, &format!("{members:?} are the members at {at}"))
+            .await;
     }
 
     pub async fn wait_leader(&self, ids: &[RaftId], leader: RaftId) {
         let there = |w: &World| {
-            ids.iter().all(|id| w.status(*id).leader.is_some_and(|l| l.0 == leader))
+            ids.iter()
+                .all(|id| w.status(*id).leader.is_some_and(|l| l.0 == leader))
                 && w.status(leader).is_leader
         };
         self.wait(there, &format!("{leader} leads {ids:?}")).await;
@@ -389,10 +458,16 @@ impl World {
     pub async fn leader(&self, ids: &[RaftId]) -> RaftId {
         let agreed = |w: &World| {
             let first = w.status(ids[0]).leader?.0;
-            let all = ids.iter().all(|id| w.status(*id).leader.is_some_and(|l| l.0 == first));
+            let all = ids
+                .iter()
+                .all(|id| w.status(*id).leader.is_some_and(|l| l.0 == first));
             (all && ids.contains(&first) && w.status(first).is_leader).then_some(first)
         };
-        self.wait(|w| agreed(w).is_some(), &format!("{ids:?} agree on a leader")).await;
+        self.wait(
+            |w| agreed(w).is_some(),
+            &format!("{ids:?} agree on a leader"),
+        )
+        .await;
         agreed(self).expect("it was just there")
     }
 }
@@ -409,7 +484,14 @@ async fn deliver(engine: Arc<Engine>, notes: Arc<Notes>) {
         let at = notes.epoch.elapsed();
         let mut inner = notes.inner.lock().unwrap();
         for c in &entries {
-            assert_eq!(c.index, if inner.last == 0 { c.index } else { inner.last + 1 });
+            assert_eq!(
+                c.index,
+                if inner.last == 0 {
+                    c.index
+                } else {
+                    inner.last + 1
+                }
+            );
             inner.last = c.index;
             if let Some(d) = inner.sequencer.accept(c).expect("pieces stay in memory") {
                 inner.delivered.push((at, d));
