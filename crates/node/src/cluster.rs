@@ -450,6 +450,7 @@ impl ClusterState {
         match control {
             Control::Join(join) => self.join(join),
             Control::Leave { uuid, reason } => self.leave(uuid, reason),
+            Control::Rejoin { uuid } => self.rejoin(uuid),
             Control::StateRequest {
                 joiner,
                 donors,
@@ -610,6 +611,34 @@ impl ClusterState {
         events
     }
 
+    fn rejoin(&mut self, uuid: Uuid) -> Vec<Event> {
+        let Some(mut member) = self.members.remove(&uuid) else {
+            return Vec::new();
+        };
+        let mut events = self.break_transfers(uuid);
+        let left = vec![(member.clone(), LeaveReason::Rejoins)];
+        let view = self.next_view();
+        events.push(Event::View {
+            view,
+            joined: None,
+            left,
+        });
+        if member.complete {
+            member.state = MemberState::Joined;
+        }
+        member.desync = 0;
+        member.joined_at = self.seqno + 1;
+        self.members.insert(uuid, member);
+        let view = self.next_view();
+        events.push(Event::View {
+            view,
+            joined: Some((uuid, Need::Log)),
+            left: Vec::new(),
+        });
+        events.extend(self.count_votes());
+        events
+    }
+
     fn remove(
         &mut self,
         uuid: Uuid,
@@ -622,6 +651,11 @@ impl ClusterState {
         self.sequencer.forget(member.origin);
         self.departed.insert(uuid, self.seqno);
         left.push((member, reason));
+        self.break_transfers(uuid)
+    }
+
+    /// Ends the transfers from and to `uuid`.
+    fn break_transfers(&mut self, uuid: Uuid) -> Vec<Event> {
         let mut events = Vec::new();
         let broken: Vec<(Uuid, Uuid)> = self
             .transfers
@@ -924,6 +958,33 @@ pub(crate) mod tests {
                 .any(|e| matches!(e, Event::TransferEnded { error, .. } if *error < 0))
         );
         assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+    }
+
+    #[test]
+    fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
+        let mut f = Feed::new();
+        f.send(1, &join(1, NOWHERE, Need::Copy));
+        f.send(1, &join(2, NOWHERE, Need::Copy));
+        let two = Uuid([2; 16]);
+        f.send(2, &Control::Joined { uuid: two });
+        f.send(2, &Control::Synced { uuid: two });
+        let events = f.send(2, &Control::Rejoin { uuid: two });
+        let sizes: Vec<usize> = events
+            .iter()
+            .filter_map(|e| match e {
+                Event::View { view, .. } => Some(view.members.len()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sizes, [1, 2]);
+        assert_eq!(state_of(&f, 2), Some(MemberState::Joined));
+        assert!(f.state.desired()[&2].voter);
+        f.send(2, &Control::Synced { uuid: two });
+        assert_eq!(
+            state_of(&f, 2),
+            Some(MemberState::Synced),
+            "its messages still count"
+        );
     }
 
     #[test]

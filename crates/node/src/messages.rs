@@ -104,6 +104,12 @@ pub enum Control {
         /// Why.
         reason: LeaveReason,
     },
+    /// A member that had lost the primary component comes back: it leaves and
+    /// joins in one step, so that its streaming transactions are settled.
+    Rejoin {
+        /// Who.
+        uuid: Uuid,
+    },
     /// A joiner asks for a full copy.
     StateRequest {
         /// Who asks.

@@ -147,6 +147,12 @@ impl Node {
                 self.gates.leave_and_release(seqno);
                 None
             }
+            Item::Pass => {
+                // At its turn, and at once if nothing can come before it.
+                let _ = self.gates.wait_released(seqno - 1, waiter, false, None);
+                self.gates.cancel(seqno);
+                None
+            }
             Item::Final(view) => {
                 let deadline = Instant::now() + Duration::from_secs(60);
                 let finished = self.phase() == Phase::Inconsistent;

@@ -459,7 +459,8 @@ impl Node {
             view.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
         ));
         self.publish(order, &course.state);
-        let left_self = left.iter().any(|(m, _)| m.uuid == own);
+        let left_self = left.iter().find(|(m, _)| m.uuid == own).map(|(_, r)| *r);
+        let rejoins = left_self == Some(LeaveReason::Rejoins);
         {
             let mut shared = self.shared();
             if let Some((uuid, need)) = joined
@@ -476,24 +477,35 @@ impl Node {
             if shared.joined.is_none() && seqno <= shared.position.seqno {
                 shared.base = Some(view.clone());
             }
-            if left_self && shared.joined.is_some() {
+            if left_self.is_some() && !rejoins && shared.joined.is_some() {
                 shared.own_leave = true;
+            }
+            if let Some((uuid, _)) = joined
+                && uuid == own
+                && shared.phase == Phase::NonPrimary
+            {
+                shared.phase = Phase::Joined;
+                shared.rejoin_asked = None;
+                shared.sync_asked = false;
+                shared.own_state = MemberState::Joined;
             }
         }
         self.changed.notify_all();
-        if left_self {
-            self.own_leave_delivered(
-                seqno,
-                left.iter().find(|(m, _)| m.uuid == own).map(|(_, r)| *r),
-            );
+        if left_self.is_some() && !rejoins {
+            self.own_leave_delivered(seqno, left_self);
             return;
         }
+        let value = if rejoins {
+            Item::Pass
+        } else {
+            Item::View(to_view(&view, &own))
+        };
         self.queue.push(QueueItem {
             seqno,
             depends_on: seqno - 1,
             exclusive: true,
             bytes: 0,
-            value: Item::View(to_view(&view, &own)),
+            value,
         });
     }
 

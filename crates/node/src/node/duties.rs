@@ -15,12 +15,14 @@ use super::{Item, Node, Phase, lock};
 use crate::cluster::MemberState;
 use crate::database::View;
 use crate::messages::{
-    Answer, Control, Join, LeaveReason, Need, Position, Progress, Request, decode, encode, kind,
+    Answer, Control, LeaveReason, Position, Progress, Request, decode, encode, kind,
 };
 use crate::options::Settings;
 
 /// A node counts as caught up when no more than this many events wait.
 const CAUGHT_UP: Seqno = 64;
+/// A rejoin that was not ordered is asked for again after this long.
+const REJOIN_AGAIN: Duration = Duration::from_secs(5);
 /// The leader orders a cut when it has grown by this much.
 const CUT_STEP: Seqno = 128;
 
@@ -329,41 +331,21 @@ impl Node {
         }
     }
 
-    /// Comes back after a lost lease: an ordered leave and join.
+    /// Comes back after a lost lease: an ordered leave and join in one.
     fn rejoin(&self, order: &Arc<dyn Order>) {
-        let join = {
-            let shared = self.shared();
-            if shared.phase != Phase::NonPrimary {
+        let uuid = {
+            let mut shared = self.shared();
+            let waiting = shared
+                .rejoin_asked
+                .is_some_and(|at| at.elapsed() < REJOIN_AGAIN);
+            if shared.phase != Phase::NonPrimary || waiting {
                 return;
             }
-            shared.join.clone()
+            shared.rejoin_asked = Some(Instant::now());
+            shared.uuid
         };
-        let Some(mut join) = join else { return };
-        let Some((_, leader)) = order.status().leader else {
-            return;
-        };
-        join.origin = super::connect::random_uuid();
-        join.position = self.last_committed();
-        join.need = Need::Log;
-        order.set_origin(join.origin);
-        let leave = Request::Leave {
-            uuid: join.uuid,
-            reason: LeaveReason::Rejoins,
-        };
-        let ask = |request: &Request| {
-            let answer = order.request(&leader, encode(request), Duration::from_secs(2));
-            matches!(
-                answer.ok().and_then(|b| decode::<Answer>(&b)),
-                Some(Answer::Ok)
-            )
-        };
-        if ask(&leave) && ask(&Request::Join(Join { ..join.clone() })) {
-            self.note("the majority can be reached again; rejoining");
-            let mut shared = self.shared();
-            if shared.phase == Phase::NonPrimary {
-                shared.phase = Phase::Joined;
-            }
-            shared.join = Some(join);
-        }
+        self.note("the majority can be reached again; rejoining");
+        // Asked again if it does not come through.
+        let _ = order.propose(kind::CONTROL, 0, encode(&Control::Rejoin { uuid }));
     }
 }

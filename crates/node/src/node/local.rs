@@ -16,6 +16,9 @@ use crate::messages::{Control, Position, encode, kind};
 use crate::spool::Collected;
 use crate::trx::{Body, Kind, Stage, Trx};
 
+/// How long one question for the read index may take before it is asked again.
+const READ_STEP: Duration = Duration::from_secs(1);
+
 /// Keys as the server gives them: parts, and how strong.
 pub type KeyParts<'a> = (&'a [&'a [u8]], KeyType);
 
@@ -569,12 +572,21 @@ impl Node {
             return (Outcome::ConnFail, self.last_committed());
         };
         self.counters.causal_reads.fetch_add(1, Relaxed);
-        let index = match order.read_index(timeout) {
-            Ok(index) => index,
-            Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
-                return (Outcome::TrxFail, self.last_committed());
+        let index = loop {
+            // In short steps: a node that turns non-primary says so at once.
+            let left = deadline.saturating_duration_since(Instant::now());
+            match order.read_index(left.min(READ_STEP)) {
+                Ok(index) => break index,
+                Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
+                    if !self.serving() {
+                        return (Outcome::ConnFail, self.last_committed());
+                    }
+                    if left <= READ_STEP {
+                        return (Outcome::TrxFail, self.last_committed());
+                    }
+                }
+                Err(_) => return (Outcome::ConnFail, self.last_committed()),
             }
-            Err(_) => return (Outcome::ConnFail, self.last_committed()),
         };
         let Some(seqno) = self.seqno_at(index, deadline) else {
             return (Outcome::TrxFail, self.last_committed());

@@ -167,6 +167,7 @@ struct Shared {
     desyncs_seen: u64,
     join_failed: Option<String>,
     donating: Option<Uuid>,
+    rejoin_asked: Option<Instant>,
     /// `wsrep_sst_donor`.
     donors: String,
     cluster: String,
@@ -199,6 +200,7 @@ impl Shared {
             desyncs_seen: 0,
             join_failed: None,
             donating: None,
+            rejoin_asked: None,
             donors: String::new(),
             cluster: String::new(),
             join: None,
@@ -225,6 +227,8 @@ struct Sent {
 enum Item {
     WriteSet(RemoteWriteSet),
     View(View),
+    /// A view without this node: only its place is passed.
+    Pass,
     /// The node has left: the last view.
     Final(View),
     Donate {
