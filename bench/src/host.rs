@@ -15,16 +15,17 @@ mod callbacks;
 mod local;
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::fs;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dromon_wsrep::abi::*;
-use dromon_wsrep::{Gtid, Status, TrxMeta, flags};
+use dromon_wsrep::{Gtid, Status, TrxMeta, Uuid, flags};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use thiserror::Error;
 
@@ -32,8 +33,7 @@ use thiserror::Error;
 const PROTO_VER: c_int = 4;
 /// Callback result "failure".
 const CB_FAILURE: wsrep_cb_status_t = 1;
-/// How often and how long the joiner's side offers its state: the provider takes it only
-/// once its request has reached the group.
+/// How often and how long a joiner looks for the position of its donor.
 const SST_RETRY: Duration = Duration::from_millis(10);
 const SST_LIMIT: Duration = Duration::from_secs(30);
 
@@ -259,8 +259,8 @@ pub struct Host {
     library: ManuallyDrop<Library>,
     events: Arc<dyn Events>,
     about: About,
-    /// Position of the view the node connected with.
-    connected: Mutex<Gtid>,
+    /// Where a donor leaves the position of the state this node asked for.
+    transfer_file: OnceLock<PathBuf>,
     /// The threads of state transfers.
     transfers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -338,7 +338,7 @@ impl Host {
             library: ManuallyDrop::new(library),
             events,
             about,
-            connected: Mutex::new(Gtid::UNDEFINED),
+            transfer_file: OnceLock::new(),
             transfers: Mutex::default(),
         });
         if version != "26" {
@@ -382,6 +382,8 @@ impl Host {
             sst_donate_cb: Some(callbacks::sst_donate_cb),
             synced_cb: Some(callbacks::synced_cb),
         };
+        self.transfer_file
+            .get_or_init(|| config.data_dir.join("state-transfer"));
         // The logger has no context argument, so it finds the host here.
         callbacks::LOGGER.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
         // SAFETY: all strings outlive the call and the provider copies them.
@@ -532,7 +534,19 @@ impl Host {
         }
     }
 
-    fn sst_sent(&self, gtid: Gtid) {
+    /// The donor's side: hands its position over, then says so. There is nothing to copy.
+    fn donate(&self, file: &Path, gtid: Gtid) {
+        let mut position = gtid.uuid.0.to_vec();
+        position.extend(gtid.seqno.to_le_bytes());
+        // Renamed into place, so that the joiner never reads half of it.
+        let draft = file.with_extension("draft");
+        let written = fs::write(&draft, position).and_then(|()| fs::rename(&draft, file));
+        if let Err(error) = written {
+            self.events.violation(format!(
+                "the donor could not write {}: {error}",
+                file.display()
+            ));
+        }
         // SAFETY: the position outlives the call.
         let status = unsafe { ((*self.table).sst_sent)(self.table, &raw const gtid, 0) };
         if status != Status::Ok {
@@ -541,25 +555,28 @@ impl Host {
         }
     }
 
-    /// There is nothing to copy: the state at the view the node connected with is empty.
-    fn sst_received(&self) {
-        let gtid = *lock(&self.connected);
+    /// The joiner's side: waits for the position, then says that the state is there.
+    fn receive(&self) {
+        let Some(file) = self.transfer_file.get() else {
+            return;
+        };
         let deadline = Instant::now() + SST_LIMIT;
-        loop {
-            // SAFETY: the position outlives the call; the state may be NULL.
-            let status = unsafe {
-                ((*self.table).sst_received)(self.table, &raw const gtid, ptr::null(), 0)
-            };
-            if status == Status::Ok {
-                return;
-            }
-            if Instant::now() >= deadline {
-                self.events
-                    .violation(format!("sst_received at {gtid} answered {status:?}"));
-                return;
+        let mut last = "no donor has handed over its position".to_owned();
+        while Instant::now() < deadline {
+            if let Some(gtid) = read_position(file) {
+                // SAFETY: the position outlives the call; the state may be NULL.
+                let status = unsafe {
+                    ((*self.table).sst_received)(self.table, &raw const gtid, ptr::null(), 0)
+                };
+                if status == Status::Ok {
+                    return;
+                }
+                last = format!("sst_received at {gtid} answers {status:?}");
             }
             thread::sleep(SST_RETRY);
         }
+        self.events
+            .violation(format!("after {} s {last}", SST_LIMIT.as_secs()));
     }
 
     fn commit_order_enter(&self, handle: *const wsrep_ws_handle_t, meta: &TrxMeta) -> Status {
@@ -680,6 +697,16 @@ fn ordered<'a>(meta: &TrxMeta, passed: bool, payload: &'a [u8]) -> Ordered<'a> {
         passed,
         payload,
     }
+}
+
+/// What a donor left: 16 bytes of uuid, 8 of seqno.
+fn read_position(file: &Path) -> Option<Gtid> {
+    let position = fs::read(file).ok()?;
+    let (uuid, seqno) = position.split_first_chunk::<16>()?;
+    Some(Gtid {
+        uuid: Uuid(*uuid),
+        seqno: i64::from_le_bytes(seqno.try_into().ok()?),
+    })
 }
 
 /// A panic in a callback ends the process, so a poisoned lock is no reason to stop here.

@@ -23,8 +23,10 @@ use crate::server::{TAG_BYTES, Tag, ToyServer};
 const LATENCY_MAX_NS: u64 = 600_000_000_000;
 /// Relative precision of a latency: three digits.
 const LATENCY_DIGITS: u8 = 3;
-/// How often draining looks at the provider's position.
-const DRAIN_POLL: Duration = Duration::from_millis(5);
+/// `wsrep_local_state` of a synced node.
+const STATE_SYNCED: &str = "4";
+/// How often a node looks at the provider's position or state.
+const POLL: Duration = Duration::from_millis(5);
 /// How long the applier threads may take to leave `recv` after `disconnect`.
 const RECV_END_LIMIT: Duration = Duration::from_secs(20);
 /// Pause of a writer after an aborted transaction, as a client's retry would take.
@@ -152,6 +154,7 @@ fn serve(args: &NodeArgs, writers: usize) -> Result<(), String> {
                 for index in appliers.len()..node.applier_marks.len() {
                     appliers.push(start_applier(&node, index, ended.clone())?);
                 }
+                await_settled(&node, members, limit)?;
                 report(&Report::Members);
             }
             Command::Go {
@@ -174,6 +177,32 @@ fn serve(args: &NodeArgs, writers: usize) -> Result<(), String> {
         }
     }
     Err("The measuring process closed the commands without saying stop.".to_owned())
+}
+
+/// Waits until the provider itself calls the node synced (a donor is not for a while, and
+/// does not count for flow control until then) and, if its log has voters, all members are.
+fn await_settled(node: &Node, members: i32, limit: Duration) -> Result<(), String> {
+    let deadline = Instant::now() + limit;
+    let wanted = [
+        ("local_state", STATE_SYNCED.to_owned()),
+        ("dromon_voters", members.to_string()),
+    ];
+    loop {
+        let stats = node.host.stats();
+        let not_yet: Vec<String> = stats
+            .iter()
+            .filter(|(name, value)| wanted.iter().any(|(n, v)| n == name && v != value))
+            .map(|(name, value)| format!("{name} is {value}"))
+            .collect();
+        if not_yet.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            let what = format!("is not settled: {}", not_yet.join(", "));
+            return Err(node.stuck(&what, limit));
+        }
+        thread::sleep(POLL);
+    }
 }
 
 fn start_applier(
@@ -284,7 +313,7 @@ fn drain(node: &Node, seqno: i64, limit: Duration) -> Result<Drained, String> {
                 limit,
             ));
         }
-        thread::sleep(DRAIN_POLL);
+        thread::sleep(POLL);
     }
     let (violation_count, violations) = node.server.violations();
     Ok(Drained {
@@ -340,7 +369,9 @@ impl Node {
             name: about.name.clone(),
             version: about.version.clone(),
             vendor: about.vendor.clone(),
-            durability: option_value(&self.host.options(), "dromon.durability"),
+            durability: option_value(&self.host.options(), "dromon.durability")
+                // Shown only if it was given.
+                .or((about.name == "Dromon").then(|| "majority".to_owned())),
         }
     }
 

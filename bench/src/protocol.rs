@@ -52,7 +52,7 @@ pub struct Provider {
     pub name: String,
     pub version: String,
     pub vendor: String,
-    /// Value of its option `dromon.durability`, if it has one.
+    /// What its option `dromon.durability` says, if it has one.
     pub durability: Option<String>,
 }
 

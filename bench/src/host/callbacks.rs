@@ -1,21 +1,20 @@
 //! What the provider calls: the C side of [`Events`](super::Events).
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use dromon_wsrep::abi::*;
 
-use super::{CB_FAILURE, Host, RecvContext, ViewSummary, lock};
+use super::{CB_FAILURE, Host, RecvContext, ViewSummary};
 
 /// `wsrep_view_status_t` of a primary view.
 const VIEW_PRIMARY: u32 = 0;
-/// What a joiner asks a donor for: method and address, each with its NUL. There is no
-/// state to copy, so nobody looks at it. (`trivial` would name that case, but with it
-/// Galera 26.4.23 waits for ever for the certification index of its donor.)
-const SST_REQUEST: &[u8] = b"nothing\0nowhere\0";
-
+/// First part of a request for state.
+const SST_METHOD: &[u8] = b"bench\0";
 /// The host the logger writes to: its callback has no context argument.
 pub(super) static LOGGER: AtomicPtr<Host> = AtomicPtr::new(ptr::null_mut());
 
@@ -48,14 +47,7 @@ pub(super) unsafe extern "C-unwind" fn connected_cb(
 ) -> wsrep_cb_status_t {
     border("connected_cb", || {
         // SAFETY: `app` is what `init` was given, the view is valid during the call.
-        let (host, view, gtid) = unsafe {
-            (
-                &*app.cast::<Host>(),
-                summary(view),
-                (&raw const (*view).state_id).read(),
-            )
-        };
-        *lock(&host.connected) = gtid;
+        let (host, view) = unsafe { (&*app.cast::<Host>(), summary(view)) };
         host.events.connected(view);
         CB_SUCCESS
     })
@@ -83,6 +75,9 @@ pub(super) unsafe extern "C-unwind" fn view_cb(
     })
 }
 
+/// Asks for state as a server does: method and address, each with its NUL. The address
+/// is a file here. (A request `trivial` would name the case that there is nothing to
+/// copy, but with it Galera 26.4.23 waits for ever for its donor's certification index.)
 pub(super) unsafe extern "C-unwind" fn sst_request_cb(
     app: *mut c_void,
     request: *mut *mut c_void,
@@ -91,32 +86,49 @@ pub(super) unsafe extern "C-unwind" fn sst_request_cb(
     border("sst_request_cb", || {
         // SAFETY: `app` is what `init` was given.
         let host = unsafe { &*app.cast::<Host>() };
+        let mut text = SST_METHOD.to_vec();
+        if let Some(file) = host.transfer_file.get() {
+            text.extend(file.as_os_str().as_bytes());
+        }
+        text.push(0);
         // SAFETY: the provider frees the request with C `free`; both results are writable.
         unsafe {
-            let copy = libc::malloc(SST_REQUEST.len());
+            let copy = libc::malloc(text.len());
             if copy.is_null() {
                 return CB_FAILURE;
             }
-            ptr::copy_nonoverlapping(SST_REQUEST.as_ptr(), copy.cast::<u8>(), SST_REQUEST.len());
+            ptr::copy_nonoverlapping(text.as_ptr(), copy.cast::<u8>(), text.len());
             *request = copy;
-            *len = SST_REQUEST.len();
+            *len = text.len();
         }
-        host.transfer("sst-joiner", Host::sst_received)
+        host.transfer("sst-joiner", Host::receive)
     })
 }
 
 pub(super) unsafe extern "C-unwind" fn sst_donate_cb(
     app: *mut c_void,
     _recv: *mut c_void,
-    _request: *const wsrep_buf_t,
+    request: *const wsrep_buf_t,
     gtid: *const wsrep_gtid_t,
     _state: *const wsrep_buf_t,
     _bypass: c_bool,
 ) -> wsrep_cb_status_t {
     border("sst_donate_cb", || {
-        // SAFETY: `app` is what `init` was given, the position is valid during the call.
-        let (host, gtid) = unsafe { (&*app.cast::<Host>(), *gtid) };
-        host.transfer("sst-donor", move |host| host.sst_sent(gtid))
+        // SAFETY: `app` is what `init` was given; request and position are valid during
+        // the call.
+        let (host, gtid, request) = unsafe { (&*app.cast::<Host>(), *gtid, bytes(request)) };
+        let file = request
+            .strip_prefix(SST_METHOD)
+            .and_then(|rest| rest.strip_suffix(b"\0"))
+            .map(|file| PathBuf::from(OsStr::from_bytes(file)));
+        let Some(file) = file else {
+            host.events.violation(format!(
+                "the donor got the request {:?}, which no joiner made",
+                String::from_utf8_lossy(request)
+            ));
+            return CB_FAILURE;
+        };
+        host.transfer("sst-donor", move |host| host.donate(&file, gtid))
     })
 }
 
@@ -142,12 +154,7 @@ pub(super) unsafe extern "C-unwind" fn apply_cb(
         // the data buffer may be NULL or empty.
         unsafe {
             let context = &*recv.cast::<RecvContext>();
-            let payload = match data.as_ref() {
-                Some(data) if !data.ptr.is_null() && data.len > 0 => {
-                    std::slice::from_raw_parts(data.ptr.cast::<u8>(), data.len)
-                }
-                _ => &[],
-            };
+            let payload = bytes(data);
             if !exit_loop.is_null() {
                 *exit_loop = 0;
             }
@@ -168,6 +175,20 @@ unsafe fn summary(view: *const wsrep_view_info_t) -> ViewSummary {
             seqno: (&raw const (*view).state_id).read().seqno,
             primary: (&raw const (*view).status).read() == VIEW_PRIMARY,
             members: (&raw const (*view).memb_num).read(),
+        }
+    }
+}
+
+/// # Safety
+/// The pointer is null, or the buffer and what it points to can be read for `'a`.
+unsafe fn bytes<'a>(buffer: *const wsrep_buf_t) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match buffer.as_ref() {
+            Some(buffer) if !buffer.ptr.is_null() && buffer.len > 0 => {
+                std::slice::from_raw_parts(buffer.ptr.cast::<u8>(), buffer.len)
+            }
+            _ => &[],
         }
     }
 }
