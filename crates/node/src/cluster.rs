@@ -464,8 +464,8 @@ impl ClusterState {
             } => self.state_sent(donor, joiner, position, error),
             Control::Joined { uuid } => match self.members.get_mut(&uuid) {
                 Some(m) if m.state == MemberState::Joiner => {
+                    // Its donor is free only when it says so itself.
                     m.complete = true;
-                    self.transfers.remove(&uuid);
                     self.to_state(uuid, MemberState::Joined)
                 }
                 _ => Vec::new(),
@@ -894,6 +894,34 @@ pub(crate) mod tests {
         f.send(2, &Control::Synced { uuid: two });
         assert_eq!(state_of(&f, 2), Some(MemberState::Synced));
         assert!(f.state.desired()[&2].voter);
+    }
+
+    #[test]
+    fn a_joiner_may_be_ready_before_its_donor_says_so() {
+        let mut f = Feed::new();
+        f.send(1, &join(1, NOWHERE, Need::Copy));
+        f.send(1, &join(2, NOWHERE, Need::Copy));
+        let (one, two) = (Uuid([1; 16]), Uuid([2; 16]));
+        let ask = Control::StateRequest {
+            joiner: two,
+            donors: String::new(),
+            request: vec![],
+        };
+        f.send(2, &ask);
+        f.send(2, &Control::Joined { uuid: two });
+        assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+        let position = f.state.position();
+        f.send(
+            1,
+            &Control::StateSent {
+                donor: one,
+                joiner: two,
+                position,
+                error: 0,
+            },
+        );
+        assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+        assert_eq!(state_of(&f, 2), Some(MemberState::Joined));
     }
 
     #[test]
