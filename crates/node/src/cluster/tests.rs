@@ -1,0 +1,300 @@
+//! The cluster state, control message by control message.
+
+use super::*;
+use crate::messages::encode;
+use dromon_order::{Part, RawMessage};
+
+pub(crate) fn member(n: u8, name: &str, state: MemberState) -> Member {
+    Member {
+        uuid: Uuid([n; 16]),
+        origin: Uuid([n; 16]),
+        name: name.into(),
+        incoming: String::new(),
+        addr: format!("127.0.0.1:{n}"),
+        raft_id: n as u64,
+        segment: 0,
+        weight: 1,
+        state,
+        desync: 0,
+        complete: state != MemberState::Joiner,
+        joined_at: 0,
+        log_start: 0,
+    }
+}
+
+fn join(n: u8, position: Position, need: Need) -> Control {
+    Control::Join(Join {
+        uuid: Uuid([n; 16]),
+        origin: Uuid([n; 16]),
+        name: format!("n{n}"),
+        incoming: String::new(),
+        addr: format!("127.0.0.1:{n}"),
+        raft_id: n as u64,
+        segment: 0,
+        weight: 1,
+        position,
+        need,
+        log_start: 0,
+    })
+}
+
+struct Feed {
+    state: ClusterState,
+    index: u64,
+    oseq: BTreeMap<u8, u64>,
+}
+
+impl Feed {
+    fn new() -> Self {
+        let start = Position {
+            history: Uuid([0xee; 16]),
+            seqno: 0,
+        };
+        Feed {
+            state: ClusterState::genesis(start),
+            index: 0,
+            oseq: BTreeMap::new(),
+        }
+    }
+
+    fn send(&mut self, origin: u8, control: &Control) -> Vec<Event> {
+        let oseq = self.oseq.entry(origin).or_insert(0);
+        *oseq += 1;
+        let (origin, oseq) = (Uuid([origin; 16]), *oseq);
+        self.raw(origin, oseq, control)
+    }
+
+    fn raw(&mut self, origin: Uuid, oseq: u64, control: &Control) -> Vec<Event> {
+        self.index += 1;
+        self.state.deliver(&Committed {
+            index: self.index,
+            term: 1,
+            body: CommittedBody::Message(RawMessage {
+                origin,
+                oseq,
+                kind: kind::CONTROL,
+                tag: 0,
+                part: Part::Whole,
+                body: encode(control),
+            }),
+        })
+    }
+}
+
+const NOWHERE: Position = Position::UNDEFINED;
+
+fn state_of(f: &Feed, n: u8) -> Option<MemberState> {
+    f.state
+        .members()
+        .find(|m| m.uuid == Uuid([n; 16]))
+        .map(|m| m.state)
+}
+
+#[test]
+fn first_member_is_synced_and_later_ones_take_a_copy() {
+    let mut f = Feed::new();
+    let events = f.send(1, &join(1, NOWHERE, Need::Copy));
+    assert!(
+        matches!(&events[0], Event::View { view, .. } if view.position.seqno == 1 && view.number == 1)
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Synced));
+
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    assert_eq!(state_of(&f, 2), Some(MemberState::Joiner));
+    assert!(
+        !f.state.desired()[&2].voter,
+        "a joiner stores but does not vote"
+    );
+
+    let two = Uuid([2; 16]);
+    let ask = Control::StateRequest {
+        joiner: two,
+        donors: String::new(),
+        request: vec![1, 2],
+    };
+    let events = f.send(2, &ask);
+    assert!(
+        events
+            .iter()
+            .any(|e| matches!(e, Event::Donate { donor, .. } if *donor == Uuid([1; 16])))
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+    assert!(f.send(2, &ask).is_empty(), "one transfer at a time");
+
+    let sent = Control::StateSent {
+        donor: Uuid([1; 16]),
+        joiner: two,
+        position: f.state.position(),
+        error: 0,
+    };
+    f.send(1, &sent);
+    assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+    f.send(2, &Control::Joined { uuid: two });
+    f.send(2, &Control::Synced { uuid: two });
+    assert_eq!(state_of(&f, 2), Some(MemberState::Synced));
+    assert!(f.state.desired()[&2].voter);
+}
+
+#[test]
+fn a_joiner_may_be_ready_before_its_donor_says_so() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    let (one, two) = (Uuid([1; 16]), Uuid([2; 16]));
+    let ask = Control::StateRequest {
+        joiner: two,
+        donors: String::new(),
+        request: vec![],
+    };
+    f.send(2, &ask);
+    f.send(2, &Control::Joined { uuid: two });
+    assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+    let position = f.state.position();
+    f.send(
+        1,
+        &Control::StateSent {
+            donor: one,
+            joiner: two,
+            position,
+            error: 0,
+        },
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+    assert_eq!(state_of(&f, 2), Some(MemberState::Joined));
+}
+
+#[test]
+fn a_departed_incarnation_stays_departed() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    f.send(
+        1,
+        &Control::Leave {
+            uuid: Uuid([2; 16]),
+            reason: LeaveReason::Evicted,
+        },
+    );
+    assert_eq!(state_of(&f, 2), None);
+    let late = f.raw(Uuid([2; 16]), 1, &join(2, NOWHERE, Need::Copy));
+    assert!(late.is_empty());
+    assert_eq!(f.state.position().seqno, 3);
+}
+
+#[test]
+fn a_new_incarnation_replaces_the_old_one_in_one_view() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    let mut again = join(3, NOWHERE, Need::Copy);
+    if let Control::Join(j) = &mut again {
+        j.addr = "127.0.0.1:2".into();
+    }
+    let events = f.send(1, &again);
+    let Some(Event::View { view, left, .. }) = events.last() else {
+        panic!("{events:?}")
+    };
+    assert_eq!(view.members.len(), 2);
+    assert_eq!(left[0].0.uuid, Uuid([2; 16]));
+}
+
+#[test]
+fn the_donor_of_a_lost_joiner_is_free_again() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    let two = Uuid([2; 16]);
+    f.send(
+        2,
+        &Control::StateRequest {
+            joiner: two,
+            donors: String::new(),
+            request: vec![],
+        },
+    );
+    let events = f.send(
+        1,
+        &Control::Leave {
+            uuid: two,
+            reason: LeaveReason::Evicted,
+        },
+    );
+    assert!(
+        events
+            .iter()
+            .any(|e| matches!(e, Event::TransferEnded { error, .. } if *error < 0))
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+}
+
+#[test]
+fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    let two = Uuid([2; 16]);
+    f.send(2, &Control::Joined { uuid: two });
+    f.send(2, &Control::Synced { uuid: two });
+    let events = f.send(2, &Control::Rejoin { uuid: two });
+    let sizes: Vec<usize> = events
+        .iter()
+        .filter_map(|e| match e {
+            Event::View { view, .. } => Some(view.members.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sizes, [1, 2]);
+    assert_eq!(state_of(&f, 2), Some(MemberState::Joined));
+    assert!(f.state.desired()[&2].voter);
+    f.send(2, &Control::Synced { uuid: two });
+    assert_eq!(
+        state_of(&f, 2),
+        Some(MemberState::Synced),
+        "its messages still count"
+    );
+}
+
+#[test]
+fn desync_is_counted() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    let uuid = Uuid([1; 16]);
+    f.send(1, &Control::Desync { uuid });
+    f.send(1, &Control::Desync { uuid });
+    f.send(1, &Control::Resync { uuid });
+    assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+    f.send(1, &Control::Resync { uuid });
+    assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+}
+
+#[test]
+fn a_checkpoint_continues_like_the_original() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    let (sequencer, node) = f.state.encode();
+    assert_eq!(ClusterState::peek_position(&node), Some(f.state.position()));
+    let copy = ClusterState::decode(&sequencer, &node).expect("own encoding");
+    let mut g = Feed {
+        state: copy,
+        index: f.index,
+        oseq: f.oseq.clone(),
+    };
+    for feed in [&mut f, &mut g] {
+        feed.send(
+            2,
+            &Control::Joined {
+                uuid: Uuid([2; 16]),
+            },
+        );
+        feed.send(1, &Control::Cut { seqno: 1 });
+    }
+    assert_eq!(f.state.digest(), g.state.digest());
+    g.send(
+        1,
+        &Control::Desync {
+            uuid: Uuid([1; 16]),
+        },
+    );
+    assert_ne!(f.state.digest(), g.state.digest());
+}
