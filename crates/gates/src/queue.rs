@@ -109,6 +109,15 @@ impl<T> ApplyQueue<T> {
         self.wake.notify_one();
     }
 
+    /// Puts an event before all that wait: it must come first whatever its seqno.
+    pub fn push_front(&self, item: QueueItem<T>) {
+        let mut inner = self.lock();
+        inner.bytes += item.bytes;
+        inner.items.push_front(item);
+        drop(inner);
+        self.wake.notify_one();
+    }
+
     /// Takes the next event, waiting for one until `deadline`. Whoever takes
     /// an exclusive event must call [`ApplyQueue::exclusive_done`].
     pub fn pop(&self, deadline: Option<Instant>) -> Popped<T> {

@@ -84,8 +84,10 @@ pub struct Join {
 pub enum LeaveReason {
     /// It asked to.
     Graceful,
-    /// It was silent for too long, or an operator evicted it.
+    /// It was silent for too long.
     Evicted,
+    /// An operator evicted it.
+    Expelled,
     /// Its data differs from the others'.
     Inconsistent,
     /// It lost touch and comes back under the same incarnation.

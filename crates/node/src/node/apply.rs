@@ -147,6 +147,12 @@ impl Node {
                 self.gates.leave_and_release(seqno);
                 None
             }
+            Item::Connected(view) => {
+                if !applier.connected(&view) {
+                    self.warn("the server refused the view of its new connection");
+                }
+                None
+            }
             Item::Pass => {
                 // At its turn, and at once if nothing can come before it.
                 let _ = self.gates.wait_released(seqno - 1, waiter, false, None);
@@ -511,7 +517,7 @@ impl Node {
         }
     }
 
-    fn propose_joined(&self, uuid: dromon_writeset::Uuid) {
+    pub(super) fn propose_joined(&self, uuid: dromon_writeset::Uuid) {
         if let Some(order) = self.order() {
             // If it is lost with the connection, so is the membership.
             let _ = order.propose(kind::CONTROL, 0, encode(&Control::Joined { uuid }));

@@ -106,17 +106,18 @@ pub(super) fn random_uuid() -> Uuid {
     Uuid(bytes)
 }
 
-fn random_u64() -> u64 {
+pub(super) fn random_u64() -> u64 {
     let Uuid(b) = random_uuid();
     u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[10], b[11]]).max(1)
 }
 
-struct Found {
-    start: Start,
-    state: ClusterState,
-    need: Need,
-    log_start: u64,
-    leader: Option<String>,
+/// Where to begin, as some member or the own log says.
+pub(super) struct Found {
+    pub start: Start,
+    pub state: ClusterState,
+    pub need: Need,
+    pub log_start: u64,
+    pub leader: Option<String>,
 }
 
 impl Node {
@@ -160,6 +161,7 @@ impl Node {
             shared.position = position;
             shared.donors = donors.to_owned();
             shared.cluster = name.to_owned();
+            shared.address = address.clone();
         }
         let result = self.connect_as(
             name, &address, bootstrap, &settings, position, uuid, raft_id,
@@ -236,16 +238,25 @@ impl Node {
         };
         self.shared().join = Some(join.clone());
         let (state, replay_to) = self.begin_state(&order, found.state, position)?;
-        let delivering = {
-            let (node, order) = (self.clone(), order.clone());
-            std::thread::Builder::new()
-                .name("dromon-delivery".into())
-                .spawn(move || node.deliver_all(&order, state, replay_to))
-                .map_err(|e| ConnectError::Engine(e.to_string()))?
-        };
-        lock(&self.threads).push(delivering);
+        self.start_delivery(&order, state, replay_to)
+            .map_err(|e| ConnectError::Engine(e.to_string()))?;
         self.get_joined(&order, settings, join, found.leader, address, name)?;
         self.save_running();
+        Ok(())
+    }
+
+    /// Starts the delivery thread.
+    pub(super) fn start_delivery(
+        self: &Arc<Self>,
+        order: &Arc<dyn Order>,
+        state: ClusterState,
+        again: Option<(u64, u64)>,
+    ) -> std::io::Result<()> {
+        let (node, order) = (self.clone(), order.clone());
+        let thread = std::thread::Builder::new()
+            .name("dromon-delivery".into())
+            .spawn(move || node.deliver_all(&order, state, again))?;
+        lock(&self.threads).push(thread);
         Ok(())
     }
 
@@ -302,7 +313,13 @@ impl Node {
         Ok((state, Some((mark.index + 1, to))))
     }
 
-    fn engine_config(&self, name: &str, s: &Settings, uuid: Uuid, raft_id: u64) -> EngineConfig {
+    pub(super) fn engine_config(
+        &self,
+        name: &str,
+        s: &Settings,
+        uuid: Uuid,
+        raft_id: u64,
+    ) -> EngineConfig {
         let mut config = EngineConfig::lan(name, raft_id, uuid, &s.advertised.to_string());
         config.durable = s.durability == crate::options::Durability::Majority;
         config.piece = s.piece_size;
@@ -318,7 +335,7 @@ impl Node {
     }
 
     /// Everything of an earlier connection is forgotten.
-    fn reset_for(&self, found: &Found) {
+    pub(super) fn reset_for(&self, found: &Found) {
         let at = found.state.position();
         *lock(&self.history) = at.history;
         self.gates.restart(at.seqno);
@@ -424,7 +441,7 @@ impl Node {
     }
 
     /// Looks for a primary component until `pc.wait_prim_timeout`.
-    fn find_cluster(
+    pub(super) fn find_cluster(
         &self,
         name: &str,
         address: &ClusterAddress,
@@ -531,7 +548,7 @@ impl Node {
     }
 
     /// Has the own join ordered and waits until it is delivered here.
-    fn get_joined(
+    pub(super) fn get_joined(
         &self,
         order: &Arc<dyn Order>,
         settings: &Settings,
@@ -613,6 +630,11 @@ impl Node {
             (phase, shared.uuid, alone)
         };
         self.changed.notify_all();
+        let rejoiner = lock(&self.rejoiner).take();
+        if let Some(thread) = rejoiner {
+            // It sees the phase and ends.
+            let _ = thread.join();
+        }
         let order = self.order();
         let can_say = matches!(phase, Phase::Joined | Phase::Joining) && !alone;
         if let Some(order) = order.as_ref().filter(|_| can_say) {
@@ -722,7 +744,7 @@ impl Node {
         self.note("left before the others confirmed that this node's vote no longer counts");
     }
 
-    fn close_engine(&self) {
+    pub(super) fn close_engine(&self) {
         lock(&self.delivered).stopped = true;
         self.delivered_more.notify_all();
         let sender = lock(&self.services).take();

@@ -187,6 +187,9 @@ impl Node {
                 } else {
                     None
                 };
+                if own && tag == 0 {
+                    lock(&self.delivered).rollbacks_seen += 1;
+                }
                 match sent {
                     Some(sent) => self.own_delivered(&sent.trx, seqno, &verdict),
                     None => self.queue_write_set(seqno, &write_set, &verdict, index),
@@ -443,7 +446,8 @@ impl Node {
         for (member, reason) in &left {
             let why = match reason {
                 LeaveReason::Graceful => "left",
-                LeaveReason::Evicted => "was evicted",
+                LeaveReason::Evicted => "was silent and is evicted",
+                LeaveReason::Expelled => "was evicted by an operator",
                 LeaveReason::Inconsistent => "left: its data is inconsistent",
                 LeaveReason::Rejoins => "was replaced by a new incarnation",
             };
@@ -461,6 +465,10 @@ impl Node {
         self.publish(order, &course.state);
         let left_self = left.iter().find(|(m, _)| m.uuid == own).map(|(_, r)| *r);
         let rejoins = left_self == Some(LeaveReason::Rejoins);
+        if left_self == Some(LeaveReason::Evicted) {
+            self.evicted(seqno);
+            return;
+        }
         {
             let mut shared = self.shared();
             if let Some((uuid, need)) = joined
@@ -562,8 +570,8 @@ impl Node {
             bytes: 0,
             value: item,
         });
-        if reason == Some(LeaveReason::Evicted) {
-            self.warn("this node was evicted by the others; it must join again");
+        if reason == Some(LeaveReason::Expelled) {
+            self.note("an operator evicted this node from the cluster; restart it to join again");
         }
         let mut shared = self.shared();
         if shared.phase == Phase::Joined {
@@ -571,6 +579,50 @@ impl Node {
         }
         drop(shared);
         self.abandon_pending();
+        self.changed.notify_all();
+    }
+
+    /// The others went on without this node: it is non-primary until it has
+    /// joined them again.
+    fn evicted(&self, seqno: Seqno) {
+        self.gates.cancel(seqno);
+        let own = {
+            let mut shared = self.shared();
+            if shared.phase != Phase::Joined {
+                return;
+            }
+            shared.phase = Phase::NonPrimary;
+            let uuid = shared.uuid;
+            shared.join.as_ref().map(|j| ViewMember {
+                uuid,
+                name: j.name.clone(),
+                incoming: j.incoming.clone(),
+            })
+        };
+        self.abandon_pending();
+        self.push_non_primary(own.into_iter().collect());
+    }
+
+    /// The server's view of a lost cluster.
+    pub(super) fn push_non_primary(&self, members: Vec<ViewMember>) {
+        let seqno = self.gates.last_ordered();
+        let view = View {
+            position: crate::messages::Position {
+                history: *lock(&self.history),
+                seqno,
+            },
+            number: -1,
+            primary: false,
+            own: (!members.is_empty()).then_some(0),
+            members,
+        };
+        self.queue.push(QueueItem {
+            seqno,
+            depends_on: seqno,
+            exclusive: true,
+            bytes: 0,
+            value: Item::View(view),
+        });
         self.changed.notify_all();
     }
 
@@ -677,6 +729,22 @@ impl Node {
             .find(|m| m.seqno <= durable)
             .or(marks.front());
         mark.map_or(0, |m| m.index)
+    }
+
+    /// Waits until the rollbacks this node has sent so far are delivered: its
+    /// own clients must not read what they have rolled back.
+    pub(super) fn wait_rollbacks(&self, deadline: Instant) -> bool {
+        let mut delivered = lock(&self.delivered);
+        let sent = delivered.rollbacks_sent;
+        while delivered.rollbacks_seen < sent {
+            let now = Instant::now();
+            if delivered.stopped || now >= deadline {
+                return false;
+            }
+            let waited = self.delivered_more.wait_timeout(delivered, deadline - now);
+            delivered = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// The last seqno at or before log index `index`, once that is delivered.

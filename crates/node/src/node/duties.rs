@@ -7,22 +7,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_gates::{QueueItem, Seqno};
+use dromon_gates::Seqno;
 use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
 
 use super::service::Job;
-use super::{Item, Node, Phase, lock};
+use super::{Node, Phase, lock};
 use crate::cluster::MemberState;
-use crate::database::View;
-use crate::messages::{
-    Answer, Control, LeaveReason, Position, Progress, Request, decode, encode, kind,
-};
+use crate::messages::{Answer, Control, LeaveReason, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
 
 /// A node counts as caught up when no more than this many events wait.
 const CAUGHT_UP: Seqno = 64;
 /// A rejoin that was not ordered is asked for again after this long.
 const REJOIN_AGAIN: Duration = Duration::from_secs(5);
+/// A non-primary node asks the others this often whether they went on.
+const SEEK_AFTER: Duration = Duration::from_secs(3);
 /// The leader orders a cut when it has grown by this much.
 const CUT_STEP: Seqno = 128;
 
@@ -126,11 +125,25 @@ impl Node {
             (Phase::NonPrimary, None) => true,
             _ => false,
         };
+        self.maybe_seek(lost_for);
         if flip && let Some(services) = self.services() {
             // A full queue only delays this: the next tick asks again.
             let _ = services.try_send(Job::Lease {
                 primary: status.primary,
             });
+        }
+    }
+
+    fn maybe_seek(&self, lost_for: Option<Duration>) {
+        let long = lost_for.is_some_and(|l| l >= SEEK_AFTER) && self.phase() == Phase::NonPrimary;
+        let mut sought = lock(&self.sought);
+        if !long || sought.is_some_and(|at| at.elapsed() < SEEK_AFTER) {
+            return;
+        }
+        *sought = Some(Instant::now());
+        if let Some(services) = self.services() {
+            // A full queue only delays this.
+            let _ = services.try_send(Job::Seek);
         }
     }
 
@@ -306,26 +319,7 @@ impl Node {
                 "this node has lost contact with the majority: it is non-primary, refuses writes and current \
                  reads, and comes back by itself when the majority can be reached again",
             );
-            let seqno = self.gates.last_ordered();
-            let members: Vec<_> = own.iter().map(super::delivery::view_member).collect();
-            let view = View {
-                position: Position {
-                    history: *lock(&self.history),
-                    seqno,
-                },
-                number: -1,
-                primary: false,
-                own: (!members.is_empty()).then_some(0),
-                members,
-            };
-            self.queue.push(QueueItem {
-                seqno,
-                depends_on: seqno,
-                exclusive: true,
-                bytes: 0,
-                value: Item::View(view),
-            });
-            self.changed.notify_all();
+            self.push_non_primary(own.iter().map(super::delivery::view_member).collect());
         } else {
             self.rejoin(&order);
         }

@@ -431,9 +431,14 @@ impl Node {
             prev_fragment: -1,
         };
         let bytes = dromon_writeset::encode(&header, &KeyCollector::new(), &[]);
+        // Counted first: it may be delivered before `propose` returns.
+        lock(&self.delivered).rollbacks_sent += 1;
         match order.propose(kind::WRITE_SET, 0, bytes) {
             Ok(_) => Outcome::Ok,
-            Err(_) => Outcome::ConnFail,
+            Err(_) => {
+                lock(&self.delivered).rollbacks_sent -= 1;
+                Outcome::ConnFail
+            }
         }
     }
 
@@ -572,6 +577,9 @@ impl Node {
             return (Outcome::ConnFail, self.last_committed());
         };
         self.counters.causal_reads.fetch_add(1, Relaxed);
+        if !self.wait_rollbacks(deadline) {
+            return (Outcome::TrxFail, self.last_committed());
+        }
         let index = loop {
             // In short steps: a node that turns non-primary says so at once.
             let left = deadline.saturating_duration_since(Instant::now());

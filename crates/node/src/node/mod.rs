@@ -18,6 +18,7 @@ mod delivery;
 mod duties;
 mod local;
 mod open;
+mod reconnect;
 mod report;
 mod service;
 
@@ -37,7 +38,7 @@ use crate::database::{Database, Level, View};
 use crate::flow::Flow;
 use crate::grastate::StateFile;
 use crate::messages::{Join, Need, Position};
-use crate::options::{Options, Settings};
+use crate::options::{ClusterAddress, Options, Settings};
 use crate::spool::{MapFile, Spooler};
 use crate::trx::{Trx, TrxMap};
 
@@ -171,6 +172,7 @@ struct Shared {
     /// `wsrep_sst_donor`.
     donors: String,
     cluster: String,
+    address: ClusterAddress,
     /// How this node presents itself.
     join: Option<Join>,
     /// It left as the only member.
@@ -203,6 +205,7 @@ impl Shared {
             rejoin_asked: None,
             donors: String::new(),
             cluster: String::new(),
+            address: ClusterAddress::default(),
             join: None,
             last: false,
         }
@@ -227,6 +230,8 @@ struct Sent {
 enum Item {
     WriteSet(RemoteWriteSet),
     View(View),
+    /// The node is in the cluster again: this is where.
+    Connected(View),
     /// A view without this node: only its place is passed.
     Pass,
     /// The node has left: the last view.
@@ -261,6 +266,9 @@ struct Delivered {
     /// (index, seqno after it), ascending, the recent ones.
     recent: VecDeque<(u64, Seqno)>,
     stopped: bool,
+    /// Own rollbacks of streaming transactions sent, and delivered.
+    rollbacks_sent: u64,
+    rollbacks_seen: u64,
 }
 
 /// A checkpoint that a start could use.
@@ -327,6 +335,8 @@ pub struct Node {
     cut_asked: Mutex<Seqno>,
     evicting: Mutex<HashMap<Uuid, Instant>>,
     primary_lost: Mutex<Option<Instant>>,
+    sought: Mutex<Option<Instant>>,
+    rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for Node {

@@ -85,6 +85,8 @@ impl Node {
             cut_asked: Mutex::new(0),
             evicting: Mutex::new(HashMap::new()),
             primary_lost: Mutex::new(None),
+            sought: Mutex::new(None),
+            rejoiner: Mutex::new(None),
             setup,
         });
         for note in outcome.notes {
@@ -126,7 +128,7 @@ impl Node {
             }
             options::Action::Evict(Some(uuid)) => self.order_control(Control::Leave {
                 uuid,
-                reason: LeaveReason::Evicted,
+                reason: LeaveReason::Expelled,
             }),
             options::Action::Evict(None) => Ok(()),
             options::Action::Bootstrap => {

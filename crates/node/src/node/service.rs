@@ -17,8 +17,15 @@ const WAITING_MAX: usize = 64;
 
 /// Work for the service thread.
 pub(super) enum Job {
-    Request { request: Request, reply: Reply },
-    Lease { primary: bool },
+    Request {
+        request: Request,
+        reply: Reply,
+    },
+    Lease {
+        primary: bool,
+    },
+    /// Non-primary for long: maybe the others went on without this node.
+    Seek,
     Stop,
 }
 
@@ -52,6 +59,10 @@ impl Node {
             }
             Job::Lease { primary } => {
                 self.lease_changed(primary);
+                true
+            }
+            Job::Seek => {
+                self.seek_primary();
                 true
             }
             Job::Stop => false,

@@ -1,0 +1,183 @@
+//! Coming back after an eviction: the others went on without this node, so it
+//! joins again from its position, in the same process and for the same server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dromon_gates::QueueItem;
+use dromon_order::{NodeHandler, Order};
+
+use super::connect::{Found, random_u64};
+use super::delivery::to_view;
+use super::duties::Handler;
+use super::{Item, Node, Phase, lock};
+use crate::messages::{Answer, Need, Request, decode, encode};
+
+/// How long one question to another member may take.
+const ASK: Duration = Duration::from_secs(2);
+/// Pause between attempts.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How long what is ordered may take to finish before the node joins anew.
+const DRAIN: Duration = Duration::from_secs(60);
+
+impl Node {
+    /// Asks the members whether they form a primary component without this
+    /// node; if so, joins it again. On the service thread.
+    pub(super) fn seek_primary(self: &Arc<Self>) {
+        let Some(order) = self.order() else { return };
+        if self.phase() != Phase::NonPrimary || !self.was_evicted(&order) {
+            return;
+        }
+        let mut rejoiner = lock(&self.rejoiner);
+        if rejoiner.as_ref().is_some_and(|t| !t.is_finished()) {
+            return;
+        }
+        let node = self.clone();
+        let thread = std::thread::Builder::new()
+            .name("dromon-rejoin".into())
+            .spawn(move || node.join_again());
+        match thread {
+            Ok(thread) => *rejoiner = Some(thread),
+            Err(e) => self.error(&format!("no thread to join the cluster again: {e}")),
+        }
+    }
+
+    fn was_evicted(&self, order: &Arc<dyn Order>) -> bool {
+        let (cluster, own) = {
+            let shared = self.shared();
+            let own = shared
+                .join
+                .as_ref()
+                .map(|j| j.addr.clone())
+                .unwrap_or_default();
+            (shared.cluster.clone(), own)
+        };
+        let addrs = order
+            .status()
+            .members
+            .addrs
+            .into_values()
+            .filter(|a| *a != own);
+        for addr in addrs {
+            let answer = self
+                .engines
+                .ask(&cluster, &addr, encode(&Request::Probe), ASK);
+            if let Some(Answer::Info {
+                primary: true,
+                members,
+                ..
+            }) = answer.ok().and_then(|b| decode::<Answer>(&b))
+                && !members.contains(&own)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Leaves the engine that nobody listens to and joins with a new one.
+    fn join_again(self: Arc<Self>) {
+        self.note("the others went on without this node; joining them again");
+        let target = self.gates.last_ordered();
+        let deadline = Instant::now() + DRAIN;
+        let _ = self
+            .gates
+            .wait_released(target, &Node::waiter(), false, Some(deadline));
+        self.queue.hold_after(dromon_gates::Seqno::MIN);
+        self.close_engine();
+        while self.phase() == Phase::NonPrimary {
+            match self.try_join_again() {
+                Ok(()) => return,
+                Err(why) => self.note(&format!("not back in the cluster yet: {why}")),
+            }
+            self.close_engine();
+            let mut shared = self.shared();
+            let until = Instant::now() + AGAIN;
+            while shared.phase == Phase::NonPrimary && Instant::now() < until {
+                shared = self.wait_shared(shared, until);
+            }
+        }
+    }
+
+    fn try_join_again(self: &Arc<Self>) -> Result<(), String> {
+        let settings = self.settings();
+        let position = self.last_committed();
+        let (cluster, address, join) = {
+            let shared = self.shared();
+            (
+                shared.cluster.clone(),
+                shared.address.clone(),
+                shared.join.clone(),
+            )
+        };
+        let mut join = join.ok_or("this node never joined")?;
+        let found: Found = self
+            .find_cluster(&cluster, &address, &settings, position)
+            .map_err(|e| e.to_string())?;
+        if found.need == Need::Copy {
+            return Err(format!(
+                "the others' log does not reach back to {position}: this node needs a full copy, so its server \
+                 must be restarted"
+            ));
+        }
+        join.origin = super::connect::random_uuid();
+        join.position = position;
+        join.need = Need::Log;
+        join.log_start = found.log_start;
+        let config = self.engine_config(&cluster, &settings, join.origin, random_u64());
+        {
+            let mut shared = self.shared();
+            shared.joined = None;
+            shared.base = None;
+            shared.own_leave = false;
+            shared.position = position;
+            shared.sync_asked = false;
+        }
+        self.reset_for(&found);
+        let handler: Arc<dyn NodeHandler> = Arc::new(Handler {
+            node: Arc::downgrade(self),
+        });
+        let order = self.engines.start(
+            config,
+            &settings.log_dir,
+            &settings.listen.to_string(),
+            found.start.clone(),
+            handler,
+        )?;
+        join.raft_id = order.status().id;
+        self.set_order(Some(order.clone()));
+        self.start_service().map_err(|e| e.to_string())?;
+        let uuid = join.uuid;
+        self.shared().join = Some(join.clone());
+        self.start_delivery(&order, found.state, None)
+            .map_err(|e| e.to_string())?;
+        self.get_joined(&order, &settings, join, found.leader, &address, &cluster)
+            .map_err(|e| e.to_string())?;
+        let view = {
+            let mut shared = self.shared();
+            if shared.phase != Phase::NonPrimary {
+                return Ok(()); // told to leave meanwhile
+            }
+            shared.phase = Phase::Joined;
+            shared.joined.as_ref().map(|(view, _)| to_view(view, &uuid))
+        };
+        self.gates.reset(position.seqno);
+        self.queue.drop_through(position.seqno);
+        if let Some(view) = view {
+            self.queue.push_front(QueueItem {
+                seqno: position.seqno,
+                depends_on: position.seqno,
+                exclusive: true,
+                bytes: 0,
+                value: Item::Connected(view),
+            });
+        }
+        self.propose_joined(uuid);
+        self.queue.resume();
+        self.note(&format!(
+            "joined the cluster again; catching up from seqno {}",
+            position.seqno + 1
+        ));
+        Ok(())
+    }
+}
