@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use dromon_sandbox::JoinPlan;
 
 use super::set_up;
@@ -111,15 +111,14 @@ pub fn cut_off(case: &mut Case) -> anyhow::Result<()> {
         ),
         Ok(Err(e)) => e.to_string(),
     };
+    let failed = format!("the read failed after {:.1} s ({why})", took.as_secs_f64());
     for node in cluster.nodes() {
         node.wait_for("a member of the whole cluster again", JOIN_LIMIT, |s| {
             s.is_usable() && s.size() == 3
-        })?;
+        })
+        .with_context(|| format!("{failed}, as it should; but when the nodes went on"))?;
     }
     check::settled(&cluster, &case.db)?;
-    case.note(format!(
-        "the read failed after {:.1} s: {why}",
-        took.as_secs_f64()
-    ));
+    case.note(failed);
     Ok(())
 }
