@@ -526,6 +526,8 @@ mod tests {
         Measured {
             window_ns: 1_000_000_000,
             cpu_ns: 1,
+            switches: 0,
+            threads: Default::default(),
             ends: Ends {
                 committed,
                 certification_failed: failed,

@@ -1,5 +1,6 @@
 //! From the results of single runs to the table.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use serde::Serialize;
 
 use crate::cluster::RunResult;
 use crate::node::new_histogram;
-use crate::protocol::{Ends, Provider};
+use crate::protocol::{Ends, Provider, ThreadTime};
 
 /// One run of one provider.
 #[derive(Clone, Debug, Serialize)]
@@ -49,13 +50,19 @@ pub struct Figures {
     /// User and system time of all processes per 100,000 committed write sets.
     pub cpu_seconds_per_100k: f64,
     pub cpu_seconds_by_node: Vec<f64>,
+    /// Context switches of all processes per committed write set.
+    pub switches_per_write_set: f64,
+    /// CPU time by thread name, microseconds per committed write set.
+    pub cpu_us_by_thread: BTreeMap<String, f64>,
+    /// Time the threads were ready but had no core, by the time they had one.
+    pub queued_by_cpu: f64,
     /// Peak resident memory of the largest process.
     pub rss_max_mib: f64,
     pub ends: Ends,
     pub write_sets_in_order: u64,
     /// Hash of the order, equal on all nodes.
     pub order_hash: String,
-    pub stats_by_node: Vec<std::collections::BTreeMap<String, String>>,
+    pub stats_by_node: Vec<BTreeMap<String, String>>,
 }
 
 impl Figures {
@@ -78,6 +85,16 @@ impl Figures {
             per_second_by_node.push(node.ends.successful() as f64 * 1e9 / node.window_ns as f64);
             cpu_seconds_by_node.push(node.cpu_ns as f64 / 1e9);
         }
+        let mut threads = BTreeMap::<String, ThreadTime>::new();
+        for (name, time) in result.measured.iter().flat_map(|node| &node.threads) {
+            let sum = threads.entry(name.clone()).or_default();
+            sum.cpu_ns += time.cpu_ns;
+            sum.queued_ns += time.queued_ns;
+        }
+        let queued_ns: u64 = threads.values().map(|time| time.queued_ns).sum();
+        let on_core_ns: u64 = threads.values().map(|time| time.cpu_ns).sum();
+        let switches: u64 = result.measured.iter().map(|node| node.switches).sum();
+        let successful = ends.successful() as f64;
         let rss_max = result.drained.iter().map(|d| d.rss_max_bytes).max();
         let seen = result.drained.first().map(|d| d.seen).unwrap_or_default();
         let ms = |ns: u64| ns as f64 / 1e6;
@@ -89,9 +106,14 @@ impl Figures {
             p50_worst_node_ms: ms(p50_worst_ns),
             p99_worst_node_ms: ms(p99_worst_ns),
             max_ms: ms(all.max()),
-            cpu_seconds_per_100k: cpu_seconds_by_node.iter().sum::<f64>() * 100_000.0
-                / ends.successful() as f64,
+            cpu_seconds_per_100k: cpu_seconds_by_node.iter().sum::<f64>() * 100_000.0 / successful,
             cpu_seconds_by_node,
+            switches_per_write_set: switches as f64 / successful,
+            cpu_us_by_thread: threads
+                .into_iter()
+                .map(|(name, time)| (name, time.cpu_ns as f64 / 1e3 / successful))
+                .collect(),
+            queued_by_cpu: queued_ns as f64 / on_core_ns as f64,
             rss_max_mib: rss_max.unwrap_or(0) as f64 / f64::from(1 << 20),
             ends,
             write_sets_in_order: seen.write_sets,
@@ -150,6 +172,10 @@ pub struct Spreads {
     pub p99_worst_node_ms: Spread,
     pub cpu_seconds_per_100k: Spread,
     pub rss_max_mib: Spread,
+    pub switches_per_write_set: Spread,
+    pub queued_by_cpu: Spread,
+    /// Medians, microseconds per write set.
+    pub cpu_us_by_thread: BTreeMap<String, f64>,
     /// Share of the transactions that did not commit.
     pub unsuccessful: Spread,
     pub replayed: u64,
@@ -205,6 +231,19 @@ impl Spreads {
             p99_worst_node_ms: spread(|f| f.p99_worst_node_ms)?,
             cpu_seconds_per_100k: spread(|f| f.cpu_seconds_per_100k)?,
             rss_max_mib: spread(|f| f.rss_max_mib)?,
+            switches_per_write_set: spread(|f| f.switches_per_write_set)?,
+            queued_by_cpu: spread(|f| f.queued_by_cpu)?,
+            cpu_us_by_thread: figures
+                .first()?
+                .cpu_us_by_thread
+                .keys()
+                .filter_map(|name| {
+                    let values = figures
+                        .iter()
+                        .map(|f| f.cpu_us_by_thread.get(name).copied().unwrap_or(0.0));
+                    Some((name.clone(), Spread::of(values)?.median))
+                })
+                .collect(),
             unsuccessful: spread(|f| {
                 let failed = f.ends.unsuccessful() as f64;
                 failed / (failed + f.ends.successful() as f64)
@@ -284,6 +323,34 @@ pub fn markdown(lines: &[Line], base: &str, conflicts: bool) -> String {
     table
 }
 
+/// A second table: where the CPU time went, and how crowded the machine was.
+pub fn threads_markdown(lines: &[Line]) -> String {
+    let mut table = "| writers/node | provider | CPU us per write set by thread (all nodes) \
+                     | switches per write set | waiting for a core / running |\n|---|---|---|---|---|"
+        .to_owned();
+    for line in lines {
+        let Some(s) = &line.spreads else { continue };
+        let mut threads: Vec<(&String, &f64)> = s.cpu_us_by_thread.iter().collect();
+        threads.sort_by(|a, b| b.1.total_cmp(a.1));
+        let threads: Vec<String> = threads
+            .iter()
+            .filter(|(_, us)| **us >= 0.05)
+            .map(|(name, us)| format!("{name} {us:.1}"))
+            .collect();
+        // Writing to a string does not fail.
+        let _ = write!(
+            table,
+            "\n| {} | {} | {} | {:.1} | {:.2} |",
+            line.writers,
+            line.provider,
+            threads.join(", "),
+            s.switches_per_write_set.median,
+            s.queued_by_cpu.median,
+        );
+    }
+    table
+}
+
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut grouped = String::new();
@@ -306,6 +373,14 @@ mod tests {
         Measured {
             window_ns: 2_000_000_000,
             cpu_ns: 500_000_000,
+            switches: 100_000,
+            threads: BTreeMap::from([(
+                "writer".to_owned(),
+                ThreadTime {
+                    cpu_ns: 400_000_000,
+                    queued_ns: 100_000_000,
+                },
+            )]),
             ends: Ends {
                 committed,
                 ..Ends::default()
@@ -351,6 +426,9 @@ mod tests {
         assert_eq!(figures.per_second, 50_000.0);
         assert_eq!(figures.cpu_seconds_per_100k, 1.0);
         assert_eq!(figures.rss_max_mib, 3.0);
+        assert_eq!(figures.switches_per_write_set, 2.0);
+        assert_eq!(figures.cpu_us_by_thread["writer"], 8.0);
+        assert_eq!(figures.queued_by_cpu, 0.25);
         assert!((figures.p50_ms - 1.0).abs() < 0.002, "{}", figures.p50_ms);
         assert!((figures.p99_worst_node_ms - 4.0).abs() < 0.005);
     }
@@ -394,6 +472,11 @@ mod tests {
         );
         let cells = |line: &str| line.matches('|').count();
         assert!(table.lines().all(|line| cells(line) == 12), "{table}");
+        let threads = threads_markdown(&lines);
+        assert!(
+            threads.contains("| 8 | a | writer 400.0 | 100.0 | 0.25 |"),
+            "{threads}"
+        );
     }
 
     #[test]

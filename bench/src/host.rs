@@ -653,8 +653,19 @@ impl Host {
 
 // ---------------------------------------------------------------- small things
 
-/// CPU time (user and system) this process has used, and its peak resident bytes.
-pub fn usage() -> (Duration, u64) {
+/// What this process has used since its start.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// User and system time.
+    pub cpu: Duration,
+    /// Peak resident memory, bytes.
+    pub rss_max_bytes: u64,
+    /// Context switches, voluntary and not.
+    pub switches: u64,
+}
+
+/// Asks the kernel what this process has used.
+pub fn usage() -> Usage {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel fills the structure; zeroes are a valid value should it fail.
     let usage = unsafe {
@@ -665,10 +676,11 @@ pub fn usage() -> (Duration, u64) {
         Duration::from_secs(t.tv_sec.unsigned_abs())
             + Duration::from_micros(t.tv_usec.unsigned_abs())
     };
-    (
-        time(usage.ru_utime) + time(usage.ru_stime),
-        usage.ru_maxrss.unsigned_abs() * 1024,
-    )
+    Usage {
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        rss_max_bytes: usage.ru_maxrss.unsigned_abs() * 1024,
+        switches: usage.ru_nvcsw.unsigned_abs() + usage.ru_nivcsw.unsigned_abs(),
+    }
 }
 
 /// Ends the process without running the provider's exit handlers, which could wait

@@ -295,6 +295,7 @@ fn print(core: &Core, machine: &Machine, about: &[Option<Provider>], lines: &[Li
         "{}",
         figures::markdown(lines, base, core.load.conflicts > 0)
     );
+    println!("\n{}", figures::threads_markdown(lines));
 }
 
 /// What the figures depend on besides the provider.

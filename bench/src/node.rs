@@ -16,7 +16,9 @@ use dromon_wsrep::Status;
 use hdrhistogram::Histogram;
 
 use crate::host::{self, Call, CallMark, End, Events as _, Host, NodeConfig, Transaction};
-use crate::protocol::{Command, Drained, Ends, Measured, Provider, REPORT_PREFIX, Report};
+use crate::protocol::{
+    Command, Drained, Ends, Measured, Provider, REPORT_PREFIX, Report, ThreadTime,
+};
 use crate::server::{TAG_BYTES, Tag, ToyServer};
 
 /// Longest latency the histogram can hold, nanoseconds; longer ones count as this.
@@ -250,13 +252,16 @@ fn measure(
     thread::sleep(Duration::from_millis(warmup_ms));
 
     phase("measure");
-    let (cpu_before, _) = host::usage();
+    let threads_before = thread_times();
+    let before = host::usage();
     let begin = Instant::now();
     node.phase.store(MEASURE, Ordering::Relaxed);
     thread::sleep(Duration::from_millis(measure_ms));
-    node.phase.store(STOP, Ordering::Relaxed);
+    let after = host::usage();
     let window = begin.elapsed();
-    let (cpu_after, _) = host::usage();
+    // Before the writers stop, because ended threads are no longer listed.
+    let threads = thread_times_since(&threads_before);
+    node.phase.store(STOP, Ordering::Relaxed);
 
     phase("stop the writers");
     let stop_by = Instant::now() + limit;
@@ -286,7 +291,9 @@ fn measure(
     }
     Ok(Measured {
         window_ns: nanoseconds(window),
-        cpu_ns: nanoseconds(cpu_after.saturating_sub(cpu_before)),
+        cpu_ns: nanoseconds(after.cpu.saturating_sub(before.cpu)),
+        switches: after.switches.saturating_sub(before.switches),
+        threads,
         ends,
         latencies: latencies
             .iter_recorded()
@@ -295,6 +302,51 @@ fn measure(
         last_seqno: node.server.order_seen().last,
         stats: node.host.stats().into_iter().collect::<BTreeMap<_, _>>(),
     })
+}
+
+/// Name and times of each living thread of this process, by its id.
+fn thread_times() -> BTreeMap<String, (String, ThreadTime)> {
+    let tasks = std::fs::read_dir("/proc/self/task");
+    tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|task| {
+            let read = |file| std::fs::read_to_string(task.path().join(file)).ok();
+            let (comm, schedstat) = (read("comm")?, read("schedstat")?);
+            let mut numbers = schedstat.split(' ').map(str::parse);
+            let time = ThreadTime {
+                cpu_ns: numbers.next()?.ok()?,
+                queued_ns: numbers.next()?.ok()?,
+            };
+            let id = task.file_name().to_string_lossy().into_owned();
+            Some((id, (thread_group(&comm).to_owned(), time)))
+        })
+        .collect()
+}
+
+/// What the threads have used since then, added up by name.
+fn thread_times_since(
+    before: &BTreeMap<String, (String, ThreadTime)>,
+) -> BTreeMap<String, ThreadTime> {
+    let mut sums = BTreeMap::<String, ThreadTime>::new();
+    for (id, (name, now)) in thread_times() {
+        let then = before.get(&id).map(|(_, time)| *time).unwrap_or_default();
+        let sum = sums.entry(name).or_default();
+        sum.cpu_ns += now.cpu_ns.saturating_sub(then.cpu_ns);
+        sum.queued_ns += now.queued_ns.saturating_sub(then.queued_ns);
+    }
+    sums
+}
+
+/// A thread's name without the number at its end.
+fn thread_group(comm: &str) -> &str {
+    let name = comm.trim();
+    let bare = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    match bare.strip_suffix('-') {
+        Some(group) if bare.len() < name.len() => group,
+        _ => name,
+    }
 }
 
 fn drain(node: &Node, seqno: i64, limit: Duration) -> Result<Drained, String> {
@@ -320,7 +372,7 @@ fn drain(node: &Node, seqno: i64, limit: Duration) -> Result<Drained, String> {
         seen: node.server.order_seen(),
         violation_count,
         violations,
-        rss_max_bytes: host::usage().1,
+        rss_max_bytes: host::usage().rss_max_bytes,
     })
 }
 
@@ -580,6 +632,23 @@ mod tests {
             Some("memory")
         );
         assert_eq!(option_value(options, "durability"), None);
+    }
+
+    #[test]
+    fn threads_are_grouped_by_name() {
+        for (comm, group) in [
+            ("writer-12\n", "writer"),
+            ("dromon-log\n", "dromon-log"),
+            ("a1\n", "a1"),
+        ] {
+            assert_eq!(thread_group(comm), group);
+        }
+        let before = thread_times();
+        assert!(!before.is_empty());
+        let busy = Instant::now();
+        while busy.elapsed() < Duration::from_millis(20) {}
+        let used: u64 = thread_times_since(&before).values().map(|t| t.cpu_ns).sum();
+        assert!(used > 0);
     }
 
     #[test]

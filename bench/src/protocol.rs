@@ -85,6 +85,15 @@ impl Ends {
     }
 }
 
+/// Time of the threads of one name, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadTime {
+    /// On a core.
+    pub cpu_ns: u64,
+    /// Ready, but other threads had the cores.
+    pub queued_ns: u64,
+}
+
 /// The measured time of one node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
@@ -92,6 +101,10 @@ pub struct Measured {
     pub window_ns: u64,
     /// User and system time of the whole process in it, nanoseconds.
     pub cpu_ns: u64,
+    /// Context switches of the whole process in it.
+    pub switches: u64,
+    /// The same CPU time by the threads' names, numbers at their ends left out.
+    pub threads: BTreeMap<String, ThreadTime>,
     pub ends: Ends,
     /// Latencies of committed transactions: (nanoseconds, count), ascending.
     pub latencies: Vec<(u64, u64)>,
