@@ -100,6 +100,8 @@ pub enum Event {
         verdict: Verdict,
         /// The member that sent it.
         source: Uuid,
+        /// The origin under which it travelled.
+        origin: Uuid,
         /// The sender's mark.
         tag: u64,
         /// Log index of its last part.
@@ -402,7 +404,7 @@ impl ClusterState {
                 vec![self.write_set(message.origin, message.tag, message.index, message.body)]
             }
             kind::CONTROL => match decode::<Control>(&message.body) {
-                Some(control) => self.control(control),
+                Some(control) => self.control(control, entry.term),
                 None => vec![Event::Corrupt {
                     index: message.index,
                     why: format!(
@@ -441,15 +443,20 @@ impl ClusterState {
             write_set,
             verdict,
             source,
+            origin,
             tag,
             index,
         }
     }
 
-    fn control(&mut self, control: Control) -> Vec<Event> {
+    fn control(&mut self, control: Control, ordered_in: u64) -> Vec<Event> {
         match control {
             Control::Join(join) => self.join(join),
             Control::Leave { uuid, reason } => self.leave(uuid, reason),
+            Control::Evict { uuid, term } if term == ordered_in => {
+                self.leave(uuid, LeaveReason::Evicted)
+            }
+            Control::Evict { .. } => Vec::new(),
             Control::Rejoin { uuid } => self.rejoin(uuid),
             Control::StateRequest {
                 joiner,

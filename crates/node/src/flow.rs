@@ -174,6 +174,14 @@ impl Flow {
         self.lock().reports.values().cloned().collect()
     }
 
+    /// This node itself was away: nobody's silence during it counts.
+    pub fn forgive_silence(&self) {
+        let now = Instant::now();
+        for report in self.lock().reports.values_mut() {
+            report.at = now;
+        }
+    }
+
     /// How long `uuid` has been silent; `None` if it never spoke.
     pub fn silent(&self, uuid: &Uuid) -> Option<Duration> {
         self.lock().reports.get(uuid).map(|r| r.at.elapsed())

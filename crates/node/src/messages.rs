@@ -106,6 +106,14 @@ pub enum Control {
         /// Why.
         reason: LeaveReason,
     },
+    /// The leader of `term` found a member silent. Void if ordered in another
+    /// term: then the leader was the one that had been away.
+    Evict {
+        /// Who.
+        uuid: Uuid,
+        /// In which term it was found.
+        term: u64,
+    },
     /// A member that had lost the primary component comes back: it leaves and
     /// joins in one step, so that its streaming transactions are settled.
     Rejoin {

@@ -192,12 +192,7 @@ impl TrxMap {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         (0..SHARDS).map(|i| self.shard(i as u64).len()).sum()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }

@@ -255,6 +255,19 @@ fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
 }
 
 #[test]
+fn an_eviction_counts_only_in_the_term_of_its_leader() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    let uuid = Uuid([2; 16]);
+    // Entries of these tests are of term 1.
+    assert!(f.send(1, &Control::Evict { uuid, term: 7 }).is_empty());
+    assert_eq!(state_of(&f, 2), Some(MemberState::Joiner));
+    assert!(!f.send(1, &Control::Evict { uuid, term: 1 }).is_empty());
+    assert_eq!(state_of(&f, 2), None);
+}
+
+#[test]
 fn desync_is_counted() {
     let mut f = Feed::new();
     f.send(1, &join(1, NOWHERE, Need::Copy));

@@ -170,7 +170,8 @@ impl Node {
                 seqno,
                 write_set,
                 verdict,
-                source,
+                source: _,
+                origin,
                 tag,
                 index,
             } => {
@@ -181,7 +182,11 @@ impl Node {
                 {
                     self.log_conflict(&course.state, seqno, &write_set, conflict);
                 }
-                let own = source == self.shared().uuid;
+                let own = self
+                    .shared()
+                    .join
+                    .as_ref()
+                    .is_some_and(|j| j.origin == origin);
                 let sent = if own {
                     lock(&self.pending).sent.remove(&tag)
                 } else {
@@ -465,14 +470,20 @@ impl Node {
         self.publish(order, &course.state);
         let left_self = left.iter().find(|(m, _)| m.uuid == own).map(|(_, r)| *r);
         let rejoins = left_self == Some(LeaveReason::Rejoins);
-        if left_self == Some(LeaveReason::Evicted) {
+        // What befell this node before it joined (again) is only history now.
+        let present = self.shared().joined.is_some();
+        if left_self == Some(LeaveReason::Evicted) && present {
             self.evicted(seqno);
             return;
         }
         {
             let mut shared = self.shared();
-            if let Some((uuid, need)) = joined
-                && uuid == own
+            let origin = shared.join.as_ref().map(|j| j.origin);
+            let joined = joined.filter(|(uuid, _)| {
+                let member = view.members.iter().find(|m| m.uuid == *uuid);
+                *uuid == own && member.map(|m| m.origin) == origin
+            });
+            if let Some((_, need)) = joined
                 && shared.joined.is_none()
             {
                 shared.joined = Some((view.clone(), need));
@@ -488,10 +499,7 @@ impl Node {
             if left_self.is_some() && !rejoins && shared.joined.is_some() {
                 shared.own_leave = true;
             }
-            if let Some((uuid, _)) = joined
-                && uuid == own
-                && shared.phase == Phase::NonPrimary
-            {
+            if joined.is_some() && shared.phase == Phase::NonPrimary {
                 shared.phase = Phase::Joined;
                 shared.rejoin_asked = None;
                 shared.sync_asked = false;
@@ -499,11 +507,11 @@ impl Node {
             }
         }
         self.changed.notify_all();
-        if left_self.is_some() && !rejoins {
+        if left_self.is_some() && !rejoins && present {
             self.own_leave_delivered(seqno, left_self);
             return;
         }
-        let value = if rejoins {
+        let value = if rejoins && present {
             Item::Pass
         } else {
             Item::View(to_view(&view, &own))
@@ -526,7 +534,11 @@ impl Node {
         to: MemberState,
     ) {
         self.publish(order, state);
-        let own = uuid == self.shared().uuid;
+        let own = {
+            let shared = self.shared();
+            // What it was before it joined (again) is only history now.
+            uuid == shared.uuid && shared.joined.is_some()
+        };
         let (name, _) = self.name_pair(state, uuid, uuid);
         match (from, to) {
             (_, MemberState::Synced) => self.note(&format!("Member {name} synced with group.")),

@@ -13,7 +13,7 @@ use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
 use super::service::Job;
 use super::{Node, Phase, lock};
 use crate::cluster::MemberState;
-use crate::messages::{Answer, Control, LeaveReason, Progress, Request, decode, encode, kind};
+use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
 
 /// A node counts as caught up when no more than this many events wait.
@@ -22,13 +22,15 @@ const CAUGHT_UP: Seqno = 64;
 const REJOIN_AGAIN: Duration = Duration::from_secs(5);
 /// A non-primary node asks the others this often whether they went on.
 const SEEK_AFTER: Duration = Duration::from_secs(3);
+/// A tick this late means that this node itself did not run.
+const AWAY: Duration = Duration::from_secs(1);
 /// The leader orders a cut when it has grown by this much.
 const CUT_STEP: Seqno = 128;
 
 /// What the `evs.*` options mean here.
 ///
 /// A member silent for `evs.suspect_timeout` is evicted. A leader silent for
-/// `election_min` (a quarter of that) is replaced. A node that has not heard
+/// `election_min` (a sixth of that) is replaced. A node that has not heard
 /// of a majority for `lease` plus `grace` is non-primary.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timings {
@@ -42,13 +44,13 @@ pub(super) struct Timings {
 impl Timings {
     pub(super) fn of(settings: &Settings) -> Self {
         let suspect = settings.suspect_timeout.max(Duration::from_millis(400));
-        let election_min = (suspect / 4).min(Duration::from_secs(3));
+        let election_min = (suspect / 6).min(Duration::from_secs(3));
         Timings {
-            heartbeat: (election_min / 8).min(settings.keepalive_period),
+            heartbeat: (election_min / 5).min(settings.keepalive_period),
             lease: election_min * 9 / 10,
             election_min,
-            election_max: election_min * 2,
-            grace: election_min,
+            election_max: election_min * 3 / 2,
+            grace: election_min * 2,
         }
     }
 }
@@ -162,11 +164,21 @@ impl Node {
                 before.push_back((now, self.gates.released()));
             }
         }
+        if self.was_away() {
+            self.flow.forgive_silence();
+        }
         self.ask_synced(&order);
-        if status.is_leader && self.phase() == Phase::Joined {
+        if status.is_leader && status.primary && self.phase() == Phase::Joined {
             self.lead(&order);
         }
         Some(encode(&self.progress()?))
+    }
+
+    /// Whether this node got no time to run for a while (stopped, starved).
+    fn was_away(&self) -> bool {
+        let now = Instant::now();
+        let before = lock(&self.last_tick).replace(now);
+        before.is_some_and(|at| now.duration_since(at) >= AWAY)
     }
 
     fn progress(&self) -> Option<Progress> {
@@ -288,11 +300,8 @@ impl Node {
                 m.addr,
                 silent.as_secs_f64()
             ));
-            let reason = LeaveReason::Evicted;
-            let leave = encode(&Control::Leave {
-                uuid: m.uuid,
-                reason,
-            });
+            let term = status.term;
+            let leave = encode(&Control::Evict { uuid: m.uuid, term });
             // Asked again after another suspect timeout.
             let _ = order.propose(kind::CONTROL, 0, leave);
         }

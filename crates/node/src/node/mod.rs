@@ -133,6 +133,8 @@ pub enum Phase {
     Joined,
     /// A member that has lost the primary component.
     NonPrimary,
+    /// Joining again after the others went on without it.
+    Rejoining,
     /// Leaving.
     Leaving,
     /// The data here differs from the others': only a full copy helps.
@@ -299,7 +301,6 @@ pub(crate) struct Counters {
     pub cert_interval_sum: AtomicU64,
     pub certified: AtomicU64,
     pub cert_index: AtomicU64,
-    pub open_connections: AtomicU64,
 }
 
 /// A cluster node.
@@ -336,6 +337,7 @@ pub struct Node {
     evicting: Mutex<HashMap<Uuid, Instant>>,
     primary_lost: Mutex<Option<Instant>>,
     sought: Mutex<Option<Instant>>,
+    last_tick: Mutex<Option<Instant>>,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 

@@ -86,6 +86,7 @@ impl Node {
             evicting: Mutex::new(HashMap::new()),
             primary_lost: Mutex::new(None),
             sought: Mutex::new(None),
+            last_tick: Mutex::new(None),
             rejoiner: Mutex::new(None),
             setup,
         });

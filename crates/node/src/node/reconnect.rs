@@ -77,6 +77,13 @@ impl Node {
 
     /// Leaves the engine that nobody listens to and joins with a new one.
     fn join_again(self: Arc<Self>) {
+        {
+            let mut shared = self.shared();
+            if shared.phase != Phase::NonPrimary {
+                return;
+            }
+            shared.phase = Phase::Rejoining;
+        }
         self.note("the others went on without this node; joining them again");
         let target = self.gates.last_ordered();
         let deadline = Instant::now() + DRAIN;
@@ -85,7 +92,7 @@ impl Node {
             .wait_released(target, &Node::waiter(), false, Some(deadline));
         self.queue.hold_after(dromon_gates::Seqno::MIN);
         self.close_engine();
-        while self.phase() == Phase::NonPrimary {
+        while self.phase() == Phase::Rejoining {
             match self.try_join_again() {
                 Ok(()) => return,
                 Err(why) => self.note(&format!("not back in the cluster yet: {why}")),
@@ -93,7 +100,7 @@ impl Node {
             self.close_engine();
             let mut shared = self.shared();
             let until = Instant::now() + AGAIN;
-            while shared.phase == Phase::NonPrimary && Instant::now() < until {
+            while shared.phase == Phase::Rejoining && Instant::now() < until {
                 shared = self.wait_shared(shared, until);
             }
         }
@@ -155,7 +162,7 @@ impl Node {
             .map_err(|e| e.to_string())?;
         let view = {
             let mut shared = self.shared();
-            if shared.phase != Phase::NonPrimary {
+            if shared.phase != Phase::Rejoining {
                 return Ok(()); // told to leave meanwhile
             }
             shared.phase = Phase::Joined;

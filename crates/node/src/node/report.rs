@@ -32,7 +32,9 @@ impl Node {
         let shared = self.shared();
         match shared.phase {
             Phase::Inconsistent => LocalState::Inconsistent,
-            Phase::Closed | Phase::Connecting | Phase::NonPrimary => LocalState::Initialized,
+            Phase::Closed | Phase::Connecting | Phase::NonPrimary | Phase::Rejoining => {
+                LocalState::Initialized
+            }
             Phase::Joining if shared.joined.is_none() => LocalState::Joining,
             Phase::Joining => LocalState::JoiningReceiving,
             Phase::Joined | Phase::Leaving => match shared.own_state {
@@ -118,7 +120,7 @@ impl Node {
             cert_index_size: get(&c.cert_index),
             causal_reads: get(&c.causal_reads),
             cert_interval: mean(get(&c.cert_interval_sum), certified),
-            open_transactions: self.trxs.len() as u64,
+            open_transactions: self.trxs.count() as u64,
             open_connections: lock(&self.toi).len() as u64,
             incoming_addresses: members
                 .iter()

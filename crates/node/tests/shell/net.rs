@@ -1,0 +1,234 @@
+//! Ordering engines over a network and logs in memory.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dromon_node::spool::MapFile;
+use dromon_node::{AskError, Engines, LogSummary};
+use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
+use dromon_order::memlog::MemLog;
+use dromon_order::memnet::{Cut, Hub, Port};
+use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, RaftId, Start};
+
+/// Locks, whatever a panicking test did before.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The network of one world, with the disks of its nodes.
+pub struct Net {
+    hub: Hub,
+    logs: Mutex<HashMap<PathBuf, Arc<MemLog>>>,
+    wires: Mutex<Wires>,
+    askers: AtomicU64,
+}
+
+#[derive(Default)]
+struct Wires {
+    /// By address: the engine that listens there now.
+    ports: BTreeMap<String, (RaftId, Arc<Port>)>,
+    /// By address: the process that may write to the disk.
+    writers: BTreeMap<String, Arc<AtomicBool>>,
+    /// Pairs of addresses that cannot talk.
+    cuts: BTreeSet<(String, String)>,
+}
+
+impl Net {
+    /// A network without delays.
+    pub fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Net {
+            hub: Hub::new(seed, Duration::ZERO, Duration::ZERO),
+            logs: Mutex::default(),
+            wires: Mutex::default(),
+            askers: AtomicU64::new(1),
+        })
+    }
+
+    /// The engines of the node at `addr`.
+    pub fn engines(self: &Arc<Self>, addr: &str) -> Box<dyn Engines> {
+        Box::new(MemEngines {
+            net: self.clone(),
+            addr: addr.to_owned(),
+        })
+    }
+
+    /// Cuts each of `a` off from each of `b`; nobody is told.
+    pub fn cut(&self, a: &[String], b: &[String]) {
+        let mut wires = lock(&self.wires);
+        for x in a {
+            for y in b.iter().filter(|y| *y != x) {
+                wires.cuts.insert((x.clone(), y.clone()));
+                wires.cuts.insert((y.clone(), x.clone()));
+            }
+        }
+        self.apply_cuts(&wires);
+    }
+
+    /// Ends all cuts.
+    pub fn heal(&self) {
+        lock(&self.wires).cuts.clear();
+        self.hub.heal();
+    }
+
+    /// The node at `addr` falls silent for good, as if its process were killed.
+    pub fn kill(&self, addr: &str) {
+        let wires = lock(&self.wires);
+        if let Some(alive) = wires.writers.get(addr) {
+            alive.store(false, Ordering::Release);
+        }
+        if let Some((_, port)) = wires.ports.get(addr) {
+            port.stop();
+        }
+    }
+
+    fn apply_cuts(&self, wires: &Wires) {
+        for (x, y) in &wires.cuts {
+            if let (Some((a, _)), Some((b, _))) = (wires.ports.get(x), wires.ports.get(y)) {
+                self.hub.cut(&[*a], &[*b], Cut::Silent);
+            }
+        }
+    }
+
+    fn plug(&self, addr: &str, id: RaftId) -> Arc<Port> {
+        let port = self.hub.port(id, addr);
+        let mut wires = lock(&self.wires);
+        wires.ports.insert(addr.to_owned(), (id, port.clone()));
+        self.apply_cuts(&wires);
+        port
+    }
+
+    fn log(&self, dir: &Path) -> Arc<MemLog> {
+        lock(&self.logs)
+            .entry(dir.to_owned())
+            .or_insert_with(|| Arc::new(MemLog::new()))
+            .clone()
+    }
+}
+
+/// A log as one process has it open: dead with the process.
+struct Opened {
+    log: Arc<MemLog>,
+    alive: Arc<AtomicBool>,
+}
+
+impl LogStore for Opened {
+    fn submit(&self, op: WriteOp, done: WriteDone) {
+        if self.alive.load(Ordering::Acquire) {
+            self.log.submit(op, done);
+        } else {
+            done(Err(io::Error::other("the process was killed")));
+        }
+    }
+
+    fn bounds(&self) -> (u64, u64) {
+        self.log.bounds()
+    }
+
+    fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
+        self.log.read(range, max_bytes)
+    }
+
+    fn load_meta(&self) -> io::Result<Option<Bytes>> {
+        self.log.load_meta()
+    }
+
+    fn checkpoints(&self) -> io::Result<Vec<u64>> {
+        self.log.checkpoints()
+    }
+
+    fn load_checkpoint(&self, index: u64) -> io::Result<Bytes> {
+        self.log.load_checkpoint(index)
+    }
+
+    fn close(&self) {}
+}
+
+struct MemEngines {
+    net: Arc<Net>,
+    addr: String,
+}
+
+impl Engines for MemEngines {
+    fn start(
+        &self,
+        config: EngineConfig,
+        dir: &Path,
+        _listen: &str,
+        start: Start,
+        handler: Arc<dyn NodeHandler>,
+    ) -> Result<Arc<dyn Order>, String> {
+        assert_eq!(config.addr, self.addr, "the node announces another address");
+        let alive = Arc::new(AtomicBool::new(true));
+        lock(&self.net.wires)
+            .writers
+            .insert(self.addr.clone(), alive.clone());
+        let store: Arc<dyn LogStore> = Arc::new(Opened {
+            log: self.net.log(dir),
+            alive,
+        });
+        let (net, addr) = (self.net.clone(), self.addr.clone());
+        let make: MakeNetwork = Box::new(move |id| Ok(net.plug(&addr, id) as Arc<dyn Network>));
+        dromon_order::start(config, store, make, handler, start).map_err(|e| e.to_string())
+    }
+
+    fn ask(
+        &self,
+        _cluster: &str,
+        addr: &str,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, AskError> {
+        let pair = (self.addr.clone(), addr.to_owned());
+        if lock(&self.net.wires).cuts.contains(&pair) {
+            return Err(AskError::Unreachable(format!("{addr} is cut off")));
+        }
+        let n = self.net.askers.fetch_add(1, Ordering::Relaxed);
+        let unreachable = |e: &dyn std::fmt::Display| AskError::Unreachable(e.to_string());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(|e| unreachable(&e))?;
+        runtime.block_on(async {
+            // Ids of engines are random and large.
+            let port = self.net.hub.port(n, &format!("asker-{n}"));
+            let answer = port.request(addr, body, timeout).await;
+            port.stop();
+            answer.map_err(|e| unreachable(&e))
+        })
+    }
+
+    fn map_file(&self) -> MapFile {
+        Arc::new(|file, len| {
+            let mut bytes = vec![0; usize::try_from(len).map_err(std::io::Error::other)?];
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
+            Ok(Bytes::from(bytes))
+        })
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn isolate(&self, on: bool) {
+        if let Some((_, port)) = lock(&self.net.wires).ports.get(&self.addr) {
+            port.set_isolated(on);
+        }
+    }
+
+    fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, String> {
+        let store: Arc<dyn LogStore> = self.net.log(dir);
+        let found = dromon_order::inspect(&store).map_err(|e| e.to_string())?;
+        Ok(found.map(|f| LogSummary {
+            id: f.id,
+            checkpoint: f.checkpoint,
+            voters: f.members.voters(),
+            members: f.members.addrs,
+        }))
+    }
+}

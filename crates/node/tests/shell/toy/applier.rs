@@ -1,0 +1,543 @@
+//! What a lent thread does: write sets, views, donations.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dromon_node::{Applied, Applier, Meta, Outcome, Position, Trx, View};
+use dromon_writeset::{Flags, Seqno, Uuid};
+
+use super::holds::Point;
+use super::{Change, Copying, Db, Ddl, Entry, Inner, Owner, Payload, State};
+use crate::net::lock;
+
+/// One applier thread.
+pub(super) struct Lent {
+    pub db: Arc<Db>,
+}
+
+impl Applier for Lent {
+    fn connected(&mut self, view: &View) -> bool {
+        let mut inner = self.db.lock();
+        let id = view
+            .own
+            .and_then(|i| view.members.get(i))
+            .map(|member| member.uuid);
+        if id.is_none() {
+            self.db
+                .violation(format!("connected to a view without this node: {view:?}"));
+        }
+        let fits = matches!(inner.state, State::Disconnected | State::Connected);
+        if !fits || (inner.own.is_some() && inner.own != id) {
+            self.db.violation(format!(
+                "connected as {id:?} in state {:?}, known as {:?}",
+                inner.state, inner.own
+            ));
+        }
+        inner.state = State::Connected;
+        inner.own = id;
+        inner.connected_at = view.position.seqno;
+        true
+    }
+
+    fn state_request(&mut self) -> Option<Vec<u8>> {
+        let mut inner = self.db.lock();
+        if inner.initialized {
+            return Some(Vec::new()); // a running server cannot take a copy
+        }
+        self.db
+            .expect_state(&inner, &[State::Connected], "asked for a copy");
+        inner.state = State::Joiner;
+        Some(format!("toy\0{}\0", self.db.addr).into_bytes())
+    }
+
+    fn view(&mut self, view: &View) -> bool {
+        self.db.view(view);
+        true
+    }
+
+    fn apply(&mut self, trx: &Arc<Trx>, flags: Flags, payload: &[u8], meta: &Meta) -> Applied {
+        let db = &self.db;
+        let seqno = meta.position.seqno;
+        let released = db.node().last_committed().seqno;
+        if released < meta.depends_on {
+            db.violation(format!(
+                "seqno {seqno} depends on {}, but only {released} is finished",
+                meta.depends_on
+            ));
+        }
+        db.lock().applying.insert(seqno);
+        db.holds.pass(Point::ApplyStart);
+        let ok = db.apply(trx, flags, payload, meta);
+        let mut inner = db.lock();
+        inner.applying.remove(&seqno);
+        let exit = inner.spare_appliers > 0;
+        if exit {
+            inner.spare_appliers -= 1;
+        }
+        Applied { ok, exit }
+    }
+
+    fn donate(&mut self, request: &[u8], position: Position, bypass: bool) -> bool {
+        let db = &self.db;
+        let addr = String::from_utf8_lossy(request);
+        let addr = addr.trim_start_matches("toy\0").trim_end_matches('\0');
+        let mut inner = db.lock();
+        db.expect_state(
+            &inner,
+            &[State::Joined, State::Synced],
+            "asked for a donation",
+        );
+        if bypass {
+            db.violation("asked to bypass the copy");
+        }
+        if inner.disk.position != position {
+            db.violation(format!(
+                "asked to donate {position}, but the engine stands at {}",
+                inner.disk.position
+            ));
+        }
+        let joiner = lock(&db.others).iter().rev().find(|d| d.addr == addr).cloned();
+        let Some(joiner) = joiner else {
+            db.violation(format!("asked to donate to {addr}, whom nobody knows"));
+            return false;
+        };
+        inner.state = State::Donor;
+        let fails = inner.copy == Copying::DonorFails;
+        drop(inner);
+        let donor = db.clone();
+        std::thread::spawn(move || {
+            if fails {
+                donor.donor_done();
+                donor.node().transfer_sent(Position::UNDEFINED, -255);
+            } else {
+                donor.give_copy(&joiner);
+            }
+        });
+        true
+    }
+
+    fn synced(&mut self) {
+        let mut inner = self.db.lock();
+        self.db.expect_state(
+            &inner,
+            &[
+                State::Connected,
+                State::Initialized,
+                State::Joined,
+                State::Synced,
+            ],
+            "told that it is synced",
+        );
+        inner.state = State::Synced;
+        inner.ready = true;
+        inner.synced += 1;
+        drop(inner);
+        self.db.changed.notify_all();
+        self.db.retry_rollbacks();
+    }
+}
+
+impl Db {
+    fn expect_state(&self, inner: &Inner, allowed: &[State], what: &str) {
+        if !allowed.contains(&inner.state) {
+            self.violation(format!("{what} in state {:?}", inner.state));
+        }
+    }
+
+    fn donor_done(&self) {
+        let mut inner = self.lock();
+        if inner.state == State::Donor {
+            inner.state = State::Joined;
+        }
+    }
+
+    /// Copies everything at one position, as a server does behind its lock.
+    fn give_copy(self: &Arc<Self>, joiner: &Arc<Db>) {
+        let Some(at) = self.node().pause() else {
+            self.donor_done();
+            self.node().transfer_sent(Position::UNDEFINED, -255);
+            return;
+        };
+        let disk = self.disk();
+        if disk.position.seqno != at {
+            self.violation(format!(
+                "paused at {at}, but the engine stands at {}",
+                disk.position
+            ));
+        }
+        self.holds.pass(Point::DonorPaused);
+        if self.disk().rows != disk.rows || self.position() != disk.position {
+            self.violation(format!("rows changed during the pause at {at}"));
+        }
+        self.node().resume();
+        let position = disk.position;
+        joiner.take_copy(disk);
+        self.donor_done();
+        let sent = self.node().transfer_sent(position, 0);
+        if sent != Outcome::Ok {
+            self.report
+                .line(&self.name, &format!("transfer_sent answered {sent:?}"));
+        }
+    }
+
+    fn take_copy(&self, disk: super::Disk) {
+        let position = disk.position;
+        {
+            let mut inner = self.lock();
+            inner.disk = disk;
+            inner.journal.clear();
+            inner.initialized = true;
+            inner.state = State::Initialized;
+            recover_streaming(&mut inner);
+        }
+        self.changed.notify_all();
+        let received = self.node().transfer_received(position, 0);
+        if received != Outcome::Ok {
+            self.report.line(
+                &self.name,
+                &format!("transfer_received answered {received:?}"),
+            );
+        }
+    }
+
+    fn view(&self, view: &View) {
+        let committed = self.node().last_committed();
+        let mut inner = self.lock();
+        inner.views.push(view.clone());
+        if !inner.applying.is_empty() {
+            let what = format!("{view:?} while {:?} are applied", inner.applying);
+            self.violation(what);
+        }
+        if view.primary {
+            self.primary_view(&mut inner, view, committed);
+        } else if view.members.is_empty() {
+            inner.finals += 1;
+            inner.state = State::Disconnected;
+            inner.ready = false;
+            inner.own = None;
+            inner
+                .locks
+                .retain(|_, o| !matches!(o, Owner::Streaming(..)));
+        } else {
+            if inner.state == State::Joiner {
+                self.violation("a non-primary view while a copy is on its way");
+            }
+            inner.state = State::Connected;
+            inner.ready = false;
+            inner.lost_primary = true;
+        }
+        drop(inner);
+        self.changed.notify_all();
+    }
+
+    fn primary_view(&self, inner: &mut Inner, view: &View, committed: Position) {
+        let (seqno, history) = (view.position.seqno, view.position.history);
+        if committed.seqno != seqno - 1 || committed.history != history {
+            self.violation(format!(
+                "the node says {committed} in the view at {history}:{seqno}"
+            ));
+        }
+        let members: Vec<Uuid> = view.members.iter().map(|m| m.uuid).collect();
+        if !members.is_sorted() {
+            self.violation(format!("members out of order in {view:?}"));
+        }
+        self.settle_streaming(inner, &members);
+        let entry = Entry::View(view.number, members);
+        let at = inner.disk.position;
+        if at.history.is_nil() || at.history != history {
+            inner.disk.position = view.position;
+            inner.journal.insert(seqno, entry);
+        } else if inner.state == State::Connected && at.seqno == seqno {
+            // The view that starts the engines of a node that continues.
+        } else if let Err(why) = inner.advance(history, seqno, entry) {
+            self.violation(why);
+        }
+        inner.lost_primary = false;
+        inner.last_primary = Some(view.clone());
+        inner.initialized = true;
+        if inner.state == State::Connected {
+            recover_streaming(inner);
+        }
+        let joins = !matches!(inner.state, State::Synced | State::Donor | State::Joined);
+        if joins && seqno >= inner.connected_at {
+            inner.state = State::Joined;
+        } else if inner.state == State::Connected {
+            inner.state = State::Initialized;
+        }
+    }
+
+    /// What becomes of unfinished streaming transactions at a primary view
+    /// (contract B.6).
+    fn settle_streaming(&self, inner: &mut Inner, members: &[Uuid]) {
+        let same = inner.last_primary.as_ref().is_some_and(|last| {
+            last.members
+                .iter()
+                .map(|m| m.uuid)
+                .eq(members.iter().copied())
+        });
+        if same && !inner.lost_primary && inner.state != State::Connected {
+            self.violation("two primary views with the same members in a row");
+        }
+        let gone: Vec<(Uuid, u64)> = inner
+            .disk
+            .fragments
+            .keys()
+            .filter(|(source, _)| same || !members.contains(source))
+            .copied()
+            .collect();
+        for (source, id) in gone {
+            inner.disk.fragments.remove(&(source, id));
+            inner
+                .locks
+                .retain(|_, o| *o != Owner::Streaming(source, id));
+        }
+        let own_gone = inner
+            .own
+            .is_some_and(|own| same || !members.contains(&own));
+        if own_gone {
+            let streaming: Vec<u64> = inner
+                .locals
+                .iter()
+                .filter(|(_, l)| l.streaming)
+                .map(|(id, _)| *id)
+                .collect();
+            for id in streaming {
+                self.drop_streaming_client(inner, id);
+            }
+        }
+    }
+
+    /// Runs an ordered event: for an applier, or as the replay of a client's
+    /// transaction. Answers whether the node may go on.
+    pub(super) fn apply(&self, trx: &Arc<Trx>, flags: Flags, data: &[u8], meta: &Meta) -> bool {
+        let seqno = meta.position.seqno;
+        let id = (meta.source, meta.trx_id);
+        if flags.is_toi() {
+            return self.apply_ddl(trx, data, meta);
+        }
+        let dummy = flags.is_rollback();
+        if dummy {
+            return self.in_order(trx, meta, None, |inner| {
+                // A failed write set, or a rollback: of whatever is here.
+                if inner.disk.fragments.remove(&id).is_some() {
+                    let owner = Owner::Streaming(id.0, id.1);
+                    inner.locks.retain(|_, o| *o != owner);
+                }
+                if flags.pa_unsafe() && !flags.ends() {
+                    Entry::Rollback(id.0, id.1)
+                } else {
+                    Entry::Dummy(id.0, id.1)
+                }
+            });
+        }
+        if flags.ends() && !flags.starts() {
+            return self.apply_commit(trx, meta, id);
+        }
+        let Ok(Payload::Rows(changes)) = postcard::from_bytes(data) else {
+            self.violation(format!(
+                "seqno {seqno}: {} bytes that are no rows",
+                data.len()
+            ));
+            return false;
+        };
+        let fragment = !flags.ends();
+        let owner = if fragment {
+            Owner::Streaming(id.0, id.1)
+        } else {
+            Owner::Ordered(seqno)
+        };
+        if fragment && !flags.starts() && !self.lock().disk.fragments.contains_key(&id) {
+            self.violation(format!(
+                "seqno {seqno} continues {id:?}, which is not open here"
+            ));
+        }
+        for change in &changes {
+            self.lock_ordered(owner, seqno, change.key);
+        }
+        let error = {
+            let inner = self.lock();
+            let failing = changes.iter().find_map(|c| inner.fails.get(&c.key));
+            failing.cloned()
+        };
+        let ok = self.in_order(trx, meta, error.as_deref(), |inner| {
+            if fragment {
+                let log = inner.disk.fragments.entry(id).or_default();
+                log.extend_from_slice(&changes);
+                Entry::Fragment(id.0, id.1)
+            } else {
+                if error.is_none() {
+                    inner.disk.install(&changes);
+                }
+                Entry::Rows(id.0, id.1)
+            }
+        });
+        if !fragment {
+            self.unlock_owner(owner);
+        }
+        ok
+    }
+
+    /// The end of a streaming transaction.
+    fn apply_commit(&self, trx: &Arc<Trx>, meta: &Meta, id: (Uuid, u64)) -> bool {
+        let seqno = meta.position.seqno;
+        let changes: Vec<Change> = {
+            let inner = self.lock();
+            inner.disk.fragments.get(&id).cloned().unwrap_or_default()
+        };
+        if changes.is_empty() {
+            self.violation(format!(
+                "seqno {seqno} commits {id:?}, which is not open here"
+            ));
+        }
+        let owner = Owner::Streaming(id.0, id.1);
+        for change in &changes {
+            self.lock_ordered(owner, seqno, change.key);
+        }
+        let ok = self.in_order(trx, meta, None, |inner| {
+            inner.disk.fragments.remove(&id);
+            inner.disk.install(&changes);
+            Entry::Commit(id.0, id.1)
+        });
+        self.unlock_owner(owner);
+        ok
+    }
+
+    fn apply_ddl(&self, trx: &Arc<Trx>, data: &[u8], meta: &Meta) -> bool {
+        let seqno = meta.position.seqno;
+        let Ok(Payload::Ddl(ddl)) = postcard::from_bytes(data) else {
+            self.violation(format!("seqno {seqno}: no statement in it"));
+            return false;
+        };
+        if meta.depends_on != seqno - 1 {
+            self.violation(format!(
+                "the statement at {seqno} depends on {} only",
+                meta.depends_on
+            ));
+        }
+        if !self.enter(trx, seqno) {
+            return false;
+        }
+        let error = self.run_ddl(&ddl, meta);
+        self.leave(trx, seqno, error.as_deref())
+    }
+
+    /// Runs a statement inside commit order.
+    pub(super) fn run_ddl(&self, ddl: &Ddl, meta: &Meta) -> Option<String> {
+        let seqno = meta.position.seqno;
+        self.begin_section(seqno);
+        self.lock_table(ddl.table(), seqno);
+        let error = {
+            let mut inner = self.lock();
+            if let Err(why) =
+                inner.advance(meta.position.history, seqno, Entry::Ddl(meta.source))
+            {
+                self.violation(why);
+            }
+            match ddl {
+                Ddl::Add { table, n } => {
+                    for (key, value) in inner.disk.rows.iter_mut() {
+                        if key.table == *table {
+                            *value += n;
+                        }
+                    }
+                    None
+                }
+                Ddl::Truncate { table } => {
+                    inner.disk.rows.retain(|key, _| key.table != *table);
+                    None
+                }
+                Ddl::Fail { nodes, text, .. } => {
+                    (nodes & (1 << self.n) != 0).then(|| text.clone())
+                }
+            }
+        };
+        self.unlock_table(ddl.table());
+        self.end_section();
+        error
+    }
+
+    /// Waits for the turn of an event, runs `install` in it, hands on.
+    fn in_order(
+        &self,
+        trx: &Arc<Trx>,
+        meta: &Meta,
+        error: Option<&str>,
+        install: impl FnOnce(&mut Inner) -> Entry,
+    ) -> bool {
+        let seqno = meta.position.seqno;
+        self.holds.pass(Point::ApplyLocked);
+        if !self.enter(trx, seqno) {
+            return false;
+        }
+        self.begin_section(seqno);
+        {
+            let mut inner = self.lock();
+            let entry = install(&mut inner);
+            if let Err(why) = inner.advance(meta.position.history, seqno, entry) {
+                self.violation(why);
+            }
+        }
+        self.holds.pass(Point::ApplyInCommit);
+        self.end_section();
+        self.leave(trx, seqno, error)
+    }
+
+    fn enter(&self, trx: &Arc<Trx>, seqno: Seqno) -> bool {
+        let entered = self.node().commit_order_enter(trx);
+        if entered != Outcome::Ok {
+            self.violation(format!(
+                "seqno {seqno} was not let into commit order: {entered:?}"
+            ));
+        }
+        entered == Outcome::Ok
+    }
+
+    fn leave(&self, trx: &Arc<Trx>, seqno: Seqno, error: Option<&str>) -> bool {
+        let left = self
+            .node()
+            .commit_order_leave(trx, error.map(str::as_bytes));
+        match (left, error) {
+            (Outcome::Ok, _) => true,
+            (Outcome::NodeFail, Some(_)) => false,
+            _ => {
+                self.violation(format!("leaving commit order at {seqno}: {left:?}"));
+                false
+            }
+        }
+    }
+
+    /// Only one at a time may be inside commit order.
+    pub(super) fn begin_section(&self, seqno: Seqno) {
+        let mut inner = self.lock();
+        if let Some(other) = inner.in_commit.replace(seqno) {
+            self.violation(format!("{seqno} and {other} are both inside commit order"));
+        }
+    }
+
+    pub(super) fn end_section(&self) {
+        self.lock().in_commit = None;
+    }
+
+    /// How many appliers to lend.
+    pub(super) fn applier_count(&self) -> usize {
+        self.appliers.load(Ordering::Relaxed).max(1)
+    }
+}
+
+/// The rows of unfinished streaming transactions are locked again.
+fn recover_streaming(inner: &mut Inner) {
+    let own = inner.own;
+    let held: Vec<_> = inner
+        .disk
+        .fragments
+        .iter()
+        .filter(|((source, _), _)| Some(*source) != own)
+        .flat_map(|(id, changes)| changes.iter().map(|c| (c.key, *id)))
+        .collect();
+    for (key, (source, id)) in held {
+        inner
+            .locks
+            .entry(key)
+            .or_insert(Owner::Streaming(source, id));
+    }
+}

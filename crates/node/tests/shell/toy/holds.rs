@@ -1,0 +1,97 @@
+//! Places where a test can hold threads back.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::net::lock;
+
+/// A place that threads of the toy database pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// An applier got a write set; no lock is taken yet.
+    ApplyStart,
+    /// An applier holds its row locks, and enters commit order next.
+    ApplyLocked,
+    /// An applier is inside commit order.
+    ApplyInCommit,
+    /// A client's write set passed certification; commit order comes next.
+    ClientCertified,
+    /// A client is inside commit order.
+    ClientInCommit,
+    /// A client has left commit order, and releases next.
+    ClientLeft,
+    /// A donor has paused the flow.
+    DonorPaused,
+}
+
+#[derive(Default)]
+struct Held {
+    on: bool,
+    waiting: usize,
+}
+
+/// Which places are closed, and how long passing takes.
+#[derive(Default)]
+pub struct Holds {
+    held: Mutex<HashMap<Point, Held>>,
+    changed: Condvar,
+    /// State of a generator; 0: no delays.
+    jitter: Mutex<u64>,
+}
+
+impl Holds {
+    /// Closes a place.
+    pub fn close(&self, point: Point) {
+        lock(&self.held).entry(point).or_default().on = true;
+    }
+
+    /// Opens it again.
+    pub fn open(&self, point: Point) {
+        lock(&self.held).entry(point).or_default().on = false;
+        self.changed.notify_all();
+    }
+
+    /// Opens all of them.
+    pub fn open_all(&self) {
+        for held in lock(&self.held).values_mut() {
+            held.on = false;
+        }
+        self.changed.notify_all();
+    }
+
+    /// How many threads wait at a place.
+    pub fn waiting(&self, point: Point) -> usize {
+        lock(&self.held).get(&point).map_or(0, |h| h.waiting)
+    }
+
+    /// From now on passing takes a while, now and then.
+    pub fn jitter(&self, seed: u64) {
+        *lock(&self.jitter) = seed;
+    }
+
+    /// Passes a place.
+    pub fn pass(&self, point: Point) {
+        let nap = {
+            let mut state = lock(&self.jitter);
+            if *state == 0 {
+                0
+            } else {
+                let drawn = crate::rng::next(&mut state) % 16;
+                if drawn < 12 { 0 } else { drawn - 11 }
+            }
+        };
+        if nap > 0 {
+            std::thread::sleep(Duration::from_micros(nap * 400));
+        }
+        let mut held = lock(&self.held);
+        held.entry(point).or_default().waiting += 1;
+        while held.get(&point).is_some_and(|h| h.on) {
+            held = self
+                .changed
+                .wait(held)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        held.entry(point).or_default().waiting -= 1;
+    }
+}
