@@ -1,0 +1,244 @@
+//! What is done to a run: when, to whom.
+//!
+//! The plan keeps a majority recoverable: a node loses its disk only while
+//! every other one is whole, and members leave only while enough stay.
+
+use std::time::Duration;
+
+use crate::net::Cut;
+use crate::rng::Rng;
+
+/// Something that is done to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Processes die and come back after a while. With `power`, their disks
+    /// forget what was not synced.
+    Crash {
+        /// Who.
+        slots: Vec<usize>,
+        /// Whether the machine dies too.
+        power: bool,
+        /// Until each is started again.
+        down: Vec<Duration>,
+    },
+    /// A process dies and its disks are emptied.
+    Wipe {
+        /// Who.
+        slot: usize,
+        /// Until it is started again.
+        down: Duration,
+    },
+    /// A process gets no time for a while.
+    Pause {
+        /// Who.
+        slot: usize,
+        /// For how long.
+        for_: Duration,
+    },
+    /// Some ways between nodes are cut, until they are all healed.
+    Partition {
+        /// From, to, how.
+        cuts: Vec<(usize, usize, Cut)>,
+        /// For how long.
+        for_: Duration,
+    },
+    /// Connections between two nodes break, once.
+    Break {
+        /// One end.
+        a: usize,
+        /// The other.
+        b: usize,
+        /// Only this lane, by its number.
+        lane: Option<usize>,
+    },
+    /// Disks become slow.
+    SlowDisk {
+        /// Who.
+        slot: usize,
+        /// By how much.
+        extra: Duration,
+        /// For how long.
+        for_: Duration,
+    },
+    /// A way becomes slow.
+    SlowLink {
+        /// From.
+        from: usize,
+        /// To.
+        to: usize,
+        /// By how much.
+        extra: Duration,
+        /// For how long.
+        for_: Duration,
+    },
+    /// A disk fails a write or a sync, once.
+    DiskError {
+        /// Who.
+        slot: usize,
+        /// Which of the next operations.
+        nth: u64,
+        /// A sync, or a write.
+        sync: bool,
+    },
+    /// A node leaves in good order and comes back later.
+    Leave {
+        /// Who.
+        slot: usize,
+        /// Until it is started again.
+        down: Duration,
+    },
+}
+
+/// What the plan must know of the cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Health {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// Of these, how many run.
+    pub running: usize,
+    /// Whether all are synced members.
+    pub whole: bool,
+}
+
+/// The next fault, and the pause after it.
+pub fn next(rng: &mut Rng, health: Health) -> (Option<Fault>, Duration) {
+    let n = health.nodes;
+    let pause = rng.ms(100, 1_800);
+    let slot = rng.below(n as u64) as usize;
+    let fault = match rng.below(100) {
+        0..16 => Some(Fault::Crash {
+            slots: vec![slot],
+            power: rng.chance(500),
+            down: vec![rng.ms(50, 5_000)],
+        }),
+        16..20 => {
+            let mut slots: Vec<usize> = (0..n).filter(|_| rng.chance(500)).collect();
+            if rng.chance(300) {
+                slots = (0..n).collect();
+            }
+            let down = slots.iter().map(|_| rng.ms(50, 4_000)).collect();
+            Some(Fault::Crash {
+                slots,
+                power: rng.chance(600),
+                down,
+            })
+        }
+        20..28 if health.whole && n > 2 => Some(Fault::Wipe {
+            slot,
+            down: rng.ms(50, 3_000),
+        }),
+        28..42 => Some(Fault::Pause {
+            slot,
+            for_: rng.ms(50, 4_500),
+        }),
+        42..64 => Some(Fault::Partition {
+            cuts: partition(rng, n),
+            for_: rng.ms(150, 6_000),
+        }),
+        64..76 => Some(Fault::Break {
+            a: slot,
+            b: rng.below(n as u64) as usize,
+            lane: rng.pick(&[None, Some(0), Some(1), Some(2)]).flatten(),
+        }),
+        76..82 => Some(Fault::SlowDisk {
+            slot,
+            extra: rng.ms(20, 400),
+            for_: rng.ms(300, 4_000),
+        }),
+        82..90 => Some(Fault::SlowLink {
+            from: slot,
+            to: rng.below(n as u64) as usize,
+            extra: rng.ms(20, 500),
+            for_: rng.ms(300, 4_000),
+        }),
+        90..94 => Some(Fault::DiskError {
+            slot,
+            nth: rng.range(1, 6),
+            sync: rng.chance(600),
+        }),
+        94..100 if health.whole && n > 3 => Some(Fault::Leave {
+            slot,
+            down: rng.ms(100, 3_000),
+        }),
+        _ => None,
+    };
+    (fault, pause)
+}
+
+/// Cuts between nodes: one cut off, two sides, one direction only, a ring in
+/// which everyone sees a majority but not the same one, or some ways at random.
+fn partition(rng: &mut Rng, n: usize) -> Vec<(usize, usize, Cut)> {
+    let how = rng
+        .pick(&[Cut::Closed, Cut::Swallow, Cut::Swallow, Cut::Stall])
+        .unwrap_or(Cut::Swallow);
+    let mut cuts = Vec::new();
+    let mut both = |a: usize, b: usize| {
+        cuts.push((a, b, how));
+        cuts.push((b, a, how));
+    };
+    let one = rng.below(n as u64) as usize;
+    match rng.below(6) {
+        0 => (0..n).filter(|b| *b != one).for_each(|b| both(one, b)),
+        1 | 2 => {
+            let side: Vec<bool> = (0..n).map(|_| rng.chance(500)).collect();
+            for a in 0..n {
+                for b in 0..a {
+                    if side[a] != side[b] {
+                        both(a, b);
+                    }
+                }
+            }
+        }
+        3 => {
+            // Only what it says, or only what it hears.
+            let says = rng.chance(500);
+            for b in (0..n).filter(|b| *b != one) {
+                cuts.push(if says { (one, b, how) } else { (b, one, how) });
+            }
+        }
+        4 => {
+            for a in 0..n {
+                both(a, (a + n / 2) % n);
+            }
+        }
+        _ => {
+            for a in 0..n {
+                for b in 0..n {
+                    if a != b && rng.chance(300) {
+                        cuts.push((a, b, how));
+                    }
+                }
+            }
+        }
+    }
+    cuts.retain(|(a, b, _)| a != b);
+    cuts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_comes_up_and_disks_are_lost_only_while_all_is_well() {
+        let mut rng = Rng::new(1, &[]);
+        let mut kinds = std::collections::BTreeSet::new();
+        for i in 0..2_000 {
+            let whole = i % 2 == 0;
+            let health = Health {
+                nodes: 5,
+                running: 5,
+                whole,
+            };
+            let (fault, pause) = next(&mut rng, health);
+            assert!(pause >= Duration::from_millis(100));
+            let Some(fault) = fault else { continue };
+            let name = format!("{fault:?}");
+            kinds.insert(name.split_whitespace().next().unwrap_or_default().to_owned());
+            if matches!(fault, Fault::Wipe { .. } | Fault::Leave { .. }) {
+                assert!(whole);
+            }
+        }
+        assert_eq!(kinds.len(), 9, "{kinds:?}");
+    }
+}

@@ -1,0 +1,151 @@
+//! `dromon-sim`: runs seeds and reports.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use dromon_sim::shared::Counts;
+use dromon_sim::{Config, Outcome, Plant, run};
+
+/// Deterministic simulation of a whole cluster: the same seed, the same run.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    start: u64,
+    /// Nodes in the cluster.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=9))]
+    nodes: u64,
+    /// Simulated seconds of faults in each run.
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// A fault to plant, to see its oracle fire.
+    #[arg(long)]
+    plant: Option<Plant>,
+    /// Print every line of the trace.
+    #[arg(long)]
+    trace: bool,
+    /// Go on after a violation, and list them all.
+    #[arg(long)]
+    keep_going: bool,
+    /// Print a line for each seed.
+    #[arg(long)]
+    each: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let began = Instant::now();
+    let mut total = Total::default();
+    for seed in args.start..args.start + args.seeds {
+        let config = Config {
+            seed,
+            nodes: args.nodes as usize,
+            faults_for: Duration::from_secs(args.seconds),
+            plant: args.plant,
+            print: args.trace,
+        };
+        let one = Instant::now();
+        let outcome = run(config);
+        total.add(seed, &outcome);
+        if args.each {
+            println!(
+                "seed {seed}: trace {:016x}, {:.2} s, {:?}",
+                outcome.trace_hash,
+                one.elapsed().as_secs_f64(),
+                outcome.counts
+            );
+        }
+        if let Some(violation) = &outcome.violation {
+            if !args.trace && !args.keep_going {
+                println!("the last events of seed {seed}:");
+                for line in &outcome.tail {
+                    println!("{line}");
+                }
+            }
+            println!("seed {seed}: VIOLATION of {violation}");
+            println!(
+                "again: dromon-sim --start {seed} --seeds 1 --nodes {} --seconds {} --trace{}",
+                args.nodes,
+                args.seconds,
+                args.plant
+                    .map(|p| format!(" --plant {p}"))
+                    .unwrap_or_default()
+            );
+            if !args.keep_going {
+                break;
+            }
+        }
+    }
+    total.print(began.elapsed());
+    if total.violations == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+#[derive(Default)]
+struct Total {
+    seeds: u64,
+    violations: u64,
+    counts: Counts,
+    worst: Duration,
+    worst_seed: u64,
+    simulated: Duration,
+    hash: u64,
+}
+
+impl Total {
+    fn add(&mut self, seed: u64, o: &Outcome) {
+        self.seeds += 1;
+        self.violations += u64::from(o.violation.is_some());
+        self.counts.add(&o.counts);
+        self.simulated += o.simulated;
+        self.hash = self.hash.rotate_left(1) ^ o.trace_hash;
+        if o.convergence > self.worst {
+            (self.worst, self.worst_seed) = (o.convergence, seed);
+        }
+    }
+
+    fn print(&self, took: Duration) {
+        let c = &self.counts;
+        println!(
+            "{} seeds, {} violations: {} entries, {} acknowledged, {} refused, {} unknown, {} current \
+             reads, {} crashes ({} total outages), {} partitions, {} pauses, {} broken connections, {} \
+             elections, {} joins ({} with a copy), {} resumed logs, {} evictions, {} leaves, {} state \
+             comparisons; worst convergence {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
+             {:016x}",
+            self.seeds,
+            self.violations,
+            c.entries,
+            c.acked,
+            c.refused,
+            c.unknown,
+            c.reads,
+            c.crashes,
+            c.outages,
+            c.partitions,
+            c.pauses,
+            c.breaks,
+            c.elections,
+            c.joins,
+            c.copies,
+            c.resumes,
+            c.evictions,
+            c.leaves,
+            c.digests,
+            self.worst.as_secs_f64(),
+            self.worst_seed,
+            self.simulated.as_secs_f64(),
+            took.as_secs_f64(),
+            self.hash,
+        );
+    }
+}

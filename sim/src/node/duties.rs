@@ -1,0 +1,404 @@
+//! What a member does beside its transactions: answers, reports, notices that
+//! it has caught up or lost the majority, comes back, and as leader cuts,
+//! evicts and admits.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dromon_node::cluster::MemberState;
+use dromon_node::messages::{
+    Answer, Control, Join, LeaveReason, Need, Position, Progress, Request, decode, encode,
+};
+use dromon_order::{Engine, NodeHandler, Order, OrderStatus, RaftId, Reply};
+use dromon_writeset::{Seqno, Uuid};
+use tokio::time::Instant;
+
+use super::start::{ask, to_parts, uuid};
+use super::{Ended, Inner, Phase, Session};
+use crate::database::Image;
+use crate::net::addr_of;
+
+/// First byte of a question to the node.
+pub(super) const QUESTION: u8 = 0;
+/// First byte of a copy of a database.
+pub(super) const COPY: u8 = 1;
+/// A node counts as caught up when no more than this many events wait.
+const CAUGHT_UP: Seqno = 64;
+/// How often a node outside looks whether the cluster goes on without it.
+const WATCH: Duration = Duration::from_millis(700);
+/// Between attempts to come back.
+const REJOIN: Duration = Duration::from_millis(1_500);
+
+/// The session as its order sees it.
+pub(super) struct Handler(pub Weak<Session>);
+
+impl NodeHandler for Handler {
+    fn request(&self, _from: &str, body: Bytes, reply: Reply) {
+        let Some(session) = self.0.upgrade() else {
+            return;
+        };
+        match body.split_first() {
+            Some((&QUESTION, rest)) => {
+                if let Some(request) = decode::<Request>(rest)
+                    && let Some(answer) = session.answer(request)
+                {
+                    reply.send(encode(&answer));
+                }
+            }
+            Some((&COPY, rest)) => {
+                if let Ok((joiner, image)) = postcard::from_bytes::<(Uuid, Image)>(rest)
+                    && session.copy_came(joiner, image)
+                {
+                    reply.send(Bytes::from_static(b"taken"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn message(&self, _from: RaftId, body: Bytes) {
+        if let (Some(session), Some(report)) = (self.0.upgrade(), decode::<Progress>(&body)) {
+            session.reported(&mut session.inner(), report);
+        }
+    }
+
+    fn tick(&self) -> Option<Bytes> {
+        self.0.upgrade()?.tick()
+    }
+
+    fn status(&self, status: &OrderStatus) {
+        let Some(session) = self.0.upgrade() else {
+            return;
+        };
+        let leader = status.leader.as_ref();
+        session.note(format_args!(
+            "order: primary {} leader {} term {}{}",
+            status.primary,
+            leader.map_or("-", |(_, addr)| addr.as_str()),
+            status.term,
+            if status.is_leader { " (self)" } else { "" },
+        ));
+        session.primary_changed(status.primary);
+    }
+
+    fn position_lost(&self) {
+        if let Some(session) = self.0.upgrade() {
+            session.end(
+                Ended::Again { log_is_gone: true },
+                "the others have dropped the log this node needs",
+            );
+        }
+    }
+}
+
+/// Whether a leader may order for others. One that lost the majority for a
+/// while may: if all did, nobody else could let anyone back in.
+fn leads_with_state(inner: &Inner) -> bool {
+    matches!(inner.phase, Phase::Joined | Phase::NonPrimary)
+}
+
+impl Session {
+    fn answer(self: &Arc<Self>, request: Request) -> Option<Answer> {
+        let engine = self.engine()?;
+        let status = engine.status();
+        let leader = status.leader.as_ref().map(|(_, addr)| addr.clone());
+        Some(match request {
+            Request::Probe => {
+                let inner = self.inner();
+                Answer::Info {
+                    uuid: self.uuid,
+                    name: format!("n{}", self.host.slot),
+                    primary: status.primary && inner.phase == Phase::Joined,
+                    leader,
+                    position: inner.state.position(),
+                    members: status.members.addrs.into_values().collect(),
+                }
+            }
+            Request::Gone { raft_id } => {
+                if status.members.addrs.contains_key(&raft_id) {
+                    Answer::Refused("still a member".to_owned())
+                } else {
+                    Answer::Ok
+                }
+            }
+            _ if !status.is_leader => Answer::NotLeader { leader },
+            Request::State { position } => self.state_for(engine, position),
+            Request::Join(join) => {
+                let inner = self.inner();
+                let ahead = join.need == Need::Log
+                    && join.position.seqno > inner.state.position().seqno;
+                if !leads_with_state(&inner) || ahead {
+                    Answer::Refused("not yet".to_owned())
+                } else {
+                    drop(inner);
+                    self.order(&Control::Join(join))
+                }
+            }
+            Request::Leave { uuid, reason } => {
+                if !leads_with_state(&self.inner()) {
+                    return Some(Answer::Refused("not yet".to_owned()));
+                }
+                self.order(&Control::Leave { uuid, reason })
+            }
+        })
+    }
+
+    fn order(&self, control: &Control) -> Answer {
+        if self.say(control) {
+            Answer::Ok
+        } else {
+            Answer::Refused("it cannot be ordered now".to_owned())
+        }
+    }
+
+    /// The newest checkpoint from which a database at `position` can go on, or
+    /// the newest of all if it needs a copy.
+    fn state_for(&self, engine: &Engine, position: Position) -> Answer {
+        let inner = self.inner();
+        let now = inner.state.position();
+        let same = position.is_defined() && position.history == now.history;
+        if same && position.seqno > now.seqno {
+            return Answer::Refused("not that far yet".to_owned());
+        }
+        let mark = inner
+            .marks
+            .iter()
+            .rfind(|m| same && m.seqno <= position.seqno)
+            .map(|m| m.index);
+        drop(inner);
+        match engine.load_checkpoint(mark) {
+            Ok(Some(checkpoint)) => Answer::State {
+                need: if mark.is_some() {
+                    Need::Log
+                } else {
+                    Need::Copy
+                },
+                checkpoint: to_parts(&checkpoint),
+            },
+            Ok(None) => Answer::Refused("there is no checkpoint".to_owned()),
+            Err(e) => Answer::Refused(e.to_string()),
+        }
+    }
+
+    fn reported(&self, inner: &mut Inner, report: Progress) {
+        let newer = inner
+            .reports
+            .get(&report.uuid)
+            .is_none_or(|(old, _)| old.number < report.number);
+        if newer {
+            inner.reports.insert(report.uuid, (report, Instant::now()));
+        }
+    }
+
+    /// This node's report, and when due the duties of a member and a leader.
+    fn tick(self: &Arc<Self>) -> Option<Bytes> {
+        let engine = self.engine()?.clone();
+        let status = engine.status();
+        self.primary_changed(status.primary);
+        let mut inner = self.inner();
+        self.ask_synced(&mut inner);
+        if status.is_leader && inner.phase == Phase::Joined {
+            self.lead(&mut inner, &status);
+        }
+        inner.joined.as_ref()?;
+        let released = inner.positions.released();
+        inner.report_number += 1;
+        let report = Progress {
+            uuid: self.uuid,
+            ordered: inner.positions.last_ordered(),
+            released,
+            safe: inner
+                .pending
+                .values()
+                .map(|p| p.last_seen)
+                .fold(released, Seqno::min),
+            needs_log: self.needs_log(&inner),
+            queue: inner.entries.len() as u64,
+            stop: false,
+            number: inner.report_number,
+            digest: (0, 0),
+        };
+        self.reported(&mut inner, report.clone());
+        Some(encode(&report))
+    }
+
+    fn ask_synced(&self, inner: &mut Inner) {
+        let joined_at = inner.joined.as_ref().map(|(v, _)| v.position.seqno);
+        let released = inner.positions.released();
+        let ready = inner.own_state == MemberState::Joined
+            && inner.phase == Phase::Joined
+            && !inner.held
+            && !inner.sync_asked
+            && inner.positions.last_ordered() - released <= CAUGHT_UP
+            && joined_at.is_some_and(|at| released >= at);
+        if ready {
+            inner.sync_asked = self.say(&Control::Synced { uuid: self.uuid });
+        }
+    }
+
+    fn lead(&self, inner: &mut Inner, status: &OrderStatus) {
+        let mut safe = Some(Seqno::MAX);
+        for m in inner.state.members().filter(|m| m.complete) {
+            let report = inner.reports.get(&m.uuid).map(|(r, _)| r.safe);
+            safe = safe.zip(report).map(|(a, b)| a.min(b));
+        }
+        if let Some(seqno) = safe
+            && seqno < Seqno::MAX
+            && seqno - inner.cut_asked.max(inner.state.cut()) >= self.shared.settings.cut_step
+        {
+            inner.cut_asked = seqno;
+            self.say(&Control::Cut { seqno });
+        }
+        let suspect = self.shared.settings.suspect;
+        let now = Instant::now();
+        let mut silent = Vec::new();
+        for m in inner.state.members().filter(|m| m.uuid != self.uuid) {
+            // Never heard of here: silent since it became known.
+            let heard = inner.reports.get(&m.uuid).map(|(_, at)| *at);
+            let Some(since) = heard.or(inner.known.get(&m.uuid).copied()) else {
+                continue;
+            };
+            let order = status.peers.get(&m.raft_id).and_then(|p| p.silent);
+            let for_long = order.map_or(now - since, |o| o.min(now - since));
+            if for_long >= suspect {
+                silent.push((m.uuid, m.name.clone()));
+            }
+        }
+        for m in inner.state.members() {
+            if !inner.known.contains_key(&m.uuid) {
+                inner.known.insert(m.uuid, now);
+            }
+        }
+        for (uuid, name) in silent {
+            let asked = inner.evicting.get(&uuid);
+            if asked.is_some_and(|at| now - *at < suspect) {
+                continue;
+            }
+            inner.evicting.insert(uuid, now);
+            self.note(format_args!("evicts {name}"));
+            self.shared.count(|c| c.evictions += 1);
+            let reason = LeaveReason::Evicted;
+            self.say(&Control::Leave { uuid, reason });
+        }
+    }
+
+    /// Notices a lost lease that lasts, and its return.
+    fn primary_changed(self: &Arc<Self>, primary: bool) {
+        let mut inner = self.inner();
+        let grace = self.shared.settings.suspect / 4;
+        if !primary {
+            let since = *inner.primary_lost.get_or_insert_with(Instant::now);
+            if inner.phase == Phase::Joined && since.elapsed() >= grace {
+                inner.phase = Phase::NonPrimary;
+                self.note(format_args!("is non-primary"));
+                self.abandon(&mut inner);
+            }
+            return;
+        }
+        inner.primary_lost = None;
+        let due = inner.rejoin_at.is_none_or(|at| Instant::now() >= at);
+        if inner.phase == Phase::NonPrimary && due {
+            inner.rejoin_at = Some(Instant::now() + REJOIN);
+            let session = self.clone();
+            self.spawn(async move { session.rejoin().await });
+        }
+    }
+
+    /// Comes back after a lost lease: an ordered leave and join, under a new
+    /// origin. It serves again when the join is delivered.
+    async fn rejoin(&self) {
+        let Some(engine) = self.engine().cloned() else {
+            return;
+        };
+        let Some((_, leader)) = engine.status().leader else {
+            return;
+        };
+        if leader == self.addr {
+            // Its own departure would silence the one who must order its join.
+            engine.transfer_leader(None);
+            return;
+        }
+        let leave = Request::Leave {
+            uuid: self.uuid,
+            reason: LeaveReason::Rejoins,
+        };
+        if self.ask_leader(&leader, &leave).await != Some(Answer::Ok) {
+            return;
+        }
+        let join = {
+            let mut inner = self.inner();
+            if inner.phase != Phase::NonPrimary {
+                return;
+            }
+            let origin = uuid(&mut inner.rng);
+            let Some(old) = inner.join.clone() else {
+                return;
+            };
+            let released = inner.positions.released();
+            let mark = inner.marks.iter().rfind(|m| m.seqno <= released);
+            let join = Join {
+                origin,
+                position: Position {
+                    history: inner.state.position().history,
+                    seqno: released,
+                },
+                need: Need::Log,
+                log_start: mark.map_or(old.log_start, |m| m.index),
+                ..old
+            };
+            inner.origin = origin;
+            inner.join = Some(join.clone());
+            engine.set_origin(origin);
+            join
+        };
+        self.note(format_args!("asks to come back"));
+        self.ask_leader(&leader, &Request::Join(join)).await;
+    }
+
+    async fn ask_leader(self: &Session, leader: &str, request: &Request) -> Option<Answer> {
+        ask(&self.process, leader, request).await
+    }
+
+    /// A node that is outside, or does not get in, finds out whether the
+    /// cluster goes on without it; then it must begin with a new log.
+    pub(super) async fn watch_membership(self: Arc<Self>) {
+        let mut outside = 0;
+        loop {
+            tokio::time::sleep(WATCH).await;
+            let Some(engine) = self.engine().cloned() else {
+                return;
+            };
+            let status = engine.status();
+            let member = {
+                let inner = self.inner();
+                // A joiner is not a member before its join is ordered.
+                status.members.addrs.contains_key(&status.id) || inner.joined.is_some()
+            };
+            if status.primary || !member {
+                outside = 0;
+                continue;
+            }
+            outside += 1;
+            if outside < 2 {
+                continue;
+            }
+            let nodes = self.shared.settings.nodes as u64;
+            let addr = addr_of(self.inner().rng.below(nodes) as usize);
+            if addr == self.addr {
+                continue;
+            }
+            let primary = matches!(
+                ask(&self.process, &addr, &Request::Probe).await,
+                Some(Answer::Info { primary: true, .. })
+            );
+            let gone = Request::Gone { raft_id: status.id };
+            if primary && ask(&self.process, &addr, &gone).await == Some(Answer::Ok) {
+                return self.end(
+                    Ended::Again { log_is_gone: true },
+                    "the cluster goes on without this node",
+                );
+            }
+        }
+    }
+}

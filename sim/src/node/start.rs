@@ -1,0 +1,576 @@
+//! From nothing to a session: continue the own log, found the cluster, or find
+//! it and join; and in the end the way out.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dromon_node::Position;
+use dromon_node::cluster::{ClusterState, MemberState};
+use dromon_node::messages::{
+    Answer, CheckpointParts, Control, Join, LeaveReason, Need, Request, decode, encode,
+};
+use dromon_order::logstore::LogStore;
+use dromon_order::{
+    Checkpoint, Engine, EngineConfig, LogId, Members, NodeHandler, Order, RaftId, Start, inspect,
+};
+use dromon_gates::Positions;
+use dromon_writeset::{Seqno, Uuid};
+use tokio::sync::Notify;
+
+use super::duties::Handler;
+use super::{Ended, Exit, Inner, Mark, Phase, Process, Session};
+use crate::database::Image;
+use crate::disk::SimStore;
+use crate::net::addr_of;
+use crate::plant::Plant;
+use crate::rng::Rng;
+use crate::shared::lock;
+
+/// How long one question to another node may take.
+const ASK: Duration = Duration::from_millis(1_000);
+/// How long a leaver waits for its departure to be ordered, and to be forgotten.
+const LEAVE: Duration = Duration::from_secs(4);
+
+/// How a session begins.
+struct Found {
+    start: Start,
+    /// The state to deliver from.
+    state: ClusterState,
+    /// Log entries to read again before those that the engine hands out.
+    again: Option<(u64, u64)>,
+    marks: VecDeque<Mark>,
+    need: Need,
+    log_start: u64,
+    raft_id: RaftId,
+    /// Whom to ask to order the join; `None`: this node orders it itself.
+    ask: Option<String>,
+}
+
+/// Runs one session from beginning to end.
+pub(super) async fn session(process: &Arc<Process>) -> Ended {
+    let slot = process.host.slot;
+    let shared = process.shared.clone();
+    let mut rng = process.rng();
+    let lies = shared.planted_everywhere(Plant::EarlyDurable);
+    let opened = SimStore::open(
+        &process.host.device,
+        process.host.speed.clone(),
+        Rng::new(rng.u64(), &[]),
+        lies,
+    );
+    let store = match opened {
+        Ok(store) => store,
+        Err(_) if process.host.disk_failed.load(Ordering::Relaxed) => return Ended::Exit(Exit::Died),
+        Err(e) => {
+            shared.unsound(slot, format_args!("the log cannot be opened: {e}"));
+            return Ended::Exit(Exit::Died);
+        }
+    };
+    let position = process.host.database().now.position;
+    let dyn_store: Arc<dyn LogStore> = store.clone();
+    let mut found = match find(process, &dyn_store, position, &mut rng).await {
+        Ok(found) => found,
+        Err(ended) => return ended,
+    };
+    let position = process.host.database().now.position;
+
+    let uuid = uuid(&mut rng);
+    let addr = addr_of(slot);
+    let config = config(&shared, uuid, &addr, &found, rng.u64());
+    let session = Arc::new(Session {
+        process: process.clone(),
+        shared: shared.clone(),
+        host: process.host.clone(),
+        uuid,
+        addr: addr.clone(),
+        engine: OnceLock::new(),
+        store: Mutex::new(Some(store.clone())),
+        inner: Mutex::new(Inner::new(&found, uuid, Rng::new(rng.u64(), &[]))),
+        changed: Notify::new(),
+        over: Notify::new(),
+        tasks: Mutex::default(),
+    });
+    let port = shared.net.port(slot, found.raft_id);
+    let handler: Arc<dyn NodeHandler> = Arc::new(Handler(Arc::downgrade(&session)));
+    let start = found.start.clone();
+    let started = Engine::start_in(config, dyn_store, port, handler, start).await;
+    let engine = match started {
+        Ok(engine) => engine,
+        Err(e) => {
+            if !process.host.disk_failed.load(Ordering::Relaxed) {
+                shared.unsound(slot, format_args!("the engine does not start: {e}"));
+            }
+            return Ended::Exit(Exit::Died);
+        }
+    };
+    // Set once, here.
+    let _ = session.engine.set(engine.clone());
+    lock(&process.inner).session = Some(session.clone());
+    store.set_inline(false);
+    if matches!(found.start, Start::Resume) {
+        shared.count(|c| c.resumes += 1);
+        match begin_state(&engine, &mut found, position) {
+            Ok(true) => {}
+            Ok(false) => {
+                session.end(
+                    Ended::Again { log_is_gone: true },
+                    "the database is older than the log",
+                );
+                return close(&session, &store, &engine).await;
+            }
+            Err(e) => shared.unsound(slot, format_args!("the own log: {e}")),
+        }
+    }
+    session.note(format_args!(
+        "session: {} as {:x}, database at {}, state at {}, need {:?}",
+        match found.start {
+            Start::Bootstrap { .. } => "founds",
+            Start::Join { .. } => "joins",
+            Start::Resume => "resumes",
+        },
+        found.raft_id,
+        position.seqno,
+        found.state.position().seqno,
+        found.need,
+    ));
+    let (need, log_start) = (found.need, found.log_start);
+    let (again, leader) = (found.again, found.ask.take());
+    let begins = session.inner().begin(found);
+    shared.oracles().begins(slot, begins);
+
+    let join = Join {
+        uuid,
+        origin: uuid,
+        name: format!("n{slot}"),
+        incoming: String::new(),
+        addr,
+        raft_id: engine.status().id,
+        segment: (slot % 2) as u8,
+        weight: 1,
+        position,
+        need,
+        log_start,
+    };
+    session.inner().join = Some(join.clone());
+    session.spawn(store.clone().run());
+    session.spawn(session.clone().deliver_all(again));
+    session.spawn(session.clone().get_joined(join, leader));
+    session.spawn(session.clone().bring_up(position));
+    session.spawn(session.clone().flush_database());
+    session.spawn(session.clone().watch_membership());
+    session.spawn(session.clone().leave_when_asked());
+    for number in 0..shared.settings.clients {
+        session.spawn(session.clone().client(number as u64));
+    }
+    session.over.notified().await;
+    close(&session, &store, &engine).await
+}
+
+/// Stops everything and leaves the log in order.
+async fn close(session: &Arc<Session>, store: &Arc<SimStore>, engine: &Arc<Engine>) -> Ended {
+    for task in lock(&session.tasks).drain(..) {
+        task.abort();
+    }
+    // The disk must work to the end.
+    let disk = tokio::spawn(store.clone().run());
+    store.set_inline(true);
+    engine.stopped().await;
+    disk.abort();
+    session.shared.net.unplug(session.host.slot);
+    lock(&session.process.inner).session = None;
+    *lock(&session.store) = None;
+    let mut inner = session.inner();
+    let unknown = inner.pending.len() as u64;
+    inner.pending.clear();
+    let ended = inner.ended.take();
+    drop(inner);
+    session.shared.count(|c| c.unknown += unknown);
+    if matches!(ended, Some(Ended::Exit(Exit::Left))) {
+        session.host.database().flush();
+        session.host.left_cleanly.store(true, Ordering::Relaxed);
+    }
+    ended.unwrap_or(Ended::Exit(Exit::Died))
+}
+
+fn config(
+    shared: &crate::shared::Shared,
+    origin: Uuid,
+    addr: &str,
+    found: &Found,
+    seed: u64,
+) -> EngineConfig {
+    let settings = &shared.settings;
+    let election_min = settings.suspect / 4;
+    EngineConfig {
+        heartbeat: election_min / 8,
+        election_min,
+        election_max: election_min * 2,
+        lease: election_min * 9 / 10,
+        tick: Duration::from_millis(100),
+        resend: Duration::from_millis(400),
+        cache_max: settings.cache,
+        piece: settings.piece,
+        seed: Some(seed),
+        ..EngineConfig::lan("sim", found.raft_id, origin, addr)
+    }
+}
+
+/// A fresh identity.
+pub(super) fn uuid(rng: &mut Rng) -> Uuid {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&rng.u64().to_le_bytes());
+    bytes[8..].copy_from_slice(&rng.u64().to_le_bytes());
+    Uuid(bytes)
+}
+
+/// The history of a run's cluster.
+fn history(seed: u64) -> Uuid {
+    uuid(&mut Rng::new(seed, &[0x415]))
+}
+
+async fn find(
+    process: &Arc<Process>,
+    store: &Arc<dyn LogStore>,
+    position: Position,
+    rng: &mut Rng,
+) -> Result<Found, Ended> {
+    let gone = lock(&process.inner).log_is_gone;
+    let left = process.host.left_cleanly.swap(false, Ordering::Relaxed);
+    if !gone && !left {
+        match own_log(store, position) {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            Err(e) => {
+                process
+                    .shared
+                    .unsound(process.host.slot, format_args!("the own log: {e}"));
+                return Err(Ended::Exit(Exit::Died));
+            }
+        }
+    }
+    if process.founder && !position.is_defined() {
+        let history = history(process.shared.seed);
+        let image = Image::genesis(history);
+        let state = ClusterState::genesis(image.position);
+        process.host.database().replace(image);
+        let (_, genesis) = state.encode();
+        return Ok(Found {
+            start: Start::Bootstrap { genesis },
+            marks: VecDeque::from([Mark { index: 0, seqno: 0 }]),
+            state,
+            again: None,
+            need: Need::Log,
+            log_start: 0,
+            raft_id: rng.u64().max(1),
+            ask: None,
+        });
+    }
+    find_cluster(process, position, rng).await
+}
+
+/// The own log, if it is of the database's history.
+fn own_log(store: &Arc<dyn LogStore>, position: Position) -> Result<Option<Found>, String> {
+    let Some(info) = inspect(store).map_err(|e| e.to_string())? else {
+        return Ok(None);
+    };
+    let state = ClusterState::decode(&info.checkpoint.sequencer, &info.checkpoint.node)
+        .map_err(|e| e.to_string())?;
+    if !position.is_defined() || state.position().history != position.history {
+        return Ok(None);
+    }
+    Ok(Some(Found {
+        start: Start::Resume,
+        log_start: info.checkpoint.log_id.index,
+        marks: VecDeque::new(),
+        state,
+        again: None,
+        need: Need::Log,
+        raft_id: info.id,
+        ask: None,
+    }))
+}
+
+/// The state to deliver from when the log goes on: if the database stands
+/// before the newest checkpoint, an older one, from which the log is read
+/// again. False if there is none old enough.
+fn begin_state(engine: &Engine, found: &mut Found, position: Position) -> Result<bool, String> {
+    let say = |e: dromon_order::OrderError| e.to_string();
+    for index in engine.checkpoints().map_err(say)? {
+        let checkpoint = engine.load_checkpoint(Some(index)).map_err(say)?;
+        let at = checkpoint.and_then(|c| ClusterState::peek_position(&c.node));
+        let at = at.ok_or_else(|| format!("checkpoint {index} cannot be read"))?;
+        found.marks.push_back(Mark {
+            index,
+            seqno: at.seqno,
+        });
+    }
+    let newest = found.state.position();
+    if newest.seqno <= position.seqno {
+        return Ok(true);
+    }
+    let Some(mark) = found.marks.iter().rfind(|m| m.seqno <= position.seqno) else {
+        return Ok(false);
+    };
+    let loaded = engine.load_checkpoint(Some(mark.index)).map_err(say)?;
+    let loaded = loaded.ok_or_else(|| format!("checkpoint {} is gone", mark.index))?;
+    found.state =
+        ClusterState::decode(&loaded.sequencer, &loaded.node).map_err(|e| e.to_string())?;
+    found.again = Some((mark.index + 1, found.log_start));
+    Ok(true)
+}
+
+/// Looks for the leader until it answers with a state to start from.
+async fn find_cluster(
+    process: &Arc<Process>,
+    position: Position,
+    rng: &mut Rng,
+) -> Result<Found, Ended> {
+    let slot = process.host.slot;
+    let own = addr_of(slot);
+    loop {
+        if process.leave.load(Ordering::Relaxed) {
+            return Err(Ended::Exit(Exit::Left));
+        }
+        let others = (0..process.shared.settings.nodes).map(addr_of);
+        let mut candidates: Vec<String> = others.filter(|a| *a != own).collect();
+        let first = rng.below(candidates.len() as u64) as usize;
+        candidates.rotate_left(first);
+        let mut next = 0;
+        while let Some(addr) = candidates.get(next).cloned() {
+            next += 1;
+            match ask(process, &addr, &Request::State { position }).await {
+                Some(Answer::State { need, checkpoint }) => {
+                    let Some((checkpoint, state)) = from_parts(checkpoint) else {
+                        process
+                            .shared
+                            .unsound(slot, format_args!("the state from {addr} is unreadable"));
+                        return Err(Ended::Exit(Exit::Died));
+                    };
+                    let index = checkpoint.log_id.index;
+                    return Ok(Found {
+                        start: Start::Join { checkpoint },
+                        marks: VecDeque::from([Mark {
+                            index,
+                            seqno: state.position().seqno,
+                        }]),
+                        state,
+                        again: None,
+                        need,
+                        log_start: index,
+                        raft_id: rng.u64().max(1),
+                        ask: Some(addr),
+                    });
+                }
+                Some(Answer::NotLeader {
+                    leader: Some(leader),
+                }) if leader != own && !candidates.contains(&leader) => candidates.push(leader),
+                Some(Answer::NotLeader {
+                    leader: Some(leader),
+                }) if leader != own && next < candidates.len() => {
+                    // Once more around, the leader first.
+                    if let Some(at) = candidates[next..].iter().position(|a| *a == leader) {
+                        candidates.swap(next, next + at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        tokio::time::sleep(rng.ms(150, 400)).await;
+    }
+}
+
+/// Asks another node; `None` if there is no answer.
+pub(super) async fn ask(process: &Process, addr: &str, request: &Request) -> Option<Answer> {
+    let mut body = vec![super::duties::QUESTION];
+    body.extend_from_slice(&encode(request));
+    let net = &process.shared.net;
+    let answer = net.request(process.host.slot, addr, Bytes::from(body), ASK);
+    decode(&answer.await.ok()?)
+}
+
+/// A checkpoint as it travels.
+pub(super) fn to_parts(c: &Checkpoint) -> CheckpointParts {
+    let id = |l: LogId| (l.term, l.leader, l.index);
+    let configs = c.members.configs.iter();
+    CheckpointParts {
+        log_id: id(c.log_id),
+        members_id: c.members.log_id.map(id),
+        configs: configs.map(|s| s.iter().copied().collect()).collect(),
+        addrs: c.members.addrs.clone().into_iter().collect(),
+        sequencer: c.sequencer.to_vec(),
+        node: c.node.to_vec(),
+    }
+}
+
+fn from_parts(p: CheckpointParts) -> Option<(Checkpoint, ClusterState)> {
+    let state = ClusterState::decode(&p.sequencer, &p.node).ok()?;
+    let id = |(term, leader, index)| LogId {
+        term,
+        leader,
+        index,
+    };
+    let configs = p.configs.into_iter();
+    let checkpoint = Checkpoint {
+        log_id: id(p.log_id),
+        members: Members {
+            log_id: p.members_id.map(id),
+            configs: configs.map(|s| s.into_iter().collect()).collect(),
+            addrs: p.addrs.into_iter().collect(),
+        },
+        sequencer: Bytes::from(p.sequencer),
+        node: Bytes::from(p.node),
+    };
+    Some((checkpoint, state))
+}
+
+impl Inner {
+    fn new(found: &Found, uuid: Uuid, rng: Rng) -> Inner {
+        let at = found.state.position();
+        Inner {
+            rng,
+            phase: Phase::Joining,
+            origin: uuid,
+            state: ClusterState::genesis(at),
+            index: found.log_start,
+            seqnos: Vec::new(),
+            positions: Positions::new(at.seqno),
+            entries: BTreeMap::new(),
+            held: true,
+            pending: BTreeMap::new(),
+            next_tag: 0,
+            locks: BTreeSet::new(),
+            join: None,
+            joined: None,
+            own_state: MemberState::Joiner,
+            own_leave: None,
+            no_donor: false,
+            transfer_failed: false,
+            received: None,
+            donations: Vec::new(),
+            marks: VecDeque::new(),
+            entries_since_checkpoint: 0,
+            view_seen: false,
+            reports: BTreeMap::new(),
+            known: BTreeMap::new(),
+            evicting: BTreeMap::new(),
+            cut_asked: found.state.cut(),
+            sync_asked: false,
+            primary_lost: None,
+            rejoin_at: None,
+            report_number: 0,
+            renumbered: BTreeMap::new(),
+            ended: None,
+        }
+    }
+
+    /// Begins to deliver from `found`.
+    fn begin(&mut self, found: Found) -> Seqno {
+        self.marks = found.marks;
+        self.index = found.again.map_or(found.log_start, |(from, _)| from - 1);
+        self.cut_asked = found.state.cut();
+        self.positions = Positions::new(found.state.position().seqno);
+        self.state = found.state;
+        self.state.position().seqno
+    }
+}
+
+impl Session {
+    /// Has the own join ordered.
+    async fn get_joined(self: Arc<Self>, join: Join, leader: Option<String>) {
+        let control = Control::Join(join.clone());
+        let Some(mut asking) = leader else {
+            // The first message of the own origin; the order repeats it.
+            self.say(&control);
+            return;
+        };
+        let limit = Duration::from_secs(12);
+        let patience = tokio::time::Instant::now() + limit;
+        loop {
+            match ask(&self.process, &asking, &Request::Join(join.clone())).await {
+                Some(Answer::NotLeader {
+                    leader: Some(leader),
+                }) if leader != self.addr => asking = leader,
+                Some(Answer::Ok | Answer::Refused(_)) => {}
+                _ => {
+                    let nodes = self.shared.settings.nodes as u64;
+                    asking = addr_of(self.inner().rng.below(nodes) as usize);
+                }
+            }
+            let pause = self.inner().rng.ms(300, 900);
+            if self
+                .wait(pause, |i| i.joined.is_some().then_some(()))
+                .await
+                .is_some()
+            {
+                return;
+            }
+            if tokio::time::Instant::now() > patience {
+                return self.end(Ended::Again { log_is_gone: true }, "nobody orders the join");
+            }
+        }
+    }
+
+    /// Leaves the cluster in good order when asked.
+    async fn leave_when_asked(self: Arc<Self>) {
+        while !self.process.leave.load(Ordering::Relaxed) {
+            self.process.leave_wake.notified().await;
+        }
+        self.note(format_args!("leaves"));
+        let alone = {
+            let mut inner = self.inner();
+            inner.phase = Phase::Leaving;
+            inner.state.members().count() <= 1
+        };
+        let Some(engine) = self.engine().cloned() else {
+            return;
+        };
+        // Clients first: their outcomes are on their way.
+        self.wait(LEAVE, |i| i.pending.is_empty().then_some(())).await;
+        if !alone {
+            if engine.status().is_leader {
+                engine.transfer_leader(None);
+                for _ in 0..60 {
+                    if !engine.status().is_leader {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+            self.say(&Control::Leave {
+                uuid: self.uuid,
+                reason: LeaveReason::Graceful,
+            });
+            self.wait(LEAVE, |i| i.own_leave.map(|_| ())).await;
+            let applied = |i: &mut Inner| {
+                let done = i.positions.released() >= i.state.position().seqno;
+                (i.held || done).then_some(())
+            };
+            self.wait(LEAVE, applied).await;
+            self.wait_gone(&engine).await;
+        }
+        self.end(Ended::Exit(Exit::Left), "left");
+    }
+
+    /// Waits until the others' log does not count this one any more.
+    async fn wait_gone(&self, engine: &Engine) {
+        let raft_id = engine.status().id;
+        let deadline = tokio::time::Instant::now() + LEAVE;
+        while tokio::time::Instant::now() < deadline {
+            let status = engine.status();
+            let leader = status.leader.filter(|(id, _)| *id != raft_id);
+            let other = status.members.addrs.into_iter();
+            let addr = leader
+                .or_else(|| other.filter(|(id, _)| *id != raft_id).next_back())
+                .map(|(_, addr)| addr);
+            let Some(addr) = addr else { return };
+            let answer = ask(&self.process, &addr, &Request::Gone { raft_id }).await;
+            if answer == Some(Answer::Ok) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Planted faults: each breaks one promise, so that its oracle can be seen to
+//! fire.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A fault to plant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// The client is told "committed" when its write set is handed to the order.
+    AckAtPropose,
+    /// Logs call entries durable before they are.
+    EarlyDurable,
+    /// Copies of a message in the log are delivered like new ones.
+    DedupeOff,
+    /// One node does not certify UPDATE keys.
+    SkipKeyType,
+    /// One node leaves out a seqno now and then.
+    SkipSeqno,
+    /// Read indexes are answered from what the node knows itself.
+    LocalRead,
+    /// One node's state digest is wrong at every thirtieth comparison.
+    AlteredDigest,
+    /// Every node cuts its certification index where it has got to itself.
+    LocalCut,
+    /// Write sets are stamped when they are sent, not when they have read.
+    LateStamp,
+    /// One node skips a write set now and then when it applies.
+    SkipApply,
+    /// One node never says that it has a complete state.
+    NeverJoined,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Plant; 11] = [
+        Plant::AckAtPropose,
+        Plant::EarlyDurable,
+        Plant::DedupeOff,
+        Plant::SkipKeyType,
+        Plant::SkipSeqno,
+        Plant::LocalRead,
+        Plant::AlteredDigest,
+        Plant::LocalCut,
+        Plant::LateStamp,
+        Plant::SkipApply,
+        Plant::NeverJoined,
+    ];
+
+    /// The slot on which faults of a single node are planted.
+    pub const SLOT: usize = 1;
+
+    fn name(self) -> &'static str {
+        match self {
+            Plant::AckAtPropose => "ack-at-propose",
+            Plant::EarlyDurable => "early-durable",
+            Plant::DedupeOff => "dedupe-off",
+            Plant::SkipKeyType => "skip-key-type",
+            Plant::SkipSeqno => "skip-seqno",
+            Plant::LocalRead => "local-read",
+            Plant::AlteredDigest => "altered-digest",
+            Plant::LocalCut => "local-cut",
+            Plant::LateStamp => "late-stamp",
+            Plant::SkipApply => "skip-apply",
+            Plant::NeverJoined => "never-joined",
+        }
+    }
+}
+
+impl fmt::Display for Plant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Plant {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let found = Plant::ALL.into_iter().find(|p| p.name() == s);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = Plant::ALL.iter().map(|p| p.name()).collect();
+            format!("there is no fault {s}; the faults are {}", names.join(", "))
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! What every part of one run has in common.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dromon_log::SimDevice;
+
+use crate::database::Database;
+use crate::disk::Speed;
+use crate::net::Net;
+use crate::oracle::{Oracle, Oracles};
+use crate::plant::Plant;
+use crate::rng::Rng;
+use crate::trace::Trace;
+
+/// How the nodes of one run are set. Drawn from the seed.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// Counters that transactions fight over.
+    pub hot_keys: u64,
+    /// Client sessions on each node.
+    pub clients: usize,
+    /// Pause between a client's transactions, at most.
+    pub think: Duration,
+    /// Threads that apply.
+    pub appliers: usize,
+    /// A checkpoint at least every so many log entries.
+    pub checkpoint_entries: u64,
+    /// Log entries kept although nobody needs them.
+    pub retain_entries: u64,
+    /// The leader orders a cut when it has grown by this much.
+    pub cut_step: i64,
+    /// How often the database writes itself to its disk.
+    pub flush: Duration,
+    /// Bodies above this travel in pieces, in bytes.
+    pub piece: usize,
+    /// Log entries the engine keeps in memory, in bytes.
+    pub cache: usize,
+    /// A member silent for this long is evicted.
+    pub suspect: Duration,
+}
+
+impl Settings {
+    /// The settings for a seed.
+    pub fn draw(seed: u64, nodes: usize) -> Self {
+        let mut rng = Rng::new(seed, &[0x5e77]);
+        Settings {
+            nodes,
+            hot_keys: rng.range(4, 24),
+            clients: rng.range(1, 3) as usize,
+            think: rng.ms(60, 250),
+            appliers: rng.range(1, 8) as usize,
+            checkpoint_entries: rng.range(40, 400),
+            retain_entries: [0, 200, 1_000][rng.below(3) as usize],
+            cut_step: rng.range(16, 128) as i64,
+            flush: rng.ms(100, 1_500),
+            piece: rng.range(1_024, 8_192) as usize,
+            cache: [4 << 10, 64 << 10, 16 << 20][rng.below(3) as usize],
+            suspect: rng.ms(1_600, 3_000),
+        }
+    }
+}
+
+/// Counts of one run, for the summary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Seqnos delivered (once each).
+    pub entries: u64,
+    /// Transactions acknowledged.
+    pub acked: u64,
+    /// Transactions that failed certification, as their clients saw it.
+    pub refused: u64,
+    /// Transactions whose clients never learnt the outcome.
+    pub unknown: u64,
+    /// Read indexes answered.
+    pub reads: u64,
+    /// Processes killed, with or without power.
+    pub crashes: u64,
+    /// All nodes killed at once.
+    pub outages: u64,
+    /// Partitions of any kind.
+    pub partitions: u64,
+    /// Connections that broke.
+    pub breaks: u64,
+    /// Nodes that got no time for a while.
+    pub pauses: u64,
+    /// Changes of leadership.
+    pub elections: u64,
+    /// Joins delivered.
+    pub joins: u64,
+    /// Of these, with a full copy.
+    pub copies: u64,
+    /// Logs continued after a crash.
+    pub resumes: u64,
+    /// Members evicted.
+    pub evictions: u64,
+    /// Members that left by themselves.
+    pub leaves: u64,
+    /// Comparisons of state digests.
+    pub digests: u64,
+}
+
+impl Counts {
+    /// Adds those of another run.
+    pub fn add(&mut self, o: &Counts) {
+        self.entries += o.entries;
+        self.acked += o.acked;
+        self.refused += o.refused;
+        self.unknown += o.unknown;
+        self.reads += o.reads;
+        self.crashes += o.crashes;
+        self.outages += o.outages;
+        self.partitions += o.partitions;
+        self.breaks += o.breaks;
+        self.pauses += o.pauses;
+        self.elections += o.elections;
+        self.joins += o.joins;
+        self.copies += o.copies;
+        self.resumes += o.resumes;
+        self.evictions += o.evictions;
+        self.leaves += o.leaves;
+        self.digests += o.digests;
+    }
+}
+
+/// What every part of one run has in common.
+pub struct Shared {
+    /// The seed.
+    pub seed: u64,
+    /// How the nodes are set.
+    pub settings: Settings,
+    /// The fault planted, if any.
+    pub plant: Option<Plant>,
+    /// The network.
+    pub net: Net,
+    /// Whether clients begin transactions.
+    pub clients_on: AtomicBool,
+    now_us: AtomicU64,
+    trace: Mutex<Trace>,
+    oracles: Mutex<Oracles>,
+    counts: Mutex<Counts>,
+}
+
+impl Shared {
+    /// A run at its beginning.
+    pub fn new(seed: u64, settings: Settings, plant: Option<Plant>, print: bool) -> Arc<Self> {
+        Arc::new(Shared {
+            seed,
+            net: Net::new(seed, settings.nodes),
+            settings,
+            plant,
+            clients_on: AtomicBool::new(true),
+            now_us: AtomicU64::new(0),
+            trace: Mutex::new(Trace::new(print)),
+            oracles: Mutex::default(),
+            counts: Mutex::default(),
+        })
+    }
+
+    /// The world's time, in microseconds since the beginning.
+    pub fn now_us(&self) -> u64 {
+        self.now_us.load(Ordering::Relaxed)
+    }
+
+    /// Moves the world's time.
+    pub fn set_now_us(&self, now_us: u64) {
+        self.now_us.store(now_us, Ordering::Relaxed);
+    }
+
+    /// Whether `plant` is planted on `slot`, as a fault of one node.
+    pub fn planted(&self, plant: Plant, slot: usize) -> bool {
+        self.plant == Some(plant) && slot == Plant::SLOT
+    }
+
+    /// Whether `plant` is planted on all nodes.
+    pub fn planted_everywhere(&self, plant: Plant) -> bool {
+        self.plant == Some(plant)
+    }
+
+    /// Adds a line to the trace.
+    pub fn note(&self, slot: Option<usize>, what: std::fmt::Arguments<'_>) {
+        lock(&self.trace).line(self.now_us(), slot, what);
+    }
+
+    /// The trace.
+    pub fn trace(&self) -> MutexGuard<'_, Trace> {
+        lock(&self.trace)
+    }
+
+    /// The oracles.
+    pub fn oracles(&self) -> MutexGuard<'_, Oracles> {
+        lock(&self.oracles)
+    }
+
+    /// Changes the counts.
+    pub fn count(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut lock(&self.counts));
+    }
+
+    /// The counts so far.
+    pub fn counts(&self) -> Counts {
+        *lock(&self.counts)
+    }
+
+    /// Something happened that must not happen at all.
+    pub fn unsound(&self, slot: usize, what: std::fmt::Arguments<'_>) {
+        self.note(Some(slot), format_args!("UNSOUND {what}"));
+        let what = format!("node {slot}: {what}");
+        self.oracles().fire(Oracle::Sound, what);
+    }
+}
+
+/// What of a node outlives its processes.
+pub struct Host {
+    /// Where the node is: its number.
+    pub slot: usize,
+    /// The disk with the log.
+    pub device: SimDevice,
+    /// How slow that is.
+    pub speed: Arc<Speed>,
+    /// The database, with its own disk.
+    pub database: Mutex<Database>,
+    /// The node left the cluster in good order before its process ended.
+    pub left_cleanly: AtomicBool,
+    /// A failure of the disk was injected: the engine may die of it.
+    pub disk_failed: AtomicBool,
+}
+
+impl Host {
+    /// A machine with empty disks.
+    pub fn new(seed: u64, slot: usize) -> Arc<Self> {
+        Arc::new(Host {
+            slot,
+            device: SimDevice::new(Rng::new(seed, &[0xd15c, slot as u64]).u64()),
+            speed: Arc::default(),
+            database: Mutex::default(),
+            left_cleanly: AtomicBool::new(false),
+            disk_failed: AtomicBool::new(false),
+        })
+    }
+
+    /// The database.
+    pub fn database(&self) -> MutexGuard<'_, Database> {
+        lock(&self.database)
+    }
+}
+
+/// A lock that survives a panic elsewhere: the panic ends the run.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,533 @@
+//! The world of one run: machines, their processes, time, faults, and the end.
+//!
+//! Every process has a runtime of its own with a paused clock. A step gives
+//! each of them, in order, one millisecond: its tasks run until all of them
+//! wait, and its clock moves on. Only the network and the oracles are shared,
+//! and what is sent in one step arrives in a later one. So a process can be
+//! dropped in the middle of anything, or left without time, as with a signal.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::faults::{Fault, Health, next};
+use crate::node::{Exit, Picture, Process};
+use crate::oracle::{Oracle, Violation};
+use crate::plant::Plant;
+use crate::rng::Rng;
+use crate::shared::{Counts, Host, Settings, Shared};
+
+/// A step, in microseconds.
+const STEP_US: u64 = 1_000;
+/// How long the cluster has to begin, to come back after the faults, and to
+/// finish what is left.
+const BOUND: Duration = Duration::from_secs(60);
+/// Load after the faults, in which every node must get something done.
+const AFTER: Duration = Duration::from_secs(2);
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Decides everything.
+    pub seed: u64,
+    /// How many nodes.
+    pub nodes: usize,
+    /// For how long there are faults, in simulated time.
+    pub faults_for: Duration,
+    /// The fault to plant, if any.
+    pub plant: Option<Plant>,
+    /// Print every line of the trace.
+    pub print: bool,
+}
+
+impl Config {
+    /// Five nodes, 30 seconds of faults.
+    pub fn new(seed: u64) -> Self {
+        Config {
+            seed,
+            nodes: 5,
+            faults_for: Duration::from_secs(30),
+            plant: None,
+            print: false,
+        }
+    }
+}
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The promise that was broken, if one was.
+    pub violation: Option<Violation>,
+    /// A hash over everything that happened.
+    pub trace_hash: u64,
+    /// How much happened.
+    pub counts: Counts,
+    /// How long it took until all was well again after the faults.
+    pub convergence: Duration,
+    /// Simulated time, from beginning to end.
+    pub simulated: Duration,
+    /// The last lines of the trace.
+    pub tail: Vec<String>,
+}
+
+/// A process and its clock.
+struct Running {
+    runtime: Runtime,
+    process: Arc<Process>,
+}
+
+struct Machine {
+    host: Arc<Host>,
+    running: Option<Running>,
+    births: u64,
+    start_at_us: Option<u64>,
+    paused_until_us: Option<u64>,
+    /// When it last had time.
+    stepped_us: u64,
+    /// How much faster than the world's its clock runs, in parts per million.
+    drift_ppm: i64,
+    drift: i64,
+    slow_until_us: u64,
+    /// It was asked to leave.
+    leaves: bool,
+    /// How long it stays away when it has left.
+    away: Duration,
+}
+
+struct World {
+    shared: Arc<Shared>,
+    rng: Rng,
+    machines: Vec<Machine>,
+    /// When the present partition heals.
+    heal_at_us: Option<u64>,
+    slow_links: Vec<(u64, usize, usize)>,
+    terms: u64,
+}
+
+/// Runs one seed.
+pub fn run(config: Config) -> Outcome {
+    let mut world = World::new(config);
+    let convergence = world.history(config);
+    world.end(convergence)
+}
+
+impl World {
+    fn new(config: Config) -> World {
+        let settings = Settings::draw(config.seed, config.nodes);
+        let shared = Shared::new(config.seed, settings, config.plant, config.print);
+        let mut rng = Rng::new(config.seed, &[0x3021d]);
+        let machines = (0..config.nodes)
+            .map(|slot| Machine {
+                host: Host::new(config.seed, slot),
+                running: None,
+                births: 0,
+                start_at_us: Some(rng.range(0, 400_000)),
+                paused_until_us: None,
+                stepped_us: 0,
+                drift_ppm: rng.range(0, 4_000) as i64 - 2_000,
+                drift: 0,
+                slow_until_us: 0,
+                leaves: false,
+                away: Duration::ZERO,
+            })
+            .collect();
+        shared.note(None, format_args!("seed {} {:?}", config.seed, shared.settings));
+        World {
+            shared,
+            rng,
+            machines,
+            heal_at_us: None,
+            slow_links: Vec::new(),
+            terms: 0,
+        }
+    }
+
+    /// The whole run; answers how long it took to come back after the faults.
+    fn history(&mut self, config: Config) -> Duration {
+        if !self.until_settled("after the start") {
+            return Duration::ZERO;
+        }
+        let mut next_fault_us = self.now();
+        let end_us = self.now() + config.faults_for.as_micros() as u64;
+        while self.now() < end_us && !self.violated() {
+            if self.now() >= next_fault_us {
+                let health = Health {
+                    nodes: self.machines.len(),
+                    running: self.machines.iter().filter(|m| m.running.is_some()).count(),
+                    whole: self.settled().is_ok(),
+                };
+                let (fault, pause) = next(&mut self.rng, health);
+                if let Some(fault) = fault {
+                    self.shared.note(None, format_args!("{fault:?}"));
+                    self.inflict(fault);
+                }
+                next_fault_us = self.now() + pause.as_micros() as u64;
+            }
+            self.step();
+        }
+        if self.violated() {
+            return Duration::ZERO;
+        }
+        let healed_us = self.now();
+        self.heal_all();
+        let before = self.shared.oracles().acked_count();
+        let mut converged = Duration::ZERO;
+        if self.until_settled("after the faults") {
+            converged = Duration::from_micros(self.now() - healed_us);
+        }
+        self.run_for(AFTER);
+        self.shared.clients_on.store(false, Ordering::Relaxed);
+        if !self.violated() && self.shared.oracles().acked_count() == before {
+            let what = "nothing was acknowledged after the faults".to_owned();
+            self.shared.oracles().fire(Oracle::Liveness, what);
+        }
+        if self.until_settled("after the load") {
+            self.compare();
+        }
+        converged
+    }
+
+    fn now(&self) -> u64 {
+        self.shared.now_us()
+    }
+
+    fn violated(&self) -> bool {
+        self.shared.oracles().violation().is_some()
+    }
+
+    fn run_for(&mut self, for_: Duration) {
+        let end_us = self.now() + for_.as_micros() as u64;
+        while self.now() < end_us && !self.violated() {
+            self.step();
+        }
+    }
+
+    /// One millisecond for everybody.
+    fn step(&mut self) {
+        let now_us = self.now() + STEP_US;
+        self.shared.set_now_us(now_us);
+        self.shared.net.advance(now_us);
+        self.undo(now_us);
+        for slot in 0..self.machines.len() {
+            self.start_if_due(slot, now_us);
+            self.machines[slot].step(now_us);
+            self.bury(slot, now_us);
+        }
+        if now_us.is_multiple_of(50_000) {
+            self.watch_elections();
+        }
+    }
+
+    /// Ends the faults whose time has come.
+    fn undo(&mut self, now_us: u64) {
+        if self.heal_at_us.is_some_and(|at| now_us >= at) {
+            self.heal_at_us = None;
+            self.shared.note(None, format_args!("heals"));
+            self.shared.net.heal();
+        }
+        for m in &mut self.machines {
+            if m.slow_until_us > 0 && now_us >= m.slow_until_us {
+                m.slow_until_us = 0;
+                m.host.speed.set_extra(Duration::ZERO);
+            }
+        }
+        let net = &self.shared.net;
+        self.slow_links.retain(|&(until_us, from, to)| {
+            if now_us >= until_us {
+                net.slow(from, to, Duration::ZERO);
+            }
+            now_us < until_us
+        });
+    }
+
+    fn start_if_due(&mut self, slot: usize, now_us: u64) {
+        let m = &mut self.machines[slot];
+        if m.running.is_some() || m.start_at_us.is_none_or(|at| now_us < at) {
+            return;
+        }
+        m.start_at_us = None;
+        m.births += 1;
+        m.stepped_us = now_us;
+        m.paused_until_us = None;
+        m.host.disk_failed.store(false, Ordering::Relaxed);
+        self.shared
+            .note(Some(slot), format_args!("process {} starts", m.births));
+        let process = Process::new(
+            self.shared.clone(),
+            m.host.clone(),
+            m.births,
+            slot == 0 && m.births == 1,
+        );
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build();
+        match runtime {
+            Ok(runtime) => {
+                runtime.spawn(process.clone().live());
+                m.running = Some(Running { runtime, process });
+            }
+            Err(e) => self.shared.unsound(slot, format_args!("no runtime: {e}")),
+        }
+    }
+
+    /// A process that has ended by itself is started again later.
+    fn bury(&mut self, slot: usize, now_us: u64) {
+        let exit = self.machines[slot].running.as_ref().and_then(|r| r.process.exit());
+        let Some(exit) = exit else { return };
+        let again = match exit {
+            Exit::Died => self.rng.ms(50, 1_500),
+            Exit::Left => self.machines[slot].away,
+        };
+        if exit == Exit::Left {
+            self.shared.count(|c| c.leaves += 1);
+        }
+        // What it had not written is lost with it, except if it left.
+        self.kill(slot, exit == Exit::Died);
+        self.machines[slot].start_at_us = Some(now_us + again.as_micros() as u64);
+    }
+
+    fn kill(&mut self, slot: usize, power: bool) {
+        let m = &mut self.machines[slot];
+        m.paused_until_us = None;
+        m.leaves = false;
+        let Some(running) = m.running.take() else {
+            return;
+        };
+        running.process.crash(power);
+        // Its tasks vanish where they stand.
+        drop(running.runtime);
+    }
+
+    fn inflict(&mut self, fault: Fault) {
+        let now_us = self.now();
+        let after = |d: Duration| now_us + d.as_micros() as u64;
+        match fault {
+            Fault::Crash { slots, power, down } => {
+                let all = slots.len() == self.machines.len();
+                self.shared.count(|c| c.outages += u64::from(all));
+                for (slot, down) in slots.into_iter().zip(down) {
+                    if self.machines[slot].running.is_some() {
+                        self.shared.count(|c| c.crashes += 1);
+                        self.kill(slot, power);
+                        self.machines[slot].start_at_us = Some(after(down));
+                    }
+                }
+            }
+            Fault::Wipe { slot, down } => {
+                self.shared.count(|c| c.crashes += 1);
+                self.kill(slot, true);
+                let m = &mut self.machines[slot];
+                m.host = Host::new(self.rng.u64(), slot);
+                m.start_at_us = Some(after(down));
+            }
+            Fault::Pause { slot, for_ } => {
+                let m = &mut self.machines[slot];
+                if m.running.is_some() && m.paused_until_us.is_none() {
+                    self.shared.count(|c| c.pauses += 1);
+                    m.paused_until_us = Some(after(for_));
+                }
+            }
+            Fault::Partition { cuts, for_ } => {
+                if self.heal_at_us.is_none() && !cuts.is_empty() {
+                    self.shared.count(|c| c.partitions += 1);
+                    for (from, to, how) in cuts {
+                        self.shared.net.cut(from, to, how);
+                    }
+                    self.heal_at_us = Some(after(for_));
+                }
+            }
+            Fault::Break { a, b, lane } => {
+                let lane = lane.map(|l| dromon_order::Lane::ALL[l]);
+                self.shared.net.break_link(a, b, lane);
+            }
+            Fault::SlowDisk { slot, extra, for_ } => {
+                let m = &mut self.machines[slot];
+                m.host.speed.set_extra(extra);
+                m.slow_until_us = after(for_);
+            }
+            Fault::SlowLink {
+                from,
+                to,
+                extra,
+                for_,
+            } => {
+                self.shared.net.slow(from, to, extra);
+                self.slow_links.push((after(for_), from, to));
+            }
+            Fault::DiskError { slot, nth, sync } => {
+                let m = &self.machines[slot];
+                if m.running.is_some() {
+                    m.host.disk_failed.store(true, Ordering::Relaxed);
+                    let kind = std::io::ErrorKind::Other;
+                    if sync {
+                        m.host.device.fail_sync(nth, kind);
+                    } else {
+                        m.host.device.fail_write(nth, kind);
+                    }
+                }
+            }
+            Fault::Leave { slot, down } => {
+                let m = &mut self.machines[slot];
+                if let Some(running) = m.running.as_ref().filter(|_| !m.leaves) {
+                    running.process.leave();
+                    m.leaves = true;
+                    m.away = down;
+                }
+            }
+        }
+    }
+
+    /// The faults are over: everybody runs, everybody can talk.
+    fn heal_all(&mut self) {
+        self.shared.note(None, format_args!("the faults are over"));
+        self.heal_at_us = None;
+        self.shared.net.heal();
+        for (_, from, to) in std::mem::take(&mut self.slow_links) {
+            self.shared.net.slow(from, to, Duration::ZERO);
+        }
+        let soon_us = self.now() + 200_000;
+        for m in &mut self.machines {
+            m.host.speed.set_extra(Duration::ZERO);
+            m.paused_until_us = m.paused_until_us.map(|at| at.min(soon_us));
+            m.start_at_us = m.start_at_us.map(|at| at.min(soon_us));
+            m.away = Duration::from_millis(100);
+        }
+    }
+
+    fn pictures(&self) -> Vec<Option<Picture>> {
+        self.machines
+            .iter()
+            .map(|m| {
+                let r = m.running.as_ref()?;
+                let _inside = r.runtime.enter();
+                r.process.picture()
+            })
+            .collect()
+    }
+
+    /// Whether all are synced members of one cluster, at one position once the
+    /// load is off; else what is missing.
+    fn settled(&self) -> Result<i64, String> {
+        let loaded = self.shared.clients_on.load(Ordering::Relaxed);
+        let mut at = None;
+        let mut missing = Vec::new();
+        for (slot, picture) in self.pictures().into_iter().enumerate() {
+            let paused = self.machines[slot].paused_until_us.is_some();
+            let Some(p) = picture else {
+                missing.push(format!("n{slot} does not run"));
+                continue;
+            };
+            let same = *at.get_or_insert(p.position.seqno) == p.position.seqno;
+            let well = if loaded { p.serves } else { p.settled && same };
+            if !well || p.members != self.machines.len() || paused {
+                missing.push(format!("n{slot} {}", p.text));
+            }
+        }
+        match (missing.is_empty(), at) {
+            (true, Some(at)) => Ok(at),
+            _ => Err(missing.join("\n")),
+        }
+    }
+
+    fn until_settled(&mut self, when: &str) -> bool {
+        let end_us = self.now() + BOUND.as_micros() as u64;
+        while !self.violated() {
+            for _ in 0..20 {
+                self.step();
+            }
+            match self.settled() {
+                Ok(_) => return true,
+                Err(missing) if self.now() >= end_us => {
+                    let what = format!("{when}, {BOUND:?} were not enough:\n{missing}");
+                    self.shared.oracles().fire(Oracle::Liveness, what);
+                }
+                Err(_) => {}
+            }
+        }
+        false
+    }
+
+    fn watch_elections(&mut self) {
+        for p in self.pictures().into_iter().flatten() {
+            if let Some(term) = p.leads
+                && term > self.terms
+            {
+                self.terms = term;
+                self.shared.count(|c| c.elections += 1);
+            }
+        }
+    }
+
+    /// The last comparison of all.
+    fn compare(&mut self) {
+        let Ok(at) = self.settled() else { return };
+        let databases: Vec<_> = self
+            .machines
+            .iter()
+            .map(|m| (m.host.slot, m.host.database().now.rows.clone()))
+            .collect();
+        self.shared.oracles().finish(at, &databases);
+    }
+
+    fn end(mut self, convergence: Duration) -> Outcome {
+        let violation = self.shared.oracles().violation().cloned();
+        if let Some(v) = &violation {
+            self.shared.note(None, format_args!("VIOLATION {v}"));
+        }
+        self.shared.count(|c| {
+            c.breaks = self.shared.net.stats().breaks;
+        });
+        let (entries, acked) = {
+            let o = self.shared.oracles();
+            (o.entries() as u64, o.acked_count() as u64)
+        };
+        self.shared.count(|c| (c.entries, c.acked) = (entries, acked));
+        let (trace_hash, tail) = {
+            let trace = self.shared.trace();
+            (trace.hash(), trace.tail())
+        };
+        let counts = self.shared.counts();
+        let simulated = Duration::from_micros(self.now());
+        for slot in 0..self.machines.len() {
+            self.kill(slot, false);
+        }
+        Outcome {
+            violation,
+            trace_hash,
+            counts,
+            convergence,
+            simulated,
+            tail,
+        }
+    }
+}
+
+impl Machine {
+    /// Gives the process its time, with what it missed while it was paused.
+    fn step(&mut self, now_us: u64) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        if self.paused_until_us.is_some_and(|until| now_us < until) {
+            return;
+        }
+        let missed = now_us - self.stepped_us;
+        self.stepped_us = now_us;
+        if self.paused_until_us.take().is_some() {
+            let jump = Duration::from_micros(missed.saturating_sub(STEP_US));
+            running.runtime.block_on(tokio::time::advance(jump));
+        }
+        // A millionth of a step at a time; the clock knows whole milliseconds.
+        self.drift += self.drift_ppm;
+        let extra = self.drift / 1_000_000;
+        self.drift -= extra * 1_000_000;
+        let ms = (1 + extra) as u64;
+        if ms > 0 {
+            let pause = async { tokio::time::sleep(Duration::from_millis(ms)).await };
+            running.runtime.block_on(pause);
+        }
+    }
+}
