@@ -63,11 +63,6 @@ impl Positions {
 
     /// The next seqno of the total order was delivered.
     pub fn ordered(&mut self, seqno: Seqno) {
-        debug_assert!(
-            seqno > self.ordered,
-            "delivered {seqno} after {}",
-            self.ordered
-        );
         self.ordered = self.ordered.max(seqno);
     }
 
@@ -119,11 +114,18 @@ impl Positions {
 
     /// `seqno` has nothing to do: it passes both gates when its turn comes.
     pub fn cancel(&mut self, seqno: Seqno) {
+        self.pass_commit(seqno);
+        self.release(seqno);
+        self.advance_released();
+    }
+
+    /// `seqno` passes the commit gate when its turn comes, but is never
+    /// finished: the node is going down and must not claim to have it.
+    pub fn pass_commit(&mut self, seqno: Seqno) {
         if seqno > self.left && !self.leave(seqno) {
             self.cancelled.insert(seqno);
         }
-        self.release(seqno);
-        self.advance_released();
+        self.active.remove(&seqno);
     }
 
     fn advance_released(&mut self) {

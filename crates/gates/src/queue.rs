@@ -11,6 +11,8 @@ use crate::positions::Seqno;
 pub struct QueueItem<T> {
     /// Its seqno; for an event without one, the last seqno before it.
     pub seqno: Seqno,
+    /// Whether the seqno is its own.
+    pub ordered: bool,
     /// Everything up to here must be finished before it starts.
     pub depends_on: Seqno,
     /// Nothing after it starts before it ends (views, donations, notices).
@@ -67,6 +69,8 @@ struct Inner<T> {
     bytes: usize,
     exclusive_running: bool,
     hold_after: Option<Seqno>,
+    /// Ordered events up to here are in the database already.
+    floor: Seqno,
     closed: bool,
     nudges: u64,
     stats: QueueStats,
@@ -87,6 +91,7 @@ impl<T> ApplyQueue<T> {
                 bytes: 0,
                 exclusive_running: false,
                 hold_after: None,
+                floor: Seqno::MIN,
                 closed: false,
                 nudges: 0,
                 stats: QueueStats::default(),
@@ -95,9 +100,13 @@ impl<T> ApplyQueue<T> {
         }
     }
 
-    /// Appends the next event in order.
+    /// Appends the next event in order; an ordered one that
+    /// [`ApplyQueue::drop_through`] has passed is dropped.
     pub fn push(&self, item: QueueItem<T>) {
         let mut inner = self.lock();
+        if item.ordered && item.seqno <= inner.floor {
+            return;
+        }
         inner.bytes += item.bytes;
         inner.items.push_back(item);
         let len = inner.items.len();
@@ -171,19 +180,15 @@ impl<T> ApplyQueue<T> {
         self.wake.notify_all();
     }
 
-    /// Drops the events up to `seqno`: the database has them already. Answers
-    /// them, oldest first.
-    pub fn drop_through(&self, seqno: Seqno) -> Vec<QueueItem<T>> {
+    /// Drops the ordered events up to `seqno`, now and later: the database has
+    /// them already. Events without a seqno of their own stay.
+    pub fn drop_through(&self, seqno: Seqno) -> usize {
         let mut inner = self.lock();
-        let mut dropped = Vec::new();
-        while inner.items.front().is_some_and(|i| i.seqno <= seqno) {
-            let Some(item) = inner.items.pop_front() else {
-                break;
-            };
-            inner.bytes -= item.bytes;
-            dropped.push(item);
-        }
-        dropped
+        inner.floor = seqno;
+        let before = inner.items.len();
+        inner.items.retain(|i| !i.ordered || i.seqno > seqno);
+        inner.bytes = inner.items.iter().map(|i| i.bytes).sum();
+        before - inner.items.len()
     }
 
     /// Drops everything that waits. Answers it, oldest first.
@@ -209,6 +214,7 @@ impl<T> ApplyQueue<T> {
         inner.bytes = 0;
         inner.exclusive_running = false;
         inner.hold_after = None;
+        inner.floor = Seqno::MIN;
         inner.closed = false;
     }
 
@@ -277,6 +283,7 @@ mod tests {
     fn item(seqno: Seqno, exclusive: bool) -> QueueItem<&'static str> {
         QueueItem {
             seqno,
+            ordered: true,
             depends_on: 0,
             exclusive,
             bytes: 10,
@@ -314,7 +321,8 @@ mod tests {
         for s in 1..=4 {
             q.push(item(s, false));
         }
-        assert_eq!(q.drop_through(1).len(), 1);
+        assert_eq!(q.drop_through(1), 1);
+        q.push(item(1, false));
         q.hold_after(2);
         assert_eq!(popped(&q), Some(2));
         assert_eq!(popped(&q), None);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::donor;
 use crate::messages::{Control, Join, LeaveReason, Need, Position, decode, kind};
-use crate::votes::Votes;
+use crate::votes::{Cast, Votes};
 
 /// How many seqnos a departed incarnation is remembered, so that late copies
 /// of its messages cannot bring it back.
@@ -383,7 +383,7 @@ impl ClusterState {
             && m.oseq == 1
             && let Some(Control::Join(join)) = decode(&m.body)
             && join.origin == m.origin
-            && !self.departed.contains_key(&join.uuid)
+            && !self.departed.contains_key(&join.origin)
             && !self.members.contains_key(&join.uuid)
         {
             // The first message of a node that starts on its own log.
@@ -519,13 +519,19 @@ impl ClusterState {
                 seqno,
                 digest,
             } => {
-                if !self.members.contains_key(&uuid) || seqno > self.seqno || seqno <= self.cut {
+                if !self.members.contains_key(&uuid) || seqno > self.seqno {
                     return Vec::new();
                 }
-                let mut events = Vec::new();
-                if self.votes.cast(seqno, uuid, digest) {
-                    events.push(Event::VoteAsked { seqno });
+                if seqno <= self.cut && !self.votes.knows(seqno) {
+                    // Everybody else finished it long ago.
+                    return vec![Event::VoteDecided { seqno, winner: 0 }];
                 }
+                let voters = self.voters();
+                let mut events = match self.votes.cast(seqno, uuid, digest, &voters) {
+                    Cast::Opened => vec![Event::VoteAsked { seqno }],
+                    Cast::Counted => Vec::new(),
+                    Cast::Late { winner } => vec![Event::VoteDecided { seqno, winner }],
+                };
                 events.extend(self.count_votes());
                 events
             }
@@ -550,6 +556,9 @@ impl ClusterState {
     fn join(&mut self, join: Join) -> Vec<Event> {
         if self.members.contains_key(&join.uuid) {
             return Vec::new(); // asked twice
+        }
+        if self.departed.contains_key(&join.origin) {
+            return Vec::new(); // a late copy: that incarnation has left since
         }
         // An earlier incarnation of the same node did not say good-bye.
         let replaced: Vec<Uuid> = self
@@ -588,7 +597,6 @@ impl ClusterState {
             joined_at: self.seqno + 1,
             log_start: join.log_start,
         };
-        self.departed.remove(&join.uuid);
         self.members.insert(join.uuid, member);
         let view = self.next_view();
         events.push(Event::View {
@@ -599,6 +607,7 @@ impl ClusterState {
         if first {
             events.extend(self.to_state(join.uuid, MemberState::Synced));
         }
+        events.extend(self.count_votes());
         events
     }
 
@@ -656,9 +665,14 @@ impl ClusterState {
             return Vec::new();
         };
         self.sequencer.forget(member.origin);
-        self.departed.insert(uuid, self.seqno);
+        self.departed.insert(member.origin, self.seqno);
         left.push((member, reason));
         self.break_transfers(uuid)
+    }
+
+    /// Bytes of payloads that have not arrived whole.
+    pub fn open_bytes(&self) -> u64 {
+        self.sequencer.open_bytes()
     }
 
     /// Ends the transfers from and to `uuid`.
@@ -746,13 +760,13 @@ impl ClusterState {
         }
     }
 
+    fn voters(&self) -> Vec<Uuid> {
+        let complete = self.members.values().filter(|m| m.complete);
+        complete.map(|m| m.uuid).collect()
+    }
+
     fn count_votes(&mut self) -> Vec<Event> {
-        let voters: Vec<Uuid> = self
-            .members
-            .values()
-            .filter(|m| m.complete)
-            .map(|m| m.uuid)
-            .collect();
+        let voters = self.voters();
         self.votes
             .count(&voters)
             .into_iter()

@@ -14,6 +14,9 @@ use dromon_writeset::{Seqno, Uuid};
 
 use crate::messages::Progress;
 
+/// A wish older than this is void.
+const REPORT_AGE_MAX: Duration = Duration::from_secs(1);
+
 /// What is known of one member's progress.
 #[derive(Clone, Debug)]
 pub struct Reported {
@@ -174,6 +177,11 @@ impl Flow {
         self.lock().reports.values().cloned().collect()
     }
 
+    /// A member whose last report is old holds nobody: it may be gone.
+    pub fn expire(&self) {
+        self.lock().update();
+    }
+
     /// This node itself was away: nobody's silence during it counts.
     pub fn forgive_silence(&self) {
         let now = Instant::now();
@@ -237,9 +245,11 @@ impl Flow {
 
 impl Inner {
     fn holders(&self) -> impl Iterator<Item = (&Uuid, &String)> {
-        self.counted
-            .iter()
-            .filter(|(u, _)| self.reports.get(u).is_some_and(|r| r.progress.stop))
+        self.counted.iter().filter(|(u, _)| {
+            self.reports
+                .get(u)
+                .is_some_and(|r| r.progress.stop && r.at.elapsed() < REPORT_AGE_MAX)
+        })
     }
 
     fn total(&self, now: Instant) -> Duration {

@@ -13,36 +13,74 @@ use serde::{Deserialize, Serialize};
 /// Open votes and the outcome of recent ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Votes {
-    open: BTreeMap<Seqno, BTreeMap<Uuid, u64>>,
+    open: BTreeMap<Seqno, Open>,
     decided: BTreeMap<Seqno, u64>,
 }
 
+/// A vote under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Open {
+    /// Who was asked: members that came later may never see the question.
+    asked: Vec<Uuid>,
+    ballots: BTreeMap<Uuid, u64>,
+}
+
+/// What became of a ballot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cast {
+    /// It opened the vote.
+    Opened,
+    /// It was counted.
+    Counted,
+    /// The vote was over.
+    Late {
+        /// What had won.
+        winner: u64,
+    },
+}
+
 impl Votes {
-    /// Takes a ballot. Answers whether it opened the vote.
-    pub fn cast(&mut self, seqno: Seqno, uuid: Uuid, digest: u64) -> bool {
-        if self.decided.contains_key(&seqno) {
-            return false;
+    /// Takes a ballot; `voters` are asked if it is the first.
+    pub fn cast(&mut self, seqno: Seqno, uuid: Uuid, digest: u64, voters: &[Uuid]) -> Cast {
+        if let Some(&winner) = self.decided.get(&seqno) {
+            return Cast::Late { winner };
         }
         let opened = !self.open.contains_key(&seqno);
-        self.open
-            .entry(seqno)
-            .or_default()
-            .entry(uuid)
-            .or_insert(digest);
-        opened
+        let vote = self.open.entry(seqno).or_default();
+        if opened {
+            vote.asked = voters.to_vec();
+        }
+        if !vote.asked.contains(&uuid) {
+            vote.asked.push(uuid);
+        }
+        vote.ballots.entry(uuid).or_insert(digest);
+        if opened { Cast::Opened } else { Cast::Counted }
     }
 
-    /// Counts the open votes among `voters`; answers those decided now.
+    /// Whether there is or was a vote on `seqno`.
+    pub fn knows(&self, seqno: Seqno) -> bool {
+        self.open.contains_key(&seqno) || self.decided.contains_key(&seqno)
+    }
+
+    /// Counts the open votes among those asked who are still `voters`; answers
+    /// those decided now.
     pub fn count(&mut self, voters: &[Uuid]) -> Vec<(Seqno, u64)> {
         let mut now = Vec::new();
-        self.open
-            .retain(|&seqno, ballots| match decide(ballots, voters) {
+        self.open.retain(|&seqno, vote| {
+            let asked: Vec<Uuid> = vote
+                .asked
+                .iter()
+                .filter(|u| voters.contains(u))
+                .copied()
+                .collect();
+            match decide(&vote.ballots, &asked) {
                 Some(winner) => {
                     now.push((seqno, winner));
                     false
                 }
                 None => true,
-            });
+            }
+        });
         self.decided.extend(now.iter().copied());
         now
     }
@@ -127,15 +165,28 @@ mod tests {
     }
 
     #[test]
-    fn late_ballots_do_not_open_a_decided_vote() {
+    fn late_ballots_hear_the_outcome() {
+        let (a, b, c) = (Uuid([1; 16]), Uuid([2; 16]), Uuid([3; 16]));
+        let mut votes = Votes::default();
+        assert_eq!(votes.cast(7, a, 3, &[a, b]), Cast::Opened);
+        assert_eq!(votes.count(&[a, b, c]), [], "b was asked and is silent");
+        assert_eq!(votes.cast(7, b, 3, &[a, b, c]), Cast::Counted);
+        assert_eq!(
+            votes.count(&[a, b, c]),
+            [(7, 3)],
+            "c came later and was not asked"
+        );
+        assert_eq!(votes.cast(7, c, 0, &[a, b, c]), Cast::Late { winner: 3 });
+        votes.forget_through(7);
+        assert!(!votes.knows(7));
+    }
+
+    #[test]
+    fn who_leaves_is_not_waited_for() {
         let (a, b) = (Uuid([1; 16]), Uuid([2; 16]));
         let mut votes = Votes::default();
-        assert!(votes.cast(7, a, 3));
-        assert!(!votes.cast(7, b, 3));
-        assert_eq!(votes.count(&[a, b]), [(7, 3)]);
-        assert!(!votes.cast(7, b, 0));
-        assert!(votes.decided.contains_key(&7));
-        votes.forget_through(7);
-        assert!(votes.decided.is_empty());
+        votes.cast(9, a, 5, &[a, b]);
+        assert_eq!(votes.count(&[a, b]), []);
+        assert_eq!(votes.count(&[a]), [(9, 5)]);
     }
 }

@@ -84,6 +84,7 @@ impl Node {
                 }
                 BroughtUp::Failed(why) => {
                     self.error(&why);
+                    self.deliver_final(applier, self.final_view(self.gates.released()));
                     self.shared().join_failed = Some(why);
                     self.changed.notify_all();
                     return stop(Outcome::Fatal);
@@ -138,25 +139,20 @@ impl Node {
                     .wait_released(seqno - 1, waiter, false, None)
                     .is_err()
                 {
-                    self.gates.cancel(seqno);
+                    self.gates.pass_commit(seqno);
                     return None;
                 }
                 if !applier.view(&view) {
                     self.inconsistent(&format!("the database refused the view at seqno {seqno}"));
                 }
                 self.gates.leave_and_release(seqno);
+                self.save_view_state();
                 None
             }
             Item::Connected(view) => {
                 if !applier.connected(&view) {
                     self.warn("the server refused the view of its new connection");
                 }
-                None
-            }
-            Item::Pass => {
-                // At its turn, and at once if nothing can come before it.
-                let _ = self.gates.wait_released(seqno - 1, waiter, false, None);
-                self.gates.cancel(seqno);
                 None
             }
             Item::Final(view) => {
@@ -209,7 +205,8 @@ impl Node {
                 .enter_apply(seqno, ws.depends_on, waiter, false)
                 .is_err()
         {
-            self.gates.cancel(seqno);
+            // Not applied: others may pass, but the position may not.
+            self.gates.pass_commit(seqno);
             return None;
         }
         let payload = match ws.payload {
@@ -218,7 +215,7 @@ impl Node {
                 Ok(payload) => payload,
                 Err(why) => {
                     self.inconsistent(&format!("seqno {seqno} cannot be read again: {why}"));
-                    self.gates.cancel(seqno);
+                    self.gates.pass_commit(seqno);
                     return None;
                 }
             },
@@ -302,7 +299,7 @@ impl Node {
         let mut missing = n as usize;
         let mut to = last;
         while missing > 0 {
-            let from = to.saturating_sub(255).max(1);
+            let from = to.saturating_sub(255).max(order.status().first_log).max(1);
             let entries = order
                 .read_log(from, to, usize::MAX)
                 .map_err(|e| e.to_string())?;
@@ -317,7 +314,7 @@ impl Node {
                     missing -= 1;
                 }
             }
-            if from == 1 && missing > 0 {
+            if from <= order.status().first_log.max(1) && missing > 0 {
                 return Err(format!("{missing} of {n} pieces are not in the log"));
             }
             to = from.saturating_sub(1).max(1);
@@ -343,6 +340,7 @@ impl Node {
         if !ready || self.shared().donating != Some(joiner) {
             return;
         }
+        self.shared().donation_open = true;
         if !applier.donate(request, position, false) {
             self.transfer_sent(Position::UNDEFINED, -libc_ecanceled());
         }
@@ -351,9 +349,12 @@ impl Node {
     /// The database says how its donation ended.
     pub fn transfer_sent(&self, position: Position, error: i32) -> Outcome {
         let (donor, joiner) = {
-            let shared = self.shared();
+            let mut shared = self.shared();
+            let open = std::mem::take(&mut shared.donation_open);
             match shared.donating {
                 Some(joiner) => (shared.uuid, joiner),
+                // The joiner is gone; the server's part is done all the same.
+                None if open => return Outcome::Ok,
                 None => return Outcome::ConnFail,
             }
         };
@@ -412,6 +413,8 @@ impl Node {
             }
             shared.final_delivered = true;
         }
+        self.queue.clear();
+        self.queue.resume();
         applier.view(&view);
         self.queue.close();
         self.gates.close();
@@ -426,7 +429,7 @@ impl Node {
                 if let Some(joined) = shared.joined.clone() {
                     break joined;
                 }
-                if matches!(shared.phase, Phase::Leaving | Phase::Closed) {
+                if ended(shared.phase) {
                     return BroughtUp::Left;
                 }
                 shared = self.wait_shared(shared, Instant::now() + Duration::from_secs(1));
@@ -476,6 +479,7 @@ impl Node {
         }
         shared.brought_up = true;
         drop(shared);
+        self.save_running();
         self.changed.notify_all();
         self.queue.resume();
         if let Some(order) = self.order() {
@@ -563,6 +567,9 @@ impl Node {
                 }
                 Some(Ok(position)) => {
                     drop(shared);
+                    if !self.wait_delivered(position.seqno) {
+                        return Ok(None);
+                    }
                     self.note(&format!(
                         "State transfer to {} complete: {position}",
                         self.setup.name
@@ -582,7 +589,7 @@ impl Node {
                     "Will never receive state: the donor gave up (error {error}). Start this node again"
                 ));
             }
-            if matches!(shared.phase, Phase::Leaving | Phase::Closed) {
+            if ended(shared.phase) {
                 return Ok(None);
             }
             let now = Instant::now();
@@ -609,6 +616,25 @@ impl Node {
                 let _ = order.propose(kind::CONTROL, 0, message);
             }
         }
+    }
+
+    /// Waits until this node's own delivery has reached `seqno`: the copy is
+    /// ahead of it if the joiner's log still catches up.
+    fn wait_delivered(&self, seqno: Seqno) -> bool {
+        let mut delivered = lock(&self.delivered);
+        while delivered.seqno < seqno {
+            if delivered.stopped {
+                return false;
+            }
+            let waited = self
+                .delivered_more
+                .wait_timeout(delivered, Duration::from_millis(200));
+            delivered = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            if ended(self.phase()) {
+                return false;
+            }
+        }
+        true
     }
 
     /// The apply queue grew: maybe the others must pause. Never blocks.
@@ -679,10 +705,15 @@ impl Node {
             members: own.into_iter().collect(),
         };
         let last = self.final_view(seqno);
-        self.queue.clear();
+        for item in self.queue.clear() {
+            if item.ordered {
+                self.gates.pass_commit(item.seqno);
+            }
+        }
         let push = |seqno, value| {
             self.queue.push(QueueItem {
                 seqno,
+                ordered: false,
                 depends_on: -1,
                 exclusive: true,
                 bytes: 0,
@@ -694,6 +725,11 @@ impl Node {
         self.gates.close();
         self.changed.notify_all();
     }
+}
+
+/// Whether a node that waits to be brought up need not wait any more.
+fn ended(phase: Phase) -> bool {
+    matches!(phase, Phase::Leaving | Phase::Closed | Phase::Inconsistent)
 }
 
 /// ECANCELED on Linux: a donation that did not take place.

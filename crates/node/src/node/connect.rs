@@ -173,17 +173,31 @@ impl Node {
         result
     }
 
+    /// What the database contains, as far as anybody can know.
+    ///
+    /// At the first connection of a process the server's own word counts
+    /// before the state file's, which may be ahead of what a crash left. A
+    /// state file that says "no usable data" overrules both.
     fn known_position(&self) -> Position {
         let saved = self.saved();
+        let in_file = Position {
+            history: saved.uuid,
+            seqno: saved.seqno,
+        };
+        let first = !self
+            .connected_before
+            .swap(true, std::sync::atomic::Ordering::Relaxed);
         let start = self.setup.position;
-        let recovered = start.is_defined() && (saved.uuid.is_nil() || saved.uuid == start.history);
-        if recovered && saved.seqno < start.seqno {
+        if !first || !start.is_defined() {
+            return in_file;
+        }
+        let never_used = saved.uuid.is_nil() && saved.safe_to_bootstrap;
+        if never_used || saved.uuid == start.history {
             start
+        } else if saved.uuid.is_nil() {
+            Position::UNDEFINED
         } else {
-            Position {
-                history: saved.uuid,
-                seqno: saved.seqno,
-            }
+            in_file
         }
     }
 
@@ -238,10 +252,18 @@ impl Node {
         };
         self.shared().join = Some(join.clone());
         let (state, replay_to) = self.begin_state(&order, found.state, position)?;
+        if state.position().seqno <= position.seqno {
+            self.shared().base = Some(state.view());
+        }
         self.start_delivery(&order, state, replay_to)
             .map_err(|e| ConnectError::Engine(e.to_string()))?;
         self.get_joined(&order, settings, join, found.leader, address, name)?;
-        self.save_running();
+        if found.need == Need::Copy && !self.alone() {
+            // Until the copy is here, what lies in the data directory is nothing.
+            self.save_inconsistent();
+        } else {
+            self.save_running();
+        }
         Ok(())
     }
 
@@ -255,7 +277,12 @@ impl Node {
         let (node, order) = (self.clone(), order.clone());
         let thread = std::thread::Builder::new()
             .name("dromon-delivery".into())
-            .spawn(move || node.deliver_all(&order, state, again))?;
+            .spawn(move || {
+                let run = || node.deliver_all(&order, state, again);
+                if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
+                    node.inconsistent("the delivery thread failed; its message stands above");
+                }
+            })?;
         lock(&self.threads).push(thread);
         Ok(())
     }
@@ -381,8 +408,21 @@ impl Node {
         {
             return Ok(found);
         }
-        let start = if position.is_defined() {
+        let others = self.other_voters(settings)?;
+        let start = if position.is_defined() && (saved.seqno >= 0 || others.is_empty()) {
             position
+        } else if position.is_defined() {
+            let history = random_uuid();
+            self.note(&format!(
+                "safe_to_bootstrap was set by hand while the log names other voters ({}): what they know and this \
+                 node does not is given up. The cluster goes on under a new history {history}; the others will take \
+                 a full copy",
+                others.join(", ")
+            ));
+            Position {
+                history,
+                seqno: position.seqno,
+            }
         } else {
             Position {
                 history: random_uuid(),
@@ -402,6 +442,21 @@ impl Node {
             log_start: 0,
             leader: None,
         })
+    }
+
+    /// Addresses of the voters that the own log names beside this node.
+    fn other_voters(&self, settings: &Settings) -> Result<Vec<String>, ConnectError> {
+        let summary = self
+            .engines
+            .inspect(&settings.log_dir)
+            .map_err(ConnectError::Engine)?;
+        let Some(summary) = summary else {
+            return Ok(Vec::new());
+        };
+        let others = summary.voters.iter().filter(|id| **id != summary.id);
+        Ok(others
+            .filter_map(|id| summary.members.get(id).cloned())
+            .collect())
     }
 
     /// The own log, if it leads on from the database's position and has no
@@ -514,6 +569,9 @@ impl Node {
                     .collect::<Vec<_>>()
                     .join("; ")
             };
+            if self.phase() == Phase::Leaving {
+                return Err(ConnectError::Refused("told to leave meanwhile".into()));
+            }
             if began.elapsed() >= settings.wait_prim_timeout {
                 return Err(ConnectError::NoPrimary {
                     seconds: settings.wait_prim_timeout.as_secs(),
@@ -625,7 +683,15 @@ impl Node {
             if phase != Phase::Inconsistent {
                 shared.phase = Phase::Leaving;
             }
-            let alone = shared.view.as_ref().is_none_or(|v| v.members.len() <= 1);
+            let own = shared.uuid;
+            let alone = shared
+                .view
+                .as_ref()
+                .is_none_or(|v| match v.members.as_slice() {
+                    [] => true,
+                    [one] => one.uuid == own,
+                    _ => false,
+                });
             shared.last = alone;
             (phase, shared.uuid, alone)
         };
@@ -635,8 +701,15 @@ impl Node {
             // It sees the phase and ends.
             let _ = thread.join();
         }
+        if phase == Phase::Rejoining {
+            self.queue.clear();
+            self.queue.resume();
+        }
+        self.flow.clear();
         let order = self.order();
-        let can_say = matches!(phase, Phase::Joined | Phase::Joining) && !alone;
+        let joined = self.shared().joined.is_some();
+        let can_say =
+            matches!(phase, Phase::Joined | Phase::Joining | Phase::Rejoining) && joined && !alone;
         if let Some(order) = order.as_ref().filter(|_| can_say) {
             self.hand_over(order);
             let leave = Control::Leave {
@@ -658,16 +731,24 @@ impl Node {
             alone
                 || (shared.own_leave && shared.view.as_ref().is_some_and(|v| v.members.is_empty()))
         };
-        let position = self.last_committed();
+        let position = if phase == Phase::Rejoining {
+            self.shared().position
+        } else {
+            self.last_committed()
+        };
+        let busy = self.shared().receivers > 0;
         let inconsistent = self.phase() == Phase::Inconsistent;
         if let Some(order) = order.as_ref().filter(|_| can_say && !last) {
             self.wait_gone(order);
         }
         self.close_engine();
         if inconsistent || !self.shared().brought_up {
-            if !inconsistent && phase != Phase::Joining {
+            if !inconsistent && phase != Phase::Joining && !busy {
                 self.save_stopped(position, last);
             }
+        } else if busy {
+            // The database may still move: its position is its own word.
+            self.save_running();
         } else {
             self.save_stopped(position, last);
         }
@@ -692,13 +773,18 @@ impl Node {
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut shared = self.shared();
         if !shared.own_leave && phase != Phase::Inconsistent {
-            let seqno = self.gates.last_ordered();
+            let released = self.gates.released();
+            let seqno = match phase {
+                Phase::Rejoining => released,
+                _ => shared.ends_at.unwrap_or_else(|| self.gates.last_ordered()),
+            };
             let brought_up = shared.brought_up;
             drop(shared);
             if brought_up {
                 let view = self.final_view(seqno);
                 self.queue.push(QueueItem {
                     seqno,
+                    ordered: false,
                     depends_on: seqno,
                     exclusive: true,
                     bytes: 0,

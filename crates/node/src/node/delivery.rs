@@ -23,6 +23,8 @@ const QUEUE_BYTES_MAX: usize = 128 << 20;
 const CHECKPOINT_BYTES: u64 = 32 << 20;
 /// And every so many entries.
 const CHECKPOINT_ENTRIES: u64 = 50_000;
+/// Half-arrived payloads up to this size may be part of an overdue checkpoint.
+const OPEN_BYTES_MAX: u64 = 16 << 20;
 /// How many index-to-seqno pairs are kept for read indexes.
 const RECENT_KEPT: usize = 1 << 16;
 
@@ -63,6 +65,8 @@ struct Course {
     entries: u64,
     view_seen: bool,
     index: u64,
+    /// Nothing more is to be delivered to this node.
+    ended: bool,
 }
 
 impl Node {
@@ -86,6 +90,7 @@ impl Node {
             entries: 0,
             view_seen: false,
             index: 0,
+            ended: false,
         };
         if let Some((from, to)) = again {
             self.deliver_again(order, &mut course, from, to);
@@ -103,7 +108,12 @@ impl Node {
                 continue;
             }
             for entry in &batch {
-                self.deliver_one(order, &mut course, entry);
+                if !course.ended {
+                    self.deliver_one(order, &mut course, entry);
+                }
+            }
+            if course.ended {
+                break;
             }
             self.checkpoint_if_due(order, &mut course);
         }
@@ -264,6 +274,7 @@ impl Node {
             Event::VoteAsked { seqno } => {
                 let item = QueueItem {
                     seqno: course.state.position().seqno,
+                    ordered: false,
                     depends_on: seqno,
                     exclusive: false,
                     bytes: 0,
@@ -283,6 +294,7 @@ impl Node {
             }
             Event::Cut { .. } => {}
             Event::Corrupt { index, why } => {
+                course.ended = true;
                 self.inconsistent(&format!(
                     "log entry {index}: {why}. This node stops; its database is intact up to seqno {}",
                     self.gates.released()
@@ -374,6 +386,7 @@ impl Node {
         let bytes = if keep { in_memory } else { 0 };
         self.queue.push(QueueItem {
             seqno,
+            ordered: true,
             depends_on,
             exclusive: false,
             bytes,
@@ -395,6 +408,7 @@ impl Node {
         let seqno = state.position().seqno;
         self.queue.push(QueueItem {
             seqno,
+            ordered: false,
             depends_on: seqno,
             exclusive: true,
             bytes: 0,
@@ -473,6 +487,7 @@ impl Node {
         // What befell this node before it joined (again) is only history now.
         let present = self.shared().joined.is_some();
         if left_self == Some(LeaveReason::Evicted) && present {
+            course.ended = true;
             self.evicted(seqno);
             return;
         }
@@ -499,8 +514,10 @@ impl Node {
             if left_self.is_some() && !rejoins && shared.joined.is_some() {
                 shared.own_leave = true;
             }
-            if joined.is_some() && shared.phase == Phase::NonPrimary {
-                shared.phase = Phase::Joined;
+            if joined.is_some() && shared.rejoin_asked.is_some() {
+                if shared.phase == Phase::NonPrimary {
+                    shared.phase = Phase::Joined;
+                }
                 shared.rejoin_asked = None;
                 shared.sync_asked = false;
                 shared.own_state = MemberState::Joined;
@@ -511,13 +528,12 @@ impl Node {
             self.own_leave_delivered(seqno, left_self);
             return;
         }
-        let value = if rejoins && present {
-            Item::Pass
-        } else {
-            Item::View(to_view(&view, &own))
-        };
+        // One without this node too: the server must not see the same primary
+        // view twice in a row (contract B.6).
+        let value = Item::View(to_view(&view, &own));
         self.queue.push(QueueItem {
             seqno,
+            ordered: true,
             depends_on: seqno - 1,
             exclusive: true,
             bytes: 0,
@@ -577,6 +593,7 @@ impl Node {
         let item = Item::Final(view);
         self.queue.push(QueueItem {
             seqno: seqno - 1,
+            ordered: false,
             depends_on: seqno - 1,
             exclusive: true,
             bytes: 0,
@@ -597,10 +614,17 @@ impl Node {
     /// The others went on without this node: it is non-primary until it has
     /// joined them again.
     fn evicted(&self, seqno: Seqno) {
-        self.gates.cancel(seqno);
         let own = {
             let mut shared = self.shared();
-            if shared.phase != Phase::Joined {
+            // This view comes again when the node has joined again.
+            shared.ends_at = Some(seqno - 1);
+            if shared.phase == Phase::Joining {
+                shared.phase = Phase::Leaving;
+                drop(shared);
+                self.changed.notify_all();
+                return;
+            }
+            if !matches!(shared.phase, Phase::Joined | Phase::NonPrimary) {
                 return;
             }
             shared.phase = Phase::NonPrimary;
@@ -611,6 +635,7 @@ impl Node {
                 incoming: j.incoming.clone(),
             })
         };
+        self.flow.clear();
         self.abandon_pending();
         self.push_non_primary(own.into_iter().collect());
     }
@@ -630,6 +655,7 @@ impl Node {
         };
         self.queue.push(QueueItem {
             seqno,
+            ordered: false,
             depends_on: seqno,
             exclusive: true,
             bytes: 0,
@@ -656,8 +682,13 @@ impl Node {
         let due = course.view_seen
             || course.bytes - course.bytes_at_checkpoint >= CHECKPOINT_BYTES
             || course.entries >= CHECKPOINT_ENTRIES;
-        // A half-arrived payload lies in the log below: wait until it is whole.
-        if !due || course.state.open_pieces_from().is_some() {
+        // A half-arrived payload would be part of it: wait until it is whole,
+        // but not for ever.
+        let overdue = course.entries >= 4 * CHECKPOINT_ENTRIES
+            || course.bytes - course.bytes_at_checkpoint >= 4 * CHECKPOINT_BYTES;
+        let open = course.state.open_pieces_from().is_some();
+        let small = course.state.open_bytes() <= OPEN_BYTES_MAX;
+        if !due || (open && !(overdue && small)) {
             return;
         }
         let (sequencer, node) = course.state.encode();
@@ -700,24 +731,25 @@ impl Node {
             .flatten()
             .min()
             .unwrap_or(own);
-        let mut marks = lock(&self.checkpoints);
-        let keep = marks
-            .iter()
-            .rev()
-            .find(|m| m.index <= need && bytes_now - m.bytes_before >= floor_bytes)
-            .map(|m| m.index);
+        let keep = {
+            let marks = lock(&self.checkpoints);
+            let keep = marks
+                .iter()
+                .rev()
+                .find(|m| m.index <= need && bytes_now - m.bytes_before >= floor_bytes)
+                .map(|m| m.index);
+            keep.filter(|keep| marks.front().is_some_and(|m| m.index < *keep))
+        };
         let Some(keep) = keep else { return };
-        if marks.front().is_some_and(|m| m.index == keep) {
-            return;
-        }
+        // Not under the lock: the order thread reads the marks, and this waits
+        // for the disk.
         if let Err(e) = order.purge_to(keep) {
-            drop(marks);
             self.warn(&format!(
                 "the log could not be shortened to index {keep}: {e}"
             ));
             return;
         }
-        marks.retain(|m| m.index >= keep);
+        lock(&self.checkpoints).retain(|m| m.index >= keep);
     }
 
     /// The index of the newest checkpoint from which a restart could rebuild

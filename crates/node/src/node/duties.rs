@@ -18,8 +18,6 @@ use crate::options::Settings;
 
 /// A node counts as caught up when no more than this many events wait.
 const CAUGHT_UP: Seqno = 64;
-/// A rejoin that was not ordered is asked for again after this long.
-const REJOIN_AGAIN: Duration = Duration::from_secs(5);
 /// A non-primary node asks the others this often whether they went on.
 const SEEK_AFTER: Duration = Duration::from_secs(3);
 /// A tick this late means that this node itself did not run.
@@ -30,7 +28,7 @@ const CUT_STEP: Seqno = 128;
 /// What the `evs.*` options mean here.
 ///
 /// A member silent for `evs.suspect_timeout` is evicted. A leader silent for
-/// `election_min` (a sixth of that) is replaced. A node that has not heard
+/// `election_min` (a seventh of that) is replaced. A node that has not heard
 /// of a majority for `lease` plus `grace` is non-primary.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timings {
@@ -44,13 +42,13 @@ pub(super) struct Timings {
 impl Timings {
     pub(super) fn of(settings: &Settings) -> Self {
         let suspect = settings.suspect_timeout.max(Duration::from_millis(400));
-        let election_min = (suspect / 6).min(Duration::from_secs(3));
+        let election_min = (suspect / 7).min(Duration::from_secs(3));
         Timings {
             heartbeat: (election_min / 5).min(settings.keepalive_period),
             lease: election_min * 9 / 10,
             election_min,
-            election_max: election_min * 3 / 2,
-            grace: election_min * 2,
+            election_max: election_min * 13 / 10,
+            grace: election_min * 8 / 3,
         }
     }
 }
@@ -164,6 +162,7 @@ impl Node {
                 before.push_back((now, self.gates.released()));
             }
         }
+        self.flow.expire();
         if self.was_away() {
             self.flow.forgive_silence();
         }
@@ -230,6 +229,7 @@ impl Node {
                 && shared.phase == Phase::Joined
                 && shared.brought_up
                 && !shared.sync_asked
+                && !shared.donation_open
                 && self.gates.last_ordered() - self.gates.released() <= CAUGHT_UP
                 && shared
                     .joined
@@ -278,8 +278,12 @@ impl Node {
             // have spoken yet.
             let silent = match (order_silent, reports_silent) {
                 (Some(Some(a)), Some(b)) => a.min(b),
-                (None, Some(b)) => b,
-                _ => continue,
+                (_, Some(b)) => b,
+                // It may still be starting: give it longer.
+                (_, None) => {
+                    let mut seen = lock(&self.first_seen);
+                    seen.entry(m.uuid).or_insert_with(Instant::now).elapsed() / 4
+                }
             };
             if silent < suspect {
                 continue;
@@ -323,6 +327,7 @@ impl Node {
                     .as_ref()
                     .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
             };
+            self.flow.clear();
             self.abandon_pending();
             self.note(
                 "this node has lost contact with the majority: it is non-primary, refuses writes and current \
@@ -338,17 +343,19 @@ impl Node {
     fn rejoin(&self, order: &Arc<dyn Order>) {
         let uuid = {
             let mut shared = self.shared();
-            let waiting = shared
-                .rejoin_asked
-                .is_some_and(|at| at.elapsed() < REJOIN_AGAIN);
-            if shared.phase != Phase::NonPrimary || waiting {
+            // The order delivers it in the end: once is enough.
+            if shared.phase != Phase::NonPrimary || shared.rejoin_asked.is_some() {
                 return;
             }
             shared.rejoin_asked = Some(Instant::now());
             shared.uuid
         };
         self.note("the majority can be reached again; rejoining");
-        // Asked again if it does not come through.
-        let _ = order.propose(kind::CONTROL, 0, encode(&Control::Rejoin { uuid }));
+        if order
+            .propose(kind::CONTROL, 0, encode(&Control::Rejoin { uuid }))
+            .is_err()
+        {
+            self.shared().rejoin_asked = None;
+        }
     }
 }

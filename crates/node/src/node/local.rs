@@ -199,6 +199,9 @@ impl Node {
         body.data = Collected::default();
         body.stage = Stage::Sent;
         drop(body);
+        if !self.serving() && lock(&self.pending).sent.remove(&tag).is_some() {
+            return Err(Outcome::ConnFail); // lost the cluster while waiting: nothing was sent
+        }
 
         let mut wait = Duration::from_millis(1);
         loop {
@@ -436,7 +439,8 @@ impl Node {
         match order.propose(kind::WRITE_SET, 0, bytes) {
             Ok(_) => Outcome::Ok,
             Err(_) => {
-                lock(&self.delivered).rollbacks_sent -= 1;
+                let mut delivered = lock(&self.delivered);
+                delivered.rollbacks_sent = delivered.rollbacks_sent.saturating_sub(1);
                 Outcome::ConnFail
             }
         }
@@ -667,6 +671,10 @@ impl Node {
         let mut shared = self.shared();
         while shared.desyncs_seen < target {
             if Instant::now() >= deadline || shared.phase != Phase::Joined {
+                drop(shared);
+                // It may still be ordered: take it back behind it.
+                let back = encode(&Control::Resync { uuid });
+                let _ = order.propose(kind::CONTROL, 0, back);
                 return Outcome::TrxFail;
             }
             shared = self.wait_shared(shared, deadline);

@@ -171,6 +171,10 @@ struct Shared {
     join_failed: Option<String>,
     donating: Option<Uuid>,
     rejoin_asked: Option<Instant>,
+    /// Delivery to this node ended behind this seqno: it was evicted.
+    ends_at: Option<Seqno>,
+    /// The server was told to give a copy and has not said how it ended.
+    donation_open: bool,
     /// `wsrep_sst_donor`.
     donors: String,
     cluster: String,
@@ -205,6 +209,8 @@ impl Shared {
             join_failed: None,
             donating: None,
             rejoin_asked: None,
+            ends_at: None,
+            donation_open: false,
             donors: String::new(),
             cluster: String::new(),
             address: ClusterAddress::default(),
@@ -234,8 +240,6 @@ enum Item {
     View(View),
     /// The node is in the cluster again: this is where.
     Connected(View),
-    /// A view without this node: only its place is passed.
-    Pass,
     /// The node has left: the last view.
     Final(View),
     Donate {
@@ -338,6 +342,9 @@ pub struct Node {
     primary_lost: Mutex<Option<Instant>>,
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
+    /// When the leader first saw a member that has never spoken.
+    first_seen: Mutex<HashMap<Uuid, Instant>>,
+    connected_before: std::sync::atomic::AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -419,6 +426,14 @@ impl Node {
         Position {
             history,
             seqno: self.gates.released(),
+        }
+    }
+
+    /// The position at `seqno` of this node's history.
+    fn last_committed_at(&self, seqno: Seqno) -> Position {
+        Position {
+            history: *lock(&self.history),
+            seqno,
         }
     }
 

@@ -87,6 +87,8 @@ impl Node {
             primary_lost: Mutex::new(None),
             sought: Mutex::new(None),
             last_tick: Mutex::new(None),
+            first_seen: Mutex::new(HashMap::new()),
+            connected_before: Default::default(),
             rejoiner: Mutex::new(None),
             setup,
         });
@@ -176,11 +178,7 @@ impl Node {
 
     /// The node runs: the file says the history, not the position.
     pub(super) fn save_running(&self) {
-        let alone = self
-            .shared()
-            .view
-            .as_ref()
-            .is_some_and(|v| v.members.len() == 1);
+        let alone = self.alone();
         let uuid = *lock(&self.history);
         self.save(GraState {
             uuid,
@@ -189,13 +187,31 @@ impl Node {
         });
     }
 
+    /// A view came: whether this node may found a cluster alone has changed.
+    pub(super) fn save_view_state(&self) {
+        let alone = self.alone();
+        let saved = self.saved();
+        if saved.safe_to_bootstrap != alone && self.shared().brought_up {
+            self.save(GraState {
+                safe_to_bootstrap: alone,
+                ..saved
+            });
+        }
+    }
+
+    /// Whether this node is the only member.
+    pub(super) fn alone(&self) -> bool {
+        let shared = self.shared();
+        let only = shared.view.as_ref().map(|v| match v.members.as_slice() {
+            [one] => one.uuid == shared.uuid,
+            _ => false,
+        });
+        only.unwrap_or(false)
+    }
+
     /// The database is clean at `position`.
     pub(super) fn save_position(&self, position: Position) {
-        let alone = self
-            .shared()
-            .view
-            .as_ref()
-            .is_some_and(|v| v.members.len() == 1);
+        let alone = self.alone();
         self.save(GraState {
             uuid: position.history,
             seqno: position.seqno,

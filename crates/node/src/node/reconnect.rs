@@ -85,11 +85,24 @@ impl Node {
             shared.phase = Phase::Rejoining;
         }
         self.note("the others went on without this node; joining them again");
-        let target = self.gates.last_ordered();
+        let ends_at = self.shared().ends_at.take();
+        let target = ends_at.unwrap_or_else(|| self.gates.last_ordered());
         let deadline = Instant::now() + DRAIN;
-        let _ = self
+        let drained = self
             .gates
             .wait_released(target, &Node::waiter(), false, Some(deadline));
+        if drained.is_err() {
+            self.note(
+                "what was ordered is not finished here yet; waiting for it before joining again",
+            );
+            let mut shared = self.shared();
+            shared.ends_at = ends_at;
+            if shared.phase == Phase::Rejoining {
+                shared.phase = Phase::NonPrimary;
+            }
+            return;
+        }
+        self.shared().position = self.last_committed_at(target);
         self.queue.hold_after(dromon_gates::Seqno::MIN);
         self.close_engine();
         while self.phase() == Phase::Rejoining {
@@ -108,10 +121,10 @@ impl Node {
 
     fn try_join_again(self: &Arc<Self>) -> Result<(), String> {
         let settings = self.settings();
-        let position = self.last_committed();
-        let (cluster, address, join) = {
+        let (position, cluster, address, join) = {
             let shared = self.shared();
             (
+                shared.position,
                 shared.cluster.clone(),
                 shared.address.clone(),
                 shared.join.clone(),
@@ -137,7 +150,6 @@ impl Node {
             shared.joined = None;
             shared.base = None;
             shared.own_leave = false;
-            shared.position = position;
             shared.sync_asked = false;
         }
         self.reset_for(&found);
@@ -173,6 +185,7 @@ impl Node {
         if let Some(view) = view {
             self.queue.push_front(QueueItem {
                 seqno: position.seqno,
+                ordered: false,
                 depends_on: position.seqno,
                 exclusive: true,
                 bytes: 0,

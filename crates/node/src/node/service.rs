@@ -151,6 +151,9 @@ impl Node {
                 leader: status.leader.map(|(_, addr)| addr),
             };
         }
+        if self.phase() != Phase::Joined {
+            return Answer::Refused("this node leads but has no state to give".into());
+        }
         let same = position.is_defined() && position.history == *lock(&self.history);
         let ordered = lock(&self.delivered).seqno;
         let at = lock(&self.checkpoints)

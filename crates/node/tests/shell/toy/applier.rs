@@ -96,7 +96,11 @@ impl Applier for Lent {
                 inner.disk.position
             ));
         }
-        let joiner = lock(&db.others).iter().rev().find(|d| d.addr == addr).cloned();
+        let joiner = lock(&db.others)
+            .iter()
+            .rev()
+            .find(|d| d.addr == addr)
+            .cloned();
         let Some(joiner) = joiner else {
             db.violation(format!("asked to donate to {addr}, whom nobody knows"));
             return false;
@@ -291,9 +295,7 @@ impl Db {
                 .locks
                 .retain(|_, o| *o != Owner::Streaming(source, id));
         }
-        let own_gone = inner
-            .own
-            .is_some_and(|own| same || !members.contains(&own));
+        let own_gone = inner.own.is_some_and(|own| same || !members.contains(&own));
         if own_gone {
             let streaming: Vec<u64> = inner
                 .locals
@@ -428,9 +430,7 @@ impl Db {
         self.lock_table(ddl.table(), seqno);
         let error = {
             let mut inner = self.lock();
-            if let Err(why) =
-                inner.advance(meta.position.history, seqno, Entry::Ddl(meta.source))
-            {
+            if let Err(why) = inner.advance(meta.position.history, seqno, Entry::Ddl(meta.source)) {
                 self.violation(why);
             }
             match ddl {
@@ -446,9 +446,7 @@ impl Db {
                     inner.disk.rows.retain(|key, _| key.table != *table);
                     None
                 }
-                Ddl::Fail { nodes, text, .. } => {
-                    (nodes & (1 << self.n) != 0).then(|| text.clone())
-                }
+                Ddl::Fail { nodes, text, .. } => (nodes & (1 << self.n) != 0).then(|| text.clone()),
             }
         };
         self.unlock_table(ddl.table());

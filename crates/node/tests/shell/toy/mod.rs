@@ -52,11 +52,7 @@ pub enum Ddl {
     /// Empties a table.
     Truncate { table: u8 },
     /// Fails on the nodes of this bit mask, with this text, and does nothing.
-    Fail {
-        table: u8,
-        nodes: u32,
-        text: String,
-    },
+    Fail { table: u8, nodes: u32, text: String },
 }
 
 impl Ddl {

@@ -1,0 +1,14 @@
+//! The node's threads at work, without a server: toy databases play the
+//! server's part (contract B and C), engines talk through memory.
+//!
+//! Every test has a limit and prints what everybody was doing when it fails.
+//! `TOY_LOG=1` prints the nodes' log lines as they come.
+
+mod bf_abort;
+mod net;
+mod one_node;
+mod rng;
+mod streaming;
+mod three_nodes;
+mod toy;
+mod world;

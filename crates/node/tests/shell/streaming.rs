@@ -1,0 +1,222 @@
+//! Streaming transactions (contract B.6).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dromon_node::Outcome;
+
+use crate::toy::holds::Point;
+use crate::toy::{Db, Ddl, End, Session, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const PATIENT: &str = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
+
+/// A streaming transaction with `n` fragments, each of one row.
+fn stream(db: &Arc<Db>, from: u32, n: u32) -> Session {
+    let mut t = db.begin();
+    for i in from..from + n {
+        t.put(row(i), 1).expect("a free row");
+        t.fragment().expect("nobody is in its way");
+    }
+    t
+}
+
+#[test]
+fn one_node_commits_and_rolls_back_fragments() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        let t = stream(&db, 1, 3);
+        assert_eq!((db.streaming(), db.read(row(1))), (1, 0));
+        assert_eq!(t.commit().seqno(), 5);
+        assert_eq!((db.streaming(), db.read(row(3))), (0, 1));
+        let t = stream(&db, 10, 2);
+        assert_eq!(db.streaming(), 1);
+        t.rollback();
+        // The rollback fragment comes back to its origin.
+        world.until("the rollback fragment is applied", || db.streaming() == 0);
+        assert_eq!(world.settle().seqno, 8);
+        assert_eq!(db.read(row(10)), 0);
+        assert_eq!(db.count("open_transactions"), 0);
+    });
+}
+
+#[test]
+fn fragments_reach_the_others() {
+    run(3, "", LIMIT, |world| {
+        let dbs = world.members();
+        let committed = stream(&dbs[0], 1, 3);
+        let rolled_back = stream(&dbs[1], 10, 3);
+        let broken = stream(&dbs[2], 20, 1);
+        world.settle();
+        for db in &dbs {
+            assert_eq!(db.streaming(), 3, "on {}", db.name);
+        }
+        assert!(committed.commit().is_committed());
+        rolled_back.rollback();
+        drop(broken);
+        world.until("all of them are through", || {
+            dbs.iter().all(|d| d.streaming() == 0)
+        });
+        world.settle();
+        assert_eq!((dbs[2].read(row(3)), dbs[2].read(row(10))), (1, 0));
+    });
+}
+
+#[test]
+fn an_idle_streaming_transaction_gives_way() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (winner, db) = (world.db(1), world.db(2));
+        let mut t = stream(&db, 1, 2);
+        t.lock(row(7)).expect("a free row");
+        assert!(winner.set(row(7), 5).is_committed());
+        world.until("it is aborted", || t.aborted());
+        assert_eq!(t.commit(), End::Deadlock);
+        world.until("it is rolled back everywhere", || {
+            db.streaming() == 0 && winner.streaming() == 0
+        });
+        world.settle();
+        assert_eq!((db.read(row(1)), db.read(row(7))), (0, 5));
+    });
+}
+
+#[test]
+fn a_fragment_that_waits_for_its_turn_gives_way() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (winner, db) = (world.db(1), world.db(2));
+        let mut t = stream(&db, 1, 1);
+        db.holds.close(Point::ApplyStart);
+        t.lock(row(7)).expect("a free row");
+        t.put(row(2), 1).expect("a free row");
+        let first = winner.set(row(7), 5).seqno();
+        world.until("the applier is held", || {
+            db.holds.waiting(Point::ApplyStart) == 1
+        });
+        let trx = t.trx().expect("it wrote");
+        let fragment = std::thread::spawn(move || t.fragment());
+        world.until("the fragment is certified", || {
+            trx.lock().seqno == first + 1
+        });
+        db.holds.open(Point::ApplyStart);
+        let end = fragment.join().expect("no panic");
+        assert_eq!(end, Err(End::Deadlock));
+        world.until("it is rolled back everywhere", || {
+            db.streaming() == 0 && winner.streaming() == 0
+        });
+        assert_eq!(world.settle().seqno, first + 2, "its place was passed");
+        assert_eq!(db.read(row(7)), 5);
+    });
+}
+
+#[test]
+fn a_fragment_inside_commit_order_gives_way_afterwards() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (winner, db) = (world.db(1), world.db(2));
+        db.holds.close(Point::ClientInCommit);
+        let mut t = db.begin();
+        t.lock(row(7)).expect("a free row");
+        t.put(row(1), 1).expect("a free row");
+        let trx = t.trx().expect("it wrote");
+        let fragment = std::thread::spawn(move || t.fragment());
+        world.until("the fragment is inside commit order", || {
+            db.holds.waiting(Point::ClientInCommit) == 1
+        });
+        assert!(winner.set(row(7), 5).is_committed());
+        world.until("the abort is noted", || trx.lock().must_abort);
+        db.holds.open(Point::ClientInCommit);
+        assert_eq!(fragment.join().expect("no panic"), Err(End::Deadlock));
+        world.until("it is rolled back everywhere", || {
+            db.streaming() == 0 && winner.streaming() == 0
+        });
+        world.settle();
+        assert_eq!((db.read(row(1)), db.read(row(7))), (0, 5));
+    });
+}
+
+#[test]
+fn a_fragment_under_way_gives_way() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (winner, db) = (world.db(1), world.db(2));
+        let mut t = stream(&db, 1, 1);
+        t.put(row(2), 1).expect("a free row");
+        let (id, trx) = (t.id, t.trx().expect("it wrote"));
+        world.net.cut(&[World::addr(1)], &[World::addr(2)]);
+        let fragment = std::thread::spawn(move || t.fragment());
+        world.until("it is sent", || format!("{:?}", trx.lock().stage) == "Sent");
+        assert_eq!(db.node().abort(-1, id), (Outcome::Ok, -1));
+        world.net.heal();
+        assert_eq!(fragment.join().expect("no panic"), Err(End::Deadlock));
+        world.until("it is rolled back everywhere", || {
+            db.streaming() == 0 && winner.streaming() == 0
+        });
+        world.settle();
+    });
+}
+
+#[test]
+fn the_last_write_set_is_replayed() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (winner, db) = (world.db(1), world.db(2));
+        let mut t = stream(&db, 1, 2);
+        db.holds.close(Point::ApplyStart);
+        t.lock(row(7)).expect("a free row");
+        let first = winner.set(row(7), 5).seqno();
+        world.until("the applier is held", || {
+            db.holds.waiting(Point::ApplyStart) == 1
+        });
+        let trx = t.trx().expect("it wrote");
+        let commit = std::thread::spawn(move || t.commit());
+        world.until("the end is certified", || trx.lock().seqno == first + 1);
+        db.holds.open(Point::ApplyStart);
+        assert_eq!(
+            commit.join().expect("no panic"),
+            End::Committed {
+                seqno: Some(first + 1),
+                replayed: true
+            }
+        );
+        world.settle();
+        assert_eq!((db.read(row(1)), db.read(row(7))), (1, 5));
+    });
+}
+
+#[test]
+fn a_statement_in_isolation_ends_them_everywhere() {
+    run(3, "", LIMIT, |world| {
+        let dbs = world.members();
+        let open: Vec<_> = dbs
+            .iter()
+            .map(|db| stream(db, db.n as u32 * 10, 2))
+            .collect();
+        let at = world.settle().seqno;
+        assert!(dbs[1].ddl(&Ddl::Truncate { table: 0 }).is_committed());
+        world.settle();
+        for (t, db) in open.into_iter().zip(&dbs) {
+            assert!(t.aborted(), "on {}", db.name);
+            assert_eq!(t.commit(), End::Deadlock);
+            assert_eq!(db.streaming(), 0, "on {}", db.name);
+        }
+        assert_eq!(world.settle().seqno, at + 1, "no rollback fragments");
+    });
+}
+
+#[test]
+fn the_number_of_a_remote_one_may_hit_a_local_one() {
+    run(2, "", LIMIT, |world| {
+        let (a, b) = (world.db(1), world.db(2));
+        let mut remote = a.begin_as(42);
+        remote.put(row(1), 1).expect("a free row");
+        remote.fragment().expect("nobody is in its way");
+        world.settle();
+        let mut local = b.begin_as(42);
+        let elsewhere = crate::toy::Key { table: 3, row: 1 };
+        local.put(elsewhere, 1).expect("a free row");
+        assert!(a.ddl(&Ddl::Truncate { table: 0 }).is_committed());
+        world.settle();
+        drop(remote);
+        // Marked by mistake, it fails cleanly.
+        assert_eq!(local.commit(), End::ConnFail);
+        assert!(b.set(elsewhere, 2).is_committed());
+        world.settle();
+    });
+}

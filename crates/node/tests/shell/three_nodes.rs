@@ -1,0 +1,215 @@
+//! Three nodes that write at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use dromon_node::Outcome;
+
+use crate::rng::Rng;
+use crate::toy::holds::Point;
+use crate::toy::{Db, Ddl, End, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Lets `clients` threads on every node do `work` a number of times.
+fn everywhere(world: &World, clients: u64, work: impl Fn(&Arc<Db>, &mut Rng) + Sync) {
+    std::thread::scope(|scope| {
+        for db in world.members() {
+            for client in 0..clients {
+                let (db, work) = (db.clone(), &work);
+                scope.spawn(move || work(&db, &mut Rng::new(db.n as u64 * 100 + client)));
+            }
+        }
+    });
+}
+
+#[test]
+fn concurrent_increments_lose_nothing() {
+    run(3, "", LIMIT, |world| {
+        const ROWS: u32 = 3;
+        let acknowledged: [AtomicI64; ROWS as usize] = Default::default();
+        let refused = AtomicU64::new(0);
+        everywhere(world, 4, |db, rng| {
+            for _ in 0..25 {
+                let n = rng.below(u64::from(ROWS)) as u32;
+                match db.increment(row(n)) {
+                    End::Committed { .. } => {
+                        acknowledged[n as usize].fetch_add(1, Ordering::Relaxed);
+                    }
+                    End::Deadlock => {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                    }
+                    other => panic!("an increment ended as {other:?}"),
+                }
+            }
+        });
+        let position = world.settle();
+        for db in world.members() {
+            for n in 0..ROWS {
+                let expected = acknowledged[n as usize].load(Ordering::Relaxed);
+                assert_eq!(db.read(row(n)), expected, "row {n} on {}", db.name);
+            }
+            assert_eq!(db.count("last_committed"), position.seqno);
+            assert_eq!(db.count("local_recv_queue"), 0);
+            assert_eq!(db.count("local_send_queue"), 0);
+            assert_eq!(db.count("open_transactions"), 0);
+        }
+        let total: i64 = acknowledged.iter().map(|a| a.load(Ordering::Relaxed)).sum();
+        assert_eq!(total as u64 + refused.load(Ordering::Relaxed), 300);
+        assert!(total > 0, "nobody got through");
+    });
+}
+
+#[test]
+fn transfers_keep_the_sum() {
+    run(3, "", LIMIT, |world| {
+        const ACCOUNTS: u64 = 12;
+        let first = world.db(1);
+        for n in 0..ACCOUNTS as u32 {
+            assert!(first.set(row(n), 100).is_committed());
+        }
+        world.settle();
+        for db in world.members() {
+            db.holds.jitter(db.n as u64);
+        }
+        everywhere(world, 3, |db, rng| {
+            for _ in 0..15 {
+                let (a, b) = (rng.below(ACCOUNTS) as u32, rng.below(ACCOUNTS) as u32);
+                if a == b {
+                    continue;
+                }
+                let mut t = db.begin();
+                // In one order everywhere, so that clients do not block each
+                // other for ever.
+                let moved = t
+                    .lock(row(a.min(b)))
+                    .and_then(|()| t.lock(row(a.max(b))))
+                    .and_then(|()| t.add(row(a), -1))
+                    .and_then(|()| t.add(row(b), 1));
+                if moved.is_ok() {
+                    let end = t.commit();
+                    assert!(
+                        matches!(end, End::Committed { .. } | End::Deadlock),
+                        "{end:?}"
+                    );
+                }
+            }
+        });
+        world.settle();
+        for db in world.members() {
+            let sum: i64 = (0..ACCOUNTS as u32).map(|n| db.read(row(n))).sum();
+            assert_eq!(sum, 100 * ACCOUNTS as i64, "on {}", db.name);
+        }
+    });
+}
+
+#[test]
+fn statements_in_isolation_stop_everybody() {
+    run(3, "", LIMIT, |world| {
+        let added = AtomicI64::new(0);
+        for n in 0..4 {
+            assert!(world.db(1).set(row(n), 0).is_committed());
+        }
+        world.settle();
+        let acknowledged = AtomicI64::new(0);
+        everywhere(world, 3, |db, rng| {
+            for i in 0..12 {
+                if i % 6 == 3 {
+                    let end = db.ddl(&Ddl::Add { table: 0, n: 1000 });
+                    assert!(end.is_committed(), "{end:?}");
+                    added.fetch_add(4000, Ordering::Relaxed);
+                } else if db.increment(row(rng.below(4) as u32)).is_committed() {
+                    acknowledged.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        world.settle();
+        let expected = acknowledged.load(Ordering::Relaxed) + added.load(Ordering::Relaxed);
+        for db in world.members() {
+            let sum: i64 = (0..4).map(|n| db.read(row(n))).sum();
+            assert_eq!(sum, expected, "on {}", db.name);
+        }
+    });
+}
+
+#[test]
+fn a_statement_in_isolation_aborts_open_transactions_everywhere() {
+    run(3, "", LIMIT, |world| {
+        let dbs = world.members();
+        let mut open = Vec::new();
+        for db in &dbs {
+            let mut writes = db.begin();
+            writes.put(row(db.n as u32), 1).expect("a free row");
+            let mut reads = db.begin();
+            reads.lock(row(100 + db.n as u32)).expect("a free row");
+            let mut elsewhere = db.begin();
+            let other = crate::toy::Key {
+                table: 9,
+                row: db.n as u32,
+            };
+            elsewhere.put(other, 1).expect("a free row");
+            open.push((writes, reads, elsewhere));
+        }
+        assert!(dbs[0].ddl(&Ddl::Truncate { table: 0 }).is_committed());
+        world.settle();
+        for (writes, reads, elsewhere) in open {
+            assert!(writes.aborted() && reads.aborted() && !elsewhere.aborted());
+            assert_eq!(writes.commit(), End::Deadlock);
+            drop(reads);
+            assert!(elsewhere.commit().is_committed(), "another table");
+        }
+        world.settle();
+    });
+}
+
+#[test]
+fn what_was_acknowledged_is_read_elsewhere() {
+    run(3, "", LIMIT, |world| {
+        let dbs = world.members();
+        for db in &dbs {
+            db.holds.jitter(7);
+        }
+        for i in 1..=20 {
+            let writer = &dbs[i as usize % 3];
+            let reader = &dbs[(i as usize + 1) % 3];
+            let seqno = writer.set(row(1), i).seqno();
+            let (outcome, position) = reader.node().sync_wait(Duration::from_secs(20));
+            assert_eq!(outcome, Outcome::Ok);
+            assert!(position.seqno >= seqno);
+            assert_eq!(reader.read(row(1)), i, "read on {}", reader.name);
+        }
+    });
+}
+
+#[test]
+fn a_current_read_waits_for_the_applier() {
+    run(2, "", LIMIT, |world| {
+        let (writer, reader) = (world.db(1), world.db(2));
+        reader.holds.close(Point::ApplyLocked);
+        let seqno = writer.set(row(1), 1).seqno();
+        let (outcome, position) = reader.node().sync_wait(Duration::from_millis(300));
+        assert_eq!(outcome, Outcome::TrxFail, "the applier is held");
+        assert!(position.seqno < seqno);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| reader.node().sync_wait(Duration::from_secs(20)));
+            reader.holds.open(Point::ApplyLocked);
+            let (outcome, position) = waits.join().expect("it answers");
+            assert_eq!(outcome, Outcome::Ok);
+            assert!(position.seqno >= seqno);
+        });
+        let upto = dromon_node::Position {
+            seqno,
+            ..writer.position()
+        };
+        let (outcome, _) = reader.node().wait_for(upto, None);
+        assert_eq!(outcome, Outcome::Ok);
+        let stranger = dromon_node::Position {
+            history: dromon_writeset::Uuid([1; 16]),
+            seqno: 1,
+        };
+        let (outcome, _) = reader.node().wait_for(stranger, None);
+        assert_eq!(outcome, Outcome::TrxMissing);
+    });
+}

@@ -1,0 +1,648 @@
+//! Clients: transactions as the server runs them against the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dromon_node::{Meta, Node, Outcome, Position, Trx};
+use dromon_writeset::{Flags, KeyType, Seqno, Uuid};
+
+use super::holds::Point;
+use super::{Change, Db, Ddl, Entry, Inner, Key, Local, Owner, Payload, Stage};
+
+/// How a transaction or statement ended for its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Acknowledged. A transaction without changes has no place.
+    Committed {
+        seqno: Option<Seqno>,
+        replayed: bool,
+    },
+    /// Rolled back: another one was first.
+    Deadlock,
+    /// Rolled back: no primary component.
+    ConnFail,
+    /// Nobody can say: the cluster was lost on the way.
+    Unknown,
+    /// Rolled back: too large.
+    TooLarge,
+    /// Rolled back: waited too long for a row.
+    LockWait,
+}
+
+impl End {
+    pub fn is_committed(&self) -> bool {
+        matches!(self, End::Committed { .. })
+    }
+
+    /// The place of a committed transaction with changes.
+    pub fn seqno(&self) -> Seqno {
+        match self {
+            End::Committed {
+                seqno: Some(seqno), ..
+            } => *seqno,
+            other => panic!("{other:?} has no place"),
+        }
+    }
+}
+
+/// What the server hands in before a write set has a place.
+fn no_meta() -> Meta {
+    Meta {
+        position: Position::UNDEFINED,
+        source: Uuid::NIL,
+        trx_id: u64::MAX,
+        conn_id: u64::MAX,
+        depends_on: -1,
+    }
+}
+
+const WHOLE: Flags = Flags::from_bits(Flags::TRX_START.bits() | Flags::TRX_END.bits());
+const LAST: Flags = Flags::from_bits(Flags::PA_UNSAFE.bits() | Flags::TRX_END.bits());
+
+/// An open transaction. Dropped, it is rolled back like that of a client whose
+/// connection breaks.
+pub struct Session {
+    db: Arc<Db>,
+    pub id: u64,
+    trx: Option<Arc<Trx>>,
+    /// Changes since the last fragment.
+    changes: Vec<Change>,
+    own: BTreeMap<Key, i64>,
+    tables: BTreeSet<u8>,
+    fragments: Vec<Change>,
+    ended: bool,
+}
+
+impl Db {
+    /// A client begins a transaction.
+    pub fn begin(self: &Arc<Self>) -> Session {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.begin_as(id)
+    }
+
+    /// The same under a number that may be in use elsewhere.
+    pub fn begin_as(self: &Arc<Self>, id: u64) -> Session {
+        self.lock().locals.insert(
+            id,
+            Local {
+                stage: Stage::Executing,
+                tables: BTreeSet::new(),
+                streaming: false,
+                aborted_by: None,
+                ending: false,
+            },
+        );
+        Session {
+            db: self.clone(),
+            id,
+            trx: None,
+            changes: Vec::new(),
+            own: BTreeMap::new(),
+            tables: BTreeSet::new(),
+            fragments: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// One transaction that sets a row.
+    pub fn set(self: &Arc<Self>, key: Key, value: i64) -> End {
+        let mut t = self.begin();
+        match t.put(key, value) {
+            Ok(()) => t.commit(),
+            Err(end) => end,
+        }
+    }
+
+    /// One transaction that adds one to a row.
+    pub fn increment(self: &Arc<Self>, key: Key) -> End {
+        let mut t = self.begin();
+        match t.add(key, 1) {
+            Ok(()) => t.commit(),
+            Err(end) => end,
+        }
+    }
+
+    /// One statement in total order isolation.
+    pub fn ddl(&self, ddl: &Ddl) -> End {
+        let conn = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let table = [ddl.table()];
+        let parts: [&[u8]; 2] = [b"toy", &table];
+        let data = postcard::to_allocvec(&Payload::Ddl(ddl.clone())).expect("plain data");
+        let mut meta = no_meta();
+        let node = self.node();
+        let keys = [(&parts[..], KeyType::Exclusive)];
+        match node.toi_start(conn, &keys, &data, WHOLE, &mut meta) {
+            Outcome::Ok => {}
+            other => {
+                if meta.position != Position::UNDEFINED {
+                    self.violation(format!("toi_start answered {other:?} at {}", meta.position));
+                }
+                return match other {
+                    Outcome::ConnFail => End::ConnFail,
+                    Outcome::NodeFail => End::Unknown,
+                    other => {
+                        self.violation(format!("toi_start answered {other:?}"));
+                        End::Unknown
+                    }
+                };
+            }
+        }
+        let seqno = meta.position.seqno;
+        if node.last_committed().seqno != seqno - 1 || meta.depends_on != seqno - 1 {
+            self.violation(format!(
+                "the statement at {seqno} (depends on {}) begins at {}",
+                meta.depends_on,
+                node.last_committed()
+            ));
+        }
+        let error = self.run_ddl(ddl, &meta);
+        match node.toi_end(conn, error.as_deref().map(str::as_bytes)) {
+            Outcome::Ok => End::Committed {
+                seqno: Some(seqno),
+                replayed: false,
+            },
+            Outcome::NodeFail if error.is_some() => End::Unknown,
+            other => {
+                self.violation(format!("toi_end answered {other:?} at {seqno}"));
+                End::Unknown
+            }
+        }
+    }
+
+    /// A client whose streaming transactions the cluster has forgotten.
+    pub(super) fn drop_streaming_client(&self, inner: &mut Inner, id: u64) {
+        if let Some(local) = inner.locals.get_mut(&id)
+            && local.stage == Stage::Executing
+        {
+            local.stage = Stage::Aborted;
+            local.tables.clear();
+            inner.locks.retain(|_, o| *o != Owner::Local(id));
+        }
+    }
+
+    /// The lock is taken: the client's rows are free again.
+    fn roll_back(&self, inner: &mut Inner, id: u64, stage: Stage) {
+        if let Some(local) = inner.locals.get_mut(&id) {
+            local.stage = stage;
+            local.tables.clear();
+        }
+        inner.locks.retain(|_, o| *o != Owner::Local(id));
+        self.changed.notify_all();
+    }
+}
+
+impl Session {
+    fn node(&self) -> Arc<Node> {
+        self.db.node().clone()
+    }
+
+    /// What the node holds of it, once something was written.
+    pub fn trx(&self) -> Option<Arc<Trx>> {
+        self.trx.clone()
+    }
+
+    fn handle(&mut self) -> Arc<Trx> {
+        let node = self.node();
+        let id = self.id;
+        self.trx.get_or_insert_with(|| node.begin(id)).clone()
+    }
+
+    /// Locks a row without changing it: nothing of that is replicated.
+    pub fn lock(&mut self, key: Key) -> Result<(), End> {
+        self.tables.insert(key.table);
+        match self.db.lock_row(self.id, key) {
+            Ok(()) => Ok(()),
+            Err(end) => Err(self.abort(end)),
+        }
+    }
+
+    /// The value as this transaction sees it; 0 if there is none.
+    pub fn get(&self, key: Key) -> i64 {
+        self.own
+            .get(&key)
+            .copied()
+            .unwrap_or_else(|| self.db.read(key))
+    }
+
+    /// Changes a row.
+    pub fn put(&mut self, key: Key, value: i64) -> Result<(), End> {
+        self.lock(key)?;
+        let trx = self.handle();
+        let row = key.row.to_be_bytes();
+        let parts: [&[u8]; 3] = [b"toy", &[key.table], &row];
+        let added = self.node().append_key(&trx, &parts, KeyType::Update);
+        if added != Outcome::Ok {
+            self.db.violation(format!("append_key answered {added:?}"));
+        }
+        self.changes.push(Change {
+            key,
+            value: Some(value),
+        });
+        self.own.insert(key, value);
+        Ok(())
+    }
+
+    /// Locks a row, reads it, writes it back `n` higher.
+    pub fn add(&mut self, key: Key, n: i64) -> Result<(), End> {
+        self.lock(key)?;
+        let value = self.get(key) + n;
+        self.put(key, value)
+    }
+
+    /// Whether another transaction has rolled this one back.
+    pub fn aborted(&self) -> bool {
+        let inner = self.db.lock();
+        let local = inner.locals.get(&self.id);
+        local.is_none_or(|l| l.stage == Stage::Aborted)
+    }
+
+    /// A client changes its mind.
+    pub fn rollback(mut self) {
+        self.abort(End::Deadlock);
+    }
+
+    /// Rolls back what has no place in the order.
+    fn abort(&mut self, end: End) -> End {
+        if std::mem::replace(&mut self.ended, true) {
+            return end;
+        }
+        let mut inner = self.db.lock();
+        let (told, streaming, by) = match inner.locals.get(&self.id) {
+            Some(l) => (l.stage == Stage::Aborted, l.streaming, l.aborted_by),
+            None => (true, false, None),
+        };
+        self.db.roll_back(&mut inner, self.id, Stage::Aborted);
+        // Whoever aborted an idle one has told the others already, and a
+        // statement in isolation makes them see by themselves.
+        if streaming && !told && by != Some(-1) {
+            self.db.send_rollback(&mut inner, self.id);
+        }
+        inner.locals.remove(&self.id);
+        drop(inner);
+        self.release();
+        end
+    }
+
+    fn release(&mut self) {
+        if let Some(trx) = self.trx.take() {
+            let (keep, outcome) = self.node().release(&trx);
+            if keep || outcome != Outcome::Ok {
+                self.db.violation(format!(
+                    "release of {} at its end answered {keep}, {outcome:?}",
+                    self.id
+                ));
+            }
+        }
+    }
+
+    /// Enters the provider, unless another one was faster.
+    fn go_in(&mut self, ending: bool) -> Result<Arc<Trx>, End> {
+        self.db.retry_rollbacks();
+        let trx = self.handle();
+        let mut inner = self.db.lock();
+        match inner.locals.get_mut(&self.id) {
+            Some(local) if local.stage == Stage::Executing => {
+                local.stage = Stage::InProvider;
+                local.ending = ending;
+                Ok(trx)
+            }
+            _ => {
+                drop(inner);
+                Err(self.abort(End::Deadlock))
+            }
+        }
+    }
+
+    fn aborted_by(&self) -> Option<Seqno> {
+        let inner = self.db.lock();
+        inner.locals.get(&self.id).and_then(|l| l.aborted_by)
+    }
+
+    fn certify(&mut self, trx: &Arc<Trx>, flags: Flags, data: &[u8]) -> (Outcome, Meta) {
+        let node = self.node();
+        let appended = node.append_data(trx, data);
+        if appended != Outcome::Ok {
+            self.db
+                .violation(format!("append_data answered {appended:?}"));
+        }
+        let mut meta = no_meta();
+        let outcome = node.certify(self.id, trx, flags, &mut meta);
+        let placed = meta.position.is_defined();
+        let right = match outcome {
+            Outcome::Ok => placed && (0..meta.position.seqno).contains(&meta.depends_on),
+            Outcome::TrxFail | Outcome::BfAbort => placed,
+            Outcome::ConnFail | Outcome::SizeExceeded | Outcome::NodeFail => !placed,
+            _ => false,
+        };
+        if !right || meta.trx_id != self.id {
+            self.db.violation(format!(
+                "certify of {} answered {outcome:?}, {meta:?}",
+                self.id
+            ));
+        }
+        (outcome, meta)
+    }
+
+    /// What a refusal without a place means to the client.
+    fn refused(&mut self, outcome: Outcome) -> End {
+        let end = match outcome {
+            Outcome::ConnFail if self.aborted_by().is_some() => End::Deadlock,
+            Outcome::ConnFail => End::ConnFail,
+            Outcome::SizeExceeded => End::TooLarge,
+            _ => End::Unknown,
+        };
+        self.abort(end)
+    }
+
+    /// Sends what was changed so far as a fragment and goes on.
+    pub fn fragment(&mut self) -> Result<Seqno, End> {
+        let trx = self.go_in(false)?;
+        let first = self.fragments.is_empty();
+        let flags = if first { Flags::TRX_START } else { Flags::NONE };
+        let changes = std::mem::take(&mut self.changes);
+        assert!(!changes.is_empty(), "a fragment without changes");
+        let data = postcard::to_allocvec(&Payload::Rows(changes.clone())).expect("plain data");
+        if let Some(local) = self.db.lock().locals.get_mut(&self.id) {
+            local.streaming = true;
+        }
+        let (outcome, meta) = self.certify(&trx, flags, &data);
+        let seqno = meta.position.seqno;
+        if outcome != Outcome::Ok {
+            if outcome == Outcome::BfAbort {
+                self.db.violation("a fragment was to be replayed");
+            }
+            self.give_up(seqno);
+            return Err(match outcome {
+                Outcome::TrxFail | Outcome::BfAbort => self.abort(End::Deadlock),
+                other => self.refused(other),
+            });
+        }
+        self.db.holds.pass(Point::ClientCertified);
+        if self.aborted_by().is_some() {
+            self.give_up(seqno);
+            return Err(self.abort(End::Deadlock));
+        }
+        match self.node().commit_order_enter(&trx) {
+            Outcome::Ok => {}
+            Outcome::TrxFail => {
+                self.give_up(seqno);
+                return Err(self.abort(End::Deadlock));
+            }
+            other => {
+                self.db
+                    .violation(format!("a fragment enters commit order: {other:?}"));
+                self.give_up(seqno);
+                return Err(self.abort(End::Unknown));
+            }
+        }
+        self.db.begin_section(seqno);
+        {
+            let mut inner = self.db.lock();
+            let id = (meta.source, self.id);
+            inner
+                .disk
+                .fragments
+                .entry(id)
+                .or_default()
+                .extend_from_slice(&changes);
+            let entry = Entry::Fragment(id.0, id.1);
+            if let Err(why) = inner.advance(meta.position.history, seqno, entry) {
+                self.db.violation(why);
+            }
+        }
+        self.fragments.extend_from_slice(&changes);
+        self.db.holds.pass(Point::ClientInCommit);
+        self.db.end_section();
+        let left = self.node().commit_order_leave(&trx, None);
+        if left != Outcome::Ok {
+            self.db
+                .violation(format!("a fragment leaves commit order: {left:?}"));
+        }
+        self.db.holds.pass(Point::ClientLeft);
+        let (keep, outcome) = self.node().release(&trx);
+        let aborted = self.aborted_by().is_some();
+        match (keep, outcome) {
+            (true, Outcome::Ok) if !aborted => {}
+            (true, Outcome::BfAbort) if aborted => return Err(self.abort(End::Deadlock)),
+            other => self.db.violation(format!(
+                "release of a fragment answered {other:?}, aborted: {aborted}"
+            )),
+        }
+        let mut inner = self.db.lock();
+        if let Some(local) = inner.locals.get_mut(&self.id) {
+            // An abort may have come after the release looked.
+            if local.aborted_by.is_some() && !aborted {
+                drop(inner);
+                return Err(self.abort(End::Deadlock));
+            }
+            local.stage = Stage::Executing;
+        }
+        Ok(seqno)
+    }
+
+    /// The place of an own fragment will be passed without a position.
+    fn give_up(&self, seqno: Seqno) {
+        if seqno >= 0 {
+            self.db.lock().may_skip.insert(seqno);
+        }
+    }
+
+    /// Commits.
+    pub fn commit(mut self) -> End {
+        if self.trx.is_none() {
+            self.abort(End::Deadlock); // gives its locks back; nothing was sent
+            return End::Committed {
+                seqno: None,
+                replayed: false,
+            };
+        }
+        let streaming = !self.fragments.is_empty();
+        if streaming
+            && !self.changes.is_empty()
+            && let Err(end) = self.fragment()
+        {
+            return end;
+        }
+        let trx = match self.go_in(true) {
+            Ok(trx) => trx,
+            Err(end) => return end,
+        };
+        let (flags, data) = if streaming {
+            for table in self.tables.clone() {
+                let parts: [&[u8]; 2] = [b"toy", &[table]];
+                let _ = self.node().append_key(&trx, &parts, KeyType::Shared);
+            }
+            (LAST, Vec::new())
+        } else {
+            let rows = Payload::Rows(std::mem::take(&mut self.changes));
+            (WHOLE, postcard::to_allocvec(&rows).expect("plain data"))
+        };
+        let (outcome, meta) = self.certify(&trx, flags, &data);
+        match outcome {
+            Outcome::Ok => {}
+            Outcome::TrxFail => return self.pass_failed(&trx, &meta),
+            Outcome::BfAbort => return self.replay(&trx, &meta, flags, &data),
+            other => return self.refused(other),
+        }
+        self.db.holds.pass(Point::ClientCertified);
+        if self.aborted_by().is_some() {
+            return self.replay(&trx, &meta, flags, &data);
+        }
+        match self.node().commit_order_enter(&trx) {
+            Outcome::Ok => self.finish(&trx, &meta, &data),
+            Outcome::BfAbort => self.replay(&trx, &meta, flags, &data),
+            other => {
+                self.db
+                    .violation(format!("{} enters commit order: {other:?}", self.id));
+                self.abort(End::Unknown)
+            }
+        }
+    }
+
+    /// Inside commit order, with everything granted.
+    fn finish(&mut self, trx: &Arc<Trx>, meta: &Meta, data: &[u8]) -> End {
+        let seqno = meta.position.seqno;
+        let id = (meta.source, self.id);
+        self.db.begin_section(seqno);
+        {
+            let mut inner = self.db.lock();
+            if let Some(local) = inner.locals.get_mut(&self.id) {
+                local.stage = Stage::Committing;
+                if let Some(by) = local.aborted_by {
+                    self.db.violation(format!(
+                        "{} was let into commit order although {by} aborted it",
+                        self.id
+                    ));
+                }
+            }
+            let entry = if self.fragments.is_empty() {
+                if let Ok(Payload::Rows(changes)) = postcard::from_bytes(data) {
+                    inner.disk.install(&changes);
+                }
+                Entry::Rows(id.0, id.1)
+            } else {
+                inner.disk.fragments.remove(&id);
+                inner.disk.install(&self.fragments);
+                Entry::Commit(id.0, id.1)
+            };
+            if let Err(why) = inner.advance(meta.position.history, seqno, entry) {
+                self.db.violation(why);
+            }
+        }
+        self.db.holds.pass(Point::ClientInCommit);
+        self.db.end_section();
+        let left = self.node().commit_order_leave(trx, None);
+        if left != Outcome::Ok {
+            self.db
+                .violation(format!("{} leaves commit order: {left:?}", self.id));
+        }
+        self.db.holds.pass(Point::ClientLeft);
+        self.close();
+        End::Committed {
+            seqno: Some(seqno),
+            replayed: false,
+        }
+    }
+
+    /// Gives the rows back, then the object.
+    fn close(&mut self) {
+        self.ended = true;
+        {
+            let mut inner = self.db.lock();
+            self.db.roll_back(&mut inner, self.id, Stage::Aborted);
+            inner.locals.remove(&self.id);
+        }
+        self.release();
+    }
+
+    /// Gives the transaction its place although it failed.
+    fn pass_failed(&mut self, trx: &Arc<Trx>, meta: &Meta) -> End {
+        let Position { history, seqno } = meta.position;
+        {
+            let mut inner = self.db.lock();
+            self.db.roll_back(&mut inner, self.id, Stage::Ordered);
+        }
+        let node = self.node();
+        let entered = node.commit_order_enter(trx);
+        if entered != Outcome::Ok {
+            self.db
+                .violation(format!("failed {} at {seqno} enters: {entered:?}", self.id));
+        }
+        let before = Position {
+            history,
+            seqno: seqno - 1,
+        };
+        let (waited, _) = node.wait_for(before, Some(Duration::from_secs(2_147_483_647)));
+        if waited != Outcome::Ok {
+            self.db
+                .violation(format!("failed {} waits for {before}: {waited:?}", self.id));
+        }
+        self.db.begin_section(seqno);
+        {
+            let mut inner = self.db.lock();
+            let id = (meta.source, self.id);
+            inner.disk.fragments.remove(&id);
+            if let Err(why) = inner.advance(history, seqno, Entry::Dummy(id.0, id.1)) {
+                self.db.violation(why);
+            }
+        }
+        self.db.end_section();
+        let left = node.commit_order_leave(trx, None);
+        if left != Outcome::Ok {
+            self.db
+                .violation(format!("failed {} leaves: {left:?}", self.id));
+        }
+        self.close();
+        End::Deadlock
+    }
+
+    /// Rolls back and does everything again at its place.
+    fn replay(&mut self, trx: &Arc<Trx>, meta: &Meta, flags: Flags, data: &[u8]) -> End {
+        {
+            let mut inner = self.db.lock();
+            self.db.roll_back(&mut inner, self.id, Stage::Ordered);
+        }
+        let db = self.db.clone();
+        let mut applied = false;
+        let outcome = self.node().replay(trx, |trx, f, payload, m| {
+            if f != flags || payload != data || m.position != meta.position {
+                db.violation(format!(
+                    "{meta:?} is replayed as {m:?}, flags {f:?}, {} of {} bytes",
+                    payload.len(),
+                    data.len()
+                ));
+            }
+            applied = true;
+            dromon_node::Applied {
+                ok: db.apply(trx, f, payload, m),
+                exit: false,
+            }
+        });
+        match outcome {
+            Outcome::Ok if applied => {
+                self.close();
+                End::Committed {
+                    seqno: Some(meta.position.seqno),
+                    replayed: true,
+                }
+            }
+            Outcome::TrxFail => self.pass_failed(trx, meta),
+            other => {
+                self.db.violation(format!(
+                    "replay of {} answered {other:?}: a server would stop",
+                    self.id
+                ));
+                self.close();
+                End::Unknown
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.abort(End::Deadlock);
+    }
+}

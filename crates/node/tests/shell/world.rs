@@ -1,0 +1,335 @@
+//! A cluster of toy databases, and what tests do with it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use dromon_node::{Database, Level, Node, Outcome, Position, Setup};
+use tempfile::TempDir;
+
+use crate::net::{Net, lock};
+use crate::toy::{Db, Disk};
+
+/// How long a condition may take to come true.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// Log lines kept for a failure.
+const LINES: usize = 400;
+
+/// What went on, for whoever reads a failure.
+pub struct Report {
+    began: Instant,
+    lines: Mutex<VecDeque<String>>,
+    violations: Mutex<Vec<String>>,
+}
+
+impl Report {
+    /// A line for the log.
+    pub fn line(&self, who: &str, text: &str) {
+        let at = self.began.elapsed().as_secs_f64();
+        let line = format!("{at:8.3} {who} {text}");
+        if std::env::var_os("TOY_LOG").is_some() {
+            eprintln!("{line}");
+        }
+        let mut lines = lock(&self.lines);
+        lines.push_back(line);
+        if lines.len() > LINES {
+            lines.pop_front();
+        }
+    }
+
+    /// Something that must not happen.
+    pub fn violation(&self, what: &str) {
+        self.line("VIOLATION", what);
+        lock(&self.violations).push(what.to_owned());
+    }
+
+    /// What must not happen and has.
+    pub fn violations(&self) -> Vec<String> {
+        lock(&self.violations).clone()
+    }
+}
+
+struct Lines {
+    name: String,
+    report: Arc<Report>,
+}
+
+impl Database for Lines {
+    fn log(&self, level: Level, message: &str) {
+        self.report
+            .line(&self.name, &format!("{level:?}: {message}"));
+    }
+}
+
+/// A cluster that a test runs.
+pub struct World {
+    pub net: Arc<Net>,
+    pub report: Arc<Report>,
+    dirs: TempDir,
+    options: String,
+    /// Every database there ever was, the newest of each address last.
+    all: Arc<Mutex<Vec<Arc<Db>>>>,
+    starts: AtomicU64,
+}
+
+/// Runs a test in a world of `count` nodes that are synced, with a limit.
+/// Whatever goes wrong, the state of everything is printed.
+pub fn run(
+    count: usize,
+    options: &str,
+    limit: Duration,
+    body: impl FnOnce(&World) + Send + 'static,
+) {
+    let world = Arc::new(World::new(options));
+    let (tx, rx) = mpsc::channel();
+    let inside = world.clone();
+    let thread = std::thread::spawn(move || {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            inside.found(count);
+            body(&inside);
+            inside.end();
+        }));
+        // Nobody listens any more once the limit has passed.
+        let _ = tx.send(result);
+    });
+    match rx.recv_timeout(limit) {
+        Ok(Ok(())) => drop(thread.join()),
+        Ok(Err(panic)) => {
+            eprintln!("{}", world.dump());
+            resume_unwind(panic);
+        }
+        Err(_) => {
+            eprintln!("{}", world.dump());
+            panic!("the test did not end within {limit:?}; what everybody was doing stands above");
+        }
+    }
+}
+
+impl World {
+    fn new(options: &str) -> Self {
+        World {
+            net: Net::new(1),
+            report: Arc::new(Report {
+                began: Instant::now(),
+                lines: Mutex::default(),
+                violations: Mutex::default(),
+            }),
+            dirs: TempDir::new().expect("a directory for tests"),
+            options: options.to_owned(),
+            all: Arc::default(),
+            starts: AtomicU64::new(0),
+        }
+    }
+
+    /// The address of node `n`, counted from 1.
+    pub fn addr(n: usize) -> String {
+        format!("10.0.0.{n}:4567")
+    }
+
+    /// The address of the cluster.
+    pub fn url() -> String {
+        let addrs: Vec<_> = (1..=5).map(Self::addr).collect();
+        format!("gcomm://{}", addrs.join(","))
+    }
+
+    fn dir(&self, n: usize) -> PathBuf {
+        let dir = self.dirs.path().join(format!("n{n}"));
+        std::fs::create_dir_all(&dir).expect("a directory for a node");
+        dir
+    }
+
+    /// What a node's state file says.
+    pub fn state_file(&self, n: usize) -> String {
+        let path = self.dir(n).join(dromon_node::grastate::STATE_FILE);
+        std::fs::read_to_string(path).expect("the state file")
+    }
+
+    /// Starts a server on `disk`; it is not connected yet. `recovered`: the
+    /// position that the server was told to start from.
+    pub fn open(&self, n: usize, disk: Disk, recovered: Position) -> Arc<Db> {
+        let addr = Self::addr(n);
+        let start = self.starts.fetch_add(1, Ordering::Relaxed);
+        let db = Db::new(n, &addr, start, disk, self.report.clone(), self.all.clone());
+        let setup = Setup {
+            name: db.name.clone(),
+            incoming: format!("10.0.0.{n}:3306"),
+            address: addr.clone(),
+            data_dir: self.dir(n),
+            position: recovered,
+        };
+        let log = Arc::new(Lines {
+            name: db.name.clone(),
+            report: self.report.clone(),
+        });
+        let node = Node::open(log, self.net.engines(&addr), setup, &self.options)
+            .unwrap_or_else(|e| panic!("n{n}: {e}"));
+        db.set_node(node);
+        lock(&self.all).push(db.clone());
+        db
+    }
+
+    /// Starts an empty server and has it join.
+    pub fn join(&self, n: usize) -> Arc<Db> {
+        let db = self.open(n, Disk::empty(), Position::UNDEFINED);
+        db.connect(&Self::url(), false)
+            .unwrap_or_else(|e| panic!("n{n}: {e}"));
+        self.synced(&db);
+        db
+    }
+
+    fn found(&self, count: usize) {
+        let first = self.open(1, Disk::empty(), Position::UNDEFINED);
+        first.connect("gcomm://", true).expect("a new cluster");
+        self.synced(&first);
+        for n in 2..=count {
+            self.join(n);
+        }
+        self.voters(count);
+    }
+
+    /// Waits until every running node knows `count` voters.
+    pub fn voters(&self, count: usize) {
+        self.until("all nodes vote", || {
+            self.members()
+                .iter()
+                .all(|d| d.stat("dromon_voters") == count.to_string())
+        });
+    }
+
+    /// The newest database of node `n`.
+    pub fn db(&self, n: usize) -> Arc<Db> {
+        let addr = Self::addr(n);
+        let all = lock(&self.all);
+        let found = all.iter().rev().find(|d| d.addr == addr).cloned();
+        found.unwrap_or_else(|| panic!("there is no n{n}"))
+    }
+
+    /// The databases that are members or mean to be.
+    pub fn members(&self) -> Vec<Arc<Db>> {
+        let mut newest = BTreeMap::new();
+        for db in lock(&self.all).iter() {
+            newest.insert(db.n, db.clone());
+        }
+        newest
+            .into_values()
+            .filter(|d| d.node().phase() != dromon_node::Phase::Closed)
+            .collect()
+    }
+
+    /// Who leads, as `db` sees it.
+    pub fn leader(&self, db: &Db) -> usize {
+        let mut found = None;
+        self.until("somebody leads", || {
+            let addr = db.stat("dromon_leader");
+            found = (1..=5).find(|n| Self::addr(*n) == addr);
+            found.is_some()
+        });
+        found.expect("just seen")
+    }
+
+    /// Waits for `condition`.
+    pub fn until(&self, what: &str, mut condition: impl FnMut() -> bool) {
+        let since = Instant::now();
+        while !condition() {
+            assert!(since.elapsed() < PATIENCE, "waited in vain until {what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until clients are served.
+    pub fn synced(&self, db: &Db) {
+        self.until(&format!("{} is synced", db.name), || {
+            db.ready() && db.stat("local_state_comment") == "Synced"
+        });
+    }
+
+    /// Waits until everything ordered is finished everywhere, and checks that
+    /// it is the same everywhere.
+    pub fn settle(&self) -> Position {
+        let members = self.members();
+        let since = Instant::now();
+        let position = loop {
+            let mut at = Vec::new();
+            for db in &members {
+                let (outcome, position) = db.node().sync_wait(Duration::from_secs(20));
+                assert_eq!(outcome, Outcome::Ok, "a current read on {}", db.name);
+                assert_eq!(
+                    position,
+                    db.node().last_committed(),
+                    "what sync_wait and last_committed say on {}",
+                    db.name
+                );
+                at.push((db.position(), position));
+            }
+            let all: Vec<_> = at.iter().flat_map(|(a, b)| [*a, *b]).collect();
+            if all.windows(2).all(|w| w[0] == w[1]) {
+                break all[0];
+            }
+            assert!(
+                since.elapsed() < PATIENCE,
+                "the nodes do not meet at one position: {at:?}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let first = members[0].disk();
+        for db in &members[1..] {
+            let disk = db.disk();
+            assert_eq!(first.rows, disk.rows, "rows of n1 and of {}", db.name);
+            assert_eq!(
+                first.fragments, disk.fragments,
+                "streaming log of n1 and of {}",
+                db.name
+            );
+            let ours = members[0].journal();
+            for (seqno, entry) in db.journal() {
+                if let Some(other) = ours.get(&seqno) {
+                    assert_eq!(other, &entry, "seqno {seqno} on n1 and on {}", db.name);
+                }
+            }
+        }
+        self.check();
+        position
+    }
+
+    /// Fails if anything happened that must not.
+    pub fn check(&self) {
+        let violations = self.report.violations();
+        assert!(
+            violations.is_empty(),
+            "violations:\n  {}",
+            violations.join("\n  ")
+        );
+    }
+
+    fn end(&self) {
+        for db in lock(&self.all).iter() {
+            db.holds.open_all();
+        }
+        self.check();
+        for db in self.members() {
+            db.disconnect();
+        }
+        self.check();
+    }
+
+    /// The state of everything.
+    pub fn dump(&self) -> String {
+        let mut out = String::new();
+        for line in lock(&self.report.lines).iter() {
+            out.push_str(line);
+            out.push('\n');
+        }
+        let all: Vec<_> = lock(&self.all).clone();
+        for db in all {
+            out.push_str(&db.dump());
+        }
+        let violations = self.report.violations();
+        if !violations.is_empty() {
+            out.push_str(&format!("violations: {violations:#?}\n"));
+        }
+        out
+    }
+}
