@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use dromon_gates::Waiter;
@@ -88,6 +89,8 @@ pub struct Body {
     pub payload: Bytes,
     /// Seqno of its last fragment; -1 if none was ordered.
     pub last_fragment: Seqno,
+    /// When a large write set was handed to the order.
+    pub sent_at: Option<Instant>,
 }
 
 impl Trx {
@@ -109,6 +112,7 @@ impl Trx {
                 abandoned: false,
                 payload: Bytes::new(),
                 last_fragment: -1,
+                sent_at: None,
             }),
         })
     }

@@ -16,6 +16,8 @@ use crate::messages::{Control, Position, encode, kind};
 use crate::spool::Collected;
 use crate::trx::{Body, Kind, Stage, Trx};
 
+/// Write sets of this size are named in the log, in bytes.
+const LARGE: usize = 64 << 20;
 /// How long one question for the read index may take before it is asked again.
 const READ_STEP: Duration = Duration::from_secs(1);
 
@@ -198,7 +200,17 @@ impl Node {
         body.payload = payload;
         body.data = Collected::default();
         body.stage = Stage::Sent;
+        let conn = body.conn;
+        let large = bytes.len() >= LARGE;
+        body.sent_at = large.then(Instant::now);
         drop(body);
+        if large {
+            self.note(&format!(
+                "connection {conn}, transaction {}: a write set of {} MB goes out in pieces; others pass it",
+                trx.id,
+                bytes.len() >> 20
+            ));
+        }
         if !self.serving() && lock(&self.pending).sent.remove(&tag).is_some() {
             return Err(Outcome::ConnFail); // lost the cluster while waiting: nothing was sent
         }
@@ -254,6 +266,7 @@ impl Node {
     pub(super) fn own_delivered(&self, trx: &Trx, seqno: Seqno, verdict: &Verdict) {
         let mut body = trx.lock();
         body.seqno = seqno;
+        let (sent_at, conn) = (body.sent_at.take(), body.conn);
         match verdict {
             Verdict::Passed { depends_on } => {
                 body.depends_on = *depends_on;
@@ -266,6 +279,13 @@ impl Node {
         }
         drop(body);
         trx.waiter.wake();
+        if let Some(sent_at) = sent_at {
+            self.note(&format!(
+                "connection {conn}, transaction {}: the large write set is ordered at seqno {seqno} after {:.1} s",
+                trx.id,
+                sent_at.elapsed().as_secs_f64()
+            ));
+        }
     }
 
     /// Waits for the turn of `trx` in commit order.
