@@ -473,13 +473,13 @@ impl ClusterState {
                 Some(m) if m.state == MemberState::Joiner => {
                     // Its donor is free only when it says so itself.
                     m.complete = true;
-                    self.to_state(uuid, MemberState::Joined)
+                    self.move_to(uuid, MemberState::Joined)
                 }
                 _ => Vec::new(),
             },
             Control::Synced { uuid } => match self.members.get(&uuid) {
                 Some(m) if m.state == MemberState::Joined => {
-                    self.to_state(uuid, MemberState::Synced)
+                    self.move_to(uuid, MemberState::Synced)
                 }
                 _ => Vec::new(),
             },
@@ -489,7 +489,7 @@ impl ClusterState {
                     let synced = matches!(m.state, MemberState::Synced | MemberState::Joined);
                     let mut events = Vec::new();
                     if synced {
-                        events = self.to_state(uuid, MemberState::Donor);
+                        events = self.move_to(uuid, MemberState::Donor);
                     }
                     events.push(Event::Desynced { uuid });
                     events
@@ -605,7 +605,7 @@ impl ClusterState {
             left,
         });
         if first {
-            events.extend(self.to_state(join.uuid, MemberState::Synced));
+            events.extend(self.move_to(join.uuid, MemberState::Synced));
         }
         events.extend(self.count_votes());
         events
@@ -709,7 +709,7 @@ impl ClusterState {
             return vec![Event::NoDonor { joiner }];
         };
         self.transfers.insert(joiner, donor);
-        let mut events = self.to_state(donor, MemberState::Donor);
+        let mut events = self.move_to(donor, MemberState::Donor);
         events.push(Event::Donate {
             donor,
             joiner,
@@ -744,13 +744,13 @@ impl ClusterState {
         let busy = self.transfers.values().any(|&d| d == uuid);
         match self.members.get(&uuid) {
             Some(m) if m.state == MemberState::Donor && m.desync == 0 && !busy => {
-                self.to_state(uuid, MemberState::Joined)
+                self.move_to(uuid, MemberState::Joined)
             }
             _ => Vec::new(),
         }
     }
 
-    fn to_state(&mut self, uuid: Uuid, to: MemberState) -> Vec<Event> {
+    fn move_to(&mut self, uuid: Uuid, to: MemberState) -> Vec<Event> {
         match self.members.get_mut(&uuid) {
             Some(m) if m.state != to => {
                 let from = std::mem::replace(&mut m.state, to);

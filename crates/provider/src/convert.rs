@@ -116,7 +116,7 @@ pub(crate) fn parameter(p: NodeParameter) -> Parameter {
         NodeValue::Bool(b) => ParameterValue::Bool(b),
         NodeValue::Int(n) => ParameterValue::Integer(n),
         NodeValue::Double(d) => ParameterValue::Double(d),
-        NodeValue::Str(s) => ParameterValue::String(s.into()),
+        NodeValue::Str(s) => ParameterValue::String(s),
     };
     let mut parameter = Parameter::new(p.name, value);
     parameter.read_only = p.read_only;

@@ -70,9 +70,9 @@ impl NodeHandler for Handler {
             return;
         };
         let job = Job::Request { request, reply };
-        let sent = node.services().map(|s| s.try_send(job));
-        if !matches!(sent, Some(Ok(()))) {
-            // The reply inside was dropped: the asker knows and tries again.
+        if let Some(services) = node.services() {
+            // If it is full the reply is dropped: the asker knows and tries again.
+            let _ = services.try_send(job);
         }
     }
 

@@ -68,7 +68,7 @@ impl Node {
         let members = view.map(|v| v.members).unwrap_or_default();
         let status = self.order().map(|o| o.status()).unwrap_or_default();
         let version = |v: i64| if connected { v } else { -1 };
-        let text = |s: String| StatusValue::Str(s.into());
+        let text = StatusValue::Str;
         Snapshot {
             local_state_uuid: committed.history,
             protocol_version: version(11),
