@@ -40,7 +40,7 @@ mod tests {
 
     fn pick(wanted: &str) -> Option<u8> {
         let joiner = member(9, "j", MemberState::Joiner);
-        let mut members = vec![
+        let mut members = [
             member(1, "a", MemberState::Synced),
             member(2, "b", MemberState::Synced),
             member(3, "c", MemberState::Donor),
