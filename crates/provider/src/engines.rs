@@ -15,12 +15,22 @@ use dromon_order::tcp::{TcpConfig, TcpNetwork, request_blocking};
 use dromon_order::wire::{Identity, RefusalCode};
 use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, Start};
 use dromon_writeset::Uuid;
-use dromon_wsrep::MappedFile;
+use dromon_wsrep::{LogLevel, MappedFile, Server};
 
 /// The engines of a real node.
-#[derive(Default)]
 pub(crate) struct Tcp {
+    server: Server,
     network: Arc<Mutex<Option<Arc<TcpNetwork>>>>,
+}
+
+impl Tcp {
+    /// Engines that tell `server`'s log about connections made and lost.
+    pub(crate) fn new(server: Server) -> Self {
+        Tcp {
+            server,
+            network: Arc::default(),
+        }
+    }
 }
 
 impl Engines for Tcp {
@@ -42,9 +52,13 @@ impl Engines for Tcp {
         };
         let listen = listen.to_owned();
         let seed = config.fresh_id;
+        let server = self.server.clone();
         let place = self.network.clone();
         let make: MakeNetwork = Box::new(move |raft_id| {
-            let tcp = TcpConfig::new(listen, Identity { raft_id, ..who }, seed);
+            let mut tcp = TcpConfig::new(listen, Identity { raft_id, ..who }, seed);
+            tcp.events = Some(Arc::new(move |event| {
+                server.log(LogLevel::Info, &event.to_string());
+            }));
             let network = TcpNetwork::bind(tcp).map_err(|e| e.to_string())?;
             *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(network.clone());
             Ok(network as Arc<dyn Network>)
@@ -80,6 +94,20 @@ impl Engines for Tcp {
 
     fn map_file(&self) -> MapFile {
         Arc::new(|file, len| Ok(Bytes::from_owner(MappedFile::open(file, len)?)))
+    }
+
+    fn round_trips(&self) -> Vec<f64> {
+        let network = self
+            .network
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let peers = network.map(|n| n.peers_status()).unwrap_or_default();
+        peers
+            .values()
+            .filter_map(|p| p.rtt)
+            .map(|d| d.as_secs_f64())
+            .collect()
     }
 
     fn memory(&self) -> (u64, u64) {

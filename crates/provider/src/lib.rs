@@ -84,7 +84,12 @@ impl Provider for Dromon {
             position: from_gtid(args.state_id),
         };
         let db = Arc::new(ServerLog::new(server.clone()));
-        match Node::open(db, Box::new(engines::Tcp::default()), setup, &args.options) {
+        match Node::open(
+            db,
+            Box::new(engines::Tcp::new(server.clone())),
+            setup,
+            &args.options,
+        ) {
             Ok(node) => Ok(Dromon { node, server }),
             Err(e) => {
                 server.log(LogLevel::Error, &e.to_string());

@@ -97,6 +97,9 @@ pub trait Engines: Send + Sync {
     /// How files become memory.
     fn map_file(&self) -> MapFile;
 
+    /// Round trips to the other members now, in seconds.
+    fn round_trips(&self) -> Vec<f64>;
+
     /// The memory this library holds now and held at most, in bytes.
     fn memory(&self) -> (u64, u64);
 

@@ -5,10 +5,29 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Node, Phase, lock};
 use crate::cluster::MemberState;
-use crate::status::{LocalState, QueueFigures, Snapshot, StatusValue, StatusVar, WindowFigures};
+use crate::status::{
+    Latency, LocalState, QueueFigures, Snapshot, StatusValue, StatusVar, WindowFigures,
+};
 
 fn mean(sum: u64, n: u64) -> f64 {
     if n == 0 { 0.0 } else { sum as f64 / n as f64 }
+}
+
+/// Least, mean, most, deviation and number of some round trips.
+fn latency(seconds: &[f64]) -> Latency {
+    if seconds.is_empty() {
+        return Latency::default();
+    }
+    let n = seconds.len() as f64;
+    let avg = seconds.iter().sum::<f64>() / n;
+    let variance = seconds.iter().map(|s| (s - avg).powi(2)).sum::<f64>() / n;
+    Latency {
+        min: seconds.iter().copied().fold(f64::INFINITY, f64::min),
+        avg,
+        max: seconds.iter().copied().fold(0.0, f64::max),
+        stddev: variance.sqrt(),
+        samples: seconds.len() as u64,
+    }
 }
 
 impl Node {
@@ -131,7 +150,7 @@ impl Node {
             desync_count: own.as_ref().map_or(0, |m| u64::from(m.desync)),
             evs_delayed: String::new(),
             evs_evict_list: String::new(),
-            evs_repl_latency: Default::default(),
+            evs_repl_latency: latency(&self.engines.round_trips()),
             evs_state: if status.primary {
                 "OPERATIONAL"
             } else {
