@@ -1,11 +1,12 @@
 //! Nodes that come and go under load.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use dromon_sandbox::{Cluster, JoinPlan, SstMethod, Start, StopReport};
+use dromon_sandbox::{Cluster, JoinPlan, Node, SstMethod, Start, StopReport};
 
 use crate::check;
 use crate::harness::{Case, JOIN_LIMIT};
@@ -76,6 +77,7 @@ pub fn rejoin(case: &mut Case) -> anyhow::Result<()> {
         matches!(report, StopReport::Ended { .. }),
         "db3 did not stop by itself: {report:?}"
     );
+    state_file_is_true(&third)?;
     storm.blow((case.options.seconds / 4).max(Duration::from_secs(2)));
     cluster
         .node(0)
@@ -115,6 +117,28 @@ pub fn rejoin(case: &mut Case) -> anyhow::Result<()> {
         running_words?
     ));
     case.note(format!("meanwhile {tally}"));
+    Ok(())
+}
+
+/// After a clean stop `grastate.dat` names the position the engine has.
+fn state_file_is_true(node: &Node) -> anyhow::Result<()> {
+    let path = node.record().data_dir.join("grastate.dat");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let field = |name: &str| {
+        let line = text
+            .lines()
+            .find_map(|l| l.split_once(':').filter(|(key, _)| *key == name));
+        line.map(|(_, value)| value.trim().to_string())
+            .with_context(|| format!("{} has no {name}", path.display()))
+    };
+    let written = format!("{}:{}", field("uuid")?, field("seqno")?);
+    let recovered = node.recovered_position()?;
+    // With a GTID the server appends it after a comma.
+    ensure!(
+        recovered.split(',').next() == Some(written.as_str()),
+        "the state file of {} says {written}, its engine {recovered}",
+        node.name()
+    );
     Ok(())
 }
 
