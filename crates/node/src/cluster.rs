@@ -567,6 +567,13 @@ impl ClusterState {
             .filter(|m| m.addr == join.addr || m.raft_id == join.raft_id)
             .map(|m| m.uuid)
             .collect();
+        // The same log under a new incarnation: it keeps its vote, and its
+        // database goes on from where that log leads.
+        let kept = join.need == Need::Log
+            && self
+                .members
+                .values()
+                .any(|m| m.raft_id == join.raft_id && m.complete);
         let mut events = Vec::new();
         let mut left = Vec::new();
         for uuid in replaced {
@@ -576,7 +583,7 @@ impl ClusterState {
         // lacks nothing but this view.
         let first = !self.members.values().any(|m| m.complete);
         let has_all = join.position == self.position();
-        let complete = first || (has_all && join.need == Need::Log);
+        let complete = first || kept || (has_all && join.need == Need::Log);
         self.sequencer.register(join.origin);
         let member = Member {
             uuid: join.uuid,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
 use dromon_node::spool::MapFile;
-use dromon_node::{AskError, Engines, LogSummary};
+use dromon_node::{AskError, Engines, LogSummary, Position};
 use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
@@ -94,6 +94,10 @@ impl Engines for Tcp {
 
     fn map_file(&self) -> MapFile {
         Arc::new(|file, len| Ok(Bytes::from_owner(MappedFile::open(file, len)?)))
+    }
+
+    fn recover_position(&self, data_dir: &Path) -> Result<Position, String> {
+        crate::recover::position(data_dir, &|text| self.server.log(LogLevel::Info, text))
     }
 
     fn round_trips(&self) -> Vec<f64> {

@@ -8,6 +8,7 @@
 
 mod convert;
 mod engines;
+mod recover;
 mod server;
 
 use std::sync::Arc;

@@ -268,6 +268,27 @@ fn an_eviction_counts_only_in_the_term_of_its_leader() {
 }
 
 #[test]
+fn a_restart_on_the_same_log_keeps_its_vote() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    f.send(
+        2,
+        &Control::Joined {
+            uuid: Uuid([2; 16]),
+        },
+    );
+    let mut again = join(3, NOWHERE, Need::Log);
+    if let Control::Join(j) = &mut again {
+        j.raft_id = 2;
+    }
+    f.send(3, &again);
+    assert_eq!(state_of(&f, 2), None);
+    assert_eq!(state_of(&f, 3), Some(MemberState::Joined));
+    assert!(f.state.desired()[&2].voter);
+}
+
+#[test]
 fn desync_is_counted() {
     let mut f = Feed::new();
     f.send(1, &join(1, NOWHERE, Need::Copy));

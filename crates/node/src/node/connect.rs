@@ -70,6 +70,20 @@ pub enum ConnectError {
         /// What each address said last.
         missing: String,
     },
+    /// The own log begins after what the database contains.
+    #[error(
+        "the database stands at seqno {position}, but this node's log begins only at {first}: what lies between is \
+         missing here. Nothing was changed. Start the other nodes first, then this one: it takes a full copy"
+    )]
+    LogTooShort {
+        /// The database's seqno.
+        position: Seqno,
+        /// The log's first.
+        first: Seqno,
+    },
+    /// The others went on without this node's log.
+    #[error("the others form a primary component without this node's log")]
+    Evicted,
     /// The join was not ordered in time.
     #[error("the cluster did not order this node's join within {0} s; try again")]
     JoinTimeout(u64),
@@ -163,9 +177,18 @@ impl Node {
             shared.cluster = name.to_owned();
             shared.address = address.clone();
         }
-        let result = self.connect_as(
-            name, &address, bootstrap, &settings, position, uuid, raft_id,
-        );
+        let connect = |resume| {
+            self.connect_as(
+                name, &address, bootstrap, &settings, position, uuid, raft_id, resume,
+            )
+        };
+        let mut result = connect(true);
+        if matches!(result, Err(ConnectError::Evicted)) {
+            self.note("the others went on without this node's log; joining them as a new member");
+            self.close_engine();
+            self.shared().phase = Phase::Connecting;
+            result = connect(false);
+        }
         if result.is_err() {
             self.close_engine();
             self.shared().phase = Phase::Closed;
@@ -187,8 +210,22 @@ impl Node {
         let first = !self
             .connected_before
             .swap(true, std::sync::atomic::Ordering::Relaxed);
-        let start = self.setup.position;
-        if !first || !start.is_defined() {
+        if !first {
+            return in_file;
+        }
+        let mut start = self.setup.position;
+        if !start.is_defined() && !saved.uuid.is_nil() && saved.seqno < 0 {
+            match self.engines.recover_position(&self.setup.data_dir) {
+                Ok(position) => {
+                    self.note(&format!("the storage engine stands at {position}"));
+                    start = position;
+                }
+                Err(why) => self.note(&format!(
+                    "the storage engine does not tell its position: {why}"
+                )),
+            }
+        }
+        if !start.is_defined() {
             return in_file;
         }
         let never_used = saved.uuid.is_nil() && saved.safe_to_bootstrap;
@@ -211,12 +248,14 @@ impl Node {
         position: Position,
         uuid: Uuid,
         raft_id: u64,
+        resume: bool,
     ) -> Result<(), ConnectError> {
         let found = if bootstrap || address.founds() {
             self.found_cluster(position, settings)?
         } else {
-            self.find_cluster(name, address, settings, position)?
+            self.find_cluster(name, address, settings, position, resume)?
         };
+        let alone = found.leader.is_none() && (bootstrap || address.founds());
         let config = self.engine_config(name, settings, uuid, raft_id);
         let addr = config.addr.clone();
         self.reset_for(&found);
@@ -251,13 +290,24 @@ impl Node {
             log_start: found.log_start,
         };
         self.shared().join = Some(join.clone());
-        let (state, replay_to) = self.begin_state(&order, found.state, position)?;
+        let (state, replay_to) = self.begin_state(
+            &order,
+            found.state,
+            position,
+            matches!(found.start, Start::Resume),
+        )?;
         if state.position().seqno <= position.seqno {
             self.shared().base = Some(state.view());
         }
         self.start_delivery(&order, state, replay_to)
             .map_err(|e| ConnectError::Engine(e.to_string()))?;
-        self.get_joined(&order, settings, join, found.leader, address, name)?;
+        let limit = if found.leader.is_none() && !alone && !settings.wait_prim_timeout_given {
+            // A majority of logs is needed: the others may take their time.
+            Duration::from_secs(10 * 365 * 86_400)
+        } else {
+            settings.wait_prim_timeout.max(Duration::from_secs(10))
+        };
+        self.get_joined(&order, limit, join, found.leader, address, name)?;
         if found.need == Need::Copy && !self.alone() {
             // Until the copy is here, what lies in the data directory is nothing.
             self.save_inconsistent();
@@ -295,6 +345,7 @@ impl Node {
         order: &Arc<dyn Order>,
         newest: ClusterState,
         position: Position,
+        resume: bool,
     ) -> Result<(ClusterState, Option<(u64, u64)>), ConnectError> {
         let mut marks = VecDeque::new();
         let indexes = order
@@ -324,6 +375,12 @@ impl Node {
         let newest_index = marks.back().map(|m| m.index);
         *lock(&self.checkpoints) = marks;
         let same = position.history == newest.position().history;
+        if resume && same && position.seqno < newest.position().seqno && before.is_none() {
+            return Err(ConnectError::LogTooShort {
+                position: position.seqno,
+                first: newest.position().seqno,
+            });
+        }
         let (Some(mark), Some(to)) = (before, newest_index) else {
             return Ok((newest, None));
         };
@@ -459,6 +516,49 @@ impl Node {
             .collect())
     }
 
+    /// The own log, if it names others too and leads on from the database's
+    /// position: after an outage the logs of a majority make a primary
+    /// component again, whichever nodes come first.
+    fn log_with_others(
+        &self,
+        position: Position,
+        settings: &Settings,
+    ) -> Result<Option<Found>, ConnectError> {
+        if settings.durability != Durability::Majority || !position.is_defined() {
+            return Ok(None);
+        }
+        let summary = self
+            .engines
+            .inspect(&settings.log_dir)
+            .map_err(ConnectError::Engine)?;
+        let Some(summary) = summary else {
+            return Ok(None);
+        };
+        let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
+        let Ok(state) = decoded else { return Ok(None) };
+        let counted = summary.voters.contains(&summary.id) && summary.voters.len() > 1;
+        if !counted || state.position().history != position.history {
+            return Ok(None);
+        }
+        let others = summary.voters.iter().filter(|id| **id != summary.id);
+        let names: Vec<_> = others
+            .filter_map(|id| summary.members.get(id).cloned())
+            .collect();
+        self.note(&format!(
+            "no primary component answers; this node's own log (checkpoint at {}, database at {position}) waits for \
+             a majority with: {}",
+            state.position(),
+            names.join(", ")
+        ));
+        Ok(Some(Found {
+            start: Start::Resume,
+            log_start: summary.checkpoint.log_id.index,
+            state,
+            need: Need::Log,
+            leader: None,
+        }))
+    }
+
     /// The own log, if it leads on from the database's position and has no
     /// other voter that could know more.
     fn own_log(
@@ -502,6 +602,7 @@ impl Node {
         address: &ClusterAddress,
         settings: &Settings,
         position: Position,
+        resume: bool,
     ) -> Result<Found, ConnectError> {
         let own = settings.advertised.to_string();
         let listed = address.resolve(settings.listen.port);
@@ -572,6 +673,12 @@ impl Node {
             if self.phase() == Phase::Leaving {
                 return Err(ConnectError::Refused("told to leave meanwhile".into()));
             }
+            if resume
+                && !said.is_empty()
+                && let Some(found) = self.log_with_others(position, settings)?
+            {
+                return Ok(found);
+            }
             if began.elapsed() >= settings.wait_prim_timeout {
                 return Err(ConnectError::NoPrimary {
                     seconds: settings.wait_prim_timeout.as_secs(),
@@ -609,13 +716,12 @@ impl Node {
     pub(super) fn get_joined(
         &self,
         order: &Arc<dyn Order>,
-        settings: &Settings,
+        limit: Duration,
         join: Join,
         leader: Option<String>,
         address: &ClusterAddress,
         name: &str,
     ) -> Result<(), ConnectError> {
-        let limit = settings.wait_prim_timeout.max(Duration::from_secs(10));
         let deadline = Instant::now() + limit;
         let founding = leader.is_none();
         if founding {
@@ -626,8 +732,9 @@ impl Node {
                 .map_err(|e| ConnectError::Engine(e.to_string()))?;
         }
         let mut asking = leader;
-        let others = address.resolve(settings.listen.port);
+        let others = address.resolve(self.settings().listen.port);
         let mut turn = 0;
+        let mut told = Instant::now();
         loop {
             if let Some(addr) = &asking {
                 let answer = self.ask(name, addr, &Request::Join(join.clone()))?;
@@ -666,6 +773,25 @@ impl Node {
                 return Ok(());
             }
             drop(shared);
+            let status = order.status();
+            if asking.is_none() && !status.primary {
+                if self.was_evicted(order) {
+                    return Err(ConnectError::Evicted);
+                }
+                if told.elapsed() >= Duration::from_secs(10) {
+                    told = Instant::now();
+                    let missing = status
+                        .members
+                        .addrs
+                        .iter()
+                        .filter(|(id, _)| **id != status.id);
+                    let missing: Vec<_> = missing.map(|(_, addr)| addr.as_str()).collect();
+                    self.note(&format!(
+                        "still waiting for a majority of the logs; start the missing nodes: {}",
+                        missing.join(", ")
+                    ));
+                }
+            }
             if let Some(why) = order.status().failed {
                 return Err(ConnectError::Engine(why));
             }

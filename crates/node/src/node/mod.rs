@@ -97,6 +97,10 @@ pub trait Engines: Send + Sync {
     /// How files become memory.
     fn map_file(&self) -> MapFile;
 
+    /// What the database in `data_dir` contains, asked of it itself after a
+    /// crash; an error says why it could not tell.
+    fn recover_position(&self, data_dir: &Path) -> Result<Position, String>;
+
     /// Round trips to the other members now, in seconds.
     fn round_trips(&self) -> Vec<f64>;
 

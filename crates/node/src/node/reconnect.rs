@@ -17,6 +17,8 @@ use crate::messages::{Answer, Need, Request, decode, encode};
 const ASK: Duration = Duration::from_secs(2);
 /// Pause between attempts.
 const AGAIN: Duration = Duration::from_secs(2);
+/// How long the join may take to be ordered.
+const JOIN: Duration = Duration::from_secs(30);
 /// How long what is ordered may take to finish before the node joins anew.
 const DRAIN: Duration = Duration::from_secs(60);
 
@@ -42,7 +44,7 @@ impl Node {
         }
     }
 
-    fn was_evicted(&self, order: &Arc<dyn Order>) -> bool {
+    pub(super) fn was_evicted(&self, order: &Arc<dyn Order>) -> bool {
         let (cluster, own) = {
             let shared = self.shared();
             let own = shared
@@ -132,7 +134,7 @@ impl Node {
         };
         let mut join = join.ok_or("this node never joined")?;
         let found: Found = self
-            .find_cluster(&cluster, &address, &settings, position)
+            .find_cluster(&cluster, &address, &settings, position, false)
             .map_err(|e| e.to_string())?;
         if found.need == Need::Copy {
             return Err(format!(
@@ -170,7 +172,7 @@ impl Node {
         self.shared().join = Some(join.clone());
         self.start_delivery(&order, found.state, None)
             .map_err(|e| e.to_string())?;
-        self.get_joined(&order, &settings, join, found.leader, &address, &cluster)
+        self.get_joined(&order, JOIN, join, found.leader, &address, &cluster)
             .map_err(|e| e.to_string())?;
         let view = {
             let mut shared = self.shared();

@@ -103,6 +103,14 @@ impl Net {
         port
     }
 
+    /// The log in `from` lies in `to` from now on.
+    pub fn move_log(&self, from: &Path, to: &Path) {
+        let mut logs = lock(&self.logs);
+        if let Some(log) = logs.remove(from) {
+            logs.insert(to.to_owned(), log);
+        }
+    }
+
     fn log(&self, dir: &Path) -> Arc<MemLog> {
         lock(&self.logs)
             .entry(dir.to_owned())
@@ -209,6 +217,14 @@ impl Engines for MemEngines {
             std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
             Ok(Bytes::from(bytes))
         })
+    }
+
+    fn recover_position(&self, _data_dir: &Path) -> Result<dromon_node::Position, String> {
+        Err("a toy database has nobody to ask".into())
+    }
+
+    fn round_trips(&self) -> Vec<f64> {
+        Vec::new()
     }
 
     fn memory(&self) -> (u64, u64) {

@@ -1,0 +1,157 @@
+//! Asks the storage engine what it contains, after a crash.
+//!
+//! Nobody else knows: the state file says only that the node was running. The
+//! server's own binary answers with `--wsrep-recover`, which opens the engines,
+//! writes the position to its log and ends; it never loads a provider. This
+//! runs while the starting server has not opened its engines yet, and fails
+//! harmlessly (files are locked) if it has.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dromon_node::Position;
+
+/// Crash recovery of a large database takes its time, but not for ever.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// Options of the running server that the recovering one must not have.
+const DROPPED: [&str; 6] = [
+    "wsrep-new-cluster",
+    "wsrep-start-position",
+    "wsrep-recover",
+    "log-error",
+    "pid-file",
+    "socket",
+];
+
+/// The engine's position, or why it is not known. `say` gets progress.
+pub(crate) fn position(data_dir: &Path, say: &dyn Fn(&str)) -> Result<Position, String> {
+    let exe = fs::read_link("/proc/self/exe").map_err(|e| format!("the server's binary: {e}"))?;
+    let cmdline =
+        fs::read("/proc/self/cmdline").map_err(|e| format!("the server's options: {e}"))?;
+    let mut args: Vec<String> = cmdline
+        .split(|b| *b == 0)
+        .skip(1)
+        .filter(|a| !a.is_empty())
+        .map(|a| String::from_utf8_lossy(a).into_owned())
+        .filter(|a| !is_dropped(a))
+        .collect();
+    let at = |name: &str| data_dir.join(name).to_string_lossy().into_owned();
+    let (log, pid, socket) = (
+        at("dromon-recover.log"),
+        at("dromon-recover.pid"),
+        at("dromon-recover.sock"),
+    );
+    args.push("--wsrep-recover".into());
+    // To stderr, which goes to a file of ours.
+    args.push("--disable-log-error".into());
+    args.push("--skip-networking".into());
+    args.push(format!("--pid-file={pid}"));
+    args.push(format!("--socket={socket}"));
+    let remove = || {
+        for file in [&log, &pid, &socket] {
+            let _ = fs::remove_file(file); // may never have been there
+        }
+    };
+    remove();
+    say("asking the storage engine for its position (--wsrep-recover)");
+    let outcome = run(&exe, &args, &log).and_then(|()| read_position(Path::new(&log)));
+    remove();
+    outcome
+}
+
+fn is_dropped(arg: &str) -> bool {
+    let name = arg.trim_start_matches('-').replace('_', "-");
+    let name = name.strip_prefix("loose-").unwrap_or(&name);
+    let name = name.split('=').next().unwrap_or(name);
+    DROPPED.contains(&name)
+}
+
+fn run(exe: &Path, args: &[String], log: &str) -> Result<(), String> {
+    let out = fs::File::create(log).map_err(|e| format!("{log}: {e}"))?;
+    let mut child = Command::new(exe)
+        .args(args)
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("LISTEN_FDS")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(out)
+        .spawn()
+        .map_err(|e| format!("{} did not start: {e}", exe.display()))?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
+            Ok(None) => {
+                let _ = child.kill(); // it may end this very moment
+                let _ = child.wait();
+                return Err(format!("it did not end within {} s", PATIENCE.as_secs()));
+            }
+            Err(e) => return Err(format!("waiting for it: {e}")),
+        }
+    }
+}
+
+fn read_position(log: &Path) -> Result<Position, String> {
+    let text = fs::read(log).map_err(|e| format!("its log {}: {e}", log.display()))?;
+    let text = String::from_utf8_lossy(&text);
+    if let Some(position) = text.lines().rev().find_map(parse_line) {
+        return Ok(position);
+    }
+    let errors = text
+        .lines()
+        .filter(|l| l.contains("[ERROR]") || l.contains("error"));
+    let last = errors.last().or(text.lines().last());
+    Err(last.unwrap_or("it ended without a word").to_owned())
+}
+
+/// Finds `Recovered position: <uuid>:<seqno>[,...]`.
+fn parse_line(line: &str) -> Option<Position> {
+    let (_, rest) = line.split_once("Recovered position:")?;
+    let gtid = rest.trim().split(',').next()?;
+    let (uuid, seqno) = gtid.split_once(':')?;
+    let position = Position {
+        history: uuid.parse().ok()?,
+        seqno: seqno.trim().parse().ok()?,
+    };
+    Some(position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_server_is_read() {
+        let line = "2026-11-21 22:17:25 0 [Note] WSREP: Recovered position: \
+                    4c23a442-2c81-445d-9638-2706ef389008:29768,0-1-5";
+        let position = parse_line(line).expect("a position");
+        assert_eq!(position.seqno, 29768);
+        assert_eq!(
+            position.history.to_string(),
+            "4c23a442-2c81-445d-9638-2706ef389008"
+        );
+        assert_eq!(parse_line("WSREP: Recovered position: nonsense"), None);
+    }
+
+    #[test]
+    fn options_of_the_running_server_are_left_out() {
+        for arg in [
+            "--wsrep-new-cluster",
+            "--wsrep_start_position=x:1",
+            "--log-error=/tmp/a",
+            "--loose-pid-file=x",
+        ] {
+            assert!(is_dropped(arg), "{arg}");
+        }
+        for arg in [
+            "--defaults-file=/etc/my.cnf",
+            "--datadir=/var/lib/mysql",
+            "--user=mysql",
+        ] {
+            assert!(!is_dropped(arg), "{arg}");
+        }
+    }
+}
