@@ -16,6 +16,7 @@ pub mod options;
 pub mod spool;
 pub mod status;
 mod trx;
+mod uniques;
 mod votes;
 
 pub use database::{Applied, Applier, Database, Level, Meta, Outcome, View, ViewMember};

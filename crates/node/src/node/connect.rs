@@ -70,6 +70,18 @@ pub enum ConnectError {
         /// What each address said last.
         missing: String,
     },
+    /// The database is ahead of the log it should follow.
+    #[error(
+        "the database stands at seqno {position}, but the cluster's log ends at {last} in the same history: joining \
+         would undo transactions. Nothing was changed. If the database was used outside this cluster since, remove \
+         the dromon-*.log files in its directory and start again"
+    )]
+    Ahead {
+        /// The database's seqno.
+        position: Seqno,
+        /// The last one ordered before this node joined.
+        last: Seqno,
+    },
     /// The own log begins after what the database contains.
     #[error(
         "the database stands at seqno {position}, but this node's log begins only at {first}: what lies between is \
@@ -443,6 +455,8 @@ impl Node {
         *lock(&self.cut_asked) = found.state.cut();
         *lock(&self.digest_at_view) = (-1, 0);
         *lock(&self.primary_lost) = None;
+        self.engine_failed
+            .store(false, std::sync::atomic::Ordering::Relaxed);
         self.flow.clear();
     }
 
@@ -769,7 +783,14 @@ impl Node {
                 }
                 shared = self.wait_shared(shared, again.min(deadline));
             }
-            if shared.joined.is_some() {
+            if let Some((view, _)) = &shared.joined {
+                let (at, position) = (view.position, shared.position);
+                if position.history == at.history && position.seqno >= at.seqno {
+                    return Err(ConnectError::Ahead {
+                        position: position.seqno,
+                        last: at.seqno - 1,
+                    });
+                }
                 return Ok(());
             }
             drop(shared);

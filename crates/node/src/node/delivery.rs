@@ -16,6 +16,7 @@ use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
 use crate::database::{View, ViewMember};
 use crate::messages::{LeaveReason, Need};
 use crate::spool::{PieceFiles, SPOOL_ABOVE};
+use crate::uniques::Uniques;
 
 /// Above this, queued payloads are dropped and read from the log again.
 const QUEUE_BYTES_MAX: usize = 128 << 20;
@@ -67,6 +68,7 @@ struct Course {
     index: u64,
     /// Nothing more is to be delivered to this node.
     ended: bool,
+    uniques: Uniques,
 }
 
 impl Node {
@@ -91,6 +93,7 @@ impl Node {
             view_seen: false,
             index: 0,
             ended: false,
+            uniques: Uniques::default(),
         };
         if let Some((from, to)) = again {
             self.deliver_again(order, &mut course, from, to);
@@ -205,9 +208,17 @@ impl Node {
                 if own && tag == 0 {
                     lock(&self.delivered).rollbacks_seen += 1;
                 }
+                // Local ones too: a remote one may have to wait for them.
+                let unique = match verdict.passed() {
+                    true => {
+                        let released = self.gates.released();
+                        course.uniques.depends_on(seqno, &write_set, released)
+                    }
+                    false => -1,
+                };
                 match sent {
                     Some(sent) => self.own_delivered(&sent.trx, seqno, &verdict),
-                    None => self.queue_write_set(seqno, &write_set, &verdict, index),
+                    None => self.queue_write_set(seqno, &write_set, &verdict, unique, index),
                 }
             }
             Event::View { view, joined, left } => {
@@ -357,13 +368,16 @@ impl Node {
         seqno: Seqno,
         write_set: &dromon_writeset::WriteSet,
         verdict: &Verdict,
+        unique: Seqno,
         index: u64,
     ) {
         let header = write_set.header();
         let (flags, depends_on, payload) = match verdict {
-            Verdict::Passed { depends_on } => {
-                (header.flags, *depends_on, write_set.payload().clone())
-            }
+            Verdict::Passed { depends_on } => (
+                header.flags,
+                unique.max(*depends_on),
+                write_set.payload().clone(),
+            ),
             // Applied as a note that nothing is to be done: it moves the
             // position in the database.
             Verdict::Failed { .. } => (

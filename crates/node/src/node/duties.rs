@@ -125,6 +125,14 @@ impl Node {
             (Phase::NonPrimary, None) => true,
             _ => false,
         };
+        if let Some(why) = &status.failed
+            && !self.engine_failed.swap(true, Relaxed)
+        {
+            self.error(&format!(
+                "this node's ordering engine failed: {why}. Nothing was acknowledged that is not safe on a majority; \
+                 the others go on. When the cause is gone, restart this server"
+            ));
+        }
         self.maybe_seek(lost_for);
         if flip && let Some(services) = self.services() {
             // A full queue only delays this: the next tick asks again.

@@ -352,6 +352,7 @@ pub struct Node {
     /// When the leader first saw a member that has never spoken.
     first_seen: Mutex<HashMap<Uuid, Instant>>,
     connected_before: std::sync::atomic::AtomicBool,
+    engine_failed: std::sync::atomic::AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 

@@ -89,6 +89,7 @@ impl Node {
             last_tick: Mutex::new(None),
             first_seen: Mutex::new(HashMap::new()),
             connected_before: Default::default(),
+            engine_failed: Default::default(),
             rejoiner: Mutex::new(None),
             setup,
         });
