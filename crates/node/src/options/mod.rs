@@ -424,31 +424,19 @@ impl Options {
         outcome.notes.push(Note(text));
     }
 
-    /// Says once when timeouts contradict each other, and which one counts.
+    /// Says once when two timeouts contradict each other, and what counts.
     fn note_timeouts(&mut self, outcome: &mut Outcome) {
         let suspect = self.settings.suspect_timeout;
         let settings = &self.settings;
-        for (name, used, key) in [
-            (
-                "evs.inactive_timeout",
-                settings.inactive_timeout,
-                "inactive",
-            ),
-            (
-                "evs.keepalive_period",
-                settings.keepalive_period,
-                "keepalive",
-            ),
-        ] {
-            let said = span(&self.entries, name);
-            if said != used && self.noted.insert(key) {
-                outcome.notes.push(Note(format!(
-                    "Option '{name}' = {} does not fit 'evs.suspect_timeout' = {}: {} is used",
-                    format_span(said),
-                    format_span(suspect),
-                    format_span(used)
-                )));
-            }
+        let used = settings.keepalive_period;
+        let said = span(&self.entries, "evs.keepalive_period");
+        if said != used && self.noted.insert("keepalive") {
+            outcome.notes.push(Note(format!(
+                "Option 'evs.keepalive_period' = {} does not fit 'evs.suspect_timeout' = {}: {} is used",
+                format_span(said),
+                format_span(suspect),
+                format_span(used)
+            )));
         }
     }
 

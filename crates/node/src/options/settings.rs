@@ -42,7 +42,10 @@ pub struct Tls {
     pub password_file: PathBuf,
 }
 
-/// Every option that has an effect, with units and limits applied.
+/// The options' values, with units and limits applied.
+///
+/// Some are checked and kept here although nothing reads them in this version;
+/// their rows in the table of options say so.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Directory of the state files.

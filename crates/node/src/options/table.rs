@@ -98,9 +98,9 @@ pub(super) enum Fate {
     Kept,
     /// Has an effect, but another one than in the peer.
     Mapped,
-    /// Has no effect.
+    /// Has no effect: nothing here needs it, or not in this version.
     Ignored,
-    /// Exists only here.
+    /// Exists only here, and has an effect.
     Ours,
 }
 
@@ -177,24 +177,24 @@ table! {
         "log the keys and transactions of each conflict";
     "cert.max_length": Int(0, BIG), Is("16384"), Load, IfSet, No, RO, Ignored:
         "the length of the certification index must be the same on all nodes and is fixed at 16384";
-    "cert.optimistic_pa": B, Is("yes"), Any, Always, Bool, RW, Kept:
-        "apply in parallel beyond what the origin had seen";
-    "debug": B, Is("no"), Any, Always, Bool, RW, Kept:
-        "log debug messages";
-    "dromon.auto_stream_size": Size(0, BIG), Is("16M"), Any, IfSet, Listed::Int, RW, Ours:
-        "write sets above this size are applied piecemeal by the others; 0 = never";
-    "dromon.bulk_share": Double(0.01, 1.0), Is("0.5"), Any, IfSet, Dbl, RW, Ours:
-        "part of the order's throughput that large write sets may take while small ones wait";
+    "cert.optimistic_pa": B, Is("yes"), Any, Always, Bool, RW, Ignored:
+        "applying in parallel beyond what the origin had seen cannot be switched off in this version";
+    "debug": B, Is("no"), Any, Always, Bool, RW, Ignored:
+        "there are no debug messages in this version";
+    "dromon.auto_stream_size": Size(0, BIG), Is("16M"), Any, IfSet, Listed::Int, RW, Ignored:
+        "not available in this version: every write set is applied in one go; wsrep_trx_fragment_size makes a transaction travel piecemeal";
+    "dromon.bulk_share": Double(0.01, 1.0), Is("0.5"), Any, IfSet, Dbl, RW, Ignored:
+        "not available in this version: small write sets pass between the pieces of large ones, without a share";
     "dromon.durability": Choice(&["majority", "memory"]), Is("majority"), Load, IfSet, Str, RO, Ours:
         "where a write set must be before a commit is acknowledged: on the disks of a majority, or in their memory";
     "dromon.key_escalation": Size(0, BIG), Is("200000"), Any, IfSet, Listed::Int, RW, Ours:
         "rows of one table in one transaction above which the whole table becomes the key; 0 = never";
-    "dromon.log_max": Size(0, BIG), Is("4G"), Any, IfSet, Listed::Int, RW, Ours:
-        "size of the log at which a member that lags behind is given up and takes a full copy; never below gcache.size";
+    "dromon.log_max": Size(0, BIG), Is("4G"), Any, IfSet, Listed::Int, RW, Ignored:
+        "not available in this version: the log keeps what a member that lags behind needs, without a limit";
     "dromon.piece_size": Size(4096, 16 * MIB), Is("256K"), Any, IfSet, Listed::Int, RW, Ours:
         "large write sets travel in pieces of this size";
-    "dromon.slow_node": Choice(&["wait", "quarantine"]), Is("wait"), Any, IfSet, Str, RW, Ours:
-        "what happens when this node cannot keep up: the others wait for it, or let it fall behind";
+    "dromon.slow_node": Choice(&["wait", "quarantine"]), Is("wait"), Any, IfSet, Str, RW, Ignored:
+        "not available in this version: the others always wait for a slow node";
     "evs.auto_evict": Int(0, BIG), Is("0"), Any, Always, Bool, RO, Ignored:
         "there is no list of delayed nodes; a member silent for evs.suspect_timeout is removed by the majority";
     "evs.causal_keepalive_period": Span(0), Of("evs.keepalive_period"), Any, Always, Dbl, RW, Ignored:
@@ -202,7 +202,7 @@ table! {
     "evs.consensus_timeout": Span(0), Is("PT30S"), Any, IfSet, No, OLD, Ignored:
         "members are agreed on through the ordered log, without a consensus round of their own";
     "evs.debug_log_mask": Mask, Is("0x1"), Any, Always, Str, RW, Ignored:
-        "there is only one kind of debug message; use debug=yes";
+        "there are no debug messages in this version";
     "evs.delay_margin": Span(0), Is("PT1S"), Any, Always, Dbl, RW, Ignored:
         "there is no list of delayed nodes; wsrep_evs_repl_latency shows the delays";
     "evs.delayed_keep_period": Span(0), Is("PT30S"), Any, Always, Dbl, RW, Ignored:
@@ -211,14 +211,14 @@ table! {
         "remove the member with this uuid from the cluster";
     "evs.inactive_check_period": Span(0), Is("PT0.5S"), Any, Always, Dbl, RW, Ignored:
         "silence is noticed by a timer for each member, not by looking now and then";
-    "evs.inactive_timeout": Span(100), Is("PT15S"), Any, Always, Dbl, RW, Kept:
-        "a member silent for this long is gone, whatever the others say";
+    "evs.inactive_timeout": Span(100), Is("PT15S"), Any, Always, Dbl, RW, Ignored:
+        "silence is judged by evs.suspect_timeout alone; only the default of evs.install_timeout follows it";
     "evs.info_log_mask": Mask, Is("0"), Any, Always, Str, RW, Ignored:
         "membership changes are always logged";
     "evs.install_timeout": Span(0), HalfOf("evs.inactive_timeout"), Any, Always, Dbl, RW, Ignored:
         "a view is an entry of the ordered log and needs no separate installation";
     "evs.join_retrans_period": Span(0), Is("PT1S"), Any, Always, Dbl, RW, Ignored:
-        "a join request is an entry of the ordered log and is not repeated";
+        "a joiner always asks again every two seconds until its join is ordered";
     "evs.keepalive_period": Span(10), Is("PT1S"), Any, Always, Dbl, RW, Kept:
         "an idle connection carries a message at least this often";
     "evs.max_install_timeouts": Int(0, BIG), Is("3"), Any, Always, Listed::Int, RW, Ignored:
@@ -228,7 +228,7 @@ table! {
     "evs.stats_report_period": Span(0), Is("PT1M"), Any, Always, Dbl, RW, Ignored:
         "statistics are in SHOW STATUS at any time and are not reported periodically";
     "evs.suspect_timeout": Span(100), Is("PT5S"), Any, Always, Dbl, RW, Kept:
-        "a member silent for this long is removed by the majority";
+        "a member silent for this long is removed by the majority; the times of elections and of the primary lease follow from it";
     "evs.use_aggregate": B, Is("true"), Any, Always, Bool, RW, Ignored:
         "small messages always share a packet";
     "evs.user_send_window": Int(1, BIG), Is("2"), Any, Always, Listed::Int, RW, Ignored:
@@ -246,7 +246,7 @@ table! {
     "gcache.encryption_cache_size": Size(0, BIG), Is("16777216"), Load, IfSet, No, RO, Ignored:
         "the log is not encrypted; encrypt the file system that holds it";
     "gcache.freeze_purge_at_seqno": Text, Is("-1"), Any, IfSet, No, RW, Ignored:
-        "the log keeps by itself what a member or joiner still needs, up to dromon.log_max";
+        "the log keeps by itself what a member or joiner still needs";
     "gcache.keep_pages_count": Int(0, BIG), Is("0"), Any, IfSet, No, RW, Ignored:
         "the log has no overflow pages";
     "gcache.keep_pages_size": Size(0, BIG), Is("0"), Any, Always, Listed::Int, RW, Ignored:
@@ -268,9 +268,9 @@ table! {
     "gcs.check_appl_proto": B, Is("yes"), Load, IfSet, No, RO, Ignored:
         "the cluster agrees on its protocol by itself";
     "gcs.fc_auto_evict_threshold": Double(0.0, 1.0), Is("0.75"), Load, IfSet, No, RO, Ignored:
-        "a slow node does not evict itself; use dromon.slow_node=quarantine";
+        "a slow node does not evict itself; the others wait for it";
     "gcs.fc_auto_evict_window": Double(0.0, 1e9), Is("0"), Load, IfSet, No, RO, Ignored:
-        "a slow node does not evict itself; use dromon.slow_node=quarantine";
+        "a slow node does not evict itself; the others wait for it";
     "gcs.fc_debug": Int(0, BIG), Is("0"), Any, Always, Listed::Int, RW, Ignored:
         "the state of flow control is in SHOW STATUS at any time";
     "gcs.fc_factor": Double(0.0, 1.0), Is("1.0"), Any, Always, Dbl, RW, Kept:
@@ -285,20 +285,20 @@ table! {
         "small write sets share messages and large ones travel in pieces of dromon.piece_size";
     "gcs.max_throttle": Double(0.0, 1.0), Is("0.25"), Any, Always, Dbl, RW, Ignored:
         "writers are slowed by gcs.fc_limit alone, and a member that takes a copy does not count";
-    "gcs.recv_q_hard_limit": Size(0, BIG), Is("9223372036854775807"), Any, Always, Listed::Int, RW, Mapped:
-        "bytes of payloads waiting in memory; what exceeds it is read again from the log";
-    "gcs.recv_q_soft_limit": Double(0.0, 1.0), Is("0.25"), Any, Always, Dbl, RW, Mapped:
-        "part of gcs.recv_q_hard_limit at which payloads begin to leave memory";
-    "gcs.stateless": B, Is("false"), Connect, IfSet, Bool, RO, Kept:
-        "this node keeps no data and never serves as donor";
-    "gcs.sync_donor": B, Is("no"), Any, Always, Bool, RW, Kept:
-        "a donor still counts for flow control";
-    "gcs.vote_policy": Int(0, BIG), Is("0"), Connect, IfSet, Listed::Int, RO, Kept:
-        "who is right when a write set fails on some nodes: 0 = most nodes, N = those where it worked, once they are N";
+    "gcs.recv_q_hard_limit": Size(0, BIG), Is("9223372036854775807"), Any, Always, Listed::Int, RW, Ignored:
+        "payloads that wait leave memory at 128 MiB, which cannot be set in this version; they are read again from the log";
+    "gcs.recv_q_soft_limit": Double(0.0, 1.0), Is("0.25"), Any, Always, Dbl, RW, Ignored:
+        "payloads that wait leave memory at 128 MiB, which cannot be set in this version; they are read again from the log";
+    "gcs.stateless": B, Is("false"), Connect, IfSet, Bool, RO, Ignored:
+        "not available in this version: every node keeps data and can be chosen as donor";
+    "gcs.sync_donor": B, Is("no"), Any, Always, Bool, RW, Ignored:
+        "not available in this version: only synced members count for flow control, a donor does not";
+    "gcs.vote_policy": Int(0, BIG), Is("0"), Connect, IfSet, Listed::Int, RO, Ignored:
+        "the outcome of most nodes always wins, as with 0; another policy is not available in this version";
     "gmcast.group": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
         "the group is named by wsrep_cluster_name";
-    "gmcast.isolate": Int(0, 2), Is("0"), Action, Never, No, RW, Kept:
-        "1 = drop all connections and accept none, 2 = also shut down, 0 = back to normal";
+    "gmcast.isolate": Int(0, 2), Is("0"), Action, Never, No, RW, Mapped:
+        "1 and 2 = drop all connections and accept none, 0 = back to normal; 2 does not shut the node down too";
     "gmcast.listen_addr": ListenOn, Listen, Connect, Always, Str, RO, Kept:
         "address on which this node listens";
     "gmcast.mcast_addr": Text, Is(""), Connect, Always, Str, RO, Ignored:
@@ -309,12 +309,12 @@ table! {
         "connections are TCP, never multicast";
     "gmcast.peer_addr": Text, Is(""), Any, IfSet, Str, RW, Ignored:
         "the members know each other from the log; addresses to try first belong into wsrep_cluster_address";
-    "gmcast.peer_timeout": Span(10), Is("PT3S"), Connect, Always, Dbl, RO, Kept:
-        "an attempt to connect is given up after this time";
+    "gmcast.peer_timeout": Span(10), Is("PT3S"), Connect, Always, Dbl, RO, Ignored:
+        "an attempt to connect is always given up after 3 s";
     "gmcast.segment": Int(0, 255), Is("0"), Connect, Always, Listed::Int, RO, Kept:
         "network segment of this node; a donor is sought in the same one first";
     "gmcast.time_wait": Span(0), Is("PT5S"), Connect, Always, Dbl, RO, Ignored:
-        "a removed member comes back under a new uuid at once, as the log knows both";
+        "a removed member may come back at once";
     "gmcast.version": Int(0, BIG), Is("0"), Connect, Always, Str, RO, Ignored:
         "the cluster agrees on its protocol by itself";
     "ist.keep_keys": B, Is("true"), Load, IfSet, No, RO, Ignored:
@@ -323,30 +323,30 @@ table! {
         "a joiner catches up over the cluster's own connections, so no second port is opened";
     "ist.recv_bind": Address, Is(""), Connect, IfSet, Str, RO, Ignored:
         "a joiner catches up over the cluster's own connections, so no second port is opened";
-    "pc.announce_timeout": Span(0), Is("PT3S"), Connect, Always, Dbl, RO, Kept:
-        "a node told to found a cluster looks for a running one for this long";
-    "pc.bootstrap": B, Is("no"), Action, Never, Bool, RW, Kept:
-        "make this minority a primary component by force";
+    "pc.announce_timeout": Span(0), Is("PT3S"), Connect, Always, Dbl, RO, Ignored:
+        "a node told to found a cluster does so at once; looking for a running one first is not available in this version";
+    "pc.bootstrap": B, Is("no"), Action, Never, Bool, RW, Ignored:
+        "making a minority primary by force is not available in this version; the order is refused, unless the component is primary already";
     "pc.checksum": B, Is("false"), Connect, Always, Bool, RW, Ignored:
         "every message always carries a checksum";
-    "pc.ignore_quorum": B, Is("false"), Any, Always, Bool, RW, Mapped:
-        "a minority makes itself a primary component by force, as a new branch of the history";
-    "pc.ignore_sb": B, Is("false"), Any, Always, Bool, RW, Mapped:
-        "half of the cluster makes itself a primary component by force, as a new branch of the history";
+    "pc.ignore_quorum": B, Is("false"), Any, Always, Bool, RW, Ignored:
+        "making a minority primary by force is not available in this version";
+    "pc.ignore_sb": B, Is("false"), Any, Always, Bool, RW, Ignored:
+        "making half of a cluster primary by force is not available in this version";
     "pc.linger": Span(0), Is("PT20S"), Connect, Always, Dbl, RO, Ignored:
         "a leaving node waits until its leave is ordered, and no longer";
     "pc.npvo": B, Is("false"), Connect, Always, Bool, RW, Ignored:
         "there is one history: of two primary components the one with the majority is the only one";
-    "pc.recovery": B, Is("true"), Connect, Always, Bool, RO, Kept:
-        "after a total outage the members form the primary component again by themselves";
+    "pc.recovery": B, Is("true"), Connect, Always, Bool, RO, Ignored:
+        "after an outage of all nodes the members always form the primary component again by themselves";
     "pc.version": Int(0, BIG), Is("0"), Connect, Always, Str, RO, Ignored:
         "the cluster agrees on its protocol by itself";
-    "pc.wait_prim": B, Is("true"), Connect, Always, Bool, RO, Kept:
-        "connecting waits for a primary component";
+    "pc.wait_prim": B, Is("true"), Connect, Always, Bool, RO, Ignored:
+        "connecting always waits for a primary component, for pc.wait_prim_timeout";
     "pc.wait_prim_timeout": Span(0), Is("PT30S"), Connect, Always, Dbl, RO, Kept:
-        "for this long";
+        "connecting waits this long for a primary component; if it is not set, a node whose own log names other voters waits for a majority of the logs without limit";
     "pc.wait_restored_prim_timeout": Span(0), Is("PT0S"), Connect, IfSet, No, RO, Ignored:
-        "a node whose log names other members waits for them until pc.wait_prim_timeout is set";
+        "a node whose log names other voters waits for a majority of the logs without limit, or for pc.wait_prim_timeout if that is set";
     "pc.weight": Int(0, 255), Is("1"), Any, Always, Listed::Int, RW, Mapped:
         "is shown and summed in wsrep_cluster_weight, but every member has one vote";
     "protonet.backend": Text, Is("asio"), Load, Always, Str, RO_OLD, Ignored:
@@ -365,26 +365,26 @@ table! {
         "the cluster agrees on its protocol by itself";
     "socket.checksum": Int(0, 2), Is("2"), Connect, Always, Listed::Int, RO, Ignored:
         "every message always carries a CRC-32C";
-    "socket.dynamic": B, Is("false"), Connect, IfSet, Bool, RO, Kept:
-        "accept both encrypted and plain connections, to switch encryption on node by node";
-    "socket.recv_buf_size": SizeOrAuto, Is("auto"), Any, Always, Str, RW, Kept:
-        "receive buffer of each new connection";
-    "socket.send_buf_size": SizeOrAuto, Is("auto"), Connect, Always, Str, RW, Kept:
-        "send buffer of each new connection";
-    "socket.ssl": B, Is("no"), Connect, IfSet, Bool, RO, Kept:
-        "encrypt the cluster's connections";
-    "socket.ssl_ca": Text, Is(""), Connect, IfSet, Str, RO, Kept:
-        "file with the certificates of the authorities to trust";
-    "socket.ssl_cert": Text, Is(""), Connect, IfSet, Str, RO, Kept:
-        "file with this node's certificate";
-    "socket.ssl_cipher": Text, Is(""), Connect, IfSet, Str, RO, Kept:
-        "ciphers to allow";
+    "socket.dynamic": B, Is("false"), Connect, IfSet, Bool, RO, Ignored:
+        "encryption is not available in this version";
+    "socket.recv_buf_size": SizeOrAuto, Is("auto"), Any, Always, Str, RW, Ignored:
+        "the operating system chooses the buffers of connections";
+    "socket.send_buf_size": SizeOrAuto, Is("auto"), Connect, Always, Str, RW, Ignored:
+        "the operating system chooses the buffers of connections";
+    "socket.ssl": B, Is("no"), Connect, IfSet, Bool, RO, Ignored:
+        "encryption is not available in this version: connections are not encrypted, so keep the cluster's port in a network you trust";
+    "socket.ssl_ca": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
+        "encryption is not available in this version";
+    "socket.ssl_cert": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
+        "encryption is not available in this version";
+    "socket.ssl_cipher": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
+        "encryption is not available in this version";
     "socket.ssl_compression": B, Is("no"), Connect, IfSet, Bool, RO_OLD, Ignored:
-        "encrypted connections are never compressed, which would leak what they carry";
-    "socket.ssl_key": Text, Is(""), Connect, IfSet, Str, RO, Kept:
-        "file with the private key";
-    "socket.ssl_password_file": Text, Is(""), Connect, IfSet, Str, RO, Kept:
-        "file with the password of the private key";
-    "socket.ssl_reload": B, Is("no"), Action, Never, Bool, RW, Kept:
-        "read certificate and key again";
+        "encryption is not available in this version";
+    "socket.ssl_key": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
+        "encryption is not available in this version";
+    "socket.ssl_password_file": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
+        "encryption is not available in this version";
+    "socket.ssl_reload": B, Is("no"), Action, Never, Bool, RW, Ignored:
+        "encryption is not available in this version; the order is refused";
 }

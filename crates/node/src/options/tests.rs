@@ -639,7 +639,14 @@ fn notes_come_once_and_only_for_other_values() {
     let quiet = options
         .parse_init("evs.send_window=4;evs.install_timeout=PT15S;evs.inactive_timeout=PT30S")
         .expect("known options");
-    assert_eq!(quiet.notes, []);
+    // The default of one follows the other, so only that one differs.
+    assert_eq!(
+        note(quiet),
+        [
+            "Option 'evs.inactive_timeout' is accepted, but has no effect here: silence is judged \
+             by evs.suspect_timeout alone; only the default of evs.install_timeout follows it"
+        ]
+    );
     assert_eq!(
         note(options.set("evs.send_window=1024;gcs.fc_master_slave=yes", APART)),
         [
@@ -656,12 +663,43 @@ fn notes_come_once_and_only_for_other_values() {
             CONNECTED
         )),
         [
-            "Option 'evs.inactive_timeout' = PT1S does not fit 'evs.suspect_timeout' = PT5S: PT5S \
-             is used",
             "Option 'evs.keepalive_period' = PT3S does not fit 'evs.suspect_timeout' = PT5S: \
              PT1.666666666S is used",
         ]
     );
+}
+
+/// Whoever asks for encryption, or for a majority by force, must read that it
+/// is not there; who keeps a default is told nothing.
+#[test]
+fn what_this_version_lacks_is_said_when_it_is_asked_for() {
+    for text in [
+        "socket.ssl=yes",
+        "socket.ssl_key=/k",
+        "pc.ignore_sb=true",
+        "pc.ignore_quorum=TRUE",
+        "pc.recovery=false",
+        "pc.wait_prim=FALSE",
+        "gcs.stateless=1",
+        "gcs.vote_policy=1",
+        "gcs.sync_donor=yes",
+        "cert.optimistic_pa=no",
+        "debug=yes",
+        "dromon.slow_node=quarantine",
+        "dromon.log_max=1G",
+        "socket.recv_buf_size=1M",
+    ] {
+        let outcome = fresh().parse_init(text).expect(text);
+        let notes: Vec<String> = outcome.notes.into_iter().map(|n| n.0).collect();
+        let name = text.split('=').next().unwrap_or_default();
+        let start = format!("Option '{name}' is accepted, but has no effect here: ");
+        assert!(
+            notes.len() == 1 && notes[0].starts_with(&start),
+            "{notes:?}"
+        );
+    }
+    let defaults = fresh().parse_init(PEER).expect("the defaults");
+    assert_eq!(defaults.notes, []);
 }
 
 #[test]
@@ -757,7 +795,7 @@ fn the_documentation_lists_every_option_with_its_fate() {
             .find(|l| l.starts_with(&format!("| `{}` |", spec.name)))
             .unwrap_or_else(|| panic!("{} is not in docs/options.md", spec.name));
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        assert!(cells.contains(&fate), "{row}");
+        assert!(cells.contains(&fate) && cells.contains(&spec.why), "{row}");
     }
     let rows = page.lines().filter(|l| l.starts_with("| `")).count();
     assert_eq!(rows, TABLE.len());
