@@ -125,7 +125,9 @@ impl Node {
             (Phase::NonPrimary, None) => true,
             _ => false,
         };
+        let leaving = matches!(self.phase(), Phase::Leaving | Phase::Closed);
         if let Some(why) = &status.failed
+            && !leaving
             && !self.engine_failed.swap(true, Relaxed)
         {
             self.error(&format!(
