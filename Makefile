@@ -1,20 +1,29 @@
 # make up      a running three-node cluster on this machine
 # make down    stop it
-# make check   format, lints, licences, unit tests: no servers
+# make check   format, lints, licences, unit tests, simulation: no servers
 # make test    check, then the tests on real servers and the conformance list
+# make sim     the simulation alone; SEEDS=200
 
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(TARGET)/release/libdromon.so
 DENY     := 0.20.2
 # Seconds of load in each scenario on real servers.
 STORM_SECONDS ?= 8
+# Runs of the simulation.
+SEEDS ?= 200
+# Debian packages of a cluster on this machine, and of all tests.
+PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsync socat lsof iproute2
+PACKAGES_TEST := $(PACKAGES_UP) git ca-certificates mariadb-test mariadb-test-data galera-4 \
+                 galera-arbitrator-4 sysbench stunnel4 openssl procps
 
-.PHONY: help up down build check format lint licences unit test storms conformance
+.PHONY: help up down build packages check format lint licences unit sim test storms conformance
+# Targets share the build directory and the machine's ports: one after the other, whatever -j says.
+.NOTPARALLEL:
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 up:
-	.ci/install-packages gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsync socat lsof iproute2
+	.ci/install-packages $(PACKAGES_UP)
 	cargo build --locked --release -p dromon-provider -p dromon-cli
 	$(TARGET)/release/dromon up $(UP)
 
@@ -24,7 +33,10 @@ down:
 build:
 	cargo build --locked --release -p dromon-provider -p dromon-cli -p dromon-tests
 
-check: format lint licences unit
+packages:
+	.ci/install-packages $(PACKAGES_TEST)
+
+check: format lint licences unit sim
 
 format:
 	cargo fmt --all --check
@@ -39,7 +51,10 @@ licences:
 unit:
 	cargo test --locked --workspace --no-fail-fast
 
-test: check storms conformance
+sim:
+	cargo run --locked --release -p dromon-sim -- --seeds $(SEEDS)
+
+test: packages check storms conformance
 
 storms: build
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS)
