@@ -18,6 +18,8 @@ pub struct Positions {
     /// Seqnos above `released` that are finished already.
     finished: BTreeSet<Seqno>,
     paused_at: Option<Seqno>,
+    /// A second stop, independent of the pause.
+    hold_at: Option<Seqno>,
     active: BTreeSet<Seqno>,
     stats: ApplyStats,
 }
@@ -47,6 +49,7 @@ impl Positions {
             cancelled: BTreeSet::new(),
             finished: BTreeSet::new(),
             paused_at: None,
+            hold_at: None,
             active: BTreeSet::new(),
             stats: ApplyStats::default(),
         }
@@ -174,6 +177,16 @@ impl Positions {
         self.paused_at = None;
     }
 
+    /// Stops the flow behind `seqno`, independently of a pause.
+    pub fn hold(&mut self, seqno: Seqno) {
+        self.hold_at = Some(seqno);
+    }
+
+    /// Ends the hold.
+    pub fn unhold(&mut self) {
+        self.hold_at = None;
+    }
+
     /// Where the flow is stopped, if it is.
     pub fn paused_at(&self) -> Option<Seqno> {
         self.paused_at
@@ -181,7 +194,8 @@ impl Positions {
 
     /// Whether an event after `position` must wait for the end of a pause.
     pub fn held(&self, seqno: Seqno) -> bool {
-        self.paused_at.is_some_and(|at| seqno > at)
+        let behind = |stop: Option<Seqno>| stop.is_some_and(|at| seqno > at);
+        behind(self.paused_at) || behind(self.hold_at)
     }
 
     /// What the apply gate saw.
@@ -241,8 +255,12 @@ mod tests {
         assert!(!p.held(1));
         assert!(p.held(2));
         assert_eq!(p.pause(), 1, "a second pause does not move the point");
+        p.hold(2);
         p.resume();
-        assert!(!p.held(2));
+        assert!(!p.held(2), "the hold is behind 2");
+        assert!(p.held(3));
+        p.unhold();
+        assert!(!p.held(3));
     }
 
     proptest! {

@@ -246,9 +246,21 @@ impl Gates {
     pub fn resume(&self) {
         let mut inner = self.lock();
         inner.positions.resume();
-        for waiter in inner.resumed.drain(..) {
-            waiter.wake();
-        }
+        inner.wake_resumed();
+    }
+
+    /// Stops the flow behind `seqno`, independently of a pause. Called by
+    /// delivery before anything behind it is delivered, it lets nothing slip
+    /// through.
+    pub fn hold(&self, seqno: Seqno) {
+        self.lock().positions.hold(seqno);
+    }
+
+    /// Ends the hold.
+    pub fn unhold(&self) {
+        let mut inner = self.lock();
+        inner.positions.unhold();
+        inner.wake_resumed();
     }
 
     /// Where the flow is stopped, if it is.
@@ -319,6 +331,12 @@ impl Inner {
             if waiters.is_empty() {
                 self.released.remove(&seqno);
             }
+        }
+    }
+
+    fn wake_resumed(&mut self) {
+        for waiter in self.resumed.drain(..) {
+            waiter.wake();
         }
     }
 

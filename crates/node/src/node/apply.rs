@@ -335,13 +335,19 @@ impl Node {
         joiner: dromon_writeset::Uuid,
         request: &[u8],
     ) {
+        // The database may copy itself inside the call (mysqldump): nothing may
+        // commit meanwhile. Delivery holds what comes behind this event.
         let ready = self.gates.wait_released(seqno, waiter, false, None).is_ok();
-        let position = self.last_committed();
-        if !ready || self.shared().donating != Some(joiner) {
-            return;
-        }
-        self.shared().donation_open = true;
-        if !applier.donate(request, position, false) {
+        let wanted = {
+            let mut shared = self.shared();
+            let wanted = ready && shared.donating == Some(joiner);
+            shared.donation_open |= wanted;
+            wanted
+        };
+        let position = self.last_committed_at(seqno);
+        let begun = !wanted || applier.donate(request, position, false);
+        self.gates.unhold();
+        if !begun {
             self.transfer_sent(Position::UNDEFINED, -libc_ecanceled());
         }
     }

@@ -783,9 +783,10 @@ impl Node {
                 }
                 shared = self.wait_shared(shared, again.min(deadline));
             }
-            if let Some((view, _)) = &shared.joined {
+            if let Some((view, need)) = &shared.joined {
                 let (at, position) = (view.position, shared.position);
-                if position.history == at.history && position.seqno >= at.seqno {
+                let follows = *need == Need::Log && position.history == at.history;
+                if follows && position.seqno >= at.seqno {
                     return Err(ConnectError::Ahead {
                         position: position.seqno,
                         last: at.seqno - 1,

@@ -236,6 +236,7 @@ impl Node {
                 ));
                 if donor == self.shared().uuid {
                     self.shared().donating = Some(joiner);
+                    self.gates.hold(course.state.position().seqno);
                     self.push_notice(&course.state, Item::Donate { joiner, request });
                 }
             }
