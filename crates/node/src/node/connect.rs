@@ -1,28 +1,21 @@
-//! Connecting to a cluster, founding one, and leaving.
+//! Connecting to a cluster, or founding one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dromon_gates::QueueItem;
 use dromon_order::{EngineConfig, NodeHandler, Order, Start};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::duties::{Handler, Timings};
-use super::service::{Job, from_parts};
-use super::{AskError, CheckpointMark, Delivered, Item, Node, Pending, Phase, Shared, lock};
-use crate::cluster::{ClusterState, MemberState};
-use crate::messages::{
-    Answer, Control, Join, LeaveReason, Need, Position, Request, decode, encode, kind,
-};
+use super::service::from_parts;
+use super::{AskError, CheckpointMark, Delivered, Node, Pending, Phase, Shared, lock};
+use crate::cluster::ClusterState;
+use crate::messages::{Answer, Control, Join, Need, Position, Request, decode, encode, kind};
 use crate::options::{AddressError, ClusterAddress, Durability, OptionError, Settings};
 
 /// How long one question to another node may take.
 const ASK: Duration = Duration::from_secs(3);
-/// How long a leaver waits for its departure to be ordered.
-const LEAVE: Duration = Duration::from_secs(10);
-/// And for its log to be taken out of the members.
-const GONE: Duration = Duration::from_secs(5);
 
 /// The node could not get into the cluster.
 #[derive(Debug, thiserror::Error)]
@@ -818,189 +811,5 @@ impl Node {
                 return Err(ConnectError::Engine(why));
             }
         }
-    }
-
-    /// Leaves the cluster and gives the database its last view.
-    pub fn disconnect(self: &Arc<Self>) {
-        let (phase, uuid, alone) = {
-            let mut shared = self.shared();
-            let phase = shared.phase;
-            if phase == Phase::Closed {
-                return;
-            }
-            if phase != Phase::Inconsistent {
-                shared.phase = Phase::Leaving;
-            }
-            let own = shared.uuid;
-            let alone = shared
-                .view
-                .as_ref()
-                .is_none_or(|v| match v.members.as_slice() {
-                    [] => true,
-                    [one] => one.uuid == own,
-                    _ => false,
-                });
-            shared.last = alone;
-            (phase, shared.uuid, alone)
-        };
-        self.changed.notify_all();
-        let rejoiner = lock(&self.rejoiner).take();
-        if let Some(thread) = rejoiner {
-            // It sees the phase and ends.
-            let _ = thread.join();
-        }
-        if phase == Phase::Rejoining {
-            self.queue.clear();
-            self.queue.resume();
-        }
-        self.flow.clear();
-        let order = self.order();
-        let joined = self.shared().joined.is_some();
-        let can_say =
-            matches!(phase, Phase::Joined | Phase::Joining | Phase::Rejoining) && joined && !alone;
-        if let Some(order) = order.as_ref().filter(|_| can_say) {
-            self.hand_over(order);
-            let leave = Control::Leave {
-                uuid,
-                reason: LeaveReason::Graceful,
-            };
-            // If it is not ordered, silence evicts this node.
-            let _ = order.propose(kind::CONTROL, 0, encode(&leave));
-            let deadline = Instant::now() + LEAVE;
-            let mut shared = self.shared();
-            while !shared.own_leave && Instant::now() < deadline {
-                shared = self.wait_shared(shared, deadline);
-            }
-        }
-        self.end_receivers(phase);
-        let last = {
-            let shared = self.shared();
-            // Others may have left first while this one was leaving.
-            alone
-                || (shared.own_leave && shared.view.as_ref().is_some_and(|v| v.members.is_empty()))
-        };
-        let position = if phase == Phase::Rejoining {
-            self.shared().position
-        } else {
-            self.last_committed()
-        };
-        let busy = self.shared().receivers > 0;
-        let inconsistent = self.phase() == Phase::Inconsistent;
-        if let Some(order) = order.as_ref().filter(|_| can_say && !last) {
-            self.wait_gone(order);
-        }
-        self.close_engine();
-        if inconsistent || !self.shared().brought_up {
-            if !inconsistent && phase != Phase::Joining && !busy {
-                self.save_stopped(position, last);
-            }
-        } else if busy {
-            // The database may still move: its position is its own word.
-            self.save_running();
-        } else {
-            self.save_stopped(position, last);
-        }
-        self.shared().phase = Phase::Closed;
-        self.changed.notify_all();
-    }
-
-    /// A leader hands leadership on before it goes.
-    fn hand_over(&self, order: &Arc<dyn Order>) {
-        if !order.status().is_leader {
-            return;
-        }
-        order.transfer_leader(None);
-        let deadline = Instant::now() + Duration::from_secs(3);
-        while order.status().is_leader && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Makes sure the server gets its final view and its threads back.
-    fn end_receivers(&self, phase: Phase) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let mut shared = self.shared();
-        if !shared.own_leave && phase != Phase::Inconsistent {
-            let released = self.gates.released();
-            let seqno = match phase {
-                Phase::Rejoining => released,
-                _ => shared.ends_at.unwrap_or_else(|| self.gates.last_ordered()),
-            };
-            let brought_up = shared.brought_up;
-            drop(shared);
-            if brought_up {
-                let view = self.final_view(seqno);
-                self.queue.push(QueueItem {
-                    seqno,
-                    ordered: false,
-                    depends_on: seqno,
-                    exclusive: true,
-                    bytes: 0,
-                    value: Item::Final(view),
-                });
-            }
-            shared = self.shared();
-        }
-        while shared.receivers > 0 && Instant::now() < deadline {
-            shared = self.wait_shared(shared, deadline);
-        }
-        if shared.receivers > 0 {
-            let n = shared.receivers;
-            drop(shared);
-            self.warn(&format!("{n} applier threads did not come back in time"));
-        }
-    }
-
-    /// Waits until the others' log does not count this one any more, so that
-    /// their majority does not need it.
-    fn wait_gone(&self, order: &Arc<dyn Order>) {
-        let raft_id = order.status().id;
-        let body = encode(&Request::Gone { raft_id });
-        let deadline = Instant::now() + GONE;
-        while Instant::now() < deadline {
-            let addr = match order.status().leader {
-                Some((id, addr)) if id != raft_id => Some(addr),
-                _ => order
-                    .status()
-                    .members
-                    .addrs
-                    .into_iter()
-                    .find(|(id, _)| *id != raft_id)
-                    .map(|(_, addr)| addr),
-            };
-            let Some(addr) = addr else { return };
-            let answer = order.request(&addr, body.clone(), Duration::from_secs(1));
-            if matches!(answer.map(|b| decode::<Answer>(&b)), Ok(Some(Answer::Ok))) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.note("left before the others confirmed that this node's vote no longer counts");
-    }
-
-    pub(super) fn close_engine(&self) {
-        lock(&self.delivered).stopped = true;
-        self.delivered_more.notify_all();
-        let sender = lock(&self.services).take();
-        if let Some(order) = self.order() {
-            order.stop();
-        }
-        if let Some(sender) = sender {
-            // The thread ends at this, or when the sender is gone.
-            let _ = sender.try_send(Job::Stop);
-        }
-        let threads: Vec<_> = lock(&self.threads).drain(..).collect();
-        let me = std::thread::current().id();
-        for thread in threads {
-            if thread.thread().id() != me {
-                // A panic there was logged where it happened.
-                let _ = thread.join();
-            }
-        }
-        self.set_order(None);
-        self.abandon_pending();
-        self.flow.clear();
-        let mut shared = self.shared();
-        shared.own_state = MemberState::Joiner;
     }
 }

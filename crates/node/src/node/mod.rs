@@ -4,7 +4,8 @@
 //!   server's client threads   local.rs     certify, commit order, release, BF abort, replay, TOI
 //!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
 //!   server's applier threads  apply.rs     queue -> database
-//!   connect / disconnect      connect.rs   probing, joining, leaving, the state file
+//!   connect / disconnect      connect.rs   probing, founding, joining; leave.rs leaving; open.rs the state file;
+//!                             reconnect.rs coming back after an eviction
 //!   order thread              duties.rs    progress reports, requests of other nodes
 //! ```
 //!
@@ -16,6 +17,7 @@ mod apply;
 mod connect;
 mod delivery;
 mod duties;
+mod leave;
 mod local;
 mod open;
 mod reconnect;
