@@ -2,6 +2,7 @@
 # make down    stop it
 # make check   format, lints, licences, unit tests, simulation: no servers
 # make test    check, then the tests on real servers and the conformance list
+# make test-11.8   the library under MariaDB 11.8: Debian 13 in a folder, root, 600 MB
 # make sim     the simulation alone; SEEDS=200
 
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
@@ -16,7 +17,7 @@ PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsyn
 PACKAGES_TEST := $(PACKAGES_UP) git ca-certificates mariadb-test mariadb-test-data galera-4 \
                  galera-arbitrator-4 sysbench stunnel4 openssl procps
 
-.PHONY: help up down build packages check format lint licences unit sim test storms conformance
+.PHONY: help up down build packages check format lint licences unit sim test test-11.8 storms conformance
 # Targets share the build directory and the machine's ports: one after the other, whatever -j says.
 .NOTPARALLEL:
 help:
@@ -55,6 +56,11 @@ sim:
 	cargo run --locked --release -p dromon-sim -- --seeds $(SEEDS)
 
 test: packages check storms conformance
+
+# The library alone; Debian 13 comes with the test.
+test-11.8:
+	cargo build --locked --release -p dromon-provider
+	tests/mariadb-11.8/run --provider $(PROVIDER)
 
 storms: build
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS)
