@@ -102,9 +102,7 @@ fn waiting_for_flow_control() {
                 }
             }
         });
-        world.until("the others are told to wait", || {
-            db.stat("flow_control_active") == "true"
-        });
+        world.stopped_by(&db);
         let t = open(&db, 1, 2);
         let (id, trx) = (t.id, t.trx().expect("it wrote"));
         let commit = commit(t);
@@ -143,6 +141,20 @@ fn sent_and_not_yet_ordered() {
     });
 }
 
+/// The winner's write set comes into the log first, because the leader hears
+/// it first.
+fn beaten(world: &World, winner: &Arc<Db>) -> std::thread::JoinHandle<End> {
+    let first = std::thread::spawn({
+        let winner = winner.clone();
+        move || winner.set(row(1), 5)
+    });
+    world.until("the winner's write set is in the log", || {
+        winner.count("local_send_queue") == 1
+            && winner.count("dromon_log_last") > winner.count("dromon_log_committed")
+    });
+    first
+}
+
 #[test]
 fn sent_and_beaten_to_it() {
     two_nodes(|world, winner, db| {
@@ -152,15 +164,7 @@ fn sent_and_beaten_to_it() {
         world.net.cut(&a, &b);
         let loser = commit(t);
         stage(world, &trx, "Sent");
-        // Ordered first, because the leader hears it first.
-        let first = std::thread::spawn({
-            let winner = winner.clone();
-            move || winner.set(row(1), 5)
-        });
-        world.until("the winner's write set is in the log", || {
-            winner.count("local_send_queue") == 1
-                && winner.count("dromon_log_last") > winner.count("dromon_log_committed")
-        });
+        let first = beaten(world, &winner);
         world.net.heal();
         assert!(first.join().expect("no panic").is_committed());
         assert_eq!(loser.join().expect("no panic"), End::Deadlock);
@@ -327,5 +331,28 @@ fn a_replay_is_not_aborted_again() {
         }
         db.holds.open(Point::ApplyLocked);
         assert!(commit.join().expect("no panic").is_committed());
+    });
+}
+
+#[test]
+fn a_pause_holds_what_fails_behind_it() {
+    two_nodes(|world, winner, db| {
+        let (a, b) = ([World::addr(1)], [World::addr(2)]);
+        let t = open(&db, 1, 2);
+        let trx = t.trx().expect("it wrote");
+        world.net.cut(&a, &b);
+        let loser = commit(t);
+        stage(world, &trx, "Sent");
+        let first = beaten(world, &winner);
+        let at = db.node().pause().expect("nothing is under way here");
+        world.net.heal();
+        assert!(first.join().expect("no panic").is_committed());
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(db.position().seqno, at, "nothing moves during a pause");
+        assert!(!loser.is_finished());
+        db.node().resume();
+        assert_eq!(loser.join().expect("no panic"), End::Deadlock);
+        world.settle();
+        assert_eq!(db.read(row(1)), 5);
     });
 }

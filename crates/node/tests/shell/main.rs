@@ -5,10 +5,16 @@
 //! `TOY_LOG=1` prints the nodes' log lines as they come.
 
 mod bf_abort;
+mod flow;
+mod load;
+mod membership;
 mod net;
 mod one_node;
+mod partition;
 mod rng;
+mod storm;
 mod streaming;
 mod three_nodes;
 mod toy;
+mod votes;
 mod world;

@@ -33,8 +33,8 @@ pub struct Net {
 struct Wires {
     /// By address: the engine that listens there now.
     ports: BTreeMap<String, (RaftId, Arc<Port>)>,
-    /// By address: the process that may write to the disk.
-    writers: BTreeMap<String, Arc<AtomicBool>>,
+    /// By address: whether the newest process there lives.
+    alive: BTreeMap<String, Arc<AtomicBool>>,
     /// Pairs of addresses that cannot talk.
     cuts: BTreeSet<(String, String)>,
 }
@@ -50,11 +50,16 @@ impl Net {
         })
     }
 
-    /// The engines of the node at `addr`.
+    /// The engines of a new process at `addr`.
     pub fn engines(self: &Arc<Self>, addr: &str) -> Box<dyn Engines> {
+        let alive = Arc::new(AtomicBool::new(true));
+        lock(&self.wires)
+            .alive
+            .insert(addr.to_owned(), alive.clone());
         Box::new(MemEngines {
             net: self.clone(),
             addr: addr.to_owned(),
+            alive,
         })
     }
 
@@ -79,7 +84,7 @@ impl Net {
     /// The node at `addr` falls silent for good, as if its process were killed.
     pub fn kill(&self, addr: &str) {
         let wires = lock(&self.wires);
-        if let Some(alive) = wires.writers.get(addr) {
+        if let Some(alive) = wires.alive.get(addr) {
             alive.store(false, Ordering::Release);
         }
         if let Some((_, port)) = wires.ports.get(addr) {
@@ -160,6 +165,7 @@ impl LogStore for Opened {
 struct MemEngines {
     net: Arc<Net>,
     addr: String,
+    alive: Arc<AtomicBool>,
 }
 
 impl Engines for MemEngines {
@@ -172,13 +178,12 @@ impl Engines for MemEngines {
         handler: Arc<dyn NodeHandler>,
     ) -> Result<Arc<dyn Order>, String> {
         assert_eq!(config.addr, self.addr, "the node announces another address");
-        let alive = Arc::new(AtomicBool::new(true));
-        lock(&self.net.wires)
-            .writers
-            .insert(self.addr.clone(), alive.clone());
+        if !self.alive.load(Ordering::Acquire) {
+            return Err("this process was killed".to_owned());
+        }
         let store: Arc<dyn LogStore> = Arc::new(Opened {
             log: self.net.log(dir),
-            alive,
+            alive: self.alive.clone(),
         });
         let (net, addr) = (self.net.clone(), self.addr.clone());
         let make: MakeNetwork = Box::new(move |id| Ok(net.plug(&addr, id) as Arc<dyn Network>));
@@ -192,6 +197,9 @@ impl Engines for MemEngines {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, AskError> {
+        if !self.alive.load(Ordering::Acquire) {
+            return Err(AskError::Unreachable("this process was killed".to_owned()));
+        }
         let pair = (self.addr.clone(), addr.to_owned());
         if lock(&self.net.wires).cuts.contains(&pair) {
             return Err(AskError::Unreachable(format!("{addr} is cut off")));

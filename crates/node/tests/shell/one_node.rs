@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use dromon_node::Outcome;
+use dromon_node::{Meta, Outcome, Phase, Position};
+use dromon_writeset::{Flags, KeyType, Uuid};
 
-use crate::toy::{Ddl, End, row};
-use crate::world::run;
+use crate::toy::holds::Point;
+use crate::toy::{Ddl, Disk, End, row};
+use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -45,7 +47,232 @@ fn statements_in_isolation() {
         };
         assert!(db.ddl(&fail).is_committed(), "alone, nobody disagrees");
         assert_eq!(world.settle().seqno, 5);
-        assert_eq!(db.node().phase(), dromon_node::Phase::Joined);
+        assert_eq!(db.node().phase(), Phase::Joined);
         assert_eq!(db.returned(), [] as [Outcome; 0]);
+    });
+}
+
+#[test]
+fn a_pause_waits_for_those_inside_and_stops_the_others() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        assert!(db.set(row(1), 1).is_committed());
+        db.holds.close(Point::ClientLeft);
+        let spawn = |n: u32| {
+            let db = db.clone();
+            std::thread::spawn(move || db.set(row(n), 2))
+        };
+        let inside = spawn(2);
+        world.until("a client has left commit order", || {
+            db.holds.waiting(Point::ClientLeft) == 1
+        });
+        let pause = {
+            let node = db.node().clone();
+            std::thread::spawn(move || node.pause())
+        };
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!pause.is_finished(), "one is not released yet");
+        db.holds.open(Point::ClientLeft);
+        assert!(inside.join().expect("no panic").is_committed());
+        assert_eq!(pause.join().expect("no panic"), Some(3));
+        assert_eq!(db.position().seqno, 3);
+        assert!(world.state_file(1).contains("seqno:   3\n"));
+
+        let held = spawn(3);
+        let statement = {
+            let db = db.clone();
+            std::thread::spawn(move || db.ddl(&Ddl::Truncate { table: 7 }))
+        };
+        let mut reads = db.begin();
+        reads.lock(row(1)).expect("reading goes on");
+        assert!(reads.commit().is_committed());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!held.is_finished() && !statement.is_finished());
+        assert_eq!(db.position().seqno, 3, "nothing moves during a pause");
+        db.node().resume();
+        assert!(held.join().expect("no panic").is_committed());
+        assert!(statement.join().expect("no panic").is_committed());
+        assert!(world.state_file(1).contains("seqno:   -1\n"));
+        assert_eq!(world.settle().seqno, 5);
+    });
+}
+
+#[test]
+fn options_are_read_and_set() {
+    run(1, "gcs.fc_limit=77", LIMIT, |world| {
+        let node = world.db(1).node().clone();
+        assert!(node.options_text().contains("gcs.fc_limit = 77"));
+        assert_eq!(node.settings().fc_limit, 77);
+        node.set_options("gcs.fc_limit=5; repl.max_ws_size=1000")
+            .expect("both may change at run time");
+        assert_eq!(node.settings().fc_limit, 5);
+        assert!(node.set_options("gcs.fc_limit=6;no.such=1").is_err());
+        assert_eq!(
+            node.settings().fc_limit,
+            6,
+            "items before the bad one count"
+        );
+        assert!(node.set_options("base_port=1").is_err());
+
+        let db = world.db(1);
+        let mut t = db.begin();
+        for n in 0..200 {
+            t.put(row(n), 1).expect("nobody else is here");
+        }
+        assert_eq!(t.commit(), End::TooLarge);
+        assert!(db.set(row(0), 2).is_committed(), "its rows are free");
+        assert_eq!(world.settle().seqno, 2);
+    });
+}
+
+#[test]
+fn before_and_after_a_connection() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        assert!(db.set(row(1), 1).is_committed());
+        let at = world.settle();
+        db.disconnect();
+        assert_eq!(db.finals(), 1);
+        assert_eq!(
+            db.views().last().map(|v| (v.number, v.own)),
+            Some((-1, None))
+        );
+        let node = db.node();
+        assert_eq!(node.phase(), Phase::Closed);
+        assert_eq!(node.last_committed(), at);
+
+        // A client that was not told yet.
+        assert_eq!(db.set(row(1), 2), End::ConnFail);
+        assert_eq!(db.ddl(&Ddl::Truncate { table: 0 }), End::ConnFail);
+        let trx = node.begin(5);
+        let key: [&[u8]; 1] = [b"x"];
+        assert_eq!(node.append_key(&trx, &key, KeyType::Shared), Outcome::Ok);
+        let mut meta = Meta {
+            position: at,
+            source: Uuid::NIL,
+            trx_id: 0,
+            conn_id: 0,
+            depends_on: 0,
+        };
+        let certified = node.certify(1, &trx, Flags::TRX_START | Flags::TRX_END, &mut meta);
+        assert_eq!(certified, Outcome::ConnFail);
+        assert_eq!(meta.position, Position::UNDEFINED);
+        assert_eq!(node.release(&trx), (false, Outcome::Ok));
+
+        assert_ne!(node.rollback(5), Outcome::Ok, "the server queues it");
+        assert_ne!(node.sync_wait(Duration::from_secs(1)).0, Outcome::Ok);
+        assert_eq!(node.wait_for(at, None).0, Outcome::Ok);
+        assert_ne!(node.desync(), Outcome::Ok);
+        assert_eq!(node.resync(), Outcome::Ok);
+        assert_eq!(node.transfer_sent(at, 0), Outcome::ConnFail);
+        assert_eq!(node.transfer_received(at, 0), Outcome::ConnFail);
+        assert_eq!(node.pause(), Some(at.seqno));
+        node.resume();
+        assert!(
+            world
+                .state_file(1)
+                .contains(&format!("seqno:   {}\n", at.seqno))
+        );
+        assert!(world.state_file(1).contains("safe_to_bootstrap: 1"));
+        node.disconnect(); // nothing to leave
+        db.lend();
+        db.join_threads();
+        assert_eq!(db.returned().last(), Some(&Outcome::Fatal));
+        assert!(!node.status().is_empty());
+    });
+}
+
+#[test]
+fn comes_back_again_and_again() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        for round in 1..=4 {
+            assert!(db.increment(row(1)).is_committed());
+            let before = world.settle();
+            db.disconnect();
+            assert_eq!(db.finals(), round);
+            db.connect("gcomm://", true).expect("it was the last one");
+            world.synced(&db);
+            let after = world.settle();
+            assert_eq!(after.history, before.history);
+            assert_eq!(after.seqno, before.seqno + 1, "one view came");
+            assert_eq!(db.read(row(1)), round as i64);
+        }
+        assert!(db.connect("gcomm://", true).is_err(), "connected already");
+    });
+}
+
+#[test]
+fn a_new_process_goes_on_where_the_old_one_stopped() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        assert!(db.set(row(1), 1).is_committed());
+        let at = world.settle();
+        db.disconnect();
+        let again = world.open(1, db.disk(), Position::UNDEFINED);
+        assert_eq!(again.node().last_committed(), at);
+        again.connect("gcomm://", true).expect("it stopped cleanly");
+        world.synced(&again);
+        assert!(again.set(row(2), 1).is_committed());
+        let after = world.settle();
+        assert_eq!(after.history, at.history);
+        assert_eq!(after.seqno, at.seqno + 2);
+    });
+}
+
+#[test]
+fn what_the_engine_lost_in_a_crash_comes_from_the_own_log() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        assert!(db.set(row(1), 1).is_committed());
+        let flushed: Disk = db.disk();
+        for n in 2..6 {
+            assert!(db.set(row(n), 1).is_committed());
+        }
+        assert!(db.ddl(&Ddl::Add { table: 0, n: 10 }).is_committed());
+        let mut t = db.begin();
+        t.put(row(9), 1).expect("nobody else is here");
+        t.fragment().expect("nobody else is here");
+        let at = db.position();
+        world.crash(1);
+        drop(t);
+
+        let lost = flushed.position;
+        assert!(lost.seqno < at.seqno);
+        let again = world.open(1, flushed, lost);
+        again.connect("gcomm://", true).expect("alone it is safe");
+        world.synced(&again);
+        let after = world.settle();
+        assert_eq!(after.history, at.history);
+        assert_eq!(after.seqno, at.seqno + 1, "one view came");
+        assert_eq!((again.read(row(1)), again.read(row(5))), (11, 11));
+        assert_eq!(again.streaming(), 0, "its origin is gone");
+        assert_eq!(again.read(row(9)), 0);
+    });
+}
+
+#[test]
+fn a_cluster_is_not_founded_where_it_may_lose_data() {
+    run(2, "", LIMIT, |world| {
+        let first = world.db(1);
+        assert!(first.set(row(1), 1).is_committed());
+        world.settle();
+        let early = world.db(2);
+        early.disconnect();
+        assert!(first.set(row(2), 1).is_committed());
+        let refused = early.connect("gcomm://", true);
+        let text = refused.expect_err("n1 knows more");
+        assert!(text.contains("may not be safe to bootstrap"), "{text}");
+        first.disconnect();
+        assert!(world.state_file(1).contains("safe_to_bootstrap: 1"));
+        assert!(world.state_file(2).contains("safe_to_bootstrap: 0"));
+        first
+            .connect("gcomm://", true)
+            .expect("it was the last one");
+        world.synced(&first);
+        early.connect(&World::url(), false).expect("n1 is back");
+        world.synced(&early);
+        world.settle();
+        assert_eq!(early.read(row(2)), 1);
     });
 }

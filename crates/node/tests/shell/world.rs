@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use dromon_node::grastate::{STATE_FILE, VIEW_FILE};
 use dromon_node::{Database, Level, Node, Outcome, Position, Setup};
 use tempfile::TempDir;
 
@@ -69,9 +70,12 @@ pub struct World {
     pub net: Arc<Net>,
     pub report: Arc<Report>,
     dirs: TempDir,
+    data_dirs: Mutex<BTreeMap<usize, PathBuf>>,
     options: String,
     /// Every database there ever was, the newest of each address last.
     all: Arc<Mutex<Vec<Arc<Db>>>>,
+    /// Those that nobody must talk to any more.
+    crashed: Mutex<Vec<Arc<Db>>>,
     starts: AtomicU64,
 }
 
@@ -118,8 +122,10 @@ impl World {
                 violations: Mutex::default(),
             }),
             dirs: TempDir::new().expect("a directory for tests"),
+            data_dirs: Mutex::default(),
             options: options.to_owned(),
             all: Arc::default(),
+            crashed: Mutex::default(),
             starts: AtomicU64::new(0),
         }
     }
@@ -135,15 +141,27 @@ impl World {
         format!("gcomm://{}", addrs.join(","))
     }
 
-    fn dir(&self, n: usize) -> PathBuf {
-        let dir = self.dirs.path().join(format!("n{n}"));
-        std::fs::create_dir_all(&dir).expect("a directory for a node");
+    /// A data directory for a new process of node `n`: empty, or with what the
+    /// process before left. (The old one may still hold its lock, as it lives
+    /// in this very process.)
+    fn new_dir(&self, n: usize, start: u64, empty: bool) -> PathBuf {
+        let dir = self.dirs.path().join(format!("n{n}-{start}"));
+        std::fs::create_dir(&dir).expect("a directory for a node");
+        let before = lock(&self.data_dirs).insert(n, dir.clone());
+        if let Some(before) = before.filter(|_| !empty) {
+            for name in [STATE_FILE, VIEW_FILE] {
+                // There need not be one.
+                let _ = std::fs::copy(before.join(name), dir.join(name));
+            }
+            self.net.move_log(&before, &dir);
+        }
         dir
     }
 
     /// What a node's state file says.
     pub fn state_file(&self, n: usize) -> String {
-        let path = self.dir(n).join(dromon_node::grastate::STATE_FILE);
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        let path = dir.expect("a node that was started").join(STATE_FILE);
         std::fs::read_to_string(path).expect("the state file")
     }
 
@@ -151,13 +169,14 @@ impl World {
     /// position that the server was told to start from.
     pub fn open(&self, n: usize, disk: Disk, recovered: Position) -> Arc<Db> {
         let addr = Self::addr(n);
+        let empty = !disk.position.is_defined();
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
         let db = Db::new(n, &addr, start, disk, self.report.clone(), self.all.clone());
         let setup = Setup {
             name: db.name.clone(),
             incoming: format!("10.0.0.{n}:3306"),
             address: addr.clone(),
-            data_dir: self.dir(n),
+            data_dir: self.new_dir(n, start, empty),
             position: recovered,
         };
         let log = Arc::new(Lines {
@@ -178,6 +197,36 @@ impl World {
             .unwrap_or_else(|e| panic!("n{n}: {e}"));
         self.synced(&db);
         db
+    }
+
+    /// Node `n` dies without a word. Its database stays here as it is, to be
+    /// looked at; its threads find nobody any more.
+    pub fn crash(&self, n: usize) {
+        let db = self.db(n);
+        db.crashed.store(true, Ordering::Relaxed);
+        self.net.kill(&db.addr);
+        let mut crashed = lock(&self.crashed);
+        crashed.push(db.clone());
+        drop(crashed);
+        lock(&self.all).retain(|d| !Arc::ptr_eq(d, &db));
+        self.report.line(&db.name, "crashes");
+    }
+
+    /// The same with so many applier threads.
+    pub fn joins_with(&self, n: usize, appliers: usize) -> Arc<Db> {
+        let db = self.open(n, Disk::empty(), Position::UNDEFINED);
+        db.appliers.store(appliers, Ordering::Relaxed);
+        db.connect(&Self::url(), false)
+            .unwrap_or_else(|e| panic!("n{n}: {e}"));
+        self.synced(&db);
+        db
+    }
+
+    /// What a crashed node's engine had.
+    pub fn crashed_disk(&self, n: usize) -> Disk {
+        let crashed = lock(&self.crashed);
+        let db = crashed.iter().rev().find(|d| d.n == n);
+        db.expect("a node that crashed").disk()
     }
 
     fn found(&self, count: usize) {
@@ -243,6 +292,21 @@ impl World {
     pub fn synced(&self, db: &Db) {
         self.until(&format!("{} is synced", db.name), || {
             db.ready() && db.stat("local_state_comment") == "Synced"
+        });
+    }
+
+    /// Waits until `slow`, whose appliers are all held at their start, has
+    /// made everybody wait for it.
+    pub fn stopped_by(&self, slow: &Db) {
+        self.until(&format!("{} has stopped the others", slow.name), || {
+            let held = slow.holds.waiting(crate::toy::holds::Point::ApplyStart);
+            let limit = slow.node().settings().fc_limit;
+            held == slow.appliers.load(Ordering::Relaxed)
+                && slow.count("local_recv_queue") > limit as i64
+                && self
+                    .members()
+                    .iter()
+                    .all(|db| db.stat("flow_control_active") == "true")
         });
     }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dromon_node::{Applied, Applier, Meta, Outcome, Position, Trx, View};
+use dromon_node::{Applied, Applier, Meta, Outcome, Phase, Position, Trx, View};
 use dromon_writeset::{Flags, Seqno, Uuid};
 
 use super::holds::Point;
+use super::overlooked;
 use super::{Change, Copying, Db, Ddl, Entry, Inner, Owner, Payload, State};
 use crate::net::lock;
 
@@ -90,12 +91,13 @@ impl Applier for Lent {
         if bypass {
             db.violation("asked to bypass the copy");
         }
-        if inner.disk.position != position {
+        let at = inner.reached();
+        if at.history != position.history || at.seqno < position.seqno {
             db.violation(format!(
-                "asked to donate {position}, but the engine stands at {}",
-                inner.disk.position
+                "asked to donate {position}, but the engine stands at {at}"
             ));
         }
+        inner.donations += 1;
         let joiner = lock(&db.others)
             .iter()
             .rev()
@@ -162,18 +164,23 @@ impl Db {
             self.node().transfer_sent(Position::UNDEFINED, -255);
             return;
         };
-        let disk = self.disk();
-        if disk.position.seqno != at {
+        let (mut disk, reached) = {
+            let inner = self.lock();
+            (inner.disk.clone(), inner.reached())
+        };
+        if reached.seqno != at && !overlooked::PAUSE_LEAKS {
             self.violation(format!(
-                "paused at {at}, but the engine stands at {}",
-                disk.position
+                "paused at {at}, but the engine stands at {reached}"
             ));
         }
         self.holds.pass(Point::DonorPaused);
-        if self.disk().rows != disk.rows || self.position() != disk.position {
+        let moved = self.disk().rows != disk.rows || self.position() != disk.position;
+        if moved && !overlooked::PAUSE_LEAKS {
             self.violation(format!("rows changed during the pause at {at}"));
         }
         self.node().resume();
+        // The word of the pause, unless the engine is further.
+        disk.position.seqno = disk.position.seqno.max(at);
         let position = disk.position;
         joiner.take_copy(disk);
         self.donor_done();
@@ -188,6 +195,9 @@ impl Db {
         let position = disk.position;
         {
             let mut inner = self.lock();
+            if inner.state != State::Joiner {
+                return; // it has given up
+            }
             inner.disk = disk;
             inner.journal.clear();
             inner.initialized = true;
@@ -208,7 +218,11 @@ impl Db {
         let committed = self.node().last_committed();
         let mut inner = self.lock();
         inner.views.push(view.clone());
-        if !inner.applying.is_empty() {
+        // A lost primary component is told at once, and so is the end of a node
+        // whose data is worth nothing; all else waits its turn.
+        let at_once = !view.primary
+            && (!view.members.is_empty() || self.node().phase() == Phase::Inconsistent);
+        if !at_once && !inner.applying.is_empty() {
             let what = format!("{view:?} while {:?} are applied", inner.applying);
             self.violation(what);
         }
@@ -251,8 +265,17 @@ impl Db {
         if at.history.is_nil() || at.history != history {
             inner.disk.position = view.position;
             inner.journal.insert(seqno, entry);
-        } else if inner.state == State::Connected && at.seqno == seqno {
-            // The view that starts the engines of a node that continues.
+        } else if inner.state == State::Connected
+            && seqno < inner.connected_at
+            && view.own.is_some()
+        {
+            // The view that starts the engines of a node that continues: a
+            // place that was taken before, by something else. What a node
+            // passed without its engine comes to no position of it.
+            if at.seqno > seqno {
+                self.violation(format!("{at} continues with {view:?}"));
+            }
+            inner.disk.position = view.position;
         } else if let Err(why) = inner.advance(history, seqno, entry) {
             self.violation(why);
         }

@@ -374,6 +374,7 @@ impl Session {
                 self.db.violation("a fragment was to be replayed");
             }
             self.give_up(seqno);
+            self.db.holds.pass(Point::FragmentRefused);
             return Err(match outcome {
                 Outcome::TrxFail | Outcome::BfAbort => self.abort(End::Deadlock),
                 other => self.refused(other),
@@ -424,7 +425,8 @@ impl Session {
         let (keep, outcome) = self.node().release(&trx);
         let aborted = self.aborted_by().is_some();
         match (keep, outcome) {
-            (true, Outcome::Ok) if !aborted => {}
+            // An abort may come after the release has looked.
+            (true, Outcome::Ok) => {}
             (true, Outcome::BfAbort) if aborted => return Err(self.abort(End::Deadlock)),
             other => self.db.violation(format!(
                 "release of a fragment answered {other:?}, aborted: {aborted}"
@@ -432,8 +434,7 @@ impl Session {
         }
         let mut inner = self.db.lock();
         if let Some(local) = inner.locals.get_mut(&self.id) {
-            // An abort may have come after the release looked.
-            if local.aborted_by.is_some() && !aborted {
+            if local.aborted_by.is_some() {
                 drop(inner);
                 return Err(self.abort(End::Deadlock));
             }

@@ -21,6 +21,8 @@ pub enum Point {
     ClientInCommit,
     /// A client has left commit order, and releases next.
     ClientLeft,
+    /// A client's fragment was refused; its rollback goes out next.
+    FragmentRefused,
     /// A donor has paused the flow.
     DonorPaused,
 }

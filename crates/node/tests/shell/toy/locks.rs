@@ -6,6 +6,7 @@ use std::time::Instant;
 use dromon_node::Outcome;
 use dromon_writeset::Seqno;
 
+use super::overlooked;
 use super::{Db, End, Inner, Key, Owner, Stage};
 
 impl Db {
@@ -60,6 +61,11 @@ impl Db {
             match inner.locks.get(&key).copied() {
                 None => {
                     inner.locks.insert(key, owner);
+                    if told {
+                        let last: Vec<_> = inner.journal.iter().rev().take(12).collect();
+                        let text = format!("seqno {seqno} got {key:?} after {last:?}");
+                        self.report.line(&self.name, &text);
+                    }
                     return;
                 }
                 Some(o) if o == owner => return,
@@ -69,6 +75,7 @@ impl Db {
                         continue;
                     }
                 }
+                Some(Owner::Streaming(..)) if overlooked::FRAGMENTS_OVERTAKEN => {}
                 Some(other) if !told => {
                     told = true;
                     self.violation(format!(

@@ -9,9 +9,10 @@ mod client;
 pub mod holds;
 mod lifecycle;
 mod locks;
+mod overlooked;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -182,6 +183,7 @@ struct Inner {
     views: Vec<View>,
     finals: usize,
     synced: usize,
+    donations: usize,
     /// Whether the engines run: they start once for each process.
     initialized: bool,
     /// Rollback fragments that could not be sent.
@@ -214,6 +216,8 @@ pub struct Db {
     pub addr: String,
     pub holds: Holds,
     pub appliers: AtomicUsize,
+    /// Its process was killed: nobody waits for anything here any more.
+    pub crashed: AtomicBool,
     report: Arc<Report>,
     others: Arc<Mutex<Vec<Arc<Db>>>>,
     node: OnceLock<Arc<Node>>,
@@ -243,6 +247,7 @@ impl Db {
             addr: addr.to_owned(),
             holds: Holds::default(),
             appliers: AtomicUsize::new(4),
+            crashed: AtomicBool::new(false),
             report,
             others,
             node: OnceLock::new(),
@@ -260,6 +265,7 @@ impl Db {
                 views: Vec::new(),
                 finals: 0,
                 synced: 0,
+                donations: 0,
                 initialized: false,
                 rollbacks: Vec::new(),
                 may_skip: BTreeSet::new(),
@@ -300,11 +306,14 @@ impl Db {
     }
 
     fn hangs(&self, since: Instant) -> bool {
-        since.elapsed() > PATIENCE
+        since.elapsed() > PATIENCE || self.crashed.load(Ordering::Relaxed)
     }
 
     /// Writes down what must not happen.
     pub fn violation(&self, what: impl AsRef<str>) {
+        if self.crashed.load(Ordering::Relaxed) {
+            return; // a process that was killed halfway
+        }
         self.report
             .violation(&format!("{}: {}", self.name, what.as_ref()));
     }
@@ -330,7 +339,7 @@ impl Db {
 
     /// Whether clients are served.
     pub fn ready(&self) -> bool {
-        self.lock().ready
+        self.lock().ready && !self.crashed.load(Ordering::Relaxed)
     }
 
     pub fn own(&self) -> Option<Uuid> {
@@ -345,6 +354,11 @@ impl Db {
         self.lock().views.clone()
     }
 
+    /// Members in the last view.
+    pub fn size(&self) -> usize {
+        self.lock().views.last().map_or(0, |v| v.members.len())
+    }
+
     /// Final views so far.
     pub fn finals(&self) -> usize {
         self.lock().finals
@@ -353,6 +367,11 @@ impl Db {
     /// How often it was told that it is synced.
     pub fn synced(&self) -> usize {
         self.lock().synced
+    }
+
+    /// How often it was asked to give a copy.
+    pub fn donations(&self) -> usize {
+        self.lock().donations
     }
 
     /// What the applier threads came back with.
@@ -420,6 +439,7 @@ impl Db {
                 "flow_control_active",
                 "flow_control_requested",
                 "dromon_leader",
+                "dromon_term",
                 "dromon_voters",
                 "dromon_waiting_for",
                 "dromon_log_last",
@@ -462,6 +482,7 @@ impl Db {
             Point::ClientCertified,
             Point::ClientInCommit,
             Point::ClientLeft,
+            Point::FragmentRefused,
             Point::DonorPaused,
         ] {
             let n = self.holds.waiting(point);
@@ -474,6 +495,15 @@ impl Db {
 }
 
 impl Inner {
+    /// The storage engine's position with what was given up right behind it.
+    fn reached(&self) -> Position {
+        let mut at = self.disk.position;
+        while self.may_skip.contains(&(at.seqno + 1)) {
+            at.seqno += 1;
+        }
+        at
+    }
+
     /// The storage engine's position moves to `seqno`: always the next one,
     /// except for places that were given up.
     fn advance(&mut self, history: Uuid, seqno: Seqno, entry: Entry) -> Result<(), String> {
@@ -482,8 +512,7 @@ impl Inner {
         while self.may_skip.remove(&expected) {
             expected += 1;
         }
-        let right =
-            at.history == history && (seqno == expected || self.lost_primary && seqno > expected);
+        let right = at.history == history && seqno == expected;
         if let Some(other) = self.journal.insert(seqno, entry.clone())
             && other != entry
         {

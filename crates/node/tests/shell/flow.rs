@@ -1,0 +1,198 @@
+//! Flow control: who waits for whom.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dromon_node::Outcome;
+
+use crate::toy::holds::Point;
+use crate::toy::{Db, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const TIGHT: &str = "gcs.fc_limit=4;gcs.fc_single_primary=yes";
+
+/// Writes `n` rows one after the other; says how far it is.
+fn writer(db: &Arc<Db>, n: u32) -> (Arc<AtomicU32>, std::thread::JoinHandle<()>) {
+    let done = Arc::new(AtomicU32::new(0));
+    let (db, count) = (db.clone(), done.clone());
+    let thread = std::thread::spawn(move || {
+        for i in 0..n {
+            assert!(db.set(row(i), 1).is_committed());
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (done, thread)
+}
+
+fn active(db: &Db) -> bool {
+    db.stat("flow_control_active") == "true"
+}
+
+#[test]
+fn a_slow_applier_stops_the_others() {
+    run(3, TIGHT, LIMIT, |world| {
+        let slow = world.db(3);
+        slow.holds.close(Point::ApplyStart);
+        let (done, thread) = writer(&world.db(1), 60);
+        world.stopped_by(&slow);
+        for db in world.members() {
+            assert_eq!(db.stat("dromon_waiting_for"), "n3", "on {}", db.name);
+        }
+        assert_eq!(slow.stat("flow_control_requested"), "true");
+        let at = done.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(300));
+        let later = done.load(Ordering::Relaxed);
+        assert!(later < 60 && later <= at + 4, "{at}, then {later}");
+        slow.holds.open(Point::ApplyStart);
+        thread.join().expect("all of it commits");
+        world.until("the wish has ended everywhere", || {
+            world.members().iter().all(|db| !active(db))
+        });
+        assert_eq!(slow.stat("flow_control_requested"), "false");
+        assert!(slow.count("flow_control_sent") >= 1);
+        assert!(world.db(1).count("flow_control_recv") >= 1);
+        assert!(world.db(1).count("flow_control_paused_ns") > 100_000_000);
+        world.settle();
+    });
+}
+
+#[test]
+fn a_desynced_one_stops_nobody() {
+    run(3, TIGHT, LIMIT, |world| {
+        let slow = world.db(3);
+        let synced = slow.synced();
+        assert_eq!(slow.node().desync(), Outcome::Ok);
+        assert_eq!(slow.stat("local_state_comment"), "Donor/Desynced");
+        assert_eq!(slow.stat("desync_count"), "1");
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&world.db(1), 60);
+        thread.join().expect("nobody is in its way");
+        assert!(!active(&world.db(1)));
+        assert!(slow.count("local_recv_queue") > 20);
+        slow.holds.open(Point::ApplyStart);
+        assert_eq!(slow.node().resync(), Outcome::Ok);
+        world.until("it is told that it is synced", || {
+            slow.synced() == synced + 1
+        });
+        world.settle();
+    });
+}
+
+#[test]
+fn a_wish_ends_with_the_desync_of_its_owner() {
+    run(3, TIGHT, LIMIT, |world| {
+        let slow = world.db(3);
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&world.db(1), 60);
+        world.stopped_by(&slow);
+        assert_eq!(slow.node().desync(), Outcome::Ok);
+        thread.join().expect("nobody is in its way any more");
+        slow.holds.open(Point::ApplyStart);
+        assert_eq!(slow.node().resync(), Outcome::Ok);
+        world.synced(&slow);
+        world.settle();
+    });
+}
+
+#[test]
+fn a_wish_ends_with_the_departure_of_its_owner() {
+    run(3, TIGHT, LIMIT, |world| {
+        let slow = world.db(3);
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&world.db(1), 60);
+        world.stopped_by(&slow);
+        let leaves = {
+            let slow = slow.clone();
+            std::thread::spawn(move || slow.disconnect())
+        };
+        thread.join().expect("nobody is in its way any more");
+        slow.holds.open(Point::ApplyStart);
+        leaves.join().expect("no panic");
+        slow.connect(&World::url(), false).expect("two are there");
+        world.synced(&slow);
+        world.settle();
+    });
+}
+
+#[test]
+fn desyncs_are_counted() {
+    run(2, "", LIMIT, |world| {
+        let db = world.db(2);
+        let synced = db.synced();
+        assert_eq!(db.node().desync(), Outcome::Ok);
+        assert_eq!(db.node().desync(), Outcome::Ok);
+        assert_eq!(db.stat("desync_count"), "2");
+        assert_eq!(db.node().resync(), Outcome::Ok);
+        world.until("one is taken back", || db.stat("desync_count") == "1");
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(db.synced(), synced, "one is left");
+        assert!(db.set(row(1), 1).is_committed(), "clients are served");
+        assert_eq!(db.node().resync(), Outcome::Ok);
+        world.until("it is synced again", || db.synced() == synced + 1);
+        world.settle();
+    });
+}
+
+#[test]
+fn a_rollback_fragment_does_not_wait() {
+    run(2, TIGHT, LIMIT, |world| {
+        let (db, slow) = (world.db(1), world.db(2));
+        let mut t = db.begin();
+        t.put(row(900), 1).expect("a free row");
+        t.fragment().expect("nobody is in its way");
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&db, 30);
+        world.stopped_by(&slow);
+        t.rollback();
+        world.until("the fragment came back", || db.streaming() == 0);
+        slow.holds.open(Point::ApplyStart);
+        thread.join().expect("all of it commits");
+        world.settle();
+    });
+}
+
+#[test]
+fn the_server_takes_threads_back_but_the_last() {
+    run(2, "", LIMIT, |world| {
+        let (first, db) = (world.db(1), world.db(2));
+        world.until("all threads are lent", || db.returned().is_empty());
+        db.fewer_appliers(7);
+        for n in 0..10 {
+            assert!(first.set(row(n), 1).is_committed());
+        }
+        world.settle();
+        assert_eq!(db.returned(), [Outcome::Ok; 3], "the last one stays");
+        // More may come at any time.
+        db.lend();
+        db.lend();
+        assert!(first.set(row(1), 2).is_committed());
+        world.settle();
+    });
+}
+
+#[test]
+fn one_applier_is_enough() {
+    run(1, "", LIMIT, |world| {
+        let options = [2, 3].map(|n| world.joins_with(n, 1));
+        let first = world.db(1);
+        std::thread::scope(|scope| {
+            for db in world.members() {
+                scope.spawn(move || {
+                    for n in 0..15 {
+                        let _ = db.increment(row(n % 2));
+                    }
+                });
+            }
+        });
+        assert_eq!(first.node().desync(), Outcome::Ok);
+        assert_eq!(first.node().resync(), Outcome::Ok);
+        for db in options {
+            db.disconnect();
+            db.connect(&World::url(), false).expect("two are there");
+            world.synced(&db);
+        }
+        world.settle();
+    });
+}

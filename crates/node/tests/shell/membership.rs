@@ -1,0 +1,423 @@
+//! Coming, going, and getting the data.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dromon_node::{Outcome, Phase, Position};
+
+use crate::load::Load;
+use crate::toy::holds::Point;
+use crate::toy::{Copying, Db, Disk, End, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+fn loaded(world: &World, streaming: bool) -> Load {
+    let mut load = Load::new(streaming);
+    for db in world.members() {
+        load.add(&db, 2, 1);
+    }
+    load.go_on(world, 10);
+    load
+}
+
+#[test]
+fn joins_by_copy_under_load() {
+    run(2, "", LIMIT, |world| {
+        let mut load = loaded(world, true);
+        let before = [1, 2].map(|n| world.db(n).donations());
+        let third = world.join(3);
+        load.add(&third, 2, 2);
+        load.go_on(world, 30);
+        let after = [1, 2].map(|n| world.db(n).donations());
+        let given = after.iter().sum::<usize>() - before.iter().sum::<usize>();
+        assert_eq!(given, 1, "one of them gave a copy");
+        load.verify(world);
+        assert_eq!(third.views().first().map(|v| v.members.len()), None);
+    });
+}
+
+#[test]
+fn the_wanted_donor_gives_the_copy() {
+    run(3, "", LIMIT, |world| {
+        let before = [1, 2, 3].map(|n| world.db(n).donations());
+        let fourth = world.open(4, Disk::empty(), Position::UNDEFINED);
+        fourth
+            .connect_from(&World::url(), "nobody,n2,", false)
+            .expect("there is a cluster");
+        world.synced(&fourth);
+        let after = [1, 2, 3].map(|n| world.db(n).donations());
+        assert_eq!(after, [before[0], before[1] + 1, before[2]]);
+        world.until("the donor is synced again", || {
+            world.db(2).stat("local_state_comment") == "Synced"
+        });
+        world.settle();
+    });
+}
+
+#[test]
+fn two_join_at_once() {
+    run(2, "", LIMIT, |world| {
+        let mut load = loaded(world, false);
+        std::thread::scope(|scope| {
+            let third = scope.spawn(|| world.join(3));
+            let fourth = scope.spawn(|| world.join(4));
+            third.join().expect("n3 joins");
+            fourth.join().expect("n4 joins");
+        });
+        load.go_on(world, 20);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn comes_back_by_log_under_load() {
+    run(3, "", LIMIT, |world| {
+        let mut load = loaded(world, true);
+        let db = world.db(3);
+        for round in 1..=3 {
+            db.disconnect();
+            assert_eq!(db.finals(), round);
+            load.go_on(world, 20);
+            let from = db.position();
+            db.connect(&World::url(), false).expect("two are there");
+            world.synced(&db);
+            assert!(db.position().seqno > from.seqno + 20);
+            load.go_on(world, 10);
+        }
+        load.verify(world);
+    });
+}
+
+#[test]
+fn a_restarted_server_comes_back_by_log() {
+    run(3, "", LIMIT, |world| {
+        let mut load = loaded(world, true);
+        world.db(3).disconnect();
+        load.go_on(world, 20);
+        let again = world.open(3, world.db(3).disk(), Position::UNDEFINED);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        load.add(&again, 1, 9);
+        load.go_on(world, 20);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn the_leader_leaves_under_load() {
+    run(3, "", LIMIT, |world| {
+        let mut load = loaded(world, true);
+        for _ in 0..2 {
+            let leader = world.db(world.leader(&world.db(1)));
+            leader.disconnect();
+            assert_eq!(leader.state(), crate::toy::State::Disconnected);
+            load.go_on(world, 20);
+            let now = world.members()[0].clone();
+            assert_ne!(world.leader(&now), leader.n);
+            leader.connect(&World::url(), false).expect("two are there");
+            world.synced(&leader);
+        }
+        load.verify(world);
+    });
+}
+
+#[test]
+fn all_leave_and_the_last_one_founds_again() {
+    run(3, "", LIMIT, |world| {
+        let mut load = loaded(world, false);
+        load.verify(world);
+        let dbs: Vec<_> = (1..=3).map(|n| world.db(n)).collect();
+        for db in &dbs {
+            db.disconnect();
+        }
+        let safe: Vec<_> = (1..=3)
+            .map(|n| world.state_file(n).contains("safe_to_bootstrap: 1"))
+            .collect();
+        assert_eq!(safe, [false, false, true], "the last one knows everything");
+        let history = dbs[2].position().history;
+        dbs[2]
+            .connect("gcomm://", true)
+            .expect("it was the last one");
+        world.synced(&dbs[2]);
+        for db in &dbs[..2] {
+            db.connect(&World::url(), false).expect("n3 is there");
+            world.synced(db);
+        }
+        let mut load = loaded(world, false);
+        load.stop();
+        assert_eq!(world.settle().history, history);
+    });
+}
+
+#[test]
+fn leaving_with_open_transactions() {
+    run(3, "", LIMIT, |world| {
+        let db = world.db(3);
+        let mut idle = db.begin();
+        idle.put(row(1), 1).expect("a free row");
+        let mut reads = db.begin();
+        reads.lock(row(2)).expect("a free row");
+        let mut streams = db.begin();
+        streams.put(row(3), 1).expect("a free row");
+        streams.fragment().expect("nobody is in its way");
+        // One that is being committed must get through.
+        db.holds.close(Point::ClientCertified);
+        let inside = {
+            let db = db.clone();
+            std::thread::spawn(move || db.set(row(4), 1))
+        };
+        world.until("a client is certified", || {
+            db.holds.waiting(Point::ClientCertified) == 1
+        });
+        let leaves = {
+            let db = db.clone();
+            std::thread::spawn(move || db.disconnect())
+        };
+        world.until("the others have seen it go", || world.db(1).size() == 2);
+        assert!(!leaves.is_finished(), "one is still on its way");
+        db.holds.open(Point::ClientCertified);
+        assert!(inside.join().expect("no panic").is_committed());
+        leaves.join().expect("no panic");
+        assert_eq!(world.db(1).read(row(4)), 1);
+        assert_eq!(world.db(1).streaming(), 0, "its streaming ones are gone");
+
+        assert_eq!(idle.commit(), End::ConnFail);
+        assert!(world.db(1).set(row(2), 5).is_committed());
+        db.connect(&World::url(), false).expect("two are there");
+        world.synced(&db);
+        assert!(reads.aborted(), "catching up needed its row");
+        drop(reads);
+        drop(streams);
+        world.settle();
+        assert_eq!(db.streaming(), 0);
+        assert_eq!(db.read(row(1)), 0);
+        assert_eq!(db.count("open_transactions"), 0);
+    });
+}
+
+#[test]
+fn those_waiting_for_flow_control_are_sent_away() {
+    let options = "gcs.fc_limit=2;gcs.fc_single_primary=yes";
+    run(3, options, LIMIT, |world| {
+        let (slow, db) = (world.db(3), world.db(2));
+        slow.holds.close(Point::ApplyStart);
+        let writer = {
+            let first = world.db(1);
+            std::thread::spawn(move || {
+                for n in 0..20 {
+                    assert!(first.set(row(50 + n), 1).is_committed());
+                }
+            })
+        };
+        world.stopped_by(&slow);
+        let waits = {
+            let db = db.clone();
+            std::thread::spawn(move || db.set(row(1), 1))
+        };
+        world.until("it waits", || db.count("open_transactions") == 1);
+        std::thread::sleep(Duration::from_millis(20));
+        db.disconnect();
+        assert_eq!(waits.join().expect("no panic"), End::ConnFail);
+        slow.holds.open(Point::ApplyStart);
+        writer.join().expect("no panic");
+        world.settle();
+        assert_eq!(slow.read(row(1)), 0);
+    });
+}
+
+#[test]
+fn a_paused_node_can_leave() {
+    run(2, "", LIMIT, |world| {
+        let db = world.db(2);
+        assert!(db.node().pause().is_some());
+        let waits = {
+            let db = db.clone();
+            std::thread::spawn(move || db.set(row(1), 1))
+        };
+        assert!(world.db(1).set(row(2), 1).is_committed());
+        let leaves = {
+            let db = db.clone();
+            std::thread::spawn(move || db.disconnect())
+        };
+        std::thread::sleep(Duration::from_millis(100));
+        db.node().resume();
+        leaves.join().expect("no panic");
+        let end = waits.join().expect("no panic");
+        assert!(
+            matches!(end, End::ConnFail | End::Committed { .. }),
+            "{end:?}"
+        );
+        world.settle();
+        assert_eq!(world.db(1).read(row(1)), i64::from(end.is_committed()));
+    });
+}
+
+/// Opens node `n` empty and connects it, without waiting for its data.
+fn begin_join(world: &World, n: usize, donors: &str) -> Arc<Db> {
+    let db = world.open(n, Disk::empty(), Position::UNDEFINED);
+    db.connect_from(&World::url(), donors, false)
+        .expect("there is a cluster");
+    db
+}
+
+#[test]
+fn a_failed_donation_hurts_the_joiner_only() {
+    run(2, "", LIMIT, |world| {
+        let mut load = loaded(world, false);
+        let donor = world.db(2);
+        donor.set_copying(Copying::DonorFails);
+        let joiner = begin_join(world, 3, "n2");
+        world.until("the joiner gives up", || {
+            joiner.returned().contains(&Outcome::Fatal)
+        });
+        joiner.disconnect();
+        world.synced(&donor);
+        load.go_on(world, 10);
+        donor.set_copying(Copying::Works);
+        let again = world.join(3);
+        load.add(&again, 1, 3);
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn a_joiner_can_leave_while_it_waits_for_its_copy() {
+    run(2, "", LIMIT, |world| {
+        let mut load = loaded(world, false);
+        let donor = world.db(2);
+        donor.holds.close(Point::DonorPaused);
+        let joiner = begin_join(world, 3, "n2");
+        world.until("the donor is at work", || {
+            donor.holds.waiting(Point::DonorPaused) == 1
+        });
+        joiner.disconnect();
+        assert_eq!(joiner.node().phase(), Phase::Closed);
+        donor.holds.open(Point::DonorPaused);
+        world.synced(&donor);
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn a_donor_may_leave_while_it_gives() {
+    run(3, "", LIMIT, |world| {
+        let mut load = loaded(world, false);
+        let donor = world.db(2);
+        donor.holds.close(Point::DonorPaused);
+        let joiner = begin_join(world, 4, "n2");
+        world.until("the donor is at work", || {
+            donor.holds.waiting(Point::DonorPaused) == 1
+        });
+        let leaves = {
+            let donor = donor.clone();
+            std::thread::spawn(move || donor.disconnect())
+        };
+        world.until("the others have seen it go", || world.db(1).size() == 3);
+        donor.holds.open(Point::DonorPaused);
+        leaves.join().expect("no panic");
+        world.until("the joiner is through or gives up", || {
+            joiner.ready() || joiner.returned().contains(&Outcome::Fatal)
+        });
+        if !joiner.ready() {
+            joiner.disconnect();
+        }
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn a_joiner_without_a_free_donor_waits() {
+    run(2, "", LIMIT, |world| {
+        let (first, second) = (world.db(1), world.db(2));
+        first.holds.close(Point::DonorPaused);
+        let third = begin_join(world, 3, "n1");
+        world.until("n1 is at work", || {
+            first.holds.waiting(Point::DonorPaused) == 1
+        });
+        let fourth = begin_join(world, 4, "n1");
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!fourth.ready() && fourth.returned().is_empty());
+        assert!(second.set(row(1), 1).is_committed(), "life goes on");
+        first.holds.open(Point::DonorPaused);
+        world.synced(&third);
+        world.synced(&fourth);
+        world.settle();
+    });
+}
+
+#[test]
+fn a_running_server_that_needs_a_copy_says_so_and_can_leave() {
+    run(2, "", LIMIT, |world| {
+        let stranger = world.open(3, Disk::empty(), Position::UNDEFINED);
+        stranger
+            .connect("gcomm://", true)
+            .expect("a cluster of its own");
+        world.synced(&stranger);
+        assert!(stranger.set(row(1), 7).is_committed());
+        stranger.disconnect();
+        let at = stranger.position();
+        stranger
+            .connect(&World::url(), false)
+            .expect("the others are there");
+        world.until("it gives up", || {
+            stranger.returned().contains(&Outcome::Fatal)
+        });
+        stranger.disconnect();
+        assert_eq!(stranger.position(), at, "its data is untouched");
+        assert!(world.db(1).set(row(1), 1).is_committed());
+    });
+}
+
+/// Short enough for a test, long enough for a busy machine.
+const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+
+#[test]
+fn a_crashed_node_is_dropped_and_comes_back() {
+    run(3, QUICK, LIMIT, |world| {
+        let mut load = loaded(world, true);
+        let flushed = world.db(3).disk();
+        load.go_on(world, 20);
+        world.crash(3);
+        world.until("the others drop it", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        load.go_on(world, 20);
+        // Its engine had not flushed what it did last.
+        let position = flushed.position;
+        let again = world.open(3, flushed, position);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        load.add(&again, 1, 9);
+        load.go_on(world, 20);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn a_crashed_node_is_back_before_it_is_missed() {
+    let patient = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+    run(3, patient, LIMIT, |world| {
+        let mut load = loaded(world, true);
+        let victim = if world.leader(&world.db(1)) == 3 {
+            2
+        } else {
+            3
+        };
+        world.crash(victim);
+        let disk = {
+            // The engine is gone: what its clients still do is not on disk.
+            world.crashed_disk(victim)
+        };
+        let position = disk.position;
+        let again = world.open(victim, disk, position);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(world.members()[0].size(), 3);
+        load.go_on(world, 20);
+        load.verify(world);
+    });
+}

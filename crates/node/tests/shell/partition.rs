@@ -1,0 +1,206 @@
+//! Parts of the cluster that do not hear each other.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dromon_node::{Outcome, Phase};
+
+use crate::load::Load;
+use crate::toy::{Db, End, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Nobody is evicted, but the lease runs out soon enough for a test.
+const PATIENT: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
+/// Whoever is silent is evicted.
+pub const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+
+fn addrs(ns: &[usize]) -> Vec<String> {
+    ns.iter().map(|n| World::addr(*n)).collect()
+}
+
+fn lost(world: &World, db: &Db) {
+    world.until(&format!("{} is non-primary", db.name), || {
+        db.node().phase() == Phase::NonPrimary && !db.ready()
+    });
+}
+
+fn loaded(world: &World, streaming: bool) -> Load {
+    let mut load = Load::new(streaming);
+    for db in world.members() {
+        load.add(&db, 2, 5);
+    }
+    load.go_on(world, 10);
+    load
+}
+
+pub fn one_is_cut_off(options: &'static str, leader: bool) {
+    run(3, options, LIMIT, move |world| {
+        // An open streaming transaction of a node that is away keeps its rows
+        // until that is evicted.
+        let mut load = loaded(world, options == QUICK);
+        let at = world.leader(&world.db(1));
+        let n = if leader { at } else { at % 3 + 1 };
+        let others: Vec<usize> = (1..=3).filter(|o| *o != n).collect();
+        let db = world.db(n);
+        world.net.cut(&addrs(&[n]), &addrs(&others));
+        lost(world, &db);
+        assert_eq!(db.set(row(900), 1), End::ConnFail);
+        let began = Instant::now();
+        let (outcome, _) = db.node().sync_wait(Duration::from_secs(30));
+        assert_eq!(outcome, Outcome::ConnFail);
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "it says so at once"
+        );
+        load.go_on(world, 20);
+        if options == QUICK {
+            world.until("the others drop it", || {
+                others.iter().all(|o| world.db(*o).size() == 2)
+            });
+            load.go_on(world, 10);
+        }
+        world.net.heal();
+        world.synced(&db);
+        world.until("all three are members", || {
+            world.members().iter().all(|d| d.size() == 3)
+        });
+        load.go_on(world, 20);
+        assert!(db.set(row(900), 2).is_committed());
+        load.verify(world);
+    });
+}
+
+#[test]
+fn a_follower_is_cut_off_and_returns() {
+    one_is_cut_off(PATIENT, false);
+}
+
+#[test]
+fn the_leader_is_cut_off_and_returns() {
+    one_is_cut_off(PATIENT, true);
+}
+
+#[test]
+fn an_evicted_node_joins_again_by_itself() {
+    one_is_cut_off(QUICK, false);
+}
+
+#[test]
+fn nobody_has_a_majority() {
+    run(3, PATIENT, LIMIT, |world| {
+        let mut load = loaded(world, true);
+        for n in 1..=3 {
+            world.net.cut(&addrs(&[n]), &addrs(&[1, 2, 3]));
+        }
+        for db in world.members() {
+            lost(world, &db);
+        }
+        assert_eq!(world.db(2).set(row(900), 1), End::ConnFail);
+        world.net.heal();
+        for db in world.members() {
+            world.synced(&db);
+        }
+        load.go_on(world, 20);
+        load.verify(world);
+    });
+}
+
+/// The commit of one that is cut off in the middle of it.
+fn commit_while_cut(world: &World, db: &Arc<Db>, key: u32) -> End {
+    let n = db.n;
+    let others: Vec<usize> = (1..=3).filter(|o| *o != n).collect();
+    let mut t = db.begin();
+    t.put(row(key), 1).expect("a free row");
+    world.net.cut(&addrs(&[n]), &addrs(&others));
+    t.commit()
+}
+
+#[test]
+fn a_commit_under_way_is_unknown_until_the_node_is_back() {
+    run(3, PATIENT, LIMIT, |world| {
+        for n in [1, 2] {
+            let db = world.db(n);
+            let end = commit_while_cut(world, &db, n as u32);
+            assert_eq!(end, End::Unknown, "n{n} cannot know");
+            world.net.heal();
+            for db in world.members() {
+                world.synced(&db);
+            }
+            world.settle();
+            // Sent and never taken back: it is ordered in the end.
+            for db in world.members() {
+                assert_eq!(db.read(row(n as u32)), 1, "on {}", db.name);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_streaming_transaction_elsewhere_survives() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (away, stays) = (world.db(3), world.db(1));
+        let mut streams = stays.begin();
+        streams.put(row(1), 1).expect("a free row");
+        streams.fragment().expect("nobody is in its way");
+        let mut lost_one = away.begin();
+        lost_one.put(row(2), 1).expect("a free row");
+        lost_one.fragment().expect("nobody is in its way");
+        world.settle();
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        lost(world, &away);
+        streams.put(row(3), 1).expect("a free row");
+        streams.fragment().expect("two of three are there");
+        world.net.heal();
+        world.synced(&away);
+        assert!(streams.commit().is_committed());
+        let end = lost_one.commit();
+        assert!(!end.is_committed(), "its node was away: {end:?}");
+        world.settle();
+        for db in world.members() {
+            assert_eq!(db.streaming(), 0, "on {}", db.name);
+            assert_eq!((db.read(row(1)), db.read(row(2))), (1, 0), "on {}", db.name);
+        }
+    });
+}
+
+#[test]
+fn a_node_that_is_cut_off_can_leave_and_come_back() {
+    run(3, PATIENT, LIMIT, |world| {
+        let mut load = loaded(world, false);
+        let db = world.db(3);
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        lost(world, &db);
+        db.disconnect();
+        world.net.heal();
+        load.go_on(world, 10);
+        db.connect(&World::url(), false).expect("two are there");
+        world.synced(&db);
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn without_a_primary_component_nobody_joins() {
+    let options = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S;pc.wait_prim_timeout=PT1S";
+    run(3, options, LIMIT, |world| {
+        world.db(3).disconnect();
+        world.voters(2);
+        world.net.cut(&addrs(&[1]), &addrs(&[2]));
+        lost(world, &world.db(1));
+        lost(world, &world.db(2));
+        let refused = world.db(3).connect(&World::url(), false);
+        refused.expect_err("there is no majority");
+        assert_eq!(world.db(3).node().phase(), Phase::Closed);
+        world.net.heal();
+        world.synced(&world.db(1));
+        world.synced(&world.db(2));
+        world
+            .db(3)
+            .connect(&World::url(), false)
+            .expect("now it is");
+        world.synced(&world.db(3));
+        world.settle();
+    });
+}

@@ -1,0 +1,134 @@
+//! Everything at once, from a seed. `TOY_SEED=n` runs one again; threads keep
+//! it from being the same run, but the same things happen.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dromon_node::Outcome;
+
+use crate::load::Load;
+use crate::rng::Rng;
+use crate::toy::{Db, Ddl};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(150);
+
+fn seed() -> u64 {
+    let given = std::env::var("TOY_SEED").ok().and_then(|s| s.parse().ok());
+    let seed = given.unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |d| u64::from(d.subsec_nanos()))
+    });
+    eprintln!("TOY_SEED={seed}");
+    seed
+}
+
+/// What an administrator does to a node that stays.
+fn administer(db: &Arc<Db>, rng: &mut Rng) {
+    match rng.below(5) {
+        0 => {
+            let end = db.ddl(&Ddl::Add { table: 9, n: 1 });
+            assert!(end.is_committed(), "a statement on {}: {end:?}", db.name);
+        }
+        1 => {
+            if db.node().pause().is_some() {
+                std::thread::sleep(Duration::from_millis(rng.below(20)));
+                db.node().resume();
+            }
+        }
+        2 => {
+            assert_eq!(db.node().desync(), Outcome::Ok, "on {}", db.name);
+            std::thread::sleep(Duration::from_millis(rng.below(20)));
+            assert_eq!(db.node().resync(), Outcome::Ok, "on {}", db.name);
+        }
+        3 => {
+            let (outcome, _) = db.node().sync_wait(Duration::from_secs(20));
+            assert_eq!(outcome, Outcome::Ok, "on {}", db.name);
+        }
+        _ => {
+            let mut t = db.begin();
+            let key = crate::toy::Key { table: 9, row: 1 };
+            if t.put(key, 1).is_ok() && t.fragment().is_ok() {
+                std::thread::sleep(Duration::from_millis(rng.below(20)));
+                t.rollback();
+            }
+        }
+    }
+}
+
+#[test]
+fn clients_and_administrators() {
+    let seed = seed();
+    run(3, "gcs.fc_limit=8", LIMIT, move |world| {
+        let mut load = Load::new(true);
+        for db in world.members() {
+            db.holds.jitter(seed + db.n as u64);
+            load.add(&db, 4, seed);
+        }
+        let until = Instant::now() + Duration::from_secs(5);
+        std::thread::scope(|scope| {
+            for db in world.members() {
+                scope.spawn(move || {
+                    let mut rng = Rng::new(seed ^ db.n as u64);
+                    while Instant::now() < until {
+                        administer(&db, &mut rng);
+                    }
+                });
+            }
+        });
+        load.verify(world);
+        assert!(load.done() > 50, "only {} committed", load.done());
+    });
+}
+
+#[test]
+fn members_come_and_go() {
+    let seed = seed();
+    let options = "gcs.fc_limit=16;evs.suspect_timeout=PT6S;evs.inactive_timeout=PT8S";
+    run(3, options, LIMIT, move |world| {
+        let mut rng = Rng::new(seed);
+        let mut load = Load::new(true);
+        for db in world.members() {
+            db.holds.jitter(seed + db.n as u64);
+            load.add(&db, 2, seed);
+        }
+        for round in 0..6 {
+            load.go_on(world, 10);
+            let n = 1 + rng.below(3) as usize;
+            match rng.below(4) {
+                0 => leave_and_return(world, n),
+                1 => restart(world, &mut load, n, seed + round),
+                2 => copy_and_leave(world),
+                _ => leader_leaves(world),
+            }
+        }
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+fn leave_and_return(world: &World, n: usize) {
+    let db = world.db(n);
+    db.disconnect();
+    db.connect(&World::url(), false).expect("two are there");
+    world.synced(&db);
+}
+
+fn restart(world: &World, load: &mut Load, n: usize, seed: u64) {
+    let before = world.db(n);
+    before.disconnect();
+    let again = world.open(n, before.disk(), dromon_node::Position::UNDEFINED);
+    again.connect(&World::url(), false).expect("two are there");
+    world.synced(&again);
+    load.add(&again, 2, seed);
+}
+
+fn copy_and_leave(world: &World) {
+    let db = world.join(4);
+    db.disconnect();
+}
+
+fn leader_leaves(world: &World) {
+    let some = world.members()[0].clone();
+    leave_and_return(world, world.leader(&some));
+}
