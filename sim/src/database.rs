@@ -114,12 +114,7 @@ impl Image {
                 Op::Add { .. } => found + 1,
             };
             self.rows.insert(op.key(), value);
-            self.mix(&[
-                txn.id,
-                u64::from(op.key()),
-                found as u64,
-                value as u64,
-            ]);
+            self.mix(&[txn.id, u64::from(op.key()), found as u64, value as u64]);
         }
         lost
     }

@@ -26,10 +26,15 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Every write takes this much longer from now on.
+    /// Every write takes up to this much longer from now on.
     pub fn set_extra(&self, extra: Duration) {
         self.extra_ms
             .store(extra.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// How much longer, in milliseconds.
+    pub fn extra_ms(&self) -> u64 {
+        self.extra_ms.load(Ordering::Relaxed)
     }
 }
 
@@ -100,7 +105,9 @@ impl SimStore {
                 if s.dead {
                     return;
                 }
-                let extra = self.speed.extra_ms.load(Ordering::Relaxed);
+                let extra = self.speed.extra_ms();
+                // A disk that lies has a large cache.
+                let extra = if self.lies { extra + 400 } else { extra };
                 let pause = s.rng.ms(0, 3) + s.rng.ms(extra / 2, extra);
                 (s.queue.len(), pause)
             };
@@ -339,7 +346,11 @@ mod tests {
         let called = fill(&store);
         assert_eq!(called.load(Ordering::Relaxed), 1);
         assert_eq!(store.bounds(), (0, 6));
-        assert_eq!(indexes(&store), [0, 1, 2], "a batch ends where the queue begins");
+        assert_eq!(
+            indexes(&store),
+            [0, 1, 2],
+            "a batch ends where the queue begins"
+        );
         let tail = store.read(3..=100, 1 << 20).expect("the disk works");
         assert_eq!(tail.len(), 3);
         store.set_inline(true);

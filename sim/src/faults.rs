@@ -60,6 +60,15 @@ pub enum Fault {
         /// For how long.
         for_: Duration,
     },
+    /// A database becomes slow at applying.
+    SlowApply {
+        /// Who.
+        slot: usize,
+        /// By how much, at most, for each event.
+        extra: Duration,
+        /// For how long.
+        for_: Duration,
+    },
     /// A way becomes slow.
     SlowLink {
         /// From.
@@ -145,18 +154,23 @@ pub fn next(rng: &mut Rng, health: Health) -> (Option<Fault>, Duration) {
             extra: rng.ms(20, 400),
             for_: rng.ms(300, 4_000),
         }),
-        82..90 => Some(Fault::SlowLink {
+        82..86 => Some(Fault::SlowApply {
+            slot,
+            extra: rng.ms(20, 400),
+            for_: rng.ms(300, 4_000),
+        }),
+        86..91 => Some(Fault::SlowLink {
             from: slot,
             to: rng.below(n as u64) as usize,
             extra: rng.ms(20, 500),
             for_: rng.ms(300, 4_000),
         }),
-        90..94 => Some(Fault::DiskError {
+        91..95 => Some(Fault::DiskError {
             slot,
             nth: rng.range(1, 6),
             sync: rng.chance(600),
         }),
-        94..100 if health.whole && n > 3 => Some(Fault::Leave {
+        95..100 if health.whole && n > 3 => Some(Fault::Leave {
             slot,
             down: rng.ms(100, 3_000),
         }),
@@ -234,11 +248,16 @@ mod tests {
             assert!(pause >= Duration::from_millis(100));
             let Some(fault) = fault else { continue };
             let name = format!("{fault:?}");
-            kinds.insert(name.split_whitespace().next().unwrap_or_default().to_owned());
+            kinds.insert(
+                name.split_whitespace()
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
+            );
             if matches!(fault, Fault::Wipe { .. } | Fault::Leave { .. }) {
                 assert!(whole);
             }
         }
-        assert_eq!(kinds.len(), 9, "{kinds:?}");
+        assert_eq!(kinds.len(), 10, "{kinds:?}");
     }
 }

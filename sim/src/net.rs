@@ -408,9 +408,7 @@ impl State {
     fn silent(&self, a: usize, b: usize) -> bool {
         let cut = |way| {
             let cut: Option<&CutState> = self.cuts.get(&way);
-            cut.is_some_and(|c| {
-                c.how == Cut::Swallow && self.now_us > c.since_us + SILENCE_US
-            })
+            cut.is_some_and(|c| c.how == Cut::Swallow && self.now_us > c.since_us + SILENCE_US)
         };
         cut((a, b)) || cut((b, a))
     }
@@ -500,7 +498,8 @@ impl State {
                 if to == from || to >= self.ports.len() {
                     continue;
                 }
-                let cut = self.cuts.contains_key(&(from, to)) || self.cuts.contains_key(&(to, from));
+                let cut =
+                    self.cuts.contains_key(&(from, to)) || self.cuts.contains_key(&(to, from));
                 let makeable = self.runs(to) && !cut && !self.closed(from, to);
                 let dead = !self.runs(to) || self.closed(from, to) || self.silent(from, to);
                 for lane in Lane::ALL {
@@ -597,7 +596,9 @@ pub struct Port {
 
 impl Port {
     fn live<'a>(&self, s: &'a mut State) -> Option<&'a mut PortState> {
-        s.ports[self.slot].as_mut().filter(|p| p.birth == self.birth)
+        s.ports[self.slot]
+            .as_mut()
+            .filter(|p| p.birth == self.birth)
     }
 }
 

@@ -162,9 +162,8 @@ impl Oracles {
         match self.sequence.get(at) {
             Some(known) if *known == placed => {}
             Some(known) => {
-                let what = format!(
-                    "at seqno {seqno} node {slot} has {placed:?}, others have {known:?}"
-                );
+                let what =
+                    format!("at seqno {seqno} node {slot} has {placed:?}, others have {known:?}");
                 self.fire(Oracle::SameOrder, what);
             }
             None => self.extend(slot, seqno, placed),

@@ -19,6 +19,9 @@ pub enum Plant {
     SkipSeqno,
     /// Read indexes are answered from what the node knows itself.
     LocalRead,
+    /// A node that takes itself for the leader answers read indexes without
+    /// asking the others whether it still is.
+    LeaderRead,
     /// One node's state digest is wrong at every thirtieth comparison.
     AlteredDigest,
     /// Every node cuts its certification index where it has got to itself.
@@ -33,13 +36,14 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 11] = [
+    pub const ALL: [Plant; 12] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DedupeOff,
         Plant::SkipKeyType,
         Plant::SkipSeqno,
         Plant::LocalRead,
+        Plant::LeaderRead,
         Plant::AlteredDigest,
         Plant::LocalCut,
         Plant::LateStamp,
@@ -58,6 +62,7 @@ impl Plant {
             Plant::SkipKeyType => "skip-key-type",
             Plant::SkipSeqno => "skip-seqno",
             Plant::LocalRead => "local-read",
+            Plant::LeaderRead => "leader-read",
             Plant::AlteredDigest => "altered-digest",
             Plant::LocalCut => "local-cut",
             Plant::LateStamp => "late-stamp",

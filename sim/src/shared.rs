@@ -44,6 +44,17 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// A leader silent for this long is replaced; the server's node derives it
+    /// from the suspect timeout in the same way, and the grace below.
+    pub fn election_min(&self) -> Duration {
+        self.suspect / 7
+    }
+
+    /// A lease lost for this long makes a node non-primary.
+    pub fn grace(&self) -> Duration {
+        self.election_min() * 8 / 3
+    }
+
     /// The settings for a seed.
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let mut rng = Rng::new(seed, &[0x5e77]);
@@ -221,6 +232,8 @@ pub struct Host {
     pub device: SimDevice,
     /// How slow that is.
     pub speed: Arc<Speed>,
+    /// How slow the database is at applying.
+    pub applying: Speed,
     /// The database, with its own disk.
     pub database: Mutex<Database>,
     /// The node left the cluster in good order before its process ended.
@@ -236,6 +249,7 @@ impl Host {
             slot,
             device: SimDevice::new(Rng::new(seed, &[0xd15c, slot as u64]).u64()),
             speed: Arc::default(),
+            applying: Speed::default(),
             database: Mutex::default(),
             left_cleanly: AtomicBool::new(false),
             disk_failed: AtomicBool::new(false),

@@ -37,7 +37,12 @@ impl Trace {
         };
         line.clear();
         // Writing into a string has no way to fail.
-        let _ = write!(line, "{:>6}.{:03} ", now_us / 1_000_000, now_us / 1000 % 1000);
+        let _ = write!(
+            line,
+            "{:>6}.{:03} ",
+            now_us / 1_000_000,
+            now_us / 1000 % 1000
+        );
         let _ = match slot {
             Some(slot) => write!(line, "n{slot} "),
             None => write!(line, "-- "),

@@ -89,7 +89,8 @@ struct Machine {
     /// How much faster than the world's its clock runs, in parts per million.
     drift_ppm: i64,
     drift: i64,
-    slow_until_us: u64,
+    /// Until when its disk is slow, and its database.
+    slow_until_us: (u64, u64),
     /// It was asked to leave.
     leaves: bool,
     /// How long it stays away when it has left.
@@ -128,12 +129,15 @@ impl World {
                 stepped_us: 0,
                 drift_ppm: rng.range(0, 4_000) as i64 - 2_000,
                 drift: 0,
-                slow_until_us: 0,
+                slow_until_us: (0, 0),
                 leaves: false,
                 away: Duration::ZERO,
             })
             .collect();
-        shared.note(None, format_args!("seed {} {:?}", config.seed, shared.settings));
+        shared.note(
+            None,
+            format_args!("seed {} {:?}", config.seed, shared.settings),
+        );
         World {
             shared,
             rng,
@@ -228,9 +232,13 @@ impl World {
             self.shared.net.heal();
         }
         for m in &mut self.machines {
-            if m.slow_until_us > 0 && now_us >= m.slow_until_us {
-                m.slow_until_us = 0;
+            if m.slow_until_us.0 > 0 && now_us >= m.slow_until_us.0 {
+                m.slow_until_us.0 = 0;
                 m.host.speed.set_extra(Duration::ZERO);
+            }
+            if m.slow_until_us.1 > 0 && now_us >= m.slow_until_us.1 {
+                m.slow_until_us.1 = 0;
+                m.host.applying.set_extra(Duration::ZERO);
             }
         }
         let net = &self.shared.net;
@@ -275,7 +283,10 @@ impl World {
 
     /// A process that has ended by itself is started again later.
     fn bury(&mut self, slot: usize, now_us: u64) {
-        let exit = self.machines[slot].running.as_ref().and_then(|r| r.process.exit());
+        let exit = self.machines[slot]
+            .running
+            .as_ref()
+            .and_then(|r| r.process.exit());
         let Some(exit) = exit else { return };
         let again = match exit {
             Exit::Died => self.rng.ms(50, 1_500),
@@ -346,7 +357,12 @@ impl World {
             Fault::SlowDisk { slot, extra, for_ } => {
                 let m = &mut self.machines[slot];
                 m.host.speed.set_extra(extra);
-                m.slow_until_us = after(for_);
+                m.slow_until_us.0 = after(for_);
+            }
+            Fault::SlowApply { slot, extra, for_ } => {
+                let m = &mut self.machines[slot];
+                m.host.applying.set_extra(extra);
+                m.slow_until_us.1 = after(for_);
             }
             Fault::SlowLink {
                 from,
@@ -391,6 +407,7 @@ impl World {
         let soon_us = self.now() + 200_000;
         for m in &mut self.machines {
             m.host.speed.set_extra(Duration::ZERO);
+            m.host.applying.set_extra(Duration::ZERO);
             m.paused_until_us = m.paused_until_us.map(|at| at.min(soon_us));
             m.start_at_us = m.start_at_us.map(|at| at.min(soon_us));
             m.away = Duration::from_millis(100);
@@ -484,7 +501,8 @@ impl World {
             let o = self.shared.oracles();
             (o.entries() as u64, o.acked_count() as u64)
         };
-        self.shared.count(|c| (c.entries, c.acked) = (entries, acked));
+        self.shared
+            .count(|c| (c.entries, c.acked) = (entries, acked));
         let (trace_hash, tail) = {
             let trace = self.shared.trace();
             (trace.hash(), trace.tail())

@@ -11,7 +11,7 @@ use dromon_writeset::{Seqno, Uuid};
 use tokio::time::Instant;
 
 use super::duties::COPY;
-use super::{Ended, Fate, Inner, Phase, Session, Stage};
+use super::{Ended, Entry, Fate, Inner, Phase, Session, Stage};
 use crate::database::Image;
 use crate::plant::Plant;
 
@@ -21,6 +21,16 @@ const COPY_WAIT: Duration = Duration::from_secs(3);
 const COPY_PATIENCE: Duration = Duration::from_secs(15);
 /// A joiner that found no donor asks again after this long.
 const DONOR_RETRY: Duration = Duration::from_millis(500);
+
+impl Inner {
+    /// An event took its place.
+    pub(super) fn order(&mut self, seqno: Seqno, entry: Entry) {
+        // A copy may contain what is only delivered after it came.
+        if seqno > self.floor {
+            self.entries.insert(seqno, entry);
+        }
+    }
+}
 
 impl Session {
     /// Hands out what may be applied and commits what is ready.
@@ -65,11 +75,13 @@ impl Session {
             }
         }
         for seqno in start {
+            let extra = self.host.applying.extra_ms();
             let pause = if inner.rng.chance(20) {
                 inner.rng.ms(5, 60)
             } else {
                 inner.rng.ms(0, 2)
             };
+            let pause = pause + inner.rng.ms(0, extra);
             inner.positions.entered(seqno, false);
             self.run_for(seqno, pause);
         }
@@ -228,6 +240,7 @@ impl Session {
         inner.positions.reset(seqno);
         inner.entries = inner.entries.split_off(&(seqno + 1));
         inner.held = false;
+        inner.floor = seqno;
         if inner.phase == Phase::Joining {
             inner.phase = Phase::Joined;
         }

@@ -115,7 +115,7 @@ impl Session {
         }
         let mut flags = Flags::TRX_START | Flags::TRX_END;
         if self.inner().rng.chance(15) {
-            flags = flags | Flags::PA_UNSAFE;
+            flags |= Flags::PA_UNSAFE;
         }
         if self.shared.planted_everywhere(Plant::LateStamp) {
             last_seen = self.inner().positions.released();
@@ -209,8 +209,10 @@ impl Session {
         let began_us = self.shared.now_us();
         let floor = self.shared.oracles().read_begins();
         let deadline = Instant::now() + READ_WAIT;
-        let index = if self.shared.planted_everywhere(Plant::LocalRead) {
-            engine.status().committed
+        let status = engine.status();
+        let leads = self.shared.planted_everywhere(Plant::LeaderRead) && status.is_leader;
+        let index = if leads || self.shared.planted_everywhere(Plant::LocalRead) {
+            status.committed
         } else {
             let (tx, rx) = oneshot::channel();
             engine.read_index_then(

@@ -93,7 +93,10 @@ impl Session {
     fn deliver_one(self: &Arc<Self>, entry: &Committed) {
         let mut inner = self.inner();
         if entry.index != inner.index + 1 {
-            let what = format_args!("log index {} was handed out after {}", entry.index, inner.index);
+            let what = format_args!(
+                "log index {} was handed out after {}",
+                entry.index, inner.index
+            );
             self.shared.unsound(self.host.slot, what);
         }
         inner.index = entry.index;
@@ -126,7 +129,8 @@ impl Session {
 
     fn compare_state(&self, inner: &Inner) {
         let slot = self.host.slot;
-        let wrong = self.shared.planted(Plant::AlteredDigest, slot) && inner.index % 30 == 0;
+        let wrong =
+            self.shared.planted(Plant::AlteredDigest, slot) && inner.index.is_multiple_of(30);
         let digest = inner.state.digest() ^ u64::from(wrong);
         self.shared.count(|c| c.digests += 1);
         self.shared.oracles().digest(slot, inner.index, digest);
@@ -153,7 +157,7 @@ impl Session {
                     txn: None,
                     local: None,
                 };
-                inner.entries.insert(seqno, entry);
+                inner.order(seqno, entry);
                 inner.view_seen = true;
                 for (member, reason) in &left {
                     inner.reports.remove(&member.uuid);
@@ -262,7 +266,11 @@ impl Session {
             self.note(format_args!(
                 "seqno {seqno} at {index}: txn {} {}",
                 txn.id,
-                if passed { placed.verdict.as_str() } else { "failed" },
+                if passed {
+                    placed.verdict.as_str()
+                } else {
+                    "failed"
+                },
             ));
             let mut oracles = self.shared.oracles();
             oracles.delivered(self.host.slot, seqno, placed);
@@ -296,7 +304,7 @@ impl Session {
                     txn: passed.then_some(txn),
                     local,
                 };
-                inner.entries.insert(seqno, entry);
+                inner.order(seqno, entry);
                 if own_thread {
                     let pause = inner.rng.ms(0, 3);
                     self.run_for(seqno, pause);
@@ -305,7 +313,13 @@ impl Session {
         }
     }
 
-    fn own_join(&self, inner: &mut Inner, uuid: Uuid, view: ClusterView, need: dromon_node::messages::Need) {
+    fn own_join(
+        &self,
+        inner: &mut Inner,
+        uuid: Uuid,
+        view: ClusterView,
+        need: dromon_node::messages::Need,
+    ) {
         if uuid != self.uuid {
             return;
         }
@@ -315,22 +329,22 @@ impl Session {
         inner.own_state = member.state;
         if inner.joined.is_none() {
             inner.joined = Some((view, need));
-        } else if inner.phase == Phase::NonPrimary && member.origin == inner.origin {
+        } else if inner.phase == Phase::NonPrimary {
             // Back again; the data was never lost.
             inner.phase = Phase::Joined;
-            inner.rejoin_at = None;
+            inner.rejoin_asked = false;
             inner.sync_asked = false;
+            // Clients come back when everything up to here is released: among
+            // it may be what they sent before and gave up.
+            inner.joined = Some((view, need));
             self.note(format_args!("is back"));
-            if !member.complete {
-                self.say(&Control::Joined { uuid });
-            }
         }
     }
 
     fn own_leave(&self, inner: &mut Inner, reason: LeaveReason) {
         self.note(format_args!("own departure: {reason:?}"));
-        let coming_back = reason == LeaveReason::Rejoins && inner.phase == Phase::NonPrimary;
-        if coming_back {
+        if inner.state.members().any(|m| m.uuid == self.uuid) {
+            // The other half of it follows at once.
             return;
         }
         inner.own_leave = Some(reason);
@@ -364,7 +378,10 @@ impl Session {
         }
         let Some(engine) = self.engine() else { return };
         let (sequencer, node) = inner.state.encode();
-        if engine.save_checkpoint(inner.index, sequencer, node).is_err() {
+        if engine
+            .save_checkpoint(inner.index, sequencer, node)
+            .is_err()
+        {
             // The engine says why, and dies of it.
             return;
         }
@@ -391,7 +408,10 @@ impl Session {
             .filter(|m| m.state == MemberState::Joiner)
             .map(|m| m.log_start)
             .min();
-        let need = [reported, joining].into_iter().flatten().fold(own, u64::min);
+        let need = [reported, joining]
+            .into_iter()
+            .flatten()
+            .fold(own, u64::min);
         let floor = inner
             .index
             .saturating_sub(self.shared.settings.retain_entries);
@@ -464,7 +484,10 @@ fn without_update_keys(body: &bytes::Bytes) -> Option<bytes::Bytes> {
     let mut keys = KeyCollector::new();
     for key in write_set.keys().iter() {
         if key_type(&key) != KeyType::Update {
-            let parts: Vec<Vec<u8>> = key.parts().map(|p| p.printable().into_owned().into_bytes()).collect();
+            let parts: Vec<Vec<u8>> = key
+                .parts()
+                .map(|p| p.printable().into_owned().into_bytes())
+                .collect();
             let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
             keys.add(&parts, key_type(&key)).ok()?;
         }

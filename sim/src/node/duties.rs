@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_node::cluster::MemberState;
-use dromon_node::messages::{
-    Answer, Control, Join, LeaveReason, Need, Position, Progress, Request, decode, encode,
-};
+use dromon_node::messages::{Answer, Control, Need, Position, Progress, Request, decode, encode};
 use dromon_order::{Engine, NodeHandler, Order, OrderStatus, RaftId, Reply};
 use dromon_writeset::{Seqno, Uuid};
 use tokio::time::Instant;
 
-use super::start::{ask, to_parts, uuid};
+use super::start::{ask, to_parts};
 use super::{Ended, Inner, Phase, Session};
 use crate::database::Image;
 use crate::net::addr_of;
@@ -27,8 +25,8 @@ pub(super) const COPY: u8 = 1;
 const CAUGHT_UP: Seqno = 64;
 /// How often a node outside looks whether the cluster goes on without it.
 const WATCH: Duration = Duration::from_millis(700);
-/// Between attempts to come back.
-const REJOIN: Duration = Duration::from_millis(1_500);
+/// A tick this late means that this node itself did not run.
+const AWAY: Duration = Duration::from_millis(500);
 
 /// The session as its order sees it.
 pub(super) struct Handler(pub Weak<Session>);
@@ -92,12 +90,6 @@ impl NodeHandler for Handler {
     }
 }
 
-/// Whether a leader may order for others. One that lost the majority for a
-/// while may: if all did, nobody else could let anyone back in.
-fn leads_with_state(inner: &Inner) -> bool {
-    matches!(inner.phase, Phase::Joined | Phase::NonPrimary)
-}
-
 impl Session {
     fn answer(self: &Arc<Self>, request: Request) -> Option<Answer> {
         let engine = self.engine()?;
@@ -126,9 +118,9 @@ impl Session {
             Request::State { position } => self.state_for(engine, position),
             Request::Join(join) => {
                 let inner = self.inner();
-                let ahead = join.need == Need::Log
-                    && join.position.seqno > inner.state.position().seqno;
-                if !leads_with_state(&inner) || ahead {
+                let ahead =
+                    join.need == Need::Log && join.position.seqno > inner.state.position().seqno;
+                if inner.phase != Phase::Joined || ahead {
                     Answer::Refused("not yet".to_owned())
                 } else {
                     drop(inner);
@@ -136,7 +128,7 @@ impl Session {
                 }
             }
             Request::Leave { uuid, reason } => {
-                if !leads_with_state(&self.inner()) {
+                if self.inner().phase != Phase::Joined {
                     return Some(Answer::Refused("not yet".to_owned()));
                 }
                 self.order(&Control::Leave { uuid, reason })
@@ -156,6 +148,9 @@ impl Session {
     /// the newest of all if it needs a copy.
     fn state_for(&self, engine: &Engine, position: Position) -> Answer {
         let inner = self.inner();
+        if inner.phase != Phase::Joined {
+            return Answer::Refused("it leads but has no state yet".to_owned());
+        }
         let now = inner.state.position();
         let same = position.is_defined() && position.history == now.history;
         if same && position.seqno > now.seqno {
@@ -197,8 +192,19 @@ impl Session {
         let status = engine.status();
         self.primary_changed(status.primary);
         let mut inner = self.inner();
+        let now = Instant::now();
+        let before = inner.last_tick.replace(now);
+        if before.is_some_and(|at| now - at >= AWAY) {
+            // It was this node that was away: the others are not to blame.
+            for (_, heard) in inner.reports.values_mut() {
+                *heard = now;
+            }
+            for known in inner.known.values_mut() {
+                *known = now;
+            }
+        }
         self.ask_synced(&mut inner);
-        if status.is_leader && inner.phase == Phase::Joined {
+        if status.is_leader && status.primary && inner.phase == Phase::Joined {
             self.lead(&mut inner, &status);
         }
         inner.joined.as_ref()?;
@@ -266,9 +272,7 @@ impl Session {
             }
         }
         for m in inner.state.members() {
-            if !inner.known.contains_key(&m.uuid) {
-                inner.known.insert(m.uuid, now);
-            }
+            inner.known.entry(m.uuid).or_insert(now);
         }
         for (uuid, name) in silent {
             let asked = inner.evicting.get(&uuid);
@@ -278,15 +282,15 @@ impl Session {
             inner.evicting.insert(uuid, now);
             self.note(format_args!("evicts {name}"));
             self.shared.count(|c| c.evictions += 1);
-            let reason = LeaveReason::Evicted;
-            self.say(&Control::Leave { uuid, reason });
+            let term = status.term;
+            self.say(&Control::Evict { uuid, term });
         }
     }
 
     /// Notices a lost lease that lasts, and its return.
     fn primary_changed(self: &Arc<Self>, primary: bool) {
         let mut inner = self.inner();
-        let grace = self.shared.settings.suspect / 4;
+        let grace = self.shared.settings.grace();
         if !primary {
             let since = *inner.primary_lost.get_or_insert_with(Instant::now);
             if inner.phase == Phase::Joined && since.elapsed() >= grace {
@@ -297,67 +301,20 @@ impl Session {
             return;
         }
         inner.primary_lost = None;
-        let due = inner.rejoin_at.is_none_or(|at| Instant::now() >= at);
-        if inner.phase == Phase::NonPrimary && due {
-            inner.rejoin_at = Some(Instant::now() + REJOIN);
-            let session = self.clone();
-            self.spawn(async move { session.rejoin().await });
+        if inner.phase == Phase::NonPrimary {
+            self.rejoin(&mut inner);
         }
     }
 
-    /// Comes back after a lost lease: an ordered leave and join, under a new
-    /// origin. It serves again when the join is delivered.
-    async fn rejoin(&self) {
-        let Some(engine) = self.engine().cloned() else {
-            return;
-        };
-        let Some((_, leader)) = engine.status().leader else {
-            return;
-        };
-        if leader == self.addr {
-            // Its own departure would silence the one who must order its join.
-            engine.transfer_leader(None);
+    /// Comes back after a lost lease: an ordered leave and join in one. It
+    /// serves again when that is delivered.
+    fn rejoin(&self, inner: &mut Inner) {
+        if inner.rejoin_asked {
+            // The order delivers it in the end.
             return;
         }
-        let leave = Request::Leave {
-            uuid: self.uuid,
-            reason: LeaveReason::Rejoins,
-        };
-        if self.ask_leader(&leader, &leave).await != Some(Answer::Ok) {
-            return;
-        }
-        let join = {
-            let mut inner = self.inner();
-            if inner.phase != Phase::NonPrimary {
-                return;
-            }
-            let origin = uuid(&mut inner.rng);
-            let Some(old) = inner.join.clone() else {
-                return;
-            };
-            let released = inner.positions.released();
-            let mark = inner.marks.iter().rfind(|m| m.seqno <= released);
-            let join = Join {
-                origin,
-                position: Position {
-                    history: inner.state.position().history,
-                    seqno: released,
-                },
-                need: Need::Log,
-                log_start: mark.map_or(old.log_start, |m| m.index),
-                ..old
-            };
-            inner.origin = origin;
-            inner.join = Some(join.clone());
-            engine.set_origin(origin);
-            join
-        };
+        inner.rejoin_asked = self.say(&Control::Rejoin { uuid: self.uuid });
         self.note(format_args!("asks to come back"));
-        self.ask_leader(&leader, &Request::Join(join)).await;
-    }
-
-    async fn ask_leader(self: &Session, leader: &str, request: &Request) -> Option<Answer> {
-        ask(&self.process, leader, request).await
     }
 
     /// A node that is outside, or does not get in, finds out whether the
@@ -370,12 +327,13 @@ impl Session {
                 return;
             };
             let status = engine.status();
-            let member = {
+            // A joiner is not a member before its join is ordered, and looks
+            // after itself until then.
+            let waits = {
                 let inner = self.inner();
-                // A joiner is not a member before its join is ordered.
-                status.members.addrs.contains_key(&status.id) || inner.joined.is_some()
+                inner.joins_by_leader && inner.joined.is_none()
             };
-            if status.primary || !member {
+            if status.primary || waits {
                 outside = 0;
                 continue;
             }

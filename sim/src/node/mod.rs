@@ -29,7 +29,7 @@ use std::time::Duration;
 use dromon_gates::Positions;
 use dromon_node::Position;
 use dromon_node::cluster::{ClusterState, ClusterView, MemberState};
-use dromon_node::messages::{Control, Join, LeaveReason, Need, Progress, encode, kind};
+use dromon_node::messages::{Control, LeaveReason, Need, Progress, encode, kind};
 use dromon_order::{Engine, Order};
 use dromon_writeset::{Seqno, Uuid};
 use futures_util::FutureExt;
@@ -55,8 +55,8 @@ pub enum Exit {
 pub struct Process {
     shared: Arc<Shared>,
     host: Arc<Host>,
-    /// Whether to found the cluster if there is nothing to continue.
-    founder: bool,
+    /// Whether to found the cluster, once.
+    founder: AtomicBool,
     leave: AtomicBool,
     leave_wake: Notify,
     inner: Mutex<ProcessInner>,
@@ -89,14 +89,13 @@ pub struct Picture {
 }
 
 impl Process {
-    /// A process on `host`, its `birth`th. `founder`: it founds the cluster if
-    /// it has nothing to continue.
+    /// A process on `host`, its `birth`th. `founder`: it founds the cluster.
     pub fn new(shared: Arc<Shared>, host: Arc<Host>, birth: u64, founder: bool) -> Arc<Self> {
         let rng = Rng::new(shared.seed, &[0x0de, host.slot as u64, birth]);
         Arc::new(Process {
             shared,
             host,
-            founder,
+            founder: AtomicBool::new(founder),
             leave: AtomicBool::new(false),
             leave_wake: Notify::new(),
             inner: Mutex::new(ProcessInner {
@@ -209,8 +208,6 @@ struct Session {
 struct Inner {
     rng: Rng,
     phase: Phase,
-    /// Of the own messages; changes when the node rejoins.
-    origin: Uuid,
     state: ClusterState,
     /// Last log index delivered.
     index: u64,
@@ -225,7 +222,8 @@ struct Inner {
     next_tag: u64,
     /// Counters that this node's clients hold.
     locks: BTreeSet<u32>,
-    join: Option<Join>,
+    /// Somebody else has to order its join.
+    joins_by_leader: bool,
     joined: Option<(ClusterView, Need)>,
     own_state: MemberState,
     own_leave: Option<LeaveReason>,
@@ -244,7 +242,10 @@ struct Inner {
     cut_asked: Seqno,
     sync_asked: bool,
     primary_lost: Option<Instant>,
-    rejoin_at: Option<Instant>,
+    rejoin_asked: bool,
+    last_tick: Option<Instant>,
+    /// What is ordered up to here is in the database already.
+    floor: Seqno,
     report_number: u64,
     /// Planted: numbers given to messages instead of their own.
     renumbered: BTreeMap<Uuid, u64>,
@@ -381,13 +382,19 @@ impl Session {
             leads: status.is_leader.then_some(status.term),
             members: inner.state.members().count(),
             text: format!(
-                "{:?} {:?} held {} at {} released {} index {} of {} (log to {}) pending {} ({} in the \
+                "{:?} {:?} held {} at {} released {} left {} next {:?} index {} of {} (log to {}) pending {} ({} in the \
                  order) primary {} leader {:x?} id {:x} voters {:x?} of {:x?} members {:?} failed {:?}",
                 inner.phase,
                 inner.own_state,
                 inner.held,
                 at.seqno,
                 inner.positions.released(),
+                inner.positions.left(),
+                inner
+                    .entries
+                    .iter()
+                    .next()
+                    .map(|(s, e)| (*s, e.stage, e.depends_on)),
                 inner.index,
                 status.committed,
                 status.last_log,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dromon_gates::Positions;
 use dromon_node::Position;
 use dromon_node::cluster::{ClusterState, MemberState};
 use dromon_node::messages::{
@@ -16,7 +17,6 @@ use dromon_order::logstore::LogStore;
 use dromon_order::{
     Checkpoint, Engine, EngineConfig, LogId, Members, NodeHandler, Order, RaftId, Start, inspect,
 };
-use dromon_gates::Positions;
 use dromon_writeset::{Seqno, Uuid};
 use tokio::sync::Notify;
 
@@ -63,7 +63,9 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     );
     let store = match opened {
         Ok(store) => store,
-        Err(_) if process.host.disk_failed.load(Ordering::Relaxed) => return Ended::Exit(Exit::Died),
+        Err(_) if process.host.disk_failed.load(Ordering::Relaxed) => {
+            return Ended::Exit(Exit::Died);
+        }
         Err(e) => {
             shared.unsound(slot, format_args!("the log cannot be opened: {e}"));
             return Ended::Exit(Exit::Died);
@@ -88,7 +90,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         addr: addr.clone(),
         engine: OnceLock::new(),
         store: Mutex::new(Some(store.clone())),
-        inner: Mutex::new(Inner::new(&found, uuid, Rng::new(rng.u64(), &[]))),
+        inner: Mutex::new(Inner::new(&found, Rng::new(rng.u64(), &[]))),
         changed: Notify::new(),
         over: Notify::new(),
         tasks: Mutex::default(),
@@ -154,7 +156,6 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         need,
         log_start,
     };
-    session.inner().join = Some(join.clone());
     session.spawn(store.clone().run());
     session.spawn(session.clone().deliver_all(again));
     session.spawn(session.clone().get_joined(join, leader));
@@ -203,11 +204,11 @@ fn config(
     seed: u64,
 ) -> EngineConfig {
     let settings = &shared.settings;
-    let election_min = settings.suspect / 4;
+    let election_min = settings.election_min();
     EngineConfig {
-        heartbeat: election_min / 8,
+        heartbeat: election_min / 5,
         election_min,
-        election_max: election_min * 2,
+        election_max: election_min * 13 / 10,
         lease: election_min * 9 / 10,
         tick: Duration::from_millis(100),
         resend: Duration::from_millis(400),
@@ -251,7 +252,7 @@ async fn find(
             }
         }
     }
-    if process.founder && !position.is_defined() {
+    if process.founder.swap(false, Ordering::Relaxed) {
         let history = history(process.shared.seed);
         let image = Image::genesis(history);
         let state = ClusterState::genesis(image.position);
@@ -427,12 +428,11 @@ fn from_parts(p: CheckpointParts) -> Option<(Checkpoint, ClusterState)> {
 }
 
 impl Inner {
-    fn new(found: &Found, uuid: Uuid, rng: Rng) -> Inner {
+    fn new(found: &Found, rng: Rng) -> Inner {
         let at = found.state.position();
         Inner {
             rng,
             phase: Phase::Joining,
-            origin: uuid,
             state: ClusterState::genesis(at),
             index: found.log_start,
             seqnos: Vec::new(),
@@ -442,7 +442,7 @@ impl Inner {
             pending: BTreeMap::new(),
             next_tag: 0,
             locks: BTreeSet::new(),
-            join: None,
+            joins_by_leader: found.ask.is_some(),
             joined: None,
             own_state: MemberState::Joiner,
             own_leave: None,
@@ -459,7 +459,9 @@ impl Inner {
             cut_asked: found.state.cut(),
             sync_asked: false,
             primary_lost: None,
-            rejoin_at: None,
+            rejoin_asked: false,
+            last_tick: None,
+            floor: -1,
             report_number: 0,
             renumbered: BTreeMap::new(),
             ended: None,
@@ -528,7 +530,8 @@ impl Session {
             return;
         };
         // Clients first: their outcomes are on their way.
-        self.wait(LEAVE, |i| i.pending.is_empty().then_some(())).await;
+        self.wait(LEAVE, |i| i.pending.is_empty().then_some(()))
+            .await;
         if !alone {
             if engine.status().is_leader {
                 engine.transfer_leader(None);
@@ -561,9 +564,9 @@ impl Session {
         while tokio::time::Instant::now() < deadline {
             let status = engine.status();
             let leader = status.leader.filter(|(id, _)| *id != raft_id);
-            let other = status.members.addrs.into_iter();
+            let mut other = status.members.addrs.into_iter();
             let addr = leader
-                .or_else(|| other.filter(|(id, _)| *id != raft_id).next_back())
+                .or_else(|| other.rfind(|(id, _)| *id != raft_id))
                 .map(|(_, addr)| addr);
             let Some(addr) = addr else { return };
             let answer = ask(&self.process, &addr, &Request::Gone { raft_id }).await;
