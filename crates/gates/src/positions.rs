@@ -182,9 +182,11 @@ impl Positions {
         self.hold_at = Some(seqno);
     }
 
-    /// Ends the hold.
-    pub fn unhold(&mut self) {
-        self.hold_at = None;
+    /// Ends the hold behind `seqno`, unless a newer one has taken its place.
+    pub fn unhold(&mut self, seqno: Seqno) {
+        if self.hold_at == Some(seqno) {
+            self.hold_at = None;
+        }
     }
 
     /// Where the flow is stopped, if it is.
@@ -259,7 +261,9 @@ mod tests {
         p.resume();
         assert!(!p.held(2), "the hold is behind 2");
         assert!(p.held(3));
-        p.unhold();
+        p.unhold(1);
+        assert!(p.held(3), "that was another hold");
+        p.unhold(2);
         assert!(!p.held(3));
     }
 

@@ -256,10 +256,10 @@ impl Gates {
         self.lock().positions.hold(seqno);
     }
 
-    /// Ends the hold.
-    pub fn unhold(&self) {
+    /// Ends the hold behind `seqno`, unless a newer one has taken its place.
+    pub fn unhold(&self, seqno: Seqno) {
         let mut inner = self.lock();
-        inner.positions.unhold();
+        inner.positions.unhold(seqno);
         inner.wake_resumed();
     }
 

@@ -100,10 +100,8 @@ fn read_position(log: &Path) -> Result<Position, String> {
     if let Some(position) = text.lines().rev().find_map(parse_line) {
         return Ok(position);
     }
-    let errors = text
-        .lines()
-        .filter(|l| l.contains("[ERROR]") || l.contains("error"));
-    let last = errors.last().or(text.lines().last());
+    let is_error = |l: &&str| l.contains("[ERROR]") || l.contains("error");
+    let last = text.lines().rfind(is_error).or(text.lines().next_back());
     Err(last.unwrap_or("it ended without a word").to_owned())
 }
 

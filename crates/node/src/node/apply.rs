@@ -346,7 +346,7 @@ impl Node {
         };
         let position = self.last_committed_at(seqno);
         let begun = !wanted || applier.donate(request, position, false);
-        self.gates.unhold();
+        self.gates.unhold(seqno);
         if !begun {
             self.transfer_sent(Position::UNDEFINED, -libc_ecanceled());
         }

@@ -69,6 +69,9 @@ struct Course {
     /// Nothing more is to be delivered to this node.
     ended: bool,
     uniques: Uniques,
+    /// The last fragment that failed: its rollback frees rows, and whoever
+    /// changes them next must come after it.
+    failed_fragment: Seqno,
 }
 
 impl Node {
@@ -94,6 +97,7 @@ impl Node {
             index: 0,
             ended: false,
             uniques: Uniques::default(),
+            failed_fragment: -1,
         };
         if let Some((from, to)) = again {
             self.deliver_again(order, &mut course, from, to);
@@ -216,6 +220,11 @@ impl Node {
                     }
                     false => -1,
                 };
+                let unique = unique.max(course.failed_fragment);
+                let flags = write_set.header().flags;
+                if !verdict.passed() && flags.is_fragment() {
+                    course.failed_fragment = seqno;
+                }
                 match sent {
                     Some(sent) => self.own_delivered(&sent.trx, seqno, &verdict),
                     None => self.queue_write_set(seqno, &write_set, &verdict, unique, index),
