@@ -227,7 +227,7 @@ impl LogStore for SimStore {
         }
         match op {
             // Beside the queue, as the real log does it.
-            WriteOp::SaveCheckpoint(..) | WriteOp::DropCheckpointsBefore(_) => {
+            WriteOp::SaveCheckpoint(..) | WriteOp::DropCheckpointsBefore(_) if !self.lies => {
                 drop(s);
                 self.log.submit(op, done);
             }
@@ -235,7 +235,9 @@ impl LogStore for SimStore {
                 drop(s);
                 self.log.submit(op, done);
             }
-            WriteOp::Append(_) if self.lies => {
+            WriteOp::Append(_) | WriteOp::SaveCheckpoint(..) | WriteOp::DropCheckpointsBefore(_)
+                if self.lies =>
+            {
                 s.queue.push_back((op, Box::new(|_| {})));
                 drop(s);
                 self.wake.notify_one();

@@ -65,6 +65,8 @@ struct State {
     counter: u64,
     packets: BTreeMap<(u64, u64), Packet>,
     ports: Vec<Option<PortState>>,
+    /// When each slot's process was last unplugged.
+    unplugged_us: Vec<u64>,
     cuts: BTreeMap<Way, CutState>,
     delays: BTreeMap<Way, Delay>,
     conns: BTreeMap<ConnKey, Conn>,
@@ -163,6 +165,7 @@ impl Net {
             counter: 0,
             packets: BTreeMap::new(),
             ports: (0..slots).map(|_| None).collect(),
+            unplugged_us: vec![0; slots],
             cuts: BTreeMap::new(),
             delays,
             conns: BTreeMap::new(),
@@ -274,7 +277,11 @@ impl Net {
         let s = self.lock();
         let mut since = 0;
         for other in 0..s.ports.len() {
-            if other == slot || s.ports[other].is_none() {
+            if other == slot {
+                continue;
+            }
+            if s.ports[other].is_none() {
+                since = since.max(s.unplugged_us[other]);
                 continue;
             }
             let ways = [(slot, other), (other, slot)];
@@ -418,6 +425,7 @@ impl State {
             return;
         };
         port.wake.notify_one();
+        self.unplugged_us[slot] = self.now_us;
         for other in 0..self.ports.len() {
             self.drop_frames(slot, other, None);
             self.break_way(other, slot);

@@ -30,13 +30,16 @@ pub enum Plant {
     LateStamp,
     /// One node skips a write set now and then when it applies.
     SkipApply,
+    /// A node that comes back joins anew on the word of any leader, which costs
+    /// its own log; several at once can erase a majority of logs.
+    EraseFirst,
     /// One node never says that it has a complete state.
     NeverJoined,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 12] = [
+    pub const ALL: [Plant; 13] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DedupeOff,
@@ -48,6 +51,7 @@ impl Plant {
         Plant::LocalCut,
         Plant::LateStamp,
         Plant::SkipApply,
+        Plant::EraseFirst,
         Plant::NeverJoined,
     ];
 
@@ -67,6 +71,7 @@ impl Plant {
             Plant::LocalCut => "local-cut",
             Plant::LateStamp => "late-stamp",
             Plant::SkipApply => "skip-apply",
+            Plant::EraseFirst => "erase-first",
             Plant::NeverJoined => "never-joined",
         }
     }

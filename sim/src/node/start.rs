@@ -45,6 +45,8 @@ struct Found {
     need: Need,
     log_start: u64,
     raft_id: RaftId,
+    /// Whether its own log says that it votes.
+    votes: bool,
     /// Whom to ask to order the join; `None`: this node orders it itself.
     ask: Option<String>,
 }
@@ -77,7 +79,14 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         Ok(found) => found,
         Err(ended) => return ended,
     };
-    let position = process.host.database().now.position;
+    let position = {
+        let mut database = process.host.database();
+        if !matches!(found.start, Start::Resume) {
+            // The log that could repeat what the database would lose is erased.
+            database.flush();
+        }
+        database.now.position
+    };
 
     let uuid = uuid(&mut rng);
     let addr = addr_of(slot);
@@ -117,6 +126,11 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         match begin_state(&engine, &mut found, position) {
             Ok(true) => {}
             Ok(false) => {
+                // A joiner that waited for a copy. A voter's log is kept as far
+                // back as its database may fall.
+                if found.votes {
+                    shared.unsound(slot, format_args!("the log begins behind the database"));
+                }
                 session.end(
                     Ended::Again { log_is_gone: true },
                     "the database is older than the log",
@@ -242,7 +256,14 @@ async fn find(
     let left = process.host.left_cleanly.swap(false, Ordering::Relaxed);
     if !gone && !left {
         match own_log(store, position) {
-            Ok(Some(found)) => return Ok(found),
+            Ok(Some(found)) => {
+                if process.shared.planted_everywhere(Plant::EraseFirst)
+                    && let Some(found) = ask_around(process, position, rng).await?
+                {
+                    return Ok(found);
+                }
+                return Ok(found);
+            }
             Ok(None) => {}
             Err(e) => {
                 process
@@ -266,6 +287,7 @@ async fn find(
             need: Need::Log,
             log_start: 0,
             raft_id: rng.u64().max(1),
+            votes: false,
             ask: None,
         });
     }
@@ -290,6 +312,7 @@ fn own_log(store: &Arc<dyn LogStore>, position: Position) -> Result<Option<Found
         again: None,
         need: Need::Log,
         raft_id: info.id,
+        votes: info.members.is_voter(info.id),
         ask: None,
     }))
 }
@@ -329,58 +352,69 @@ async fn find_cluster(
     position: Position,
     rng: &mut Rng,
 ) -> Result<Found, Ended> {
-    let slot = process.host.slot;
-    let own = addr_of(slot);
     loop {
         if process.leave.load(Ordering::Relaxed) {
             return Err(Ended::Exit(Exit::Left));
         }
-        let others = (0..process.shared.settings.nodes).map(addr_of);
-        let mut candidates: Vec<String> = others.filter(|a| *a != own).collect();
-        let first = rng.below(candidates.len() as u64) as usize;
-        candidates.rotate_left(first);
-        let mut next = 0;
-        while let Some(addr) = candidates.get(next).cloned() {
-            next += 1;
-            match ask(process, &addr, &Request::State { position }).await {
-                Some(Answer::State { need, checkpoint }) => {
-                    let Some((checkpoint, state)) = from_parts(checkpoint) else {
-                        process
-                            .shared
-                            .unsound(slot, format_args!("the state from {addr} is unreadable"));
-                        return Err(Ended::Exit(Exit::Died));
-                    };
-                    let index = checkpoint.log_id.index;
-                    return Ok(Found {
-                        start: Start::Join { checkpoint },
-                        marks: VecDeque::from([Mark {
-                            index,
-                            seqno: state.position().seqno,
-                        }]),
-                        state,
-                        again: None,
-                        need,
-                        log_start: index,
-                        raft_id: rng.u64().max(1),
-                        ask: Some(addr),
-                    });
-                }
-                Some(Answer::NotLeader {
-                    leader: Some(leader),
-                }) if leader != own && !candidates.contains(&leader) => candidates.push(leader),
-                Some(Answer::NotLeader {
-                    leader: Some(leader),
-                }) if leader != own && next < candidates.len() => {
-                    // Once more around, the leader first.
-                    if let Some(at) = candidates[next..].iter().position(|a| *a == leader) {
-                        candidates.swap(next, next + at);
-                    }
-                }
-                _ => {}
-            }
+        if let Some(found) = ask_around(process, position, rng).await? {
+            return Ok(found);
         }
         tokio::time::sleep(rng.ms(150, 400)).await;
     }
+}
+
+/// Asks every node once, and whom they name as the leader, for a state to start
+/// from.
+async fn ask_around(
+    process: &Arc<Process>,
+    position: Position,
+    rng: &mut Rng,
+) -> Result<Option<Found>, Ended> {
+    let slot = process.host.slot;
+    let own = addr_of(slot);
+    let others = (0..process.shared.settings.nodes).map(addr_of);
+    let mut candidates: Vec<String> = others.filter(|a| *a != own).collect();
+    let first = rng.below(candidates.len() as u64) as usize;
+    candidates.rotate_left(first);
+    let mut next = 0;
+    while let Some(addr) = candidates.get(next).cloned() {
+        next += 1;
+        match ask(process, &addr, &Request::State { position }).await {
+            Some(Answer::State { need, checkpoint }) => {
+                let Some((checkpoint, state)) = from_parts(checkpoint) else {
+                    process
+                        .shared
+                        .unsound(slot, format_args!("the state from {addr} is unreadable"));
+                    return Err(Ended::Exit(Exit::Died));
+                };
+                let index = checkpoint.log_id.index;
+                return Ok(Some(Found {
+                    start: Start::Join { checkpoint },
+                    marks: VecDeque::from([Mark {
+                        index,
+                        seqno: state.position().seqno,
+                    }]),
+                    state,
+                    again: None,
+                    need,
+                    log_start: index,
+                    raft_id: rng.u64().max(1),
+                    votes: false,
+                    ask: Some(addr),
+                }));
+            }
+            Some(Answer::NotLeader {
+                leader: Some(leader),
+            }) => {
+                // The leader next, if it was not asked yet.
+                if let Some(at) = candidates[next..].iter().position(|a| *a == leader) {
+                    candidates.swap(next, next + at);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Asks another node; `None` if there is no answer.
