@@ -107,6 +107,38 @@ fn members_come_and_go() {
     });
 }
 
+#[test]
+fn the_network_comes_and_goes() {
+    let seed = seed();
+    let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S";
+    run(3, options, LIMIT, move |world| {
+        let mut rng = Rng::new(seed);
+        let mut load = Load::new(true);
+        for db in world.members() {
+            db.holds.jitter(seed + db.n as u64);
+            load.add(&db, 3, seed);
+        }
+        for _ in 0..5 {
+            load.go_on(world, 10);
+            let n = 1 + rng.below(3) as usize;
+            let others: Vec<String> = (1..=3)
+                .filter(|o| *o != n && !rng.one_in(3))
+                .map(World::addr)
+                .collect();
+            world.net.cut(&[World::addr(n)], &others);
+            // Most are too short to be noticed, some are not.
+            let ms = if rng.one_in(3) { 3000 } else { 600 };
+            std::thread::sleep(Duration::from_millis(rng.below(ms)));
+            world.net.heal();
+        }
+        for db in world.members() {
+            world.synced(&db);
+        }
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
 fn leave_and_return(world: &World, n: usize) {
     let db = world.db(n);
     db.disconnect();

@@ -201,6 +201,48 @@ fn a_statement_in_isolation_ends_them_everywhere() {
 }
 
 #[test]
+fn nothing_overtakes_a_fragment_that_failed() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (first, slow, origin) = (world.db(1), world.db(2), world.db(3));
+        let (a, b) = (row(1), row(2));
+        let mut t = origin.begin();
+        t.put(a, 1).expect("a free row");
+        t.fragment().expect("nobody is in its way");
+        world.settle();
+
+        // The next fragment meets a change that its node has not applied yet.
+        origin.holds.close(Point::ApplyStart);
+        origin.holds.close(Point::FragmentRefused);
+        assert!(first.set(b, 5).is_committed());
+        world.until("n2 has it", || slow.read(b) == 5);
+        slow.holds.close(Point::ApplyStart);
+        t.put(b, 1).expect("the applier is held");
+        let refused = std::thread::spawn(move || t.fragment());
+        // n1 rolls the transaction back there, which frees its row.
+        world.until("n1 has rolled it back", || first.streaming() == 0);
+        assert!(first.set(a, 7).is_committed());
+        world.until("n2 has the failed fragment", || {
+            slow.holds.waiting(Point::ApplyStart) >= 1
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(
+            slow.holds.waiting(Point::ApplyStart),
+            1,
+            "the change of the freed row must wait for the rollback"
+        );
+        for db in [&slow, &origin] {
+            db.holds.open_all();
+        }
+        assert_eq!(refused.join().expect("no panic"), Err(End::Deadlock));
+        world.until("it is rolled back everywhere", || {
+            world.members().iter().all(|d| d.streaming() == 0)
+        });
+        world.settle();
+        assert_eq!((slow.read(a), slow.read(b)), (7, 5));
+    });
+}
+
+#[test]
 fn the_number_of_a_remote_one_may_hit_a_local_one() {
     run(2, "", LIMIT, |world| {
         let (a, b) = (world.db(1), world.db(2));

@@ -165,6 +165,33 @@ fn a_statement_in_isolation_aborts_open_transactions_everywhere() {
 }
 
 #[test]
+fn large_write_sets_travel_in_pieces() {
+    run(3, "dromon.piece_size=4096", LIMIT, |world| {
+        everywhere(world, 2, |db, rng| {
+            for _ in 0..3 {
+                let mut t = db.begin();
+                let from = rng.below(4) as u32 * 500;
+                let mut result = Ok(());
+                for n in from..from + 1000 {
+                    result = result.and_then(|()| t.add(row(n), 1));
+                }
+                if result.is_ok() {
+                    let end = t.commit();
+                    assert!(
+                        matches!(end, End::Committed { .. } | End::Deadlock),
+                        "{end:?}"
+                    );
+                }
+                let _ = db.increment(row(9000));
+            }
+        });
+        world.settle();
+        let sum: i64 = (0..2500).map(|n| world.db(1).read(row(n))).sum();
+        assert!(sum > 0 && sum % 1000 == 0, "all of a write set or nothing");
+    });
+}
+
+#[test]
 fn what_was_acknowledged_is_read_elsewhere() {
     run(3, "", LIMIT, |world| {
         let dbs = world.members();

@@ -6,7 +6,6 @@ use std::time::Instant;
 use dromon_node::Outcome;
 use dromon_writeset::Seqno;
 
-use super::overlooked;
 use super::{Db, End, Inner, Key, Owner, Stage};
 
 impl Db {
@@ -75,7 +74,6 @@ impl Db {
                         continue;
                     }
                 }
-                Some(Owner::Streaming(..)) if overlooked::FRAGMENTS_OVERTAKEN => {}
                 Some(other) if !told => {
                     told = true;
                     self.violation(format!(

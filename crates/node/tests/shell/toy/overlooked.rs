@@ -1,10 +1,6 @@
 //! What the node does wrong and the judge looks past, so that the rest can be
 //! judged. Each goes to `false`, and then away, with its mend.
 
-/// A write set may be handed out beside a failed fragment before it, although
-/// the row it changes is free only when that one has rolled back.
-pub const FRAGMENTS_OVERTAKEN: bool = true;
-
 /// A local transaction that failed or was aborted, and is ordered behind a
 /// pause, takes its place all the same.
 pub const PAUSE_LEAKS: bool = true;
