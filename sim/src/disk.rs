@@ -235,7 +235,9 @@ impl LogStore for SimStore {
                 drop(s);
                 self.log.submit(op, done);
             }
-            WriteOp::Append(_) | WriteOp::SaveCheckpoint(..) | WriteOp::DropCheckpointsBefore(_)
+            WriteOp::Append(_)
+            | WriteOp::SaveCheckpoint(..)
+            | WriteOp::DropCheckpointsBefore(_)
                 if self.lies =>
             {
                 s.queue.push_back((op, Box::new(|_| {})));
