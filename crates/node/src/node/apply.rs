@@ -189,6 +189,12 @@ impl Node {
                 }
                 None
             }
+            Item::VoteLost { seqno } => {
+                if self.gates.wait_released(seqno, waiter, false, None).is_ok() {
+                    self.check_own_ballot(seqno);
+                }
+                None
+            }
         }
     }
 
@@ -410,6 +416,20 @@ impl Node {
         }
     }
 
+    /// Most members failed at `seqno`. One that failed in another way has left
+    /// by now; one that did not fail has data that they have not.
+    fn check_own_ballot(&self, seqno: Seqno) {
+        let succeeded = {
+            let own = lock(&self.own_ballots);
+            own.from.is_some_and(|from| seqno > from) && !own.failed.contains_key(&seqno)
+        };
+        if succeeded {
+            self.inconsistent(&format!(
+                "seqno {seqno} was applied here but failed on most members"
+            ));
+        }
+    }
+
     fn deliver_final(&self, applier: &mut dyn Applier, view: View) {
         // The server must see the last view exactly once.
         {
@@ -453,6 +473,7 @@ impl Node {
             position.seqno + 1 == joined_at && position.history == view.position.history;
         let fresh = view.members.len() == 1 && !position.is_defined();
         if fresh || lacks_nothing {
+            self.applied_from(joined_at - 1, false);
             self.start_at(joined_at - 1);
         } else if need == Need::Log {
             self.note(&format!(
@@ -467,11 +488,13 @@ impl Node {
             if !applier.view(&base) {
                 return BroughtUp::Failed("the server refused the view at its own position".into());
             }
+            self.applied_from(position.seqno, false);
             self.start_at(position.seqno);
             self.propose_joined(own);
         } else {
             match self.take_copy(applier, &view, own) {
                 Ok(Some(position)) => {
+                    self.applied_from(position.seqno, true);
                     self.start_at(position.seqno);
                     self.propose_joined(own);
                 }
@@ -492,6 +515,15 @@ impl Node {
             self.ask_synced(&order);
         }
         BroughtUp::Ready
+    }
+
+    /// This process applies what comes after `seqno`; `copied`: what it did
+    /// before is gone.
+    fn applied_from(&self, seqno: Seqno, copied: bool) {
+        let mut own = lock(&self.own_ballots);
+        if copied || own.from.is_none() {
+            own.from = Some(seqno);
+        }
     }
 
     /// The database stands at `seqno`: what it has is dropped, the rest flows.

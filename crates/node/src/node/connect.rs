@@ -258,7 +258,7 @@ impl Node {
         let found = if bootstrap || address.founds() {
             self.found_cluster(position, settings)?
         } else {
-            self.find_cluster(name, address, settings, position, resume)?
+            self.find_cluster(name, address, settings, position, resume, &[])?
         };
         let alone = found.leader.is_none() && (bootstrap || address.founds());
         let config = self.engine_config(name, settings, uuid, raft_id);
@@ -602,7 +602,8 @@ impl Node {
         }))
     }
 
-    /// Looks for a primary component until `pc.wait_prim_timeout`.
+    /// Looks for a primary component until `pc.wait_prim_timeout`, at `address`
+    /// and at the `known` members of before.
     pub(super) fn find_cluster(
         &self,
         name: &str,
@@ -610,18 +611,25 @@ impl Node {
         settings: &Settings,
         position: Position,
         resume: bool,
+        known: &[String],
     ) -> Result<Found, ConnectError> {
         let own = settings.advertised.to_string();
-        let listed = address.resolve(settings.listen.port);
+        let mut listed: Vec<String> = address
+            .resolve(settings.listen.port)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        for addr in known {
+            if !listed.contains(addr) {
+                listed.push(addr.clone());
+            }
+        }
         let mut told = Instant::now();
         let began = Instant::now();
         let mut said: Vec<(String, String)> = Vec::new();
         loop {
-            let mut candidates: Vec<String> = listed
-                .iter()
-                .map(ToString::to_string)
-                .filter(|a| *a != own)
-                .collect();
+            let mut candidates: Vec<String> =
+                listed.iter().filter(|a| **a != own).cloned().collect();
             let mut next = 0;
             said.clear();
             while let Some(addr) = candidates.get(next).cloned() {
@@ -754,9 +762,10 @@ impl Node {
                         self.note(&format!("{addr} did not order this node's join yet: {why}"));
                     }
                     _ => {
+                        // A founder's address names nobody: ask the same again.
                         asking = others
                             .get(turn % others.len().max(1))
-                            .map(ToString::to_string);
+                            .map_or_else(|| asking.clone(), |a| Some(a.to_string()));
                         turn += 1;
                     }
                 }

@@ -312,6 +312,16 @@ impl Node {
                 }
                 drop(votes);
                 self.vote_decided.notify_all();
+                if winner != 0 {
+                    self.queue.push(QueueItem {
+                        seqno: course.state.position().seqno,
+                        ordered: false,
+                        depends_on: seqno,
+                        exclusive: false,
+                        bytes: 0,
+                        value: Item::VoteLost { seqno },
+                    });
+                }
             }
             Event::Cut { .. } => {}
             Event::Corrupt { index, why } => {

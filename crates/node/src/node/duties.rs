@@ -47,7 +47,8 @@ impl Timings {
             heartbeat: (election_min / 5).min(settings.keepalive_period),
             lease: election_min * 9 / 10,
             election_min,
-            election_max: election_min * 13 / 10,
+            // Wide, so that two followers seldom stand at the same time.
+            election_max: election_min * 18 / 10,
             grace: election_min * 8 / 3,
         }
     }

@@ -302,6 +302,11 @@ impl Node {
             ));
             return Outcome::NodeFail;
         }
+        // What failed moves the database's position too. Its locks are gone by
+        // now; `certify` could not wait, as what comes before may need them.
+        if !interruptible && self.gates.wait_not_held(seqno, &trx.waiter, false).is_err() {
+            return Outcome::NodeFail;
+        }
         match self
             .gates
             .wait_commit_turn(seqno, &trx.waiter, interruptible)
@@ -396,7 +401,11 @@ impl Node {
         trx.waiter.clear();
         let entered = self
             .gates
-            .enter_apply(seqno, depends_on, &trx.waiter, false)
+            .wait_not_held(seqno, &trx.waiter, false)
+            .and_then(|()| {
+                self.gates
+                    .enter_apply(seqno, depends_on, &trx.waiter, false)
+            })
             .and_then(|()| self.gates.wait_commit_turn(seqno, &trx.waiter, false));
         if entered.is_err() {
             return Outcome::NodeFail;
@@ -553,6 +562,13 @@ impl Node {
             return Outcome::NodeFail;
         };
         let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
+        {
+            let mut own = lock(&self.own_ballots);
+            own.failed.insert(seqno, digest);
+            while own.failed.len() > 1024 {
+                own.failed.pop_first();
+            }
+        }
         self.note(&format!(
             "Member {} initiates vote on {seqno},{digest:016x}: {text}",
             self.setup.name

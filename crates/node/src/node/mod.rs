@@ -259,6 +259,19 @@ enum Item {
     VoteRequest {
         seqno: Seqno,
     },
+    /// Most members failed at `seqno`: who did not fail like them must leave.
+    VoteLost {
+        seqno: Seqno,
+    },
+}
+
+/// What this process knows of its own part in votes.
+#[derive(Debug, Default)]
+struct OwnBallots {
+    /// Digests of what failed here; what is not named succeeded.
+    failed: BTreeMap<Seqno, u64>,
+    /// What came before was not applied by this process.
+    from: Option<Seqno>,
 }
 
 #[derive(Debug)]
@@ -337,6 +350,7 @@ pub struct Node {
     delivered_more: Condvar,
     votes: Mutex<BTreeMap<Seqno, u64>>,
     vote_decided: Condvar,
+    own_ballots: Mutex<OwnBallots>,
     checkpoints: Mutex<VecDeque<CheckpointMark>>,
     flow: Flow,
     counters: Counters,

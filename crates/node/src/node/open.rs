@@ -73,6 +73,7 @@ impl Node {
             delivered_more: Condvar::new(),
             votes: Mutex::new(BTreeMap::new()),
             vote_decided: Condvar::new(),
+            own_ballots: Mutex::default(),
             checkpoints: Mutex::new(VecDeque::new()),
             flow: Flow::default(),
             counters: Counters::default(),

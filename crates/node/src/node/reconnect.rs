@@ -106,9 +106,15 @@ impl Node {
         }
         self.shared().position = self.last_committed_at(target);
         self.queue.hold_after(dromon_gates::Seqno::MIN);
+        // The address it was started with may name nobody (a founder's) or
+        // not everybody.
+        let known: Vec<String> = self
+            .order()
+            .map(|o| o.status().members.addrs.into_values().collect())
+            .unwrap_or_default();
         self.close_engine();
         while self.phase() == Phase::Rejoining {
-            match self.try_join_again() {
+            match self.try_join_again(&known) {
                 Ok(()) => return,
                 Err(why) => self.note(&format!("not back in the cluster yet: {why}")),
             }
@@ -121,7 +127,7 @@ impl Node {
         }
     }
 
-    fn try_join_again(self: &Arc<Self>) -> Result<(), String> {
+    fn try_join_again(self: &Arc<Self>, known: &[String]) -> Result<(), String> {
         let settings = self.settings();
         let (position, cluster, address, join) = {
             let shared = self.shared();
@@ -134,7 +140,7 @@ impl Node {
         };
         let mut join = join.ok_or("this node never joined")?;
         let found: Found = self
-            .find_cluster(&cluster, &address, &settings, position, false)
+            .find_cluster(&cluster, &address, &settings, position, false, known)
             .map_err(|e| e.to_string())?;
         if found.need == Need::Copy {
             return Err(format!(

@@ -8,6 +8,7 @@ mod bf_abort;
 mod flow;
 mod load;
 mod membership;
+mod mended;
 mod net;
 mod one_node;
 mod partition;

@@ -9,7 +9,6 @@ mod client;
 pub mod holds;
 mod lifecycle;
 mod locks;
-mod overlooked;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
