@@ -55,6 +55,20 @@ pub(super) fn fill_defaults(env: &Env, entries: &mut [Entry]) {
     }
 }
 
+/// Parts every value from a source that has moved away under it: it stays what
+/// it is, now and after the connection.
+pub(super) fn keep_values(entries: &mut [Entry]) {
+    for (at, spec) in TABLE.iter().enumerate() {
+        let source = match spec.origin {
+            Origin::Of(name) => entry(entries, name).value.clone(),
+            Origin::HalfOf(name) => Value::Span(span(entries, name) / 2),
+            _ => continue,
+        };
+        let entry = &mut entries[at];
+        entry.given |= entry.value != source;
+    }
+}
+
 pub(super) fn derive_settings(entries: &[Entry]) -> Settings {
     let text = |name| entry(entries, name).text.clone();
     let path = |name| PathBuf::from(text(name));

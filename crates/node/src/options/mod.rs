@@ -38,9 +38,11 @@ pub use settings::{Durability, Settings, SlowNode, Tls};
 pub use value::format_span;
 
 use address::{bracketed, parse_host, parse_listen};
-use derive::{byte, derive_settings, entry, fill_defaults, int, node_address, port, span};
+use derive::{
+    byte, derive_settings, entry, fill_defaults, int, keep_values, node_address, port, span,
+};
 use table::{Fate, Kind, Listed, Shown, Spec, TABLE, When, index};
-use value::{Value, parse_bool, parse_double, parse_int, parse_mask, parse_size, parse_span};
+use value::{Value, echo, parse_bool, parse_double, parse_int, parse_mask, parse_size, parse_span};
 
 /// What the defaults depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -285,7 +287,7 @@ impl Options {
                 }
             }
         }
-        self.settle();
+        self.settle(phase);
         // Only now is it known what differs from its default.
         for at in touched {
             self.note(at, &mut outcome);
@@ -294,7 +296,7 @@ impl Options {
         outcome
     }
 
-    /// Sets one option; its place in the table if a value was taken.
+    /// Sets one option; its place in the table if that may need a note.
     fn set_one(
         &mut self,
         name: &str,
@@ -331,8 +333,13 @@ impl Options {
                 })
             };
         }
+        // The text it has already stays, or setting the whole string back could change it.
+        if entry.text != text {
+            entry.text = echo(spec.name, &value, shown, phase == Phase::Init);
+        }
         entry.value = value;
-        entry.text = shown;
+        // What somebody has set before is said already, or was in force when it was.
+        let news = !same || !entry.given;
         // Setting the whole string back must not make every default a decision.
         entry.given |= !same || !matches!(phase, Phase::Runtime { .. });
         entry.pinned |= phase == Phase::Init;
@@ -343,7 +350,7 @@ impl Options {
                 outcome.actions.push(Action::Weight(byte(weight)));
             }
         }
-        Ok(Some(at))
+        Ok(news.then_some(at))
     }
 
     /// An option that is an order: checked, handed out, not kept.
@@ -441,10 +448,14 @@ impl Options {
     }
 
     /// Brings defaults that follow other options, and the settings, up to date.
-    /// What nobody has set always follows, so setting a value to what it already
-    /// is has nothing to move.
-    fn settle(&mut self) {
-        fill_defaults(&self.env, &mut self.entries);
+    /// What nobody has set follows up to the connection, so setting a value to
+    /// what it already is has nothing to move. In a cluster each is its own.
+    fn settle(&mut self, phase: Phase) {
+        if phase == (Phase::Runtime { connected: true }) {
+            keep_values(&mut self.entries);
+        } else {
+            fill_defaults(&self.env, &mut self.entries);
+        }
         self.settings = derive_settings(&self.entries);
     }
 

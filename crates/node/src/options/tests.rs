@@ -264,6 +264,92 @@ fn defaults_follow_the_environment_and_other_options() {
     assert_eq!(o.get("gcache.dir"), Some("/a"));
     assert_eq!(o.get("evs.causal_keepalive_period"), Some("PT0.5S"));
     assert_eq!(o.get("evs.install_timeout"), Some("PT50M"));
+    assert_eq!(o.get("evs.inactive_timeout"), Some("PT1H40M"));
+}
+
+/// Derived at start, each is its own in a cluster, and stays so afterwards.
+#[test]
+fn in_a_cluster_no_value_follows_another() {
+    let mut o = started("");
+    let texts = |o: &Options| {
+        ["evs.install_timeout", "evs.causal_keepalive_period"]
+            .map(|name| o.get(name).unwrap_or_default().to_string())
+    };
+    let text = "evs.inactive_timeout=PT30S;evs.keepalive_period=PT0.5S";
+    assert_eq!(o.set(text, CONNECTED).error, None);
+    assert_eq!(texts(&o), ["PT7.5S", "PT1S"]);
+    let _ = o.set("debug=yes", APART);
+    assert_eq!(texts(&o), ["PT7.5S", "PT1S"]);
+    // Outside of one, what nobody set and nothing parted still follows.
+    let mut o = started("");
+    assert_eq!(o.set(text, APART).error, None);
+    assert_eq!(texts(&o), ["PT15S", "PT0.5S"]);
+    let _ = o.set("evs.keepalive_period=PT1S", CONNECTED);
+    let _ = o.set("evs.inactive_timeout=PT15S", APART);
+    assert_eq!(texts(&o), ["PT7.5S", "PT0.5S"]);
+}
+
+/// Pairs of what was set and what a running 26.4.23 showed then.
+#[test]
+fn values_are_shown_in_the_peers_spelling() {
+    let shown = |o: &Options, item: &str| {
+        let name = item.split('=').next().unwrap_or_default();
+        o.get(name).unwrap_or_default().to_string()
+    };
+    for (item, text) in [
+        ("gcs.fc_factor=0.250000", "0.25"),
+        ("gcs.fc_factor=0.8", "0.8"),
+        ("gcs.fc_factor=1e-3", "0.001"),
+        ("gcs.fc_factor=1", "1"),
+        ("gcs.fc_factor=0.3333333333", "0.3333333333"),
+        ("gcs.max_throttle=0.50", "0.5"),
+        ("gcs.recv_q_soft_limit=0.125000", "0.125"),
+        ("gcs.recv_q_hard_limit=1048576", "1M"),
+        ("gcs.recv_q_hard_limit=1000", "1000"),
+        ("gcs.fc_limit=1k", "1K"),
+        ("gcs.fc_limit=2048", "2K"),
+        ("gcs.fc_limit=1000", "1000"),
+        ("gcache.page_size=131072K", "128M"),
+        ("gcache.page_size=1024M", "1G"),
+        ("gcache.keep_pages_size=1048576", "1M"),
+        ("gcache.keep_pages_size=0", "0"),
+        ("repl.max_ws_size=1048576", "1048576"),
+        ("evs.send_window=1024", "1024"),
+        ("evs.use_aggregate=off", "false"),
+        ("evs.use_aggregate=1", "true"),
+        ("cert.log_conflicts=on", "on"),
+        ("pc.ignore_sb=yes", "yes"),
+        ("evs.suspect_timeout=PT300S", "PT5M"),
+        ("evs.keepalive_period=0.50", "PT0.5S"),
+        ("evs.delayed_keep_period=86400", "P1D"),
+        ("evs.debug_log_mask=1", "0x1"),
+        ("evs.debug_log_mask=0X3", "0x3"),
+        ("evs.info_log_mask=0", "0"),
+        ("repl.causal_read_timeout=PT90S", "PT90S"),
+        ("repl.key_format=FLAT16", "FLAT16"),
+        ("socket.recv_buf_size=1M", "1M"),
+    ] {
+        let mut options = started("");
+        assert_eq!(options.set(item, CONNECTED).error, None, "{item}");
+        assert_eq!(shown(&options, item), text, "{item}");
+    }
+    // At start the queues and the cache keep the words of the configuration.
+    for (item, text) in [
+        ("gcs.fc_factor=0.250000", "0.250000"),
+        ("gcs.fc_limit=1024", "1024"),
+        ("gcache.size=134217728", "134217728"),
+        ("gcache.page_size=131072K", "131072K"),
+        ("evs.suspect_timeout=PT300S", "PT5M"),
+        ("evs.inactive_timeout=PT1000S", "PT16M40S"),
+        ("evs.use_aggregate=off", "false"),
+        ("evs.info_log_mask=0X4", "0x4"),
+        ("evs.view_forget_timeout=PT24H", "P1D"),
+        ("gmcast.peer_timeout=3.0", "PT3S"),
+        ("pc.linger=20", "PT20S"),
+        ("debug=off", "off"),
+    ] {
+        assert_eq!(shown(&started(item), item), text, "{item}");
+    }
 }
 
 #[test]
@@ -847,7 +933,7 @@ proptest! {
         let _ = options.set(&text, phase);
         for spec in TABLE {
             if options.set_one(spec.name, &text, phase, &mut Outcome::default()).is_ok() {
-                options.settle();
+                options.settle(phase);
             }
         }
     }
