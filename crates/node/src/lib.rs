@@ -21,5 +21,7 @@ mod votes;
 
 pub use database::{Applied, Applier, Database, Level, Meta, Outcome, View, ViewMember};
 pub use messages::Position;
-pub use node::{AskError, ConnectError, Engines, LogSummary, Node, OpenError, Phase, Setup};
+pub use node::{
+    AskError, ConnectError, Engines, ISOLATED, LogSummary, Node, OpenError, Phase, Setup,
+};
 pub use trx::Trx;

@@ -1,13 +1,14 @@
 //! Ordering engines over TCP, with the log on disk.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
 use dromon_node::spool::MapFile;
-use dromon_node::{AskError, Engines, LogSummary, Position};
+use dromon_node::{AskError, Engines, ISOLATED, LogSummary, Position};
 use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
@@ -21,6 +22,7 @@ use dromon_wsrep::{LogLevel, MappedFile, Server};
 pub(crate) struct Tcp {
     server: Server,
     network: Arc<Mutex<Option<Arc<TcpNetwork>>>>,
+    isolated: Arc<AtomicBool>,
 }
 
 impl Tcp {
@@ -29,6 +31,7 @@ impl Tcp {
         Tcp {
             server,
             network: Arc::default(),
+            isolated: Arc::default(),
         }
     }
 }
@@ -54,13 +57,17 @@ impl Engines for Tcp {
         let seed = config.fresh_id;
         let server = self.server.clone();
         let place = self.network.clone();
+        let isolated = self.isolated.clone();
         let make: MakeNetwork = Box::new(move |raft_id| {
             let mut tcp = TcpConfig::new(listen, Identity { raft_id, ..who }, seed);
             tcp.events = Some(Arc::new(move |event| {
                 server.log(LogLevel::Info, &event.to_string());
             }));
             let network = TcpNetwork::bind(tcp).map_err(|e| e.to_string())?;
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(network.clone());
+            let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+            // Under the lock: an order that comes meanwhile finds the network, or is seen here.
+            network.set_isolated(isolated.load(Ordering::Relaxed));
+            *place = Some(network.clone());
             Ok(network as Arc<dyn Network>)
         });
         dromon_order::start(config, store, make, handler, start).map_err(|e| e.to_string())
@@ -73,6 +80,9 @@ impl Engines for Tcp {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, AskError> {
+        if self.isolated.load(Ordering::Relaxed) {
+            return Err(AskError::Unreachable(ISOLATED.into()));
+        }
         let who = Identity {
             cluster: cluster.to_owned(),
             history: Uuid::NIL,
@@ -119,12 +129,9 @@ impl Engines for Tcp {
     }
 
     fn isolate(&self, on: bool) {
-        let network = self
-            .network
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let Some(network) = network {
+        let network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
+        self.isolated.store(on, Ordering::Relaxed);
+        if let Some(network) = network.as_ref() {
             network.set_isolated(on);
         }
     }

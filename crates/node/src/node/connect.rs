@@ -52,6 +52,16 @@ pub enum ConnectError {
     /// Somebody answered that this node will never get in.
     #[error("{0}")]
     Refused(String),
+    /// There is nobody to ask.
+    #[error(
+        "wsrep_cluster_address names only this node itself ({own}), so there is no other node to join. Nothing was \
+         changed. Name the other nodes there; to found a new cluster on this one, start it with --wsrep-new-cluster \
+         (galera_new_cluster does)"
+    )]
+    OnlyItself {
+        /// What the list says.
+        own: String,
+    },
     /// Nobody answered in time.
     #[error(
         "failed to reach primary view within {seconds} s: {missing}. Nothing was changed here. Check that the others \
@@ -164,6 +174,9 @@ impl Node {
             drop(options);
             for note in outcome.notes {
                 self.note(&note.0);
+            }
+            for action in outcome.actions {
+                self.act(action).map_err(ConnectError::Refused)?;
             }
         }
         let settings = self.settings();
@@ -602,6 +615,41 @@ impl Node {
         }))
     }
 
+    /// Whom to ask for a primary component: the address list and the members
+    /// known from before, without this node, or, if these are nobody, the other
+    /// voters of the own log.
+    fn nodes_to_ask(
+        &self,
+        address: &ClusterAddress,
+        settings: &Settings,
+        known: &[String],
+    ) -> Result<Vec<String>, ConnectError> {
+        let listed = address.resolve(settings.listen.port);
+        let (own, others): (Vec<_>, Vec<_>) = listed.iter().partition(|a| settings.is_own(a));
+        let mut ask: Vec<String> = others.iter().map(ToString::to_string).collect();
+        let announced = settings.advertised.to_string();
+        for addr in known {
+            if *addr != announced && !ask.contains(addr) {
+                ask.push(addr.clone());
+            }
+        }
+        if !ask.is_empty() {
+            return Ok(ask);
+        }
+        let voters = self.other_voters(settings)?;
+        if voters.is_empty() {
+            let own: Vec<_> = own.iter().map(ToString::to_string).collect();
+            return Err(ConnectError::OnlyItself {
+                own: own.join(", "),
+            });
+        }
+        self.note(&format!(
+            "wsrep_cluster_address names no other node; asking those that the own log names: {}",
+            voters.join(", ")
+        ));
+        Ok(voters)
+    }
+
     /// Looks for a primary component until `pc.wait_prim_timeout`, at `address`
     /// and at the `known` members of before.
     pub(super) fn find_cluster(
@@ -614,22 +662,12 @@ impl Node {
         known: &[String],
     ) -> Result<Found, ConnectError> {
         let own = settings.advertised.to_string();
-        let mut listed: Vec<String> = address
-            .resolve(settings.listen.port)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        for addr in known {
-            if !listed.contains(addr) {
-                listed.push(addr.clone());
-            }
-        }
+        let known = self.nodes_to_ask(address, settings, known)?;
         let mut told = Instant::now();
         let began = Instant::now();
         let mut said: Vec<(String, String)> = Vec::new();
         loop {
-            let mut candidates: Vec<String> =
-                listed.iter().filter(|a| **a != own).cloned().collect();
+            let mut candidates = known.clone();
             let mut next = 0;
             said.clear();
             while let Some(addr) = candidates.get(next).cloned() {

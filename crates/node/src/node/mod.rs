@@ -74,6 +74,10 @@ pub enum AskError {
     Refused(String),
 }
 
+/// Why a node that is cut off asks nobody.
+pub const ISOLATED: &str =
+    "not asked, as this node is cut off (gmcast.isolate); gmcast.isolate=0 ends that";
+
 /// Makes ordering engines and asks nodes while there is none; tests and the
 /// simulation bring their own.
 pub trait Engines: Send + Sync {
@@ -109,7 +113,8 @@ pub trait Engines: Send + Sync {
     /// The memory this library holds now and held at most, in bytes.
     fn memory(&self) -> (u64, u64);
 
-    /// Cuts this node's transport off, or ends that (`gmcast.isolate`).
+    /// Cuts this node's transport off, or ends that (`gmcast.isolate`): what
+    /// runs, what is started later, and questions, which fail with [`ISOLATED`].
     fn isolate(&self, on: bool);
 
     /// What a log in `dir` says about its members; `None` if there is no log.

@@ -25,6 +25,9 @@ pub enum OpenError {
     /// The state file cannot be used.
     #[error("{0}")]
     State(String),
+    /// An option that is an order cannot be carried out.
+    #[error("wsrep_provider_options: {0}")]
+    Order(String),
 }
 
 impl Node {
@@ -97,6 +100,9 @@ impl Node {
         for note in outcome.notes {
             node.note(&note.0);
         }
+        for action in outcome.actions {
+            node.act(action).map_err(OpenError::Order)?;
+        }
         node.note(&format!("recovered position: {position}"));
         Ok(node)
     }
@@ -121,10 +127,16 @@ impl Node {
     }
 
     /// Does what an option orders.
-    fn act(&self, action: options::Action) -> Result<(), String> {
+    pub(super) fn act(&self, action: options::Action) -> Result<(), String> {
         match action {
             options::Action::Isolate(how) => {
-                self.engines.isolate(how != options::Isolation::Off);
+                let on = how != options::Isolation::Off;
+                self.engines.isolate(on);
+                self.note(if on {
+                    "gmcast.isolate: this node is cut off from the others until it is set to 0"
+                } else {
+                    "gmcast.isolate: this node is not cut off"
+                });
                 Ok(())
             }
             options::Action::Weight(weight) => {

@@ -395,11 +395,8 @@ impl Options {
             }
             return Ok(());
         }
-        let idle = matches!(
-            action,
-            Action::Evict(None) | Action::ReloadTls | Action::Isolate(Isolation::Off)
-        );
-        if phase == Phase::Init && idle {
+        let idle = matches!(action, Action::Evict(None) | Action::ReloadTls);
+        if idle && !matches!(phase, Phase::Runtime { .. }) {
             return Ok(());
         }
         outcome.actions.push(action);

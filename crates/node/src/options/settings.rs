@@ -1,5 +1,6 @@
 //! The options as the node uses them: plain fields, one consistent set.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -146,6 +147,20 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether `addr` is this node, as far as the words tell: the address it
+    /// announces, the one it listens at, or its port on the loopback.
+    pub fn is_own(&self, addr: &HostPort) -> bool {
+        let alike = |own: &HostPort| own.host.eq_ignore_ascii_case(&addr.host);
+        let ip = addr.host.parse::<IpAddr>();
+        let loopback = addr.host.eq_ignore_ascii_case("localhost")
+            || ip.is_ok_and(|ip| ip.to_canonical().is_loopback());
+        let everywhere = self.listen.host.parse::<IpAddr>();
+        let everywhere = everywhere.is_ok_and(|ip| ip.is_unspecified());
+        let heard = alike(&self.listen) || loopback && everywhere;
+        alike(&self.advertised) && addr.port == self.advertised.port
+            || heard && addr.port == self.listen.port
+    }
+
     /// Lower and upper queue length of flow control in a cluster of `members`:
     /// writers slow down above the upper and run freely below the lower one.
     ///

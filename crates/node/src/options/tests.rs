@@ -429,6 +429,24 @@ fn settings_follow_every_change() {
 }
 
 #[test]
+fn a_node_knows_its_own_addresses() {
+    let own = |options: &str, list: &str| -> Vec<bool> {
+        let settings = started(options).settings().clone();
+        let address = ClusterAddress::parse(&format!("gcomm://{list}")).expect(list);
+        let all = address.resolve(settings.listen.port);
+        all.iter().map(|a| settings.is_own(a)).collect()
+    };
+    let names = "base_host=Node1;base_port=5000";
+    assert_eq!(own(names, "node1,node1:5000,node2"), [true, false]);
+    assert_eq!(own(names, "localhost,127.0.0.9,[::1]"), [true; 3]);
+    assert_eq!(own(names, "localhost:5001,10.0.0.1,node1:5001"), [false; 3]);
+    // Who listens at one address only leaves the others of the host to others.
+    let one = "base_host=10.0.0.1;gmcast.listen_addr=tcp://127.0.0.2:4567;base_port=4567";
+    assert_eq!(own(one, "127.0.0.2,10.0.0.1"), [true; 2]);
+    assert_eq!(own(one, "127.0.0.1,localhost,127.0.0.2:4568"), [false; 3]);
+}
+
+#[test]
 fn flow_control_grows_with_the_cluster() {
     let s = |text| started(text).settings().clone();
     assert_eq!(s("").flow_control_interval(1), (16, 16));
@@ -702,6 +720,7 @@ fn orders_in_the_configuration() {
         "pc.bootstrap=yes;evs.evict={UUID};gmcast.isolate=1;socket.ssl_reload=1;pc.weight=2"
     );
     let outcome = fresh().parse_init(&text).expect("known options");
+    // Nothing but this is for a node that has just been started.
     assert_eq!(outcome.actions, [Action::Isolate(Isolation::On)]);
     let notes: Vec<&str> = outcome.notes.iter().map(|n| n.0.as_str()).collect();
     assert_eq!(

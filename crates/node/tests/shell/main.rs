@@ -12,6 +12,7 @@ mod mended;
 mod net;
 mod one_node;
 mod partition;
+mod refusals;
 mod rng;
 mod storm;
 mod streaming;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_node::spool::MapFile;
-use dromon_node::{AskError, Engines, LogSummary};
+use dromon_node::{AskError, Engines, ISOLATED, LogSummary};
 use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
 use dromon_order::memlog::MemLog;
 use dromon_order::memnet::{Cut, Hub, Port};
@@ -37,6 +37,8 @@ struct Wires {
     alive: BTreeMap<String, Arc<AtomicBool>>,
     /// Pairs of addresses that cannot talk.
     cuts: BTreeSet<(String, String)>,
+    /// Addresses whose nodes are isolated by their own wish.
+    isolated: BTreeSet<String>,
 }
 
 impl Net {
@@ -96,6 +98,11 @@ impl Net {
         for (x, y) in &wires.cuts {
             if let (Some((a, _)), Some((b, _))) = (wires.ports.get(x), wires.ports.get(y)) {
                 self.hub.cut(&[*a], &[*b], Cut::Silent);
+            }
+        }
+        for addr in &wires.isolated {
+            if let Some((_, port)) = wires.ports.get(addr) {
+                port.set_isolated(true);
             }
         }
     }
@@ -201,8 +208,14 @@ impl Engines for MemEngines {
             return Err(AskError::Unreachable("this process was killed".to_owned()));
         }
         let pair = (self.addr.clone(), addr.to_owned());
-        if lock(&self.net.wires).cuts.contains(&pair) {
-            return Err(AskError::Unreachable(format!("{addr} is cut off")));
+        {
+            let wires = lock(&self.net.wires);
+            if wires.isolated.contains(&self.addr) {
+                return Err(AskError::Unreachable(ISOLATED.to_owned()));
+            }
+            if wires.cuts.contains(&pair) || wires.isolated.contains(addr) {
+                return Err(AskError::Unreachable(format!("{addr} is cut off")));
+            }
         }
         let n = self.net.askers.fetch_add(1, Ordering::Relaxed);
         let unreachable = |e: &dyn std::fmt::Display| AskError::Unreachable(e.to_string());
@@ -240,7 +253,13 @@ impl Engines for MemEngines {
     }
 
     fn isolate(&self, on: bool) {
-        if let Some((_, port)) = lock(&self.net.wires).ports.get(&self.addr) {
+        let mut wires = lock(&self.net.wires);
+        if on {
+            wires.isolated.insert(self.addr.clone());
+        } else {
+            wires.isolated.remove(&self.addr);
+        }
+        if let Some((_, port)) = wires.ports.get(&self.addr) {
             port.set_isolated(on);
         }
     }
