@@ -4,7 +4,8 @@
 //!   server's client threads   local.rs     certify, commit order, release, BF abort, replay, TOI
 //!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
 //!   server's applier threads  apply.rs     queue -> database
-//!   connect / disconnect      connect.rs   probing, founding, joining; leave.rs leaving; open.rs the state file;
+//!   connect / disconnect      connect.rs   joining; search.rs founding, the own log, the others; leave.rs leaving;
+//!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
 //!   order thread              duties.rs    progress reports, requests of other nodes
 //! ```
@@ -22,6 +23,7 @@ mod local;
 mod open;
 mod reconnect;
 mod report;
+mod search;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use dromon_node::{Phase, Position};
 
-use crate::partition::QUICK;
 use crate::toy::{Disk, row};
 use crate::world::{World, run};
 
@@ -70,39 +69,19 @@ fn an_address_that_names_only_this_node_is_refused_at_once() {
     });
 }
 
-/// Its address list was empty or named itself: it asks the voters of its log.
+/// It has been a member before: its own log knows whom to ask.
 #[test]
-fn a_founder_that_named_nobody_comes_back() {
-    run(3, QUICK, LIMIT, |world| {
-        let founder = world.db(1);
-        let others = [World::addr(2), World::addr(3)];
-        world.net.cut(&[World::addr(1)], &others);
-        world.until("the others drop it", || {
-            [2, 3].iter().all(|n| world.db(*n).size() == 2)
-        });
-        world.net.heal();
-        world.synced(&founder);
-        assert!(founder.set(row(1), 1).is_committed());
+fn a_member_that_names_only_itself_asks_those_in_its_log() {
+    run(3, "", LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
-        // The same for a whole outage.
-        let disks: Vec<_> = [1, 2].map(|n| world.db(n).disk()).into();
-        for n in 1..=3 {
-            world.crash(n);
-        }
-        let opened: Vec<_> = (1..=2)
-            .zip(disks)
-            .map(|(n, disk)| world.open(n, disk.clone(), disk.position))
-            .collect();
-        std::thread::scope(|scope| {
-            for db in &opened {
-                let url = format!("gcomm://{}", db.addr);
-                scope.spawn(move || db.connect(&url, false).expect("two of three logs"));
-            }
-        });
-        for db in &opened {
-            world.synced(db);
-        }
+        world.crash(2);
+        let disk = world.crashed_disk(2);
+        let position = disk.position;
+        let again = world.open(2, disk, position);
+        again.connect("gcomm://10.0.0.2", false).expect("two run");
+        world.synced(&again);
         world.settle();
-        assert_eq!(opened[1].read(row(1)), 1);
+        assert_eq!(again.read(row(1)), 1);
     });
 }

@@ -1,0 +1,316 @@
+//! Where to begin: the own log, a new cluster, or a primary component of others.
+
+use std::time::{Duration, Instant};
+
+use dromon_order::Start;
+
+use super::connect::{Found, random_uuid};
+use super::service::from_parts;
+use super::{AskError, ConnectError, Node, Phase};
+use crate::cluster::ClusterState;
+use crate::messages::{Answer, Need, Position, Request, decode, encode};
+use crate::options::{ClusterAddress, Durability, Settings};
+
+/// How long one question to another node may take.
+const ASK: Duration = Duration::from_secs(3);
+
+impl Node {
+    pub(super) fn found_cluster(
+        &self,
+        position: Position,
+        settings: &Settings,
+    ) -> Result<Found, ConnectError> {
+        let saved = self.saved();
+        if !saved.safe_to_bootstrap {
+            return Err(ConnectError::NotSafe);
+        }
+        if !saved.uuid.is_nil() && position.seqno < 0 {
+            return Err(ConnectError::UnknownPosition {
+                history: saved.uuid,
+            });
+        }
+        if position.is_defined()
+            && let Some(found) = self.own_log(position, settings)?
+        {
+            return Ok(found);
+        }
+        let others = self.other_voters(settings)?;
+        let start = if position.is_defined() && (saved.seqno >= 0 || others.is_empty()) {
+            position
+        } else if position.is_defined() {
+            let history = random_uuid();
+            self.note(&format!(
+                "safe_to_bootstrap was set by hand while the log names other voters ({}): what they know and this \
+                 node does not is given up. The cluster goes on under a new history {history}; the others will take \
+                 a full copy",
+                others.join(", ")
+            ));
+            Position {
+                history,
+                seqno: position.seqno,
+            }
+        } else {
+            Position {
+                history: random_uuid(),
+                seqno: 0,
+            }
+        };
+        self.note(&format!(
+            "founding a cluster: history {}, last seqno {}",
+            start.history, start.seqno
+        ));
+        let state = ClusterState::genesis(start);
+        let (_, genesis) = state.encode();
+        Ok(Found {
+            start: Start::Bootstrap { genesis },
+            state,
+            need: Need::Log,
+            log_start: 0,
+            leader: None,
+        })
+    }
+
+    /// Addresses of the voters that the own log names beside this node.
+    pub(super) fn other_voters(&self, settings: &Settings) -> Result<Vec<String>, ConnectError> {
+        let summary = self
+            .engines
+            .inspect(&settings.log_dir)
+            .map_err(ConnectError::Engine)?;
+        let Some(summary) = summary else {
+            return Ok(Vec::new());
+        };
+        let others = summary.voters.iter().filter(|id| **id != summary.id);
+        Ok(others
+            .filter_map(|id| summary.members.get(id).cloned())
+            .collect())
+    }
+
+    /// The own log, if it names others too and leads on from the database's
+    /// position: after an outage the logs of a majority make a primary
+    /// component again, whichever nodes come first.
+    fn log_with_others(
+        &self,
+        position: Position,
+        settings: &Settings,
+    ) -> Result<Option<Found>, ConnectError> {
+        if settings.durability != Durability::Majority || !position.is_defined() {
+            return Ok(None);
+        }
+        let summary = self
+            .engines
+            .inspect(&settings.log_dir)
+            .map_err(ConnectError::Engine)?;
+        let Some(summary) = summary else {
+            return Ok(None);
+        };
+        let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
+        let Ok(state) = decoded else { return Ok(None) };
+        let counted = summary.voters.contains(&summary.id) && summary.voters.len() > 1;
+        if !counted || state.position().history != position.history {
+            return Ok(None);
+        }
+        let others = summary.voters.iter().filter(|id| **id != summary.id);
+        let names: Vec<_> = others
+            .filter_map(|id| summary.members.get(id).cloned())
+            .collect();
+        self.note(&format!(
+            "no primary component answers; this node's own log (checkpoint at {}, database at {position}) waits for \
+             a majority with: {}",
+            state.position(),
+            names.join(", ")
+        ));
+        Ok(Some(Found {
+            start: Start::Resume,
+            log_start: summary.checkpoint.log_id.index,
+            state,
+            need: Need::Log,
+            leader: None,
+        }))
+    }
+
+    /// The own log, if it leads on from the database's position and has no
+    /// other voter that could know more.
+    fn own_log(
+        &self,
+        position: Position,
+        settings: &Settings,
+    ) -> Result<Option<Found>, ConnectError> {
+        if settings.durability != Durability::Majority {
+            return Ok(None);
+        }
+        let summary = self
+            .engines
+            .inspect(&settings.log_dir)
+            .map_err(ConnectError::Engine)?;
+        let Some(summary) = summary else {
+            return Ok(None);
+        };
+        let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
+        let Ok(state) = decoded else { return Ok(None) };
+        let alone = summary.voters.len() == 1 && summary.voters.contains(&summary.id);
+        if !alone || state.position().history != position.history {
+            return Ok(None);
+        }
+        self.note(&format!(
+            "continuing the own log: checkpoint at {}, database at {position}",
+            state.position()
+        ));
+        Ok(Some(Found {
+            start: Start::Resume,
+            log_start: summary.checkpoint.log_id.index,
+            state,
+            need: Need::Log,
+            leader: None,
+        }))
+    }
+
+    /// Whom to ask for a primary component: the address list and the members
+    /// known from before, without this node, or, if these are nobody, the other
+    /// voters of the own log.
+    fn nodes_to_ask(
+        &self,
+        address: &ClusterAddress,
+        settings: &Settings,
+        known: &[String],
+    ) -> Result<Vec<String>, ConnectError> {
+        let listed = address.resolve(settings.listen.port);
+        let (own, others): (Vec<_>, Vec<_>) = listed.iter().partition(|a| settings.is_own(a));
+        let mut ask: Vec<String> = others.iter().map(ToString::to_string).collect();
+        let announced = settings.advertised.to_string();
+        for addr in known {
+            if *addr != announced && !ask.contains(addr) {
+                ask.push(addr.clone());
+            }
+        }
+        if !ask.is_empty() {
+            return Ok(ask);
+        }
+        let voters = self.other_voters(settings)?;
+        if voters.is_empty() {
+            let own: Vec<_> = own.iter().map(ToString::to_string).collect();
+            return Err(ConnectError::OnlyItself {
+                own: own.join(", "),
+            });
+        }
+        self.note(&format!(
+            "wsrep_cluster_address names no other node; asking those that the own log names: {}",
+            voters.join(", ")
+        ));
+        Ok(voters)
+    }
+
+    /// Looks for a primary component until `pc.wait_prim_timeout`, at `address`
+    /// and at the `known` members of before.
+    pub(super) fn find_cluster(
+        &self,
+        name: &str,
+        address: &ClusterAddress,
+        settings: &Settings,
+        position: Position,
+        resume: bool,
+        known: &[String],
+    ) -> Result<Found, ConnectError> {
+        let own = settings.advertised.to_string();
+        let known = self.nodes_to_ask(address, settings, known)?;
+        let mut told = Instant::now();
+        let began = Instant::now();
+        let mut said: Vec<(String, String)> = Vec::new();
+        loop {
+            let mut candidates = known.clone();
+            let mut next = 0;
+            said.clear();
+            while let Some(addr) = candidates.get(next).cloned() {
+                next += 1;
+                match self.ask(name, &addr, &Request::State { position })? {
+                    Ok(Answer::State { need, checkpoint }) => {
+                        let index = checkpoint.log_id.2;
+                        let Some((checkpoint, state)) = from_parts(checkpoint) else {
+                            said.push((
+                                addr,
+                                "its checkpoint cannot be read by this version".into(),
+                            ));
+                            continue;
+                        };
+                        self.note(&format!(
+                            "connection established to {addr}; cluster at {}; this node needs {}",
+                            state.position(),
+                            if need == Need::Log {
+                                "the log from its position on"
+                            } else {
+                                "a full copy"
+                            }
+                        ));
+                        return Ok(Found {
+                            start: Start::Join { checkpoint },
+                            state,
+                            need,
+                            log_start: index,
+                            leader: Some(addr),
+                        });
+                    }
+                    Ok(Answer::NotLeader {
+                        leader: Some(leader),
+                    }) => {
+                        if !candidates.contains(&leader) && leader != own {
+                            candidates.push(leader);
+                        }
+                        said.push((addr, "not the leader".into()));
+                    }
+                    Ok(Answer::NotLeader { leader: None }) => {
+                        said.push((addr, "knows no primary component".into()));
+                    }
+                    Ok(Answer::Refused(why)) => said.push((addr, why)),
+                    Ok(_) => {
+                        said.push((addr, "gave an answer that does not fit the question".into()))
+                    }
+                    Err(why) => said.push((addr, why)),
+                }
+            }
+            let missing = || {
+                said.iter()
+                    .map(|(a, w)| format!("{a}: {w}"))
+                    .collect::<Vec<_>>()
+                    .join("; ")
+            };
+            if self.phase() == Phase::Leaving {
+                return Err(ConnectError::Refused("told to leave meanwhile".into()));
+            }
+            if resume
+                && !said.is_empty()
+                && let Some(found) = self.log_with_others(position, settings)?
+            {
+                return Ok(found);
+            }
+            if began.elapsed() >= settings.wait_prim_timeout {
+                return Err(ConnectError::NoPrimary {
+                    seconds: settings.wait_prim_timeout.as_secs(),
+                    missing: missing(),
+                });
+            }
+            if told.elapsed() >= Duration::from_secs(10) {
+                told = Instant::now();
+                self.note(&format!(
+                    "still looking for a primary component: {}",
+                    missing()
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+
+    pub(super) fn ask(
+        &self,
+        name: &str,
+        addr: &str,
+        request: &Request,
+    ) -> Result<Result<Answer, String>, ConnectError> {
+        let body = encode(request);
+        match self.engines.ask(name, addr, body, ASK) {
+            Ok(bytes) => {
+                Ok(decode::<Answer>(&bytes).ok_or_else(|| "gave an unreadable answer".into()))
+            }
+            Err(AskError::Refused(why)) => Err(ConnectError::Refused(why)),
+            Err(AskError::Unreachable(why)) => Ok(Err(why)),
+        }
+    }
+}
