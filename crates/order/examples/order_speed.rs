@@ -64,6 +64,7 @@ fn main() {
         let start = match nodes.first() {
             None => Start::Bootstrap {
                 genesis: Bytes::new(),
+                after: None,
             },
             Some((first, ..)) => Start::Join {
                 checkpoint: first

@@ -96,9 +96,10 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    /// Encodes into a frame; message bodies are not copied.
-    pub fn encode(&self) -> Frame {
+    /// Encodes into a frame of this incarnation; message bodies are not copied.
+    pub fn encode(&self, incarnation: u32) -> Frame {
         let mut w = Writer::default();
+        w.buf.put_u32_le(incarnation);
         match self {
             Wire::Append {
                 session,
@@ -220,8 +221,9 @@ impl Wire {
     }
 
     /// Decodes a frame's body.
-    pub fn decode(body: Bytes) -> Result<Wire, CodecError> {
+    pub fn decode(body: Bytes) -> Result<(u32, Wire), CodecError> {
         let mut r = Reader::new("a frame of another engine", body);
+        let incarnation = r.u32()?;
         let wire = match r.u8()? {
             1 => {
                 let session = r.u64()?;
@@ -307,7 +309,7 @@ impl Wire {
             _ => return Err(r.error("an unknown kind")),
         };
         r.end()?;
-        Ok(wire)
+        Ok((incarnation, wire))
     }
 }
 
@@ -814,10 +816,12 @@ mod tests {
     #[test]
     fn frames_round_trip_and_every_cut_is_an_error() {
         for wire in frames() {
-            let bytes = wire.encode().to_bytes();
-            let back = Wire::decode(bytes.clone()).expect("what was encoded decodes");
+            let bytes = wire.encode(7).to_bytes();
+            let (incarnation, back) =
+                Wire::decode(bytes.clone()).expect("what was encoded decodes");
+            assert_eq!(incarnation, 7);
             assert_eq!(format!("{wire:?}"), format!("{back:?}"));
-            assert_eq!(bytes, back.encode().to_bytes());
+            assert_eq!(bytes, back.encode(7).to_bytes());
             if matches!(wire, Wire::Cast(_)) {
                 continue;
             }

@@ -79,6 +79,7 @@ enum Command {
     },
     Cast(Bytes),
     Transfer(Option<RaftId>),
+    Alone(Done<()>),
     Purge(u64),
 }
 
@@ -179,7 +180,7 @@ impl Engine {
         handler: Arc<dyn NodeHandler>,
         start: Start,
     ) -> Result<Arc<Engine>, OrderError> {
-        let raft_config = raft_config(&config)?;
+        raft_config(&config)?;
         if !config.durable && matches!(start, Start::Resume) {
             return Err(OrderError::Refused(
                 "a log kept in memory only cannot be resumed: the node may have forgotten what it \
@@ -214,32 +215,12 @@ impl Engine {
         )?;
         let id = storage.id();
         let core = Core::new(config, id, net, handler, storage.clone(), outbox, epoch);
-        let raft = Raft::new(
-            id,
-            Arc::new(raft_config),
-            Clients(core.clone()),
-            RaftLog(storage.clone()),
-            StateMachine(storage),
-        )
-        .await
-        .map_err(|e| OrderError::Log(e.to_string()))?;
+        let raft = new_raft(&core).await?;
         core.set_raft(raft.clone());
 
-        let (intake_tx, intake_rx) = intake();
         let (commands, command_rx) = mpsc::channel(COMMANDS_MAX);
         let stopped = Arc::new(Stopped::default());
-        let tasks = vec![
-            core.supervise(
-                "inbound",
-                route(core.clone(), raft.clone(), intake_tx.clone()),
-            ),
-            core.supervise("write", write_intake(core.clone(), raft.clone(), intake_rx)),
-            core.supervise("forward", forward(core.clone(), intake_tx)),
-            core.supervise("read index", read_indexes(core.clone(), raft.clone())),
-            core.supervise("tick", tick(core.clone())),
-            core.supervise("status", watch(core.clone(), raft.clone())),
-            core.supervise("membership", reconcile(core.clone(), raft.clone())),
-        ];
+        let tasks = start_tasks(&core, &raft);
         let commander = obey(
             core.clone(),
             raft.clone(),
@@ -295,8 +276,10 @@ impl Engine {
                 ),
                 mpsc::error::TrySendError::Closed(c) => (OrderError::Stopped, c),
             };
-            if let Command::Request { done, .. } = command {
-                done(Err(why));
+            match command {
+                Command::Request { done, .. } => done(Err(why)),
+                Command::Alone(done) => done(Err(why)),
+                _ => {}
             }
         }
     }
@@ -312,9 +295,9 @@ impl Engine {
 /// Carries out what other threads ask for, and at last the stop.
 async fn obey(
     core: Arc<Core>,
-    raft: Raft,
+    mut raft: Raft,
     mut commands: mpsc::Receiver<Command>,
-    tasks: Vec<JoinHandle<()>>,
+    mut tasks: Vec<JoinHandle<()>>,
     stopped: Arc<Stopped>,
 ) {
     loop {
@@ -347,6 +330,13 @@ async fn obey(
             }
             Some(Command::Cast(body)) => core.cast(&Wire::Cast(body)),
             Some(Command::Transfer(to)) => hand_over(&core, to).await,
+            Some(Command::Alone(done)) => {
+                let outcome = go_alone(&core, &mut raft, &mut tasks).await;
+                if let Err(e) = &outcome {
+                    core.fail(e.to_string());
+                }
+                done(outcome);
+            }
             Some(Command::Purge(index)) => {
                 let raft = raft.clone();
                 spawn(async move { purge(&raft, index).await });
@@ -355,8 +345,10 @@ async fn obey(
     }
     commands.close();
     while let Some(command) = commands.recv().await {
-        if let Command::Request { done, .. } = command {
-            done(Err(OrderError::Stopped));
+        match command {
+            Command::Request { done, .. } => done(Err(OrderError::Stopped)),
+            Command::Alone(done) => done(Err(OrderError::Stopped)),
+            _ => {}
         }
     }
     // In this order: no more decisions, no more words, no more bytes.
@@ -370,6 +362,64 @@ async fn obey(
         core.storage.shut();
     }
     stopped.set();
+}
+
+async fn new_raft(core: &Arc<Core>) -> Result<Raft, OrderError> {
+    Raft::new(
+        core.id,
+        Arc::new(raft_config(&core.config)?),
+        Clients(core.clone()),
+        RaftLog(core.storage.clone()),
+        StateMachine(core.storage.clone()),
+    )
+    .await
+    .map_err(|e| OrderError::Log(e.to_string()))
+}
+
+/// Everything that works with one consensus.
+fn start_tasks(core: &Arc<Core>, raft: &Raft) -> Vec<JoinHandle<()>> {
+    let (intake_tx, intake_rx) = intake();
+    let both = || (core.clone(), raft.clone());
+    let inbound = route(core.clone(), raft.clone(), intake_tx.clone());
+    let write = write_intake(core.clone(), raft.clone(), intake_rx);
+    let (for_reads, for_status, for_members) = (both(), both(), both());
+    vec![
+        core.supervise("inbound", inbound),
+        core.supervise("write", write),
+        core.supervise("forward", forward(core.clone(), intake_tx)),
+        core.supervise("read index", read_indexes(for_reads.0, for_reads.1)),
+        core.supervise("tick", tick(core.clone())),
+        core.supervise("status", watch(for_status.0, for_status.1)),
+        core.supervise("membership", reconcile(for_members.0, for_members.1)),
+    ]
+}
+
+/// Puts a consensus of this node alone in the place of the one that has lost
+/// its majority. The log, what is delivered and what waits to be ordered stay.
+async fn go_alone(
+    core: &Arc<Core>,
+    raft: &mut Raft,
+    tasks: &mut Vec<JoinHandle<()>>,
+) -> Result<(), OrderError> {
+    core.alive()?;
+    // First who would report its end as a failure.
+    for task in tasks.drain(..) {
+        task.abort();
+        // Cancelled, as asked.
+        let _ = task.await;
+    }
+    let _ = raft.shutdown().await;
+    core.storage
+        .go_alone(&core.config.addr)
+        .await
+        .map_err(|e| OrderError::Log(e.to_string()))?;
+    *raft = new_raft(core).await?;
+    core.set_raft(raft.clone());
+    core.outbox.refused(None);
+    *tasks = start_tasks(core, raft);
+    elect_if_alone(core, raft).await;
+    core.status_wake.notify_one();
+    Ok(())
 }
 
 /// Lets the consensus know of the newer checkpoint, then lets it purge.
@@ -551,6 +601,13 @@ impl Order for Engine {
 
     fn transfer_leader(&self, to: Option<RaftId>) {
         self.command(Command::Transfer(to));
+    }
+
+    fn go_alone_then(&self, done: Done<()>) {
+        match self.running() {
+            Ok(()) => self.command(Command::Alone(done)),
+            Err(e) => done(Err(e)),
+        }
     }
 
     fn stop(&self) {

@@ -1,8 +1,8 @@
 //! What the tasks of one engine share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
@@ -32,7 +32,9 @@ pub(crate) struct Core {
     pub net: Arc<dyn Network>,
     pub handler: Arc<dyn NodeHandler>,
     pub storage: Arc<Storage>,
-    raft: OnceLock<Raft>,
+    raft: Mutex<Option<Raft>>,
+    /// See [`incarnation`](crate::types::incarnation).
+    incarnation: AtomicU32,
     pub outbox: Arc<Outbox>,
     lease: Mutex<Lease>,
     waiting: Mutex<Waiting>,
@@ -142,13 +144,15 @@ impl Core {
         outbox: Arc<Outbox>,
         epoch: Instant,
     ) -> Arc<Core> {
+        let incarnation = storage.incarnation();
         Arc::new(Core {
             config,
             id,
             net,
             handler,
             storage,
-            raft: OnceLock::new(),
+            raft: Mutex::default(),
+            incarnation: AtomicU32::new(incarnation),
             outbox,
             lease: Mutex::default(),
             waiting: Mutex::default(),
@@ -165,14 +169,26 @@ impl Core {
     }
 
     /// Completes the core; before it, [`raft`](Core::raft) has nothing.
+    /// Whatever an earlier one had under way is forgotten.
     pub fn set_raft(&self, raft: Raft) {
-        // Set once, by the start.
-        let _ = self.raft.set(raft);
+        *lock(&self.raft) = Some(raft);
+        self.incarnation
+            .store(self.storage.incarnation(), Ordering::Release);
+        *lock(&self.lease) = Lease::default();
+        let mut waiting = lock(&self.waiting);
+        waiting.appends.clear();
+        waiting.votes.clear();
+        waiting.reads.clear();
     }
 
     /// The consensus, once it runs.
-    pub fn raft(&self) -> Option<&Raft> {
-        self.raft.get()
+    pub fn raft(&self) -> Option<Raft> {
+        lock(&self.raft).clone()
+    }
+
+    /// Whose frames this engine listens to.
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation.load(Ordering::Acquire)
     }
 
     /// Time since the engine was made, on the monotonic (or simulated) clock.
@@ -207,12 +223,12 @@ impl Core {
 
     /// Sends to one member; what cannot be sent is lost, as on any network.
     pub fn send(&self, to: RaftId, lane: Lane, wire: &Wire) -> Result<(), SendError> {
-        self.net.send(to, lane, wire.encode())
+        self.net.send(to, lane, wire.encode(self.incarnation()))
     }
 
     /// Sends to every other member.
     pub fn cast(&self, wire: &Wire) {
-        let frame = wire.encode();
+        let frame = wire.encode(self.incarnation());
         for id in self.other_members() {
             // Best effort: the node repeats what matters.
             let _ = self.net.send(id, Lane::Node, frame.clone());

@@ -56,7 +56,11 @@ pub(crate) async fn route(core: Arc<Core>, raft: Raft, intake: mpsc::Sender<Inta
     while let Some(inbound) = core.net.recv().await {
         match inbound {
             Inbound::Frame { from, lane, body } => match Wire::decode(body) {
-                Ok(wire) => on_frame(&core, &raft, &intake, &mut followers, from, lane, wire),
+                Ok((incarnation, wire)) if incarnation == core.incarnation() => {
+                    on_frame(&core, &raft, &intake, &mut followers, from, lane, wire);
+                }
+                // A forced recovery parted us; it must join anew, or we must.
+                Ok(_) => {}
                 // The frame's checksum was right, so this peer speaks another
                 // language; its session will time out and say so there.
                 Err(_) => core.link_broke(from, lane),

@@ -41,5 +41,5 @@ pub use sequencer::{Committed, CommittedBody, Delivered, Part, RawMessage, Seque
 pub use storage::{Inspected, inspect};
 pub use types::{
     BoxFuture, Checkpoint, Desired, Done, EngineConfig, LogId, Members, NodeHandler, Order,
-    OrderError, OrderStatus, PeerStatus, RaftId, Reply, Start,
+    OrderError, OrderStatus, PeerStatus, RaftId, Reply, Start, incarnation,
 };

@@ -32,11 +32,11 @@ use crate::codec::{
 };
 use crate::logstore::{LogStore, Record, RecordId, WriteOp};
 use crate::raft_types::{
-    Message, RaftEntry, RaftLeader, RaftLogId, RaftMembers, RaftSnapshotMeta, RaftVote, TypeConfig,
-    from_raft_log_id, from_raft_members, to_raft_log_id, to_raft_members,
+    Message, RaftEntry, RaftLeader, RaftLogId, RaftMembers, RaftMembership, RaftSnapshotMeta,
+    RaftVote, TypeConfig, from_raft_log_id, from_raft_members, to_raft_log_id, to_raft_members,
 };
 use crate::sequencer::{Committed, CommittedBody, RawMessage};
-use crate::types::{Checkpoint, LogId, OrderError, RaftId, Start};
+use crate::types::{Checkpoint, LogId, OrderError, RaftId, Start, incarnation};
 
 /// A batch read for replication or delivery stops after about this many bytes.
 const READ_BYTES: usize = 1 << 20;
@@ -83,6 +83,8 @@ pub struct Inspected {
     pub checkpoint: Checkpoint,
     /// The last entry.
     pub last: LogId,
+    /// The highest term it has seen.
+    pub term: u64,
     /// The newest members named anywhere in the log, committed or not.
     pub members: crate::types::Members,
 }
@@ -116,6 +118,10 @@ pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderErro
         id: meta.id,
         checkpoint,
         last: from_raft_log_id(&last),
+        term: meta
+            .vote
+            .map_or(0, |v| v.leader_id.term)
+            .max(last.leader_id.term),
         members,
     }))
 }
@@ -131,7 +137,7 @@ impl Storage {
         observer: Observer,
     ) -> Result<Arc<Storage>, OrderError> {
         let (meta, checkpoint) = match start {
-            Start::Bootstrap { genesis } => {
+            Start::Bootstrap { genesis, after } => {
                 let checkpoint = Checkpoint {
                     log_id: LogId::default(),
                     members: crate::types::Members {
@@ -142,17 +148,22 @@ impl Storage {
                     sequencer: Bytes::new(),
                     node: genesis.clone(),
                 };
-                (begin_new(&store, fresh_id, &checkpoint)?, checkpoint)
+                // A log that takes another one's place is of a later incarnation.
+                let vote = after.map(|term| vote_for(next_incarnation(term, fresh_id), fresh_id));
+                let meta = begin_new(&store, fresh_id, vote, &checkpoint)?;
+                (meta, checkpoint)
             }
-            Start::Join { checkpoint } => {
-                (begin_new(&store, fresh_id, checkpoint)?, checkpoint.clone())
-            }
+            Start::Join { checkpoint } => (
+                begin_new(&store, fresh_id, None, checkpoint)?,
+                checkpoint.clone(),
+            ),
             Start::Resume => {
                 let meta = load_meta(&store)?.ok_or_else(nothing)?;
                 let newest = newest_checkpoint(&store)?.ok_or_else(nothing)?;
                 (meta, load_checkpoint(&store, newest)?)
             }
         };
+        let mut meta = meta;
         let applied = to_raft_log_id(checkpoint.log_id);
         let (_, next) = store.bounds();
         let last = if next > applied.index + 1 {
@@ -164,6 +175,14 @@ impl Storage {
         } else {
             applied
         };
+        let voted = meta.vote.map_or(0, |v| v.leader_id.term);
+        if last.leader_id.term > voted && matches!(start, Start::Resume) {
+            // It went alone and crashed before its vote was saved, too.
+            meta.vote = Some(RaftVote {
+                leader_id: last.leader_id,
+                committed: false,
+            });
+        }
         let members = to_raft_members(&checkpoint.members).map_err(OrderError::Log)?;
         Ok(Arc::new(Storage {
             store,
@@ -287,6 +306,55 @@ impl Storage {
             return Err(OrderError::Log(format!("entry {from} is missing")));
         }
         entries.into_iter().map(to_committed).collect()
+    }
+
+    /// The incarnation this log is in.
+    pub fn incarnation(&self) -> u32 {
+        let s = self.lock();
+        let voted = s.meta.vote.map_or(0, |v| v.leader_id.term);
+        incarnation(voted.max(s.last.leader_id.term))
+    }
+
+    /// Appends an entry of the next incarnation that makes this node, which
+    /// listens at `addr`, the only member. No consensus may run on the log.
+    pub async fn go_alone(&self, addr: &str) -> io::Result<()> {
+        let (entry, vote) = {
+            let s = self.lock();
+            let voted = s.meta.vote.map_or(0, |v| v.leader_id.term);
+            let term = next_incarnation(voted.max(s.last.leader_id.term), s.meta.id);
+            let vote = vote_for(term, s.meta.id);
+            let node = crate::raft_types::Node {
+                addr: addr.to_owned(),
+            };
+            let members = RaftMembership::new(
+                vec![[s.meta.id].into()],
+                BTreeMap::from([(s.meta.id, node)]),
+            )
+            .map_err(|e| io::Error::other(e.to_string()))?;
+            let entry = RaftEntry {
+                log_id: RaftLogId {
+                    leader_id: vote.leader_id,
+                    index: s.last.index + 1,
+                },
+                payload: EntryPayload::Membership(members),
+            };
+            (entry, vote)
+        };
+        // The entry first: a crash after it leaves a log that knows where it
+        // belongs (see `open`).
+        let record = to_record(&entry);
+        self.submit(WriteOp::Append(vec![record])).await?;
+        let index = entry.log_id.index;
+        {
+            let mut s = self.lock();
+            s.last = entry.log_id;
+            s.tail_bytes += weight(&entry);
+            s.tail.push_back(entry);
+            s.meta.vote = Some(vote);
+        }
+        self.set_durable(index);
+        let meta = self.meta_to_save();
+        self.submit(WriteOp::SaveMeta(meta)).await
     }
 
     /// Ends delivery.
@@ -480,12 +548,13 @@ fn wait_for(store: &Arc<dyn LogStore>, op: WriteOp) -> io::Result<()> {
 fn begin_new(
     store: &Arc<dyn LogStore>,
     id: RaftId,
+    vote: Option<RaftVote>,
     checkpoint: &Checkpoint,
 ) -> Result<Meta, OrderError> {
     let at = to_raft_log_id(checkpoint.log_id);
     let meta = Meta {
         id,
-        vote: None,
+        vote,
         committed: Some(at),
         purged: Some(at),
     };
@@ -503,6 +572,29 @@ fn begin_new(
         wait_for(store, op).map_err(log_error)?;
     }
     Ok(meta)
+}
+
+/// The first term of the incarnation after that of `term`. Two nodes that go
+/// alone at once, which nothing can prevent, come into different ones.
+fn next_incarnation(term: u64, id: RaftId) -> u64 {
+    let step = 1 + (id & 0xff);
+    (u64::from(incarnation(term)) + step) << 32
+}
+
+fn vote_for(term: u64, id: RaftId) -> RaftVote {
+    RaftVote {
+        leader_id: RaftLeader { term, node_id: id },
+        committed: false,
+    }
+}
+
+fn to_record(e: &RaftEntry) -> Record {
+    Record {
+        index: e.log_id.index,
+        term: e.log_id.leader_id.term,
+        leader: e.log_id.leader_id.node_id,
+        body: encode_payload(&e.payload),
+    }
 }
 
 /// Whose log it is, if it can be resumed.
@@ -704,12 +796,7 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
         let last = {
             let mut s = self.0.lock();
             for e in entries {
-                records.push(Record {
-                    index: e.log_id.index,
-                    term: e.log_id.leader_id.term,
-                    leader: e.log_id.leader_id.node_id,
-                    body: encode_payload(&e.payload),
-                });
+                records.push(to_record(&e));
                 s.last = e.log_id;
                 s.tail_bytes += weight(&e);
                 s.tail.push_back(e);

@@ -100,6 +100,9 @@ pub enum Start {
     Bootstrap {
         /// Node state before the first entry.
         genesis: Bytes,
+        /// The term of the last entry of the log that this one replaces, if
+        /// there was one: the new one is of a later incarnation.
+        after: Option<u64>,
     },
     /// Begin an empty log just behind `checkpoint` and wait to be added by the
     /// leader. What the log held before is erased.
@@ -110,6 +113,16 @@ pub enum Start {
     /// Continue with the log as it is, from its newest checkpoint; everything
     /// committed behind the checkpoint is delivered again.
     Resume,
+}
+
+/// The incarnation of a cluster, counted up by every forced recovery
+/// ([`Order::go_alone`]): the upper half of the term.
+///
+/// Engines of different incarnations do not listen to one another, so that
+/// those a forced recovery left behind can neither depose its leader nor be
+/// led by it; they must join anew.
+pub const fn incarnation(term: u64) -> u32 {
+    (term >> 32) as u32
 }
 
 /// What the engine is told at start. Durations are positive; the network's
@@ -407,6 +420,22 @@ pub trait Order: Send + Sync {
     /// Asks the leader (this node or another) to hand leadership to `to`, or
     /// to the most advanced other voter. Best effort; watch the status.
     fn transfer_leader(&self, to: Option<RaftId>);
+
+    /// Makes this node the only member, without a majority's consent: a new
+    /// incarnation of the cluster, which keeps everything in this node's log.
+    /// Answers when that is durable. What others have and this log has not is
+    /// given up; they have to join anew.
+    fn go_alone_then(&self, done: Done<()>);
+
+    /// [`go_alone_then`](Order::go_alone_then), waiting for the answer.
+    fn go_alone(&self) -> Result<(), OrderError> {
+        let (tx, rx) = mpsc::sync_channel(1);
+        self.go_alone_then(Box::new(move |outcome| {
+            // The asker waits below.
+            let _ = tx.send(outcome);
+        }));
+        rx.recv().unwrap_or(Err(OrderError::Stopped))
+    }
 
     /// Stops the engine, closes the log cleanly and waits for both.
     fn stop(&self);

@@ -130,7 +130,10 @@ fn three_nodes_over_sockets_and_files_agree_and_one_comes_back() {
         11,
         1,
         ports[0],
-        Start::Bootstrap { genesis },
+        Start::Bootstrap {
+            genesis,
+            after: None,
+        },
     );
     wait("the first is primary", || a.order.status().primary);
     let checkpoint = a

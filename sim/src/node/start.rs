@@ -280,7 +280,10 @@ async fn find(
         process.host.database().replace(image);
         let (_, genesis) = state.encode();
         return Ok(Found {
-            start: Start::Bootstrap { genesis },
+            start: Start::Bootstrap {
+                genesis,
+                after: None,
+            },
             marks: VecDeque::from([Mark { index: 0, seqno: 0 }]),
             state,
             again: None,

@@ -62,7 +62,10 @@ impl Node {
         let state = ClusterState::genesis(start);
         let (_, genesis) = state.encode();
         Ok(Found {
-            start: Start::Bootstrap { genesis },
+            start: Start::Bootstrap {
+                genesis,
+                after: None,
+            },
             state,
             need: Need::Log,
             log_start: 0,

@@ -171,7 +171,14 @@ impl World {
 
     pub async fn bootstrap(&mut self, id: RaftId) {
         let genesis = Bytes::from_static(b"genesis");
-        self.start(id, Start::Bootstrap { genesis }).await;
+        self.start(
+            id,
+            Start::Bootstrap {
+                genesis,
+                after: None,
+            },
+        )
+        .await;
     }
 
     pub async fn resume(&mut self, id: RaftId) {
@@ -310,6 +317,16 @@ impl World {
         });
         self.order(id).read_index_then(timeout, done);
         rx.await.expect("every question is answered")
+    }
+
+    pub async fn go_alone(&self, id: RaftId) {
+        let (tx, rx) = oneshot::channel();
+        self.order(id).go_alone_then(Box::new(move |r| {
+            let _ = tx.send(r);
+        }));
+        rx.await
+            .expect("it is answered")
+            .expect("the log takes the entry");
     }
 
     pub async fn request(
