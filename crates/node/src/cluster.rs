@@ -14,6 +14,7 @@ use dromon_writeset::{Seqno, Uuid, WriteSet};
 use serde::{Deserialize, Serialize};
 
 use crate::donor;
+use crate::forks::Forks;
 use crate::messages::{Control, Join, LeaveReason, Need, Position, decode, kind};
 use crate::votes::{Cast, Votes};
 
@@ -155,6 +156,11 @@ pub enum Event {
         /// The member.
         uuid: Uuid,
     },
+    /// A member has another weight.
+    Weight {
+        /// Who.
+        uuid: Uuid,
+    },
     /// A member's `Resync` took its place.
     Resynced {
         /// The member.
@@ -199,6 +205,7 @@ pub struct ClusterState {
     departed: BTreeMap<Uuid, Seqno>,
     cut: Seqno,
     votes: Votes,
+    forks: Forks,
     certifier: Certifier,
     sequencer: Sequencer,
 }
@@ -216,10 +223,11 @@ struct Saved {
     departed: Vec<(Uuid, Seqno)>,
     cut: Seqno,
     votes: Votes,
+    forks: Forks,
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -240,9 +248,23 @@ impl ClusterState {
             departed: BTreeMap::new(),
             cut: position.seqno,
             votes: Votes::default(),
+            forks: Forks::default(),
             certifier: Certifier::new(position.seqno),
             sequencer: Sequencer::default(),
         }
+    }
+
+    /// The same for a log that takes the place of one whose last entry is of
+    /// `term`.
+    pub fn genesis_after(position: Position, term: u64) -> Self {
+        let mut state = Self::genesis(position);
+        state.forks = Forks::after(term);
+        state
+    }
+
+    /// Where this log parted from others.
+    pub fn forks(&self) -> &Forks {
+        &self.forks
     }
 
     /// History and last seqno.
@@ -322,6 +344,7 @@ impl ClusterState {
             departed: self.departed.iter().map(|(&u, &s)| (u, s)).collect(),
             cut: self.cut,
             votes: self.votes.clone(),
+            forks: self.forks.clone(),
             certifier,
         };
         postcard::to_allocvec(&saved).unwrap_or_default()
@@ -365,6 +388,7 @@ impl ClusterState {
             departed: saved.departed.into_iter().collect(),
             cut: saved.cut,
             votes: saved.votes,
+            forks: saved.forks,
             certifier,
             sequencer,
         })
@@ -378,6 +402,7 @@ impl ClusterState {
 
     /// Runs one committed entry. Entries must come in log order, without gaps.
     pub fn deliver(&mut self, entry: &Committed) -> Vec<Event> {
+        self.forks.entry(entry.term, self.seqno);
         if let CommittedBody::Message(m) = &entry.body
             && m.kind == kind::CONTROL
             && m.oseq == 1
@@ -536,10 +561,11 @@ impl ClusterState {
                 events
             }
             Control::Weight { uuid, weight } => {
-                if let Some(m) = self.members.get_mut(&uuid) {
-                    m.weight = weight;
-                }
-                Vec::new()
+                let Some(m) = self.members.get_mut(&uuid) else {
+                    return Vec::new();
+                };
+                m.weight = weight;
+                vec![Event::Weight { uuid }]
             }
         }
     }

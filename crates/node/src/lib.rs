@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod database;
 mod donor;
 mod flow;
+pub mod forks;
 pub mod grastate;
 pub mod messages;
 pub mod node;

@@ -7,6 +7,8 @@
 use dromon_writeset::{Seqno, Uuid};
 use serde::{Deserialize, Serialize};
 
+use crate::forks::LogEnd;
+
 /// Kinds of messages in the order.
 pub mod kind {
     /// An encoded write set.
@@ -192,6 +194,8 @@ pub enum Request {
     State {
         /// What the database holds.
         position: Position,
+        /// How far its own log got, if it has one.
+        log: Option<LogEnd>,
     },
     /// Order this node's join.
     Join(Join),
@@ -226,6 +230,8 @@ pub enum Answer {
         position: Position,
         /// Every member's address.
         members: Vec<String>,
+        /// Term and index of the last entry in its log.
+        last: (u64, u64),
     },
     /// A checkpoint to start from.
     State {
@@ -233,6 +239,8 @@ pub enum Answer {
         need: Need,
         /// The checkpoint.
         checkpoint: CheckpointParts,
+        /// The leader's term.
+        term: u64,
     },
     /// Done, or will be.
     Ok,

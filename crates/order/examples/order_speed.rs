@@ -71,6 +71,7 @@ fn main() {
                     .load_checkpoint(None)
                     .expect("the log can be read")
                     .expect("bootstrap saves one"),
+                term: 0,
             },
         };
         let id = i as u64 + 1;

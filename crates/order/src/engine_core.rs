@@ -309,6 +309,7 @@ impl Core {
             id: self.id,
             first_log,
             last_log,
+            last_term: self.storage.last_term(),
             durable,
             committed,
             delivered,

@@ -153,10 +153,14 @@ impl Storage {
                 let meta = begin_new(&store, fresh_id, vote, &checkpoint)?;
                 (meta, checkpoint)
             }
-            Start::Join { checkpoint } => (
-                begin_new(&store, fresh_id, None, checkpoint)?,
-                checkpoint.clone(),
-            ),
+            Start::Join { checkpoint, term } => {
+                let base = u64::from(incarnation(*term)) << 32;
+                let vote = (base > checkpoint.log_id.term).then(|| vote_for(base, 0));
+                (
+                    begin_new(&store, fresh_id, vote, checkpoint)?,
+                    checkpoint.clone(),
+                )
+            }
             Start::Resume => {
                 let meta = load_meta(&store)?.ok_or_else(nothing)?;
                 let newest = newest_checkpoint(&store)?.ok_or_else(nothing)?;
@@ -306,6 +310,11 @@ impl Storage {
             return Err(OrderError::Log(format!("entry {from} is missing")));
         }
         entries.into_iter().map(to_committed).collect()
+    }
+
+    /// The term of the last entry.
+    pub fn last_term(&self) -> u64 {
+        self.lock().last.leader_id.term
     }
 
     /// The incarnation this log is in.

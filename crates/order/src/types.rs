@@ -109,6 +109,9 @@ pub enum Start {
     Join {
         /// A member's checkpoint.
         checkpoint: Checkpoint,
+        /// The leader's term now: the checkpoint may be of an earlier
+        /// incarnation.
+        term: u64,
     },
     /// Continue with the log as it is, from its newest checkpoint; everything
     /// committed behind the checkpoint is delivered again.
@@ -218,6 +221,8 @@ pub struct OrderStatus {
     pub first_log: u64,
     /// Last index in the own log, committed or not.
     pub last_log: u64,
+    /// The term of that entry.
+    pub last_term: u64,
     /// Last index that the own log has durably.
     pub durable: u64,
     /// Last index known to be committed.

@@ -217,7 +217,14 @@ fn a_node_joins_at_a_checkpoint_and_gets_only_what_is_behind_it() {
             (checkpoint.log_id.index, &checkpoint.node[..]),
             (at, &b"ten"[..])
         );
-        w.start(2, Start::Join { checkpoint }).await;
+        w.start(
+            2,
+            Start::Join {
+                checkpoint,
+                term: 0,
+            },
+        )
+        .await;
         w.want(1, &[1, 2], &[]);
         w.wait_delivered(&[2], 10).await;
         assert_eq!(w.texts(2)[0], "1:10");
@@ -366,7 +373,14 @@ fn who_fell_behind_the_purged_log_is_told_and_joins_anew() {
             .load_checkpoint(None)
             .expect("the log can be read")
             .expect("it was saved");
-        w.start(4, Start::Join { checkpoint }).await;
+        w.start(
+            4,
+            Start::Join {
+                checkpoint,
+                term: 0,
+            },
+        )
+        .await;
         let now: Vec<u64> = rest.iter().copied().chain([4]).collect();
         for &id in &rest {
             w.want(id, &now, &[]);

@@ -148,7 +148,10 @@ fn three_nodes_over_sockets_and_files_agree_and_one_comes_back() {
             id,
             birth,
             ports[i],
-            Start::Join { checkpoint },
+            Start::Join {
+                checkpoint,
+                term: 0,
+            },
         )
     };
     let b = join(1, 22, 2);

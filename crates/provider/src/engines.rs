@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
+use dromon_node::forks::LogEnd;
 use dromon_node::spool::MapFile;
 use dromon_node::{AskError, Engines, ISOLATED, LogSummary, Position};
 use dromon_order::disklog::DiskLog;
@@ -149,6 +150,10 @@ impl Engines for Tcp {
             checkpoint: f.checkpoint,
             voters: f.members.voters(),
             members: f.members.addrs,
+            end: LogEnd {
+                last: f.last.term,
+                term: f.term,
+            },
         }))
     }
 }

@@ -105,6 +105,7 @@ impl Session {
                     leader,
                     position: inner.state.position(),
                     members: status.members.addrs.into_values().collect(),
+                    last: (status.last_term, status.last_log),
                 }
             }
             Request::Gone { raft_id } => {
@@ -115,7 +116,7 @@ impl Session {
                 }
             }
             _ if !status.is_leader => Answer::NotLeader { leader },
-            Request::State { position } => self.state_for(engine, position),
+            Request::State { position, .. } => self.state_for(engine, position),
             Request::Join(join) => {
                 let inner = self.inner();
                 let ahead =
@@ -170,6 +171,7 @@ impl Session {
                     Need::Copy
                 },
                 checkpoint: to_parts(&checkpoint),
+                term: engine.status().term,
             },
             Ok(None) => Answer::Refused("there is no checkpoint".to_owned()),
             Err(e) => Answer::Refused(e.to_string()),

@@ -382,8 +382,21 @@ async fn ask_around(
     let mut next = 0;
     while let Some(addr) = candidates.get(next).cloned() {
         next += 1;
-        match ask(process, &addr, &Request::State { position }).await {
-            Some(Answer::State { need, checkpoint }) => {
+        match ask(
+            process,
+            &addr,
+            &Request::State {
+                position,
+                log: None,
+            },
+        )
+        .await
+        {
+            Some(Answer::State {
+                need,
+                checkpoint,
+                term,
+            }) => {
                 let Some((checkpoint, state)) = from_parts(checkpoint) else {
                     process
                         .shared
@@ -392,7 +405,7 @@ async fn ask_around(
                 };
                 let index = checkpoint.log_id.index;
                 return Ok(Some(Found {
-                    start: Start::Join { checkpoint },
+                    start: Start::Join { checkpoint, term },
                     marks: VecDeque::from([Mark {
                         index,
                         seqno: state.position().seqno,

@@ -249,9 +249,7 @@ impl Node {
         if applied.ok {
             self.gates.release(seqno);
         } else {
-            self.inconsistent(&format!(
-                "applying seqno {seqno} failed here and not elsewhere"
-            ));
+            self.outvoted(seqno, "applying it failed here and not elsewhere");
             // Not finished here, ever: the position must not pass it.
         }
         if applied.exit {
@@ -424,9 +422,18 @@ impl Node {
             own.from.is_some_and(|from| seqno > from) && !own.failed.contains_key(&seqno)
         };
         if succeeded {
-            self.inconsistent(&format!(
-                "seqno {seqno} was applied here but failed on most members"
+            self.leave_inconsistent(&format!(
+                "Vote 0 (success) on {} is inconsistent with group. Leaving cluster. It was applied here but failed \
+                 on most members",
+                self.at(seqno)
             ));
+        }
+    }
+
+    fn at(&self, seqno: Seqno) -> Position {
+        Position {
+            history: *lock(&self.history),
+            seqno,
         }
     }
 
@@ -705,8 +712,22 @@ impl Node {
         FlowLimits::new(s.fc_limit, s.fc_factor, s.fc_single_primary, members)
     }
 
-    /// The data here is not what the others have: leave, touch nothing.
+    /// The members do not agree on `seqno`, and this one is in the minority.
+    /// Tools know the words in front.
+    pub(super) fn outvoted(&self, seqno: Seqno, why: &str) {
+        self.leave_inconsistent(&format!(
+            "Inconsistency detected: Inconsistent by consensus on {}: {why}",
+            self.at(seqno)
+        ));
+    }
+
+    /// The data here is not what the others have, or cannot become it.
     pub(super) fn inconsistent(&self, why: &str) {
+        self.leave_inconsistent(&format!("Inconsistency detected: {why}"));
+    }
+
+    /// Leaves the others, touches nothing.
+    fn leave_inconsistent(&self, what: &str) {
         let (uuid, seqno) = {
             let mut shared = self.shared();
             if matches!(shared.phase, Phase::Inconsistent | Phase::Closed) {
@@ -716,8 +737,8 @@ impl Node {
             (shared.uuid, self.gates.released())
         };
         self.error(&format!(
-            "Inconsistency detected: {why}. This node leaves the cluster; the others go on, nothing acknowledged is \
-             lost. Start it again: it will take a full copy"
+            "{what}. This node leaves the cluster; the others go on, nothing acknowledged is lost. Start it again: \
+             it will take a full copy"
         ));
         self.save_inconsistent();
         if let Some(order) = self.order() {

@@ -102,7 +102,7 @@ impl Node {
         if let Some((from, to)) = again {
             self.deliver_again(order, &mut course, from, to);
         }
-        order.set_desired(course.state.desired());
+        self.set_desired(order, course.state.desired());
         loop {
             let batch = order.next_committed(512, Duration::from_millis(500));
             if lock(&self.delivered).stopped {
@@ -291,7 +291,7 @@ impl Node {
                 drop(shared);
                 self.changed.notify_all();
             }
-            Event::Resynced { .. } => self.publish(order, &course.state),
+            Event::Resynced { .. } | Event::Weight { .. } => self.publish(order, &course.state),
             Event::VoteAsked { seqno } => {
                 let item = QueueItem {
                     seqno: course.state.position().seqno,
@@ -462,7 +462,7 @@ impl Node {
     }
 
     fn publish(&self, order: &Arc<dyn Order>, state: &ClusterState) {
-        order.set_desired(state.desired());
+        self.set_desired(order, state.desired());
         let all: Vec<Uuid> = state.members().map(|m| m.uuid).collect();
         let counted: BTreeMap<Uuid, String> = state
             .members()

@@ -126,7 +126,10 @@ impl Node {
             (Phase::NonPrimary, None) => true,
             _ => false,
         };
-        let leaving = matches!(self.phase(), Phase::Leaving | Phase::Closed);
+        let leaving = matches!(
+            self.phase(),
+            Phase::Leaving | Phase::Closed | Phase::Inconsistent
+        );
         if let Some(why) = &status.failed
             && !leaving
             && !self.engine_failed.swap(true, Relaxed)
@@ -323,31 +326,41 @@ impl Node {
     }
 
     /// The primary lease was lost or came back. On the service thread.
-    pub(super) fn lease_changed(&self, primary: bool) {
+    pub(super) fn lease_changed(self: &Arc<Self>, primary: bool) {
         let Some(order) = self.order() else { return };
         if !primary {
-            let own = {
-                let mut shared = self.shared();
-                if shared.phase != Phase::Joined || order.status().primary {
-                    return;
-                }
-                shared.phase = Phase::NonPrimary;
-                let uuid = shared.uuid;
-                shared
-                    .view
-                    .as_ref()
-                    .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
-            };
-            self.flow.clear();
-            self.abandon_pending();
-            self.note(
-                "this node has lost contact with the majority: it is non-primary, refuses writes and current \
-                 reads, and comes back by itself when the majority can be reached again",
-            );
-            self.push_non_primary(own.iter().map(super::delivery::view_member).collect());
+            if self.phase() == Phase::Joined && self.may_go_alone() {
+                self.try_alone();
+            } else {
+                self.lost_primary();
+            }
         } else {
             self.rejoin(&order);
         }
+    }
+
+    /// The lease is lost and stays lost: clients are refused.
+    pub(super) fn lost_primary(&self) {
+        let Some(order) = self.order() else { return };
+        let own = {
+            let mut shared = self.shared();
+            if shared.phase != Phase::Joined || order.status().primary {
+                return;
+            }
+            shared.phase = Phase::NonPrimary;
+            let uuid = shared.uuid;
+            shared
+                .view
+                .as_ref()
+                .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
+        };
+        self.flow.clear();
+        self.abandon_pending();
+        self.note(
+            "this node has lost contact with the majority: it is non-primary, refuses writes and current \
+             reads, and comes back by itself when the majority can be reached again",
+        );
+        self.push_non_primary(own.iter().map(super::delivery::view_member).collect());
     }
 
     /// Comes back after a lost lease: an ordered leave and join in one.

@@ -412,10 +412,10 @@ impl Node {
         }
         let applied = apply(trx, flags, &payload, &meta);
         if !applied.ok {
-            self.inconsistent(&format!(
-                "replay of own transaction {} (seqno {seqno}) failed",
-                trx.id
-            ));
+            self.outvoted(
+                seqno,
+                &format!("replay of own transaction {} failed", trx.id),
+            );
             return Outcome::NodeFail;
         }
         self.counters.local_replays.fetch_add(1, Relaxed);
@@ -535,9 +535,10 @@ impl Node {
         let seqno = trx.lock().seqno;
         self.gates.release(seqno);
         if outcome == Outcome::NodeFail {
-            self.inconsistent(&format!(
-                "a statement of connection {conn} (seqno {seqno}) failed here and not elsewhere"
-            ));
+            self.outvoted(
+                seqno,
+                &format!("a statement of connection {conn} failed here and not elsewhere"),
+            );
         }
         outcome
     }

@@ -14,6 +14,7 @@
 //! gates; none is held across a call of the database or of the order that can
 //! block.
 
+mod alone;
 mod apply;
 mod connect;
 mod delivery;
@@ -40,6 +41,7 @@ use dromon_writeset::{Flags, Seqno, Uuid};
 use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Database, Level, View};
 use crate::flow::Flow;
+use crate::forks::LogEnd;
 use crate::grastate::StateFile;
 use crate::messages::{Join, Need, Position};
 use crate::options::{ClusterAddress, Options, Settings};
@@ -134,6 +136,8 @@ pub struct LogSummary {
     pub members: BTreeMap<RaftId, String>,
     /// Who of them votes.
     pub voters: BTreeSet<RaftId>,
+    /// How far it got.
+    pub end: LogEnd,
 }
 
 /// Where the node stands with the cluster.
@@ -358,6 +362,8 @@ pub struct Node {
     votes: Mutex<BTreeMap<Seqno, u64>>,
     vote_decided: Condvar,
     own_ballots: Mutex<OwnBallots>,
+    /// Members that a forced recovery left behind: they come back under other ids.
+    forced_out: Mutex<BTreeSet<RaftId>>,
     checkpoints: Mutex<VecDeque<CheckpointMark>>,
     flow: Flow,
     counters: Counters,

@@ -77,6 +77,7 @@ impl Node {
             votes: Mutex::new(BTreeMap::new()),
             vote_decided: Condvar::new(),
             own_ballots: Mutex::default(),
+            forced_out: Mutex::default(),
             checkpoints: Mutex::new(VecDeque::new()),
             flow: Flow::default(),
             counters: Counters::default(),
@@ -153,9 +154,8 @@ impl Node {
                     self.note("pc.bootstrap: this component is primary already");
                     return Ok(());
                 }
-                Err("pc.bootstrap: forcing a minority to be primary is not possible in this version; start the \
-                     missing nodes, or restart this one with --wsrep-new-cluster after setting safe_to_bootstrap"
-                    .into())
+                self.go_alone(super::alone::Forced::Asked)
+                    .map_err(|why| format!("pc.bootstrap: {why}"))
             }
             options::Action::ReloadTls => {
                 Err("socket.ssl_reload: encryption is not available in this version".into())

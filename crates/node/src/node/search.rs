@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use dromon_order::Start;
 
-use super::connect::{Found, random_uuid};
+use super::connect::{Found, random_u64, random_uuid};
 use super::service::from_parts;
 use super::{AskError, ConnectError, Node, Phase};
 use crate::cluster::ClusterState;
+use crate::forks::LogEnd;
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
 use crate::options::{ClusterAddress, Durability, Settings};
 
@@ -59,13 +60,21 @@ impl Node {
             "founding a cluster: history {}, last seqno {}",
             start.history, start.seqno
         ));
-        let state = ClusterState::genesis(start);
+        // Logs of others that go on from the same history may part from this
+        // one here: it is of a later incarnation. Without a log of its own,
+        // nothing is known of theirs.
+        let after = match self.own_log_end(settings) {
+            _ if start.seqno == 0 => None,
+            Some(end) => Some(end.last),
+            None => Some(u64::from(random_u64() as u32 >> 8) << 32),
+        };
+        let state = match after {
+            Some(term) => ClusterState::genesis_after(start, term),
+            None => ClusterState::genesis(start),
+        };
         let (_, genesis) = state.encode();
         Ok(Found {
-            start: Start::Bootstrap {
-                genesis,
-                after: None,
-            },
+            start: Start::Bootstrap { genesis, after },
             state,
             need: Need::Log,
             log_start: 0,
@@ -202,6 +211,12 @@ impl Node {
         Ok(voters)
     }
 
+    /// How far the own log got. One that cannot be read is none.
+    fn own_log_end(&self, settings: &Settings) -> Option<LogEnd> {
+        let summary = self.engines.inspect(&settings.log_dir).ok()??;
+        Some(summary.end)
+    }
+
     /// Looks for a primary component until `pc.wait_prim_timeout`, at `address`
     /// and at the `known` members of before.
     pub(super) fn find_cluster(
@@ -215,6 +230,7 @@ impl Node {
     ) -> Result<Found, ConnectError> {
         let own = settings.advertised.to_string();
         let known = self.nodes_to_ask(address, settings, known)?;
+        let log = self.own_log_end(settings);
         let mut told = Instant::now();
         let began = Instant::now();
         let mut said: Vec<(String, String)> = Vec::new();
@@ -224,8 +240,12 @@ impl Node {
             said.clear();
             while let Some(addr) = candidates.get(next).cloned() {
                 next += 1;
-                match self.ask(name, &addr, &Request::State { position })? {
-                    Ok(Answer::State { need, checkpoint }) => {
+                match self.ask(name, &addr, &Request::State { position, log })? {
+                    Ok(Answer::State {
+                        need,
+                        checkpoint,
+                        term,
+                    }) => {
                         let index = checkpoint.log_id.2;
                         let Some((checkpoint, state)) = from_parts(checkpoint) else {
                             said.push((
@@ -244,7 +264,7 @@ impl Node {
                             }
                         ));
                         return Ok(Found {
-                            start: Start::Join { checkpoint },
+                            start: Start::Join { checkpoint, term },
                             state,
                             need,
                             log_start: index,

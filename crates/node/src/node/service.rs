@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use bytes::Bytes;
-use dromon_order::{Checkpoint, LogId, Members, Order, Reply};
+use dromon_order::{Checkpoint, LogId, Members, Order, Reply, incarnation};
 
 use super::{Node, Phase, lock};
 use crate::cluster::ClusterState;
+use crate::forks::{Forks, LogEnd};
 use crate::messages::{
     Answer, CheckpointParts, Control, Join, Need, Position, Request, encode, kind,
 };
@@ -75,7 +76,7 @@ impl Node {
         };
         match request {
             Request::Probe => self.info(&order),
-            Request::State { position } => self.state_for(&order, position),
+            Request::State { position, log } => self.state_for(&order, position, log),
             Request::Join(join) => self.lead_control(&order, Control::Join(join)),
             Request::Leave { uuid, reason } => {
                 self.lead_control(&order, Control::Leave { uuid, reason })
@@ -105,6 +106,7 @@ impl Node {
                 seqno: delivered,
             },
             members: status.members.addrs.into_values().collect(),
+            last: (status.last_term, status.last_log),
         }
     }
 
@@ -144,7 +146,7 @@ impl Node {
 
     /// The newest checkpoint from which a database at `position` can go on, or
     /// the newest of all if it needs a copy.
-    fn state_for(&self, order: &Arc<dyn Order>, position: Position) -> Answer {
+    fn state_for(&self, order: &Arc<dyn Order>, position: Position, log: Option<LogEnd>) -> Answer {
         let status = order.status();
         if !status.is_leader {
             return Answer::NotLeader {
@@ -154,7 +156,13 @@ impl Node {
         if self.phase() != Phase::Joined {
             return Answer::Refused("this node leads but has no state to give".into());
         }
-        let same = position.is_defined() && position.history == *lock(&self.history);
+        let forks = match self.forks(order, status.term) {
+            Ok(forks) => forks,
+            Err(why) => return Answer::Refused(why),
+        };
+        let same = position.is_defined()
+            && position.history == *lock(&self.history)
+            && forks.shares(log, position.seqno);
         let ordered = lock(&self.delivered).seqno;
         let at = lock(&self.checkpoints)
             .iter()
@@ -166,9 +174,25 @@ impl Node {
             Ok(Some(checkpoint)) => Answer::State {
                 need,
                 checkpoint: to_parts(&checkpoint),
+                term: status.term,
             },
             Ok(None) => Answer::Refused("this node has no checkpoint yet".into()),
             Err(e) => Answer::Refused(e.to_string()),
+        }
+    }
+}
+
+impl Node {
+    /// Where this log parted from others, by its newest checkpoint.
+    fn forks(&self, order: &Arc<dyn Order>, term: u64) -> Result<Forks, String> {
+        let newest = order.load_checkpoint(None).map_err(|e| e.to_string())?;
+        let newest = newest.ok_or("this node has no checkpoint yet")?;
+        let state = ClusterState::decode(&newest.sequencer, &newest.node);
+        let forks = state.map_err(|e| e.to_string())?.forks().clone();
+        if incarnation(forks.term()) == incarnation(term) {
+            Ok(forks)
+        } else {
+            Err("this node has just begun a new incarnation of the cluster".into())
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Every test has a limit and prints what everybody was doing when it fails.
 //! `TOY_LOG=1` prints the nodes' log lines as they come.
 
+mod alone;
 mod bf_abort;
 mod flow;
 mod load;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dromon_node::forks::LogEnd;
 use dromon_node::spool::MapFile;
 use dromon_node::{AskError, Engines, ISOLATED, LogSummary};
 use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
@@ -272,6 +273,10 @@ impl Engines for MemEngines {
             checkpoint: f.checkpoint,
             voters: f.members.voters(),
             members: f.members.addrs,
+            end: LogEnd {
+                last: f.last.term,
+                term: f.term,
+            },
         }))
     }
 }

@@ -159,7 +159,14 @@ impl World {
             .expect("bootstrap saves one");
         for id in 2..=n {
             let checkpoint = checkpoint.clone();
-            self.start(id, Start::Join { checkpoint }).await;
+            self.start(
+                id,
+                Start::Join {
+                    checkpoint,
+                    term: 0,
+                },
+            )
+            .await;
         }
         let all: Vec<u64> = (1..=n).collect();
         for id in 1..=n {
@@ -196,7 +203,7 @@ impl World {
         let log = store.open();
         let saved = match &start {
             Start::Bootstrap { .. } => Bytes::new(),
-            Start::Join { checkpoint } => checkpoint.sequencer.clone(),
+            Start::Join { checkpoint, .. } => checkpoint.sequencer.clone(),
             Start::Resume => {
                 let found = inspect(&log).expect("the log can be read");
                 found.expect("there is something").checkpoint.sequencer

@@ -1,0 +1,169 @@
+//! Where a cluster parted: which positions of which logs are still ours.
+//!
+//! A forced recovery begins a new incarnation of the cluster with what one
+//! node's log holds ([`dromon_order::incarnation`]). Whoever was not there may
+//! have gone on in the old one. Its database can follow our log only if
+//! everything in it is in our log too; the server remembers nothing but
+//! history and seqno, so its log must tell.
+//!
+//! ```text
+//!   incarnation 0   1 ─ 2 ─ 3 ─ 4 ─ 5 ─ 6      the others' log
+//!                           └── fork {term of 4, seqno 4}
+//!   incarnation 1               └─ 5'─ 6'─ 7'  ours
+//! ```
+//!
+//! Raft gives the proof: in one incarnation, two logs that end in entries of
+//! the same term are the same up to the shorter one's end; and the leader of a
+//! term has everything that was committed in earlier terms.
+
+use dromon_order::incarnation;
+use dromon_writeset::Seqno;
+use serde::{Deserialize, Serialize};
+
+/// Forks remembered; who comes from before the oldest takes a full copy.
+const KEPT: usize = 64;
+
+/// The end of an earlier incarnation in our log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fork {
+    /// The term of the last entry before it.
+    pub term: u64,
+    /// The last seqno before it.
+    pub seqno: Seqno,
+}
+
+/// How far a joiner's own log got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEnd {
+    /// The term of its last entry.
+    pub last: u64,
+    /// The highest term it has seen.
+    pub term: u64,
+}
+
+/// All forks of our log, oldest first, and the term it is in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forks {
+    forks: Vec<Fork>,
+    term: u64,
+}
+
+impl Forks {
+    /// For a log that takes the place of one whose last entry is of `term`.
+    pub fn after(term: u64) -> Self {
+        Forks {
+            forks: Vec::new(),
+            term,
+        }
+    }
+
+    /// The term of the last entry.
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// An entry of `term` comes, behind `seqno`.
+    pub fn entry(&mut self, term: u64, seqno: Seqno) {
+        if incarnation(term) != incarnation(self.term) {
+            if self.forks.len() == KEPT {
+                self.forks.remove(0);
+            }
+            self.forks.push(Fork {
+                term: self.term,
+                seqno,
+            });
+        }
+        self.term = term;
+    }
+
+    /// Whether everything that a database at `seqno` of the same history holds
+    /// is in our log. `end`: its own log's, if it has one.
+    pub fn shares(&self, end: Option<LogEnd>, seqno: Seqno) -> bool {
+        let Some(end) = end else {
+            // From before there was a log, or it was lost: only what every
+            // incarnation has in common is surely ours.
+            return self.forks.first().is_none_or(|f| seqno <= f.seqno);
+        };
+        if incarnation(end.last) == incarnation(self.term) {
+            return true; // the consensus answers for it
+        }
+        let fork = self
+            .forks
+            .iter()
+            .find(|f| incarnation(f.term) == incarnation(end.last));
+        fork.is_some_and(|f| {
+            // Its commits were made by leaders of terms up to `end.term`.
+            let ours = end.last == f.term || end.term <= f.term;
+            ours && seqno <= f.seqno
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn term(incarnation: u64, n: u64) -> u64 {
+        (incarnation << 32) | n
+    }
+
+    const fn end(last: u64, term: u64) -> Option<LogEnd> {
+        Some(LogEnd { last, term })
+    }
+
+    #[test]
+    fn an_unparted_log_takes_everybody() {
+        let mut f = Forks::default();
+        f.entry(term(0, 1), 0);
+        f.entry(term(0, 3), 17);
+        assert!(f.shares(None, 900));
+        assert!(f.shares(end(term(0, 2), term(0, 5)), 900));
+    }
+
+    #[test]
+    fn who_went_on_beyond_the_fork_is_not_ours() {
+        let mut f = Forks::default();
+        f.entry(term(0, 4), 10);
+        f.entry(term(7, 0), 100);
+        f.entry(term(7, 1), 100);
+        let old = term(0, 4);
+        assert!(f.shares(end(old, old), 100), "it stopped where we parted");
+        assert!(f.shares(end(old, old), 60));
+        assert!(
+            !f.shares(end(old, old), 101),
+            "it has more than we took along"
+        );
+        assert!(f.shares(end(term(7, 1), term(7, 1)), 5000), "one of us");
+        assert!(
+            !f.shares(end(term(9, 1), term(9, 1)), 5),
+            "it parted elsewhere"
+        );
+    }
+
+    #[test]
+    fn later_leaders_of_the_others_may_have_overwritten_what_we_took_along() {
+        let mut f = Forks::default();
+        f.entry(term(0, 4), 10);
+        f.entry(term(7, 0), 100);
+        assert!(!f.shares(end(term(0, 5), term(0, 5)), 90));
+        // Its log ends earlier, but a leader of term 5 may have told it what
+        // is committed.
+        assert!(!f.shares(end(term(0, 3), term(0, 5)), 90));
+        assert!(f.shares(end(term(0, 3), term(0, 4)), 90));
+        // Entries of our last term: whatever it voted for since, they are ours.
+        assert!(f.shares(end(term(0, 4), term(0, 6)), 90));
+    }
+
+    #[test]
+    fn without_a_log_only_the_common_trunk_counts() {
+        let mut f = Forks::after(term(3, 9));
+        f.entry(term(5, 0), 40);
+        f.entry(term(8, 0), 90);
+        assert!(f.shares(None, 40));
+        assert!(!f.shares(None, 41));
+        assert!(!f.shares(end(term(5, 2), term(5, 2)), 70));
+        assert!(f.shares(end(term(5, 0), term(5, 0)), 70));
+        assert!(!f.shares(end(term(3, 9), term(3, 9)), 41));
+        assert!(f.shares(end(term(3, 9), term(3, 9)), 40));
+    }
+}

@@ -1,0 +1,229 @@
+//! Forced recovery: this node goes on without a majority, because an operator
+//! says so (`pc.bootstrap`) or has said so beforehand (`pc.ignore_sb`,
+//! `pc.ignore_quorum`, `pc.weight`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dromon_order::{Desired, Order, OrderStatus, RaftId};
+
+use super::{Node, Phase, lock};
+use crate::messages::{Answer, Control, Request, decode, encode, kind};
+
+/// How long one member may take to say whether it is there.
+const ASK: Duration = Duration::from_millis(700);
+/// How long this node may take to lead itself.
+const LEAD: Duration = Duration::from_secs(5);
+
+/// Why this node may go on alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forced {
+    /// `pc.bootstrap`: now.
+    Asked,
+    /// By options, when the majority is lost.
+    Lost,
+}
+
+/// A member that answers.
+struct Reached {
+    addr: String,
+    id: RaftId,
+    primary: bool,
+    /// Term and index of its last log entry.
+    last: (u64, u64),
+}
+
+impl Node {
+    /// Whether options allow to go on when the majority is lost.
+    pub(super) fn may_go_alone(&self) -> bool {
+        let s = self.settings();
+        s.ignore_sb || s.ignore_quorum || self.outweighs_half().is_some()
+    }
+
+    /// With different weights in the view: (own weight, all).
+    fn outweighs_half(&self) -> Option<(u64, u64)> {
+        let shared = self.shared();
+        let view = shared.view.as_ref()?;
+        let all: u64 = view.members.iter().map(|m| u64::from(m.weight)).sum();
+        let even = view
+            .members
+            .iter()
+            .all(|m| m.weight == view.members[0].weight);
+        let own = view.members.iter().find(|m| m.uuid == shared.uuid)?;
+        (!even).then_some((u64::from(own.weight), all))
+    }
+
+    /// The majority is lost: tries to go on without it on a thread of its own,
+    /// and becomes non-primary if that may not be. On the service thread.
+    pub(super) fn try_alone(self: &Arc<Self>) {
+        let mut trying = lock(&self.rejoiner);
+        if trying.as_ref().is_some_and(|t| !t.is_finished()) {
+            return;
+        }
+        let node = self.clone();
+        let thread = std::thread::Builder::new()
+            .name("dromon-alone".into())
+            .spawn(move || {
+                if let Err(why) = node.go_alone(Forced::Lost) {
+                    node.note(&format!("not going on without a majority: {why}"));
+                    node.lost_primary();
+                }
+            });
+        match thread {
+            Ok(thread) => *trying = Some(thread),
+            Err(e) => self.error(&format!("no thread to go on alone: {e}")),
+        }
+    }
+
+    /// Makes this node a primary component of its own. The error says why not.
+    pub(super) fn go_alone(&self, forced: Forced) -> Result<(), String> {
+        let order = self.order().ok_or("this node is not connected")?;
+        let status = order.status();
+        if status.primary {
+            return Ok(());
+        }
+        if !matches!(self.phase(), Phase::Joined | Phase::NonPrimary) {
+            return Err("this node has no complete state".into());
+        }
+        let own = (status.last_term, status.last_log);
+        let reached = self.who_is_there(&status);
+        if let Some(r) = reached.iter().find(|r| r.primary) {
+            return Err(format!(
+                "{} belongs to a primary component; this node joins it by itself",
+                r.addr
+            ));
+        }
+        if let Some(r) = reached.iter().find(|r| r.last > own) {
+            return Err(format!(
+                "{} has more of the log than this node (term {}, index {}; here {}, {}): going on here could lose \
+                 acknowledged transactions. Set it there",
+                r.addr, r.last.0, r.last.1, own.0, own.1
+            ));
+        }
+        if forced == Forced::Lost {
+            self.allowed(&status, &reached)?;
+            if let Some(r) = reached.iter().find(|r| (r.last, r.id) > (own, status.id)) {
+                return Err(format!("{} does it; this node joins it", r.addr));
+            }
+        }
+        let others: Vec<RaftId> = status
+            .members
+            .addrs
+            .keys()
+            .copied()
+            .filter(|id| *id != status.id)
+            .collect();
+        self.note(&format!(
+            "forced recovery ({}): this node goes on alone as a new incarnation of the cluster, with its log up to \
+             index {}. What members that are not reached ({}) have beyond it is given up; they take a full copy then",
+            match forced {
+                Forced::Asked => "pc.bootstrap",
+                Forced::Lost => "pc.ignore_sb, pc.ignore_quorum or pc.weight",
+            },
+            status.last_log,
+            status.members.addrs.len() - 1 - reached.len(),
+        ));
+        lock(&self.forced_out).extend(&others);
+        let addr = self.settings().advertised.to_string();
+        let alone = Desired { addr, voter: true };
+        order.set_desired([(status.id, alone)].into());
+        order.go_alone().map_err(|e| e.to_string())?;
+        self.drop_others(&order);
+        Ok(())
+    }
+
+    /// Whether the options allow it to those who reach one another.
+    fn allowed(&self, status: &OrderStatus, reached: &[Reached]) -> Result<(), String> {
+        let settings = self.settings();
+        if settings.ignore_quorum {
+            return Ok(());
+        }
+        let (here, all) = (reached.len() + 1, status.members.addrs.len());
+        // Exactly half: nobody else can have a majority.
+        if 2 * here < all {
+            return Err(format!("only {here} of {all} members are here"));
+        }
+        if settings.ignore_sb {
+            return Ok(());
+        }
+        let shared = self.shared();
+        let weight_of = |addr: &str| {
+            let view = shared.view.as_ref();
+            view.and_then(|v| v.members.iter().find(|m| m.addr == addr))
+                .map_or(0, |m| u64::from(m.weight))
+        };
+        let own = status.members.addrs.get(&status.id);
+        let weight: u64 = reached
+            .iter()
+            .map(|r| &r.addr)
+            .chain(own)
+            .map(|a| weight_of(a))
+            .sum();
+        let total: u64 = status.members.addrs.values().map(|a| weight_of(a)).sum();
+        if 2 * weight > total {
+            Ok(())
+        } else {
+            Err(format!("weight {weight} of {total} is here"))
+        }
+    }
+
+    fn who_is_there(&self, status: &OrderStatus) -> Vec<Reached> {
+        let cluster = self.shared().cluster.clone();
+        let others = status
+            .members
+            .addrs
+            .iter()
+            .filter(|(id, _)| **id != status.id);
+        others
+            .filter_map(|(id, addr)| {
+                let answer = self
+                    .engines
+                    .ask(&cluster, addr, encode(&Request::Probe), ASK)
+                    .ok()?;
+                match decode(&answer)? {
+                    Answer::Info { primary, last, .. } => Some(Reached {
+                        addr: addr.clone(),
+                        id: *id,
+                        primary,
+                        last,
+                    }),
+                    _ => None,
+                }
+            })
+            .collect()
+    }
+
+    /// Tells the order whom the log should have as members.
+    pub(super) fn set_desired(
+        &self,
+        order: &Arc<dyn Order>,
+        mut members: BTreeMap<RaftId, Desired>,
+    ) {
+        let out = lock(&self.forced_out);
+        members.retain(|id, _| !out.contains(id));
+        drop(out);
+        order.set_desired(members);
+    }
+
+    /// Orders the eviction of everybody else.
+    fn drop_others(&self, order: &Arc<dyn Order>) {
+        let until = Instant::now() + LEAD;
+        let mut status = order.status();
+        while !(status.is_leader && status.primary) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+            status = order.status();
+        }
+        let (own, view) = {
+            let shared = self.shared();
+            (shared.uuid, shared.view.clone())
+        };
+        let members = view.map(|v| v.members).unwrap_or_default();
+        for m in members.iter().filter(|m| m.uuid != own) {
+            let term = status.term;
+            // If it is lost, silence evicts it.
+            let evict = encode(&Control::Evict { uuid: m.uuid, term });
+            let _ = order.propose(kind::CONTROL, 0, evict);
+        }
+    }
+}

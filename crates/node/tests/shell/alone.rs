@@ -1,0 +1,179 @@
+//! Forced recovery: one node goes on without a majority.
+
+use std::time::Duration;
+
+use dromon_node::Phase;
+
+use crate::load::Load;
+use crate::toy::row;
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+
+fn addrs(ns: &[usize]) -> Vec<String> {
+    ns.iter().map(|n| World::addr(*n)).collect()
+}
+
+#[test]
+fn with_ignore_sb_the_half_goes_on_and_no_client_notices() {
+    run(2, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        one.node()
+            .set_options("pc.ignore_sb=true")
+            .expect("it is an option");
+        let mut load = Load::new(true);
+        load.add(&one, 3, 4);
+        load.go_on(world, 10);
+        world.net.cut(&addrs(&[1]), &addrs(&[2]));
+        load.go_on(world, 20);
+        assert_eq!(one.node().phase(), Phase::Joined);
+        world.until("the other one is dropped", || one.size() == 1);
+        let two = world.db(2);
+        world.until("the other one knows", || {
+            two.node().phase() == Phase::NonPrimary
+        });
+        load.go_on(world, 10);
+        world.net.heal();
+        world.synced(&two);
+        world.until("both are members", || {
+            world.members().iter().all(|d| d.size() == 2)
+        });
+        load.add(&two, 2, 7);
+        load.go_on(world, 20);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn the_heavier_half_goes_on() {
+    run(2, QUICK, LIMIT, |world| {
+        world
+            .db(2)
+            .node()
+            .set_options("pc.weight=2")
+            .expect("it is an option");
+        world.until("all know the weight", || {
+            world
+                .members()
+                .iter()
+                .all(|d| d.stat("cluster_weight") == "3")
+        });
+        world.net.cut(&addrs(&[1]), &addrs(&[2]));
+        world.until("the lighter one gives up", || {
+            world.db(1).node().phase() == Phase::NonPrimary
+        });
+        world.until("the heavier one goes on", || world.db(2).size() == 1);
+        assert!(world.db(2).set(row(1), 1).is_committed());
+        world.net.heal();
+        world.synced(&world.db(1));
+        assert!(world.db(1).set(row(1), 2).is_committed());
+        world.settle();
+    });
+}
+
+#[test]
+fn an_operator_makes_one_of_three_primary() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        let mut load = Load::new(true);
+        for db in world.members() {
+            load.add(&db, 1, 4);
+        }
+        load.go_on(world, 10);
+        load.stop();
+        world.settle();
+        let copies = one.donations();
+        world.crash(2);
+        world.crash(3);
+        world.until("it is non-primary", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        one.node()
+            .set_options("pc.bootstrap=yes")
+            .expect("nobody else is there");
+        world.synced(&one);
+        world.until("it is alone", || one.size() == 1);
+        assert!(one.set(row(1), 11).is_committed());
+        for n in [2, 3] {
+            let disk = world.crashed_disk(n);
+            let position = disk.position;
+            let again = world.open(n, disk, position);
+            again.connect(&World::url(), false).expect("one is there");
+            world.synced(&again);
+            assert_eq!(again.read(row(1)), 11);
+        }
+        world.settle();
+        assert_eq!(
+            one.donations() + world.db(2).donations(),
+            copies,
+            "what they had was part of the common log: no copy was needed"
+        );
+    });
+}
+
+#[test]
+fn who_has_more_than_the_forced_one_takes_a_copy() {
+    run(3, QUICK, LIMIT, |world| {
+        for db in world.members() {
+            assert!(db.set(row(db.n as u32), 1).is_committed());
+        }
+        world.settle();
+        // The majority goes on without the first, and then is lost.
+        let (one, two) = (world.db(1), world.db(2));
+        world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
+        world.until("the others drop it", || two.size() == 2);
+        for n in 10..30 {
+            assert!(two.set(row(n), 7).is_committed());
+        }
+        world.crash(2);
+        world.crash(3);
+        world.net.heal();
+        one.node()
+            .set_options("pc.bootstrap=yes")
+            .expect("nobody else is there");
+        world.synced(&one);
+        // It gets as far as they did, and further, with other data.
+        for n in 10..90 {
+            assert!(one.set(row(n % 40), 8).is_committed());
+        }
+        let copies = one.donations();
+        let disk = world.crashed_disk(2);
+        let position = disk.position;
+        assert!(
+            position.seqno < one.position().seqno,
+            "by numbers alone it could follow"
+        );
+        let again = world.open(2, disk, position);
+        again.connect(&World::url(), false).expect("one is there");
+        world.synced(&again);
+        assert_eq!(again.read(row(12)), 8, "the forced one's data");
+        assert_eq!(one.donations(), copies + 1);
+        world.settle();
+    });
+}
+
+#[test]
+fn the_one_with_less_is_not_forced_while_one_with_more_is_there() {
+    run(3, QUICK, LIMIT, |world| {
+        let (one, two) = (world.db(1), world.db(2));
+        world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
+        world.until("the others drop it", || two.size() == 2);
+        assert!(two.set(row(5), 7).is_committed());
+        world.crash(3);
+        world.until("nobody is primary", || {
+            two.node().phase() == Phase::NonPrimary
+        });
+        world.net.heal();
+        let refused = one.node().set_options("pc.bootstrap=yes");
+        let why = refused.expect_err("the other one has more");
+        assert!(why.contains("10.0.0.2:4567 has more of the log"), "{why}");
+        two.node()
+            .set_options("pc.bootstrap=yes")
+            .expect("this one has everything");
+        world.synced(&two);
+        world.synced(&one);
+        assert_eq!(one.read(row(5)), 7);
+        world.settle();
+    });
+}
