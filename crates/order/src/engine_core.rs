@@ -12,6 +12,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::codec::Wire;
+use crate::confirm::{Confirm, Question};
 use crate::lease::Lease;
 use crate::network::{Lane, Network, SendError};
 use crate::pending::PendingQueue;
@@ -19,7 +20,7 @@ use crate::raft_types::{Raft, TypeConfig, from_raft_members};
 use crate::runtime::spawn;
 use crate::storage::Storage;
 use crate::types::{
-    Desired, Done, EngineConfig, NodeHandler, OrderError, OrderStatus, PeerStatus, RaftId,
+    Desired, Done, EngineConfig, Members, NodeHandler, OrderError, OrderStatus, PeerStatus, RaftId,
 };
 
 /// An answer to an append, on its way to the session that waits for it.
@@ -38,6 +39,9 @@ pub(crate) struct Core {
     pub outbox: Arc<Outbox>,
     lease: Mutex<Lease>,
     waiting: Mutex<Waiting>,
+    confirm: Mutex<Confirm>,
+    /// A member has accepted an append.
+    accepted: Notify,
     pub reads: Mutex<Vec<PendingRead>>,
     pub reads_wake: Notify,
     pub desired: Mutex<BTreeMap<RaftId, Desired>>,
@@ -156,6 +160,8 @@ impl Core {
             outbox,
             lease: Mutex::default(),
             waiting: Mutex::default(),
+            confirm: Mutex::default(),
+            accepted: Notify::new(),
             reads: Mutex::default(),
             reads_wake: Notify::new(),
             desired: Mutex::default(),
@@ -412,6 +418,44 @@ impl Core {
         lock(&self.waiting)
             .appends
             .retain(|_, (to, l, _)| *to != peer || *l != lane);
+    }
+
+    /// Asks whether this node still leads; see [`Confirm`].
+    pub fn question(&self) -> Question {
+        lock(&self.confirm).ask()
+    }
+
+    /// The mark for an append that is made now.
+    pub fn mark(&self) -> Question {
+        lock(&self.confirm).mark()
+    }
+
+    /// `member` has accepted an append made in `term` under `mark`.
+    pub fn accepted(&self, member: RaftId, term: u64, mark: Question) {
+        lock(&self.confirm).accepted(member, term, mark);
+        self.accepted.notify_waiters();
+    }
+
+    /// Ends when a majority has followed this node in `term` since `question`.
+    pub async fn confirmed(&self, question: Question, term: u64) {
+        let Some(raft) = self.raft() else {
+            return std::future::pending().await;
+        };
+        loop {
+            let mut news = std::pin::pin!(self.accepted.notified());
+            // Before looking, so that nothing falls between.
+            news.as_mut().enable();
+            let members = from_raft_members(&raft.metrics().borrow_watched().membership_config);
+            if lock(&self.confirm).confirmed(question, term, self.id, &members) {
+                return;
+            }
+            news.await;
+        }
+    }
+
+    /// The members are these now.
+    pub fn forget_answers(&self, members: &Members) {
+        lock(&self.confirm).retain(members);
     }
 
     /// Announces a vote question; the answer comes out of the receiver.

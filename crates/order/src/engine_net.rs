@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::codec::Wire;
+use crate::confirm::Question;
 use crate::engine_core::{AppendAnswer, Core};
 use crate::network::{Lane, SendError};
 use crate::raft_types::{AppendRequest, Node, RaftVote, TypeConfig};
@@ -204,13 +205,27 @@ struct Session<S> {
     id: u64,
     input: Option<S>,
     answers: mpsc::Receiver<AppendAnswer>,
-    /// Sent and not answered: number, bytes, when.
-    under_way: VecDeque<(u64, usize, Instant)>,
+    under_way: VecDeque<UnderWay>,
     bytes: usize,
     seq: u64,
     /// Made, but the transport had no room.
-    stuck: Option<(Wire, usize)>,
+    stuck: Option<(Wire, Made)>,
     patience: Duration,
+}
+
+/// What an answer will be worth.
+#[derive(Clone, Copy)]
+struct Made {
+    bytes: usize,
+    term: u64,
+    mark: Question,
+}
+
+/// Sent and not answered.
+struct UnderWay {
+    seq: u64,
+    at: Instant,
+    made: Made,
 }
 
 impl<S> Drop for Session<S> {
@@ -258,7 +273,7 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
             let deadline = self
                 .under_way
                 .front()
-                .map_or_else(Instant::now, |(_, _, at)| *at + self.patience);
+                .map_or_else(Instant::now, |sent| sent.at + self.patience);
             let stuck = self.stuck.is_some();
             let Session { input, answers, .. } = &mut self;
             tokio::select! {
@@ -284,7 +299,11 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
 
     fn make(&mut self, request: AppendRequest) {
         let heartbeat = self.lane == Lane::Raft;
-        let bytes = request.entries.iter().map(crate::storage::weight).sum();
+        let made = Made {
+            bytes: request.entries.iter().map(crate::storage::weight).sum(),
+            term: request.vote.leader_id.term,
+            mark: self.core.mark(),
+        };
         let wire = Wire::Append {
             session: self.id,
             seq: self.seq,
@@ -296,23 +315,27 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
             },
             request,
         };
-        self.stuck = Some((wire, bytes));
+        self.stuck = Some((wire, made));
     }
 
     /// Sends what was made. Keeps it if there is no room just now.
     fn push_stuck(&mut self) -> Result<(), SendError> {
-        let Some((wire, bytes)) = self.stuck.take() else {
+        let Some((wire, made)) = self.stuck.take() else {
             return Ok(());
         };
         match self.core.send(self.to, self.lane, &wire) {
             Ok(()) => {
-                self.under_way.push_back((self.seq, bytes, Instant::now()));
-                self.bytes += bytes;
+                self.under_way.push_back(UnderWay {
+                    seq: self.seq,
+                    at: Instant::now(),
+                    made,
+                });
+                self.bytes += made.bytes;
                 self.seq += 1;
                 Ok(())
             }
             Err(SendError::Full { .. }) => {
-                self.stuck = Some((wire, bytes));
+                self.stuck = Some((wire, made));
                 Ok(())
             }
             Err(e) => Err(e),
@@ -320,9 +343,13 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
     }
 
     fn take(mut self, (seq, result): AppendAnswer) -> (Answer, Option<Self>) {
-        match self.under_way.pop_front() {
-            Some((expected, bytes, _)) if expected == seq => self.bytes -= bytes,
+        let made = match self.under_way.pop_front() {
+            Some(sent) if sent.seq == seq => sent.made,
             _ => return (Err(self.broken("an answer out of order")), None),
+        };
+        self.bytes -= made.bytes;
+        if !matches!(result, Err(StreamAppendError::HigherVote(_))) {
+            self.core.accepted(self.to, made.term, made.mark);
         }
         let end = matches!(
             result,

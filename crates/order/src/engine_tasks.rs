@@ -176,7 +176,7 @@ fn on_frame(
         Wire::ReadIndex { id } => {
             let (core, raft) = (core.clone(), raft.clone());
             spawn(async move {
-                let index = confirmed_index(&raft).await;
+                let index = confirmed_index(&core, &raft).await;
                 let _ = core.send(from, Lane::Raft, &Wire::ReadIndexIs { id, index });
             });
         }
@@ -235,6 +235,7 @@ fn update_peers(core: &Arc<Core>) {
         Some(raft) => from_raft_members(&raft.metrics().borrow_watched().membership_config),
         None => return,
     };
+    core.forget_answers(&members);
     let now = core.now();
     let patience = core.config.election_max * 4;
     let mut peers = members.addrs;
@@ -467,11 +468,15 @@ async fn sleep_maybe(until: Option<Instant>) {
 }
 
 /// An index confirmed by a majority, if this node leads.
-async fn confirmed_index(raft: &Raft) -> Option<u64> {
-    match raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
-        Ok(linearizer) => Some(linearizer.read_log_id().index()),
-        Err(_) => None,
-    }
+async fn confirmed_index(core: &Core, raft: &Raft) -> Option<u64> {
+    let question = core.question();
+    let linearizer = raft.get_read_linearizer(ReadPolicy::ReadIndex).await.ok()?;
+    // The library has asked a majority too, but takes answers to older appends
+    // for answers to this question.
+    let at = linearizer.read_log_id();
+    let confirmed = core.confirmed(question, at.committed_leader_id().term);
+    timeout(core.config.election_min, confirmed).await.ok()?;
+    Some(at.index())
 }
 
 /// Answers who waits for a read index, all who wait at once with one question
@@ -514,7 +519,7 @@ pub(crate) async fn read_indexes(core: Arc<Core>, raft: Raft) {
 async fn ask_index(core: &Core, raft: &Raft) -> Option<u64> {
     let (leader, _) = core.leader()?;
     if leader == core.id {
-        return confirmed_index(raft).await;
+        return confirmed_index(core, raft).await;
     }
     let (id, answer) = core.expect_read();
     core.send(leader, Lane::Raft, &Wire::ReadIndex { id })

@@ -11,6 +11,7 @@
 
 pub mod address;
 mod codec;
+mod confirm;
 pub mod disklog;
 pub mod engine;
 mod engine_core;

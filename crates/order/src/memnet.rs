@@ -37,6 +37,8 @@ struct State {
     delay: Duration,
     jitter: Duration,
     cuts: BTreeMap<(RaftId, RaftId), Cut>,
+    /// What a way takes longer than the others.
+    slow: BTreeMap<(RaftId, RaftId), Duration>,
     ports: BTreeMap<RaftId, PortState>,
     /// Orders what is due at the same moment.
     counter: u64,
@@ -63,6 +65,7 @@ impl Hub {
             delay,
             jitter,
             cuts: BTreeMap::new(),
+            slow: BTreeMap::new(),
             ports: BTreeMap::new(),
             counter: 0,
         })))
@@ -123,6 +126,17 @@ impl Hub {
                 }
             }
         }
+    }
+
+    /// From now on nothing that is sent from `from` to `to` arrives, and
+    /// nobody is told; what is under way still arrives.
+    pub fn mute(&self, from: RaftId, to: RaftId) {
+        self.lock().cuts.insert((from, to), Cut::Silent);
+    }
+
+    /// From now on what is sent from `from` to `to` takes `extra` longer.
+    pub fn slow(&self, from: RaftId, to: RaftId, extra: Duration) {
+        self.lock().slow.insert((from, to), extra);
     }
 
     /// Undoes every cut.
@@ -245,7 +259,8 @@ impl Network for Port {
             Err(Cut::Closed) => return Err(SendError::Disconnected { to, lane }),
             Err(Cut::Silent) => return Ok(()),
         }
-        let due = Instant::now() + s.delay();
+        let extra = s.slow.get(&(self.id, to)).copied().unwrap_or_default();
+        let due = Instant::now() + s.delay() + extra;
         let (key, len) = ((self.id, lane.index()), frame.len());
         let Some(p) = s.ports.get_mut(&to) else {
             return Err(SendError::Disconnected { to, lane });

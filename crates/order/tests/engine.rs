@@ -177,6 +177,44 @@ fn a_follower_that_is_cut_off_is_not_primary_and_asks_in_vain() {
     });
 }
 
+/// Answers that were long under way prove nothing about now. The followers
+/// have stored the leader's last entry, then lost sight of it and elected
+/// another one, who has committed more. Only then their answers reach the old
+/// leader: it commits that entry, and is asked for a read index meanwhile.
+#[test]
+fn late_answers_to_old_appends_do_not_confirm_a_read_index() {
+    for seed in 0..10 {
+        run(async move {
+            let mut w = World::new(seed);
+            w.quick = true;
+            w.grow(3).await;
+            let old = w.leader(&[1, 2, 3]).await;
+            let others: Vec<u64> = (1..=3).filter(|id| *id != old).collect();
+            for &id in &others {
+                w.hub.slow(id, old, ms(2500));
+            }
+            w.propose(old, 0);
+            tokio::time::sleep(ms(10)).await;
+            for &id in &others {
+                w.hub.mute(old, id);
+            }
+            let began = tokio::time::Instant::now();
+            let new = w.leader(&others).await;
+            w.propose(new, 0);
+            let acked = |w: &World| w.texts(new).contains(&format!("{new}:0"));
+            w.wait(acked, "the new leader commits").await;
+            let floor = w.last_index(new);
+            assert!(began.elapsed() < ms(2400), "{:?}", began.elapsed());
+            assert!(w.status(old).last_log < floor);
+            let answer = w.read_index(old, ms(2000)).await;
+            assert!(
+                answer.as_ref().map_or(true, |index| *index >= floor),
+                "seed {seed}: {answer:?} does not cover {floor}"
+            );
+        });
+    }
+}
+
 #[test]
 fn a_read_index_covers_what_was_delivered_before_it_was_asked_for() {
     run(async {

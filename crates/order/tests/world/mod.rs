@@ -31,6 +31,8 @@ pub struct World {
     /// Whether the logs lie on simulated disks instead of in memory.
     on_disks: bool,
     seed: u64,
+    /// Elections are quicker than `EngineConfig::lan` has them.
+    pub quick: bool,
     /// Starts so far: each has a fresh origin.
     starts: u64,
     nodes: BTreeMap<RaftId, Node>,
@@ -130,6 +132,7 @@ impl World {
             hub: Hub::new(seed, ms(1), ms(2)),
             on_disks: false,
             seed,
+            quick: false,
             starts: 0,
             nodes: BTreeMap::new(),
             epoch: Instant::now(),
@@ -215,10 +218,14 @@ impl World {
             Sequencer::decode(saved).expect("it was encoded")
         };
         let addr = format!("n{id}:1");
-        let config = EngineConfig {
+        let mut config = EngineConfig {
             seed: Some(self.seed * 1000 + self.starts),
             ..EngineConfig::lan("test", id, origin, &addr)
         };
+        if self.quick {
+            (config.election_min, config.election_max) = (ms(200), ms(400));
+            config.lease = ms(180);
+        }
         let notes = Arc::new(Notes {
             id,
             epoch: self.epoch,
