@@ -8,7 +8,7 @@
 //!
 //! Time is the world's: [`Net::advance`] moves what is due into the inboxes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -140,7 +140,8 @@ pub fn addr_of(slot: usize) -> String {
     format!("n{slot}:1")
 }
 
-fn slot_of(addr: &str) -> Option<usize> {
+/// The slot of the node at `addr`.
+pub fn slot_of(addr: &str) -> Option<usize> {
     addr.strip_prefix('n')?.strip_suffix(":1")?.parse().ok()
 }
 
@@ -271,29 +272,16 @@ impl Net {
         }
     }
 
-    /// Whether nothing at all can be said between `slot` and anyone else and
-    /// back, and since when.
-    pub fn isolated_since(&self, slot: usize) -> Option<u64> {
+    /// Who may have answered something that `slot` asked after `since_us`, as
+    /// far as the network goes. Right for what stands now: ways that were cut
+    /// and healed in between count as open.
+    pub fn may_have_answered(&self, slot: usize, since_us: u64) -> BTreeSet<usize> {
         let s = self.lock();
-        let mut since = 0;
-        for other in 0..s.ports.len() {
-            if other == slot {
-                continue;
-            }
-            if s.ports[other].is_none() {
-                since = since.max(s.unplugged_us[other]);
-                continue;
-            }
-            let ways = [(slot, other), (other, slot)];
-            let cut = ways
-                .iter()
-                .filter_map(|w| s.cuts.get(w))
-                .filter(|c| c.how != Cut::Stall)
-                .map(|c| c.since_us)
-                .min()?;
-            since = since.max(cut);
-        }
-        Some(since)
+        let shut = |way| s.cuts.get(&way).is_some_and(|c| c.since_us < since_us);
+        let ran = |other: usize| s.ports[other].is_some() || s.unplugged_us[other] >= since_us;
+        (0..s.ports.len())
+            .filter(|&o| o != slot && ran(o) && !shut((slot, o)) && !shut((o, slot)))
+            .collect()
     }
 
     /// Breaks the connections between two nodes, some or all lanes; they are

@@ -27,7 +27,7 @@ pub enum Oracle {
     /// No transaction takes two places.
     ExactlyOnce,
     /// A read index covers what was acknowledged before it was asked for, and
-    /// nobody without a majority answers one.
+    /// nobody answers one who was cut from the majority since the question.
     ReadIndex,
     /// No transaction overwrites what it has not seen; the counters add up.
     LostUpdate,
@@ -247,11 +247,12 @@ impl Oracles {
         }
     }
 
-    /// The order answered a read index.
+    /// The order answered a read index that was asked for at `floor`.
+    /// `cut_off`: no majority can have taken part since then.
     pub fn read_index(&mut self, slot: usize, floor: ReadFloor, index: u64, cut_off: bool) {
         if cut_off {
             let what = format!(
-                "node {slot} was answered read index {index} while it could talk to nobody"
+                "node {slot} was answered read index {index} without a majority since it asked"
             );
             self.fire(Oracle::ReadIndex, what);
         }

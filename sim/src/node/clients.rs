@@ -1,19 +1,21 @@
 //! The load: clients that read, think and write, statements that every node
 //! runs alone, and reads that must be current.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dromon_node::cluster::MemberState;
 use dromon_node::messages::kind;
-use dromon_order::Order;
+use dromon_order::{Order, OrderStatus, RaftId};
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType, Seqno};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Fate, Inner, Pending, Phase, Session};
 use crate::database::{Op, Txn};
+use crate::net::slot_of;
 use crate::plant::Plant;
 use crate::rng::Rng;
 
@@ -227,16 +229,11 @@ impl Session {
                 _ => return,
             }
         };
-        let alone = engine.status().members.voters().len() <= 1;
-        let cut_off = !alone
-            && self
-                .shared
-                .net
-                .isolated_since(slot)
-                .is_some_and(|since| since < began_us);
+        let heard = self.shared.net.may_have_answered(slot, began_us);
+        let answered = may_answer(slot, &status, &engine.status(), &heard);
         self.shared
             .oracles()
-            .read_index(slot, floor, index, cut_off);
+            .read_index(slot, floor, index, !answered);
         self.shared.count(|c| c.reads += 1);
         let left = deadline.saturating_duration_since(Instant::now());
         let Some(wanted) = self.wait(left, |i| seqno_at(i, index)).await else {
@@ -259,6 +256,31 @@ impl Session {
     }
 }
 
+/// Whether the node in `slot` may know a current index, with `heard` those that
+/// may have answered it since the question. `before` and `after` are what its
+/// order knew then and knows now.
+///
+/// A leader needs a majority of the voters; whoever else asks needs the
+/// leader, whoever that is.
+fn may_answer(
+    slot: usize,
+    before: &OrderStatus,
+    after: &OrderStatus,
+    heard: &BTreeSet<usize>,
+) -> bool {
+    let same = before.term == after.term && before.members == after.members;
+    if !(before.is_leader && after.is_leader && same) {
+        return !heard.is_empty() || after.members.voters().len() <= 1;
+    }
+    let spoke = |id: &RaftId| {
+        let addr = after.members.addrs.get(id);
+        let at = addr.and_then(|a| slot_of(a));
+        at.is_none_or(|at| at == slot || heard.contains(&at))
+    };
+    let mut configs = after.members.configs.iter();
+    configs.all(|voters| 2 * voters.iter().filter(|id| spoke(id)).count() > voters.len())
+}
+
 /// The last seqno at or before log index `index`, once that is delivered.
 fn seqno_at(inner: &mut Inner, index: u64) -> Option<Seqno> {
     if inner.index < index {
@@ -277,4 +299,43 @@ fn table_name(key: u32) -> String {
 fn noise(id: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(id, &[0xf111]);
     (0..len).map(|_| rng.u64() as u8).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::addr_of;
+
+    /// Five voters, of which number `n` stands at slot `n - 1`.
+    fn status(is_leader: bool, term: u64) -> OrderStatus {
+        let mut status = OrderStatus {
+            is_leader,
+            term,
+            ..OrderStatus::default()
+        };
+        status.members.configs = vec![(1..=5).collect()];
+        status.members.addrs = (1..=5).map(|id| (id, addr_of(id as usize - 1))).collect();
+        status
+    }
+
+    #[test]
+    fn a_leader_needs_a_majority_and_others_need_somebody() {
+        let none = BTreeSet::new();
+        let one = BTreeSet::from([3]);
+        let two = BTreeSet::from([3, 4]);
+        let (leads, follows) = (status(true, 2), status(false, 2));
+        assert!(!may_answer(0, &leads, &leads, &one));
+        assert!(may_answer(0, &leads, &leads, &two));
+        assert!(!may_answer(0, &follows, &follows, &none));
+        assert!(may_answer(0, &follows, &follows, &one));
+        // It may have asked another leader before it led itself.
+        assert!(may_answer(0, &follows, &leads, &one));
+        assert!(may_answer(0, &status(true, 1), &leads, &one));
+        let mut joint = leads.clone();
+        joint.members.configs.push(BTreeSet::from([1]));
+        assert!(may_answer(0, &joint, &joint, &two));
+        assert!(!may_answer(0, &joint, &joint, &one));
+        joint.members.configs = vec![BTreeSet::from([1])];
+        assert!(may_answer(0, &joint, &joint, &none), "it is alone");
+    }
 }
