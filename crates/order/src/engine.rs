@@ -351,12 +351,15 @@ async fn obey(
             _ => {}
         }
     }
-    // In this order: no more decisions, no more words, no more bytes.
-    let _ = raft.shutdown().await;
-    core.net.stop();
+    // First who would report the end as a failure; then no more decisions, no
+    // more words, no more bytes.
     for task in tasks {
         task.abort();
+        // Cancelled, as asked.
+        let _ = task.await;
     }
+    let _ = raft.shutdown().await;
+    core.net.stop();
     core.drop_reads();
     if !core.killed.load(Ordering::Acquire) {
         core.storage.shut();

@@ -479,37 +479,48 @@ async fn confirmed_index(core: &Core, raft: &Raft) -> Option<u64> {
     Some(at.index())
 }
 
+/// Questions under way. If the task ends before it has answers, the one that
+/// takes its place asks again.
+struct Reads(Arc<Core>, VecDeque<PendingRead>);
+
+impl Drop for Reads {
+    fn drop(&mut self) {
+        lock(&self.0.reads).extend(self.1.drain(..));
+    }
+}
+
 /// Answers who waits for a read index, all who wait at once with one question
 /// to the leader. Who comes while a question is under way waits for the next.
 pub(crate) async fn read_indexes(core: Arc<Core>, raft: Raft) {
     loop {
-        let mut batch: VecDeque<PendingRead> = std::mem::take(&mut *lock(&core.reads)).into();
-        if batch.is_empty() {
+        let taken = std::mem::take(&mut *lock(&core.reads)).into();
+        let mut batch = Reads(core.clone(), taken);
+        if batch.1.is_empty() {
             core.reads_wake.notified().await;
             continue;
         }
-        while !batch.is_empty() {
+        while !batch.1.is_empty() {
             if let Err(e) = core.alive() {
-                batch.drain(..).for_each(|r| (r.done)(Err(e.clone())));
+                batch.1.drain(..).for_each(|r| (r.done)(Err(e.clone())));
                 break;
             }
-            let last = batch.iter().map(|r| r.deadline).max();
+            let last = batch.1.iter().map(|r| r.deadline).max();
             let attempt = core.config.election_min.min(Duration::from_secs(1));
             let until = (Instant::now() + attempt).min(last.unwrap_or_else(Instant::now));
             let answer = timeout_at(until, ask_index(&core, &raft)).await;
             if let Ok(Some(index)) = answer {
-                batch.drain(..).for_each(|r| (r.done)(Ok(index)));
+                batch.1.drain(..).for_each(|r| (r.done)(Ok(index)));
                 break;
             }
             let now = Instant::now();
-            for r in std::mem::take(&mut batch) {
+            for r in std::mem::take(&mut batch.1) {
                 if r.deadline <= now {
                     (r.done)(Err(OrderError::NoMajority(r.timeout)));
                 } else {
-                    batch.push_back(r);
+                    batch.1.push_back(r);
                 }
             }
-            if !batch.is_empty() {
+            if !batch.1.is_empty() {
                 sleep(Duration::from_millis(10)).await;
             }
         }

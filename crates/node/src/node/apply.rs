@@ -147,6 +147,10 @@ impl Node {
                 }
                 self.gates.leave_and_release(seqno);
                 self.save_view_state();
+                if let Some(order) = self.order() {
+                    // At once: clients of a node that is back wait for it.
+                    self.ask_synced(&order);
+                }
                 None
             }
             Item::Connected(view) => {
@@ -488,6 +492,7 @@ impl Node {
                 position.seqno + 1,
                 joined_at - position.seqno
             ));
+            self.catch_up(position.seqno, joined_at);
             // A server told to bootstrap forgets its position with the first
             // view, and writes it again only if it has not been reached yet.
             self.gates.reset(position.seqno - 1);
@@ -581,7 +586,8 @@ impl Node {
         own: dromon_writeset::Uuid,
     ) -> Result<Option<Position>, String> {
         let request = applier.state_request().ok_or(
-            "the server could not prepare to receive a state transfer; see its messages above",
+            "SST request callback failed. This is unrecoverable, restart required. The server could not prepare to \
+             receive a state transfer; see its messages above",
         )?;
         if request.is_empty() {
             return Err(
@@ -631,7 +637,7 @@ impl Node {
             }
             if let Some(error) = shared.transfer_failed.take() {
                 return Err(format!(
-                    "Will never receive state: the donor gave up (error {error}). Start this node again"
+                    "Will never receive state. Need to abort. The donor gave up (error {error}); start this node again"
                 ));
             }
             if ended(shared.phase) {

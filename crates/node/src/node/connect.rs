@@ -155,6 +155,10 @@ impl Node {
         donors: &str,
         bootstrap: bool,
     ) -> Result<(), ConnectError> {
+        if self.phase() == Phase::Inconsistent && self.shared().final_delivered {
+            // The server has seen the end, so it does not ask for it.
+            self.disconnect();
+        }
         if self.phase() != Phase::Closed {
             return Err(ConnectError::Connected);
         }

@@ -11,7 +11,7 @@ use dromon_gates::Seqno;
 use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
 
 use super::service::Job;
-use super::{Node, Phase, lock};
+use super::{CatchingUp, Node, Phase, lock};
 use crate::cluster::MemberState;
 use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
@@ -20,6 +20,8 @@ use crate::options::Settings;
 const CAUGHT_UP: Seqno = 64;
 /// A non-primary node asks the others this often whether they went on.
 const SEEK_AFTER: Duration = Duration::from_secs(3);
+/// How often a node that catches up says how far it is.
+const CATCH_UP_TOLD: Duration = Duration::from_secs(10);
 /// A tick this late means that this node itself did not run.
 const AWAY: Duration = Duration::from_secs(1);
 /// The leader orders a cut when it has grown by this much.
@@ -176,6 +178,7 @@ impl Node {
                 before.push_back((now, self.gates.released()));
             }
         }
+        self.tell_progress();
         self.flow.expire();
         if self.was_away() {
             self.flow.forgive_silence();
@@ -185,6 +188,46 @@ impl Node {
             self.lead(&order);
         }
         Some(encode(&self.progress()?))
+    }
+
+    /// Begins to tell how the way from `from` to `to` goes.
+    pub(super) fn catch_up(&self, from: Seqno, to: Seqno) {
+        let mut catching_up = lock(&self.catching_up);
+        *catching_up = (to > from).then(|| CatchingUp {
+            from,
+            to,
+            told: Instant::now(),
+        });
+        drop(catching_up);
+        self.note_progress(from, to, from);
+    }
+
+    /// Tools look for these words.
+    fn note_progress(&self, from: Seqno, to: Seqno, at: Seqno) {
+        let (done, all) = ((at.min(to) - from).max(0), (to - from).max(0));
+        let percent = 100.0 * done as f64 / all.max(1) as f64;
+        self.note(&format!(
+            "Receiving IST: {percent:.1}% ({done}/{all} events) complete"
+        ));
+    }
+
+    fn tell_progress(&self) {
+        let (from, to, at) = {
+            let mut catching_up = lock(&self.catching_up);
+            let Some(way) = catching_up.as_mut() else {
+                return;
+            };
+            let (from, to, at) = (way.from, way.to, self.gates.released());
+            if at >= to {
+                *catching_up = None;
+            } else if way.told.elapsed() >= CATCH_UP_TOLD {
+                way.told = Instant::now();
+            } else {
+                return;
+            }
+            (from, to, at)
+        };
+        self.note_progress(from, to, at);
     }
 
     /// Whether this node got no time to run for a while (stopped, starved).

@@ -539,6 +539,8 @@ impl Node {
                 seqno,
                 &format!("a statement of connection {conn} failed here and not elsewhere"),
             );
+            // The client has the statement's own error.
+            return Outcome::Ok;
         }
         outcome
     }

@@ -276,6 +276,14 @@ enum Item {
     },
 }
 
+/// The way from the database's position to where the node joined.
+#[derive(Debug)]
+struct CatchingUp {
+    from: Seqno,
+    to: Seqno,
+    told: Instant,
+}
+
 /// What this process knows of its own part in votes.
 #[derive(Debug, Default)]
 struct OwnBallots {
@@ -362,6 +370,7 @@ pub struct Node {
     votes: Mutex<BTreeMap<Seqno, u64>>,
     vote_decided: Condvar,
     own_ballots: Mutex<OwnBallots>,
+    catching_up: Mutex<Option<CatchingUp>>,
     /// Members that a forced recovery left behind: they come back under other ids.
     forced_out: Mutex<BTreeSet<RaftId>>,
     checkpoints: Mutex<VecDeque<CheckpointMark>>,

@@ -77,6 +77,7 @@ impl Node {
             votes: Mutex::new(BTreeMap::new()),
             vote_decided: Condvar::new(),
             own_ballots: Mutex::default(),
+            catching_up: Mutex::default(),
             forced_out: Mutex::default(),
             checkpoints: Mutex::new(VecDeque::new()),
             flow: Flow::default(),

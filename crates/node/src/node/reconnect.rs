@@ -188,6 +188,9 @@ impl Node {
             shared.phase = Phase::Joined;
             shared.joined.as_ref().map(|(view, _)| to_view(view, &uuid))
         };
+        if let Some(view) = &view {
+            self.catch_up(position.seqno, view.position.seqno);
+        }
         self.gates.reset(position.seqno);
         self.queue.drop_through(position.seqno);
         if let Some(view) = view {
