@@ -28,6 +28,7 @@ pub mod memnet;
 pub mod message;
 pub mod network;
 pub mod pending;
+mod proof;
 mod raft_types;
 mod runtime;
 pub mod sequencer;

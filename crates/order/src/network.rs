@@ -269,6 +269,22 @@ pub enum NetError {
         /// Who is.
         found: RaftId,
     },
+    /// Encryption did not come about.
+    #[error("no encrypted connection to {addr}: {why}")]
+    NotEncrypted {
+        /// Who was asked.
+        addr: String,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The two ends could not prove the cluster's secret to each other.
+    #[error("no connection to {addr}: {why}")]
+    NotProven {
+        /// Who was asked.
+        addr: String,
+        /// Why, and what to do.
+        why: &'static str,
+    },
     /// What came back is not ours or is damaged.
     #[error(transparent)]
     Misbehaved(#[from] crate::wire::PeerMisbehaved),

@@ -19,8 +19,13 @@ mod conn;
 mod listen;
 mod out;
 mod request;
+mod secure;
+#[cfg(test)]
+mod secure_tests;
 #[cfg(test)]
 mod tests;
+mod tls;
+mod x509;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -37,6 +42,8 @@ use tokio::task::AbortHandle;
 
 pub use listen::BindError;
 pub use request::{request, request_blocking};
+pub use secure::{Security, SecurityConfig, SecurityError};
+pub use tls::TlsFiles;
 
 use crate::inbox::Inbox;
 use crate::network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, SendError};
@@ -77,9 +84,11 @@ pub struct TcpConfig {
     pub listen: String,
     /// How this node introduces itself.
     pub who: Identity,
-    /// Additional check of those who connect: evicted members, allowlist,
-    /// secret, history.
+    /// Additional check of those who connect, such as the allowlist. Runs on
+    /// a thread of its own and may block.
     pub admit: Option<Admit>,
+    /// Encryption and the cluster's secret.
+    pub security: Arc<Security>,
     /// Where events go.
     pub events: Option<EventSink>,
     /// How long resolving and connecting may take.
@@ -110,6 +119,7 @@ impl TcpConfig {
             listen: listen.into(),
             who,
             admit: None,
+            security: Security::open(),
             events: None,
             connect_timeout: Duration::from_secs(3),
             greet_timeout: Duration::from_secs(3),
@@ -126,7 +136,6 @@ impl TcpConfig {
 
 impl fmt::Debug for TcpConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The secret stays out of logs.
         f.debug_struct("TcpConfig")
             .field("listen", &self.listen)
             .field("cluster", &self.who.cluster)
@@ -139,7 +148,7 @@ impl fmt::Debug for TcpConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportEvent {
     /// An own link was made.
-    #[error("connection established to {peer:x} tcp://{} ({lane} lane)", bare(.addr))]
+    #[error("connection established to {peer:x} {}://{} ({lane} lane)", scheme(.encrypted), bare(.addr))]
     Connected {
         /// The other end.
         peer: RaftId,
@@ -147,6 +156,8 @@ pub enum TransportEvent {
         lane: Lane,
         /// Where.
         addr: String,
+        /// With TLS.
+        encrypted: bool,
     },
     /// An own link broke.
     #[error("connection to member {peer:x} at {addr} ({lane} lane) lost: {why}")]
@@ -180,6 +191,31 @@ pub enum TransportEvent {
         /// What it was told; "it" is this node.
         refusal: Refusal,
     },
+    /// Somebody connected without TLS.
+    #[error(
+        "connection from {addr} closed: it is not encrypted, but socket.ssl is on here; set it alike \
+         on all nodes (socket.dynamic lets both in while you switch)"
+    )]
+    NotEncrypted {
+        /// Who.
+        addr: String,
+    },
+    /// Somebody's TLS did not come about.
+    #[error("connection from {addr} closed: {why}")]
+    TlsFailed {
+        /// Who.
+        addr: String,
+        /// Why; "it" is the other end.
+        why: String,
+    },
+    /// Somebody did not prove the cluster's secret.
+    #[error("connection from {addr} closed before it learned anything: {why}")]
+    NotProven {
+        /// Who.
+        addr: String,
+        /// Why.
+        why: &'static str,
+    },
     /// Somebody sent what no node sends.
     #[error("connection closed: {0}")]
     Misbehaved(PeerMisbehaved),
@@ -208,6 +244,10 @@ pub enum TransportEvent {
 /// Log readers look for "connection established to ID tcp://ADDRESS".
 fn bare(addr: &str) -> &str {
     addr.strip_prefix("tcp://").unwrap_or(addr)
+}
+
+fn scheme(encrypted: &bool) -> &'static str {
+    if *encrypted { "ssl" } else { "tcp" }
 }
 
 /// The refusal is worded for the other end; here "it" must be named.
@@ -565,6 +605,7 @@ impl Network for TcpNetwork {
     ) -> BoxFuture<'static, Result<Bytes, NetError>> {
         let who = self.shared.who();
         let addr = addr.to_owned();
+        let security = self.shared.config.security.clone();
         let mut mode = self.shared.mode.subscribe();
         Box::pin(async move {
             let closed = |m: Mode| if m.stopped { "stopped" } else { "cut off" };
@@ -573,7 +614,7 @@ impl Network for TcpNetwork {
                 return Err(NetError::Closed(closed(now)));
             }
             tokio::select! {
-                r = request::request(&addr, &who, body, timeout) => r,
+                r = request::request(&addr, &who, &security, body, timeout) => r,
                 // A new identity alone does not end it.
                 ended = mode.wait_for(|m| m.closed()) => {
                     Err(NetError::Closed(ended.map_or("stopped", |m| closed(*m))))

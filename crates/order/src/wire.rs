@@ -30,7 +30,6 @@ pub const FRAME_MAX: usize = 64 << 20;
 
 const CLUSTER_MAX: usize = 255;
 const ADDRESS_MAX: usize = 261;
-const SECRET_MAX: usize = 1024;
 const TEXT_MAX: usize = 1024;
 
 /// Somebody sent what no node sends. Whoever it is, nothing of it was used
@@ -125,7 +124,7 @@ fn looks_like(b: &[u8]) -> &'static str {
     if b.len() >= 5 && b[3] == 0 && matches!(b[4], 0x0a | 0xff) {
         ", like a MariaDB or MySQL server (the cluster's port is usually 4567, not 3306)"
     } else if b.len() >= 2 && matches!(b[0], 0x15 | 0x16) && b[1] == 3 {
-        ", like TLS"
+        ", like TLS (it has socket.ssl on, this node has not)"
     } else if b.starts_with(b"HTTP/")
         || b.starts_with(b"GET ")
         || b.starts_with(b"POST")
@@ -177,8 +176,6 @@ pub struct Identity {
     pub raft_id: RaftId,
     /// Where others reach the node; may be empty for one that only asks.
     pub addr: String,
-    /// Place for proof that the node may take part (nothing is proven yet).
-    pub secret: Bytes,
 }
 
 /// The first message of whoever connects.
@@ -328,7 +325,7 @@ pub struct HelloAnswer {
     pub verdict: Result<u16, Refusal>,
     /// Oldest and newest version it speaks.
     pub versions: (u16, u16),
-    /// Who it is. (Its secret is not sent.)
+    /// Who it is.
     pub who: Identity,
 }
 
@@ -345,7 +342,6 @@ impl Hello {
         b.put_u16_le(self.version_max);
         b.put_u8(self.purpose.code());
         put_identity(&mut b, &self.who);
-        put_bytes(&mut b, &self.who.secret, SECRET_MAX);
         seal(b)
     }
 
@@ -366,8 +362,7 @@ impl Hello {
         }
         let purpose = Purpose::from_code(take_u8(b)?)
             .ok_or(Misbehaviour::GreetingMalformed("its purpose is unknown"))?;
-        let mut who = take_identity(b)?;
-        who.secret = take_bytes(b, SECRET_MAX)?;
+        let who = take_identity(b)?;
         Ok(Hello {
             version_min,
             version_max,
@@ -416,6 +411,11 @@ impl HelloAnswer {
             who,
         })
     }
+}
+
+/// Whether a greeting's body is a [`Hello`].
+pub(crate) fn is_hello(body: &[u8]) -> bool {
+    body.first() == Some(&KIND_HELLO)
 }
 
 /// Takes a greeting's body off the front of `buf`; `None` until all of it is
@@ -560,7 +560,8 @@ pub fn room_wanted(buf: &BytesMut) -> usize {
     missing.clamp(LEAST, (4 * buf.len()).max(LEAST))
 }
 
-fn seal(body: BytesMut) -> Bytes {
+/// A body with magic, length and checksum in front.
+pub(crate) fn seal(body: BytesMut) -> Bytes {
     let mut out = BytesMut::with_capacity(GREETING_HEADER + body.len());
     out.put_slice(&MAGIC);
     out.put_u32_le(body.len() as u32);
@@ -585,7 +586,6 @@ fn take_identity(b: &mut Bytes) -> Result<Identity, Misbehaviour> {
         history,
         cluster: take_text(b, CLUSTER_MAX)?,
         addr: take_text(b, ADDRESS_MAX)?,
-        secret: Bytes::new(),
     })
 }
 
@@ -646,7 +646,6 @@ mod tests {
             history: Uuid([3; 16]),
             raft_id: 0xABCD,
             addr: "db1:4567".to_owned(),
-            secret: Bytes::from_static(b"s"),
         }
     }
 
@@ -667,15 +666,11 @@ mod tests {
             let h = Hello::new(purpose, who());
             assert_eq!(Hello::decode(body_of(h.encode())), Ok(h));
         }
-        let public = Identity {
-            secret: Bytes::new(),
-            ..who()
-        };
         for verdict in [Ok(1), Err(Refusal::wrong_cluster("a", "b"))] {
             let a = HelloAnswer {
                 verdict,
                 versions: (1, 4),
-                who: public.clone(),
+                who: who(),
             };
             assert_eq!(HelloAnswer::decode(body_of(a.encode())), Ok(a));
         }
@@ -692,10 +687,10 @@ mod tests {
         );
         let g = h.encode();
         assert_eq!(g[..8], MAGIC);
-        assert_eq!(g[8..12], 37u32.to_le_bytes());
+        assert_eq!(g[8..12], 35u32.to_le_bytes());
         assert_eq!(g[16..22], [1, 1, 0, 1, 0, 16]);
         assert_eq!(g[22..46], [0; 24]);
-        assert_eq!(g[46..], [1, 0, b'c', 0, 0, 0, 0]);
+        assert_eq!(g[46..], [1, 0, b'c', 0, 0]);
     }
 
     #[test]

@@ -52,7 +52,6 @@ impl Engines for Tcp {
             history: Uuid::NIL,
             raft_id: 0,
             addr: config.addr.clone(),
-            secret: Bytes::new(),
         };
         let listen = listen.to_owned();
         let seed = config.fresh_id;
@@ -89,7 +88,6 @@ impl Engines for Tcp {
             history: Uuid::NIL,
             raft_id: 0,
             addr: String::new(),
-            secret: Bytes::new(),
         };
         request_blocking(addr, &who, body, timeout).map_err(|e| {
             let text = e.to_string();

@@ -11,9 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::conn::{
-    FrameReader, ReadError, WriteList, read_hello, read_message, tune, write_message,
-};
+use super::conn::{FrameReader, ReadError, WriteList, read_message, tune, write_message};
+use super::secure::{Stream, Turned, receive};
 use super::{REQUEST_MAX, Shared, TransportEvent};
 use crate::network::{Frame, Lane};
 use crate::types::{RaftId, Reply};
@@ -60,7 +59,7 @@ pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener) {
     }
 }
 
-async fn serve(shared: &Arc<Shared>, id: u64, mut stream: TcpStream, from: SocketAddr) {
+async fn serve(shared: &Arc<Shared>, id: u64, stream: TcpStream, from: SocketAddr) {
     let addr = from.to_string();
     if tune(&stream, shared.config.dead_after).is_err() {
         // It is gone already.
@@ -68,32 +67,33 @@ async fn serve(shared: &Arc<Shared>, id: u64, mut stream: TcpStream, from: Socke
     }
     let mut buf = BytesMut::new();
     let limit = shared.config.greet_timeout;
-    let hello = match timeout(limit, read_hello(&mut stream, &mut buf)).await {
-        Ok(Ok(body)) => Hello::decode(body).and_then(|h| match h.purpose {
-            Purpose::Lane(_) if h.who.raft_id == 0 => Err(Misbehaviour::GreetingMalformed(
-                "a member's link needs its identity",
-            )),
-            _ => Ok(h),
-        }),
-        Ok(Err(ReadError::Misbehaved(what))) => Err(what),
-        // Port scans and health checks connect and go: not worth a word.
-        Ok(Err(ReadError::Closed { inside: false } | ReadError::Io(_))) => return,
-        Ok(Err(ReadError::Closed { inside: true })) => {
-            Err(Misbehaviour::GreetingMalformed("it ends too early"))
-        }
+    let who = shared.who();
+    let received = receive(&shared.config.security, stream, &who.cluster, &mut buf);
+    let received = match timeout(limit, received).await {
+        Ok(received) => received,
         Err(_) => {
             shared.stranger_event(from.ip(), TransportEvent::Silent { addr, limit });
             return;
         }
     };
-    let hello = match hello {
-        Ok(h) => h,
-        Err(what) => {
-            shared.stranger_event(from.ip(), TransportEvent::Misbehaved(what.by(addr)));
+    let received = received.and_then(|(stream, body)| {
+        let hello = Hello::decode(body).and_then(|h| match h.purpose {
+            Purpose::Lane(_) if h.who.raft_id == 0 => Err(Misbehaviour::GreetingMalformed(
+                "a member's link needs its identity",
+            )),
+            _ => Ok(h),
+        });
+        Ok((stream, hello.map_err(Turned::Misbehaved)?))
+    });
+    let (mut stream, hello) = match received {
+        Ok(x) => x,
+        Err(turned) => {
+            if let Some(event) = turned_away(addr, turned) {
+                shared.stranger_event(from.ip(), event);
+            }
             return;
         }
     };
-    let who = shared.who();
     let asking = match hello.purpose {
         Purpose::Request => Some(shared.asking.try_acquire()),
         Purpose::Lane(_) => None,
@@ -103,15 +103,23 @@ async fn serve(shared: &Arc<Shared>, id: u64, mut stream: TcpStream, from: Socke
             RefusalCode::Busy,
             "it is answering too many questions just now; try again",
         )),
-        _ => judge(shared, &who, &hello, from.ip()),
+        _ => judge(shared, &who, &hello, from.ip()).await,
     };
     let refused = verdict.clone().err();
     let answer = HelloAnswer {
-        verdict,
         versions: (VERSION_MIN, VERSION_MAX),
-        who,
+        // Who is not on the list learns nothing about this node.
+        who: match &verdict {
+            Err(r) if r.code == RefusalCode::NotAllowed => Identity::default(),
+            _ => who,
+        },
+        verdict,
     };
-    let wrote = timeout(limit, stream.write_all(&answer.encode())).await;
+    let wrote = timeout(limit, async {
+        stream.write_all(&answer.encode()).await?;
+        stream.flush().await
+    })
+    .await;
     if let Some(refusal) = refused {
         shared.stranger_event(from.ip(), TransportEvent::Refused { addr, refusal });
         // Closing with unread bytes would throw the answer away.
@@ -136,8 +144,32 @@ async fn serve(shared: &Arc<Shared>, id: u64, mut stream: TcpStream, from: Socke
     }
 }
 
+/// What the log says about somebody who was sent away; `None`: nothing.
+fn turned_away(addr: String, turned: Turned) -> Option<TransportEvent> {
+    let not_proven = |addr, why| TransportEvent::NotProven { addr, why };
+    Some(match turned {
+        Turned::Gone => return None,
+        Turned::Plain => TransportEvent::NotEncrypted { addr },
+        Turned::Tls(why) => TransportEvent::TlsFailed { addr, why },
+        Turned::SecretMissing => not_proven(
+            addr,
+            "it offers no proof of the cluster's secret; set dromon.secret_file on all nodes",
+        ),
+        Turned::SecretWrong => not_proven(
+            addr,
+            "it does not know this cluster's secret; if it is a node of yours, give it the same \
+             file in dromon.secret_file and the same wsrep_cluster_name",
+        ),
+        Turned::SecretUnknown => not_proven(
+            addr,
+            "it asks for a secret that this node has not; set dromon.secret_file on all nodes",
+        ),
+        Turned::Misbehaved(what) => TransportEvent::Misbehaved(what.by(addr)),
+    })
+}
+
 /// Lets in or says why not.
-fn judge(shared: &Shared, own: &Identity, hello: &Hello, ip: IpAddr) -> Result<u16, Refusal> {
+async fn judge(shared: &Shared, own: &Identity, hello: &Hello, ip: IpAddr) -> Result<u16, Refusal> {
     let version = hello
         .common_version(VERSION_MIN, VERSION_MAX)
         .ok_or_else(|| {
@@ -161,8 +193,19 @@ fn judge(shared: &Shared, own: &Identity, hello: &Hello, ip: IpAddr) -> Result<u
             "it is starting and takes no part in the cluster yet",
         ));
     }
-    if let Some(admit) = &shared.config.admit {
-        admit(hello, ip)?;
+    if let Some(admit) = shared.config.admit.clone() {
+        // It may read tables: not on the thread that keeps the cluster alive.
+        let hello = hello.clone();
+        let ip = ip.to_canonical();
+        let busy = |_| {
+            Refusal::new(
+                RefusalCode::Busy,
+                "it could not check who connects; try again",
+            )
+        };
+        tokio::task::spawn_blocking(move || admit(&hello, ip))
+            .await
+            .map_err(busy)??;
     }
     Ok(version)
 }
@@ -170,7 +213,7 @@ fn judge(shared: &Shared, own: &Identity, hello: &Hello, ip: IpAddr) -> Result<u
 async fn serve_lane(
     shared: &Shared,
     id: u64,
-    mut stream: TcpStream,
+    stream: Stream,
     rest: BytesMut,
     from: RaftId,
     lane: Lane,
@@ -181,7 +224,7 @@ async fn serve_lane(
     shared.kick(from);
     let heard = shared.heard(from);
     heard.now();
-    let (read, mut write) = stream.split();
+    let (read, mut write) = tokio::io::split(stream);
     let mut reader = FrameReader::new(read, rest);
     loop {
         let f = match reader.next().await {
@@ -214,12 +257,12 @@ async fn serve_lane(
 
 async fn serve_request(
     shared: &Shared,
-    mut stream: TcpStream,
+    stream: Stream,
     rest: BytesMut,
     hello: &Hello,
     addr: &str,
 ) -> ReadError {
-    let (read, mut write) = stream.split();
+    let (read, mut write) = tokio::io::split(stream);
     let mut reader = FrameReader::new(read, rest);
     let asked = timeout(
         shared.config.request_timeout,

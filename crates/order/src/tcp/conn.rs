@@ -72,6 +72,15 @@ pub(super) enum ReadError {
 }
 
 impl ReadError {
+    /// The other end went without a word, or before it had read everything.
+    pub(super) fn went(&self) -> bool {
+        match self {
+            ReadError::Closed { inside } => !inside,
+            ReadError::Io(e) => e.kind() == io::ErrorKind::ConnectionReset,
+            ReadError::Misbehaved(_) => false,
+        }
+    }
+
     /// As the answer to somebody who talked to `addr`.
     pub(super) fn into_net(self, addr: &str) -> NetError {
         match self {
@@ -79,9 +88,15 @@ impl ReadError {
                 addr: addr.to_owned(),
                 what,
             }),
-            ReadError::Io(e) => NetError::Broken {
-                addr: addr.to_owned(),
-                why: e.to_string(),
+            ReadError::Io(e) => match super::tls::words(&e) {
+                Some(why) => NetError::NotEncrypted {
+                    addr: addr.to_owned(),
+                    why,
+                },
+                None => NetError::Broken {
+                    addr: addr.to_owned(),
+                    why: e.to_string(),
+                },
             },
             ReadError::Closed { inside } => NetError::Broken {
                 addr: addr.to_owned(),
@@ -172,7 +187,7 @@ fn connect_error(addr: &str, e: &io::Error) -> NetError {
 /// Sends `hello` and waits for an acceptance. Bytes behind the answer stay in
 /// the returned reader.
 pub(super) async fn greet(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     addr: &str,
     hello: &Hello,
     deadline: Deadline,
@@ -180,21 +195,14 @@ pub(super) async fn greet(
     let talk = async {
         // A refusing end may answer and close before it has read everything:
         // a failed write is told only if nothing can be read.
-        let wrote = stream.write_all(&hello.encode()).await;
+        let wrote = match stream.write_all(&hello.encode()).await {
+            Ok(()) => stream.flush().await,
+            failed => failed,
+        };
         let mut buf = BytesMut::new();
         match read_hello(stream, &mut buf).await {
             Ok(body) => Ok((body, buf)),
-            Err(ReadError::Closed { inside: false }) => Err(NetError::Broken {
-                addr: addr.to_owned(),
-                why: match wrote {
-                    Ok(()) => {
-                        "it ended the connection without a greeting (it is stopping, cut off, \
-                               or no node of a cluster)"
-                            .to_owned()
-                    }
-                    Err(e) => e.to_string(),
-                },
-            }),
+            Err(e) if e.went() => Err(no_greeting(addr, wrote)),
             Err(e) => Err(e.into_net(addr)),
         }
     };
@@ -211,6 +219,20 @@ pub(super) async fn greet(
                 .into(),
         ),
         Ok(_) => Ok((answer, buf)),
+    }
+}
+
+/// The other end went before it said anything.
+pub(super) fn no_greeting(addr: &str, wrote: io::Result<()>) -> NetError {
+    NetError::Broken {
+        addr: addr.to_owned(),
+        why: match wrote {
+            Ok(()) => "it ended the connection without a greeting (it is stopping or cut off, or \
+                       asks for TLS, socket.ssl, or a secret, dromon.secret_file, that this node \
+                       has not)"
+                .to_owned(),
+            Err(e) => e.to_string(),
+        },
     }
 }
 
@@ -318,7 +340,8 @@ impl WriteList {
                 self.chunks.pop_front();
             }
         }
-        Ok(())
+        // What encryption still holds back; nothing to do without it.
+        to.flush().await
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::conn::{Deadline, FrameReader, ReadError, WriteList, connect, greet};
+use super::conn::{Deadline, FrameReader, ReadError, WriteList, greet};
+use super::secure::{Stream, dial, prove};
 use super::{DEFAULT_PORT, Shared, TransportEvent};
 use crate::network::{Frame, Lane, NetError, SendError};
 use crate::types::RaftId;
@@ -187,6 +187,7 @@ pub(super) async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) 
                     peer,
                     lane,
                     addr: link.addr.clone(),
+                    encrypted: stream.encrypted(),
                 });
                 let why = tokio::select! {
                     e = carry(&shared, &link, stream, rest) => e.into_net(&link.addr),
@@ -234,12 +235,25 @@ pub(super) async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) 
     }
 }
 
-async fn establish(shared: &Shared, link: &OutLink) -> Result<(TcpStream, BytesMut), NetError> {
+async fn establish(shared: &Shared, link: &OutLink) -> Result<(Stream, BytesMut), NetError> {
     let c = &shared.config;
-    let deadline = Deadline::after(c.connect_timeout);
-    let mut stream = connect(&link.addr, DEFAULT_PORT, c.dead_after, deadline).await?;
+    let connecting = Deadline::after(c.connect_timeout);
+    let greeting = || Deadline::after(c.greet_timeout);
+    let dialling = dial(
+        &c.security,
+        &link.addr,
+        DEFAULT_PORT,
+        c.dead_after,
+        connecting,
+        greeting,
+    );
+    let mut stream = dialling.await?;
     let hello = Hello::new(Purpose::Lane(link.lane), shared.who());
-    let deadline = Deadline::after(c.greet_timeout);
+    let deadline = greeting();
+    let proving = prove(&c.security, &mut stream, &link.addr, &hello.who.cluster);
+    deadline
+        .bound(&link.addr, "prove the secret", proving)
+        .await??;
     let asked = Instant::now();
     let (answer, rest) = greet(&mut stream, &link.addr, &hello, deadline).await?;
     if answer.who.raft_id != link.peer {
@@ -256,15 +270,10 @@ async fn establish(shared: &Shared, link: &OutLink) -> Result<(TcpStream, BytesM
 }
 
 /// Writes what is queued and reads what comes back, until something breaks.
-async fn carry(
-    shared: &Shared,
-    link: &OutLink,
-    mut stream: TcpStream,
-    rest: BytesMut,
-) -> ReadError {
+async fn carry(shared: &Shared, link: &OutLink, stream: Stream, rest: BytesMut) -> ReadError {
     let heard = shared.heard(link.peer);
     let started = Instant::now();
-    let (read, mut write) = stream.split();
+    let (read, mut write) = tokio::io::split(stream);
     let reading = async {
         let mut reader = FrameReader::new(read, rest);
         loop {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWriteExt;
 
-use super::conn::{Deadline, FrameReader, ReadError, connect, greet, read_message, write_message};
+use super::conn::{Deadline, FrameReader, ReadError, greet, read_message, write_message};
+use super::secure::{Security, dial, prove};
 use super::{ANSWER_MAX, DEFAULT_PORT, REQUEST_MAX};
 use crate::network::NetError;
 use crate::wire::{FrameKind, Hello, Identity, Purpose};
@@ -18,6 +19,7 @@ use crate::wire::{FrameKind, Hello, Identity, Purpose};
 pub async fn request(
     addr: &str,
     who: &Identity,
+    security: &Security,
     body: Bytes,
     timeout: Duration,
 ) -> Result<Bytes, NetError> {
@@ -28,11 +30,13 @@ pub async fn request(
         });
     }
     let deadline = Deadline::after(timeout);
-    let mut stream = connect(addr, DEFAULT_PORT, timeout, deadline).await?;
+    let mut stream = dial(security, addr, DEFAULT_PORT, timeout, deadline, || deadline).await?;
+    let proving = prove(security, &mut stream, addr, &who.cluster);
+    deadline.bound(addr, "prove the secret", proving).await??;
     let hello = Hello::new(Purpose::Request, who.clone());
     let (_, rest): (_, BytesMut) = greet(&mut stream, addr, &hello, deadline).await?;
     let talk = async {
-        let (read, mut write) = stream.split();
+        let (read, mut write) = tokio::io::split(stream);
         write_message(&mut write, FrameKind::Request, body)
             .await
             .map_err(|e| ReadError::Io(e).into_net(addr))?;
@@ -57,6 +61,7 @@ pub async fn request(
 pub fn request_blocking(
     addr: &str,
     who: &Identity,
+    security: &Security,
     body: Bytes,
     timeout: Duration,
 ) -> Result<Bytes, NetError> {
@@ -73,7 +78,7 @@ pub fn request_blocking(
                     .enable_all()
                     .build()
                     .map_err(|e| failed(format!("no runtime could be made here: {e}")))?;
-                let outcome = runtime.block_on(request(addr, who, body, timeout));
+                let outcome = runtime.block_on(request(addr, who, security, body, timeout));
                 // Does not wait for a resolver that hangs.
                 runtime.shutdown_background();
                 outcome

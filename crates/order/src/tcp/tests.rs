@@ -13,9 +13,9 @@ use crate::wire::{
     read_greeting,
 };
 
-const SOON: Duration = Duration::from_secs(5);
+pub(super) const SOON: Duration = Duration::from_secs(5);
 
-fn identity(raft_id: RaftId) -> Identity {
+pub(super) fn identity(raft_id: RaftId) -> Identity {
     Identity {
         cluster: "test".to_owned(),
         history: Uuid([9; 16]),
@@ -24,9 +24,9 @@ fn identity(raft_id: RaftId) -> Identity {
     }
 }
 
-type Events = Arc<Mutex<Vec<TransportEvent>>>;
+pub(super) type Events = Arc<Mutex<Vec<TransportEvent>>>;
 
-fn config(raft_id: RaftId) -> (TcpConfig, Events) {
+pub(super) fn config(raft_id: RaftId) -> (TcpConfig, Events) {
     let events = Events::default();
     let sink = events.clone();
     let config = TcpConfig {
@@ -44,15 +44,15 @@ fn node(raft_id: RaftId) -> Arc<TcpNetwork> {
     TcpNetwork::bind(config(raft_id).0).unwrap()
 }
 
-fn addr(n: &TcpNetwork) -> String {
+pub(super) fn addr(n: &TcpNetwork) -> String {
     n.local_addr().to_string()
 }
 
-fn peers(of: &[(RaftId, &TcpNetwork)]) -> BTreeMap<RaftId, String> {
+pub(super) fn peers(of: &[(RaftId, &TcpNetwork)]) -> BTreeMap<RaftId, String> {
     of.iter().map(|(id, n)| (*id, addr(n))).collect()
 }
 
-async fn until(what: &str, mut true_now: impl FnMut() -> bool) {
+pub(super) async fn until(what: &str, mut true_now: impl FnMut() -> bool) {
     let from = Instant::now();
     while !true_now() {
         assert!(from.elapsed() < SOON, "not in time: {what}");
@@ -60,13 +60,13 @@ async fn until(what: &str, mut true_now: impl FnMut() -> bool) {
     }
 }
 
-fn all_up(n: &TcpNetwork, peer: RaftId) -> bool {
+pub(super) fn all_up(n: &TcpNetwork, peer: RaftId) -> bool {
     n.peers_status()
         .get(&peer)
         .is_some_and(|s| s.up == [true; 3])
 }
 
-async fn next_frame(n: &TcpNetwork) -> (RaftId, Lane, Bytes) {
+pub(super) async fn next_frame(n: &TcpNetwork) -> (RaftId, Lane, Bytes) {
     loop {
         match tokio::time::timeout(SOON, n.recv()).await {
             Ok(Some(Inbound::Frame { from, lane, body })) => return (from, lane, body),
@@ -180,7 +180,14 @@ fn frame(kind: FrameKind, flags: u8, body: &[u8]) -> Vec<u8> {
 async fn ask(at: &str) -> Result<Bytes, NetError> {
     let limit = Duration::from_millis(500);
     let from = Instant::now();
-    let r = request(at, &identity(0), Bytes::from_static(b"?"), limit).await;
+    let r = request(
+        at,
+        &identity(0),
+        &Security::default(),
+        Bytes::from_static(b"?"),
+        limit,
+    )
+    .await;
     assert!(from.elapsed() < limit + Duration::from_secs(1));
     r
 }
@@ -283,7 +290,7 @@ async fn a_node_refuses_the_wrong_ones_and_says_why() {
     let n = TcpNetwork::bind(c).unwrap();
     let at = addr(&n);
     let refused = async |who: Identity| {
-        let r = request(&at, &who, Bytes::new(), SOON).await;
+        let r = request(&at, &who, &Security::default(), Bytes::new(), SOON).await;
         match r {
             Err(NetError::Rejected { refusal, .. }) => refusal,
             other => panic!("not refused: {other:?}"),
@@ -403,6 +410,7 @@ async fn a_restarted_peer_is_found_again_and_shows_as_a_new_epoch() {
         peer: 0x2f,
         lane: Lane::Raft,
         addr: at.to_string(),
+        encrypted: false,
     };
     assert_eq!(
         again.to_string(),
@@ -597,7 +605,15 @@ async fn requests_are_answered_also_large_ones_or_not_at_all() {
     let by_name = format!("tcp://localhost:{}", b.local_addr().port());
     let blocking = {
         let (who, at) = (who.clone(), by_name.clone());
-        move || request_blocking(&at, &who, Bytes::from_static(b"who"), SOON)
+        move || {
+            request_blocking(
+                &at,
+                &who,
+                &Security::default(),
+                Bytes::from_static(b"who"),
+                SOON,
+            )
+        }
     };
     let r = tokio::task::spawn_blocking(blocking).await.unwrap();
     assert_eq!(r, Ok(Bytes::from_static(b"db9:4567")));
@@ -621,13 +637,15 @@ async fn requests_are_answered_also_large_ones_or_not_at_all() {
 #[test]
 fn asking_works_without_and_inside_a_runtime() {
     let at = fake(answer(Err(Refusal::evicted(1))), true);
-    let r = request_blocking(&at, &identity(0), Bytes::new(), SOON);
+    let r = request_blocking(&at, &identity(0), &Security::default(), Bytes::new(), SOON);
     assert!(matches!(r, Err(NetError::Rejected { .. })), "{r:?}");
     let at = fake(answer(Err(Refusal::evicted(1))), true);
     let rt = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    let r = rt.block_on(async { request_blocking(&at, &identity(0), Bytes::new(), SOON) });
+    let r = rt.block_on(async {
+        request_blocking(&at, &identity(0), &Security::default(), Bytes::new(), SOON)
+    });
     assert!(matches!(r, Err(NetError::Rejected { .. })), "{r:?}");
     assert!(matches!(
         TcpNetwork::bind(config(1).0).map(drop),

@@ -1,0 +1,592 @@
+//! Encryption and the secret over real loopback sockets. The certificates lie
+//! in `tests/pki`.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dromon_writeset::Uuid;
+use tempfile::TempDir;
+
+use super::tests::{Events, SOON, addr, all_up, config, identity, next_frame, peers, until};
+use super::*;
+use crate::wire::{Hello, HelloAnswer, Purpose, read_greeting};
+
+const NAME: &str = "test";
+
+fn pki(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/pki")
+        .join(name)
+}
+
+fn files(name: &str) -> TlsFiles {
+    TlsFiles {
+        ca: pki("ca.pem"),
+        cert: pki(&format!("{name}.pem")),
+        key: match name {
+            "node2" | "stranger" => pki(&format!("{name}.key")),
+            _ => pki("node.key"),
+        },
+        ..TlsFiles::default()
+    }
+}
+
+fn tls(files: TlsFiles) -> SecurityConfig {
+    SecurityConfig {
+        tls: Some(files),
+        ..SecurityConfig::default()
+    }
+}
+
+/// A file with a secret in it, and the directory that holds it.
+fn secret_file(content: &str, mode: u32) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    (dir, path)
+}
+
+fn secret(content: &str) -> (TempDir, SecurityConfig) {
+    let (dir, path) = secret_file(content, 0o600);
+    let config = SecurityConfig {
+        secret_file: Some(path),
+        ..SecurityConfig::default()
+    };
+    (dir, config)
+}
+
+fn security(config: &SecurityConfig) -> Arc<Security> {
+    let s = Security::open();
+    s.load(config).unwrap();
+    s
+}
+
+fn node(raft_id: RaftId, of: &SecurityConfig) -> (Arc<TcpNetwork>, Events, Arc<Security>) {
+    let (mut c, events) = config(raft_id);
+    let security = security(of);
+    c.security = security.clone();
+    c.greet_timeout = Duration::from_secs(2);
+    (TcpNetwork::bind(c).unwrap(), events, security)
+}
+
+fn said(events: &Events, text: &str) -> bool {
+    lock(events).iter().any(|e| e.to_string().contains(text))
+}
+
+/// What `asker` gets for a question to `n`.
+async fn ask(n: &TcpNetwork, asker: &SecurityConfig) -> Result<Bytes, String> {
+    let who = identity(0);
+    let body = Bytes::from_static(b"?");
+    let (at, security) = (addr(n), security(asker));
+    let asking = request(&at, &who, &security, body, SOON);
+    tokio::select! {
+        r = asking => r.map_err(|e| e.to_string()),
+        () = answer_all(n) => unreachable!("the node goes on answering"),
+    }
+}
+
+async fn answer_all(n: &TcpNetwork) {
+    loop {
+        if let Some(Inbound::Request { body, reply, .. }) = n.recv().await {
+            reply.send(body);
+        }
+    }
+}
+
+async fn exchange(one: &SecurityConfig, other: &SecurityConfig) -> (Events, Events) {
+    let ((a, seen_a, _), (b, seen_b, _)) = (node(1, one), node(2, other));
+    let both = peers(&[(1, &a), (2, &b)]);
+    a.set_peers(both.clone());
+    b.set_peers(both);
+    until("both up", || all_up(&a, 2) && all_up(&b, 1)).await;
+    // More than the buffers of the encryption and of the socket hold.
+    let big = Bytes::from(vec![7; 3 << 20]);
+    for i in 0..200u32 {
+        let mut f = Frame::new();
+        f.push(Bytes::copy_from_slice(&i.to_le_bytes()));
+        if i % 50 == 0 {
+            f.push(big.clone());
+        }
+        a.send(2, Lane::Bulk, f).unwrap();
+    }
+    for i in 0..200u32 {
+        let (from, _, body) = next_frame(&b).await;
+        assert_eq!((from, &body[..4]), (1, &i.to_le_bytes()[..]));
+        assert!(body.len() == if i % 50 == 0 { 4 + (3 << 20) } else { 4 });
+    }
+    assert!(a.peers_status()[&2].rtt.is_some());
+    (seen_a, seen_b)
+}
+
+#[tokio::test]
+async fn nodes_of_one_authority_and_one_secret_talk_encrypted() {
+    let (_dir, with) = secret("a secret of the cluster");
+    let one = SecurityConfig {
+        tls: Some(files("node")),
+        ..with.clone()
+    };
+    let other = SecurityConfig {
+        tls: Some(files("node2")),
+        ..with
+    };
+    let (seen, _) = exchange(&one, &other).await;
+    assert!(said(&seen, "connection established to 2 ssl://127.0.0.1:"));
+}
+
+#[tokio::test]
+async fn one_without_the_other_works_too() {
+    let (_dir, with) = secret("a secret of the cluster");
+    exchange(&with, &with).await;
+    exchange(&tls(files("node")), &tls(files("node2"))).await;
+    // A certificate that is trusted itself: no authority file, all alike.
+    let shared = TlsFiles {
+        ca: PathBuf::new(),
+        ..files("self")
+    };
+    exchange(&tls(shared.clone()), &tls(shared)).await;
+    let mut sealed = files("node");
+    sealed.key = pki("node.key.sealed");
+    sealed.password_file = pki("node.password");
+    sealed.cipher = "TLS_AES_128_GCM_SHA256".to_owned();
+    exchange(&tls(sealed), &tls(files("node2"))).await;
+}
+
+#[tokio::test]
+async fn version_6_addresses_are_encrypted_alike() {
+    let Ok(probe) = TcpListener::bind("[::1]:0") else {
+        // A machine without IPv6 cannot show it.
+        assert!(!Path::new("/proc/net/if_inet6").exists());
+        return;
+    };
+    drop(probe);
+    let make = |id, name| {
+        let (mut c, _) = config(id);
+        c.listen = "[::1]:0".to_owned();
+        c.security = security(&tls(files(name)));
+        c.greet_timeout = Duration::from_secs(2);
+        TcpNetwork::bind(c).unwrap()
+    };
+    let (a, b) = (make(1, "node"), make(2, "node2"));
+    let both = peers(&[(1, &a), (2, &b)]);
+    assert!(both[&1].starts_with("[::1]:"));
+    a.set_peers(both.clone());
+    b.set_peers(both);
+    until("both up", || all_up(&a, 2) && all_up(&b, 1)).await;
+    a.send(2, Lane::Raft, Bytes::from_static(b"six").into())
+        .unwrap();
+    assert_eq!(next_frame(&b).await.2, Bytes::from_static(b"six"));
+}
+
+/// Everything that `n` sends to somebody who says `bytes`, one piece after the
+/// other, and reads in between.
+async fn hear(n: &TcpNetwork, pieces: Vec<Vec<u8>>) -> Vec<u8> {
+    let at = addr(n);
+    tokio::task::spawn_blocking(move || {
+        let mut s = TcpStream::connect(at).unwrap();
+        s.set_read_timeout(Some(Duration::from_millis(300)))
+            .unwrap();
+        let mut all = Vec::new();
+        for piece in pieces {
+            // The other end may have gone.
+            let _ = s.write_all(&piece);
+            let mut buf = [0; 4096];
+            while let Ok(n @ 1..) = s.read(&mut buf) {
+                all.extend_from_slice(&buf[..n]);
+            }
+        }
+        all
+    })
+    .await
+    .unwrap()
+}
+
+/// Nothing of the node's identity is in what it sent.
+fn reveals_nothing(heard: &[u8]) {
+    let who = identity(1);
+    let holds = |what: &[u8]| heard.windows(what.len()).any(|w| w == what);
+    assert!(!holds(NAME.as_bytes()), "{heard:?}");
+    assert!(!holds(&who.history.0), "{heard:?}");
+    assert!(!holds(b"127.0.0.1"), "{heard:?}");
+}
+
+fn hello() -> Vec<u8> {
+    Hello::new(Purpose::Request, identity(0)).encode().to_vec()
+}
+
+/// A proof message of the given kind as wire.md draws it.
+fn raw(kind: u8, content: &[u8]) -> Vec<u8> {
+    let body = [&[kind], content].concat();
+    let sum = crc32c::crc32c(&body).to_le_bytes();
+    let len = (body.len() as u32).to_le_bytes();
+    [&crate::wire::MAGIC[..], &len, &sum, &body].concat()
+}
+
+#[tokio::test]
+async fn a_stranger_who_knows_name_and_address_learns_nothing_without_the_secret() {
+    let (_dir, with) = secret("a secret of the cluster");
+    let (a, seen, _) = node(1, &with);
+    // As a node without a secret would: the true greeting, at once.
+    let heard = hear(&a, vec![hello()]).await;
+    assert!(heard.is_empty(), "{heard:?}");
+    until("a line in the log", || {
+        said(&seen, "it offers no proof of the cluster's secret")
+    })
+    .await;
+    lock(&a.shared.said).clear();
+    // With a proof made up: a random number comes back, and nothing else.
+    let heard = hear(&a, vec![raw(3, &[1; 32]), raw(5, &[2; 32]), hello()]).await;
+    assert_eq!(heard.len(), 16 + 33, "{heard:?}");
+    assert_eq!(heard[16], 4);
+    reveals_nothing(&heard);
+    until("a line in the log", || {
+        said(&seen, "it does not know this cluster's secret")
+    })
+    .await;
+    // Said once a minute, however often it tries.
+    let lines = lock(&seen).len();
+    hear(&a, vec![raw(3, &[1; 32]), raw(5, &[3; 32])]).await;
+    hear(&a, vec![hello()]).await;
+    assert_eq!(lock(&seen).len(), lines);
+    // Out of turn, or too short.
+    for first in [raw(5, &[1; 32]), raw(3, &[1; 31]), raw(6, &[1; 32])] {
+        assert!(hear(&a, vec![first]).await.is_empty());
+    }
+    assert_eq!(ask(&a, &with).await, Ok(Bytes::from_static(b"?")));
+}
+
+#[tokio::test]
+async fn a_handshake_that_was_overheard_opens_nothing() {
+    let (_dir, with) = secret("a secret of the cluster");
+    let (a, _, _) = node(1, &with);
+    // Somebody in the middle who passes everything on and keeps it.
+    let middle = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = middle.local_addr().unwrap().to_string();
+    let to = addr(&a);
+    let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let keep = heard.clone();
+    thread::spawn(move || {
+        let (mut from, _) = middle.accept().unwrap();
+        let mut onward = TcpStream::connect(to).unwrap();
+        let (mut back_from, mut back_to) = (onward.try_clone().unwrap(), from.try_clone().unwrap());
+        thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
+        let mut buf = [0; 4096];
+        while let Ok(n @ 1..) = from.read(&mut buf) {
+            lock(&keep).extend_from_slice(&buf[..n]);
+            onward.write_all(&buf[..n]).unwrap();
+        }
+    });
+    let (who, body) = (identity(0), Bytes::from_static(b"?"));
+    let known = security(&with);
+    let asked = tokio::select! {
+        r = request(&at, &who, &known, body, SOON) => r,
+        () = answer_all(&a) => unreachable!("the node goes on answering"),
+    };
+    assert_eq!(asked, Ok(Bytes::from_static(b"?")));
+    let said = lock(&heard).clone();
+    let (call, rest) = said.split_at(16 + 33);
+    let (proof, rest) = rest.split_at(16 + 33);
+    assert_eq!((call[16], proof[16]), (3, 5));
+    let again = vec![call.to_vec(), proof.to_vec(), rest.to_vec()];
+    let answered = hear(&a, again).await;
+    assert_eq!(answered.len(), 16 + 33, "a nonce and no more");
+    reveals_nothing(&answered);
+}
+
+#[tokio::test]
+async fn each_wrong_secret_has_its_words() {
+    let (_d1, with) = secret("a secret of the cluster");
+    let (_d2, other) = secret("a secret of another one");
+    let none = SecurityConfig::default();
+    let (a, _, _) = node(1, &with);
+    let e = ask(&a, &other).await.unwrap_err();
+    assert!(e.contains("does not accept the secret of this node"), "{e}");
+    let e = ask(&a, &none).await.unwrap_err();
+    assert!(e.contains("dromon.secret_file"), "{e}");
+    let (b, seen, _) = node(2, &none);
+    let e = ask(&b, &with).await.unwrap_err();
+    assert!(e.contains("it has no secret"), "{e}");
+    until("a line in the log", || {
+        said(&seen, "it asks for a secret that this node has not")
+    })
+    .await;
+    // Somebody who answers a call with made-up bytes is not believed either.
+    let fake = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = fake.local_addr().unwrap().to_string();
+    let seen = thread::spawn(move || {
+        let (mut s, _) = fake.accept().unwrap();
+        s.write_all(&raw(4, &[1; 32])).unwrap();
+        s.write_all(&raw(6, &[2; 32])).unwrap();
+        let mut all = Vec::new();
+        let _ = s.read_to_end(&mut all);
+        all
+    });
+    let who = identity(0);
+    let e = request(&at, &who, &security(&with), Bytes::new(), SOON).await;
+    let e = e.unwrap_err().to_string();
+    assert!(
+        e.contains("it does not know the secret of this node"),
+        "{e}"
+    );
+    // And heard nothing but a nonce and a proof.
+    let all = seen.join().unwrap();
+    assert_eq!(all.len(), 2 * (16 + 33));
+    reveals_nothing(&all);
+}
+
+#[tokio::test]
+async fn each_wrong_certificate_has_its_words_at_both_ends() {
+    let (a, seen, _) = node(1, &tls(files("node")));
+    let mut foreign = files("stranger");
+    // It trusts us; we do not trust it.
+    foreign.ca = pki("ca.pem");
+    for (theirs, here, there) in [
+        (
+            tls(foreign),
+            "no authority in its socket.ssl_ca has signed it",
+            "no authority in socket.ssl_ca has signed its certificate",
+        ),
+        (
+            tls(files("expired")),
+            "that has expired",
+            "its certificate has expired",
+        ),
+        (
+            tls(files("server-only")),
+            "refuses this node's certificate",
+            "not made for this end",
+        ),
+        (
+            SecurityConfig::default(),
+            "asks for TLS",
+            "it is not encrypted, but socket.ssl is on here",
+        ),
+    ] {
+        lock(&a.shared.said).clear();
+        let e = ask(&a, &theirs).await.unwrap_err();
+        assert!(e.contains(here), "{e}");
+        until(there, || said(&seen, there)).await;
+    }
+    // The other way round: what answers is not trusted.
+    let mut elsewhere = files("stranger");
+    elsewhere.ca = pki("other-ca.pem");
+    let e = ask(&a, &tls(elsewhere)).await.unwrap_err();
+    assert!(
+        e.contains("no authority in socket.ssl_ca has signed its"),
+        "{e}"
+    );
+    let (b, seen, _) = node(2, &SecurityConfig::default());
+    let e = ask(&b, &tls(files("node"))).await.unwrap_err();
+    assert!(e.contains("socket.ssl"), "{e}");
+    until("named", || said(&seen, "like TLS (it has socket.ssl on")).await;
+    let (c, _, _) = node(3, &tls(files("expired")));
+    let e = ask(&c, &tls(files("node"))).await.unwrap_err();
+    assert!(e.contains("its certificate has expired"), "{e}");
+    // A greeting in the clear is not answered.
+    assert!(hear(&a, vec![hello()]).await.is_empty());
+    let own = identity(1);
+    assert_eq!(own.history, Uuid([9; 16]), "what strangers look for is set");
+}
+
+#[tokio::test]
+async fn dynamic_takes_both_kinds_and_prefers_the_encrypted_one() {
+    let both = |name| SecurityConfig {
+        dynamic: true,
+        ..tls(files(name))
+    };
+    let plain = SecurityConfig::default();
+    let (seen, _) = exchange(&both("node"), &both("node2")).await;
+    assert!(said(&seen, " ssl://") && !said(&seen, " tcp://"));
+    let (seen, seen_b) = exchange(&both("node"), &plain).await;
+    assert!(said(&seen, " tcp://") && !said(&seen, " ssl://"));
+    assert!(said(&seen_b, " tcp://"));
+    let (seen, _) = exchange(&both("node"), &tls(files("node2"))).await;
+    assert!(said(&seen, " ssl://") && !said(&seen, " tcp://"));
+    // A certificate that is not trusted is no reason to go without.
+    let (a, _, _) = node(1, &tls(files("node")));
+    let mut elsewhere = files("stranger");
+    elsewhere.ca = pki("other-ca.pem");
+    let e = ask(
+        &a,
+        &SecurityConfig {
+            dynamic: true,
+            ..tls(elsewhere)
+        },
+    )
+    .await;
+    assert!(e.unwrap_err().contains("no authority"), "no way round");
+}
+
+#[tokio::test]
+async fn files_read_again_count_for_new_connections_and_bad_ones_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |from: &str, to: &str| fs::copy(pki(from), dir.path().join(to)).unwrap();
+    put("expired.pem", "cert");
+    put("node.key", "key");
+    let mine = tls(TlsFiles {
+        ca: pki("ca.pem"),
+        cert: dir.path().join("cert"),
+        key: dir.path().join("key"),
+        ..TlsFiles::default()
+    });
+    let asker = tls(files("node2"));
+    let (a, _, security) = node(1, &mine);
+    assert!(ask(&a, &asker).await.unwrap_err().contains("has expired"));
+    put("node.pem", "cert");
+    assert!(ask(&a, &asker).await.unwrap_err().contains("has expired"));
+    let notes = security.load(&mine).unwrap();
+    assert!(notes.iter().any(|n| n.contains("valid until 2119-01-01")));
+    assert!(ask(&a, &asker).await.is_ok());
+    // Half a copy, and a key of another certificate.
+    fs::write(dir.path().join("cert"), "-----BEGIN CERT").unwrap();
+    let e = security.load(&mine).unwrap_err().to_string();
+    assert!(e.contains("the PEM text in it is damaged"), "{e}");
+    put("node2.pem", "cert");
+    let e = security.load(&mine).unwrap_err().to_string();
+    assert!(e.contains("it is not the key of the certificate in"), "{e}");
+    assert!(ask(&a, &asker).await.is_ok(), "the last good files count");
+}
+
+#[tokio::test]
+async fn who_is_not_on_the_list_is_refused_without_a_word_about_the_node() {
+    let (mut c, seen) = config(1);
+    c.admit = Some(Arc::new(|_, ip| {
+        // Blocking is allowed here.
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(ip, IpAddr::from([127, 0, 0, 1]), "as people write it");
+        Err(Refusal::new(
+            crate::wire::RefusalCode::NotAllowed,
+            "it does not take nodes from there",
+        ))
+    }));
+    c.listen = "[::]:0".to_owned();
+    let a = match TcpNetwork::bind(c.clone()) {
+        Ok(a) => a,
+        Err(_) => {
+            c.listen = "127.0.0.1:0".to_owned();
+            TcpNetwork::bind(c).unwrap()
+        }
+    };
+    let at = format!("127.0.0.1:{}", a.local_addr().port());
+    let (who, none) = (identity(0), Security::default());
+    let r = request(&at, &who, &none, Bytes::new(), SOON).await;
+    let e = r.unwrap_err().to_string();
+    assert!(e.contains("it does not take nodes from there"), "{e}");
+    assert!(said(&seen, "this node does not take nodes from there"));
+    let mut s = TcpStream::connect(&at).unwrap();
+    s.write_all(&hello()).unwrap();
+    let heard = tokio::task::spawn_blocking(move || {
+        let mut all = Vec::new();
+        let mut buf = [0; 4096];
+        let from = Instant::now();
+        s.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        while from.elapsed() < SOON
+            && let Ok(n @ 1..) = s.read(&mut buf)
+        {
+            all.extend_from_slice(&buf[..n]);
+        }
+        all
+    })
+    .await
+    .unwrap();
+    let mut buf = bytes::BytesMut::from(&heard[..]);
+    let body = read_greeting(&mut buf).unwrap().unwrap();
+    assert_eq!(HelloAnswer::decode(body).unwrap().who, Identity::default());
+}
+
+#[test]
+fn every_bad_file_is_named_with_its_option_and_a_way_out() {
+    let (_d1, short) = secret_file("too short", 0o600);
+    let (_d2, open) = secret_file("a secret of the cluster", 0o644);
+    let with = |path: &Path| SecurityConfig {
+        secret_file: Some(path.to_owned()),
+        ..SecurityConfig::default()
+    };
+    let with_tls = |change: &dyn Fn(&mut TlsFiles)| {
+        let mut files = files("node");
+        change(&mut files);
+        tls(files)
+    };
+    let none = PathBuf::from("/no/such/file");
+    let cases: Vec<(SecurityConfig, &str)> = vec![
+        (
+            with(&none),
+            "dromon.secret_file=/no/such/file: the file cannot be read",
+        ),
+        (with(&short), "shorter than 16 bytes; make one with"),
+        (with(&open), "(mode 0644); chmod 600 it"),
+        (with(Path::new("/tmp")), "it is not a file"),
+        (
+            with_tls(&|f| f.cert = none.clone()),
+            "socket.ssl_cert=/no/such/file: the file cannot",
+        ),
+        (
+            with_tls(&|f| f.key = none.clone()),
+            "socket.ssl_key=/no/such/file: the file cannot",
+        ),
+        (
+            with_tls(&|f| f.ca = none.clone()),
+            "socket.ssl_ca=/no/such/file: the file cannot",
+        ),
+        (
+            with_tls(&|f| f.cert = PathBuf::new()),
+            "socket.ssl_cert=: it is not set",
+        ),
+        (
+            with_tls(&|f| f.cert = pki("node.key")),
+            "there is no certificate in it",
+        ),
+        (
+            with_tls(&|f| f.key = pki("node.pem")),
+            "there is no private key in it",
+        ),
+        (
+            with_tls(&|f| f.key = pki("node2.key")),
+            "it is not the key of the certificate",
+        ),
+        (
+            with_tls(&|f| f.key = pki("node.key.sealed")),
+            "it is encrypted; name the file",
+        ),
+        (
+            with_tls(&|f| {
+                f.key = pki("node.key.sealed");
+                f.password_file = pki("ca.pem");
+            }),
+            "socket.ssl_password_file=",
+        ),
+    ];
+    for (config, text) in cases {
+        let e = Security::open().load(&config).unwrap_err().to_string();
+        assert!(e.contains(text), "{e}");
+    }
+}
+
+#[test]
+fn what_others_will_refuse_is_said_when_it_is_read() {
+    let notes = |name: &str, cipher: &str| {
+        let mut files = files(name);
+        files.cipher = cipher.to_owned();
+        Security::open().load(&tls(files)).unwrap().join("\n")
+    };
+    assert!(notes("expired", "").contains("refuse this node, because its certificate has expired"));
+    assert!(notes("version1", "").contains("a certificate of version 1"));
+    assert!(notes("node", "AES256-SHA").contains("socket.ssl_cipher = 'AES256-SHA' has no effect"));
+    let good = notes("node", "TLS_AES_256_GCM_SHA384");
+    assert!(
+        good.contains("valid until 2119-01-01") && !good.contains("cipher"),
+        "{good}"
+    );
+    let mut foreign = files("stranger");
+    foreign.ca = pki("ca.pem");
+    let said = Security::open().load(&tls(foreign)).unwrap().join("\n");
+    assert!(
+        said.contains("no authority in socket.ssl_ca has signed"),
+        "{said}"
+    );
+}
