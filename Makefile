@@ -13,9 +13,9 @@ STORM_SECONDS ?= 8
 # Runs of the simulation.
 SEEDS ?= 200
 # Debian packages of a cluster on this machine, and of all tests.
-PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsync socat lsof iproute2
+PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsync socat lsof iproute2 openssl
 PACKAGES_TEST := $(PACKAGES_UP) git ca-certificates mariadb-test mariadb-test-data galera-4 \
-                 galera-arbitrator-4 sysbench stunnel4 openssl procps
+                 galera-arbitrator-4 sysbench stunnel4 procps
 
 .PHONY: help up down build packages check format lint licences unit sim test test-11.8 storms conformance
 # Targets share the build directory and the machine's ports: one after the other, whatever -j says.

@@ -132,7 +132,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.done += other.done;
         for (code, count) in &other.refused {
             *self.refused.entry(*code).or_default() += count;

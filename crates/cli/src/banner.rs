@@ -59,6 +59,15 @@ fn render(
         record.sst_method.name(),
         record.appliers
     ));
+    line(if record.tls {
+        format!(
+            "  between    TLS and a secret, from {} (full copies by {} are not encrypted)",
+            record.dir.join("tls").display(),
+            record.sst_method.name()
+        )
+    } else {
+        "  between    nothing is encrypted and there is no secret".into()
+    });
     for (node, took) in record.nodes.iter().zip(took) {
         line(String::new());
         line(format!(

@@ -30,6 +30,9 @@ pub struct Args {
     /// How a joining node gets its full copy: rsync, mariabackup or mysqldump [default: rsync].
     #[arg(long, value_name = "METHOD")]
     sst_method: Option<SstMethod>,
+    /// Do not encrypt connections between nodes, and use no secret.
+    #[arg(long)]
+    no_tls: bool,
     /// First port; each node takes ten. Default: free ones from 23306 on.
     #[arg(long, value_name = "PORT", value_parser = RangedI64ValueParser::<u16>::new().range(1024..=65000))]
     port: Option<u16>,
@@ -105,12 +108,14 @@ fn create(dir: &Path, args: &Args) -> Result<Cluster> {
     spec.nodes = args.nodes.unwrap_or(spec.nodes);
     spec.sst_method = args.sst_method.unwrap_or(spec.sst_method);
     spec.port = args.port;
+    spec.tls = !args.no_tls;
     spec.settings.clone_from(&args.settings);
     Cluster::create(&spec)
 }
 
-/// A stopped cluster keeps its nodes, ports and data; provider, transfer method
-/// and settings may be given anew.
+/// A stopped cluster keeps its nodes, ports and data, and what encrypts it;
+/// provider, transfer method and settings may be given anew, and encryption
+/// may be left out.
 fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
     let found = cluster.record();
     let count = found.nodes.len();
@@ -145,6 +150,9 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
         }
         if let Some(method) = args.sst_method {
             record.sst_method = method;
+        }
+        if args.no_tls {
+            record.tls = false;
         }
         if let Some(options) = options {
             record.provider_options = options;

@@ -52,7 +52,11 @@ pub fn parse_address(text: &str, default_port: u16) -> Result<HostPort, AddressE
     let rest = match t.split_once("://") {
         None => t,
         Some(("tcp", rest)) => rest,
-        Some(("ssl", _)) => return Err(bad("encryption is switched on with socket.ssl, not with ssl://")),
+        Some(("ssl", _)) => {
+            return Err(bad(
+                "encryption is switched on with socket.ssl, not with ssl://",
+            ));
+        }
         Some(_) => return Err(bad("the only scheme this transport knows is tcp://")),
     };
     if rest.is_empty() {

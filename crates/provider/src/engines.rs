@@ -8,22 +8,26 @@ use std::time::Duration;
 use bytes::Bytes;
 use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
 use dromon_node::forks::LogEnd;
+use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
 use dromon_node::{AskError, Engines, ISOLATED, LogSummary, Position};
 use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
-use dromon_order::tcp::{TcpConfig, TcpNetwork, request_blocking};
-use dromon_order::wire::{Identity, RefusalCode};
+use dromon_order::tcp::{
+    Admit, Security, SecurityConfig, TcpConfig, TcpNetwork, TlsFiles, request_blocking,
+};
+use dromon_order::wire::{Identity, Refusal, RefusalCode};
 use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, Start};
 use dromon_writeset::Uuid;
-use dromon_wsrep::{LogLevel, MappedFile, Server};
+use dromon_wsrep::{AllowlistKey, LogLevel, MappedFile, Server};
 
 /// The engines of a real node.
 pub(crate) struct Tcp {
     server: Server,
     network: Arc<Mutex<Option<Arc<TcpNetwork>>>>,
     isolated: Arc<AtomicBool>,
+    security: Arc<Security>,
 }
 
 impl Tcp {
@@ -33,8 +37,24 @@ impl Tcp {
             server,
             network: Arc::default(),
             isolated: Arc::default(),
+            security: Security::open(),
         }
     }
+}
+
+/// Asks the server's allowlist (`wsrep_allowlist`, later `mysql.wsrep_allowlist`).
+fn allowlist(server: Server) -> Admit {
+    Arc::new(move |_, ip| {
+        if server.allowed(AllowlistKey::Ip, &ip.to_string()) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            RefusalCode::NotAllowed,
+            format!(
+                "its server's allowlist does not name {ip} (wsrep_allowlist, mysql.wsrep_allowlist)"
+            ),
+        ))
+    })
 }
 
 impl Engines for Tcp {
@@ -57,9 +77,12 @@ impl Engines for Tcp {
         let seed = config.fresh_id;
         let server = self.server.clone();
         let place = self.network.clone();
+        let security = self.security.clone();
         let isolated = self.isolated.clone();
         let make: MakeNetwork = Box::new(move |raft_id| {
             let mut tcp = TcpConfig::new(listen, Identity { raft_id, ..who }, seed);
+            tcp.security = security;
+            tcp.admit = Some(allowlist(server.clone()));
             tcp.events = Some(Arc::new(move |event| {
                 server.log(LogLevel::Info, &event.to_string());
             }));
@@ -89,7 +112,7 @@ impl Engines for Tcp {
             raft_id: 0,
             addr: String::new(),
         };
-        request_blocking(addr, &who, body, timeout).map_err(|e| {
+        request_blocking(addr, &who, &self.security, body, timeout).map_err(|e| {
             let text = e.to_string();
             match e {
                 NetError::Rejected { refusal, .. } if will_stay(refusal.code) => {
@@ -99,6 +122,22 @@ impl Engines for Tcp {
                 _ => AskError::Unreachable(text),
             }
         })
+    }
+
+    fn secure(&self, settings: &Settings) -> Result<Vec<String>, String> {
+        let tls = &settings.tls;
+        let config = SecurityConfig {
+            tls: tls.enabled.then(|| TlsFiles {
+                ca: tls.ca.clone(),
+                cert: tls.cert.clone(),
+                key: tls.key.clone(),
+                password_file: tls.password_file.clone(),
+                cipher: tls.cipher.clone(),
+            }),
+            dynamic: tls.dynamic,
+            secret_file: Some(settings.secret_file.clone()).filter(|f| !f.as_os_str().is_empty()),
+        };
+        self.security.load(&config).map_err(|e| e.to_string())
     }
 
     fn map_file(&self) -> MapFile {

@@ -11,6 +11,7 @@ use crate::error::{IoContext, Result, SandboxError};
 use crate::node::{Node, Start, StopReport};
 use crate::ports;
 use crate::record::{ClusterRecord, DirLock, NodeRecord, Store, random_hex};
+use crate::secure;
 use crate::status::ClusterStatus;
 use crate::template::{SQL_USER, Template, program, server_version};
 use crate::who::{ServerUser, first_unreachable};
@@ -68,6 +69,9 @@ impl Cluster {
         let ports = ports::choose(spec.nodes, spec.port, spec.port_hint)?;
         let user = ServerUser::find()?;
         let version = server_version()?;
+        if spec.tls {
+            program("openssl", "openssl")?;
+        }
         for (name, package) in spec.sst_method.programs() {
             program(name, package)?;
         }
@@ -92,6 +96,7 @@ impl Cluster {
             provider,
             sst_method: spec.sst_method,
             appliers: spec.appliers,
+            tls: spec.tls,
             provider_options: options.unwrap_or_else(|| spec.provider_options.clone()),
             settings,
             user: SQL_USER.into(),
@@ -112,6 +117,9 @@ impl Cluster {
             user.create_dir(&node.dir)?;
             user.create_dir(&node.dir.join("tmp"))?;
             template.copy_to(&node.data_dir, &user)?;
+        }
+        if record.tls {
+            secure::make(&record, &user)?;
         }
         let cluster = Self::assemble(record, &user);
         cluster.write_settings(&user)?;
@@ -173,6 +181,21 @@ impl Cluster {
             record.save()?;
         }
         self.write_settings(&ServerUser::find()?)
+    }
+
+    /// Makes a new key and certificate for the node at `index`; its server uses
+    /// them after `SET GLOBAL wsrep_provider_options='socket.ssl_reload=1'`.
+    ///
+    /// # Errors
+    /// When the cluster is not encrypted, or openssl fails.
+    pub fn renew_certificate(&self, index: usize) -> Result<()> {
+        let record = self.record();
+        if !record.tls {
+            return Err(SandboxError::BadRequest(
+                "This cluster is not encrypted: it has no certificates".into(),
+            ));
+        }
+        secure::certify(&record, &record.nodes[index], &ServerUser::find()?)
     }
 
     fn write_settings(&self, user: &ServerUser) -> Result<()> {
@@ -282,11 +305,7 @@ impl Cluster {
             return Ok(Some(0));
         }
         let record = self.record();
-        let ours = record
-            .provider
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().contains("dromon"));
-        if ours {
+        if record.is_dromon() {
             Ok(None)
         } else {
             Err(SandboxError::NoneSafeToBootstrap { dir: record.dir })
@@ -401,7 +420,14 @@ fn ours(path: &Path) -> bool {
     let node = name
         .strip_prefix("db")
         .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-    node || ["lib", "cluster.json", "cluster.json.new", "cluster.lock"].contains(&name.as_ref())
+    node || [
+        "lib",
+        "tls",
+        "cluster.json",
+        "cluster.json.new",
+        "cluster.lock",
+    ]
+    .contains(&name.as_ref())
 }
 
 /// Refuses a directory that holds a cluster or somebody else's files.
@@ -437,7 +463,7 @@ mod tests {
 
     #[test]
     fn only_our_names_are_removed() {
-        for name in ["db1", "db12", "lib", "cluster.json", "cluster.lock"] {
+        for name in ["db1", "db12", "lib", "tls", "cluster.json", "cluster.lock"] {
             assert!(ours(Path::new(name)), "{name}");
         }
         for name in ["db", "dbx", "data", "db1.bak", "src"] {

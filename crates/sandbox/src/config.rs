@@ -229,6 +229,9 @@ pub struct ClusterSpec {
     pub appliers: usize,
     /// `wsrep_provider_options` besides the addresses, `k=v;k=v`.
     pub provider_options: String,
+    /// Connections between nodes are encrypted and need a secret, both made
+    /// for the cluster.
+    pub tls: bool,
     /// Further settings; they win over the quick start's.
     pub settings: Vec<Setting>,
     /// First port; none: free ones are looked for.
@@ -248,6 +251,7 @@ impl ClusterSpec {
             sst_method: SstMethod::Rsync,
             appliers: 8,
             provider_options: String::new(),
+            tls: false,
             settings: Vec::new(),
             port: None,
             port_hint: None,
@@ -310,6 +314,9 @@ pub(crate) fn my_cnf(cluster: &ClusterRecord, node: &NodeRecord) -> String {
         "gmcast.listen_addr=tcp://127.0.0.1:{};ist.recv_addr=127.0.0.1:{}",
         ports.group, ports.ist
     );
+    if cluster.tls {
+        options += &crate::secure::options(cluster, node);
+    }
     if !cluster.provider_options.is_empty() {
         options.push(';');
         options.push_str(&cluster.provider_options);

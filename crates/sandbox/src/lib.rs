@@ -26,6 +26,7 @@ mod node;
 mod ports;
 mod process;
 mod record;
+mod secure;
 mod status;
 mod template;
 mod who;

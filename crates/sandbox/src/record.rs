@@ -40,6 +40,9 @@ pub struct ClusterRecord {
     pub appliers: usize,
     /// Provider options besides the addresses.
     pub provider_options: String,
+    /// Connections between nodes are encrypted and need a secret.
+    #[serde(default)]
+    pub tls: bool,
     /// Settings beyond the quick start's.
     pub settings: Vec<Setting>,
     /// SQL user with all privileges, from this machine only.
@@ -81,6 +84,14 @@ impl ClusterRecord {
             .map(|n| format!("127.0.0.1:{}", n.ports.group))
             .collect();
         format!("gcomm://{}", members.join(","))
+    }
+
+    /// Whether the provider is ours and not the peer.
+    #[must_use]
+    pub fn is_dromon(&self) -> bool {
+        self.provider
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().contains("dromon"))
     }
 
     /// `NAME=value` that marks the processes of node `index`.
@@ -229,6 +240,7 @@ pub(crate) fn sample() -> ClusterRecord {
         sst_method: SstMethod::Rsync,
         appliers: 8,
         provider_options: String::new(),
+        tls: false,
         settings: Vec::new(),
         user: "dromon".into(),
         password: "secret".into(),

@@ -6,6 +6,7 @@ mod conflicts;
 mod ddl_storm;
 mod joins;
 mod reads;
+mod secure;
 mod statements;
 mod sysbench;
 
@@ -153,6 +154,18 @@ pub fn all() -> Vec<Scenario> {
             "with the other nodes held, a current read fails instead of answering",
             Own,
             reads::cut_off,
+        ),
+        (
+            "tls",
+            "TLS and a secret: three nodes replicate, certificates are renewed, strangers learn nothing",
+            Own,
+            secure::tls,
+        ),
+        (
+            "allowlist",
+            "the server's allowlist decides who may greet",
+            Own,
+            secure::allowlist,
         ),
     ];
     table

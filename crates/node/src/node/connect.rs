@@ -16,6 +16,9 @@ use crate::options::{AddressError, ClusterAddress, OptionError, Settings};
 /// The node could not get into the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
+    /// A file of encryption or secret cannot be used.
+    #[error("{0}")]
+    Security(String),
     /// The cluster address is malformed.
     #[error("wsrep_cluster_address: {0}")]
     Address(#[from] AddressError),
@@ -179,6 +182,7 @@ impl Node {
                 self.act(action).map_err(ConnectError::Refused)?;
             }
         }
+        self.secure().map_err(ConnectError::Security)?;
         let settings = self.settings();
         let position = self.known_position();
         let uuid = incarnation_uuid();

@@ -22,6 +22,9 @@ pub enum OpenError {
     /// An option is wrong.
     #[error("wsrep_provider_options: {0}")]
     Option(#[from] options::OptionError),
+    /// A file of encryption or secret cannot be used.
+    #[error("{0}")]
+    Security(String),
     /// The state file cannot be used.
     #[error("{0}")]
     State(String),
@@ -102,6 +105,7 @@ impl Node {
         for note in outcome.notes {
             node.note(&note.0);
         }
+        node.secure().map_err(OpenError::Security)?;
         for action in outcome.actions {
             node.act(action).map_err(OpenError::Order)?;
         }
@@ -113,7 +117,13 @@ impl Node {
     pub fn set_options(&self, text: &str) -> Result<(), String> {
         let connected = self.order().is_some();
         let mut opts = lock(&self.options);
+        let before = opts.clone();
         let outcome = opts.set(text, options::Phase::Runtime { connected });
+        let new_secret = outcome.changed.contains(&"dromon.secret_file");
+        if new_secret && let Err(e) = self.secure_with(opts.settings()) {
+            *opts = before;
+            return Err(e);
+        }
         *self
             .settings
             .write()
@@ -158,10 +168,25 @@ impl Node {
                 self.go_alone(super::alone::Forced::Asked)
                     .map_err(|why| format!("pc.bootstrap: {why}"))
             }
-            options::Action::ReloadTls => {
-                Err("socket.ssl_reload: encryption is not available in this version".into())
-            }
+            options::Action::ReloadTls => self.secure(),
         }
+    }
+
+    /// Reads the files of encryption and secret anew.
+    pub(super) fn secure(&self) -> Result<(), String> {
+        self.secure_with(&self.settings())
+    }
+
+    fn secure_with(&self, settings: &options::Settings) -> Result<(), String> {
+        if settings.tls.said_by_address && !settings.tls.enabled {
+            return Err(
+                "gmcast.listen_addr begins with ssl://, but socket.ssl is off: switch it on, or write tcp://".into(),
+            );
+        }
+        for note in self.engines.secure(settings)? {
+            self.note(&note);
+        }
+        Ok(())
     }
 
     fn order_control(&self, control: Control) -> Result<(), String> {

@@ -146,7 +146,10 @@ pub(super) fn derive_settings(entries: &[Entry]) -> Settings {
             key: path("socket.ssl_key"),
             cipher: text("socket.ssl_cipher"),
             password_file: path("socket.ssl_password_file"),
+            said_by_address: parse_listen(&entry(entries, "gmcast.listen_addr").text)
+                .is_some_and(|(scheme, ..)| scheme == Some("ssl")),
         },
+        secret_file: path("dromon.secret_file"),
         log_retain,
         log_max: count("dromon.log_max").max(log_retain),
         durability: match text("dromon.durability").to_ascii_lowercase().as_str() {

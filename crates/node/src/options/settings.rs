@@ -41,6 +41,8 @@ pub struct Tls {
     pub cipher: String,
     /// File with the password of the key; empty: none.
     pub password_file: PathBuf,
+    /// `gmcast.listen_addr` says `ssl://`.
+    pub said_by_address: bool,
 }
 
 /// The options' values, with units and limits applied.
@@ -126,6 +128,8 @@ pub struct Settings {
     pub send_buf_size: Option<usize>,
     /// Encryption.
     pub tls: Tls,
+    /// File with the cluster's secret; empty: there is none.
+    pub secret_file: PathBuf,
 
     /// Bytes of the log that are kept for joiners.
     pub log_retain: u64,

@@ -193,6 +193,8 @@ table! {
         "not available in this version: the log keeps what a member that lags behind needs, without a limit";
     "dromon.piece_size": Size(4096, 16 * MIB), Is("256K"), Any, IfSet, Listed::Int, RW, Ours:
         "large write sets travel in pieces of this size";
+    "dromon.secret_file": Text, Is(""), Any, Never, No, RW, Ours:
+        "file with the secret that every node must prove to know before it is told anything, at least 16 bytes; empty = none";
     "dromon.slow_node": Choice(&["wait", "quarantine"]), Is("wait"), Any, IfSet, Str, RW, Ignored:
         "not available in this version: the others always wait for a slow node";
     "evs.auto_evict": Int(0, BIG), Is("0"), Any, Always, Bool, RO, Ignored:
@@ -365,26 +367,26 @@ table! {
         "the cluster agrees on its protocol by itself";
     "socket.checksum": Int(0, 2), Is("2"), Connect, Always, Listed::Int, RO, Ignored:
         "every message always carries a CRC-32C";
-    "socket.dynamic": B, Is("false"), Connect, IfSet, Bool, RO, Ignored:
-        "encryption is not available in this version";
+    "socket.dynamic": B, Is("false"), Connect, IfSet, Bool, RO, Kept:
+        "with socket.ssl: plain connections are taken as well, and made where encrypted ones are not understood";
     "socket.recv_buf_size": SizeOrAuto, Is("auto"), Any, Always, Str, RW, Ignored:
         "the operating system chooses the buffers of connections";
     "socket.send_buf_size": SizeOrAuto, Is("auto"), Connect, Always, Str, RW, Ignored:
         "the operating system chooses the buffers of connections";
-    "socket.ssl": B, Is("no"), Connect, IfSet, Bool, RO, Ignored:
-        "encryption is not available in this version: connections are not encrypted, so keep the cluster's port in a network you trust";
-    "socket.ssl_ca": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
-        "encryption is not available in this version";
-    "socket.ssl_cert": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
-        "encryption is not available in this version";
-    "socket.ssl_cipher": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
-        "encryption is not available in this version";
+    "socket.ssl": B, Is("no"), Connect, IfSet, Bool, RO, Kept:
+        "connections between nodes are encrypted and both ends show a certificate; on by itself when certificate and key are named";
+    "socket.ssl_ca": Text, Is(""), Connect, IfSet, Str, RO, Kept:
+        "file with the authorities whose certificates are trusted; empty = only the certificate in socket.ssl_cert";
+    "socket.ssl_cert": Text, Is(""), Connect, IfSet, Str, RO, Kept:
+        "file with the certificate of this node (version 3), others between it and the authority behind it";
+    "socket.ssl_cipher": Text, Is(""), Connect, IfSet, Str, RO, Mapped:
+        "only names of TLS 1.3 suites count, such as TLS_AES_256_GCM_SHA384; older ones have no effect, as TLS 1.3 is always used";
     "socket.ssl_compression": B, Is("no"), Connect, IfSet, Bool, RO_OLD, Ignored:
-        "encryption is not available in this version";
-    "socket.ssl_key": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
-        "encryption is not available in this version";
-    "socket.ssl_password_file": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
-        "encryption is not available in this version";
-    "socket.ssl_reload": B, Is("no"), Action, Never, Bool, RW, Ignored:
-        "encryption is not available in this version; the order is refused";
+        "TLS 1.3 has no compression";
+    "socket.ssl_key": Text, Is(""), Connect, IfSet, Str, RO, Kept:
+        "file with the private key of the certificate";
+    "socket.ssl_password_file": Text, Is(""), Connect, IfSet, Str, RO, Kept:
+        "file with the password of the private key, in its first line";
+    "socket.ssl_reload": B, Is("no"), Action, Never, Bool, RW, Kept:
+        "read certificates, key and secret again; new connections use them";
 }

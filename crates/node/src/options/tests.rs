@@ -779,8 +779,7 @@ fn notes_come_once_and_only_for_other_values() {
 #[test]
 fn what_this_version_lacks_is_said_when_it_is_asked_for() {
     for text in [
-        "socket.ssl=yes",
-        "socket.ssl_key=/k",
+        "socket.ssl_compression=yes",
         "pc.ignore_sb=true",
         "pc.ignore_quorum=TRUE",
         "pc.recovery=false",
