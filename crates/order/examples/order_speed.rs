@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p dromon-order --example order_speed -- \
-//!     [proposers per node] [seconds] [bytes] [disk|memory]
+//!     [proposers per node] [seconds] [bytes] [disk|memory] [plain|tls]
 //! ```
 //!
 //! Each proposer waits until its own message is delivered on its node, then
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
 use dromon_order::disklog::DiskLog;
-use dromon_order::tcp::{TcpConfig, TcpNetwork};
+use dromon_order::tcp::{Security, SecurityConfig, TcpConfig, TcpNetwork, TlsFiles};
 use dromon_order::wire::Identity;
 use dromon_order::{
     CommittedBody, Desired, EngineConfig, Network, NodeHandler, Order, OrderStatus, RaftId, Reply,
@@ -44,6 +44,22 @@ fn main() {
     let number = |i: usize, or: u64| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(or);
     let (proposers, seconds, bytes) = (number(0, 1), number(1, 5), number(2, 1024));
     let sync = args.get(3).map(String::as_str) != Some("memory");
+    let security = Security::open();
+    let tls = args.get(4).is_some_and(|a| a == "tls");
+    if tls {
+        let pki = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pki");
+        let files = TlsFiles {
+            ca: pki.join("ca.pem"),
+            cert: pki.join("node.pem"),
+            key: pki.join("node.key"),
+            ..TlsFiles::default()
+        };
+        let config = SecurityConfig {
+            tls: Some(files),
+            ..SecurityConfig::default()
+        };
+        security.load(&config).expect("the files can be read");
+    }
     let dirs: Vec<_> = (0..3)
         .map(|_| tempfile::tempdir().expect("a directory can be made"))
         .collect();
@@ -78,6 +94,7 @@ fn main() {
         let origin = Uuid([id as u8; 16]);
         let config = EngineConfig::lan("speed", id, origin, &addr);
         let listen = addr.clone();
+        let security = security.clone();
         let network = Box::new(move |raft_id| {
             let who = Identity {
                 cluster: "speed".to_owned(),
@@ -85,7 +102,9 @@ fn main() {
                 addr: listen.clone(),
                 ..Identity::default()
             };
-            let net = TcpNetwork::bind(TcpConfig::new(listen, who, raft_id));
+            let mut config = TcpConfig::new(listen, who, raft_id);
+            config.security = security;
+            let net = TcpNetwork::bind(config);
             net.map(|n| n as Arc<dyn Network>)
                 .map_err(|e| e.to_string())
         });
@@ -141,9 +160,10 @@ fn main() {
     all.sort();
     let at = |share: f64| all[((all.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
     println!(
-        "{proposers} proposers per node, {bytes} bytes, {}: {:.0}/s, p50 {:.2} ms, p99 {:.2} ms, \
+        "{proposers} proposers per node, {bytes} bytes, {}, {}: {:.0}/s, p50 {:.2} ms, p99 {:.2} ms, \
          {:.2} CPU s per 100k",
         if sync { "disk" } else { "memory" },
+        if tls { "TLS" } else { "plain" },
         all.len() as f64 / took,
         at(0.5),
         at(0.99),

@@ -182,7 +182,7 @@ impl Node {
                 self.act(action).map_err(ConnectError::Refused)?;
             }
         }
-        self.secure().map_err(ConnectError::Security)?;
+        self.secure(false).map_err(ConnectError::Security)?;
         let settings = self.settings();
         let position = self.known_position();
         let uuid = incarnation_uuid();

@@ -363,6 +363,8 @@ pub struct Node {
     setup: Setup,
     options: Mutex<Options>,
     settings: RwLock<Arc<Settings>>,
+    /// What was last said of the files of encryption and secret.
+    secured: Mutex<Vec<String>>,
     state_file: Mutex<StateFile>,
     gates: Gates,
     queue: ApplyQueue<Item>,

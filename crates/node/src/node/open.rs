@@ -100,12 +100,13 @@ impl Node {
             connected_before: Default::default(),
             engine_failed: Default::default(),
             rejoiner: Mutex::new(None),
+            secured: Mutex::default(),
             setup,
         });
         for note in outcome.notes {
             node.note(&note.0);
         }
-        node.secure().map_err(OpenError::Security)?;
+        node.secure(true).map_err(OpenError::Security)?;
         for action in outcome.actions {
             node.act(action).map_err(OpenError::Order)?;
         }
@@ -120,7 +121,7 @@ impl Node {
         let before = opts.clone();
         let outcome = opts.set(text, options::Phase::Runtime { connected });
         let new_secret = outcome.changed.contains(&"dromon.secret_file");
-        if new_secret && let Err(e) = self.secure_with(opts.settings()) {
+        if new_secret && let Err(e) = self.secure_with(opts.settings(), true) {
             *opts = before;
             return Err(e);
         }
@@ -168,23 +169,27 @@ impl Node {
                 self.go_alone(super::alone::Forced::Asked)
                     .map_err(|why| format!("pc.bootstrap: {why}"))
             }
-            options::Action::ReloadTls => self.secure(),
+            options::Action::ReloadTls => self.secure(true),
         }
     }
 
-    /// Reads the files of encryption and secret anew.
-    pub(super) fn secure(&self) -> Result<(), String> {
-        self.secure_with(&self.settings())
+    /// Reads the files of encryption and secret anew; `again`: says what it
+    /// found even if that is what it found before.
+    pub(super) fn secure(&self, again: bool) -> Result<(), String> {
+        self.secure_with(&self.settings(), again)
     }
 
-    fn secure_with(&self, settings: &options::Settings) -> Result<(), String> {
+    fn secure_with(&self, settings: &options::Settings, again: bool) -> Result<(), String> {
         if settings.tls.said_by_address && !settings.tls.enabled {
             return Err(
                 "gmcast.listen_addr begins with ssl://, but socket.ssl is off: switch it on, or write tcp://".into(),
             );
         }
-        for note in self.engines.secure(settings)? {
-            self.note(&note);
+        let notes = self.engines.secure(settings)?;
+        let mut said = lock(&self.secured);
+        if again || *said != notes {
+            notes.iter().for_each(|note| self.note(note));
+            *said = notes;
         }
         Ok(())
     }

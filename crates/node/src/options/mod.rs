@@ -486,6 +486,7 @@ impl fmt::Display for Options {
             let shown = match spec.shown {
                 Shown::Always => true,
                 Shown::IfSet => entry.pinned || entry.value != entry.default,
+                Shown::Encrypted => self.settings.tls.enabled,
                 Shown::Never => false,
             };
             if shown {

@@ -77,6 +77,8 @@ pub(super) enum Shown {
     Always,
     /// Only when given at start or different from its default.
     IfSet,
+    /// While connections are encrypted: `FLUSH SSL` looks for it in the string.
+    Encrypted,
     /// Never.
     Never,
 }
@@ -137,7 +139,7 @@ use Kind::{
 };
 use Listed::{Bool, Dbl, No, Str};
 use Origin::{DataDir, HalfOf, Host, Is, Listen, Of, Port};
-use Shown::{Always, IfSet, Never};
+use Shown::{Always, Encrypted, IfSet, Never};
 use When::{Action, Any, Connect, Load};
 
 const RW: (bool, bool) = (false, false);
@@ -387,6 +389,6 @@ table! {
         "file with the private key of the certificate";
     "socket.ssl_password_file": Text, Is(""), Connect, IfSet, Str, RO, Kept:
         "file with the password of the private key, in its first line";
-    "socket.ssl_reload": B, Is("no"), Action, Never, Bool, RW, Kept:
+    "socket.ssl_reload": B, Is("no"), Action, Encrypted, Bool, RW, Kept:
         "read certificates, key and secret again; new connections use them";
 }

@@ -360,13 +360,36 @@ fn encryption_follows_its_files_unless_told_otherwise() {
     assert_eq!(o.get("gmcast.listen_addr"), Some("ssl://0.0.0.0:28567"));
     assert!(
         o.to_string()
-            .contains("socket.ssl_cert = /c; socket.ssl_key = /k; ")
+            .contains("socket.ssl_cert = /c; socket.ssl_key = /k; socket.ssl_reload = no; ")
     );
+    assert!(!started("").to_string().contains("ssl_reload"));
     let o = started(&format!("{files};socket.ssl=no"));
     assert!(!o.settings().tls.enabled);
     let o = started(&format!("socket.ssl=yes;socket.dynamic=true;{files}"));
     assert!(o.settings().tls.enabled && o.settings().tls.dynamic);
     assert_eq!(o.get("gmcast.listen_addr"), Some("tcp://0.0.0.0:28567"));
+}
+
+#[test]
+fn the_place_of_the_secret_is_kept_but_shown_nowhere() {
+    let mut o = started("dromon.secret_file=/etc/mysql/secret");
+    assert_eq!(o.settings().secret_file, PathBuf::from("/etc/mysql/secret"));
+    assert!(!o.to_string().contains("secret"));
+    assert!(!o.parameters().iter().any(|p| p.name.contains("secret")));
+    let outcome = o.set("dromon.secret_file=/other", CONNECTED);
+    assert_eq!(
+        (outcome.error, outcome.changed),
+        (None, vec!["dromon.secret_file"])
+    );
+    assert_eq!(o.settings().secret_file, PathBuf::from("/other"));
+}
+
+#[test]
+fn an_address_that_asks_for_encryption_is_told_apart() {
+    let tls = |text: &str| started(text).settings().tls.clone();
+    assert!(tls("gmcast.listen_addr=ssl://0.0.0.0:1").said_by_address);
+    assert!(!tls("gmcast.listen_addr=tcp://0.0.0.0:1").said_by_address);
+    assert!(!tls("").said_by_address);
 }
 
 #[test]
@@ -980,7 +1003,9 @@ proptest! {
         let mut given = settings;
         given.wait_prim_timeout_given = true;
         prop_assert_eq!(options.settings(), &given);
-        // And it is a configuration that starts another node in the same way.
+        // And it is a configuration that starts another node in the same way, but for the
+        // secret, whose place the string does not tell.
+        given.secret_file = PathBuf::new();
         let mut other = fresh();
         let outcome = other.parse_init(&shown);
         prop_assert!(outcome.is_ok(), "{:?}", outcome);
