@@ -23,6 +23,7 @@ mod votes;
 pub use database::{Applied, Applier, Database, Level, Meta, Outcome, View, ViewMember};
 pub use messages::Position;
 pub use node::{
-    AskError, ConnectError, Engines, ISOLATED, LogSummary, Node, OpenError, Phase, Setup,
+    AskError, ConnectError, EngineError, Engines, ISOLATED, LogSummary, Node, OpenError, Phase,
+    Setup,
 };
 pub use trx::Trx;

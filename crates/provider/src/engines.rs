@@ -10,7 +10,7 @@ use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
 use dromon_node::forks::LogEnd;
 use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
-use dromon_node::{AskError, Engines, ISOLATED, LogSummary, Position};
+use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
 use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
@@ -65,7 +65,7 @@ impl Engines for Tcp {
         listen: &str,
         start: Start,
         handler: Arc<dyn NodeHandler>,
-    ) -> Result<Arc<dyn Order>, String> {
+    ) -> Result<Arc<dyn Order>, EngineError> {
         let store: Arc<dyn LogStore> = Arc::new(open_log(dir, config.durable, true)?);
         let who = Identity {
             cluster: config.cluster.clone(),
@@ -93,7 +93,8 @@ impl Engines for Tcp {
             *place = Some(network.clone());
             Ok(network as Arc<dyn Network>)
         });
-        dromon_order::start(config, store, make, handler, start).map_err(|e| e.to_string())
+        dromon_order::start(config, store, make, handler, start)
+            .map_err(|e| EngineError::Other(e.to_string()))
     }
 
     fn ask(
@@ -174,14 +175,14 @@ impl Engines for Tcp {
         }
     }
 
-    fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, String> {
+    fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, EngineError> {
         if !has_log(dir) {
             return Ok(None);
         }
         let store: Arc<dyn LogStore> = Arc::new(open_log(dir, true, false)?);
         let found = dromon_order::inspect(&store);
         store.close();
-        let found = found.map_err(|e| e.to_string())?;
+        let found = found.map_err(|e| EngineError::Other(e.to_string()))?;
         Ok(found.map(|f| LogSummary {
             id: f.id,
             checkpoint: f.checkpoint,
@@ -193,25 +194,51 @@ impl Engines for Tcp {
             },
         }))
     }
+
+    fn set_log_aside(&self, dir: &Path) -> Result<String, String> {
+        set_aside(dir).map_err(|e| format!("{}: {e}", dir.display()))
+    }
 }
 
 /// Bytes that may wait for the log's thread.
 const LOG_QUEUE_BYTES: usize = 256 << 20;
 
 fn has_log(dir: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir(dir) else {
-        return false;
-    };
-    entries.flatten().any(|e| {
-        let name = e.file_name();
-        let name = name.to_string_lossy();
-        name.starts_with("dromon-") && name.ends_with(".log")
-    })
+    log_files(dir).is_ok_and(|names| !names.is_empty())
+}
+
+/// The names of a log's files in `dir`.
+fn log_files(dir: &Path) -> std::io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        // Names of ours are plain letters.
+        let Ok(name) = entry?.file_name().into_string() else {
+            continue;
+        };
+        if name.starts_with("dromon-") && name.ends_with(".log") {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Renames a log's files. The end of the names stays, for which the server's
+/// copy scripts spare them. Half done it is still a damaged log.
+fn set_aside(dir: &Path) -> std::io::Result<String> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let prefix = format!("damaged-{}-", now.map_or(0, |d| d.as_secs()));
+    for name in log_files(dir)? {
+        std::fs::rename(dir.join(&name), dir.join(format!("{prefix}{name}")))?;
+    }
+    std::fs::File::open(dir)?.sync_all()?;
+    Ok(format!("{prefix}dromon-*.log in {}", dir.display()))
 }
 
 /// Opens the log in `dir`: with a thread that writes to it, or only to look.
-fn open_log(dir: &Path, durable: bool, thread: bool) -> Result<DiskLog, String> {
-    let device = DirDevice::open(dir).map_err(|e| format!("the log in {}: {e}", dir.display()))?;
+fn open_log(dir: &Path, durable: bool, thread: bool) -> Result<DiskLog, EngineError> {
+    let other = |why: String| EngineError::Other(why);
+    let device =
+        DirDevice::open(dir).map_err(|e| other(format!("the log in {}: {e}", dir.display())))?;
     let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let options = LogOptions {
         sync: durable,
@@ -219,9 +246,13 @@ fn open_log(dir: &Path, durable: bool, thread: bool) -> Result<DiskLog, String> 
         identity: seed.map_or(1, |d| d.as_nanos()) << 32 | u128::from(std::process::id()),
         ..LogOptions::default()
     };
-    let (log, _) = Log::open(Arc::new(device), options).map_err(|e| e.to_string())?;
+    let opened = Log::open(Arc::new(device), options);
+    let (log, _) = opened.map_err(|e| match e.is_corruption() {
+        true => EngineError::Damaged(e.to_string()),
+        false => other(e.to_string()),
+    })?;
     let writer = if thread {
-        WriterHandle::spawn(log, LOG_QUEUE_BYTES).map_err(|e| e.to_string())?
+        WriterHandle::spawn(log, LOG_QUEUE_BYTES).map_err(|e| other(e.to_string()))?
     } else {
         WriterHandle::inline(log)
     };
@@ -237,4 +268,61 @@ fn will_stay(code: RefusalCode) -> bool {
             | RefusalCode::NotAllowed
             | RefusalCode::BadSecret
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dromon_order::logstore::{Record, WriteOp};
+
+    fn append(log: &DiskLog, index: u64) {
+        let (tx, rx) = std::sync::mpsc::channel();
+        let record = Record {
+            index,
+            term: 1,
+            leader: 1,
+            body: Bytes::from(vec![7; 500]),
+        };
+        let done = Box::new(move |result: std::io::Result<()>| {
+            let _ = tx.send(result.is_ok());
+        });
+        log.submit(WriteOp::Append(vec![record]), done);
+        assert!(rx.recv().expect("an answer"));
+    }
+
+    #[test]
+    fn a_damaged_log_is_told_from_other_errors_and_makes_room() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        assert!(!has_log(dir));
+        let log = open_log(dir, true, true).expect("a new log");
+        for index in 0..20 {
+            append(&log, index);
+        }
+        log.close();
+        let segment = log_files(dir).expect("a directory");
+        let segment = segment.iter().find(|n| n.starts_with("dromon-0"));
+        let segment = segment.expect("a segment").clone();
+        let mut bytes = std::fs::read(dir.join(&segment)).expect("a file");
+        bytes[5000] ^= 1;
+        std::fs::write(dir.join(&segment), &bytes).expect("a file");
+
+        let refused = open_log(dir, true, true)
+            .map(|_| ())
+            .expect_err("a changed bit");
+        assert!(matches!(&refused, EngineError::Damaged(why) if why.contains(&segment)));
+        let names = set_aside(dir).expect("a directory that can be written");
+        assert!(names.starts_with("damaged-"), "{names}");
+        assert!(!has_log(dir));
+        let kept = std::fs::read_dir(dir).expect("a directory").flatten();
+        let kept = kept
+            .map(|e| e.path())
+            .find(|p| p.to_string_lossy().ends_with(&segment));
+        let kept = std::fs::read(kept.expect("it is renamed")).expect("a file");
+        assert!(kept == bytes, "nothing else changed");
+        open_log(dir, true, false).expect("a new log beside them");
+
+        let missing = open_log(&dir.join("nowhere"), true, false);
+        assert!(matches!(missing.map(|_| ()), Err(EngineError::Other(_))));
+    }
 }

@@ -8,7 +8,7 @@ use dromon_order::{EngineConfig, NodeHandler, Order, Start};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::duties::{Handler, Timings};
-use super::{CheckpointMark, Delivered, Node, Pending, Phase, Shared, lock};
+use super::{CheckpointMark, Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
 use crate::messages::{Answer, Control, Join, Need, Position, Request, encode, kind};
 use crate::options::{AddressError, ClusterAddress, OptionError, Settings};
@@ -48,6 +48,24 @@ pub enum ConnectError {
     /// The ordering engine did not start.
     #[error("the ordering engine did not start: {0}")]
     Engine(String),
+    /// The own log is damaged; the others may have what it had.
+    #[error("this node's log is damaged: {0}")]
+    Damaged(String),
+    /// The same, and no others are there.
+    #[error(
+        "this node's log is damaged, and no primary component of other nodes was reached within {seconds} s: \
+         {missing}. It may be the only place of what was acknowledged last, so nothing was changed. Start the other \
+         nodes first: once they form a primary component, this node sets its log aside by itself and takes a full \
+         copy. The damage: {damage}"
+    )]
+    DamagedAlone {
+        /// How long was tried.
+        seconds: u64,
+        /// What each address said last.
+        missing: String,
+        /// What is wrong with the log.
+        damage: String,
+    },
     /// Somebody answered that this node will never get in.
     #[error("{0}")]
     Refused(String),
@@ -139,6 +157,17 @@ pub(super) fn random_u64() -> u64 {
     u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[10], b[11]]).max(1)
 }
 
+/// What a start does with the log that it finds.
+#[derive(Clone, Copy)]
+enum OwnLog<'a> {
+    /// It waits for a majority, if nobody else answers.
+    Resume,
+    /// It counts for nothing: the others went on without it.
+    Forget,
+    /// It is damaged, as said: it makes room once others answer.
+    SetAside(&'a str),
+}
+
 /// Where to begin, as some member or the own log says.
 pub(super) struct Found {
     pub start: Start,
@@ -199,17 +228,23 @@ impl Node {
             shared.cluster = name.to_owned();
             shared.address = address.clone();
         }
-        let connect = |resume| {
+        let connect = |position, log| {
             self.connect_as(
-                name, &address, bootstrap, &settings, position, uuid, raft_id, resume,
+                name, &address, bootstrap, &settings, position, uuid, raft_id, log,
             )
         };
-        let mut result = connect(true);
+        let mut result = connect(position, OwnLog::Resume);
         if matches!(result, Err(ConnectError::Evicted)) {
             self.note("the others went on without this node's log; joining them as a new member");
             self.close_engine();
             self.shared().phase = Phase::Connecting;
-            result = connect(false);
+            result = connect(position, OwnLog::Forget);
+        }
+        if let Err(ConnectError::Damaged(why)) = &result {
+            // Without the log nothing tells whether the database belongs to the others' history.
+            let why = why.clone();
+            self.shared().position = Position::UNDEFINED;
+            result = connect(Position::UNDEFINED, OwnLog::SetAside(&why));
         }
         if result.is_err() {
             self.close_engine();
@@ -270,8 +305,9 @@ impl Node {
         position: Position,
         uuid: Uuid,
         raft_id: u64,
-        resume: bool,
+        log: OwnLog<'_>,
     ) -> Result<(), ConnectError> {
+        let resume = matches!(log, OwnLog::Resume);
         let found = if bootstrap || address.founds() {
             self.found_cluster(position, settings)?
         } else {
@@ -280,6 +316,9 @@ impl Node {
         let alone = found.leader.is_none() && (bootstrap || address.founds());
         let config = self.engine_config(name, settings, uuid, raft_id);
         let addr = config.addr.clone();
+        if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
+            self.make_room(settings, why, leader)?;
+        }
         self.reset_for(&found);
         let handler: Arc<dyn NodeHandler> = Arc::new(Handler {
             node: Arc::downgrade(self),
@@ -293,7 +332,10 @@ impl Node {
                 found.start.clone(),
                 handler,
             )
-            .map_err(ConnectError::Engine)?;
+            .map_err(|e| match e {
+                EngineError::Damaged(why) if found.leader.is_some() => ConnectError::Damaged(why),
+                e => ConnectError::Engine(e.to_string()),
+            })?;
         self.set_order(Some(order.clone()));
         self.start_service()
             .map_err(|e| ConnectError::Engine(e.to_string()))?;

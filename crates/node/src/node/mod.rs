@@ -78,6 +78,23 @@ pub enum AskError {
     Refused(String),
 }
 
+/// Why an engine, or a log, cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// What the log has stored is not what was written to it.
+    #[error("{0}")]
+    Damaged(String),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<EngineError> for String {
+    fn from(error: EngineError) -> String {
+        error.to_string()
+    }
+}
+
 /// Why a node that is cut off asks nobody.
 pub const ISOLATED: &str =
     "not asked, as this node is cut off (gmcast.isolate); gmcast.isolate=0 ends that";
@@ -93,7 +110,7 @@ pub trait Engines: Send + Sync {
         listen: &str,
         start: Start,
         handler: Arc<dyn NodeHandler>,
-    ) -> Result<Arc<dyn Order>, String>;
+    ) -> Result<Arc<dyn Order>, EngineError>;
 
     /// Asks the node at `addr`.
     fn ask(
@@ -130,7 +147,11 @@ pub trait Engines: Send + Sync {
     fn isolate(&self, on: bool);
 
     /// What a log in `dir` says about its members; `None` if there is no log.
-    fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, String>;
+    fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, EngineError>;
+
+    /// Gives the files of a log in `dir` names that nothing here reads, and
+    /// says which. Nothing is deleted.
+    fn set_log_aside(&self, dir: &Path) -> Result<String, String>;
 }
 
 /// What a log says without being opened for good.

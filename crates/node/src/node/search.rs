@@ -6,7 +6,7 @@ use dromon_order::Start;
 
 use super::connect::{Found, random_u64, random_uuid};
 use super::service::from_parts;
-use super::{AskError, ConnectError, Node, Phase};
+use super::{AskError, ConnectError, EngineError, LogSummary, Node, Phase};
 use crate::cluster::ClusterState;
 use crate::forks::LogEnd;
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
@@ -16,6 +16,34 @@ use crate::options::{ClusterAddress, Durability, Settings};
 const ASK: Duration = Duration::from_secs(3);
 
 impl Node {
+    fn look_into_log(&self, settings: &Settings) -> Result<Option<LogSummary>, ConnectError> {
+        let found = self.engines.inspect(&settings.log_dir);
+        found.map_err(|e| match e {
+            EngineError::Damaged(why) => ConnectError::Damaged(why),
+            EngineError::Other(why) => ConnectError::Engine(why),
+        })
+    }
+
+    /// Sets a damaged log aside, now that `leader` speaks for a majority that
+    /// does not need it: what was acknowledged is there.
+    pub(super) fn make_room(
+        &self,
+        settings: &Settings,
+        why: &str,
+        leader: &str,
+    ) -> Result<(), ConnectError> {
+        let names = self.engines.set_log_aside(&settings.log_dir);
+        let names = names.map_err(|e| {
+            ConnectError::Engine(format!("{why} Its files could not be set aside: {e}"))
+        })?;
+        self.warn(&format!(
+            "this node's log was damaged: {why} The others form a primary component without it (leader {leader}), \
+             so nothing acknowledged is lost: its files are now {names} and can be deleted, and this node takes a \
+             full copy. A bit that changed on a disk is a reason to check that disk"
+        ));
+        Ok(())
+    }
+
     pub(super) fn found_cluster(
         &self,
         position: Position,
@@ -84,10 +112,7 @@ impl Node {
 
     /// Addresses of the voters that the own log names beside this node.
     pub(super) fn other_voters(&self, settings: &Settings) -> Result<Vec<String>, ConnectError> {
-        let summary = self
-            .engines
-            .inspect(&settings.log_dir)
-            .map_err(ConnectError::Engine)?;
+        let summary = self.look_into_log(settings)?;
         let Some(summary) = summary else {
             return Ok(Vec::new());
         };
@@ -108,10 +133,7 @@ impl Node {
         if settings.durability != Durability::Majority || !position.is_defined() {
             return Ok(None);
         }
-        let summary = self
-            .engines
-            .inspect(&settings.log_dir)
-            .map_err(ConnectError::Engine)?;
+        let summary = self.look_into_log(settings)?;
         let Some(summary) = summary else {
             return Ok(None);
         };
@@ -150,10 +172,7 @@ impl Node {
         if settings.durability != Durability::Majority {
             return Ok(None);
         }
-        let summary = self
-            .engines
-            .inspect(&settings.log_dir)
-            .map_err(ConnectError::Engine)?;
+        let summary = self.look_into_log(settings)?;
         let Some(summary) = summary else {
             return Ok(None);
         };
@@ -234,6 +253,7 @@ impl Node {
         let mut told = Instant::now();
         let began = Instant::now();
         let mut said: Vec<(String, String)> = Vec::new();
+        let mut damage = None;
         loop {
             let mut candidates = known.clone();
             let mut next = 0;
@@ -298,16 +318,30 @@ impl Node {
             if self.phase() == Phase::Leaving {
                 return Err(ConnectError::Refused("told to leave meanwhile".into()));
             }
-            if resume
-                && !said.is_empty()
-                && let Some(found) = self.log_with_others(position, settings)?
-            {
-                return Ok(found);
+            if resume && !said.is_empty() && damage.is_none() {
+                match self.log_with_others(position, settings) {
+                    Ok(Some(found)) => return Ok(found),
+                    Ok(None) => {}
+                    Err(ConnectError::Damaged(why)) => {
+                        self.warn(&format!(
+                            "this node's log is damaged and cannot help to form a primary component; waiting for one \
+                             of the others: {why}"
+                        ));
+                        damage = Some(why);
+                    }
+                    Err(e) => return Err(e),
+                }
             }
             if began.elapsed() >= settings.wait_prim_timeout {
-                return Err(ConnectError::NoPrimary {
-                    seconds: settings.wait_prim_timeout.as_secs(),
-                    missing: missing(),
+                let seconds = settings.wait_prim_timeout.as_secs();
+                let missing = missing();
+                return Err(match damage {
+                    Some(damage) => ConnectError::DamagedAlone {
+                        seconds,
+                        missing,
+                        damage,
+                    },
+                    None => ConnectError::NoPrimary { seconds, missing },
                 });
             }
             if told.elapsed() >= Duration::from_secs(10) {

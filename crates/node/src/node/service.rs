@@ -156,6 +156,10 @@ impl Node {
         if self.phase() != Phase::Joined {
             return Answer::Refused("this node leads but has no state to give".into());
         }
+        // Who hears yes throws its own log away: only a majority may say so.
+        if !status.primary {
+            return Answer::Refused("this node leads but does not hear a majority now".into());
+        }
         let forks = match self.forks(order, status.term) {
             Ok(forks) => forks,
             Err(why) => return Answer::Refused(why),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dromon_node::forks::LogEnd;
 use dromon_node::spool::MapFile;
-use dromon_node::{AskError, Engines, ISOLATED, LogSummary};
+use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary};
 use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
 use dromon_order::memlog::MemLog;
 use dromon_order::memnet::{Cut, Hub, Port};
@@ -26,6 +26,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Net {
     hub: Hub,
     logs: Mutex<HashMap<PathBuf, Arc<MemLog>>>,
+    /// Logs that a bit flipped in.
+    damaged: Mutex<BTreeSet<PathBuf>>,
     wires: Mutex<Wires>,
     askers: AtomicU64,
 }
@@ -48,6 +50,7 @@ impl Net {
         Arc::new(Net {
             hub: Hub::new(seed, Duration::ZERO, Duration::ZERO),
             logs: Mutex::default(),
+            damaged: Mutex::default(),
             wires: Mutex::default(),
             askers: AtomicU64::new(1),
         })
@@ -124,6 +127,19 @@ impl Net {
         }
     }
 
+    /// Flips a bit in the log in `dir`.
+    pub fn damage_log(&self, dir: &Path) {
+        assert!(lock(&self.logs).contains_key(dir), "there is a log");
+        lock(&self.damaged).insert(dir.to_owned());
+    }
+
+    fn whole(&self, dir: &Path) -> Result<(), EngineError> {
+        match lock(&self.damaged).contains(dir) {
+            true => Err(EngineError::Damaged("a bit has changed.".into())),
+            false => Ok(()),
+        }
+    }
+
     fn log(&self, dir: &Path) -> Arc<MemLog> {
         lock(&self.logs)
             .entry(dir.to_owned())
@@ -184,18 +200,20 @@ impl Engines for MemEngines {
         _listen: &str,
         start: Start,
         handler: Arc<dyn NodeHandler>,
-    ) -> Result<Arc<dyn Order>, String> {
+    ) -> Result<Arc<dyn Order>, EngineError> {
         assert_eq!(config.addr, self.addr, "the node announces another address");
         if !self.alive.load(Ordering::Acquire) {
-            return Err("this process was killed".to_owned());
+            return Err(EngineError::Other("this process was killed".to_owned()));
         }
+        self.net.whole(dir)?;
         let store: Arc<dyn LogStore> = Arc::new(Opened {
             log: self.net.log(dir),
             alive: self.alive.clone(),
         });
         let (net, addr) = (self.net.clone(), self.addr.clone());
         let make: MakeNetwork = Box::new(move |id| Ok(net.plug(&addr, id) as Arc<dyn Network>));
-        dromon_order::start(config, store, make, handler, start).map_err(|e| e.to_string())
+        dromon_order::start(config, store, make, handler, start)
+            .map_err(|e| EngineError::Other(e.to_string()))
     }
 
     fn ask(
@@ -265,9 +283,11 @@ impl Engines for MemEngines {
         }
     }
 
-    fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, String> {
+    fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, EngineError> {
+        self.net.whole(dir)?;
         let store: Arc<dyn LogStore> = self.net.log(dir);
-        let found = dromon_order::inspect(&store).map_err(|e| e.to_string())?;
+        let found = dromon_order::inspect(&store);
+        let found = found.map_err(|e| EngineError::Other(e.to_string()))?;
         Ok(found.map(|f| LogSummary {
             id: f.id,
             checkpoint: f.checkpoint,
@@ -278,5 +298,12 @@ impl Engines for MemEngines {
                 term: f.term,
             },
         }))
+    }
+
+    fn set_log_aside(&self, dir: &Path) -> Result<String, String> {
+        lock(&self.net.logs).remove(dir);
+        let was = lock(&self.net.damaged).remove(dir);
+        assert!(was, "a log that is whole was given up");
+        Ok("the toy's memory".into())
     }
 }

@@ -1,10 +1,11 @@
 //! Starts that are refused, and what is said.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dromon_node::{Phase, Position};
 
-use crate::toy::{Disk, row};
+use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -83,5 +84,74 @@ fn a_member_that_names_only_itself_asks_those_in_its_log() {
         world.synced(&again);
         world.settle();
         assert_eq!(again.read(row(1)), 1);
+    });
+}
+
+/// The log of a node that comes back after a crash is damaged.
+fn comes_back_damaged(world: &World, n: usize) -> Arc<Db> {
+    let disk = world.crashed_disk(n);
+    let position = disk.position;
+    let again = world.open(n, disk, position);
+    world.damage_log(n);
+    again
+}
+
+#[test]
+fn a_damaged_log_makes_room_for_a_copy_from_a_primary_component() {
+    run(3, "", LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        world.crash(3);
+        assert!(world.db(1).set(row(1), 2).is_committed());
+        let donations = || world.db(1).donations() + world.db(2).donations();
+        let before = donations();
+        let again = comes_back_damaged(world, 3);
+        again.connect(&World::url(), false).expect("two run");
+        world.synced(&again);
+        assert_eq!(donations(), before + 1, "a full copy, not the log alone");
+        world.settle();
+        assert_eq!(again.read(row(1)), 2);
+        assert!(again.set(row(1), 3).is_committed());
+    });
+}
+
+/// Whoever is the only one left with an entry must not give it up.
+#[test]
+fn a_damaged_log_is_kept_while_no_others_form_a_primary_component() {
+    run(3, "pc.wait_prim_timeout=PT2S", LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        for n in 1..=3 {
+            world.crash(n);
+        }
+        let damaged = comes_back_damaged(world, 3);
+        let began = Instant::now();
+        let why = damaged.connect(&World::url(), false);
+        let why = why.expect_err("nobody else runs");
+        assert!(began.elapsed() < Duration::from_secs(12), "in time");
+        let start = "this node's log is damaged, and no primary component of other nodes";
+        assert!(why.starts_with(start), "{why}");
+        assert!(why.contains("Start the other nodes first"), "{why}");
+        let why = damaged.connect("gcomm://", true);
+        why.expect_err("nor is a cluster founded on it");
+
+        let mut others = Vec::new();
+        for n in 1..=2 {
+            let disk = world.crashed_disk(n);
+            let position = disk.position;
+            others.push(world.open(n, disk, position));
+        }
+        std::thread::scope(|scope| {
+            for db in &others {
+                scope.spawn(|| db.connect(&World::url(), false).expect("two of three"));
+            }
+        });
+        for db in &others {
+            world.synced(db);
+        }
+        damaged.connect(&World::url(), false).expect("now two run");
+        world.synced(&damaged);
+        world.settle();
+        assert_eq!(damaged.read(row(1)), 1);
     });
 }

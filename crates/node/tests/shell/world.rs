@@ -165,6 +165,12 @@ impl World {
         std::fs::read_to_string(path).expect("the state file")
     }
 
+    /// A bit changes in the log of node `n`, which has been opened last.
+    pub fn damage_log(&self, n: usize) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        self.net.damage_log(&dir.expect("a node that was started"));
+    }
+
     /// Starts a server on `disk`; it is not connected yet. `recovered`: the
     /// position that the server was told to start from.
     pub fn open(&self, n: usize, disk: Disk, recovered: Position) -> Arc<Db> {
