@@ -7,6 +7,8 @@
 
 pub mod cluster;
 pub mod database;
+mod delayed;
+mod digests;
 mod donor;
 mod flow;
 pub mod forks;

@@ -10,6 +10,7 @@ use dromon_writeset::{Seqno, Uuid};
 use super::duties::{Handler, Timings};
 use super::{CheckpointMark, Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
+use crate::digests::Digests;
 use crate::messages::{Answer, Control, Join, Need, Position, Request, encode, kind};
 use crate::options::{AddressError, ClusterAddress, OptionError, Settings};
 
@@ -505,7 +506,7 @@ impl Node {
         lock(&self.released_before).clear();
         lock(&self.evicting).clear();
         *lock(&self.cut_asked) = found.state.cut();
-        *lock(&self.digest_at_view) = (-1, 0);
+        *lock(&self.digests) = Digests::default();
         *lock(&self.primary_lost) = None;
         self.engine_failed
             .store(false, std::sync::atomic::Ordering::Relaxed);

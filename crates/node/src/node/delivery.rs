@@ -205,7 +205,7 @@ impl Node {
                     .as_ref()
                     .is_some_and(|j| j.origin == origin);
                 let sent = if own {
-                    lock(&self.pending).sent.remove(&tag)
+                    lock(&self.pending).take(tag)
                 } else {
                     None
                 };
@@ -469,6 +469,7 @@ impl Node {
             .filter(|m| m.state == MemberState::Synced)
             .map(|m| (m.uuid, m.name.clone()))
             .collect();
+        lock(&self.digests).members(&all);
         self.flow.set_counted(counted, &all);
         let mut shared = self.shared();
         let mut view = state.view();
@@ -494,7 +495,7 @@ impl Node {
         let seqno = view.position.seqno;
         self.gates.ordered(seqno);
         course.view_seen = true;
-        *lock(&self.digest_at_view) = (seqno, course.state.digest());
+        lock(&self.digests).taken(seqno, course.state.digest());
         let own = self.shared().uuid;
         for (member, reason) in &left {
             let why = match reason {

@@ -81,6 +81,7 @@ impl NodeHandler for Handler {
 
     fn message(&self, _from: RaftId, body: Bytes) {
         if let (Some(node), Some(progress)) = (self.node.upgrade(), decode::<Progress>(&body)) {
+            node.compare(&progress);
             node.flow.report(progress);
         }
     }
@@ -183,6 +184,7 @@ impl Node {
         if self.was_away() {
             self.flow.forgive_silence();
         }
+        self.look_for_delays();
         self.ask_synced(&order);
         if status.is_leader && status.primary && self.phase() == Phase::Joined {
             self.lead(&order);
@@ -266,7 +268,7 @@ impl Node {
             queue: len as u64,
             stop: self.flow.own_stop(),
             number: self.progress_number.fetch_add(1, Relaxed) + 1,
-            digest: *lock(&self.digest_at_view),
+            digest: lock(&self.digests).newest(),
         };
         self.flow.report(progress.clone());
         Some(progress)

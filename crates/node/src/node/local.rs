@@ -180,7 +180,7 @@ impl Node {
         let (bytes, payload) = match encoded {
             Ok(encoded) => encoded,
             Err(e) => {
-                lock(&self.pending).sent.remove(&tag);
+                lock(&self.pending).take(tag);
                 self.error(&format!("transaction {} cannot be encoded: {e}", trx.id));
                 return Err(Outcome::SizeExceeded);
             }
@@ -211,7 +211,7 @@ impl Node {
                 bytes.len() >> 20
             ));
         }
-        if !self.serving() && lock(&self.pending).sent.remove(&tag).is_some() {
+        if !self.serving() && lock(&self.pending).take(tag).is_some() {
             return Err(Outcome::ConnFail); // lost the cluster while waiting: nothing was sent
         }
 
@@ -225,7 +225,7 @@ impl Node {
                     wait = (wait * 2).min(Duration::from_millis(50));
                 }
                 Err(e) => {
-                    lock(&self.pending).sent.remove(&tag);
+                    lock(&self.pending).take(tag);
                     self.note(&format!("transaction {} was not sent: {e}", trx.id));
                     return Err(Outcome::ConnFail);
                 }
@@ -240,7 +240,7 @@ impl Node {
         pending.next_tag += 1;
         let tag = pending.next_tag;
         let last_seen = self.gates.released().max(last_fragment);
-        pending.sent.insert(
+        pending.add(
             tag,
             Sent {
                 trx: trx.clone(),
@@ -736,8 +736,8 @@ impl Node {
 
     /// Fails every own write set whose outcome cannot be known any more.
     pub(super) fn abandon_pending(&self) {
-        let sent: Vec<_> = lock(&self.pending).sent.drain().collect();
-        for (_, Sent { trx, .. }) in sent {
+        let sent = lock(&self.pending).take_all();
+        for Sent { trx, .. } in sent {
             let mut body: std::sync::MutexGuard<'_, Body> = trx.lock();
             body.abandoned = true;
             drop(body);

@@ -40,12 +40,15 @@ use dromon_writeset::{Flags, Seqno, Uuid};
 
 use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Database, Level, View};
+use crate::delayed::Delayed;
+use crate::digests::Digests;
 use crate::flow::Flow;
 use crate::forks::LogEnd;
 use crate::grastate::StateFile;
 use crate::messages::{Join, Need, Position};
 use crate::options::{ClusterAddress, Options, Settings};
 use crate::spool::{MapFile, Spooler};
+use crate::status::QueueStat;
 use crate::trx::{Trx, TrxMap};
 
 pub use connect::ConnectError;
@@ -274,6 +277,26 @@ impl Shared {
 struct Pending {
     next_tag: u64,
     sent: HashMap<u64, Sent>,
+    lengths: QueueStat,
+}
+
+impl Pending {
+    fn add(&mut self, tag: u64, sent: Sent) {
+        self.sent.insert(tag, sent);
+        self.lengths.record(self.sent.len() as u64);
+    }
+
+    fn take(&mut self, tag: u64) -> Option<Sent> {
+        let sent = self.sent.remove(&tag)?;
+        self.lengths.record(self.sent.len() as u64);
+        Some(sent)
+    }
+
+    fn take_all(&mut self) -> Vec<Sent> {
+        let all = self.sent.drain().map(|(_, sent)| sent).collect();
+        self.lengths.record(0);
+        all
+    }
 }
 
 #[derive(Debug)]
@@ -408,7 +431,8 @@ pub struct Node {
     flow: Flow,
     counters: Counters,
     progress_number: AtomicU64,
-    digest_at_view: Mutex<(Seqno, u64)>,
+    digests: Mutex<Digests>,
+    delayed: Mutex<Delayed>,
     released_before: Mutex<VecDeque<(Instant, Seqno)>>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
     services: Mutex<Option<std::sync::mpsc::SyncSender<service::Job>>>,

@@ -10,7 +10,7 @@ use dromon_writeset::Uuid;
 use super::{Counters, Delivered, Engines, Node, Pending, Setup, Shared, lock};
 use crate::database::Database;
 use crate::flow::Flow;
-use crate::grastate::{GraState, StateFile};
+use crate::grastate::{GraState, StateFile, ViewState};
 use crate::messages::{Control, LeaveReason, Position, encode, kind};
 use crate::options::{self, Options};
 use crate::spool::Spooler;
@@ -86,7 +86,8 @@ impl Node {
             flow: Flow::default(),
             counters: Counters::default(),
             progress_number: AtomicU64::new(0),
-            digest_at_view: Mutex::new((-1, 0)),
+            digests: Mutex::default(),
+            delayed: Mutex::default(),
             released_before: Mutex::new(VecDeque::new()),
             threads: Mutex::new(Vec::new()),
             services: Mutex::new(None),
@@ -230,6 +231,7 @@ impl Node {
             seqno: -1,
             safe_to_bootstrap: alone,
         });
+        self.save_view_file();
     }
 
     /// A view came: whether this node may found a cluster alone has changed.
@@ -241,6 +243,31 @@ impl Node {
                 safe_to_bootstrap: alone,
                 ..saved
             });
+        }
+        self.save_view_file();
+    }
+
+    /// `gvwstate.dat`: the primary view, for tools and for whoever looks after a crash.
+    fn save_view_file(&self) {
+        let view = {
+            let shared = self.shared();
+            let view = shared
+                .view
+                .as_ref()
+                .filter(|v| v.index_of(&shared.uuid).is_some());
+            view.and_then(|v| {
+                Some(ViewState {
+                    my_uuid: shared.uuid,
+                    view_id: (v.members.first()?.uuid, u64::try_from(v.number).ok()?),
+                    bootstrap: false,
+                    members: v.members.iter().map(|m| (m.uuid, m.segment)).collect(),
+                })
+            })
+        };
+        if let Some(view) = view
+            && let Err(e) = view.write(&self.settings().base_dir)
+        {
+            self.warn(&e.to_string());
         }
     }
 
@@ -271,6 +298,9 @@ impl Node {
             seqno: position.seqno,
             safe_to_bootstrap: last,
         });
+        if let Err(e) = ViewState::remove(&self.settings().base_dir) {
+            self.warn(&e.to_string());
+        }
     }
 
     /// Only a full copy helps.

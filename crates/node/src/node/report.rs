@@ -2,9 +2,16 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
+use dromon_writeset::Uuid;
+
+use super::duties::Timings;
 use super::{Node, Phase, lock};
 use crate::cluster::MemberState;
+use crate::delayed::Seen;
+use crate::digests::Difference;
+use crate::messages::Progress;
 use crate::status::{
     Latency, LocalState, QueueFigures, Snapshot, StatusValue, StatusVar, WindowFigures,
 };
@@ -30,6 +37,19 @@ fn latency(seconds: &[f64]) -> Latency {
     }
 }
 
+/// What two members that differ mean, for both logs.
+fn difference_text(name: &str, uuid: &Uuid, d: &Difference) -> String {
+    format!(
+        "Inconsistency detected: at seqno {} the state that decides about write sets is not the same here (digest \
+         {:016x}) and on member {name} ({uuid}, digest {:016x}); {} other members have this node's digest there and \
+         {} have not. From there on the two may decide differently, so their tables may differ or come to. Nothing \
+         was stopped, as neither can know which is right. Stop writing, compare the tables of all members (CHECKSUM \
+         TABLE), stop the member that stands alone, remove its grastate.dat and dromon-*.log files and start it \
+         again: it takes a full copy. Keep the logs of both; this is a defect to be reported",
+        d.seqno, d.own, d.other, d.agree, d.differ
+    )
+}
+
 impl Node {
     /// Every status variable, in the order tools expect.
     pub fn status(&self) -> Vec<StatusVar> {
@@ -39,6 +59,7 @@ impl Node {
     /// Zeroes averages and extremes; counters go on.
     pub fn reset_status(&self) {
         self.queue.reset_stats();
+        lock(&self.pending).lengths.reset();
         self.gates.reset_stats();
         self.flow.reset_stats();
         let c = &self.counters;
@@ -65,6 +86,56 @@ impl Node {
         }
     }
 
+    /// Names of members; those that left have only their uuid.
+    fn names(&self, uuids: &[Uuid]) -> Vec<String> {
+        let shared = self.shared();
+        let members = shared.view.iter().flat_map(|v| &v.members);
+        let known: Vec<_> = members.map(|m| (m.uuid, m.name.as_str())).collect();
+        let name = |uuid: &Uuid| {
+            let found = known.iter().find(|(u, _)| u == uuid);
+            found.map_or_else(|| uuid.to_string(), |(_, name)| (*name).to_owned())
+        };
+        uuids.iter().map(name).collect()
+    }
+
+    /// Compares another member's state with this node's, and says what differs.
+    pub(super) fn compare(&self, progress: &Progress) {
+        let found = lock(&self.digests).reported(progress.uuid, progress.digest);
+        let Some(difference) = found else { return };
+        let name = self.names(&[progress.uuid]).join("");
+        self.error(&difference_text(&name, &progress.uuid, &difference));
+    }
+
+    /// Notes which members' reports are late (`evs.delay_margin`).
+    pub(super) fn look_for_delays(&self) {
+        let (own, members) = {
+            let shared = self.shared();
+            let view = shared
+                .view
+                .as_ref()
+                .filter(|_| shared.phase == Phase::Joined);
+            (
+                shared.uuid,
+                view.map(|v| v.members.clone()).unwrap_or_default(),
+            )
+        };
+        let others = members.into_iter().filter(|m| m.uuid != own);
+        let seen = others.filter_map(|m| {
+            let silent = self.flow.silent(&m.uuid)?;
+            Some(Seen {
+                uuid: m.uuid,
+                addr: m.addr,
+                silent,
+            })
+        });
+        let seen = seen.collect();
+        let settings = self.settings();
+        // Reports are that far apart when nothing is wrong.
+        let margin = settings.delay_margin + 2 * Timings::of(&settings).heartbeat;
+        let keep = settings.delayed_keep_period;
+        lock(&self.delayed).look(Instant::now(), seen, margin, keep);
+    }
+
     fn snapshot(&self) -> Snapshot {
         let get = |c: &AtomicU64| c.load(Relaxed);
         let c = &self.counters;
@@ -73,7 +144,16 @@ impl Node {
         let queue = self.queue.stats();
         let apply = self.gates.stats();
         let flow = self.flow.stats();
-        let pending = lock(&self.pending).sent.len() as u64;
+        let send_queue = lock(&self.pending).lengths.figures();
+        // Each lock by itself: in the struct below it would last to its end.
+        let evs_delayed = lock(&self.delayed).text();
+        let newest = lock(&self.digests).newest();
+        let state_digest = match newest {
+            (..=0, _) => String::new(),
+            (seqno, digest) => format!("{seqno}:{digest:016x}"),
+        };
+        let differing = lock(&self.digests).differing();
+        let differs = self.names(&differing);
         let certified = get(&c.certified);
         let fraction = |part: u64| mean(part, apply.entered);
         let (view, uuid, own) = {
@@ -106,10 +186,7 @@ impl Node {
             local_commits: get(&c.local_commits),
             local_cert_failures: get(&c.local_cert_failures),
             local_replays: get(&c.local_replays),
-            send_queue: QueueFigures {
-                current: pending,
-                ..QueueFigures::default()
-            },
+            send_queue,
             recv_queue: QueueFigures {
                 current: queue.len as u64,
                 max: queue.max as u64,
@@ -148,7 +225,7 @@ impl Node {
                 .join(","),
             cluster_weight: members.iter().map(|m| u64::from(m.weight)).sum(),
             desync_count: own.as_ref().map_or(0, |m| u64::from(m.desync)),
-            evs_delayed: String::new(),
+            evs_delayed,
             evs_evict_list: String::new(),
             evs_repl_latency: latency(&self.engines.round_trips()),
             evs_state: if status.primary {
@@ -193,6 +270,8 @@ impl Node {
                     "dromon_waiting_for".into(),
                     text(flow.waiting_for.join(",")),
                 ),
+                ("dromon_state_digest".into(), text(state_digest)),
+                ("dromon_state_differs".into(), text(differs.join(","))),
                 (
                     "dromon_send_bytes".into(),
                     StatusValue::Int(status.pending_bytes as i64),

@@ -115,6 +115,8 @@ pub(super) fn derive_settings(entries: &[Entry]) -> Settings {
         suspect_timeout,
         inactive_timeout: span(entries, "evs.inactive_timeout").max(suspect_timeout),
         keepalive_period: span(entries, "evs.keepalive_period").min(suspect_timeout / 3),
+        delay_margin: span(entries, "evs.delay_margin"),
+        delayed_keep_period: span(entries, "evs.delayed_keep_period"),
         connect_timeout: span(entries, "gmcast.peer_timeout"),
         wait_prim: flag(entries, "pc.wait_prim"),
         wait_prim_timeout: span(entries, "pc.wait_prim_timeout"),

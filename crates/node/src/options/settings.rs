@@ -76,6 +76,10 @@ pub struct Settings {
     /// Longest pause on an idle connection; never above a third of
     /// `suspect_timeout`.
     pub keepalive_period: Duration,
+    /// Silence after which a member is shown as delayed.
+    pub delay_margin: Duration,
+    /// How long it is shown after it was late.
+    pub delayed_keep_period: Duration,
     /// Time for one attempt to connect.
     pub connect_timeout: Duration,
 

@@ -200,17 +200,17 @@ table! {
     "dromon.slow_node": Choice(&["wait", "quarantine"]), Is("wait"), Any, IfSet, Str, RW, Ignored:
         "not available in this version: the others always wait for a slow node";
     "evs.auto_evict": Int(0, BIG), Is("0"), Any, Always, Bool, RO, Ignored:
-        "there is no list of delayed nodes; a member silent for evs.suspect_timeout is removed by the majority";
+        "nobody is evicted for being late; a member silent for evs.suspect_timeout is removed by the majority";
     "evs.causal_keepalive_period": Span(0), Of("evs.keepalive_period"), Any, Always, Dbl, RW, Ignored:
         "a current read asks the majority at once and needs no keepalive";
     "evs.consensus_timeout": Span(0), Is("PT30S"), Any, IfSet, No, OLD, Ignored:
         "members are agreed on through the ordered log, without a consensus round of their own";
     "evs.debug_log_mask": Mask, Is("0x1"), Any, Always, Str, RW, Ignored:
         "there are no debug messages in this version";
-    "evs.delay_margin": Span(0), Is("PT1S"), Any, Always, Dbl, RW, Ignored:
-        "there is no list of delayed nodes; wsrep_evs_repl_latency shows the delays";
-    "evs.delayed_keep_period": Span(0), Is("PT30S"), Any, Always, Dbl, RW, Ignored:
-        "there is no list of delayed nodes";
+    "evs.delay_margin": Span(0), Is("PT1S"), Any, Always, Dbl, RW, Kept:
+        "a member whose reports are late by more than this is shown in wsrep_evs_delayed";
+    "evs.delayed_keep_period": Span(0), Is("PT30S"), Any, Always, Dbl, RW, Kept:
+        "how long a member is shown in wsrep_evs_delayed after it was late";
     "evs.evict": Member, Is(""), Action, Never, Str, RW, Kept:
         "remove the member with this uuid from the cluster";
     "evs.inactive_check_period": Span(0), Is("PT0.5S"), Any, Always, Dbl, RW, Ignored:

@@ -15,6 +15,7 @@ mod one_node;
 mod partition;
 mod refusals;
 mod rng;
+mod signs;
 mod storm;
 mod streaming;
 mod three_nodes;

@@ -60,8 +60,11 @@ struct Lines {
 
 impl Database for Lines {
     fn log(&self, level: Level, message: &str) {
-        self.report
-            .line(&self.name, &format!("{level:?}: {message}"));
+        let line = format!("{level:?}: {message}");
+        if message.contains("the state that decides about write sets is not the same") {
+            self.report.violation(&line);
+        }
+        self.report.line(&self.name, &line);
     }
 }
 
@@ -169,6 +172,13 @@ impl World {
     pub fn damage_log(&self, n: usize) {
         let dir = lock(&self.data_dirs).get(&n).cloned();
         self.net.damage_log(&dir.expect("a node that was started"));
+    }
+
+    /// What a node's view file says; `None`: there is none.
+    pub fn view_file(&self, n: usize) -> Option<String> {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        let path = dir.expect("a node that was started").join(VIEW_FILE);
+        std::fs::read_to_string(path).ok()
     }
 
     /// Starts a server on `disk`; it is not connected yet. `recovered`: the

@@ -1,0 +1,95 @@
+//! What a node shows about itself and the others: status and view file.
+
+use std::time::Duration;
+
+use dromon_node::grastate::ViewState;
+
+use crate::toy::row;
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+#[test]
+fn the_view_file_is_there_while_a_node_runs_and_after_a_crash() {
+    run(3, "gmcast.segment=2", LIMIT, |world| {
+        world.db(3).disconnect();
+        assert_eq!(world.view_file(3), None, "gone after an orderly leave");
+        let size = |n| {
+            let text = world.view_file(n)?;
+            let view = ViewState::parse(&text).expect("its own format");
+            assert!(view.members.iter().all(|(_, segment)| *segment == 2));
+            assert!(view.members.iter().any(|(uuid, _)| *uuid == view.my_uuid));
+            Some(view.members.len())
+        };
+        world.until("both have written the view of two", || {
+            [1, 2].iter().all(|n| size(*n) == Some(2))
+        });
+        world.crash(2);
+        assert_eq!(size(2), Some(2), "it tells of the last view");
+        let own = world.db(1).stat("gcomm_uuid");
+        let text = world.view_file(1).expect("n1 runs");
+        assert!(text.starts_with(&format!("my_uuid: {own}\n#vwbeg\n")));
+    });
+}
+
+#[test]
+fn the_deciding_state_has_the_same_digest_everywhere() {
+    run(3, "", LIMIT, |world| {
+        for n in 1..=30 {
+            assert!(world.db(1 + n % 3).set(row(n as u32), 1).is_committed());
+        }
+        world.db(3).disconnect();
+        let third = world.db(3);
+        third.connect(&World::url(), false).expect("two run");
+        world.synced(&third);
+        world.settle();
+        let digests: Vec<_> = (1..=3)
+            .map(|n| world.db(n).stat("dromon_state_digest"))
+            .collect();
+        assert!(!digests[0].is_empty());
+        assert!(digests.iter().all(|d| *d == digests[0]), "{digests:?}");
+        for n in 1..=3 {
+            assert_eq!(world.db(n).stat("dromon_state_differs"), "");
+        }
+    });
+}
+
+#[test]
+fn own_write_sets_under_way_are_counted() {
+    run(2, "", LIMIT, |world| {
+        let db = world.db(1);
+        assert_eq!(db.count("local_send_queue_max"), 0);
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let db = db.clone();
+                scope.spawn(move || assert!(db.set(row(n), 1).is_committed()));
+            }
+        });
+        let most = db.count("local_send_queue_max");
+        assert!((1..=4).contains(&most), "{most}");
+        assert_eq!(db.count("local_send_queue_min"), 0);
+        assert_eq!(db.count("local_send_queue"), 0);
+        assert_ne!(db.stat("local_send_queue_avg"), "0");
+        db.node().reset_status();
+        assert_eq!(db.count("local_send_queue_max"), 0);
+    });
+}
+
+#[test]
+fn a_silent_member_is_shown_as_delayed() {
+    run(3, "evs.delay_margin=PT0.5S", LIMIT, |world| {
+        let (first, third) = (world.db(1), world.db(3));
+        assert_eq!(first.stat("evs_delayed"), "");
+        let uuid = third.stat("gcomm_uuid");
+        let others = [World::addr(1), World::addr(2)];
+        world.net.cut(&[World::addr(3)], &others);
+        // Long before it is evicted.
+        let shown = format!("{uuid}:10.0.0.3:4567:1");
+        world.until("n3 is shown as delayed", || {
+            first.stat("evs_delayed").contains(&shown)
+        });
+        assert_eq!(first.size(), 3);
+        world.net.heal();
+        world.synced(&third);
+    });
+}
