@@ -194,7 +194,9 @@ pub fn flush_status(case: &mut Case) -> anyhow::Result<()> {
         ))
     };
     let before = read()?;
-    case.session(0)?.exec("FLUSH STATUS")?;
+    let mut session = case.session(0)?;
+    let version: Option<String> = session.one("SELECT VERSION()")?;
+    session.exec(flush_for(&version.unwrap_or_default()))?;
     let after = read()?;
     ensure!(
         before.0 > 1.0 && after.0 < before.0 / 2.0,
@@ -211,6 +213,17 @@ pub fn flush_status(case: &mut Case) -> anyhow::Result<()> {
     check::settled(&case.cluster(), &case.db)?;
     case.note(format!("{AVERAGE} {} -> {}; {tally}", before.0, after.0));
     Ok(())
+}
+
+/// What resets the whole server's status: `FLUSH STATUS` does no longer since 11.5.
+fn flush_for(version: &str) -> &'static str {
+    let mut numbers = version.split(['.', '-']).map_while(|n| n.parse().ok());
+    let release: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if release >= (11, 5) {
+        "FLUSH GLOBAL STATUS"
+    } else {
+        "FLUSH STATUS"
+    }
 }
 
 /// Clients of db1 are killed in the middle of their commits. What was
@@ -341,4 +354,19 @@ fn killer(session: &mut Session, stop: &AtomicBool, kills: &AtomicU64) -> anyhow
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::flush_for;
+
+    #[test]
+    fn the_server_decides_how_its_status_is_flushed() {
+        for version in ["10.11.19-MariaDB-0+deb12u1", "11.4.5-MariaDB", ""] {
+            assert_eq!(flush_for(version), "FLUSH STATUS", "{version}");
+        }
+        for version in ["11.8.6-MariaDB-0+deb13u1-log", "11.5.2-MariaDB", "12.0.1"] {
+            assert_eq!(flush_for(version), "FLUSH GLOBAL STATUS", "{version}");
+        }
+    }
 }

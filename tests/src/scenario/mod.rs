@@ -1,6 +1,7 @@
 //! The scenarios, in the order they run.
 
 mod admin;
+mod bad_input;
 mod big;
 mod conflicts;
 mod ddl_storm;
@@ -166,6 +167,12 @@ pub fn all() -> Vec<Scenario> {
             "the server's allowlist decides who may greet",
             Own,
             secure::allowlist,
+        ),
+        (
+            "bad_input",
+            "wrong starts and strangers at the port: words, exit code and time of docs/bad-input.md",
+            Own,
+            bad_input::bad_input,
         ),
     ];
     table

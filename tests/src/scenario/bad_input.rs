@@ -1,0 +1,445 @@
+//! The rows of docs/bad-input.md that need a server: message, exit code, time.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use dromon_sandbox::{Cluster, Node, SandboxError, Start};
+
+use crate::check;
+use crate::harness::{Case, JOIN_LIMIT};
+
+/// What a refusal may take beside the time its row names: a server starts and ends.
+const SERVER: Duration = Duration::from_secs(20);
+const AT_ONCE: Duration = Duration::ZERO;
+
+/// db1 and db2 run, db3 is started wrongly in every way; then its log is damaged.
+pub fn bad_input(case: &mut Case) -> anyhow::Result<()> {
+    let cluster = case.own_cluster(|_| {})?;
+    cluster.node(0).start(Start::NewCluster, &[])?;
+    cluster.node(0).wait_usable(JOIN_LIMIT)?;
+    cluster.node(1).start(Start::Join, &[])?;
+    cluster.node(1).wait_usable(JOIN_LIMIT)?;
+    other_nodes(&cluster)?;
+    own_side(&cluster)?;
+    disks(case, &cluster)?;
+    strangers(cluster.node(0))?;
+    for node in 0..2 {
+        ensure!(
+            cluster
+                .node(node)
+                .status(Duration::from_secs(10))?
+                .is_usable(),
+            "db{} did not stay usable",
+            node + 1
+        );
+    }
+    cluster.node(2).start(Start::Join, &[])?;
+    cluster.node(2).wait_usable(JOIN_LIMIT)?;
+    damaged_log(case, &cluster)?;
+    full_while_running(case, &cluster)
+}
+
+/// A start that must end with exit code 1, with all `words` in the log, in time.
+fn refused(
+    node: &Node,
+    start: Start,
+    extra: &[String],
+    words: &[&str],
+    within: Duration,
+) -> anyhow::Result<()> {
+    let mark = node.read_log().map_or(0, |text| text.len());
+    let began = Instant::now();
+    node.start(start, extra)?;
+    let limit = within + SERVER;
+    let end = node.wait_for("refused", limit, |_| false);
+    let what = words.first().copied().unwrap_or_default();
+    match end {
+        Err(SandboxError::NodeEnded { how, .. }) => ensure!(
+            how.contains("exit status: 1") || how.contains("code 1"),
+            "{what}: ended with {how}, not with code 1"
+        ),
+        Ok(_) => bail!("{what}: it came up"),
+        Err(e) => {
+            // It must not stay in the way of what follows.
+            let _ = node.kill();
+            bail!("{what}: not refused within {} s: {e}", limit.as_secs())
+        }
+    }
+    let log = check::log_since(node, mark);
+    for word in words {
+        ensure!(
+            log.contains(word),
+            "{what}: the log does not say {word:?}:\n{}",
+            node.log_tail(15)
+        );
+    }
+    ensure!(began.elapsed() <= limit, "{what}: took too long");
+    ensure!(log.contains("Aborting"), "{what}: no orderly end");
+    Ok(())
+}
+
+/// The node's own provider options and more.
+fn options(node: &Node, more: &str) -> anyhow::Result<String> {
+    let path = node.record().dir.join("my.cnf");
+    let text = fs::read_to_string(&path)?;
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix("wsrep_provider_options="))
+        .with_context(|| format!("{} has no provider options", path.display()))?;
+    let own = line.trim().trim_matches('"');
+    Ok(format!("--wsrep_provider_options={own};{more}"))
+}
+
+fn address(list: &str) -> String {
+    format!("--wsrep_cluster_address={list}")
+}
+
+/// What is wrong with the others, or with the way to them.
+fn other_nodes(cluster: &Cluster) -> anyhow::Result<()> {
+    let (first, node) = (cluster.node(0).ports(), cluster.node(2));
+    let join =
+        |extra: &[String], words: &[&str], within| refused(node, Start::Join, extra, words, within);
+    join(
+        &["--wsrep_cluster_name=another".into()],
+        &[
+            "refused this node: its cluster is named",
+            "set wsrep_cluster_name alike",
+        ],
+        AT_ONCE,
+    )?;
+    join(
+        &[address(&format!("gcomm://127.0.0.1:{}", first.sql))],
+        &[
+            "does not speak this protocol",
+            "like a MariaDB or MySQL server",
+        ],
+        AT_ONCE,
+    )?;
+    let soon = options(node, "pc.wait_prim_timeout=PT4S")?;
+    let free = TcpListener::bind("127.0.0.1:0")?;
+    let nobody = free.local_addr()?.port();
+    drop(free);
+    join(
+        &[
+            address(&format!("gcomm://127.0.0.1:{nobody}")),
+            soon.clone(),
+        ],
+        &[
+            "failed to reach primary view within 4 s",
+            "no node listens there",
+        ],
+        Duration::from_secs(7),
+    )?;
+    // One that takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0")?;
+    let port = silent.local_addr()?.port();
+    join(
+        &[address(&format!("gcomm://127.0.0.1:{port}")), soon.clone()],
+        &[
+            "failed to reach primary view within 4 s",
+            "did not greet within 3s",
+        ],
+        Duration::from_secs(7),
+    )?;
+    drop(silent);
+    join(
+        &[address("gcomm://no-such-host.invalid"), soon],
+        &[
+            "failed to reach primary view within 4 s",
+            "cannot resolve the host name",
+        ],
+        Duration::from_secs(20),
+    )?;
+    join(
+        &[address(&format!(
+            "gcomm://127.0.0.1:{}",
+            node.ports().group
+        ))],
+        &[
+            "wsrep_cluster_address names only this node itself",
+            "--wsrep-new-cluster",
+        ],
+        AT_ONCE,
+    )
+}
+
+/// What is wrong with the own addresses, options and state file.
+fn own_side(cluster: &Cluster) -> anyhow::Result<()> {
+    let node = cluster.node(2);
+    let join = |extra: String, words: &[&str]| refused(node, Start::Join, &[extra], words, AT_ONCE);
+    join(
+        address("gcom://127.0.0.1"),
+        &["Backend not supported: gcom://"],
+    )?;
+    join(
+        options(node, "gcs.fc_limitt=5")?,
+        &[
+            "Unknown parameter 'gcs.fc_limitt'",
+            "Did you mean 'gcs.fc_limit'?",
+        ],
+    )?;
+    join(
+        options(node, "gcs.fc_limit=x")?,
+        &["Option 'gcs.fc_limit' cannot be 'x'"],
+    )?;
+    join(
+        options(node, "gcs.fc_limit")?,
+        &["contain 'gcs.fc_limit' without a value"],
+    )?;
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let at = taken.local_addr()?;
+    join(
+        options(node, &format!("gmcast.listen_addr=tcp://{at}"))?,
+        &["cannot listen for other nodes", "is in use by"],
+    )?;
+    join(
+        options(node, "gmcast.listen_addr=tcp://192.0.2.1:4567")?,
+        &["is not an address of this machine"],
+    )?;
+    let state = node.record().data_dir.join("grastate.dat");
+    let before = fs::read_to_string(&state).unwrap_or_default();
+    let uuid = "d020871d-e5f0-11f1-9a18-667f5d04e35a";
+    let text = |seqno: &str| {
+        format!(
+            "# GALERA saved state\nversion: 2.1\nuuid:    {uuid}\nseqno:   {seqno}\nsafe_to_bootstrap: 0\n"
+        )
+    };
+    // Written in place: the owner stays the server's user.
+    fs::write(&state, text("?"))?;
+    refused(
+        node,
+        Start::Join,
+        &[],
+        &["is damaged: line 4 has '?' for seqno"],
+        AT_ONCE,
+    )?;
+    fs::write(&state, text("5"))?;
+    refused(
+        node,
+        Start::NewCluster,
+        &[],
+        &["It may not be safe to bootstrap the cluster from this node"],
+        AT_ONCE,
+    )?;
+    fs::write(&state, before)?;
+    Ok(())
+}
+
+/// A directory that cannot be written, and one without room.
+fn disks(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> {
+    let node = cluster.node(2);
+    let dir = node.record().dir.join("closed");
+    fs::create_dir_all(&dir)?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o555))?;
+    for (option, words) in [
+        ("base_dir", ["grastate.dat cannot be", "Permission denied"]),
+        (
+            "gcache.dir",
+            ["The log could not create", "Permission denied"],
+        ),
+    ] {
+        let extra = options(node, &format!("{option}={}", dir.display()))?;
+        refused(node, Start::Join, &[extra], &words, AT_ONCE)?;
+    }
+    fs::remove_dir(&dir)?;
+    let missing = options(node, "gcache.dir=/nowhere/at/all")?;
+    let words = ["the log in /nowhere/at/all", "No such file or directory"];
+    refused(node, Start::Join, &[missing], &words, AT_ONCE)?;
+    match Small::mount(&node.record().dir.join("small"), "2m") {
+        Ok(small) => {
+            let extra = options(node, &format!("gcache.dir={}", small.0.display()))?;
+            let words = ["The log could not", "No space left on device"];
+            refused(node, Start::Join, &[extra], &words, AT_ONCE)?;
+        }
+        Err(e) => case.note(format!("NOT TESTED: no room for the log at start ({e})")),
+    }
+    Ok(())
+}
+
+/// A small file system in memory, gone with this value.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(dir: &Path, size: &str) -> anyhow::Result<Small> {
+        fs::create_dir_all(dir)?;
+        let done = Command::new("mount")
+            .args([
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={size},mode=1777"),
+                "tmpfs",
+            ])
+            .arg(dir)
+            .output()?;
+        if !done.status.success() {
+            fs::remove_dir(dir)?;
+            bail!("mount: {}", String::from_utf8_lossy(&done.stderr).trim());
+        }
+        Ok(Small(dir.to_owned()))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // The server that used it may end a moment later: lazily.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Text of other protocols at a member's port: closed, named, harmless.
+fn strangers(node: &Node) -> anyhow::Result<()> {
+    let mark = node.read_log()?.len();
+    for text in [
+        "GET / HTTP/1.0\r\n\r\n",
+        "\u{7f}\u{1}nonsense nonsense nonsense",
+    ] {
+        let mut stream = TcpStream::connect(("127.0.0.1", node.ports().group))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(text.as_bytes())?;
+        let mut rest = Vec::new();
+        // Closed with or without a word; a timeout is an error of another kind.
+        if let Err(e) = stream.read_to_end(&mut rest)
+            && e.kind() != std::io::ErrorKind::ConnectionReset
+        {
+            bail!("{text:?} was not refused within 5 s: {e}");
+        }
+    }
+    let log = check::log_since(node, mark);
+    ensure!(
+        log.contains("does not speak this protocol") && log.contains("like HTTP"),
+        "the stranger is not named:\n{log}"
+    );
+    Ok(())
+}
+
+/// Changes one bit of the oldest record in a stopped node's log.
+fn damage(node: &Node) -> anyhow::Result<()> {
+    let dir = node.record().data_dir;
+    let mut segments: Vec<_> = fs::read_dir(&dir)?
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| {
+            p.file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with("dromon-0"))
+        })
+        .collect();
+    segments.sort();
+    let path = segments.first().context("no segment of the log")?;
+    let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let mut byte = [0];
+    // Behind the header block, in the body of the first record.
+    let at = 4096 + 100;
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, at)?;
+    std::os::unix::fs::FileExt::write_all_at(&file, &[byte[0] ^ 4], at)?;
+    Ok(())
+}
+
+fn damaged_log(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> {
+    let node = cluster.node(2);
+    let mut session = crate::load::Session::open(cluster.node(0), "", 0)?;
+    session.exec("CREATE DATABASE bad")?;
+    session.exec("CREATE TABLE bad.t (id INT PRIMARY KEY, v LONGTEXT)")?;
+    for id in 0..50 {
+        session.exec(&format!("INSERT INTO bad.t VALUES ({id}, 'v')"))?;
+    }
+    check::drained(cluster)?;
+    node.kill()?;
+    damage(node)?;
+    let mark = node.read_log()?.len();
+    node.start(Start::Join, &[])?;
+    let took = node.wait_usable(JOIN_LIMIT)?;
+    let log = check::log_since(node, mark);
+    ensure!(
+        log.contains("this node's log was damaged") && log.contains("takes a full copy"),
+        "the damage is not told:\n{}",
+        node.log_tail(30)
+    );
+    let aside = |name: &str| name.starts_with("damaged-") && name.ends_with(".log");
+    let kept = fs::read_dir(node.record().data_dir)?
+        .flatten()
+        .filter(|e| aside(&e.file_name().to_string_lossy()))
+        .count();
+    ensure!(kept >= 2, "{kept} files were set aside");
+    case.note(format!(
+        "a damaged log was set aside, full copy in {:.1} s",
+        took.as_secs_f64()
+    ));
+
+    // Everybody is gone: it may be the only place of something.
+    check::drained(cluster)?;
+    for node in cluster.nodes() {
+        node.kill()?;
+    }
+    damage(node)?;
+    let soon = options(node, "pc.wait_prim_timeout=PT4S")?;
+    let words = [
+        "this node's log is damaged, and no primary component",
+        "Start the other nodes first",
+    ];
+    refused(node, Start::Join, &[soon], &words, Duration::from_secs(7))?;
+    for other in 0..2 {
+        cluster.node(other).start(Start::Join, &[])?;
+    }
+    for other in 0..2 {
+        cluster.node(other).wait_usable(JOIN_LIMIT)?;
+    }
+    node.start(Start::Join, &[])?;
+    node.wait_usable(JOIN_LIMIT)?;
+    let mut session = crate::load::Session::open(node, "", 0)?;
+    let rows: Option<i64> = session.one("SELECT COUNT(*) FROM bad.t")?;
+    ensure!(rows == Some(50), "{rows:?} rows of 50 are left");
+    check::whole(cluster)
+}
+
+/// The log's disk fills up under a running node: it stops taking part, the
+/// others go on, and with room it comes back.
+fn full_while_running(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> {
+    let node = cluster.node(2);
+    // One segment has room, a second has not.
+    let small = match Small::mount(&node.record().dir.join("small"), "80m") {
+        Ok(small) => small,
+        Err(e) => {
+            case.note(format!("NOT TESTED: disk full while the node runs ({e})"));
+            return Ok(());
+        }
+    };
+    node.stop(Duration::from_secs(60))?;
+    let extra = options(node, &format!("gcache.dir={}", small.0.display()))?;
+    node.start(Start::Join, &[extra])?;
+    node.wait_usable(JOIN_LIMIT)?;
+    let mark = node.read_log()?.len();
+    let mut session = crate::load::Session::open(cluster.node(0), "", 0)?;
+    for id in 100..190 {
+        session.exec(&format!(
+            "INSERT INTO bad.t VALUES ({id}, REPEAT('x', 1000000))"
+        ))?;
+    }
+    node.wait_for("out of the cluster", Duration::from_secs(30), |s| {
+        s.get("wsrep_ready") == "OFF"
+    })?;
+    let log = check::log_since(node, mark);
+    ensure!(
+        log.contains("this node's ordering engine failed")
+            && log.contains("No space left on device"),
+        "the full disk is not told:\n{}",
+        node.log_tail(20)
+    );
+    ensure!(node.process().is_some(), "the server has ended");
+    session.exec("INSERT INTO bad.t VALUES (200, 'the others go on')")?;
+    node.kill()?;
+    drop(small);
+    node.start(Start::Join, &[])?;
+    node.wait_usable(JOIN_LIMIT)?;
+    let mut session = crate::load::Session::open(node, "", 0)?;
+    let rows: Option<i64> = session.one("SELECT COUNT(*) FROM bad.t")?;
+    ensure!(rows == Some(141), "{rows:?} rows of 141 are there");
+    check::whole(cluster)
+}
