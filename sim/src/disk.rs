@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +38,87 @@ impl Speed {
     }
 }
 
+/// What has really happened to one process's log, whatever its engine was told.
+#[derive(Debug, Default)]
+pub struct Truth {
+    synced: AtomicU64,
+    failed: AtomicBool,
+    went_on: AtomicBool,
+}
+
+impl Truth {
+    /// Last index on the disk for good.
+    pub fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Relaxed)
+    }
+
+    /// Whether a write or a sync of the log has failed.
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the log took something after that.
+    pub fn went_on(&self) -> bool {
+        self.went_on.load(Ordering::Relaxed)
+    }
+
+    /// An operation on the log came out as `ok`.
+    fn done(&self, effect: Effect, ok: bool) {
+        match effect {
+            Effect::Beside => return,
+            Effect::Nothing => {}
+            Effect::Extends(last) if ok => self.synced.store(last, Ordering::Relaxed),
+            Effect::Extends(_) => {}
+            // Also if it failed: it may have done a part.
+            Effect::Ends(last) => {
+                self.synced.fetch_min(last, Ordering::Relaxed);
+            }
+            Effect::Begins(last) => {
+                let last = if ok { last } else { 0 };
+                self.synced.store(last, Ordering::Relaxed);
+            }
+        }
+        if !ok {
+            self.failed.store(true, Ordering::Relaxed);
+        } else if self.failed() {
+            self.went_on.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What an operation does to the end of the log.
+#[derive(Clone, Copy)]
+enum Effect {
+    /// It is about other files.
+    Beside,
+    Nothing,
+    Extends(u64),
+    Ends(u64),
+    Begins(u64),
+}
+
+fn effect(op: &WriteOp) -> Effect {
+    match op {
+        WriteOp::Append(records) => match records.last() {
+            Some(last) => Effect::Extends(last.index),
+            None => Effect::Nothing,
+        },
+        WriteOp::TruncateFrom(index) => Effect::Ends(index.saturating_sub(1)),
+        WriteOp::Reset(last) => Effect::Begins(last.index),
+        WriteOp::PurgeTo(_) | WriteOp::SaveMeta(_) => Effect::Nothing,
+        WriteOp::SaveCheckpoint(..) | WriteOp::DropCheckpointsBefore(_) => Effect::Beside,
+    }
+}
+
+/// What a store tells its engine that is not true.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lies {
+    /// Appends are called durable before they are.
+    pub early: bool,
+    /// Failures are called success.
+    pub deaf: bool,
+}
+
 /// One process's log. See the module's words.
 pub struct SimStore {
     state: Mutex<State>,
@@ -45,8 +126,9 @@ pub struct SimStore {
     device: SimDevice,
     speed: Arc<Speed>,
     wake: Notify,
-    /// Planted: appends are called durable before they are.
-    lies: bool,
+    truth: Arc<Truth>,
+    /// Planted.
+    lies: Lies,
 }
 
 struct State {
@@ -63,7 +145,7 @@ impl SimStore {
         device: &SimDevice,
         speed: Arc<Speed>,
         rng: Rng,
-        lies: bool,
+        lies: Lies,
     ) -> Result<Arc<SimStore>, LogError> {
         let mut rng = rng;
         let options = LogOptions {
@@ -73,6 +155,11 @@ impl SimStore {
             identity: u128::from(rng.u64()),
         };
         let (log, _) = Log::open(Arc::new(device.clone()), options)?;
+        let log = DiskLog::new(WriterHandle::inline(log));
+        let truth = Truth::default();
+        // What it found it has synced.
+        let last = log.bounds().1.saturating_sub(1);
+        truth.synced.store(last, Ordering::Relaxed);
         Ok(Arc::new(SimStore {
             state: Mutex::new(State {
                 queue: VecDeque::new(),
@@ -80,12 +167,28 @@ impl SimStore {
                 dead: false,
                 rng,
             }),
-            log: DiskLog::new(WriterHandle::inline(log)),
+            log,
             device: device.clone(),
             speed,
             wake: Notify::new(),
+            truth: Arc::new(truth),
             lies,
         }))
+    }
+
+    /// What has really happened to it.
+    pub fn truth(&self) -> &Arc<Truth> {
+        &self.truth
+    }
+
+    /// Hands `op` to the real log.
+    fn carry_out(&self, op: WriteOp, done: WriteDone) {
+        let (effect, truth, lies) = (effect(&op), self.truth.clone(), self.lies);
+        let witnessed = Box::new(move |result: io::Result<()>| {
+            truth.done(effect, result.is_ok());
+            done(if lies.deaf { Ok(()) } else { result });
+        });
+        self.log.submit(op, witnessed);
     }
 
     /// From now on operations are carried out at once (`true`), or one after
@@ -107,7 +210,7 @@ impl SimStore {
                 }
                 let extra = self.speed.extra_ms();
                 // A disk that lies has a large cache.
-                let extra = if self.lies { extra + 400 } else { extra };
+                let extra = if self.lies.early { extra + 400 } else { extra };
                 let pause = s.rng.ms(0, 3) + s.rng.ms(extra / 2, extra);
                 (s.queue.len(), pause)
             };
@@ -159,7 +262,7 @@ impl SimStore {
             };
             left -= 1;
             let WriteOp::Append(mut records) = op else {
-                self.log.submit(op, done);
+                self.carry_out(op, done);
                 continue;
             };
             let mut all = vec![done];
@@ -184,7 +287,7 @@ impl SimStore {
                     done(copy);
                 }
             });
-            self.log.submit(WriteOp::Append(records), together);
+            self.carry_out(WriteOp::Append(records), together);
         }
     }
 
@@ -227,18 +330,18 @@ impl LogStore for SimStore {
         }
         match op {
             // Beside the queue, as the real log does it.
-            WriteOp::SaveCheckpoint(..) | WriteOp::DropCheckpointsBefore(_) if !self.lies => {
+            WriteOp::SaveCheckpoint(..) | WriteOp::DropCheckpointsBefore(_) if !self.lies.early => {
                 drop(s);
-                self.log.submit(op, done);
+                self.carry_out(op, done);
             }
             op if s.inline => {
                 drop(s);
-                self.log.submit(op, done);
+                self.carry_out(op, done);
             }
             WriteOp::Append(_)
             | WriteOp::SaveCheckpoint(..)
             | WriteOp::DropCheckpointsBefore(_)
-                if self.lies =>
+                if self.lies.early =>
             {
                 s.queue.push_back((op, Box::new(|_| {})));
                 drop(s);
@@ -315,7 +418,11 @@ mod tests {
         }
     }
 
-    fn open(device: &SimDevice, lies: bool) -> Arc<SimStore> {
+    fn open(device: &SimDevice, early: bool) -> Arc<SimStore> {
+        let lies = Lies {
+            early,
+            ..Lies::default()
+        };
         let store = SimStore::open(device, Arc::default(), Rng::new(1, &[]), lies);
         store.expect("the simulated disk is in order")
     }
@@ -349,6 +456,7 @@ mod tests {
         let store = open(&device, false);
         let called = fill(&store);
         assert_eq!(called.load(Ordering::Relaxed), 1);
+        assert_eq!(store.truth().synced(), 2);
         assert_eq!(store.bounds(), (0, 6));
         assert_eq!(
             indexes(&store),
@@ -359,6 +467,7 @@ mod tests {
         assert_eq!(tail.len(), 3);
         store.set_inline(true);
         assert_eq!(called.load(Ordering::Relaxed), 4);
+        assert_eq!(store.truth().synced(), 5);
         assert_eq!(indexes(&store), [0, 1, 2, 3, 4, 5]);
     }
 
@@ -388,7 +497,50 @@ mod tests {
         });
         store.submit(WriteOp::Append(vec![record(0)]), done);
         assert_eq!(called.load(Ordering::Relaxed), 1);
+        assert_eq!(store.truth().synced(), 0);
         store.crash(false, 3);
         assert_eq!(indexes(&open(&device, false)), [] as [u64; 0]);
+    }
+
+    /// Appends 0..3, of which the second fails; answers what was said.
+    fn fail_second(store: &SimStore) -> Vec<bool> {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        for index in 0..3 {
+            if index == 1 {
+                store.device.fail_sync(1, io::ErrorKind::Other);
+            }
+            let said = said.clone();
+            let done = Box::new(move |r: io::Result<()>| said.lock().unwrap().push(r.is_ok()));
+            store.submit(WriteOp::Append(vec![record(index)]), done);
+        }
+        let said = said.lock().unwrap();
+        said.clone()
+    }
+
+    #[test]
+    fn after_a_failed_sync_the_log_takes_nothing_more() {
+        let device = SimDevice::new(4);
+        let store = open(&device, false);
+        assert_eq!(fail_second(&store), [true, false, false]);
+        let truth = store.truth();
+        assert_eq!(
+            (truth.synced(), truth.failed(), truth.went_on()),
+            (0, true, false)
+        );
+    }
+
+    #[test]
+    fn the_planted_deafness_is_known_to_the_truth() {
+        let deaf = Lies {
+            deaf: true,
+            ..Lies::default()
+        };
+        let device = SimDevice::new(5);
+        let store = SimStore::open(&device, Arc::default(), Rng::new(1, &[]), deaf)
+            .expect("the simulated disk is in order");
+        assert_eq!(fail_second(&store), [true, true, true]);
+        assert_eq!((store.truth().synced(), store.truth().failed()), (0, true));
+        store.truth().done(Effect::Nothing, true);
+        assert!(store.truth().went_on());
     }
 }

@@ -35,6 +35,14 @@ pub enum Fault {
         /// For how long.
         for_: Duration,
     },
+    /// The clock of a process jumps forward, as after the sleep of a machine.
+    /// The monotonic clock knows no way back, and no other is read.
+    ClockJump {
+        /// Who.
+        slot: usize,
+        /// How far.
+        by: Duration,
+    },
     /// Some ways between nodes are cut, until they are all healed.
     Partition {
         /// From, to, how.
@@ -89,6 +97,31 @@ pub enum Fault {
         /// A sync, or a write.
         sync: bool,
     },
+    /// A disk takes no more for a while.
+    FullDisk {
+        /// Who.
+        slot: usize,
+        /// For how long.
+        for_: Duration,
+    },
+    /// The membership changes while another node dies: a node leaves in good
+    /// order, or comes back as a new one with empty disks.
+    ChangeAndCrash {
+        /// Who leaves or loses its disks.
+        slot: usize,
+        /// Whether it loses its disks.
+        wipe: bool,
+        /// Until it is started again.
+        down: Duration,
+        /// Who dies.
+        victim: usize,
+        /// How long after it was told to leave, or was started again.
+        after: Duration,
+        /// Whether the machine dies too.
+        power: bool,
+        /// Until the victim is started again.
+        victim_down: Duration,
+    },
     /// A node leaves in good order and comes back later.
     Leave {
         /// Who.
@@ -136,34 +169,55 @@ pub fn next(rng: &mut Rng, health: Health) -> (Option<Fault>, Duration) {
             slot,
             down: rng.ms(50, 3_000),
         }),
-        28..42 => Some(Fault::Pause {
+        28..39 => Some(Fault::Pause {
             slot,
             for_: rng.ms(50, 4_500),
         }),
-        42..64 => Some(Fault::Partition {
+        39..43 => Some(Fault::ClockJump {
+            slot,
+            by: rng.ms(20, 5_000),
+        }),
+        43..64 => Some(Fault::Partition {
             cuts: partition(rng, n),
             for_: rng.ms(150, 6_000),
         }),
-        64..76 => Some(Fault::Break {
+        64..72 => Some(Fault::Break {
             a: slot,
             b: rng.below(n as u64) as usize,
             lane: rng.pick(&[None, Some(0), Some(1), Some(2)]).flatten(),
         }),
-        76..82 => Some(Fault::SlowDisk {
+        72..76 if health.whole && n > 3 => {
+            let wipe = rng.chance(500);
+            let down = rng.ms(50, 2_000);
+            Some(Fault::ChangeAndCrash {
+                slot,
+                wipe,
+                down,
+                victim: (slot + rng.range(1, n as u64 - 1) as usize) % n,
+                after: rng.ms(0, if wipe { 600 } else { 250 }),
+                power: rng.chance(500),
+                victim_down: rng.ms(50, 3_000),
+            })
+        }
+        76..81 => Some(Fault::SlowDisk {
             slot,
             extra: rng.ms(20, 400),
             for_: rng.ms(300, 4_000),
         }),
-        82..86 => Some(Fault::SlowApply {
+        81..85 => Some(Fault::SlowApply {
             slot,
             extra: rng.ms(20, 400),
             for_: rng.ms(300, 4_000),
         }),
-        86..91 => Some(Fault::SlowLink {
+        85..89 => Some(Fault::SlowLink {
             from: slot,
             to: rng.below(n as u64) as usize,
             extra: rng.ms(20, 500),
             for_: rng.ms(300, 4_000),
+        }),
+        89..91 => Some(Fault::FullDisk {
+            slot,
+            for_: rng.ms(50, 3_000),
         }),
         91..95 => Some(Fault::DiskError {
             slot,
@@ -257,7 +311,10 @@ mod tests {
             if matches!(fault, Fault::Wipe { .. } | Fault::Leave { .. }) {
                 assert!(whole);
             }
+            if let Fault::ChangeAndCrash { slot, victim, .. } = fault {
+                assert!(whole && slot != victim);
+            }
         }
-        assert_eq!(kinds.len(), 10, "{kinds:?}");
+        assert_eq!(kinds.len(), 13, "{kinds:?}");
     }
 }

@@ -118,7 +118,7 @@ impl Total {
         let c = &self.counts;
         println!(
             "{} seeds, {} violations: {} entries, {} acknowledged, {} refused, {} unknown, {} current \
-             reads, {} crashes ({} total outages), {} partitions, {} pauses, {} broken connections, {} \
+             reads, {} crashes ({} total outages), {} partitions, {} pauses, {} clock jumps, {} disk errors, {} deaths during a change of members, {} broken connections, {} \
              elections, {} joins ({} with a copy), {} resumed logs, {} evictions, {} leaves, {} state \
              comparisons; worst convergence {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
              {:016x}",
@@ -133,6 +133,9 @@ impl Total {
             c.outages,
             c.partitions,
             c.pauses,
+            c.jumps,
+            c.disk_errors,
+            c.changes,
             c.breaks,
             c.elections,
             c.joins,

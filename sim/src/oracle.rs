@@ -3,9 +3,10 @@
 //! They see what the nodes deliver, commit, acknowledge and answer, and know
 //! nothing of how. The first violation ends the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use dromon_order::RaftId;
 use dromon_writeset::Seqno;
 
 use crate::database::LostUpdate;
@@ -18,6 +19,8 @@ pub enum Oracle {
     SameOrder,
     /// Seqnos have no gaps.
     Dense,
+    /// What is acknowledged is on the node's own disk and on those of a majority.
+    Durable,
     /// What was acknowledged is in the sequence and in every database.
     Acknowledged,
     /// The deterministic states are equal wherever they are compared.
@@ -42,6 +45,7 @@ impl fmt::Display for Oracle {
         f.write_str(match self {
             Oracle::SameOrder => "same order",
             Oracle::Dense => "dense seqnos",
+            Oracle::Durable => "durable before acknowledged",
             Oracle::Acknowledged => "acknowledged never lost",
             Oracle::StateDigest => "equal state digests",
             Oracle::Contents => "equal databases",
@@ -234,6 +238,34 @@ impl Oracles {
         }
     }
 
+    /// `slot`, member `own` of the order, acknowledges what stands at `index`.
+    /// Of the `voters` that were in force meanwhile, one set must have it on a
+    /// majority of its disks, as `synced` knows them.
+    pub fn durable(
+        &mut self,
+        slot: usize,
+        index: u64,
+        own: RaftId,
+        voters: &[BTreeSet<RaftId>],
+        synced: impl Fn(RaftId) -> u64,
+    ) {
+        let has = |id: &&RaftId| synced(**id) >= index;
+        let majority = |set: &BTreeSet<RaftId>| 2 * set.iter().filter(has).count() > set.len();
+        if !has(&&own) {
+            let what = format!(
+                "node {slot} acknowledges log index {index}, its own disk has {}",
+                synced(own)
+            );
+            self.fire(Oracle::Durable, what);
+        } else if !voters.iter().any(majority) {
+            let disks: Vec<u64> = voters.iter().flatten().map(|id| synced(*id)).collect();
+            let what = format!(
+                "node {slot} acknowledges log index {index}, the disks of the voters have {disks:?}"
+            );
+            self.fire(Oracle::Durable, what);
+        }
+    }
+
     fn passed(&self, seqno: Seqno) -> bool {
         let placed = self.sequence.get((seqno - 1) as usize);
         placed.is_some_and(|p| !p.keys.is_empty())
@@ -387,6 +419,25 @@ mod tests {
         o.acked(0, 7, None);
         o.finish(2, &[(0, [(1, 1)].into())]);
         assert_eq!(fired(&o), Some(Oracle::Acknowledged));
+    }
+
+    #[test]
+    fn acknowledging_before_it_is_on_disks_is_seen() {
+        let synced = |id| [0, 10, 10, 9, 9, 9][id as usize];
+        let sets = |sets: &[&[u64]]| -> Vec<BTreeSet<u64>> {
+            sets.iter().map(|s| s.iter().copied().collect()).collect()
+        };
+        let check = |own, voters: &[&[u64]]| {
+            let mut o = with_two();
+            o.durable(0, 10, own, &sets(voters), synced);
+            fired(&o)
+        };
+        assert_eq!(check(1, &[&[1, 2, 3]]), None);
+        assert_eq!(check(3, &[&[1, 2, 3]]), Some(Oracle::Durable));
+        assert_eq!(check(1, &[&[1, 3, 4]]), Some(Oracle::Durable));
+        assert_eq!(check(1, &[&[1, 2, 3, 4]]), Some(Oracle::Durable));
+        assert_eq!(check(1, &[&[1, 3, 4], &[1, 2]]), None);
+        assert_eq!(check(1, &[]), Some(Oracle::Durable));
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub enum Plant {
     AckAtPropose,
     /// Logs call entries durable before they are.
     EarlyDurable,
+    /// Logs call a failed write or sync success.
+    DeafToDisk,
     /// Copies of a message in the log are delivered like new ones.
     DedupeOff,
     /// One node does not certify UPDATE keys.
@@ -39,9 +41,10 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 13] = [
+    pub const ALL: [Plant; 14] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
+        Plant::DeafToDisk,
         Plant::DedupeOff,
         Plant::SkipKeyType,
         Plant::SkipSeqno,
@@ -62,6 +65,7 @@ impl Plant {
         match self {
             Plant::AckAtPropose => "ack-at-propose",
             Plant::EarlyDurable => "early-durable",
+            Plant::DeafToDisk => "deaf-to-disk",
             Plant::DedupeOff => "dedupe-off",
             Plant::SkipKeyType => "skip-key-type",
             Plant::SkipSeqno => "skip-seqno",

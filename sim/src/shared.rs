@@ -1,13 +1,15 @@
 //! What every part of one run has in common.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dromon_log::SimDevice;
+use dromon_order::RaftId;
 
 use crate::database::Database;
-use crate::disk::Speed;
+use crate::disk::{Speed, Truth};
 use crate::net::Net;
 use crate::oracle::{Oracle, Oracles};
 use crate::plant::Plant;
@@ -98,6 +100,12 @@ pub struct Counts {
     pub breaks: u64,
     /// Nodes that got no time for a while.
     pub pauses: u64,
+    /// Clocks that jumped.
+    pub jumps: u64,
+    /// Disks that failed an operation or were full.
+    pub disk_errors: u64,
+    /// Nodes that died while the membership was being changed.
+    pub changes: u64,
     /// Changes of leadership.
     pub elections: u64,
     /// Joins delivered.
@@ -127,6 +135,9 @@ impl Counts {
         self.partitions += o.partitions;
         self.breaks += o.breaks;
         self.pauses += o.pauses;
+        self.jumps += o.jumps;
+        self.disk_errors += o.disk_errors;
+        self.changes += o.changes;
         self.elections += o.elections;
         self.joins += o.joins;
         self.copies += o.copies;
@@ -152,6 +163,8 @@ pub struct Shared {
     now_us: AtomicU64,
     trace: Mutex<Trace>,
     oracles: Mutex<Oracles>,
+    /// By member of the order, the newest of its logs.
+    disks: Mutex<BTreeMap<RaftId, Arc<Truth>>>,
     counts: Mutex<Counts>,
 }
 
@@ -167,6 +180,7 @@ impl Shared {
             now_us: AtomicU64::new(0),
             trace: Mutex::new(Trace::new(print)),
             oracles: Mutex::default(),
+            disks: Mutex::default(),
             counts: Mutex::default(),
         })
     }
@@ -206,6 +220,18 @@ impl Shared {
         lock(&self.oracles)
     }
 
+    /// The log of member `id` goes on as one of which `truth` is known; answers
+    /// what it had synced before.
+    pub fn log_opened(&self, id: RaftId, truth: Arc<Truth>) -> u64 {
+        let before = lock(&self.disks).insert(id, truth);
+        before.map_or(0, |t| t.synced())
+    }
+
+    /// What member `id` has on its disk for good.
+    pub fn synced(&self, id: RaftId) -> u64 {
+        lock(&self.disks).get(&id).map_or(0, |t| t.synced())
+    }
+
     /// Changes the counts.
     pub fn count(&self, change: impl FnOnce(&mut Counts)) {
         change(&mut lock(&self.counts));
@@ -236,10 +262,14 @@ pub struct Host {
     pub applying: Speed,
     /// The database, with its own disk.
     pub database: Mutex<Database>,
+    /// What has really happened to the log of the present process.
+    pub truth: Mutex<Arc<Truth>>,
     /// The node left the cluster in good order before its process ended.
     pub left_cleanly: AtomicBool,
     /// A failure of the disk was injected: the engine may die of it.
     pub disk_failed: AtomicBool,
+    /// The disk is full.
+    pub disk_full: AtomicBool,
 }
 
 impl Host {
@@ -251,8 +281,10 @@ impl Host {
             speed: Arc::default(),
             applying: Speed::default(),
             database: Mutex::default(),
+            truth: Mutex::default(),
             left_cleanly: AtomicBool::new(false),
             disk_failed: AtomicBool::new(false),
+            disk_full: AtomicBool::new(false),
         })
     }
 

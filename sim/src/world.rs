@@ -17,13 +17,15 @@ use crate::node::{Exit, Picture, Process};
 use crate::oracle::{Oracle, Violation};
 use crate::plant::Plant;
 use crate::rng::Rng;
-use crate::shared::{Counts, Host, Settings, Shared};
+use crate::shared::{Counts, Host, Settings, Shared, lock};
 
 /// A step, in microseconds.
 const STEP_US: u64 = 1_000;
 /// How long the cluster has to begin, to come back after the faults, and to
 /// finish what is left.
 const BOUND: Duration = Duration::from_secs(60);
+/// How long a process may run whose log has failed.
+const DOOMED: Duration = Duration::from_secs(3);
 /// Load after the faults, in which every node must get something done.
 const AFTER: Duration = Duration::from_secs(2);
 
@@ -84,6 +86,14 @@ struct Machine {
     births: u64,
     start_at_us: Option<u64>,
     paused_until_us: Option<u64>,
+    /// How far its clock is to jump in its next step.
+    jump: Duration,
+    /// Until when its disk is full; 0: it is not.
+    full_until_us: u64,
+    /// When and how it is to be killed, and for how long.
+    kill_at_us: Option<(u64, bool, Duration)>,
+    /// For how long it has run since its log failed.
+    doomed: Duration,
     /// When it last had time.
     stepped_us: u64,
     /// How much faster than the world's its clock runs, in parts per million.
@@ -126,6 +136,10 @@ impl World {
                 births: 0,
                 start_at_us: Some(rng.range(0, 400_000)),
                 paused_until_us: None,
+                jump: Duration::ZERO,
+                full_until_us: 0,
+                kill_at_us: None,
+                doomed: Duration::ZERO,
                 stepped_us: 0,
                 drift_ppm: rng.range(0, 4_000) as i64 - 2_000,
                 drift: 0,
@@ -217,6 +231,7 @@ impl World {
         for slot in 0..self.machines.len() {
             self.start_if_due(slot, now_us);
             self.machines[slot].step(now_us);
+            self.watch_disk(slot);
             self.bury(slot, now_us);
         }
         if now_us.is_multiple_of(50_000) {
@@ -236,9 +251,22 @@ impl World {
                 m.slow_until_us.0 = 0;
                 m.host.speed.set_extra(Duration::ZERO);
             }
+            if m.full_until_us > 0 && now_us >= m.full_until_us {
+                m.full_until_us = 0;
+                m.host.device.set_capacity(None);
+                m.host.disk_full.store(false, Ordering::Relaxed);
+            }
             if m.slow_until_us.1 > 0 && now_us >= m.slow_until_us.1 {
                 m.slow_until_us.1 = 0;
                 m.host.applying.set_extra(Duration::ZERO);
+            }
+        }
+        for slot in 0..self.machines.len() {
+            if let Some((at, power, down)) = self.machines[slot].kill_at_us
+                && now_us >= at
+            {
+                self.machines[slot].kill_at_us = None;
+                self.crash(slot, power, down);
             }
         }
         let net = &self.shared.net;
@@ -259,7 +287,10 @@ impl World {
         m.births += 1;
         m.stepped_us = now_us;
         m.paused_until_us = None;
-        m.host.disk_failed.store(false, Ordering::Relaxed);
+        // On a full disk it may fail again.
+        let full = m.host.disk_full.load(Ordering::Relaxed);
+        m.host.disk_failed.store(full, Ordering::Relaxed);
+        m.jump = Duration::ZERO;
         self.shared
             .note(Some(slot), format_args!("process {} starts", m.births));
         let process = Process::new(
@@ -300,6 +331,47 @@ impl World {
         self.machines[slot].start_at_us = Some(now_us + again.as_micros() as u64);
     }
 
+    /// A node whose log has failed must leave, and write no more of it.
+    fn watch_disk(&mut self, slot: usize) {
+        let m = &mut self.machines[slot];
+        let truth = lock(&m.host.truth).clone();
+        if m.running.is_none() || !truth.failed() {
+            m.doomed = Duration::ZERO;
+            return;
+        }
+        if m.paused_until_us.is_none() {
+            m.doomed += Duration::from_micros(STEP_US);
+        }
+        if truth.went_on() {
+            let what = format!("the log of node {slot} took more after a failed write or sync");
+            self.shared.oracles().fire(Oracle::Durable, what);
+        } else if m.doomed > DOOMED {
+            let what = format!("node {slot} goes on {DOOMED:?} after its log has failed");
+            self.shared.oracles().fire(Oracle::Durable, what);
+        }
+    }
+
+    /// A process dies, if there is one, and is started again after `down`.
+    fn crash(&mut self, slot: usize, power: bool, down: Duration) {
+        if self.machines[slot].running.is_some() {
+            self.shared.count(|c| c.crashes += 1);
+            self.kill(slot, power);
+            let at_us = self.now() + down.as_micros() as u64;
+            self.machines[slot].start_at_us = Some(at_us);
+        }
+    }
+
+    /// A process dies and its disks are emptied.
+    fn wipe(&mut self, slot: usize, down: Duration) {
+        self.shared.count(|c| c.crashes += 1);
+        self.kill(slot, true);
+        let at_us = self.now() + down.as_micros() as u64;
+        let m = &mut self.machines[slot];
+        m.full_until_us = 0;
+        m.host = Host::new(self.rng.u64(), slot);
+        m.start_at_us = Some(at_us);
+    }
+
     fn kill(&mut self, slot: usize, power: bool) {
         let m = &mut self.machines[slot];
         m.paused_until_us = None;
@@ -312,6 +384,16 @@ impl World {
         drop(running.runtime);
     }
 
+    /// A node is asked to leave, and stays away for `away`.
+    fn leave(&mut self, slot: usize, away: Duration) {
+        let m = &mut self.machines[slot];
+        if let Some(running) = m.running.as_ref().filter(|_| !m.leaves) {
+            running.process.leave();
+            m.leaves = true;
+            m.away = away;
+        }
+    }
+
     fn inflict(&mut self, fault: Fault) {
         let now_us = self.now();
         let after = |d: Duration| now_us + d.as_micros() as u64;
@@ -320,19 +402,16 @@ impl World {
                 let all = slots.len() == self.machines.len();
                 self.shared.count(|c| c.outages += u64::from(all));
                 for (slot, down) in slots.into_iter().zip(down) {
-                    if self.machines[slot].running.is_some() {
-                        self.shared.count(|c| c.crashes += 1);
-                        self.kill(slot, power);
-                        self.machines[slot].start_at_us = Some(after(down));
-                    }
+                    self.crash(slot, power, down);
                 }
             }
-            Fault::Wipe { slot, down } => {
-                self.shared.count(|c| c.crashes += 1);
-                self.kill(slot, true);
+            Fault::Wipe { slot, down } => self.wipe(slot, down),
+            Fault::ClockJump { slot, by } => {
                 let m = &mut self.machines[slot];
-                m.host = Host::new(self.rng.u64(), slot);
-                m.start_at_us = Some(after(down));
+                if m.running.is_some() && m.paused_until_us.is_none() {
+                    self.shared.count(|c| c.jumps += 1);
+                    m.jump = by;
+                }
             }
             Fault::Pause { slot, for_ } => {
                 let m = &mut self.machines[slot];
@@ -376,6 +455,7 @@ impl World {
             Fault::DiskError { slot, nth, sync } => {
                 let m = &self.machines[slot];
                 if m.running.is_some() {
+                    self.shared.count(|c| c.disk_errors += 1);
                     m.host.disk_failed.store(true, Ordering::Relaxed);
                     let kind = std::io::ErrorKind::Other;
                     if sync {
@@ -385,14 +465,36 @@ impl World {
                     }
                 }
             }
-            Fault::Leave { slot, down } => {
+            Fault::FullDisk { slot, for_ } => {
                 let m = &mut self.machines[slot];
-                if let Some(running) = m.running.as_ref().filter(|_| !m.leaves) {
-                    running.process.leave();
-                    m.leaves = true;
-                    m.away = down;
+                if m.full_until_us == 0 {
+                    self.shared.count(|c| c.disk_errors += 1);
+                    m.full_until_us = after(for_);
+                    m.host.disk_failed.store(true, Ordering::Relaxed);
+                    m.host.disk_full.store(true, Ordering::Relaxed);
+                    m.host.device.set_capacity(Some(0));
                 }
             }
+            Fault::ChangeAndCrash {
+                slot,
+                wipe,
+                down,
+                victim,
+                after: later,
+                power,
+                victim_down,
+            } => {
+                self.shared.count(|c| c.changes += 1);
+                let at_us = if wipe {
+                    self.wipe(slot, down);
+                    after(down + later)
+                } else {
+                    self.leave(slot, down);
+                    after(later)
+                };
+                self.machines[victim].kill_at_us = Some((at_us, power, victim_down));
+            }
+            Fault::Leave { slot, down } => self.leave(slot, down),
         }
     }
 
@@ -408,6 +510,9 @@ impl World {
         for m in &mut self.machines {
             m.host.speed.set_extra(Duration::ZERO);
             m.host.applying.set_extra(Duration::ZERO);
+            m.host.device.set_capacity(None);
+            m.host.disk_full.store(false, Ordering::Relaxed);
+            (m.full_until_us, m.kill_at_us) = (0, None);
             m.paused_until_us = m.paused_until_us.map(|at| at.min(soon_us));
             m.start_at_us = m.start_at_us.map(|at| at.min(soon_us));
             m.away = Duration::from_millis(100);
@@ -536,6 +641,10 @@ impl Machine {
         self.stepped_us = now_us;
         if self.paused_until_us.take().is_some() {
             let jump = Duration::from_micros(missed.saturating_sub(STEP_US));
+            running.runtime.block_on(tokio::time::advance(jump));
+        }
+        if !self.jump.is_zero() {
+            let jump = std::mem::take(&mut self.jump);
             running.runtime.block_on(tokio::time::advance(jump));
         }
         // A millionth of a step at a time; the clock knows whole milliseconds.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dromon_node::Position;
 use dromon_node::messages::{Control, Need};
+use dromon_order::Order;
 use dromon_writeset::{Seqno, Uuid};
 use tokio::time::Instant;
 
@@ -169,6 +170,13 @@ impl Session {
             let place = Some((seqno, entry.index));
             let mut oracles = self.shared.oracles();
             oracles.acked(self.host.slot, local.txn, place);
+            if let Some(engine) = self.engine() {
+                let status = engine.status();
+                let mut voters = local.voters;
+                voters.extend(status.members.configs);
+                let synced = |id| self.shared.synced(id);
+                oracles.durable(self.host.slot, entry.index, status.id, &voters, synced);
+            }
         }
         self.note(format_args!("acknowledges txn {} at {seqno}", local.txn));
         // A client that went away does not ask any more.

@@ -176,6 +176,7 @@ impl Session {
         };
         let body = dromon_writeset::encode(&header, &set, &payload);
         let (tell, told) = oneshot::channel();
+        let voters = engine.status().members.configs;
         let tag = {
             let mut inner = self.inner();
             inner.next_tag += 1;
@@ -183,6 +184,7 @@ impl Session {
             let pending = Pending {
                 last_seen,
                 txn: id,
+                voters,
                 tell,
             };
             inner.pending.insert(tag, pending);

@@ -30,7 +30,7 @@ use dromon_gates::Positions;
 use dromon_node::Position;
 use dromon_node::cluster::{ClusterState, ClusterView, MemberState};
 use dromon_node::messages::{Control, LeaveReason, Need, Progress, encode, kind};
-use dromon_order::{Engine, Order};
+use dromon_order::{Engine, Order, RaftId};
 use dromon_writeset::{Seqno, Uuid};
 use futures_util::FutureExt;
 use tokio::sync::{Notify, oneshot};
@@ -263,6 +263,8 @@ struct Mark {
 struct Pending {
     last_seen: Seqno,
     txn: u64,
+    /// The sets of voters when it was sent.
+    voters: Vec<BTreeSet<RaftId>>,
     tell: oneshot::Sender<Fate>,
 }
 

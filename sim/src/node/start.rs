@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use super::duties::Handler;
 use super::{Ended, Exit, Inner, Mark, Phase, Process, Session};
 use crate::database::Image;
-use crate::disk::SimStore;
+use crate::disk::{Lies, SimStore};
 use crate::net::addr_of;
 use crate::plant::Plant;
 use crate::rng::Rng;
@@ -56,7 +56,10 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     let slot = process.host.slot;
     let shared = process.shared.clone();
     let mut rng = process.rng();
-    let lies = shared.planted_everywhere(Plant::EarlyDurable);
+    let lies = Lies {
+        early: shared.planted_everywhere(Plant::EarlyDurable),
+        deaf: shared.planted_everywhere(Plant::DeafToDisk),
+    };
     let opened = SimStore::open(
         &process.host.device,
         process.host.speed.clone(),
@@ -73,6 +76,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
             return Ended::Exit(Exit::Died);
         }
     };
+    *lock(&process.host.truth) = store.truth().clone();
     let position = process.host.database().now.position;
     let dyn_store: Arc<dyn LogStore> = store.clone();
     let mut found = match find(process, &dyn_store, position, &mut rng).await {
@@ -104,6 +108,14 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         over: Notify::new(),
         tasks: Mutex::default(),
     });
+    let found_synced = store.truth().synced();
+    let had_synced = shared.log_opened(found.raft_id, store.truth().clone());
+    if found_synced < had_synced && lies == Lies::default() {
+        shared.unsound(
+            slot,
+            format_args!("the log ends at {found_synced}, but {had_synced} had been synced"),
+        );
+    }
     let port = shared.net.port(slot, found.raft_id);
     let handler: Arc<dyn NodeHandler> = Arc::new(Handler(Arc::downgrade(&session)));
     let start = found.start.clone();
