@@ -87,6 +87,17 @@ impl Image {
         }
     }
 
+    /// The data of another cluster at `seqno`.
+    pub fn foreign(seed: u64, seqno: Seqno) -> Image {
+        let mut history = Uuid::NIL;
+        history.0[..8].copy_from_slice(&(seed | 1).to_le_bytes());
+        Image {
+            position: Position { history, seqno },
+            rows: BTreeMap::from([(0, 1_000_000)]),
+            chain: seed,
+        }
+    }
+
     /// `seqno` has nothing for the database but its number.
     pub fn pass(&mut self, seqno: Seqno) {
         assert_eq!(

@@ -25,6 +25,9 @@ pub enum Fault {
     Wipe {
         /// Who.
         slot: usize,
+        /// Whether the data of another cluster is put there instead, from
+        /// about the same seqno.
+        foreign: bool,
         /// Until it is started again.
         down: Duration,
     },
@@ -167,6 +170,7 @@ pub fn next(rng: &mut Rng, health: Health) -> (Option<Fault>, Duration) {
         }
         20..28 if health.whole && n > 2 => Some(Fault::Wipe {
             slot,
+            foreign: rng.chance(300),
             down: rng.ms(50, 3_000),
         }),
         28..39 => Some(Fault::Pause {

@@ -35,13 +35,15 @@ pub enum Plant {
     /// A node that comes back joins anew on the word of any leader, which costs
     /// its own log; several at once can erase a majority of logs.
     EraseFirst,
+    /// A node joins by the log at its seqno, whatever history its data is of.
+    JoinUnchecked,
     /// One node never says that it has a complete state.
     NeverJoined,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 14] = [
+    pub const ALL: [Plant; 15] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DeafToDisk,
@@ -55,6 +57,7 @@ impl Plant {
         Plant::LateStamp,
         Plant::SkipApply,
         Plant::EraseFirst,
+        Plant::JoinUnchecked,
         Plant::NeverJoined,
     ];
 
@@ -76,6 +79,7 @@ impl Plant {
             Plant::LateStamp => "late-stamp",
             Plant::SkipApply => "skip-apply",
             Plant::EraseFirst => "erase-first",
+            Plant::JoinUnchecked => "join-unchecked",
             Plant::NeverJoined => "never-joined",
         }
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::database::Image;
 use crate::faults::{Fault, Health, next};
 use crate::node::{Exit, Picture, Process};
 use crate::oracle::{Oracle, Violation};
@@ -405,7 +406,19 @@ impl World {
                     self.crash(slot, power, down);
                 }
             }
-            Fault::Wipe { slot, down } => self.wipe(slot, down),
+            Fault::Wipe {
+                slot,
+                foreign,
+                down,
+            } => {
+                let at = self.machines[slot].host.database().now.position.seqno;
+                self.wipe(slot, down);
+                if foreign {
+                    let seqno = (at - self.rng.range(0, 20) as i64).max(0);
+                    let image = Image::foreign(self.rng.u64(), seqno);
+                    self.machines[slot].host.database().replace(image);
+                }
+            }
             Fault::ClockJump { slot, by } => {
                 let m = &mut self.machines[slot];
                 if m.running.is_some() && m.paused_until_us.is_none() {

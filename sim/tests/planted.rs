@@ -96,7 +96,12 @@ fn a_write_set_not_applied_is_seen_in_the_database() {
 
 #[test]
 fn erasing_logs_on_the_word_of_a_leader_ends_the_cluster() {
-    fires(Plant::EraseFirst, Oracle::Liveness, 1, 79, 30);
+    fires(Plant::EraseFirst, Oracle::Liveness, 3, 76, 30);
+}
+
+#[test]
+fn joining_by_the_log_with_the_data_of_another_history_is_seen() {
+    fires(Plant::JoinUnchecked, Oracle::Contents, 1, 10, 30);
 }
 
 #[test]

@@ -77,6 +77,13 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         }
     };
     *lock(&process.host.truth) = store.truth().clone();
+    if shared.planted_everywhere(Plant::JoinUnchecked) {
+        let mut database = process.host.database();
+        let position = &mut database.now.position;
+        if position.is_defined() {
+            position.history = history(shared.seed);
+        }
+    }
     let position = process.host.database().now.position;
     let dyn_store: Arc<dyn LogStore> = store.clone();
     let mut found = match find(process, &dyn_store, position, &mut rng).await {
