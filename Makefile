@@ -50,9 +50,11 @@ licences:
 	cargo deny --locked check licenses bans sources
 
 unit:
-	cargo test --locked --workspace --no-fail-fast
+	cargo test --locked --workspace --exclude dromon-sim --no-fail-fast
 
+# Its tests too are optimised: as a debug build they take many times as long.
 sim:
+	cargo test --locked --release -p dromon-sim --no-fail-fast
 	cargo run --locked --release -p dromon-sim -- --seeds $(SEEDS)
 
 test: packages check storms conformance
