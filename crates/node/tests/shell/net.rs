@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_node::forks::LogEnd;
+use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
 use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary};
 use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
@@ -193,6 +194,14 @@ struct MemEngines {
 }
 
 impl Engines for MemEngines {
+    /// No files here: `/refused` stands for one that cannot be used.
+    fn secure(&self, settings: &Settings) -> Result<Vec<String>, String> {
+        if settings.secret_file == Path::new("/refused") {
+            return Err("dromon.secret_file=/refused: it cannot be used".to_owned());
+        }
+        Ok(Vec::new())
+    }
+
     fn start(
         &self,
         config: EngineConfig,
