@@ -123,6 +123,7 @@ fn who_has_more_than_the_forced_one_takes_a_copy() {
         let (one, two) = (world.db(1), world.db(2));
         world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
         world.until("the others drop it", || two.size() == 2);
+        world.synced(&two);
         for n in 10..30 {
             assert!(two.set(row(n), 7).is_committed());
         }
@@ -159,6 +160,7 @@ fn the_one_with_less_is_not_forced_while_one_with_more_is_there() {
         let (one, two) = (world.db(1), world.db(2));
         world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
         world.until("the others drop it", || two.size() == 2);
+        world.synced(&two);
         assert!(two.set(row(5), 7).is_committed());
         world.crash(3);
         world.until("nobody is primary", || {
