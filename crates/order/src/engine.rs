@@ -193,6 +193,7 @@ impl Engine {
             piece_bytes: config.piece,
             max_bytes: config.pending_max,
             resend_after: config.resend,
+            bulk_share: config.bulk_share,
             ..PendingLimits::default()
         };
         let outbox = Arc::new(Outbox::new(PendingQueue::new(config.origin, limits), epoch));
@@ -210,6 +211,8 @@ impl Engine {
                     s.queue.on_committed(m.oseq, now);
                     drop(s);
                     observer.wake.notify_one();
+                } else if matches!(m.part, crate::sequencer::Part::Whole) {
+                    s.queue.saw_small();
                 }
             }),
         )?;
@@ -509,6 +512,10 @@ impl Order for Engine {
         s.queue.reset(origin);
         s.round_base = s.round + 1;
         s.sent_high = (0, u64::MAX);
+    }
+
+    fn set_bulk_share(&self, share: f64) {
+        self.core.outbox.lock().queue.set_bulk_share(share);
     }
 
     fn next_committed(&self, max: usize, timeout: Duration) -> Vec<Committed> {

@@ -446,7 +446,7 @@ fn next_batch(outbox: &crate::engine_core::Outbox) -> (Option<Batch>, Option<Dur
     } else {
         s.queue.next_batch(FORWARD_BYTES, now)
     };
-    let deadline = s.queue.next_deadline();
+    let deadline = s.queue.next_deadline(now);
     match (s.leader, batch.last()) {
         (Some((leader, _)), Some(last)) => {
             s.sent_high = (last.oseq, rewinds);

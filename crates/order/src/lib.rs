@@ -27,6 +27,7 @@ pub mod memlog;
 pub mod memnet;
 pub mod message;
 pub mod network;
+mod pacing;
 pub mod pending;
 mod proof;
 mod raft_types;

@@ -25,16 +25,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use dromon_writeset::Uuid;
 
+use crate::pacing::Pacing;
 use crate::sequencer::{Part, RawMessage};
 use crate::types::RaftId;
 
 /// Limits of a [`PendingQueue`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PendingLimits {
     /// Bodies longer than this travel in pieces of this size, in bytes.
     pub piece_bytes: usize,
     /// Bytes of pieces in flight at once. One piece may always be.
     pub pieces_in_flight: usize,
+    /// What part of the time pieces may be under way while small messages are
+    /// ordered, by whomever: 0.01 to 1.
+    pub bulk_share: f64,
     /// Messages in the queue, in flight or not.
     pub max_count: usize,
     /// Their bytes. A single message may exceed it if it is alone.
@@ -52,6 +56,7 @@ impl Default for PendingLimits {
         PendingLimits {
             piece_bytes: 64 << 10,
             pieces_in_flight: 1 << 20,
+            bulk_share: 1.0,
             max_count: 65_536,
             max_bytes: 512 << 20,
             resend_after: Duration::from_secs(1),
@@ -157,6 +162,7 @@ pub struct PendingQueue {
     bytes: usize,
     /// Bytes of small messages that may go before the next piece.
     small_credit: usize,
+    pacing: Pacing,
     next_stream: u64,
     pushed: u64,
     leader: Option<(RaftId, u64)>,
@@ -180,6 +186,7 @@ impl PendingQueue {
         PendingQueue {
             origin,
             small_credit: limits.piece_bytes,
+            pacing: Pacing::new(limits.bulk_share),
             limits,
             small: VecDeque::new(),
             large: VecDeque::new(),
@@ -265,7 +272,7 @@ impl PendingQueue {
         self.hold_until = None;
         let mut total = 0;
         loop {
-            if self.sent == self.flight.len() && !self.number_next(max_bytes, total) {
+            if self.sent == self.flight.len() && !self.number_next(max_bytes, total, now) {
                 break;
             }
             let m = &self.flight[self.sent];
@@ -292,7 +299,7 @@ impl PendingQueue {
     pub fn has_work(&self, now: Duration) -> bool {
         self.leader.is_some()
             && self.hold_until.is_none_or(|t| now >= t)
-            && (self.sent < self.flight.len() || !self.small.is_empty() || self.piece_may_go())
+            && (self.sent < self.flight.len() || !self.small.is_empty() || self.piece_may_go(now))
     }
 
     /// An own message was seen in the committed log. To be called for every
@@ -323,9 +330,15 @@ impl PendingQueue {
         self.refusals = 0;
         self.bytes -= m.body.len();
         let complete = match m.part {
-            Part::Whole => true,
+            Part::Whole => {
+                self.pacing.small();
+                true
+            }
             Part::Piece { i, n, .. } => {
                 self.piece_bytes -= m.body.len();
+                if self.piece_bytes == 0 {
+                    self.pacing.all_ordered(now);
+                }
                 i + 1 == n
             }
         };
@@ -378,12 +391,24 @@ impl PendingQueue {
 
     /// When to call [`on_timeout`](Self::on_timeout) or
     /// [`next_batch`](Self::next_batch) next if nothing else happens.
-    pub fn next_deadline(&self) -> Option<Duration> {
+    pub fn next_deadline(&self, now: Duration) -> Option<Duration> {
         let resend = (self.sent > 0).then(|| self.progress_at + self.patience());
-        match (self.hold_until, resend) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let pause = self
+            .pacing
+            .ends()
+            .filter(|t| *t > now && !self.large.is_empty());
+        [self.hold_until, resend, pause].into_iter().flatten().min()
+    }
+
+    /// Somebody else's small message was seen in the committed log.
+    pub fn saw_small(&mut self) {
+        self.pacing.small();
+    }
+
+    /// Sets [`PendingLimits::bulk_share`].
+    pub fn set_bulk_share(&mut self, share: f64) {
+        self.limits.bulk_share = share;
+        self.pacing.set_share(share);
     }
 
     /// The last number known to count.
@@ -420,17 +445,19 @@ impl PendingQueue {
         self.rewind_high = self.sent_high;
     }
 
-    fn piece_may_go(&self) -> bool {
+    fn piece_may_go(&self, now: Duration) -> bool {
         self.large.front().is_some_and(|l| {
             let len = l.rest.len().min(self.limits.piece_bytes);
-            self.piece_bytes == 0 || self.piece_bytes + len <= self.limits.pieces_in_flight
+            let most = self.limits.pieces_in_flight;
+            (self.piece_bytes == 0 || self.piece_bytes + len <= most)
+                && self.pacing.may_go(len, most, now)
         })
     }
 
     /// Moves the next message or piece into the flight, unless `total` bytes
     /// leave no room for it in a batch of `max_bytes`.
-    fn number_next(&mut self, max_bytes: usize, total: usize) -> bool {
-        let piece_may_go = self.piece_may_go();
+    fn number_next(&mut self, max_bytes: usize, total: usize, now: Duration) -> bool {
+        let piece_may_go = self.piece_may_go(now);
         let small = !self.small.is_empty() && (self.small_credit > 0 || !piece_may_go);
         let oseq = self.confirmed + self.flight.len() as u64 + 1;
         let fits = |len: usize| total == 0 || total + len + OVERHEAD <= max_bytes;
@@ -476,6 +503,7 @@ impl PendingQueue {
             body: l.rest.split_to(len),
         });
         self.piece_bytes += len;
+        self.pacing.goes(len, now);
         self.small_credit = self.limits.piece_bytes;
         l.next += 1;
         if l.next < l.n {
@@ -529,7 +557,7 @@ mod tests {
         q.on_leader(None, NOW);
         q.on_refused(NOW);
         assert_eq!(
-            q.next_deadline(),
+            q.next_deadline(NOW),
             None,
             "only a leader is worth waking up for"
         );
@@ -580,7 +608,7 @@ mod tests {
         q.on_refused(NOW);
         let later = NOW + Duration::from_millis(10);
         assert!(q.next_batch(1000, NOW).is_empty());
-        assert_eq!(q.next_deadline(), Some(later));
+        assert_eq!(q.next_deadline(NOW), Some(later));
         assert_eq!(numbers(&q.next_batch(1000, later)), [1, 2]);
         assert_eq!(numbers(&q.next_batch(1 << 20, later)), [3, 4]);
     }
@@ -608,16 +636,16 @@ mod tests {
         let s = Duration::from_secs;
         q.push(1, 1, body(10)).unwrap();
         assert!(!q.on_timeout(s(9)));
-        assert_eq!(q.next_deadline(), None);
+        assert_eq!(q.next_deadline(NOW), None);
         q.next_batch(1 << 20, s(10));
         assert!(!q.on_timeout(s(10) + Duration::from_millis(999)));
-        assert_eq!(q.next_deadline(), Some(s(11)));
+        assert_eq!(q.next_deadline(NOW), Some(s(11)));
         assert!(q.on_timeout(s(11)));
         assert!(!q.on_timeout(s(20)), "nothing is under way");
         assert_eq!(numbers(&q.next_batch(1 << 20, s(20))), [1]);
-        assert_eq!(q.next_deadline(), Some(s(22)));
+        assert_eq!(q.next_deadline(NOW), Some(s(22)));
         assert_eq!(q.on_committed(1, s(21)), Progress::Confirmed);
-        assert_eq!(q.next_deadline(), None);
+        assert_eq!(q.next_deadline(NOW), None);
         assert!(q.is_empty());
         assert_eq!(q.status().bytes, 0);
     }

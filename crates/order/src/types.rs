@@ -162,6 +162,9 @@ pub struct EngineConfig {
     pub cache_max: usize,
     /// Bodies above this travel in pieces of this size, in bytes.
     pub piece: usize,
+    /// What part of the time pieces may take while others order small
+    /// messages; 1 holds nothing back.
+    pub bulk_share: f64,
     /// Seed of the random election times; `None` takes one from the system.
     /// The same seed, inputs and paused clock give the same run.
     pub seed: Option<u64>,
@@ -188,6 +191,7 @@ impl EngineConfig {
             pending_max: 512 << 20,
             cache_max: 64 << 20,
             piece: 64 << 10,
+            bulk_share: 1.0,
             seed: None,
             durable: true,
         }
@@ -334,6 +338,9 @@ pub trait Order: Send + Sync {
     /// Forgets every own message not yet delivered and continues under a new
     /// origin, numbering from 1. Those forgotten may still be ordered.
     fn set_origin(&self, origin: Uuid);
+
+    /// Changes [`EngineConfig::bulk_share`].
+    fn set_bulk_share(&self, share: f64);
 
     /// The next committed entries in log order, without gaps, at most `max`;
     /// waits up to `timeout` for the first one. Only entries the own log has

@@ -472,6 +472,7 @@ impl Node {
         let mut config = EngineConfig::lan(name, raft_id, uuid, &s.advertised.to_string());
         config.durable = s.durability == crate::options::Durability::Majority;
         config.piece = s.piece_size;
+        config.bulk_share = s.bulk_share;
         // A write set waits for its client, so there is at most one for each
         // connection; large ones lie in files.
         config.pending_max = 64 << 30;

@@ -122,6 +122,11 @@ impl Node {
         let before = opts.clone();
         let outcome = opts.set(text, options::Phase::Runtime { connected });
         let new_secret = outcome.changed.contains(&"dromon.secret_file");
+        if outcome.changed.contains(&"dromon.bulk_share")
+            && let Some(order) = self.order()
+        {
+            order.set_bulk_share(opts.settings().bulk_share);
+        }
         if new_secret && let Err(e) = self.secure_with(opts.settings(), true) {
             *opts = before;
             return Err(e);
