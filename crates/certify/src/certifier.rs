@@ -30,6 +30,8 @@ pub struct Certifier {
     pub(crate) floor: Seqno,
     /// The last PA_UNSAFE write set that passed, or the last view.
     pub(crate) last_pa_unsafe: Seqno,
+    /// How far behind a write set may be; see [`Certifier::set_window`].
+    window: Seqno,
     /// Keys of the write set under test; kept for its memory.
     scratch: Vec<(KeyHash, KeyType)>,
 }
@@ -63,6 +65,7 @@ impl Certifier {
             position,
             floor,
             last_pa_unsafe,
+            window: MAX_LENGTH,
             scratch: Vec::new(),
         }
     }
@@ -113,6 +116,13 @@ impl Certifier {
     pub fn skip(&mut self, seqno: Seqno) {
         self.advance(seqno);
         self.index.pass_over();
+    }
+
+    /// Sets how far behind the order a write set's `last_seen` may be, at least
+    /// [`MAX_LENGTH`], from the next write set on. Not part of the saved state:
+    /// whoever sets it does so for every write set, from what the order says.
+    pub fn set_window(&mut self, window: Seqno) {
+        self.window = window.max(MAX_LENGTH);
     }
 
     /// Forgets all write sets up to `cut`.
@@ -190,7 +200,7 @@ impl Certifier {
                 floor: self.floor,
             });
         }
-        if seqno - last_seen > MAX_LENGTH {
+        if seqno - last_seen > self.window {
             return Err(FailReason::TooLong { last_seen, seqno });
         }
         let (index, scratch) = (&self.index, &mut self.scratch);

@@ -85,9 +85,8 @@ impl fmt::Display for FailReason {
             ),
             FailReason::TooLong { last_seen, seqno } => write!(
                 f,
-                "its origin had seen only {last_seen} when it was ordered at {seqno}, more than \
-                 {} behind; the client may retry",
-                crate::MAX_LENGTH
+                "its origin had seen only {last_seen} when it was ordered at {seqno}, further \
+                 behind than the index reaches; the client may retry"
             ),
             FailReason::FromFuture { last_seen, seqno } => write!(
                 f,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use dromon_certify::{Certifier, Verdict};
-use dromon_order::sequencer::PieceStore;
+use dromon_order::sequencer::{Part, PieceStore};
 use dromon_order::{Committed, CommittedBody, Desired, Sequencer};
 use dromon_writeset::{Seqno, Uuid, WriteSet};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,10 @@ const DEPARTED_KEPT: Seqno = 1 << 20;
 /// Without cuts (a member is far behind) the index still forgets this often,
 /// in seqnos.
 const PURGE_EVERY: Seqno = 1024;
+
+/// While a large payload is on its way, others pass it: the index reaches back
+/// to its beginning, but no further than this, in seqnos.
+const WINDOW_MAX: Seqno = 1 << 20;
 
 /// Where a member stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,6 +210,8 @@ pub struct ClusterState {
     cut: Seqno,
     votes: Votes,
     forks: Forks,
+    /// For each payload half arrived: index of its first piece, seqno there.
+    arriving: BTreeMap<u64, Seqno>,
     certifier: Certifier,
     sequencer: Sequencer,
 }
@@ -224,6 +230,7 @@ struct Saved {
     cut: Seqno,
     votes: Votes,
     forks: Forks,
+    arriving: BTreeMap<u64, Seqno>,
     certifier: Vec<u8>,
 }
 
@@ -249,6 +256,7 @@ impl ClusterState {
             cut: position.seqno,
             votes: Votes::default(),
             forks: Forks::default(),
+            arriving: BTreeMap::new(),
             certifier: Certifier::new(position.seqno),
             sequencer: Sequencer::default(),
         }
@@ -345,6 +353,7 @@ impl ClusterState {
             cut: self.cut,
             votes: self.votes.clone(),
             forks: self.forks.clone(),
+            arriving: self.arriving.clone(),
             certifier,
         };
         postcard::to_allocvec(&saved).unwrap_or_default()
@@ -389,6 +398,7 @@ impl ClusterState {
             cut: saved.cut,
             votes: saved.votes,
             forks: saved.forks,
+            arriving: saved.arriving,
             certifier,
             sequencer,
         })
@@ -414,7 +424,19 @@ impl ClusterState {
             // The first message of a node that starts on its own log.
             self.sequencer.register(m.origin);
         }
-        let message = match self.sequencer.accept(entry) {
+        if let CommittedBody::Message(m) = &entry.body
+            && matches!(m.part, Part::Piece { i: 0, .. })
+        {
+            self.arriving.insert(entry.index, self.seqno);
+        }
+        let accepted = self.sequencer.accept(entry);
+        // One that is whole now still counts for its own certification.
+        self.certifier.set_window(self.window());
+        if !self.arriving.is_empty() {
+            let open = self.sequencer.open_pieces_from().unwrap_or(u64::MAX);
+            self.arriving.retain(|index, _| *index >= open);
+        }
+        let message = match accepted {
             Ok(Some(message)) => message,
             Ok(None) => return Vec::new(),
             Err(e) => {
@@ -445,6 +467,13 @@ impl ClusterState {
         }
     }
 
+    /// How far back a write set may have seen the order.
+    fn window(&self) -> Seqno {
+        let since = self.arriving.first_key_value();
+        let on_its_way = since.map_or(0, |(_, seqno)| self.seqno - seqno);
+        (on_its_way + dromon_certify::MAX_LENGTH).min(WINDOW_MAX)
+    }
+
     fn write_set(&mut self, origin: Uuid, tag: u64, index: u64, body: Bytes) -> Event {
         let write_set = match WriteSet::decode(body) {
             Ok(ws) => ws,
@@ -459,8 +488,8 @@ impl ClusterState {
         let verdict = self.certifier.certify(self.seqno, write_set.head());
         if self.seqno % PURGE_EVERY == 0 {
             // Nothing this far back can decide any more: see `MAX_LENGTH`.
-            self.certifier
-                .purge(self.seqno - dromon_certify::MAX_LENGTH);
+            let window = self.window();
+            self.certifier.purge(self.seqno - window);
         }
         let source = write_set.header().source;
         Event::WriteSet {

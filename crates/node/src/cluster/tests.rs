@@ -332,3 +332,99 @@ fn a_checkpoint_continues_like_the_original() {
     );
     assert_ne!(f.state.digest(), g.state.digest());
 }
+
+/// A write set of `origin` that has seen `last_seen`, with one row.
+fn write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
+    let mut keys = dromon_writeset::KeyCollector::new();
+    let row = row.to_le_bytes();
+    keys.add(&[b"db", b"t", &row], dromon_writeset::KeyType::Exclusive)
+        .expect("a key of three parts");
+    let header = dromon_writeset::Header {
+        flags: dromon_writeset::Flags::TRX_START | dromon_writeset::Flags::TRX_END,
+        source: Uuid([origin; 16]),
+        trx_id: 1,
+        conn_id: 1,
+        last_seen,
+        prev_fragment: -1,
+    };
+    dromon_writeset::encode(&header, &keys, b"rows")
+}
+
+impl Feed {
+    fn part(&mut self, origin: u8, part: Part, body: Bytes) -> Vec<Event> {
+        let oseq = self.oseq.entry(origin).or_insert(0);
+        *oseq += 1;
+        self.index += 1;
+        self.state.deliver(&Committed {
+            index: self.index,
+            term: 1,
+            body: CommittedBody::Message(RawMessage {
+                origin: Uuid([origin; 16]),
+                oseq: *oseq,
+                kind: kind::WRITE_SET,
+                tag: 0,
+                part,
+                body,
+            }),
+        })
+    }
+
+    fn passes(&mut self, origin: u8, part: Part, body: Bytes) -> bool {
+        match self.part(origin, part, body).as_slice() {
+            [Event::WriteSet { verdict, .. }] => verdict.passed(),
+            other => panic!("not a write set: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn however_many_pass_a_large_payload_on_its_way_it_is_not_too_far_behind() {
+    let many = dromon_certify::MAX_LENGTH + 3000;
+    let mut f = Feed::new();
+    for n in [1, 2] {
+        let position = f.state.position();
+        f.send(n, &join(n, position, Need::Log));
+    }
+    let seen = f.state.position().seqno;
+    let large = write_set(1, seen, 1_000_000);
+    let (first, rest) = (large.slice(..20), large.slice(20..));
+    let piece = |i| Part::Piece { stream: 1, i, n: 2 };
+    assert!(f.part(1, piece(0), first).is_empty());
+    for row in 0..many {
+        let now = f.state.position().seqno;
+        let ws = write_set(2, now, row as u64 % 500);
+        assert!(f.passes(2, Part::Whole, ws));
+        if row == many / 2 {
+            // What is on its way is part of the state.
+            let (sequencer, node) = f.state.encode();
+            let digest = f.state.digest();
+            f.state = ClusterState::decode(&sequencer, &node).expect("its own bytes");
+            assert_eq!(f.state.digest(), digest);
+        }
+    }
+    assert!(f.passes(1, piece(1), rest), "nobody touched its row");
+    let late = write_set(1, seen, 2_000_000);
+    assert!(
+        !f.passes(1, Part::Whole, late),
+        "a small one was never on its way"
+    );
+}
+
+#[test]
+fn a_large_payload_still_conflicts_with_the_first_that_passed_it() {
+    let mut f = Feed::new();
+    for n in [1, 2] {
+        let position = f.state.position();
+        f.send(n, &join(n, position, Need::Log));
+    }
+    let seen = f.state.position().seqno;
+    let large = write_set(1, seen, 7);
+    let (first, rest) = (large.slice(..20), large.slice(20..));
+    let piece = |i| Part::Piece { stream: 1, i, n: 2 };
+    f.part(1, piece(0), first);
+    for row in 7..dromon_certify::MAX_LENGTH + 3000 {
+        let now = f.state.position().seqno;
+        assert!(f.passes(2, Part::Whole, write_set(2, now, row as u64)));
+    }
+    assert!(!f.passes(1, piece(1), rest), "row 7 was changed meanwhile");
+}
