@@ -329,14 +329,14 @@ table! {
         "a joiner catches up over the cluster's own connections, so no second port is opened";
     "pc.announce_timeout": Span(0), Is("PT3S"), Connect, Always, Dbl, RO, Ignored:
         "a node told to found a cluster does so at once; looking for a running one first is not available in this version";
-    "pc.bootstrap": B, Is("no"), Action, Never, Bool, RW, Ignored:
-        "making a minority primary by force is not available in this version; the order is refused, unless the component is primary already";
+    "pc.bootstrap": B, Is("no"), Action, Never, Bool, RW, Mapped:
+        "makes this node primary without a majority: a new incarnation of the cluster with what its log holds. Refused while a member that is reached has more";
     "pc.checksum": B, Is("false"), Connect, Always, Bool, RW, Ignored:
         "every message always carries a checksum";
-    "pc.ignore_quorum": B, Is("false"), Any, Always, Bool, RW, Ignored:
-        "making a minority primary by force is not available in this version";
-    "pc.ignore_sb": B, Is("false"), Any, Always, Bool, RW, Ignored:
-        "making half of a cluster primary by force is not available in this version";
+    "pc.ignore_quorum": B, Is("false"), Any, Always, Bool, RW, Mapped:
+        "this node goes on by itself when the majority is lost, whoever else is there, as a new incarnation: two parts may do so, and one of them takes a full copy later";
+    "pc.ignore_sb": B, Is("false"), Any, Always, Bool, RW, Mapped:
+        "the half of a cluster that the other half cannot be heard from goes on by itself, as a new incarnation: both may do so, and one of them takes a full copy later";
     "pc.linger": Span(0), Is("PT20S"), Connect, Always, Dbl, RO, Ignored:
         "a leaving node waits until its leave is ordered, and no longer";
     "pc.npvo": B, Is("false"), Connect, Always, Bool, RW, Ignored:
@@ -352,7 +352,7 @@ table! {
     "pc.wait_restored_prim_timeout": Span(0), Is("PT0S"), Connect, IfSet, No, RO, Ignored:
         "a node whose log names other voters waits for a majority of the logs without limit, or for pc.wait_prim_timeout if that is set";
     "pc.weight": Int(0, 255), Is("1"), Any, Always, Listed::Int, RW, Mapped:
-        "is shown and summed in wsrep_cluster_weight, but every member has one vote";
+        "is shown and summed in wsrep_cluster_weight; every member has one vote, but of two halves the heavier one goes on by itself";
     "protonet.backend": Text, Is("asio"), Load, Always, Str, RO_OLD, Ignored:
         "there is only one network layer";
     "protonet.version": Int(0, BIG), Is("0"), Load, Always, Str, RO_OLD, Ignored:

@@ -797,14 +797,12 @@ fn notes_come_once_and_only_for_other_values() {
     );
 }
 
-/// Whoever asks for encryption, or for a majority by force, must read that it
-/// is not there; who keeps a default is told nothing.
+/// Whoever asks for something must read that it is not there; who keeps a
+/// default is told nothing.
 #[test]
 fn what_this_version_lacks_is_said_when_it_is_asked_for() {
     for text in [
         "socket.ssl_compression=yes",
-        "pc.ignore_sb=true",
-        "pc.ignore_quorum=TRUE",
         "pc.recovery=false",
         "pc.wait_prim=FALSE",
         "gcs.stateless=1",
