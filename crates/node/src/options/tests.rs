@@ -753,8 +753,8 @@ fn orders_in_the_configuration() {
              node. Give it with SET GLOBAL wsrep_provider_options",
             "Option 'evs.evict' does nothing in the configuration: it is an order to a running \
              node. Give it with SET GLOBAL wsrep_provider_options",
-            "Option 'pc.weight' differs here: is shown and summed in wsrep_cluster_weight, but \
-             every member has one vote",
+            "Option 'pc.weight' differs here: is shown and summed in wsrep_cluster_weight; every \
+             member has one vote, but of two halves the heavier one goes on by itself",
         ]
     );
 }
