@@ -185,7 +185,7 @@ table! {
         "there are no debug messages in this version";
     "dromon.auto_stream_size": Size(0, BIG), Is("16M"), Any, IfSet, Listed::Int, RW, Ignored:
         "not available in this version: every write set is applied in one go; wsrep_trx_fragment_size makes a transaction travel piecemeal";
-    "dromon.bulk_share": Double(0.01, 1.0), Is("0.4"), Any, IfSet, Dbl, RW, Ours:
+    "dromon.bulk_share": Double(0.01, 1.0), Is("0.25"), Any, IfSet, Dbl, RW, Ours:
         "what part of the time the pieces of this node's large write sets may be under way while anybody orders small ones; 1 holds nothing back";
     "dromon.durability": Choice(&["majority", "memory"]), Is("majority"), Load, IfSet, Str, RO, Ours:
         "where a write set must be before a commit is acknowledged: on the disks of a majority, or in their memory";
