@@ -6,6 +6,7 @@ mod big;
 mod conflicts;
 mod ddl_storm;
 mod joins;
+mod outage;
 mod reads;
 mod secure;
 mod statements;
@@ -149,6 +150,12 @@ pub fn all() -> Vec<Scenario> {
             "graceful leave and rejoin by IST, of a stopped and of a running node",
             Own,
             joins::rejoin,
+        ),
+        (
+            "outage",
+            "all nodes killed under load come back by themselves, in any order, and have all that was acknowledged",
+            Own,
+            outage::all_killed,
         ),
         (
             "sync_wait_cut",
