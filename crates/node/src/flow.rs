@@ -4,6 +4,9 @@
 //! root of the number of members unless `gcs.fc_single_primary`) asks for a
 //! pause; below `gcs.fc_factor` times that it takes the wish back. Members that
 //! do not count (joiners, donors, desynced ones) never hold the others.
+//!
+//! Before it comes to that, origins slow down: from half the limit on, each
+//! write set waits a little, the longer the fuller the fullest queue is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +19,9 @@ use crate::messages::Progress;
 
 /// A wish older than this is void.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a write set waits when the fullest queue is at its limit.
+const SLOW_MAX: Duration = Duration::from_millis(10);
 
 /// What is known of one member's progress.
 #[derive(Clone, Debug)]
@@ -89,6 +95,15 @@ impl FlowLimits {
             lower: (upper * factor) as usize,
         }
     }
+
+    /// How long an origin lets one write set wait while some member's queue
+    /// holds `queue`: nothing up to half the limit, then with the square of the
+    /// rest.
+    pub fn slow_down(&self, queue: u64) -> Duration {
+        let upper = self.upper.max(2) as f64;
+        let over = (queue as f64 - upper / 2.0) / (upper / 2.0);
+        SLOW_MAX.mul_f64(over.clamp(0.0, 1.0).powi(2))
+    }
 }
 
 impl Flow {
@@ -153,13 +168,15 @@ impl Flow {
         inner.update();
     }
 
-    /// Waits until no counted member asks for a pause. Answers false if the
-    /// waiter was interrupted first.
-    pub fn wait(&self, waiter: &Arc<Waiter>) -> bool {
+    /// Waits until no counted member asks for a pause, and a little more if one
+    /// is close to that. Answers false if the waiter was interrupted first.
+    pub fn wait(&self, waiter: &Arc<Waiter>, limits: impl FnOnce() -> FlowLimits) -> bool {
         let mut inner = self.lock();
         loop {
             if inner.paused_since.is_none() {
-                return true;
+                let queue = inner.fullest_queue();
+                drop(inner);
+                return queue == 0 || slow(waiter, limits().slow_down(queue));
             }
             if waiter.interrupted() {
                 return false;
@@ -243,7 +260,28 @@ impl Flow {
     }
 }
 
+/// Waits for `time`; false if interrupted.
+fn slow(waiter: &Arc<Waiter>, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    while !waiter.interrupted() {
+        if Instant::now() >= until {
+            return true;
+        }
+        waiter.wait(true, Some(until));
+    }
+    time.is_zero()
+}
+
 impl Inner {
+    /// The fullest queue of a member that counts and is heard.
+    fn fullest_queue(&self) -> u64 {
+        let counted = self
+            .reports
+            .iter()
+            .filter(|(u, r)| self.counted.contains_key(u) && r.at.elapsed() < REPORT_AGE_MAX);
+        counted.map(|(_, r)| r.progress.queue).max().unwrap_or(0)
+    }
+
     fn holders(&self) -> impl Iterator<Item = (&Uuid, &String)> {
         self.counted.iter().filter(|(u, _)| {
             self.reports
@@ -323,10 +361,11 @@ mod tests {
         flow.report(progress(1, 1, true, 0));
         let interrupted = Arc::new(Waiter::new());
         interrupted.interrupt();
-        assert!(!flow.wait(&interrupted));
+        let limits = || FlowLimits::new(16, 1.0, true, 2);
+        assert!(!flow.wait(&interrupted, limits));
         let thread = {
             let flow = flow.clone();
-            std::thread::spawn(move || flow.wait(&Arc::new(Waiter::new())))
+            std::thread::spawn(move || flow.wait(&Arc::new(Waiter::new()), limits))
         };
         flow.report(progress(1, 2, false, 0));
         assert_eq!(thread.join().ok(), Some(true));
@@ -341,6 +380,35 @@ mod tests {
         assert!(flow.own(33, limits));
         assert!(!flow.own(17, limits));
         assert!(flow.own(16, limits));
+    }
+
+    #[test]
+    fn origins_slow_down_before_they_stop() {
+        let limits = FlowLimits::new(100, 1.0, true, 3);
+        assert_eq!(limits.slow_down(0), Duration::ZERO);
+        assert_eq!(limits.slow_down(50), Duration::ZERO);
+        let steps: Vec<_> = (50..=100).map(|q| limits.slow_down(q)).collect();
+        assert!(steps.windows(2).all(|w| w[0] < w[1]), "{steps:?}");
+        assert_eq!(limits.slow_down(75), SLOW_MAX / 4);
+        assert_eq!(limits.slow_down(1000), SLOW_MAX);
+    }
+
+    #[test]
+    fn only_full_queues_of_counted_members_slow_an_origin_down() {
+        let flow = Flow::default();
+        flow.set_counted(counted(&[1]), &[Uuid([1; 16]), Uuid([2; 16])]);
+        let full = |n| Progress {
+            queue: 40,
+            ..progress(n, 1, false, 0)
+        };
+        let limits = || FlowLimits::new(40, 1.0, true, 2);
+        let interrupted = Arc::new(Waiter::new());
+        interrupted.interrupt();
+        flow.report(full(2));
+        assert!(flow.wait(&interrupted, limits), "it did not wait at all");
+        flow.report(full(1));
+        assert!(!flow.wait(&interrupted, limits), "it would have waited");
+        assert!(flow.wait(&Arc::new(Waiter::new()), limits));
     }
 
     #[test]

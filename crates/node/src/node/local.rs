@@ -101,7 +101,7 @@ impl Node {
         if !self.serving() {
             return unsent(Outcome::ConnFail);
         }
-        if !self.flow.wait(&trx.waiter)
+        if !self.flow.wait(&trx.waiter, || self.flow_limits())
             || self
                 .gates
                 .wait_not_held(Seqno::MAX, &trx.waiter, true)
