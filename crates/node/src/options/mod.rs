@@ -548,7 +548,8 @@ fn parse(kind: Kind, text: &str, base_port: u16) -> Option<(Value, String)> {
     let within = |v: i64, low: i64, high: i64| (low..=high).contains(&v).then_some(Value::Int(v));
     let value = match kind {
         Kind::Bool => Value::Bool(parse_bool(text)?),
-        Kind::Int(low, high) => within(parse_int(text)?, low, high)?,
+        // The peer shows counts like sizes (`gcs.fc_limit=1K`), so it reads them so.
+        Kind::Int(low, high) => within(parse_size(text)?, low, high)?,
         Kind::Size(low, high) => within(parse_size(text)?, low, high)?,
         Kind::SizeOrAuto if text.eq_ignore_ascii_case("auto") => Value::Text("auto".into()),
         Kind::SizeOrAuto => within(parse_size(text)?, 1, i64::from(i32::MAX))?,
