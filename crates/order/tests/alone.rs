@@ -2,25 +2,9 @@
 
 mod world;
 
-use std::time::Duration;
-
 use dromon_order::incarnation;
 use dromon_order::memnet::Cut;
-use world::{World, ms};
-
-/// Runs `test` under a paused clock; an hour of it is the limit.
-fn run<F: Future<Output = ()>>(test: F) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O needs nothing from the system");
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(3600), test)
-            .await
-            .expect("the test hangs");
-    });
-}
+use world::{World, ms, run};
 
 #[test]
 fn what_waited_for_a_majority_is_ordered_by_one_alone() {

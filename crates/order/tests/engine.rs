@@ -3,26 +3,11 @@
 mod world;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_order::memnet::Cut;
 use dromon_order::{OrderError, Start};
-use world::{World, ms};
-
-/// Runs `test` under a paused clock; an hour of it is the limit.
-fn run<F: Future<Output = ()>>(test: F) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O needs nothing from the system");
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(3600), test)
-            .await
-            .expect("the test hangs");
-    });
-}
+use world::{World, ms, run};
 
 #[test]
 fn one_node_alone_orders_and_redelivers_after_a_restart() {

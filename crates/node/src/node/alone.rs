@@ -38,20 +38,14 @@ impl Node {
     /// Whether options allow to go on when the majority is lost.
     pub(super) fn may_go_alone(&self) -> bool {
         let s = self.settings();
-        s.ignore_sb || s.ignore_quorum || self.outweighs_half().is_some()
+        s.ignore_sb || s.ignore_quorum || self.weights_differ()
     }
 
-    /// With different weights in the view: (own weight, all).
-    fn outweighs_half(&self) -> Option<(u64, u64)> {
+    /// Whether one half of the members can be heavier than the other.
+    fn weights_differ(&self) -> bool {
         let shared = self.shared();
-        let view = shared.view.as_ref()?;
-        let all: u64 = view.members.iter().map(|m| u64::from(m.weight)).sum();
-        let even = view
-            .members
-            .iter()
-            .all(|m| m.weight == view.members[0].weight);
-        let own = view.members.iter().find(|m| m.uuid == shared.uuid)?;
-        (!even).then_some((u64::from(own.weight), all))
+        let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+        members.windows(2).any(|w| w[0].weight != w[1].weight)
     }
 
     /// The majority is lost: tries to go on without it on a thread of its own,
@@ -72,7 +66,10 @@ impl Node {
             });
         match thread {
             Ok(thread) => *trying = Some(thread),
-            Err(e) => self.error(&format!("no thread to go on alone: {e}")),
+            Err(e) => {
+                self.error(&format!("no thread to go on alone: {e}"));
+                self.lost_primary();
+            }
         }
     }
 

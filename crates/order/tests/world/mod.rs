@@ -22,6 +22,20 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+/// Runs `test` under a paused clock; an hour of it is the limit.
+pub fn run<F: Future<Output = ()>>(test: F) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing from the system");
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(3600), test)
+            .await
+            .expect("the test hangs");
+    });
+}
+
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
