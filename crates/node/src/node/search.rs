@@ -130,36 +130,16 @@ impl Node {
         position: Position,
         settings: &Settings,
     ) -> Result<Option<Found>, ConnectError> {
-        if settings.durability != Durability::Majority || !position.is_defined() {
-            return Ok(None);
+        let found = self.resumable(position, settings, |voters| voters > 1)?;
+        if let Some(found) = &found {
+            self.note(&format!(
+                "no primary component answers; this node's own log (checkpoint at {}, database at {position}) waits \
+                 for a majority with: {}",
+                found.state.position(),
+                self.other_voters(settings)?.join(", ")
+            ));
         }
-        let summary = self.look_into_log(settings)?;
-        let Some(summary) = summary else {
-            return Ok(None);
-        };
-        let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
-        let Ok(state) = decoded else { return Ok(None) };
-        let counted = summary.voters.contains(&summary.id) && summary.voters.len() > 1;
-        if !counted || state.position().history != position.history {
-            return Ok(None);
-        }
-        let others = summary.voters.iter().filter(|id| **id != summary.id);
-        let names: Vec<_> = others
-            .filter_map(|id| summary.members.get(id).cloned())
-            .collect();
-        self.note(&format!(
-            "no primary component answers; this node's own log (checkpoint at {}, database at {position}) waits for \
-             a majority with: {}",
-            state.position(),
-            names.join(", ")
-        ));
-        Ok(Some(Found {
-            start: Start::Resume,
-            log_start: summary.checkpoint.log_id.index,
-            state,
-            need: Need::Log,
-            leader: None,
-        }))
+        Ok(found)
     }
 
     /// The own log, if it leads on from the database's position and has no
@@ -169,23 +149,36 @@ impl Node {
         position: Position,
         settings: &Settings,
     ) -> Result<Option<Found>, ConnectError> {
-        if settings.durability != Durability::Majority {
+        let found = self.resumable(position, settings, |voters| voters == 1)?;
+        if let Some(found) = &found {
+            self.note(&format!(
+                "continuing the own log: checkpoint at {}, database at {position}",
+                found.state.position()
+            ));
+        }
+        Ok(found)
+    }
+
+    /// The own log to go on with, if it votes in it, its number of voters
+    /// `fits`, and the database is of its history.
+    fn resumable(
+        &self,
+        position: Position,
+        settings: &Settings,
+        fits: impl Fn(usize) -> bool,
+    ) -> Result<Option<Found>, ConnectError> {
+        if settings.durability != Durability::Majority || !position.is_defined() {
             return Ok(None);
         }
-        let summary = self.look_into_log(settings)?;
-        let Some(summary) = summary else {
+        let Some(summary) = self.look_into_log(settings)? else {
             return Ok(None);
         };
         let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
         let Ok(state) = decoded else { return Ok(None) };
-        let alone = summary.voters.len() == 1 && summary.voters.contains(&summary.id);
-        if !alone || state.position().history != position.history {
+        let counted = summary.voters.contains(&summary.id) && fits(summary.voters.len());
+        if !counted || state.position().history != position.history {
             return Ok(None);
         }
-        self.note(&format!(
-            "continuing the own log: checkpoint at {}, database at {position}",
-            state.position()
-        ));
         Ok(Some(Found {
             start: Start::Resume,
             log_start: summary.checkpoint.log_id.index,
