@@ -1,9 +1,12 @@
 # make up      a running three-node cluster on this machine
 # make down    stop it
-# make check   format, lints, licences, unit tests, simulation: no servers
+# make check   format, lints, licences, unit tests, models, simulation: no servers
 # make test    check, then the tests on real servers and the conformance list
 # make test-11.8   the library under MariaDB 11.8: Debian 13 in a folder, root, 600 MB
 # make sim     the simulation alone; SEEDS=200
+# make models  the small models alone
+# make torture rounds of faults on real servers, root, hours: docs/torture.md; ROUNDS=20
+# make fuzz    every parser under libFuzzer; SECONDS=60 for each
 
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(TARGET)/release/libdromon.so
@@ -12,12 +15,18 @@ DENY     := 0.20.2
 STORM_SECONDS ?= 8
 # Runs of the simulation.
 SEEDS ?= 200
+# make torture: rounds of each fault, seconds of list-append, entries to feed again,
+# whom to measure beside.
+ROUNDS ?= 20
+TORTURE_SECONDS ?= 600
+ENTRIES ?= 100000
+PEER ?= /usr/lib/galera/libgalera_smm.so
 # Debian packages of a cluster on this machine, and of all tests.
 PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsync socat lsof iproute2 openssl
 PACKAGES_TEST := $(PACKAGES_UP) git ca-certificates mariadb-test mariadb-test-data galera-4 \
-                 galera-arbitrator-4 sysbench stunnel4 procps
+                 galera-arbitrator-4 sysbench stunnel4 procps e2fsprogs mount util-linux perl-base
 
-.PHONY: help up down build packages check format lint licences unit sim test test-11.8 storms conformance
+.PHONY: help up down build packages check format lint licences unit models sim fuzz test test-11.8 storms torture conformance
 # Targets share the build directory and the machine's ports: one after the other, whatever -j says.
 .NOTPARALLEL:
 help:
@@ -37,7 +46,7 @@ build:
 packages:
 	.ci/install-packages $(PACKAGES_TEST)
 
-check: format lint licences unit sim
+check: format lint licences unit models sim
 
 format:
 	cargo fmt --all --check
@@ -50,12 +59,22 @@ licences:
 	cargo deny --locked check licenses bans sources
 
 unit:
-	cargo test --locked --workspace --exclude dromon-sim --no-fail-fast
+	cargo test --locked --workspace --exclude dromon-sim --exclude dromon-models --no-fail-fast
+
+# Every order of events in the small models, and their planted faults.
+models:
+	cargo run --locked -p dromon-models
 
 # Its tests too are optimised: as a debug build they take many times as long.
 sim:
 	cargo test --locked --release -p dromon-sim --no-fail-fast
 	cargo run --locked --release -p dromon-sim -- --seeds $(SEEDS)
+
+# Seconds for each target.
+SECONDS ?= 60
+fuzz:
+	.ci/install-packages g++
+	fuzz/run $(SECONDS)
 
 test: packages check storms conformance
 
@@ -66,6 +85,10 @@ test-11.8:
 
 storms: build
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS)
+
+torture: packages build
+	$(TARGET)/release/storms --provider $(PROVIDER) --torture --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) \
+	  --entries $(ENTRIES) --peer $(PEER) --report docs/torture-report.txt
 
 conformance: build
 	tests/conformance/run --provider $(PROVIDER) --list tests/conformance/first.txt

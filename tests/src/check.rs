@@ -272,7 +272,8 @@ pub fn logs_clean(cluster: &Cluster, marks: &[usize]) -> anyhow::Result<()> {
 
 /// Fails unless all nodes run, are usable and see one another.
 pub fn whole(cluster: &Cluster) -> anyhow::Result<()> {
-    let size = i64::try_from(cluster.nodes().len())?;
+    let witness = usize::from(cluster.witness().is_some());
+    let size = i64::try_from(cluster.nodes().len() + witness)?;
     for node in cluster.nodes() {
         let status = node.status(Duration::from_secs(10))?;
         ensure!(

@@ -13,7 +13,9 @@ use anyhow::Context;
 use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, Setting, SstMethod};
 
 use crate::check::{self, Conflicts};
+use crate::lab::{Disks, Network};
 use crate::load::Session;
+use crate::report::Report;
 use crate::watch;
 
 /// How long a node may take to join.
@@ -45,6 +47,40 @@ pub struct Options {
     pub settings: Vec<Setting>,
     /// Where the clusters lie.
     pub dir: Option<PathBuf>,
+    /// Rounds of each scenario that has rounds.
+    pub rounds: u64,
+    /// Where its random numbers begin.
+    pub seed: u64,
+    /// Entries to feed again after an outage.
+    pub entries: u64,
+    /// Another provider to measure beside.
+    pub peer: Option<PathBuf>,
+    /// Whether the times of the fault rounds are judged. They are measured in
+    /// any case; a busy machine must not fail a test by being slow.
+    pub times_judged: bool,
+}
+
+impl Options {
+    /// What may pass where `wanted` is promised.
+    pub fn limit(&self, wanted: Duration) -> Duration {
+        if self.times_judged {
+            wanted
+        } else {
+            STANDS_STILL
+        }
+    }
+}
+
+/// Longer than any machine needs: something stands still.
+const STANDS_STILL: Duration = Duration::from_secs(60);
+
+/// What hurts servers beyond signals; given back when the servers are gone.
+#[derive(Default)]
+pub struct Gear {
+    /// File systems that lose power.
+    pub disks: Option<Disks>,
+    /// Networks that lose packets.
+    pub network: Option<Network>,
 }
 
 /// Which servers a scenario runs on.
@@ -69,6 +105,8 @@ pub struct Scenario {
     pub servers: Servers,
     /// The test.
     pub run: Run,
+    /// What a round may take, for a scenario that has rounds.
+    pub round: Duration,
 }
 
 /// A scenario's surroundings while it runs.
@@ -80,7 +118,15 @@ pub struct Case {
     base: PathBuf,
     port_hint: u16,
     cluster: Arc<Mutex<Option<Arc<Cluster>>>>,
-    notes: Vec<String>,
+    notes: Vec<Note>,
+    gear: Gear,
+}
+
+/// A line about what a scenario saw.
+pub struct Note {
+    /// The line.
+    pub text: String,
+    printed: bool,
 }
 
 impl Case {
@@ -103,7 +149,59 @@ impl Case {
 
     /// Remembers a line to print below the result.
     pub fn note(&mut self, text: impl Into<String>) {
-        self.notes.push(text.into());
+        self.notes.push(Note {
+            text: text.into(),
+            printed: false,
+        });
+    }
+
+    /// A note of a long scenario: printed now, and kept for the report.
+    pub fn progress(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        println!("    {}: {text}", self.db);
+        self.notes.push(Note {
+            text,
+            printed: true,
+        });
+    }
+
+    /// Gives the cluster, which was not started yet, file systems that lose power.
+    pub fn give_disks(&mut self) -> anyhow::Result<()> {
+        self.gear.disks = Some(Disks::give(&self.cluster())?);
+        Ok(())
+    }
+
+    /// Gives the cluster, which was not started yet, a network that loses packets.
+    pub fn give_network(&mut self) -> anyhow::Result<()> {
+        self.gear.network = Some(Network::give(&self.cluster())?);
+        Ok(())
+    }
+
+    /// The file systems given. Panics if there are none.
+    pub fn disks(&self) -> &Disks {
+        self.gear.disks.as_ref().expect("give_disks comes first")
+    }
+
+    /// The network given. Panics if there is none.
+    pub fn network(&self) -> &Network {
+        self.gear
+            .network
+            .as_ref()
+            .expect("give_network comes first")
+    }
+
+    /// Stops and removes the scenario's cluster, so that it can have another one.
+    pub fn retire_cluster(&mut self) -> anyhow::Result<()> {
+        let Some(cluster) = slot(&self.cluster).take() else {
+            return Ok(());
+        };
+        if cluster.record().is_dromon() {
+            check::logs_clean(&cluster, &vec![0; cluster.nodes().len()])?;
+        }
+        cluster.stop_all(STOP_LIMIT)?;
+        self.gear = Gear::default();
+        let dir = cluster.record().dir;
+        Ok(Cluster::open(&dir)?.purge()?)
     }
 
     /// Prepares (does not start) a cluster of the scenario's own and makes it
@@ -146,6 +244,7 @@ pub struct Harness {
     failed: Vec<String>,
     kept: Vec<PathBuf>,
     conflicts: Conflicts,
+    report: Report,
 }
 
 impl Harness {
@@ -170,7 +269,13 @@ impl Harness {
             failed: Vec::new(),
             kept: Vec::new(),
             conflicts: Conflicts::default(),
+            report: Report::default(),
         })
+    }
+
+    /// Writes what was run, and what came of it, to `file` after each scenario.
+    pub fn report_to(&mut self, file: PathBuf) {
+        self.report = Report::new(file, &self.options);
     }
 
     /// Conflicts counted so far.
@@ -189,10 +294,12 @@ impl Harness {
         let begin = Instant::now();
         let result = self.attempt(scenario);
         let took = begin.elapsed().as_secs_f64();
+        self.report.add(scenario, &result, took);
         match result {
             Ok(notes) => {
                 println!("test {} ... ok ({took:.1} s)", scenario.name);
-                notes.iter().for_each(|n| println!("    {n}"));
+                let later = notes.iter().filter(|n| !n.printed);
+                later.for_each(|n| println!("    {}", n.text));
                 self.passed += 1;
             }
             Err(error) => {
@@ -205,7 +312,7 @@ impl Harness {
         }
     }
 
-    fn attempt(&mut self, scenario: &Scenario) -> anyhow::Result<Vec<String>> {
+    fn attempt(&mut self, scenario: &Scenario) -> anyhow::Result<Vec<Note>> {
         let shared = scenario.servers == Servers::Shared;
         if shared && self.shared.is_none() {
             self.shared_made += 1;
@@ -232,15 +339,18 @@ impl Harness {
             port_hint: self.port_hint,
             cluster: Arc::clone(&cluster),
             notes: Vec::new(),
+            gear: Gear::default(),
         };
         let run = scenario.run;
         let (sender, receiver) = mpsc::channel();
         let thread = thread::spawn(move || {
             let result = prepare(&case, shared).and_then(|()| run(&mut case));
             let _ = sender.send(()); // the watchdog may have given up
-            (result, case.notes)
+            // The gear outlives the scenario: its servers still use it.
+            (result, case.notes, case.gear)
         });
-        let limit = self.options.seconds * 3 + SLACK;
+        let rounds = u32::try_from(self.options.rounds).unwrap_or(u32::MAX);
+        let limit = self.options.seconds * 3 + SLACK + scenario.round * rounds;
         let in_time = receiver.recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout);
         let used = slot(&cluster).clone();
         if !in_time {
@@ -254,9 +364,10 @@ impl Harness {
                 cluster.kill_all()?; // its clients get an error and the thread ends
             }
         }
-        let (mut result, mut notes) = thread
-            .join()
-            .unwrap_or_else(|_| (Err(anyhow::anyhow!("the scenario panicked")), Vec::new()));
+        let (mut result, mut notes, gear) = thread.join().unwrap_or_else(|_| {
+            let why = anyhow::anyhow!("the scenario panicked");
+            (Err(why), Vec::new(), Gear::default())
+        });
         if !in_time {
             result = Err(anyhow::anyhow!(
                 "hung, the servers were killed after {} s",
@@ -271,7 +382,10 @@ impl Harness {
         let grown = Conflicts::of(&used).since(conflicts);
         self.conflicts.add(grown);
         if grown != Conflicts::default() {
-            notes.push(grown.to_string());
+            notes.push(Note {
+                text: grown.to_string(),
+                printed: false,
+            });
         }
         result = result.and_then(|()| check::logs_clean(&used, &marks));
         if result.is_err() {
@@ -281,14 +395,15 @@ impl Harness {
             self.shared = self.shared.take().filter(|_| !shared);
             self.give_up(&used);
         } else if !shared {
-            result = self.put_away(&used);
+            result = self.put_away(&used, gear);
         }
         result.map(|()| notes)
     }
 
     /// Stops a cluster gracefully and removes it.
-    fn put_away(&mut self, cluster: &Arc<Cluster>) -> anyhow::Result<()> {
+    fn put_away(&mut self, cluster: &Arc<Cluster>, gear: Gear) -> anyhow::Result<()> {
         let stopped = cluster.stop_all(STOP_LIMIT)?;
+        drop(gear);
         let killed: Vec<String> = stopped
             .into_iter()
             .filter(|(_, report)| matches!(report, dromon_sandbox::StopReport::Killed { .. }))
@@ -318,7 +433,7 @@ impl Harness {
     /// Stops what still runs, prints the sums; true if nothing failed.
     pub fn finish(mut self) -> bool {
         if let Some(shared) = self.shared.take()
-            && let Err(error) = self.put_away(&shared)
+            && let Err(error) = self.put_away(&shared, Gear::default())
         {
             self.fail(&format!("stopping the shared cluster: {error:#}"));
         }

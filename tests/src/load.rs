@@ -72,7 +72,9 @@ impl Session {
 
     /// A query of one value; none for no row.
     pub fn one<T: FromRow>(&mut self, sql: &str) -> Sql<Option<T>> {
-        self.conn.query_first(sql)
+        // Not `query_first`: it drops what follows the first row, and that may be
+        // the error that the transaction was rolled back.
+        Ok(self.conn.query(sql)?.into_iter().next())
     }
 
     /// `BEGIN`, the body, `COMMIT`. After an error the caller rolls back.

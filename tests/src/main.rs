@@ -14,7 +14,11 @@
 
 mod check;
 mod harness;
+mod history;
+mod lab;
+mod ledger;
 mod load;
+mod report;
 mod rng;
 mod scenario;
 mod watch;
@@ -71,6 +75,24 @@ struct Args {
     /// Where the clusters lie; user mysql must be able to enter it. Default: a new directory under /tmp.
     #[arg(long, env = "DROMON_TEST_DIR")]
     dir: Option<PathBuf>,
+    /// Only the rounds of faults: what `make torture` runs.
+    #[arg(long)]
+    torture: bool,
+    /// Rounds of each scenario that has rounds.
+    #[arg(long, env = "DROMON_TEST_ROUNDS", default_value = "2")]
+    rounds: u64,
+    /// Where the random numbers of the rounds begin.
+    #[arg(long, default_value = "1")]
+    seed: u64,
+    /// Entries to feed again after an outage (refeed).
+    #[arg(long, env = "DROMON_TEST_ENTRIES", default_value = "20000")]
+    entries: u64,
+    /// Another provider, measured beside the first (pauses, quorum).
+    #[arg(long)]
+    peer: Option<PathBuf>,
+    /// Write what was run and what came of it to this file.
+    #[arg(long)]
+    report: Option<PathBuf>,
     /// Fail unless all scenarios together count this many certification failures.
     #[arg(long, default_value = "0")]
     least_cert_failures: i64,
@@ -108,8 +130,14 @@ fn run(args: Args) -> anyhow::Result<bool> {
             anyhow::anyhow!("there is no scenario {name}; `storms --list` names them")
         })?);
     }
+    if args.torture {
+        chosen.extend(scenario::torture::all());
+    }
     if chosen.is_empty() {
         chosen = scenario::all();
+    }
+    if chosen.iter().any(|s| s.round > Duration::ZERO) {
+        lab::enter();
     }
     let mut harness = Harness::new(Options {
         provider: args.provider,
@@ -122,7 +150,15 @@ fn run(args: Args) -> anyhow::Result<bool> {
         provider_options: args.provider_options,
         settings: args.settings,
         dir: args.dir,
+        rounds: args.rounds,
+        seed: args.seed,
+        entries: args.entries,
+        peer: args.peer,
+        times_judged: args.torture,
     })?;
+    if let Some(file) = args.report {
+        harness.report_to(file);
+    }
     for scenario in &chosen {
         harness.run(scenario);
     }

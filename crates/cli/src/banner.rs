@@ -81,6 +81,18 @@ fn render(
         line(format!("      data    {}", node.data_dir.display()));
         line(format!("      log     {}", node.log.display()));
     }
+    if let Some(witness) = &record.witness {
+        line(String::new());
+        line(format!(
+            "  witness   group 127.0.0.1:{}   votes and stores the log, has no data",
+            witness.port
+        ));
+        line(format!(
+            "      log     {}",
+            witness.dir.join("log").display()
+        ));
+        line(format!("      says    {}", witness.log.display()));
+    }
     line(String::new());
     line("Settings (each node's my.cnf has them all):".into());
     for (name, value, why) in QUICK_START {

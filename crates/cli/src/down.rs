@@ -25,6 +25,13 @@ pub struct Args {
     timeout: u64,
 }
 
+/// The messages of a node, or of the witness.
+fn log_of(cluster: &Cluster, name: &str) -> PathBuf {
+    let node = cluster.nodes().iter().find(|n| n.name() == name);
+    let witness = cluster.witness().map(|w| w.record().log);
+    node.map(|n| n.record().log).or(witness).unwrap_or_default()
+}
+
 /// Stops the cluster.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = place::choose(args.dir.as_deref());
@@ -48,12 +55,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 println!(
                     "{name}  did not end within {} s and was killed; what it was doing is at the end of {}",
                     after.as_secs(),
-                    cluster
-                        .nodes()
-                        .iter()
-                        .find(|n| n.name() == name)
-                        .map_or_else(PathBuf::new, |n| n.record().log)
-                        .display()
+                    log_of(&cluster, &name).display()
                 );
             }
         }

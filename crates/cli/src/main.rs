@@ -7,9 +7,11 @@
 
 mod banner;
 mod down;
+mod log;
 mod place;
 mod status;
 mod up;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,10 @@ enum Command {
     Status(status::Args),
     /// Stop the cluster's servers.
     Down(down::Args),
+    /// Look into the log that a node keeps on its disk.
+    Log(log::Args),
+    /// Run a member that votes and stores the log, without a server and without data.
+    Witness(Box<witness::Args>),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +52,8 @@ fn main() -> ExitCode {
         Command::Up(args) => up::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Down(args) => down::run(&args),
+        Command::Log(args) => Ok(log::run(&args)),
+        Command::Witness(args) => Ok(witness::run(&args)),
     };
     match result {
         Ok(code) => code,

@@ -82,6 +82,18 @@ fn table(status: &ClusterStatus) -> String {
         out.push_str(line.join("  ").trim_end());
         out.push('\n');
     }
+    if let Some(witness) = &status.witness {
+        let process = match (witness.process, witness.pid) {
+            (ProcessView::Running, Some(pid)) => format!("runs as process {pid}"),
+            (ProcessView::Stopped, _) => "held by SIGSTOP".into(),
+            (ProcessView::Died, _) => "died".into(),
+            _ => "down".into(),
+        };
+        out.push_str(&format!(
+            "{}: {process}, 127.0.0.1:{}; votes and stores the log, has no data\n",
+            witness.name, witness.port
+        ));
+    }
     for node in &status.nodes {
         if let Some(why) = node
             .silence
@@ -161,7 +173,7 @@ mod tests {
             wsrep: None,
             silence: Some("no answer within 2000 ms".into()),
         };
-        let text = table(&ClusterStatus::judge(vec![db1, db2]));
+        let text = table(&ClusterStatus::judge(vec![db1, db2], None));
         let expected = "\
 writable on 1 of 2 nodes: db2 does not answer (no answer within 2000 ms)
 

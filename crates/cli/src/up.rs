@@ -15,7 +15,7 @@ use crate::{banner, place};
 /// Options of `dromon up`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Everything listens on 127.0.0.1 only. The directory is --dir, else $XDG_STATE_HOME/dromon, else ./.dromon\n(or /var/tmp/dromon when user mysql cannot enter the current directory).\n\nExamples:\n  dromon up\n  dromon up --nodes 5 --dir /tmp/five -- innodb_buffer_pool_size=1G\n  dromon up --provider /usr/lib/galera/libgalera_smm.so --dir /tmp/peer"
+    after_help = "Everything listens on 127.0.0.1 only. The directory is --dir, else $XDG_STATE_HOME/dromon, else ./.dromon\n(or /var/tmp/dromon when user mysql cannot enter the current directory).\n\nExamples:\n  dromon up\n  dromon up --nodes 5 --dir /tmp/five -- innodb_buffer_pool_size=1G\n  dromon up --nodes 2 --witness\n  dromon up --provider /usr/lib/galera/libgalera_smm.so --dir /tmp/peer"
 )]
 pub struct Args {
     /// How many nodes.
@@ -30,6 +30,9 @@ pub struct Args {
     /// How a joining node gets its full copy: rsync, mariabackup or mysqldump [default: rsync].
     #[arg(long, value_name = "METHOD")]
     sst_method: Option<SstMethod>,
+    /// A witness beside the nodes: it votes and stores the log, and has no data.
+    #[arg(long)]
+    witness: bool,
     /// Do not encrypt connections between nodes, and use no secret.
     #[arg(long)]
     no_tls: bool,
@@ -109,6 +112,9 @@ fn create(dir: &Path, args: &Args) -> Result<Cluster> {
     spec.sst_method = args.sst_method.unwrap_or(spec.sst_method);
     spec.port = args.port;
     spec.tls = !args.no_tls;
+    if args.witness {
+        spec.witness = Some(std::env::current_exe().unwrap_or_else(|_| "dromon".into()));
+    }
     spec.settings.clone_from(&args.settings);
     Cluster::create(&spec)
 }
@@ -132,6 +138,12 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
             "{} holds a stopped cluster on the ports from {} on; leave --port out to start it, choose another --dir, or remove it with its data (`dromon down --purge`)",
             found.dir.display(),
             first.ports.sql
+        )));
+    }
+    if args.witness && found.witness.is_none() {
+        return Err(SandboxError::BadRequest(format!(
+            "{} holds a stopped cluster without a witness; leave --witness out to start it, choose another --dir, or remove it with its data (`dromon down --purge`)",
+            found.dir.display()
         )));
     }
     let (settings, options) = split_settings(&args.settings)?;

@@ -84,6 +84,11 @@ fn each_fault_has_its_message_and_exit_code() {
         ),
         (with(&["--", "datadir=/x"]), 1, vec!["datadir", "use --dir"]),
         (with(&["--", "a b=1"]), 2, vec!["not a server setting"]),
+        (
+            with(&["--witness"]),
+            1,
+            vec!["A witness works with Dromon's library only", "garbd"],
+        ),
         (vec!["status".into()], 2, vec!["no cluster", "dromon up"]),
         (
             vec!["status".into(), "--dir".into(), "used".into()],

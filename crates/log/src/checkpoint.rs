@@ -9,7 +9,7 @@ use crate::format::{parse_hex16, u32_at, u64_at};
 use bytes::Bytes;
 
 const TEMP: &str = "dromon-tmp-ckpt.log";
-const MAGIC: [u8; 8] = *b"DROMCKP\n";
+pub(crate) const MAGIC: [u8; 8] = *b"DROMCKP\n";
 const VERSION: u32 = 1;
 const HEADER: usize = 64;
 
@@ -93,8 +93,20 @@ pub(crate) fn load(device: &dyn Device, identity: u128, index: u64) -> Result<By
         .read_at(&mut bytes, 0)
         .map_err(|e| LogError::io("read", &name, e))?;
     bytes.truncate(got);
+    let (own, content) = verify(&name, bytes)?;
+    if own != (identity, index) {
+        return Err(LogError::CorruptCheckpoint {
+            file: name,
+            what: "it was made for another log or another index",
+        });
+    }
+    Ok(content)
+}
+
+/// Checks the bytes of a checkpoint's file: the log and the index it is of, and its content.
+pub(crate) fn verify(name: &str, bytes: Vec<u8>) -> Result<((u128, u64), Bytes), LogError> {
     let damaged = |what| LogError::CorruptCheckpoint {
-        file: name.clone(),
+        file: name.to_owned(),
         what,
     };
     if bytes.len() < HEADER
@@ -106,21 +118,33 @@ pub(crate) fn load(device: &dyn Device, identity: u128, index: u64) -> Result<By
     let version = u32_at(&bytes, 8);
     if version != VERSION {
         return Err(LogError::Version {
-            file: name,
+            file: name.to_owned(),
             version,
             known: VERSION,
         });
     }
-    if bytes[16..32] != identity.to_le_bytes() || u64_at(&bytes, 32) != index {
-        return Err(damaged("it was made for another log or another index"));
-    }
+    let mut identity = [0; 16];
+    identity.copy_from_slice(&bytes[16..32]);
+    let index = u64_at(&bytes, 32);
     if u64_at(&bytes, 40) != (bytes.len() - HEADER) as u64 {
         return Err(damaged("its length is not what its header says"));
     }
     if crc32c::crc32c(&bytes[HEADER..]) != u32_at(&bytes, 48) {
         return Err(damaged("the content's checksum does not match"));
     }
-    Ok(Bytes::from(bytes).slice(HEADER..))
+    let content = Bytes::from(bytes).slice(HEADER..);
+    Ok(((u128::from_le_bytes(identity), index), content))
+}
+
+/// Puts the right checksums into the bytes of a checkpoint's file.
+pub(crate) fn seal(file: &mut [u8]) {
+    if file.len() < HEADER {
+        return;
+    }
+    let content = crc32c::crc32c(&file[HEADER..]);
+    file[48..52].copy_from_slice(&content.to_le_bytes());
+    let header = crc32c::crc32c(&file[..60]);
+    file[60..64].copy_from_slice(&header.to_le_bytes());
 }
 
 /// Removes the checkpoints below `index`.

@@ -128,6 +128,16 @@ pub enum LogError {
         index: u64,
     },
 
+    /// Who looked without the lock saw the log change.
+    #[error(
+        "The log changed while it was read ({what}): a node is using it. Nothing shows that it is \
+         damaged; look again."
+    )]
+    Changed {
+        /// What changed.
+        what: String,
+    },
+
     /// The writer was closed.
     #[error("The log was closed and takes nothing more.")]
     Closed,
@@ -175,7 +185,9 @@ impl From<LogError> for io::Error {
             LogError::NotContiguous { .. }
             | LogError::BeyondEnd { .. }
             | LogError::TooLarge { .. } => io::ErrorKind::InvalidInput,
-            LogError::Poisoned { .. } | LogError::Closed => io::ErrorKind::Other,
+            LogError::Poisoned { .. } | LogError::Changed { .. } | LogError::Closed => {
+                io::ErrorKind::Other
+            }
         };
         io::Error::new(kind, e)
     }

@@ -15,7 +15,7 @@ pub(crate) const FRAME_HEADER: u64 = 64;
 /// Frames begin at multiples of this.
 pub(crate) const ALIGN: u64 = 8;
 
-const SEGMENT_MAGIC: [u8; 8] = *b"DROMSEG\n";
+pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"DROMSEG\n";
 const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"DRec");
 const KIND_RECORD: u8 = 1;
 const KIND_MARK: u8 = 2;
@@ -118,7 +118,7 @@ impl SegmentKey {
         SegmentKey(crc32c::crc32c_append(crc, &first.to_le_bytes()))
     }
 
-    fn header_crc(self, offset: u64, header: &[u8]) -> u32 {
+    pub(crate) fn header_crc(self, offset: u64, header: &[u8]) -> u32 {
         let crc = crc32c::crc32c_append(self.0, &offset.to_le_bytes());
         crc32c::crc32c_append(crc, header)
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The file's name.
 pub(crate) const META_NAME: &str = "dromon-meta.log";
 const META_TEMP: &str = "dromon-tmp-meta.log";
-const MAGIC: [u8; 8] = *b"DROMMET\n";
+pub(crate) const MAGIC: [u8; 8] = *b"DROMMET\n";
 const VERSION: u32 = 1;
 const SLOT: u64 = 64 << 10;
 const HEADER: usize = 32;
@@ -81,27 +81,7 @@ impl MetaStore {
         let file = device
             .open(META_NAME)
             .map_err(|e| LogError::io("open", META_NAME, e))?;
-        let mut slots = Vec::new();
-        for n in 0..2 {
-            let mut buf = vec![0; SLOT as usize];
-            let got = file
-                .read_at(&mut buf, n * SLOT)
-                .map_err(|e| LogError::io("read", META_NAME, e))?;
-            buf.truncate(got);
-            slots.push(decode_slot(&buf)?);
-        }
-        let newest = slots.iter().flatten().max_by_key(|s| s.0).cloned();
-        let Some((sequence, state)) = newest else {
-            return Err(LogError::corrupt(
-                META_NAME,
-                0,
-                "neither of the two copies of the log's state (vote, start of the log) has a \
-                 correct checksum, and a crash can damage only one of them",
-            ));
-        };
-        let whole = slots
-            .iter()
-            .all(|s| s.as_ref().is_some_and(|s| s.0 == sequence));
+        let (sequence, state, whole) = read(&*file)?;
         let mut store = MetaStore {
             file,
             sequence,
@@ -131,6 +111,32 @@ impl MetaStore {
         self.state = state;
         Ok(())
     }
+}
+
+/// Reads both slots: the newer one's number and state, and whether both are whole and alike.
+pub(crate) fn read(file: &dyn DeviceFile) -> Result<(u64, MetaState, bool), LogError> {
+    let mut slots = Vec::new();
+    for n in 0..2 {
+        let mut buf = vec![0; SLOT as usize];
+        let got = file
+            .read_at(&mut buf, n * SLOT)
+            .map_err(|e| LogError::io("read", META_NAME, e))?;
+        buf.truncate(got);
+        slots.push(decode_slot(&buf)?);
+    }
+    let newest = slots.iter().flatten().max_by_key(|s| s.0).cloned();
+    let Some((sequence, state)) = newest else {
+        return Err(LogError::corrupt(
+            META_NAME,
+            0,
+            "neither of the two copies of the log's state (vote, start of the log) has a \
+             correct checksum, and a crash can damage only one of them",
+        ));
+    };
+    let whole = slots
+        .iter()
+        .all(|s| s.as_ref().is_some_and(|s| s.0 == sequence));
+    Ok((sequence, state, whole))
 }
 
 /// Removes what an interrupted creation left.
@@ -190,6 +196,23 @@ fn encode_slot(sequence: u64, state: &MetaState) -> Result<Vec<u8>, LogError> {
 
 fn slot_crc(header: &[u8], payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..28]), payload)
+}
+
+/// Puts the right checksum into each slot that has room for what it says it holds.
+pub(crate) fn seal(file: &mut [u8]) {
+    for n in 0..2 {
+        let Some(slot) = file
+            .get_mut((n * SLOT) as usize..)
+            .filter(|s| s.len() >= HEADER)
+        else {
+            return;
+        };
+        let end = HEADER + u32_at(slot, 12) as usize;
+        if let Some(payload) = slot.get(HEADER..end) {
+            let crc = slot_crc(slot, payload);
+            slot[28..32].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
 }
 
 /// `None` if the slot is torn or damaged.

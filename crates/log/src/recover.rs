@@ -424,7 +424,13 @@ pub(crate) fn reserve(segment: &Segment, options: &LogOptions) -> Result<(), Log
         .map_err(|e| LogError::io("reserve room for", &segment.name, e))
 }
 
-fn stable_but_unreadable(file: &str, offset: u64, index: u64, witness: &str, at: u64) -> LogError {
+pub(crate) fn stable_but_unreadable(
+    file: &str,
+    offset: u64,
+    index: u64,
+    witness: &str,
+    at: u64,
+) -> LogError {
     LogError::corrupt(
         file,
         offset,

@@ -261,6 +261,45 @@ fn a_file_of_another_log_is_refused() -> Result<(), LogError> {
 }
 
 #[test]
+fn files_of_a_newer_version_are_refused_by_that_name() -> Result<(), LogError> {
+    let device = SimDevice::new(1);
+    filled(&device)?.0.close()?;
+    let names = dromon_log::Device::list(&device).unwrap_or_default();
+    let first = names.iter().find(|n| is_segment(n)).cloned();
+    // Name, bytes under the checksum, place of the checksum: docs/log.md.
+    let segment = (first.unwrap_or_default(), 4092, 4092);
+    let meta = ("dromon-meta.log".to_owned(), 28, 28);
+    for (name, covered, crc_at) in [segment, meta] {
+        let copy = device.fork();
+        let mut bytes = copy.content(&name).unwrap_or_default();
+        bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
+        let mut crc = crc32c::crc32c(&bytes[..covered]);
+        if name == "dromon-meta.log" {
+            let len = u32::from_le_bytes(bytes[12..16].try_into().unwrap_or_default()) as usize;
+            crc = crc32c::crc32c_append(crc, &bytes[32..32 + len]);
+        }
+        bytes[crc_at..crc_at + 4].copy_from_slice(&crc.to_le_bytes());
+        let file = dromon_log::Device::open(&copy, &name).map_err(|_| LogError::Closed)?;
+        assert!(
+            file.write_at(&mut [std::io::IoSlice::new(&bytes)], 0)
+                .is_ok()
+        );
+        let before = copy.fork();
+        let e = everything(&copy).err().map(|e| e.to_string());
+        let told = format!("{name} has format version 2, and this program knows versions up to 1");
+        assert!(
+            e.as_ref()
+                .is_some_and(|e| e.contains(&told) && e.contains("newer version of Dromon")),
+            "{name}: {e:?}"
+        );
+        for name in &names {
+            assert_eq!(copy.content(name), before.content(name), "{name} changed");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn damage_found_while_reading_is_an_error_and_changes_nothing() -> Result<(), LogError> {
     let device = SimDevice::new(1);
     let (log, records) = filled(&device)?;

@@ -66,12 +66,18 @@ pub struct Member {
     pub state: MemberState,
     /// Open `Desync`s.
     pub desync: u32,
-    /// Whether it ever had a complete state: it counts for majorities.
+    /// Whether it ever had a complete state: its word counts in votes on errors.
     pub complete: bool,
+    /// Whether its log counts for majorities: that of a complete member, and one
+    /// that did so before and goes on while its database takes a copy.
+    pub votes: bool,
     /// Seqno of the view in which it appeared.
     pub joined_at: Seqno,
     /// The log index it starts from.
     pub log_start: u64,
+    /// Whether it has no database: it counts for the log's majorities and for
+    /// nothing that has to do with data.
+    pub witness: bool,
 }
 
 /// A view: who belongs to the cluster at a place in the order.
@@ -209,6 +215,8 @@ pub struct ClusterState {
     departed: BTreeMap<Uuid, Seqno>,
     cut: Seqno,
     votes: Votes,
+    /// What wins a vote: the word of the member that was first.
+    vote_policy: u8,
     forks: Forks,
     /// For each payload half arrived: index of its first piece, seqno there.
     arriving: BTreeMap<u64, Seqno>,
@@ -229,12 +237,13 @@ struct Saved {
     departed: Vec<(Uuid, Seqno)>,
     cut: Seqno,
     votes: Votes,
+    vote_policy: u8,
     forks: Forks,
     arriving: BTreeMap<u64, Seqno>,
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 4;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -255,6 +264,7 @@ impl ClusterState {
             departed: BTreeMap::new(),
             cut: position.seqno,
             votes: Votes::default(),
+            vote_policy: 0,
             forks: Forks::default(),
             arriving: BTreeMap::new(),
             certifier: Certifier::new(position.seqno),
@@ -306,11 +316,16 @@ impl ClusterState {
                     m.raft_id,
                     Desired {
                         addr: m.addr.clone(),
-                        voter: m.complete,
+                        voter: m.complete || m.votes,
                     },
                 )
             })
             .collect()
+    }
+
+    /// What wins a vote: see [`crate::messages::Join::vote_policy`].
+    pub fn vote_policy(&self) -> u8 {
+        self.vote_policy
     }
 
     /// The last ordered cut.
@@ -352,6 +367,7 @@ impl ClusterState {
             departed: self.departed.iter().map(|(&u, &s)| (u, s)).collect(),
             cut: self.cut,
             votes: self.votes.clone(),
+            vote_policy: self.vote_policy,
             forks: self.forks.clone(),
             arriving: self.arriving.clone(),
             certifier,
@@ -397,6 +413,7 @@ impl ClusterState {
             departed: saved.departed.into_iter().collect(),
             cut: saved.cut,
             votes: saved.votes,
+            vote_policy: saved.vote_policy,
             forks: saved.forks,
             arriving: saved.arriving,
             certifier,
@@ -573,7 +590,8 @@ impl ClusterState {
                 seqno,
                 digest,
             } => {
-                if !self.members.contains_key(&uuid) || seqno > self.seqno {
+                let applies = self.members.get(&uuid).is_some_and(|m| !m.witness);
+                if !applies || seqno > self.seqno {
                     return Vec::new();
                 }
                 if seqno <= self.cut && !self.votes.knows(seqno) {
@@ -629,6 +647,10 @@ impl ClusterState {
                 .members
                 .values()
                 .any(|m| m.raft_id == join.raft_id && m.complete);
+        let votes = self
+            .members
+            .values()
+            .any(|m| m.raft_id == join.raft_id && (m.complete || m.votes));
         let mut events = Vec::new();
         let mut left = Vec::new();
         for uuid in replaced {
@@ -636,9 +658,12 @@ impl ClusterState {
         }
         // The first member has the state by definition, and so has whoever
         // lacks nothing but this view.
-        let first = !self.members.values().any(|m| m.complete);
+        let first = !join.witness && !self.members.values().any(|m| m.complete);
         let has_all = join.position == self.position();
         let complete = first || kept || (has_all && join.need == Need::Log);
+        if first {
+            self.vote_policy = join.vote_policy;
+        }
         self.sequencer.register(join.origin);
         let member = Member {
             uuid: join.uuid,
@@ -656,8 +681,10 @@ impl ClusterState {
             },
             desync: 0,
             complete,
+            votes,
             joined_at: self.seqno + 1,
             log_start: join.log_start,
+            witness: join.witness,
         };
         self.members.insert(join.uuid, member);
         let view = self.next_view();
@@ -822,15 +849,16 @@ impl ClusterState {
         }
     }
 
+    /// Who is asked when applying an event failed somewhere.
     fn voters(&self) -> Vec<Uuid> {
-        let complete = self.members.values().filter(|m| m.complete);
-        complete.map(|m| m.uuid).collect()
+        let appliers = self.members.values().filter(|m| m.complete && !m.witness);
+        appliers.map(|m| m.uuid).collect()
     }
 
     fn count_votes(&mut self) -> Vec<Event> {
         let voters = self.voters();
         self.votes
-            .count(&voters)
+            .count(&voters, self.vote_policy)
             .into_iter()
             .map(|(seqno, winner)| Event::VoteDecided { seqno, winner })
             .collect()

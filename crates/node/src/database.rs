@@ -95,6 +95,9 @@ pub trait Applier {
     fn donate(&mut self, request: &[u8], position: Position, bypass: bool) -> bool;
     /// The node has caught up with the cluster.
     fn synced(&mut self);
+    /// The copy that was asked for will never be whole, and the others know that
+    /// this node goes. May end the process; else the node leaves.
+    fn give_up(&mut self);
 }
 
 /// How a call of the database ended.

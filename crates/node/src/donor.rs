@@ -7,7 +7,7 @@ use dromon_writeset::Uuid;
 ///
 /// `wanted` is `wsrep_sst_donor`: names in order of preference; an empty last
 /// item (or an empty list) means "else anyone". Only synced members that give
-/// to nobody else are asked; the joiner's own segment is preferred.
+/// to nobody else are asked, never a witness; the joiner's own segment is preferred.
 pub fn choose<'a>(
     joiner: &Member,
     wanted: &str,
@@ -15,7 +15,8 @@ pub fn choose<'a>(
     busy: impl Fn(&Uuid) -> bool,
 ) -> Option<Uuid> {
     let free = members
-        .filter(|m| m.uuid != joiner.uuid && m.state == MemberState::Synced && !busy(&m.uuid));
+        .filter(|m| m.uuid != joiner.uuid && m.state == MemberState::Synced && !busy(&m.uuid))
+        .filter(|m| !m.witness);
     let mut anyone = wanted.trim().is_empty();
     for name in wanted.split(',').map(str::trim) {
         if name.is_empty() {

@@ -8,7 +8,7 @@
 //! Before it comes to that, origins slow down: from half the limit on, each
 //! write set waits a little, the longer the fuller the fullest queue is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use dromon_gates::Waiter;
 use dromon_writeset::{Seqno, Uuid};
 
 use crate::messages::Progress;
+use crate::quarantine::Seen;
 
 /// A wish older than this is void.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(1);
@@ -43,6 +44,8 @@ struct Inner {
     reports: BTreeMap<Uuid, Reported>,
     /// Members that count, with their names.
     counted: BTreeMap<Uuid, String>,
+    /// Counted members that nobody here waits for.
+    quarantined: BTreeSet<Uuid>,
     paused_since: Option<Instant>,
     paused: Duration,
     paused_at_reset: Duration,
@@ -70,6 +73,8 @@ pub struct FlowStats {
     pub requested: bool,
     /// Names of the members waited for.
     pub waiting_for: Vec<String>,
+    /// Names of the counted members not waited for.
+    pub quarantined: Vec<String>,
 }
 
 /// Where this node's queue stands against the limits.
@@ -113,6 +118,35 @@ impl Flow {
         inner.reports.retain(|u, _| all.contains(u));
         inner.counted = counted;
         inner.update();
+    }
+
+    /// Says for whom this node's writers do not wait, though they count.
+    pub fn set_quarantined(&self, quarantined: BTreeSet<Uuid>) {
+        let mut inner = self.lock();
+        inner.quarantined = quarantined;
+        inner.update();
+    }
+
+    /// Whether nobody here waits for `uuid`.
+    pub fn is_quarantined(&self, uuid: &Uuid) -> bool {
+        self.lock().quarantined.contains(uuid)
+    }
+
+    /// Every counted member that is heard, and whether it holds the others: it
+    /// asks for a pause, or slows them down by a quarter of what it could.
+    pub fn look(&self, limits: FlowLimits) -> Vec<Seen> {
+        let inner = self.lock();
+        let heard = inner
+            .reports
+            .iter()
+            .filter(|(u, r)| inner.counted.contains_key(u) && r.at.elapsed() < REPORT_AGE_MAX);
+        heard
+            .map(|(uuid, r)| Seen {
+                uuid: *uuid,
+                holds: r.progress.stop || limits.slow_down(r.progress.queue) >= SLOW_MAX / 4,
+                caught_up: !r.progress.stop && r.progress.queue <= limits.upper as u64 / 4,
+            })
+            .collect()
     }
 
     /// A member reported. Answers false for a report older than one seen.
@@ -164,6 +198,7 @@ impl Flow {
         let mut inner = self.lock();
         inner.reports.clear();
         inner.counted.clear();
+        inner.quarantined.clear();
         inner.own_stop = false;
         inner.update();
     }
@@ -243,6 +278,11 @@ impl Flow {
             active: inner.paused_since.is_some(),
             requested: inner.own_stop,
             waiting_for: inner.holders().map(|(_, name)| name.clone()).collect(),
+            quarantined: {
+                let names = inner.counted.iter();
+                let names = names.filter(|(u, _)| inner.quarantined.contains(u));
+                names.map(|(_, name)| name.clone()).collect()
+            },
         }
     }
 
@@ -278,16 +318,21 @@ impl Inner {
         let counted = self
             .reports
             .iter()
-            .filter(|(u, r)| self.counted.contains_key(u) && r.at.elapsed() < REPORT_AGE_MAX);
+            .filter(|(u, r)| self.waited_for(u) && r.at.elapsed() < REPORT_AGE_MAX);
         counted.map(|(_, r)| r.progress.queue).max().unwrap_or(0)
     }
 
     fn holders(&self) -> impl Iterator<Item = (&Uuid, &String)> {
-        self.counted.iter().filter(|(u, _)| {
+        let counted = self.counted.iter().filter(|(u, _)| self.waited_for(u));
+        counted.filter(|(u, _)| {
             self.reports
                 .get(u)
                 .is_some_and(|r| r.progress.stop && r.at.elapsed() < REPORT_AGE_MAX)
         })
+    }
+
+    fn waited_for(&self, uuid: &Uuid) -> bool {
+        self.counted.contains_key(uuid) && !self.quarantined.contains(uuid)
     }
 
     fn total(&self, now: Instant) -> Duration {
@@ -409,6 +454,26 @@ mod tests {
         flow.report(full(1));
         assert!(!flow.wait(&interrupted, limits), "it would have waited");
         assert!(flow.wait(&Arc::new(Waiter::new()), limits));
+    }
+
+    #[test]
+    fn nobody_waits_for_who_is_in_quarantine() {
+        let flow = Flow::default();
+        flow.set_counted(counted(&[1, 2]), &[Uuid([1; 16]), Uuid([2; 16])]);
+        flow.report(progress(2, 1, true, 0));
+        let limits = FlowLimits::new(16, 1.0, true, 2);
+        assert!(flow.look(limits).iter().all(|s| s.holds && !s.caught_up));
+        assert!(flow.stats().active);
+        flow.set_quarantined([Uuid([2; 16])].into());
+        let stats = flow.stats();
+        assert!(!stats.active);
+        assert_eq!(
+            (stats.waiting_for.len(), stats.quarantined),
+            (0, vec!["n2".to_owned()])
+        );
+        assert!(flow.wait(&Arc::new(Waiter::new()), || limits));
+        flow.set_quarantined(BTreeSet::new());
+        assert_eq!(flow.stats().waiting_for, ["n2"]);
     }
 
     #[test]

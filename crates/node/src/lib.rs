@@ -7,17 +7,23 @@
 
 pub mod cluster;
 pub mod database;
+pub mod ddl_marks;
 mod delayed;
 mod digests;
 mod donor;
+mod durable;
 mod flow;
 pub mod forks;
 pub mod grastate;
+pub mod logbook;
 pub mod messages;
 pub mod node;
 pub mod options;
+mod quarantine;
+mod retention;
 pub mod spool;
 pub mod status;
+pub mod tcp;
 mod trx;
 mod uniques;
 mod votes;

@@ -79,6 +79,11 @@ pub struct Join {
     pub need: Need,
     /// Last log index contained in the checkpoint it starts from.
     pub log_start: u64,
+    /// `gcs.vote_policy`. That of the first member counts for all, as long as
+    /// there is a member with data.
+    pub vote_policy: u8,
+    /// Whether it votes and stores the log, but has no database.
+    pub witness: bool,
 }
 
 /// Why a member leaves.
@@ -196,6 +201,8 @@ pub enum Request {
         position: Position,
         /// How far its own log got, if it has one.
         log: Option<LogEnd>,
+        /// Whether it has no database.
+        witness: bool,
     },
     /// Order this node's join.
     Join(Join),
@@ -218,6 +225,9 @@ pub enum Request {
 pub enum Answer {
     /// To a probe.
     Info {
+        /// It stopped while its server ran a statement in total order isolation,
+        /// and does not know whether its tables have the effect.
+        in_doubt: bool,
         /// The node that answers.
         uuid: Uuid,
         /// Its name.

@@ -1,9 +1,11 @@
 //! Votes on events that some member failed to apply.
 //!
 //! A member that fails tells the others a digest of its error, through the
-//! order; who applied without complaint votes 0. Most votes win; success wins
-//! ties. A vote is decided as soon as the missing ballots cannot change it, and
-//! is counted again when the members change.
+//! order; who applied without complaint votes 0. What wins is a matter of the
+//! cluster's policy (`gcs.vote_policy`): with 0 most votes win, and success wins
+//! ties; with N success wins as soon as N members have it, and only if they
+//! cannot be found it is as with 0. A vote is decided as soon as the missing
+//! ballots cannot change it, and is counted again when the members change.
 
 use std::collections::BTreeMap;
 
@@ -63,8 +65,8 @@ impl Votes {
     }
 
     /// Counts the open votes among those asked who are still `voters`; answers
-    /// those decided now.
-    pub fn count(&mut self, voters: &[Uuid]) -> Vec<(Seqno, u64)> {
+    /// those decided now by `policy`.
+    pub fn count(&mut self, voters: &[Uuid], policy: u8) -> Vec<(Seqno, u64)> {
         let mut now = Vec::new();
         self.open.retain(|&seqno, vote| {
             let asked: Vec<Uuid> = vote
@@ -73,7 +75,7 @@ impl Votes {
                 .filter(|u| voters.contains(u))
                 .copied()
                 .collect();
-            match decide(&vote.ballots, &asked) {
+            match decide(&vote.ballots, &asked, policy) {
                 Some(winner) => {
                     now.push((seqno, winner));
                     false
@@ -92,7 +94,7 @@ impl Votes {
 }
 
 /// The winner, once the missing ballots cannot change it.
-fn decide(ballots: &BTreeMap<Uuid, u64>, voters: &[Uuid]) -> Option<u64> {
+fn decide(ballots: &BTreeMap<Uuid, u64>, voters: &[Uuid], policy: u8) -> Option<u64> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::from([(0, 0)]);
     let mut missing = 0;
     for voter in voters {
@@ -102,6 +104,13 @@ fn decide(ballots: &BTreeMap<Uuid, u64>, voters: &[Uuid]) -> Option<u64> {
         }
     }
     let success = counts[&0];
+    let enough = usize::from(policy);
+    if enough > 0 && success >= enough {
+        return Some(0);
+    }
+    if enough > 0 && success + missing >= enough {
+        return None; // they may still be found
+    }
     // Highest count wins; among failures the lowest digest breaks a tie.
     let (mut best, mut best_count) = (0, success);
     let mut second = 0;
@@ -129,8 +138,13 @@ fn decide(ballots: &BTreeMap<Uuid, u64>, voters: &[Uuid]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn run(ballots: &[Option<u64>]) -> Option<u64> {
+        under(0, ballots)
+    }
+
+    fn under(policy: u8, ballots: &[Option<u64>]) -> Option<u64> {
         let voters: Vec<Uuid> = (0..ballots.len())
             .map(|i| Uuid([i as u8 + 1; 16]))
             .collect();
@@ -139,7 +153,7 @@ mod tests {
             .zip(ballots)
             .filter_map(|(&v, b)| b.map(|b| (v, b)))
             .collect();
-        decide(&cast, &voters)
+        decide(&cast, &voters, policy)
     }
 
     #[test]
@@ -165,14 +179,73 @@ mod tests {
     }
 
     #[test]
+    fn with_a_number_so_many_successes_are_enough() {
+        // One is enough, against any majority, at once.
+        assert_eq!(under(1, &[Some(0), Some(5), Some(5)]), Some(0));
+        assert_eq!(under(1, &[Some(0), None, None]), Some(0));
+        assert_eq!(under(1, &[Some(5), Some(5), None]), None, "it may succeed");
+        assert_eq!(under(1, &[Some(5), Some(5), Some(5)]), Some(5));
+        // Two of three.
+        assert_eq!(under(2, &[Some(0), Some(5), Some(5)]), Some(5));
+        assert_eq!(under(2, &[Some(0), Some(5), None]), None);
+        assert_eq!(under(2, &[Some(0), None, Some(0)]), Some(0));
+        assert_eq!(
+            under(2, &[Some(5), Some(5), None]),
+            Some(5),
+            "two cannot be found"
+        );
+        // More than there are: as with 0.
+        assert_eq!(under(9, &[Some(0), Some(5), Some(0)]), Some(0));
+        assert_eq!(under(9, &[Some(0), Some(5)]), Some(0));
+        assert_eq!(under(3, &[Some(0), Some(5), Some(5), Some(0)]), Some(0));
+    }
+
+    /// What the documentation says, of a vote in which everybody has voted.
+    fn rule(policy: u8, ballots: &[u64]) -> u64 {
+        let votes_for = |d: u64| ballots.iter().filter(|b| **b == d).count();
+        if policy > 0 && votes_for(0) >= usize::from(policy) {
+            return 0;
+        }
+        let most = ballots.iter().map(|b| votes_for(*b)).max().unwrap_or(0);
+        let mut winners: Vec<u64> = ballots.to_vec();
+        winners.retain(|b| votes_for(*b) == most);
+        winners.into_iter().min().unwrap_or(0)
+    }
+
+    proptest! {
+        #[test]
+        fn a_decision_stands_whatever_the_missing_ballots_say(
+            policy in 0..6u8,
+            said in prop::collection::vec(prop::option::of(0..4u64), 1..7),
+        ) {
+            let missing = said.iter().filter(|b| b.is_none()).count();
+            let decided = under(policy, &said);
+            if missing == 0 {
+                let all: Vec<u64> = said.iter().flatten().copied().collect();
+                prop_assert_eq!(decided, Some(rule(policy, &all)));
+            } else if let Some(winner) = decided {
+                for mut case in 0..5usize.pow(missing as u32) {
+                    let all = said.iter().map(|b| b.unwrap_or_else(|| {
+                        let ballot = case % 5;
+                        case /= 5;
+                        ballot as u64
+                    }));
+                    let all: Vec<u64> = all.collect();
+                    prop_assert_eq!(rule(policy, &all), winner, "{:?}", all);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn late_ballots_hear_the_outcome() {
         let (a, b, c) = (Uuid([1; 16]), Uuid([2; 16]), Uuid([3; 16]));
         let mut votes = Votes::default();
         assert_eq!(votes.cast(7, a, 3, &[a, b]), Cast::Opened);
-        assert_eq!(votes.count(&[a, b, c]), [], "b was asked and is silent");
+        assert_eq!(votes.count(&[a, b, c], 0), [], "b was asked and is silent");
         assert_eq!(votes.cast(7, b, 3, &[a, b, c]), Cast::Counted);
         assert_eq!(
-            votes.count(&[a, b, c]),
+            votes.count(&[a, b, c], 0),
             [(7, 3)],
             "c came later and was not asked"
         );
@@ -186,7 +259,7 @@ mod tests {
         let (a, b) = (Uuid([1; 16]), Uuid([2; 16]));
         let mut votes = Votes::default();
         votes.cast(9, a, 5, &[a, b]);
-        assert_eq!(votes.count(&[a, b]), []);
-        assert_eq!(votes.count(&[a]), [(9, 5)]);
+        assert_eq!(votes.count(&[a, b], 0), []);
+        assert_eq!(votes.count(&[a], 0), [(9, 5)]);
     }
 }

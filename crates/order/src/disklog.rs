@@ -10,7 +10,7 @@ use dromon_log::{LogError, WriterHandle};
 use crate::logstore::{LogStore, Record, WriteDone, WriteOp};
 
 /// Under which name the engine's small state lies beside the log.
-const META_KEY: &str = "order";
+pub(crate) const META_KEY: &str = "order";
 
 /// [`LogStore`] over a [`WriterHandle`], threaded or inline.
 ///

@@ -519,6 +519,7 @@ impl Order for Engine {
     }
 
     fn next_committed(&self, max: usize, timeout: Duration) -> Vec<Committed> {
+        self.core.node_asks_for_more();
         match self.core.storage.next_committed(max, timeout) {
             Ok(entries) => entries,
             Err(e) => {
@@ -531,6 +532,7 @@ impl Order for Engine {
     }
 
     fn committed_ready(&self) -> BoxFuture<'static, ()> {
+        self.core.node_asks_for_more();
         let storage = self.core.storage.clone();
         Box::pin(async move {
             let signal = storage.ready_signal();
@@ -564,8 +566,7 @@ impl Order for Engine {
     }
 
     fn set_desired(&self, members: BTreeMap<RaftId, Desired>) {
-        *lock(&self.core.desired) = members;
-        self.core.desired_wake.notify_one();
+        self.core.set_desired(members);
     }
 
     fn save_checkpoint(&self, index: u64, sequencer: Bytes, node: Bytes) -> Result<(), OrderError> {

@@ -1,7 +1,7 @@
 //! What the tasks of one engine share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +46,10 @@ pub(crate) struct Core {
     pub reads_wake: Notify,
     pub desired: Mutex<BTreeMap<RaftId, Desired>>,
     pub desired_wake: Notify,
+    /// What the node wants of the members follows from the log up to here.
+    processed: AtomicU64,
+    /// It has said so anew, and `processed` has not moved since.
+    desired_moved: AtomicBool,
     /// Addresses of leaders and candidates not (yet) named by the log, and
     /// when they were last heard of.
     pub strangers: Mutex<BTreeMap<RaftId, (String, Duration)>>,
@@ -166,12 +170,35 @@ impl Core {
             reads_wake: Notify::new(),
             desired: Mutex::default(),
             desired_wake: Notify::new(),
+            processed: AtomicU64::new(0),
+            desired_moved: AtomicBool::new(false),
             strangers: Mutex::default(),
             status_wake: Notify::new(),
             failed: Mutex::default(),
             killed: AtomicBool::new(false),
             epoch,
         })
+    }
+
+    /// Whom the node wants as members, from now on.
+    pub fn set_desired(&self, members: BTreeMap<RaftId, Desired>) {
+        *lock(&self.desired) = members;
+        self.desired_moved.store(true, Ordering::Release);
+        self.desired_wake.notify_one();
+    }
+
+    /// The node is done with everything handed out so far.
+    pub fn node_asks_for_more(&self) {
+        let (.., handed_out) = self.storage.positions();
+        self.processed.store(handed_out, Ordering::Release);
+        if self.desired_moved.swap(false, Ordering::AcqRel) {
+            self.desired_wake.notify_one();
+        }
+    }
+
+    /// What the node wants of the members follows from the log up to here.
+    pub fn processed(&self) -> u64 {
+        self.processed.load(Ordering::Acquire)
     }
 
     /// Completes the core; before it, [`raft`](Core::raft) has nothing.

@@ -617,6 +617,7 @@ pub(crate) async fn watch(core: Arc<Core>, raft: Raft) {
 /// without this node, but it would not deliver what it orders.
 pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
     let mut disk = (0, core.now());
+    let mut led = Led::default();
     loop {
         let pause = sleep(RECONCILE_PAUSE);
         tokio::select! {
@@ -624,7 +625,7 @@ pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
             () = core.desired_wake.notified() => {}
             () = pause => {}
         }
-        while let Some(step) = next_step(&core, &raft) {
+        while let Some(step) = next_step(&core, &raft, &mut led) {
             if !take_step(&core, &raft, step).await {
                 sleep(RECONCILE_RETRY).await;
                 break;
@@ -654,19 +655,35 @@ fn disk_hangs(core: &Core, seen: &mut (u64, Duration)) -> bool {
     true
 }
 
-fn next_step(core: &Core, raft: &Raft) -> Option<Step> {
+/// A term in which this node leads, and where the log ended when that was seen.
+#[derive(Default)]
+struct Led {
+    term: u64,
+    from: u64,
+}
+
+fn next_step(core: &Core, raft: &Raft, led: &mut Led) -> Option<Step> {
     let metrics = raft.metrics();
     let m = metrics.borrow_watched();
     if m.state != ServerState::Leader || m.last_quorum_acked.is_none() {
         return None;
     }
+    let last_log = m.last_log_index.unwrap_or(0);
+    if led.term != m.current_term {
+        *led = Led {
+            term: m.current_term,
+            from: last_log,
+        };
+    }
     plan(&Picture {
         me: core.id,
+        processed: core.processed(),
+        led_from: led.from,
         members: &from_raft_members(&m.membership_config),
         settled: m.membership_config.log_id() == m.committed_membership_config.log_id(),
         desired: &lock(&core.desired),
         peers: &peers_of(&m),
-        last_log: m.last_log_index.unwrap_or(0),
+        last_log,
         fresh: core.config.election_min,
     })
 }

@@ -19,6 +19,8 @@ mod engine_net;
 mod engine_tasks;
 #[cfg(test)]
 mod exactly_once;
+#[doc(hidden)]
+pub mod fuzzed;
 mod inbox;
 mod lease;
 pub mod logstore;
@@ -33,6 +35,7 @@ mod proof;
 mod raft_types;
 mod runtime;
 pub mod sequencer;
+pub mod show;
 mod storage;
 pub mod tcp;
 pub mod types;

@@ -39,6 +39,10 @@ pub(crate) struct Picture<'a> {
     /// Whether that entry is committed.
     pub settled: bool,
     pub desired: &'a BTreeMap<RaftId, Desired>,
+    /// `desired` follows from the log up to here.
+    pub processed: u64,
+    /// Where the log ended when this node's leadership began.
+    pub led_from: u64,
     pub peers: &'a BTreeMap<RaftId, PeerStatus>,
     pub last_log: u64,
     /// A member not heard from for this long is not promoted.
@@ -57,6 +61,9 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
     if p.members.configs.len() > 1 {
         // Agreed half-way; asking for nothing ends it.
         return change(ChangeMembers::AddVoterIds(BTreeSet::new()), false);
+    }
+    if is_stale(p) {
+        return None;
     }
     let voters = p.members.voters();
     let wanted_voter = |id: &RaftId| p.desired.get(id).is_some_and(|d| d.voter);
@@ -81,13 +88,16 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
         let (gone_voters, gone_others): (BTreeSet<_>, BTreeSet<_>) =
             gone.into_iter().partition(|id| voters.contains(id));
         let mut steps = Vec::new();
-        if !gone_voters.is_empty() {
+        let rest = voters.iter().filter(|id| !gone_voters.contains(id));
+        if !gone_voters.is_empty() && most_are_heard(p, rest) {
             steps.push(ChangeMembers::RemoveVoters(gone_voters));
         }
         if !gone_others.is_empty() {
             steps.push(ChangeMembers::RemoveNodes(gone_others));
         }
-        return change(one_or_batch(steps), false);
+        if !steps.is_empty() {
+            return change(one_or_batch(steps), false);
+        }
     }
 
     let node = |d: &Desired| Node {
@@ -118,7 +128,8 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
         .filter(|id| !wanted_voter(id))
         .copied()
         .collect();
-    if !demoted.is_empty() {
+    let rest = voters.iter().filter(|id| !demoted.contains(id));
+    if !demoted.is_empty() && most_are_heard(p, rest) {
         return change(ChangeMembers::RemoveVoters(demoted), true);
     }
 
@@ -132,6 +143,30 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
         return change(ChangeMembers::AddVoterIds(ready), true);
     }
     None
+}
+
+/// Whether what is wanted may be older than what is.
+///
+/// After a restart the node goes through old entries again, and wants on the
+/// way what it wanted then: to take the vote from a member that was still
+/// joining, say. Carried out after an outage, with one node missing, that asks
+/// for a majority which is not there, and ends the cluster's life until the
+/// missing one comes.
+fn is_stale(p: &Picture<'_>) -> bool {
+    let agreed = p.members.log_id.map_or(0, |id| id.index);
+    p.processed < p.led_from.max(agreed)
+}
+
+/// Whether these could agree now. A change that leaves them alone as voters
+/// needs them: begun without, it is never finished, and nothing after it.
+fn most_are_heard<'a>(p: &Picture<'_>, voters: impl Iterator<Item = &'a RaftId>) -> bool {
+    let (mut heard, mut all) = (0, 0);
+    for id in voters {
+        all += 1;
+        let peer = p.peers.get(id).and_then(|s| s.silent);
+        heard += usize::from(*id == p.me || peer.is_some_and(|silent| silent < p.fresh));
+    }
+    heard * 2 > all
 }
 
 fn caught_up(p: &Picture<'_>, id: RaftId) -> bool {
@@ -154,6 +189,7 @@ fn one_or_batch(mut steps: Vec<ChangeMembers<RaftId, Node>>) -> ChangeMembers<Ra
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::LogId;
 
     fn members(voters: &[u64], others: &[u64]) -> Members {
         Members {
@@ -204,6 +240,8 @@ mod tests {
             members,
             settled: true,
             desired,
+            processed: 10_001,
+            led_from: 10_001,
             peers: &peers,
             last_log: 10_001,
             fresh: Duration::from_secs(1),
@@ -299,6 +337,8 @@ mod tests {
             members: &m,
             settled: false,
             desired: &want,
+            processed: 5,
+            led_from: 5,
             peers: &peers,
             last_log: 5,
             fresh: Duration::from_secs(1),
@@ -316,5 +356,87 @@ mod tests {
             plan(&p),
             change(ChangeMembers::AddVoterIds(BTreeSet::new()), false)
         );
+    }
+    /// A node that was down goes through its log again, and wants on the way
+    /// what it wanted long ago.
+    #[test]
+    fn what_was_wanted_before_the_newest_agreement_or_leadership_is_not_done() {
+        let mut m = members(&[1, 2, 3], &[]);
+        let then = desired(&[1, 2], &[3]);
+        let peers = [2, 3].map(|id| {
+            let silent = Some(Duration::from_millis(10));
+            (
+                id,
+                PeerStatus {
+                    matched: 40,
+                    silent,
+                },
+            )
+        });
+        let peers = peers.into();
+        let at = |index| LogId {
+            term: 1,
+            leader: 1,
+            index,
+        };
+        let mut picture = |agreed, processed, led_from| {
+            m.log_id = Some(at(agreed));
+            plan(&Picture {
+                me: 1,
+                members: &m,
+                settled: true,
+                desired: &then,
+                processed,
+                led_from,
+                peers: &peers,
+                last_log: 41,
+                fresh: Duration::from_secs(1),
+            })
+        };
+        assert_eq!(picture(20, 12, 0), None, "older than the agreement");
+        assert_eq!(picture(20, 30, 41), None, "older than the leadership");
+        assert!(picture(20, 41, 41).is_some());
+    }
+
+    #[test]
+    fn no_vote_is_taken_that_the_rest_could_not_do_without() {
+        let m = members(&[1, 2, 3], &[]);
+        let silent = |ids: &[u64], want: &BTreeMap<RaftId, Desired>| {
+            let peers = [2, 3].map(|id| {
+                let silent = match ids.contains(&id) {
+                    true => Duration::from_secs(5),
+                    false => Duration::from_millis(10),
+                };
+                (
+                    id,
+                    PeerStatus {
+                        matched: 5,
+                        silent: Some(silent),
+                    },
+                )
+            });
+            plan(&Picture {
+                me: 1,
+                members: &m,
+                settled: true,
+                desired: want,
+                processed: 5,
+                led_from: 5,
+                peers: &peers.into(),
+                last_log: 5,
+                fresh: Duration::from_secs(1),
+            })
+        };
+        for want in [desired(&[1, 2], &[]), desired(&[1, 2], &[3])] {
+            assert_eq!(
+                silent(&[2], &want),
+                None,
+                "1 alone is no majority of 1 and 2"
+            );
+            assert!(silent(&[3], &want).is_some());
+            assert!(silent(&[], &want).is_some());
+        }
+        // Both go at once: then 1 needs nobody.
+        assert!(silent(&[2], &desired(&[1], &[])).is_some());
     }
 }

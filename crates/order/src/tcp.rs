@@ -48,8 +48,14 @@ pub use tls::TlsFiles;
 use crate::inbox::Inbox;
 use crate::network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, SendError};
 use crate::types::{BoxFuture, RaftId};
-use crate::wire::{FRAME_MAX, Hello, Identity, PeerMisbehaved, Refusal};
+use crate::wire::{FRAME_MAX, Hello, Identity, PeerMisbehaved, Refusal, RefusalCode};
 use out::OutLink;
+
+/// From when until when a certificate is valid, as it is shown.
+pub(crate) fn certificate_dates(der: &[u8]) -> Option<(String, String)> {
+    let facts = x509::facts(der)?;
+    Some((x509::date(facts.from), x509::date(facts.until)))
+}
 
 /// The port where none is given.
 pub const DEFAULT_PORT: u16 = 4567;
@@ -395,6 +401,9 @@ impl InboundTable {
     }
 }
 
+/// What was said of an address: which event, and of a refusal, why.
+type Said = (IpAddr, Discriminant<TransportEvent>, Option<RefusalCode>);
+
 /// What all tasks share.
 struct Shared {
     config: TcpConfig,
@@ -406,7 +415,7 @@ struct Shared {
     peers: Mutex<BTreeMap<RaftId, Peer>>,
     heard: Mutex<HashMap<RaftId, Arc<Heard>>>,
     /// When which kind of event about whom was last passed on.
-    said: Mutex<HashMap<(IpAddr, Discriminant<TransportEvent>), Instant>>,
+    said: Mutex<HashMap<Said, Instant>>,
     base: Instant,
 }
 
@@ -438,7 +447,11 @@ impl Shared {
         {
             let mut said = lock(&self.said);
             said.retain(|_, at| now.duration_since(*at) < SAY_AGAIN);
-            let key = (from, discriminant(&e));
+            let code = match &e {
+                TransportEvent::Refused { refusal, .. } => Some(refusal.code),
+                _ => None,
+            };
+            let key = (from, discriminant(&e), code);
             if said.len() >= SAID_MAX || said.contains_key(&key) {
                 return;
             }

@@ -376,7 +376,11 @@ pub trait Order: Send + Sync {
 
     /// Says which members there should be. Whoever leads makes it so, one
     /// change at a time, retrying for ever; a later call replaces the earlier.
-    /// An empty map means nobody has said yet: nothing is changed.
+    /// An empty map means nobody has said yet: nothing is changed. It is taken to
+    /// follow from all entries handed out before the newest call that asked for
+    /// more ([`next_committed`](Order::next_committed),
+    /// [`committed_ready`](Order::committed_ready)); a leader does nothing about a
+    /// wish that is older than its leadership or than the members' last change.
     fn set_desired(&self, members: BTreeMap<RaftId, Desired>);
 
     /// Saves the state after the entry at `index`, which must have been

@@ -210,7 +210,7 @@ impl Hello {
 }
 
 /// Why a node is not let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusalCode {
     /// The cluster names differ.
     WrongCluster,

@@ -7,13 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod convert;
-mod engines;
 mod recover;
 mod server;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use dromon_node::tcp::Tcp;
 use dromon_node::{Node, Outcome, Phase, Setup, Trx};
 use dromon_writeset::{Flags, KeyType as NodeKeyType};
 use dromon_wsrep::{
@@ -22,7 +22,7 @@ use dromon_wsrep::{
 };
 
 use convert::{from_gtid, key_type, parameter, stats_var, status, to_gtid, to_meta, write_meta};
-use server::{LentThread, ServerLog};
+use server::{LentThread, ServerHost, ServerLog};
 
 /// What this provider can do.
 const CAPABILITIES: u32 = capability::MULTI_MASTER
@@ -83,11 +83,12 @@ impl Provider for Dromon {
             address: args.node_address,
             data_dir: args.data_dir,
             position: from_gtid(args.state_id),
+            witness: false,
         };
         let db = Arc::new(ServerLog::new(server.clone()));
         match Node::open(
             db,
-            Box::new(engines::Tcp::new(server.clone())),
+            Box::new(Tcp::new(Arc::new(ServerHost::new(server.clone())))),
             setup,
             &args.options,
         ) {

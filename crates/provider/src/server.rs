@@ -1,10 +1,15 @@
 //! The server as the node's database.
 
+use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use dromon_node::spool::MapFile;
+use dromon_node::tcp::Host;
 use dromon_node::{Applied, Applier, Database, Level, Meta, Position, Trx, View};
 use dromon_writeset::Flags;
-use dromon_wsrep::{LogLevel, RecvContext, Server, TrxMeta};
+use dromon_wsrep::{AllowlistKey, LogLevel, MappedFile, RecvContext, Server, TrxMeta};
 
 use crate::convert::{to_gtid, to_view, write_meta};
 
@@ -28,6 +33,45 @@ impl Database for ServerLog {
             Level::Debug => LogLevel::Debug,
         };
         self.server.log(level, message);
+    }
+}
+
+/// The server as the process around the node's engines.
+pub(crate) struct ServerHost {
+    server: Server,
+}
+
+impl ServerHost {
+    pub(crate) fn new(server: Server) -> Self {
+        ServerHost { server }
+    }
+}
+
+impl Host for ServerHost {
+    fn event(&self, text: &str) {
+        self.server.log(LogLevel::Info, text);
+    }
+
+    /// The server's allowlist (`wsrep_allowlist`, later `mysql.wsrep_allowlist`).
+    fn admit(&self, ip: IpAddr) -> Result<(), String> {
+        if self.server.allowed(AllowlistKey::Ip, &ip.to_string()) {
+            return Ok(());
+        }
+        Err(format!(
+            "its server's allowlist does not name {ip} (wsrep_allowlist, mysql.wsrep_allowlist)"
+        ))
+    }
+
+    fn map_file(&self) -> MapFile {
+        Arc::new(|file, len| Ok(Bytes::from_owner(MappedFile::open(file, len)?)))
+    }
+
+    fn recover_position(&self, data_dir: &Path) -> Result<Position, String> {
+        crate::recover::position(data_dir, &|text| self.server.log(LogLevel::Info, text))
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        dromon_wsrep::memory::held()
     }
 }
 
@@ -87,5 +131,12 @@ impl Applier for LentThread<'_, '_> {
             let text = "the server did not take the notice that this node is synced";
             self.ctx.server().log(LogLevel::Warn, text);
         }
+    }
+
+    /// As the peer ends here: scripts and service managers know it (exit 134).
+    fn give_up(&mut self) {
+        let text = "this server waits for a copy of the data that will not come; it ends here";
+        self.ctx.server().log(LogLevel::Info, text);
+        dromon_wsrep::process::abort()
     }
 }

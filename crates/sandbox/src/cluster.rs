@@ -15,6 +15,7 @@ use crate::secure;
 use crate::status::ClusterStatus;
 use crate::template::{SQL_USER, Template, program, server_version};
 use crate::who::{ServerUser, first_unreachable};
+use crate::witness::{self, Witness};
 
 /// Longest path a Unix socket may have.
 const SOCKET_PATH_MAX: usize = 107;
@@ -34,6 +35,7 @@ pub enum JoinPlan {
 pub struct Cluster {
     store: Arc<Store>,
     nodes: Vec<Arc<Node>>,
+    witness: Option<Arc<Witness>>,
 }
 
 impl Cluster {
@@ -66,7 +68,20 @@ impl Cluster {
             return Err(SandboxError::DirectoryTooLong { path: dir });
         }
         refuse_used(&dir)?;
-        let ports = ports::choose(spec.nodes, spec.port, spec.port_hint)?;
+        let name = provider.file_name().unwrap_or_default().to_string_lossy();
+        if spec.witness.is_some() && !name.contains("dromon") {
+            return Err(SandboxError::BadRequest(format!(
+                "A witness works with Dromon's library only, and {} is another one. Leave --witness out; the peer's arbitrator is garbd",
+                provider.display()
+            )));
+        }
+        let program_of_witness = match &spec.witness {
+            Some(path) => Some(fs::canonicalize(path).at("find the program of the witness", path)?),
+            None => None,
+        };
+        let with_witness = spec.nodes + usize::from(spec.witness.is_some());
+        let mut ports = ports::choose(with_witness, spec.port, spec.port_hint)?;
+        let port_of_witness = ports.split_off(spec.nodes).first().map(|p| p.group);
         let user = ServerUser::find()?;
         let version = server_version()?;
         if spec.tls {
@@ -106,6 +121,9 @@ impl Cluster {
                 .enumerate()
                 .map(|(i, ports)| node_record(&dir, i, ports))
                 .collect(),
+            witness: program_of_witness
+                .zip(port_of_witness)
+                .map(|(program, port)| witness::record(&dir, &program, port)),
             dir,
         };
         // Recorded before anything lies there, so that `down --purge` can
@@ -117,6 +135,9 @@ impl Cluster {
             user.create_dir(&node.dir)?;
             user.create_dir(&node.dir.join("tmp"))?;
             template.copy_to(&node.data_dir, &user)?;
+        }
+        if let Some(witness) = &record.witness {
+            user.create_dir(&witness.dir)?;
         }
         if record.tls {
             secure::make(&record, &user)?;
@@ -141,11 +162,17 @@ impl Cluster {
 
     fn assemble(record: ClusterRecord, user: &ServerUser) -> Self {
         let count = record.nodes.len();
+        let has_witness = record.witness.is_some();
         let store = Arc::new(Store::new(record));
+        let witness = has_witness.then(|| Arc::new(Witness::new(Arc::clone(&store), user.clone())));
         let nodes = (0..count)
             .map(|i| Arc::new(Node::new(i, Arc::clone(&store), user.clone())))
             .collect();
-        Self { store, nodes }
+        Self {
+            store,
+            nodes,
+            witness,
+        }
     }
 
     /// What is recorded of the cluster.
@@ -158,6 +185,12 @@ impl Cluster {
     #[must_use]
     pub fn nodes(&self) -> &[Arc<Node>] {
         &self.nodes
+    }
+
+    /// The witness, if there is one.
+    #[must_use]
+    pub fn witness(&self) -> Option<&Arc<Witness>> {
+        self.witness.as_ref()
     }
 
     /// Node by position (0 is db1).
@@ -195,7 +228,7 @@ impl Cluster {
                 "This cluster is not encrypted: it has no certificates".into(),
             ));
         }
-        secure::certify(&record, &record.nodes[index], &ServerUser::find()?)
+        secure::certify(&record, &record.nodes[index].name, &ServerUser::find()?)
     }
 
     fn write_settings(&self, user: &ServerUser) -> Result<()> {
@@ -221,7 +254,22 @@ impl Cluster {
         }
         let fresh = to.with_extension("new");
         fs::copy(from, &fresh).at("copy the provider to", &fresh)?;
-        fs::rename(&fresh, to).at("replace", to)
+        fs::rename(&fresh, to).at("replace", to)?;
+        if let Some(witness) = &record.witness {
+            let (from, to) = (&witness.program, &witness.program_copy);
+            let fresh = to.with_extension("new");
+            fs::copy(from, &fresh).at("copy the program of the witness to", &fresh)?;
+            fs::rename(&fresh, to).at("replace", to)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the witness, if there is one that does not run.
+    fn start_witness(&self) -> Result<()> {
+        match &self.witness {
+            Some(witness) if witness.process().is_none() => witness.start(&[]),
+            _ => Ok(()),
+        }
     }
 
     /// Starts all nodes and waits until each is Synced; returns when each was,
@@ -255,6 +303,7 @@ impl Cluster {
             self.nodes[founder].wait_usable(limit)?;
             took[founder] = begin.elapsed();
         }
+        self.start_witness()?;
         let others: Vec<usize> = (0..self.nodes.len())
             .filter(|i| Some(*i) != founder)
             .collect();
@@ -283,7 +332,8 @@ impl Cluster {
             }
         }
         // The founder saw the others come; it must see all of them now.
-        let size = i64::try_from(self.nodes.len()).unwrap_or(i64::MAX);
+        let members = self.nodes.len() + usize::from(self.witness.is_some());
+        let size = i64::try_from(members).unwrap_or(i64::MAX);
         for node in &self.nodes {
             node.wait_for("a member of the whole cluster", limit, |s| {
                 s.is_usable() && s.size() == size
@@ -312,10 +362,11 @@ impl Cluster {
         }
     }
 
-    /// Number of nodes whose process is alive.
+    /// Number of nodes whose process is alive, the witness included.
     #[must_use]
     pub fn running(&self) -> usize {
-        self.nodes.iter().filter(|n| n.process().is_some()).count()
+        let witness = self.witness.iter().filter(|w| w.process().is_some());
+        self.nodes.iter().filter(|n| n.process().is_some()).count() + witness.count()
     }
 
     /// Asks all nodes at once; each has `limit` to answer.
@@ -333,16 +384,22 @@ impl Cluster {
             asks.into_iter()
                 .map(|ask| ask.join().expect("describing a node does not panic"))
                 .collect(),
+            self.witness.as_ref().map(|w| w.describe()),
         )
     }
 
-    /// Stops all nodes, the founder last, so that its state file says that it
-    /// may found the cluster again. Each has `limit` before it is killed.
+    /// Stops the witness, then all nodes, the founder last, so that its state
+    /// file says that it may found the cluster again. Each has `limit` before
+    /// it is killed.
     ///
     /// # Errors
     /// When a process cannot be signalled.
     pub fn stop_all(&self, limit: Duration) -> Result<Vec<(String, StopReport)>> {
         let _lock = DirLock::take(&self.record().dir)?;
+        let witness = match &self.witness {
+            Some(w) => Some((witness::NAME.to_string(), w.stop(limit)?)),
+            None => None,
+        };
         let mut reports: Vec<_> = self
             .nodes
             .iter()
@@ -350,18 +407,31 @@ impl Cluster {
             .map(|n| Ok((n.name(), n.stop(limit)?)))
             .collect::<Result<_>>()?;
         reports.reverse();
+        reports.extend(witness);
         Ok(reports)
     }
 
-    /// Kills every running node.
+    /// Kills every running node, and the witness: first the signals, then the
+    /// waiting. Returns the time between the first node's signal and the last's.
     ///
     /// # Errors
     /// When a process cannot be signalled.
-    pub fn kill_all(&self) -> Result<()> {
-        for node in self.nodes.iter().filter(|n| n.process().is_some()) {
-            node.kill()?;
+    pub fn kill_all(&self) -> Result<Duration> {
+        let running: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|n| n.process().is_some())
+            .collect();
+        let begin = Instant::now();
+        let struck: Vec<_> = running.iter().map(|n| n.strike()).collect();
+        let took = begin.elapsed();
+        for (node, process) in running.iter().zip(struck) {
+            node.bury(process?)?;
         }
-        Ok(())
+        if let Some(witness) = self.witness.iter().find(|w| w.process().is_some()) {
+            witness.kill()?;
+        }
+        Ok(took)
     }
 
     /// Removes the stopped cluster's directory.
@@ -376,6 +446,12 @@ impl Cluster {
                     pid: process.pid,
                 });
             }
+        }
+        if let Some(process) = self.witness.as_ref().and_then(|w| w.process()) {
+            return Err(SandboxError::StillRunning {
+                node: witness::NAME.into(),
+                pid: process.pid,
+            });
         }
         let dir = self.record().dir;
         // Only what we made: the directory itself goes when nothing else is in it.
@@ -405,6 +481,7 @@ fn node_record(dir: &Path, index: usize, ports: ports::Ports) -> NodeRecord {
         socket: dir.join("mysqld.sock"),
         log: dir.join("error.log"),
         ports,
+        network: None,
         process: None,
         name,
         dir,
@@ -423,6 +500,7 @@ fn ours(path: &Path) -> bool {
     node || [
         "lib",
         "tls",
+        witness::NAME,
         "cluster.json",
         "cluster.json.new",
         "cluster.lock",

@@ -238,6 +238,8 @@ pub struct ClusterSpec {
     pub port: Option<u16>,
     /// Where the search for free ports starts; none: at the usual place.
     pub port_hint: Option<u16>,
+    /// A witness beside the nodes: the `dromon` program that runs it.
+    pub witness: Option<PathBuf>,
 }
 
 impl ClusterSpec {
@@ -255,6 +257,7 @@ impl ClusterSpec {
             settings: Vec::new(),
             port: None,
             port_hint: None,
+            witness: None,
         }
     }
 
@@ -289,7 +292,8 @@ pub(crate) fn my_cnf(cluster: &ClusterRecord, node: &NodeRecord) -> String {
     line("wsrep_cluster_name", &cluster.name);
     line("wsrep_cluster_address", &cluster.address());
     line("wsrep_node_name", &node.name);
-    line("wsrep_node_address", &format!("127.0.0.1:{}", ports.group));
+    let address = node.address();
+    line("wsrep_node_address", &format!("{address}:{}", ports.group));
     line(
         "wsrep_node_incoming_address",
         &format!("127.0.0.1:{}", ports.sql),
@@ -308,14 +312,14 @@ pub(crate) fn my_cnf(cluster: &ClusterRecord, node: &NodeRecord) -> String {
     };
     line(
         "wsrep_sst_receive_address",
-        &format!("127.0.0.1:{sst_port}"),
+        &format!("{address}:{sst_port}"),
     );
     let mut options = format!(
-        "gmcast.listen_addr=tcp://127.0.0.1:{};ist.recv_addr=127.0.0.1:{}",
+        "gmcast.listen_addr=tcp://{address}:{};ist.recv_addr={address}:{}",
         ports.group, ports.ist
     );
     if cluster.tls {
-        options += &crate::secure::options(cluster, node);
+        options += &crate::secure::options(cluster, &node.name);
     }
     if !cluster.provider_options.is_empty() {
         options.push(';');
@@ -380,6 +384,20 @@ mod tests {
             error,
             "The setting datadir cannot be given to a local cluster: use --dir"
         );
+    }
+
+    #[test]
+    fn a_node_in_a_network_of_its_own_is_named_by_its_address() {
+        let mut cluster = sample();
+        cluster.nodes[1].network = Some(crate::record::NodeNetwork {
+            address: [10, 1, 1, 2].into(),
+            namespace: "/proc/77/ns/net".into(),
+        });
+        let text = my_cnf(&cluster, &cluster.nodes[1]);
+        assert!(text.contains("wsrep_cluster_address=gcomm://127.0.0.1:23307,10.1.1.2:23317\n"));
+        assert!(text.contains("gmcast.listen_addr=tcp://10.1.1.2:23317;ist.recv_addr=10.1.1.2:"));
+        assert!(text.contains("wsrep_sst_receive_address=10.1.1.2:23319\n"));
+        assert!(text.contains("bind_address=127.0.0.1\n"));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! DIR/db1/my.cnf          settings          DIR/db1/client.cnf  how to connect
 //! DIR/db1/data/           data directory    DIR/db1/error.log   server's log
 //! DIR/db1/mysqld.sock     socket
+//! DIR/witness/log/        log of the witness, if there is one; DIR/witness/witness.log its messages
 //! ```
 //!
 //! Servers listen on 127.0.0.1 only. Started by root they run as user mysql,
@@ -30,6 +31,7 @@ mod secure;
 mod status;
 mod template;
 mod who;
+mod witness;
 
 pub use cluster::{Cluster, JoinPlan};
 pub use config::{ClusterSpec, QUICK_START, Setting, SstMethod, split_settings};
@@ -38,7 +40,8 @@ pub use mysql;
 pub use node::{Node, Start, StopReport};
 pub use ports::Ports;
 pub use process::{ProcessId, ProcessState};
-pub use record::{ClusterRecord, NodeRecord};
-pub use status::{ClusterStatus, NodeStatus, ProcessView, Verdict, WsrepStatus};
+pub use record::{ClusterRecord, NodeNetwork, NodeRecord};
+pub use status::{ClusterStatus, NodeStatus, ProcessView, Verdict, WitnessStatus, WsrepStatus};
 pub use template::server_version;
 pub use who::{first_unreachable, reachable_by_server};
+pub use witness::{Witness, WitnessRecord};

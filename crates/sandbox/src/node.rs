@@ -20,6 +20,8 @@ use crate::status::{NodeStatus, ProcessView, WsrepStatus};
 use crate::template::{last_lines, program};
 use crate::who::ServerUser;
 
+/// How long a killed server may keep its ports.
+const EXIT_LIMIT: Duration = Duration::from_secs(5);
 const POLL_EVERY: Duration = Duration::from_millis(50);
 const LOG_LINES_SHOWN: usize = 12;
 /// What a helper of a dead server gets before we give up on it.
@@ -112,6 +114,14 @@ impl Node {
             });
         }
         self.kill_helpers()?;
+        // Of a server that was killed a thread may still be on its way out, with its sockets.
+        let until = Instant::now() + EXIT_LIMIT;
+        while record.log.exists() && Instant::now() < until {
+            if record.ports.check_free(&record.name).is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
         record.ports.check_free(&record.name)?;
         let server = program("mariadbd", "mariadb-server")?;
         let log = OpenOptions::new()
@@ -122,7 +132,16 @@ impl Node {
         self.user.own(&record.log)?;
         let err = log.try_clone().at("open", &record.log)?;
         let (name, value) = self.store.get().marker(self.index);
-        let mut command = Command::new(server);
+        let mut command = match &record.network {
+            None => Command::new(server),
+            // nsenter becomes the server: the process id stays.
+            Some(network) => {
+                let mut command = Command::new(program("nsenter", "util-linux")?);
+                command.arg(format!("--net={}", network.namespace.display()));
+                command.arg("--").arg(server);
+                command
+            }
+        };
         command.arg(format!(
             "--defaults-file={}",
             record.dir.join("my.cnf").display()
@@ -354,6 +373,18 @@ impl Node {
     pub fn kill(&self) -> Result<()> {
         let process = self.running()?;
         process.signal(Signal::KILL)?;
+        self.bury(process)
+    }
+
+    /// Sends SIGKILL and does not wait for the end; [`Self::bury`] does.
+    pub(crate) fn strike(&self) -> Result<ProcessId> {
+        let process = self.running()?;
+        process.signal(Signal::KILL)?;
+        Ok(process)
+    }
+
+    /// Waits for a killed server's end and kills what it had started.
+    pub(crate) fn bury(&self, process: ProcessId) -> Result<()> {
         process.wait_gone(HELPER_LIMIT)?;
         self.forget()
     }

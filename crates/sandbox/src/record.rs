@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,7 @@ use crate::config::{Setting, SstMethod};
 use crate::error::{IoContext, Result, SandboxError};
 use crate::ports::Ports;
 use crate::process::ProcessId;
+use crate::witness::WitnessRecord;
 
 /// Version of the file's shape; another version is refused.
 const SHAPE: u32 = 1;
@@ -51,6 +53,9 @@ pub struct ClusterRecord {
     pub password: String,
     /// The nodes, in order of their names.
     pub nodes: Vec<NodeRecord>,
+    /// The witness, if there is one.
+    #[serde(default)]
+    pub witness: Option<WitnessRecord>,
 }
 
 /// A node as recorded in `cluster.json`.
@@ -66,10 +71,32 @@ pub struct NodeRecord {
     pub socket: PathBuf,
     /// Error log.
     pub log: PathBuf,
-    /// Ports on 127.0.0.1.
+    /// Ports at [`NodeRecord::address`].
     pub ports: Ports,
+    /// A network of its own; none: 127.0.0.1, like all the others.
+    #[serde(default)]
+    pub network: Option<NodeNetwork>,
     /// The server's process; none when it was stopped by us or never started.
     pub process: Option<ProcessId>,
+}
+
+/// The network namespace a server is started in, made by the caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeNetwork {
+    /// The server's address in it. Other nodes must reach it.
+    pub address: Ipv4Addr,
+    /// The namespace, as `nsenter --net=` takes it, for instance `/proc/77/ns/net`.
+    pub namespace: PathBuf,
+}
+
+impl NodeRecord {
+    /// Where the node listens for the other nodes.
+    #[must_use]
+    pub fn address(&self) -> Ipv4Addr {
+        self.network
+            .as_ref()
+            .map_or(Ipv4Addr::LOCALHOST, |n| n.address)
+    }
 }
 
 impl ClusterRecord {
@@ -81,7 +108,7 @@ impl ClusterRecord {
         let members: Vec<String> = self
             .nodes
             .iter()
-            .map(|n| format!("127.0.0.1:{}", n.ports.group))
+            .map(|n| format!("{}:{}", n.address(), n.ports.group))
             .collect();
         format!("gcomm://{}", members.join(","))
     }
@@ -227,6 +254,7 @@ pub(crate) fn sample() -> ClusterRecord {
             ist: 23308 + 10 * k,
             sst: 23309 + 10 * k,
         },
+        network: None,
         process: None,
     };
     ClusterRecord {
@@ -245,6 +273,7 @@ pub(crate) fn sample() -> ClusterRecord {
         user: "dromon".into(),
         password: "secret".into(),
         nodes: vec![node(0), node(1)],
+        witness: None,
     }
 }
 

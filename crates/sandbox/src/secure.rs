@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{IoContext, Result, SandboxError};
-use crate::record::{ClusterRecord, NodeRecord, random_hex};
+use crate::record::{ClusterRecord, random_hex};
 use crate::template::program;
 use crate::who::ServerUser;
+use crate::witness;
 
 /// Days a certificate is valid: longer than anybody keeps a trial.
 const DAYS: &str = "3650";
@@ -38,7 +39,7 @@ pub(crate) fn dir_of(cluster: &ClusterRecord) -> PathBuf {
 }
 
 /// The provider options of a node that is encrypted.
-pub(crate) fn options(cluster: &ClusterRecord, node: &NodeRecord) -> String {
+pub(crate) fn options(cluster: &ClusterRecord, node: &str) -> String {
     let dir = dir_of(cluster);
     let option = |name: &str, file: &str| {
         let path = dir.join(file).to_string_lossy().into_owned();
@@ -46,8 +47,8 @@ pub(crate) fn options(cluster: &ClusterRecord, node: &NodeRecord) -> String {
     };
     let mut text = String::from(";socket.ssl=yes");
     text += &option("socket.ssl_ca", "ca.pem");
-    text += &option("socket.ssl_cert", &format!("{}.pem", node.name));
-    text += &option("socket.ssl_key", &format!("{}.key", node.name));
+    text += &option("socket.ssl_cert", &format!("{node}.pem"));
+    text += &option("socket.ssl_key", &format!("{node}.key"));
     if cluster.is_dromon() {
         text += &option("dromon.secret_file", "secret");
     }
@@ -67,7 +68,10 @@ pub(crate) fn make(cluster: &ClusterRecord, user: &ServerUser) -> Result<()> {
     command.args(["-extensions", "authority", "-config"]);
     run(command.arg(&cnf).arg("-key").arg(&key).arg("-out").arg(&ca))?;
     for node in &cluster.nodes {
-        certify(cluster, node, user)?;
+        certify(cluster, &node.name, user)?;
+    }
+    if cluster.witness.is_some() {
+        certify(cluster, witness::NAME, user)?;
     }
     let secret = dir.join("secret");
     fs::write(&secret, random_hex(32)? + "\n").at("write", &secret)?;
@@ -75,13 +79,13 @@ pub(crate) fn make(cluster: &ClusterRecord, user: &ServerUser) -> Result<()> {
 }
 
 /// Makes a new key and certificate for a node, in place of those it has.
-pub(crate) fn certify(cluster: &ClusterRecord, node: &NodeRecord, user: &ServerUser) -> Result<()> {
+pub(crate) fn certify(cluster: &ClusterRecord, node: &str, user: &ServerUser) -> Result<()> {
     let dir = dir_of(cluster);
-    let file = |end: &str| dir.join(format!("{}.{end}", node.name));
+    let file = |end: &str| dir.join(format!("{node}.{end}"));
     let (key, request, certificate) = (file("key"), file("csr"), file("pem"));
     new_key(&key)?;
     let cnf = dir.join("openssl.cnf");
-    let mut command = openssl(&["req", "-new", "-subj", &format!("/CN={}", node.name)])?;
+    let mut command = openssl(&["req", "-new", "-subj", &format!("/CN={node}")])?;
     command.arg("-config").arg(&cnf).arg("-key").arg(&key);
     run(command.arg("-out").arg(&request))?;
     let serial = format!("0x{}", random_hex(8)?);
@@ -161,11 +165,11 @@ mod tests {
         }
         assert_eq!(fs::metadata(tls.join("secret")).expect("there").len(), 65);
         let before = fs::read(tls.join("db1.pem")).expect("there");
-        certify(&cluster, &cluster.nodes[0], &user).expect("again");
+        certify(&cluster, &cluster.nodes[0].name, &user).expect("again");
         assert_ne!(before, fs::read(tls.join("db1.pem")).expect("there"));
-        let text = options(&cluster, &cluster.nodes[1]);
+        let text = options(&cluster, &cluster.nodes[1].name);
         assert!(text.contains("/tls/db2.key;dromon.secret_file="), "{text}");
         cluster.provider = PathBuf::from("/x/libgalera_smm.so");
-        assert!(!options(&cluster, &cluster.nodes[1]).contains("dromon."));
+        assert!(!options(&cluster, &cluster.nodes[1].name).contains("dromon."));
     }
 }

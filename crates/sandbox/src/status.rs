@@ -127,6 +127,19 @@ impl NodeStatus {
     }
 }
 
+/// The witness, as far as its process tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WitnessStatus {
+    /// Its name among the members.
+    pub name: String,
+    /// Process id, if it runs.
+    pub pid: Option<i32>,
+    /// Its process.
+    pub process: ProcessView,
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+}
+
 /// How well the cluster is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -148,18 +161,27 @@ pub struct ClusterStatus {
     pub sentence: String,
     /// One entry per node.
     pub nodes: Vec<NodeStatus>,
+    /// The witness, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub witness: Option<WitnessStatus>,
 }
 
 impl ClusterStatus {
     /// Draws the conclusion from the nodes' answers.
     #[must_use]
-    pub fn judge(nodes: Vec<NodeStatus>) -> Self {
+    pub fn judge(nodes: Vec<NodeStatus>, witness: Option<WitnessStatus>) -> Self {
         let usable: Vec<(&str, &WsrepStatus)> = nodes
             .iter()
             .filter_map(|n| Some((n.name.as_str(), n.usable()?)))
             .collect();
-        let faults: Vec<String> = nodes.iter().filter_map(fault).collect();
+        let mut faults: Vec<String> = nodes.iter().filter_map(fault).collect();
         let count = nodes.len();
+        faults.extend(witness.iter().filter_map(fault_of_witness));
+        let members = count + usize::from(witness.is_some());
+        let beside = match witness {
+            Some(_) => " and the witness",
+            None => "",
+        };
         let joined = |parts: &[String]| parts.join("; ");
         let (verdict, sentence) = if let Some(split) = disagreement(&usable) {
             (
@@ -180,10 +202,11 @@ impl ClusterStatus {
                     joined(&faults)
                 ),
             )
-        } else if let Some((name, status)) = usable.iter().find(|(_, s)| s.size() != as_i64(count))
+        } else if let Some((name, status)) =
+            usable.iter().find(|(_, s)| s.size() != as_i64(members))
         {
             let text = format!(
-                "writable, but {name} sees a cluster of {} where {count} nodes run",
+                "writable, but {name} sees a cluster of {} where {count} nodes{beside} run",
                 status.size()
             );
             (Verdict::Degraded, text)
@@ -210,13 +233,21 @@ impl ClusterStatus {
             };
             (
                 Verdict::Good,
-                format!("writable, all {count} nodes Synced{lag}{pace}"),
+                format!(
+                    "writable, all {count} nodes Synced{}{lag}{pace}",
+                    if witness.is_some() {
+                        ", with the witness"
+                    } else {
+                        ""
+                    }
+                ),
             )
         };
         Self {
             verdict,
             sentence,
             nodes,
+            witness,
         }
     }
 }
@@ -255,6 +286,16 @@ fn fault(node: &NodeStatus) -> Option<String> {
     }
 }
 
+fn fault_of_witness(witness: &WitnessStatus) -> Option<String> {
+    let what = match witness.process {
+        ProcessView::Running => return None,
+        ProcessView::Down => "is down",
+        ProcessView::Died => "died (its log says why)",
+        ProcessView::Stopped => "is held by SIGSTOP",
+    };
+    Some(format!("the witness {what}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,7 +332,7 @@ mod tests {
 
     fn three(third: NodeStatus) -> ClusterStatus {
         let good = |name: &str| node(name, ProcessView::Running, Some(answer(&[])));
-        ClusterStatus::judge(vec![good("db1"), good("db2"), third])
+        ClusterStatus::judge(vec![good("db1"), good("db2"), third], None)
     }
 
     #[test]
@@ -351,11 +392,51 @@ mod tests {
                 (verdict, sentence)
             );
         }
-        let all_gone = ClusterStatus::judge(vec![node("db1", ProcessView::Died, None)]);
+        let all_gone = ClusterStatus::judge(vec![node("db1", ProcessView::Died, None)], None);
         assert_eq!(all_gone.verdict, Verdict::Bad);
         assert_eq!(
             all_gone.sentence,
             "no node can be written to: db1 died (its log says why)"
+        );
+    }
+
+    #[test]
+    fn a_witness_counts_as_a_member_and_its_loss_is_said() {
+        let judge = |process, size: &str| {
+            let good = |name: &str| {
+                let answer = answer(&[("wsrep_cluster_size", size)]);
+                node(name, ProcessView::Running, Some(answer))
+            };
+            let witness = WitnessStatus {
+                name: "witness".into(),
+                pid: None,
+                process,
+                port: 1,
+            };
+            let status = ClusterStatus::judge(vec![good("db1"), good("db2")], Some(witness));
+            (status.verdict, status.sentence)
+        };
+        let said = |verdict, text: &str| (verdict, text.to_string());
+        assert_eq!(
+            judge(ProcessView::Running, "3"),
+            said(
+                Verdict::Good,
+                "writable, all 2 nodes Synced, with the witness"
+            )
+        );
+        assert_eq!(
+            judge(ProcessView::Running, "2"),
+            said(
+                Verdict::Degraded,
+                "writable, but db1 sees a cluster of 2 where 2 nodes and the witness run"
+            )
+        );
+        assert_eq!(
+            judge(ProcessView::Died, "2"),
+            said(
+                Verdict::Degraded,
+                "writable on 2 of 2 nodes: the witness died (its log says why)"
+            )
         );
     }
 

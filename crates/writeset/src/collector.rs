@@ -120,6 +120,18 @@ impl KeyCollector {
         self.bytes
     }
 
+    /// Key parts of all levels, each counted once, with one for the cluster that
+    /// stands above the databases: what users of the peer know as the number of
+    /// keys. Rows are counted up to where their table's were too many to list.
+    pub fn parts(&self) -> usize {
+        let mut dbs: Vec<&[u8]> = self.tables.iter().map(|t| &*t.db).collect();
+        dbs.sort_unstable();
+        dbs.dedup();
+        let tables = self.tables.iter().filter(|t| t.name.is_some()).count();
+        let rows: usize = self.tables.iter().map(|t| t.rows_seen as usize).sum();
+        1 + dbs.len() + tables + rows
+    }
+
     /// On how many tables the row keys were too many to list.
     pub fn escalated_tables(&self) -> usize {
         self.tables
@@ -187,6 +199,8 @@ struct Table {
     /// As on the wire.
     rows: Vec<u8>,
     row_count: u32,
+    /// As `row_count`, and not forgotten when it is.
+    rows_seen: u32,
     /// Offsets into `rows`.
     index: HashTable<u32>,
 }
@@ -199,6 +213,7 @@ impl Table {
             own: OWN_NONE,
             rows: Vec::new(),
             row_count: 0,
+            rows_seen: 0,
             index: HashTable::new(),
         }
     }
@@ -240,6 +255,7 @@ impl Table {
         rows.extend_from_slice(row);
         rows[at as usize] |= key_type as u8;
         self.row_count += 1;
+        self.rows_seen = self.row_count;
         let rows = &self.rows;
         self.index.insert_unique(hash, at, |&at| {
             let at = at as usize;

@@ -143,6 +143,11 @@ fn too_many_keys_of_a_table_become_one() {
     keys.add(&[b"d", b"t", &[2]], KeyType::Update)
         .expect("a repetition does not count");
     assert_eq!((keys.len(), keys.escalated_tables()), (6, 0));
+    assert_eq!(
+        keys.parts(),
+        1 + 1 + 2 + 6,
+        "cluster, database, tables, rows"
+    );
     keys.add(&[b"d", b"t", &[3]], KeyType::Shared)
         .expect("parts");
     assert_eq!((keys.len(), keys.escalated_tables()), (4, 1));
@@ -155,6 +160,7 @@ fn too_many_keys_of_a_table_become_one() {
         (4, size),
         "the table's key covers all"
     );
+    assert_eq!(keys.parts(), 10, "what was listed once still counts");
 
     let head = carried(&keys);
     let first = head.keys().iter().next().expect("four keys");

@@ -34,6 +34,7 @@ pub mod abi;
 pub mod isolation;
 pub mod mapped;
 pub mod memory;
+pub mod process;
 
 mod entry;
 mod export;

@@ -99,6 +99,7 @@ impl Session {
             Request::Probe => {
                 let inner = self.inner();
                 Answer::Info {
+                    in_doubt: false,
                     uuid: self.uuid,
                     name: format!("n{}", self.host.slot),
                     primary: status.primary && inner.phase == Phase::Joined,

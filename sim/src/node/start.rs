@@ -188,6 +188,8 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         position,
         need,
         log_start,
+        vote_policy: 0,
+        witness: false,
     };
     session.spawn(store.clone().run());
     session.spawn(session.clone().deliver_all(again));
@@ -407,6 +409,7 @@ async fn ask_around(
             &Request::State {
                 position,
                 log: None,
+                witness: false,
             },
         )
         .await

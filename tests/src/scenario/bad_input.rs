@@ -6,9 +6,14 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use bytes::{Bytes, BytesMut};
+use dromon_order::wire::{
+    Hello, HelloAnswer, Identity, Purpose, Refusal, RefusalCode, read_greeting,
+};
 use dromon_sandbox::{Cluster, Node, SandboxError, Start};
 
 use crate::check;
@@ -26,6 +31,7 @@ pub fn bad_input(case: &mut Case) -> anyhow::Result<()> {
     cluster.node(1).start(Start::Join, &[])?;
     cluster.node(1).wait_usable(JOIN_LIMIT)?;
     other_nodes(&cluster)?;
+    other_version(&cluster)?;
     own_side(&cluster)?;
     disks(case, &cluster)?;
     strangers(cluster.node(0))?;
@@ -182,6 +188,94 @@ fn other_nodes(cluster: &Cluster) -> anyhow::Result<()> {
         ],
         AT_ONCE,
     )
+}
+
+/// A member of a later version answers db3, and one greets db1.
+fn other_version(cluster: &Cluster) -> anyhow::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    let later = thread::spawn(move || {
+        // Until the last of its callers is gone; then this thread's listener is.
+        for stream in listener.incoming().flatten() {
+            if answer_as_later(stream).is_err() {
+                return;
+            }
+        }
+    });
+    refused(
+        cluster.node(2),
+        Start::Join,
+        &[address(&format!("gcomm://127.0.0.1:{port}"))],
+        &[
+            "refused this node: it speaks protocol versions 8 to 9, the connecting node 1 to 1",
+            "upgrade the older one",
+        ],
+        AT_ONCE,
+    )?;
+    // Closes without a greeting: the sign to end.
+    drop(TcpStream::connect(("127.0.0.1", port))?);
+    ensure!(later.join().is_ok(), "the later member's thread failed");
+
+    let node = cluster.node(0);
+    let mark = node.read_log()?.len();
+    let mut stream = TcpStream::connect(("127.0.0.1", node.ports().group))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut hello = Hello::new(Purpose::Request, Identity::default());
+    (hello.version_min, hello.version_max) = (8, 9);
+    stream.write_all(&hello.encode())?;
+    let answer = HelloAnswer::decode(greeting(&mut stream)?)?;
+    let code = answer.verdict.as_ref().map_err(|refusal| refusal.code);
+    ensure!(
+        code == Err(RefusalCode::NoCommonVersion),
+        "a later version was answered with {answer:?}"
+    );
+    let mut rest = Vec::new();
+    stream
+        .read_to_end(&mut rest)
+        .context("the connection was not closed within 5 s")?;
+    let words =
+        "refused, because this node speaks protocol versions 1 to 1, the connecting node 8 to 9";
+    let until = Instant::now() + Duration::from_secs(5);
+    while !check::log_since(node, mark).contains(words) {
+        ensure!(
+            Instant::now() < until,
+            "the later version is not named:\n{}",
+            check::log_since(node, mark)
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// What a member that speaks only versions 8 and 9 says to this one.
+fn answer_as_later(mut stream: TcpStream) -> anyhow::Result<()> {
+    let hello = Hello::decode(greeting(&mut stream)?)?;
+    let own = (8, 9);
+    let refusal = Refusal::no_common_version(own, (hello.version_min, hello.version_max));
+    let answer = HelloAnswer {
+        verdict: Err(refusal),
+        versions: own,
+        who: Identity {
+            cluster: hello.who.cluster,
+            ..Identity::default()
+        },
+    };
+    Ok(stream.write_all(&answer.encode())?)
+}
+
+/// The body of the other end's first message.
+fn greeting(stream: &mut TcpStream) -> anyhow::Result<Bytes> {
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let (mut buf, mut part) = (BytesMut::new(), [0; 4096]);
+    loop {
+        if let Some(body) = read_greeting(&mut buf)? {
+            return Ok(body);
+        }
+        match stream.read(&mut part)? {
+            0 => bail!("closed before a whole greeting"),
+            n => buf.extend_from_slice(&part[..n]),
+        }
+    }
 }
 
 /// What is wrong with the own addresses, options and state file.

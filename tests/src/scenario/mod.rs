@@ -4,6 +4,7 @@ mod admin;
 mod bad_input;
 mod big;
 mod conflicts;
+mod ddl_crash;
 mod ddl_storm;
 mod joins;
 mod outage;
@@ -11,6 +12,10 @@ mod reads;
 mod secure;
 mod statements;
 mod sysbench;
+pub mod torture;
+mod witness;
+
+use std::time::Duration;
 
 use crate::harness::{Case, Run, Scenario, Servers};
 use crate::{check, load::Session};
@@ -158,6 +163,18 @@ pub fn all() -> Vec<Scenario> {
             outage::all_killed,
         ),
         (
+            "witness",
+            "two data nodes and a witness: each dies under load and comes back, then all three; nothing acknowledged is lost",
+            Own,
+            witness::each_dies,
+        ),
+        (
+            "ddl_crash",
+            "one node, then all, killed in the middle of RENAMEs that swap tables and of ALTERs: each statement once",
+            Own,
+            ddl_crash::crashes,
+        ),
+        (
             "sync_wait_cut",
             "with the other nodes held, a current read fails instead of answering",
             Own,
@@ -189,7 +206,9 @@ pub fn all() -> Vec<Scenario> {
             shows,
             servers,
             run,
+            round: Duration::ZERO,
         })
+        .chain(torture::all())
         .collect()
 }
 

@@ -5,9 +5,11 @@
 //! its target as one step; nothing else.
 
 mod dir;
+mod look;
 mod sim;
 
 pub use dir::DirDevice;
+pub use look::LookDevice;
 pub use sim::SimDevice;
 
 use std::io::{self, IoSlice};

@@ -17,8 +17,10 @@ pub(crate) fn member(n: u8, name: &str, state: MemberState) -> Member {
         state,
         desync: 0,
         complete: state != MemberState::Joiner,
+        votes: false,
         joined_at: 0,
         log_start: 0,
+        witness: false,
     }
 }
 
@@ -35,7 +37,64 @@ fn join(n: u8, position: Position, need: Need) -> Control {
         position,
         need,
         log_start: 0,
+        vote_policy: n % 2,
+        witness: false,
     })
+}
+
+#[test]
+fn a_log_keeps_its_vote_while_its_database_takes_a_copy() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(2, &join(2, NOWHERE, Need::Copy));
+    f.send(
+        2,
+        &Control::Joined {
+            uuid: Uuid([2; 16]),
+        },
+    );
+    assert!(f.state.desired()[&2].voter);
+    let Control::Join(first) = join(2, NOWHERE, Need::Copy) else {
+        unreachable!("just made");
+    };
+    let again = Join {
+        uuid: Uuid([9; 16]),
+        origin: Uuid([9; 16]),
+        ..first.clone()
+    };
+    f.send(9, &Control::Join(again));
+    assert_eq!(state_of(&f, 2), None);
+    assert_eq!(state_of(&f, 9), Some(MemberState::Joiner), "it needs data");
+    assert!(f.state.desired()[&2].voter, "its log has all that it had");
+    let other_log = Join {
+        uuid: Uuid([8; 16]),
+        origin: Uuid([8; 16]),
+        raft_id: 8,
+        ..first
+    };
+    f.send(8, &Control::Join(other_log));
+    assert!(!f.state.desired()[&8].voter, "a new log has nothing yet");
+}
+
+#[test]
+fn the_first_members_policy_counts_for_all() {
+    let mut f = Feed::new();
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    assert_eq!(f.state.vote_policy(), 1);
+    f.send(2, &join(2, NOWHERE, Need::Copy));
+    assert_eq!(f.state.vote_policy(), 1, "the second one wants 0");
+    let (sequencer, node) = f.state.encode();
+    let read = ClusterState::decode(&sequencer, &node).expect("just encoded");
+    assert_eq!(read.vote_policy(), 1);
+    // The first one leaves; nobody with data is left, then the second begins.
+    let leave = |n| Control::Leave {
+        uuid: Uuid([n; 16]),
+        reason: LeaveReason::Graceful,
+    };
+    f.send(2, &leave(2));
+    f.send(1, &leave(1));
+    f.send(4, &join(4, NOWHERE, Need::Copy));
+    assert_eq!(f.state.vote_policy(), 0);
 }
 
 struct Feed {
@@ -133,6 +192,60 @@ fn first_member_is_synced_and_later_ones_take_a_copy() {
     f.send(2, &Control::Synced { uuid: two });
     assert_eq!(state_of(&f, 2), Some(MemberState::Synced));
     assert!(f.state.desired()[&2].voter);
+}
+
+fn witness(n: u8) -> Control {
+    match join(n, NOWHERE, Need::Log) {
+        Control::Join(j) => Control::Join(Join { witness: true, ..j }),
+        other => other,
+    }
+}
+
+#[test]
+fn a_witness_votes_in_the_log_and_has_no_say_about_data() {
+    let mut f = Feed::new();
+    assert_eq!(f.send(4, &witness(4)).len(), 1);
+    assert_eq!(
+        state_of(&f, 4),
+        Some(MemberState::Joiner),
+        "without data nobody is the first with a complete state"
+    );
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    assert_eq!(state_of(&f, 1), Some(MemberState::Synced));
+    let four = Uuid([4; 16]);
+    f.send(4, &Control::Joined { uuid: four });
+    f.send(4, &Control::Synced { uuid: four });
+    assert!(f.state.desired()[&4].voter);
+    assert_eq!(f.state.view().members.len(), 2);
+
+    // Asked for by name, it is no donor; it opens no vote and is not asked.
+    f.send(2, &join(2, NOWHERE, Need::Copy));
+    let ask = |donors: &str| Control::StateRequest {
+        joiner: Uuid([2; 16]),
+        donors: donors.into(),
+        request: vec![1],
+    };
+    let events = f.send(2, &ask("n4"));
+    assert!(matches!(events[..], [Event::NoDonor { .. }]), "{events:?}");
+    let events = f.send(2, &ask("n4,"));
+    assert!(
+        events
+            .iter()
+            .any(|e| matches!(e, Event::Donate { donor, .. } if *donor == Uuid([1; 16])))
+    );
+    let vote = |n: u8| Control::Vote {
+        uuid: Uuid([n; 16]),
+        seqno: 1,
+        digest: 9,
+    };
+    assert!(f.send(4, &vote(4)).is_empty());
+    let events = f.send(1, &vote(1));
+    assert!(
+        events
+            .iter()
+            .any(|e| matches!(e, Event::VoteDecided { winner: 9, .. })),
+        "decided by the only one with data: {events:?}"
+    );
 }
 
 #[test]

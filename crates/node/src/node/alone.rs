@@ -37,6 +37,9 @@ struct Reached {
 impl Node {
     /// Whether options allow to go on when the majority is lost.
     pub(super) fn may_go_alone(&self) -> bool {
+        if self.setup.witness {
+            return false; // alone it serves nobody
+        }
         let s = self.settings();
         s.ignore_sb || s.ignore_quorum || self.weights_differ()
     }
@@ -80,7 +83,13 @@ impl Node {
         if status.primary {
             return Ok(());
         }
-        if !matches!(self.phase(), Phase::Joined | Phase::NonPrimary) {
+        let complete = match self.phase() {
+            Phase::Joined | Phase::NonPrimary => true,
+            // Its log is all it has.
+            Phase::Joining => self.setup.witness,
+            _ => false,
+        };
+        if !complete {
             return Err("this node has no complete state".into());
         }
         let own = (status.last_term, status.last_log);
@@ -94,8 +103,17 @@ impl Node {
         if let Some(r) = reached.iter().find(|r| r.last > own) {
             return Err(format!(
                 "{} has more of the log than this node (term {}, index {}; here {}, {}): going on here could lose \
-                 acknowledged transactions. Set it there",
-                r.addr, r.last.0, r.last.1, own.0, own.1
+                 acknowledged transactions. {}",
+                r.addr,
+                r.last.0,
+                r.last.1,
+                own.0,
+                own.1,
+                match self.knows_as_witness(&r.addr) {
+                    true =>
+                        "It is a witness: stop it and start it with --force-primary; this node joins it by itself",
+                    false => "Set it there",
+                }
             ));
         }
         if forced == Forced::Lost {
@@ -115,6 +133,7 @@ impl Node {
             "forced recovery ({}): this node goes on alone as a new incarnation of the cluster, with its log up to \
              index {}. What members that are not reached ({}) have beyond it is given up; they take a full copy then",
             match forced {
+                Forced::Asked if self.setup.witness => "--force-primary",
                 Forced::Asked => "pc.bootstrap",
                 Forced::Lost => "pc.ignore_sb, pc.ignore_quorum or pc.weight",
             },

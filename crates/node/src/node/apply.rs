@@ -8,13 +8,14 @@ use bytes::Bytes;
 use dromon_gates::{Popped, QueueItem, Seqno, Waiter};
 use dromon_order::sequencer::{PieceStore, StreamKey};
 use dromon_order::{CommittedBody, Order};
+use dromon_writeset::Flags;
 
 use super::delivery::{to_view, view_member};
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Applier, Meta, Outcome, View};
 use crate::flow::FlowLimits;
-use crate::messages::{Control, Need, Position, encode, kind};
+use crate::messages::{Control, LeaveReason, Need, Position, encode, kind};
 use crate::spool::PieceFiles;
 use crate::trx::Trx;
 
@@ -41,7 +42,17 @@ impl Ended {
 enum BroughtUp {
     Ready,
     Left,
+    /// The copy this server waits for will never be whole.
+    NoCopy(String),
     Failed(String),
+}
+
+/// Why there is no full copy.
+enum NoCopy {
+    /// The server was made ready for one, and it does not come.
+    Never(String),
+    /// Nothing was begun.
+    NotNow(String),
 }
 
 impl Node {
@@ -81,6 +92,15 @@ impl Node {
                 BroughtUp::Left => {
                     self.deliver_final(applier, self.final_view(self.gates.released()));
                     return stop(Outcome::Ok);
+                }
+                BroughtUp::NoCopy(why) => {
+                    self.error(&why);
+                    self.say_leave(LeaveReason::Graceful);
+                    applier.give_up();
+                    self.deliver_final(applier, self.final_view(self.gates.released()));
+                    self.shared().join_failed = Some(why);
+                    self.changed.notify_all();
+                    return stop(Outcome::Fatal);
                 }
                 BroughtUp::Failed(why) => {
                     self.error(&why);
@@ -207,7 +227,7 @@ impl Node {
         applier: &mut dyn Applier,
         waiter: &Arc<Waiter>,
         seqno: Seqno,
-        ws: RemoteWriteSet,
+        mut ws: RemoteWriteSet,
     ) -> Option<Ended> {
         if self.phase() == Phase::Inconsistent
             || self
@@ -230,6 +250,16 @@ impl Node {
                 }
             },
         };
+        let statement = ws.flags.contains(Flags::ISOLATION) && !ws.flags.is_rollback();
+        let done = statement && self.is_done(seqno);
+        if done {
+            ws.flags = Flags::TRX_START | Flags::TRX_END | Flags::ROLLBACK;
+        }
+        let marked = statement && !done;
+        if marked && !self.ddl_begins(seqno) {
+            self.gates.pass_commit(seqno);
+            return None;
+        }
         let trx = Trx::remote(ws.trx_id, seqno);
         let failed = ws.flags.is_rollback() && ws.flags.ends();
         let meta = Meta {
@@ -243,6 +273,9 @@ impl Node {
             depends_on: if failed { -1 } else { ws.depends_on },
         };
         let applied = applier.apply(&trx, ws.flags, &payload, &meta);
+        if marked {
+            self.ddl_ended(seqno, applied.ok);
+        }
         if self.gates.left() < seqno {
             // The server gave up before commit order: the place is passed for it.
             let turn = self.gates.wait_commit_turn(seqno, waiter, false);
@@ -506,12 +539,14 @@ impl Node {
         } else {
             match self.take_copy(applier, &view, own) {
                 Ok(Some(position)) => {
+                    self.forget_marks();
                     self.applied_from(position.seqno, true);
                     self.start_at(position.seqno);
                     self.propose_joined(own);
                 }
                 Ok(None) => return BroughtUp::Left,
-                Err(why) => return BroughtUp::Failed(why),
+                Err(NoCopy::Never(why)) => return BroughtUp::NoCopy(why),
+                Err(NoCopy::NotNow(why)) => return BroughtUp::Failed(why),
             }
         }
         let mut shared = self.shared();
@@ -519,6 +554,7 @@ impl Node {
             shared.phase = Phase::Joined;
         }
         shared.brought_up = true;
+        shared.in_doubt = false;
         drop(shared);
         self.save_running();
         self.changed.notify_all();
@@ -584,17 +620,20 @@ impl Node {
         applier: &mut dyn Applier,
         view: &ClusterView,
         own: dromon_writeset::Uuid,
-    ) -> Result<Option<Position>, String> {
-        let request = applier.state_request().ok_or(
-            "SST request callback failed. This is unrecoverable, restart required. The server could not prepare to \
-             receive a state transfer; see its messages above",
-        )?;
-        if request.is_empty() {
-            return Err(
-                "this node needs a full copy, which a running server cannot take: restart it. \
-                        Its data is kept until then"
+    ) -> Result<Option<Position>, NoCopy> {
+        let Some(request) = applier.state_request() else {
+            return Err(NoCopy::Never(
+                "SST request callback failed. This is unrecoverable, restart required. The server could not prepare \
+                 to receive a state transfer; see its messages above"
                     .into(),
-            );
+            ));
+        };
+        if request.is_empty() {
+            return Err(NoCopy::NotNow(
+                "this node needs a full copy, which a running server cannot take: restart it. \
+                 Its data is kept until then"
+                    .into(),
+            ));
         }
         if matches!(request.as_slice(), b"trivial" | b"trivial\0") {
             self.note("state transfer is skipped as configured: the data is taken to be that of the cluster");
@@ -611,15 +650,24 @@ impl Node {
             let mut shared = self.shared();
             match shared.received.take() {
                 Some(Ok(position)) if position.history != view.position.history => {
-                    return Err(format!(
+                    return Err(NoCopy::Never(format!(
                         "the state transfer brought history {} but the cluster has {}",
                         position.history, view.position.history
-                    ));
+                    )));
                 }
                 Some(Ok(position)) => {
                     drop(shared);
                     if !self.wait_delivered(position.seqno) {
                         return Ok(None);
+                    }
+                    // Scripts write files and sync none of them: after a loss of power
+                    // now the engine would find holes where its tables were.
+                    if let Err(e) = self.engines.sync_data(&self.setup.data_dir) {
+                        return Err(NoCopy::Never(format!(
+                            "the copy in {} could not be synced: {e}. It cannot be trusted; check that disk, then \
+                             start this node again: it takes another copy",
+                            self.setup.data_dir.display()
+                        )));
                     }
                     self.note(&format!(
                         "State transfer to {} complete: {position}",
@@ -628,17 +676,17 @@ impl Node {
                     return Ok(Some(position));
                 }
                 Some(Err(error)) => {
-                    return Err(format!(
+                    return Err(NoCopy::Never(format!(
                         "the state transfer failed here (error {error}); the data is unusable until the next \
                          start takes a full copy"
-                    ));
+                    )));
                 }
                 None => {}
             }
             if let Some(error) = shared.transfer_failed.take() {
-                return Err(format!(
+                return Err(NoCopy::Never(format!(
                     "Will never receive state. Need to abort. The donor gave up (error {error}); start this node again"
-                ));
+                )));
             }
             if ended(shared.phase) {
                 return Ok(None);
@@ -713,7 +761,9 @@ impl Node {
     }
 
     pub(super) fn flow_limits(&self) -> FlowLimits {
-        let members = self.shared().view.as_ref().map_or(1, |v| v.members.len());
+        let members = self.shared().view.as_ref().map_or(1, |v| {
+            v.members.iter().filter(|m| !m.witness).count().max(1)
+        });
         let s = self.settings();
         FlowLimits::new(s.fc_limit, s.fc_factor, s.fc_single_primary, members)
     }
@@ -734,21 +784,32 @@ impl Node {
 
     /// Leaves the others, touches nothing.
     fn leave_inconsistent(&self, what: &str) {
-        let (uuid, seqno) = {
+        let (uuid, seqno, own) = {
             let mut shared = self.shared();
             if matches!(shared.phase, Phase::Inconsistent | Phase::Closed) {
                 return;
             }
             shared.phase = Phase::Inconsistent;
-            (shared.uuid, self.gates.released())
+            // Now: once the others hear of it there is a view without this node.
+            let uuid = shared.uuid;
+            let own = shared
+                .view
+                .as_ref()
+                .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).map(view_member));
+            (uuid, self.gates.released(), own)
+        };
+        let next = match self.setup.witness {
+            true => "It takes the log anew from them",
+            false => "Start it again: it will take a full copy",
         };
         self.error(&format!(
-            "{what}. This node leaves the cluster; the others go on, nothing acknowledged is lost. Start it again: \
-             it will take a full copy"
+            "{what}. This node leaves the cluster; the others go on, nothing acknowledged is lost. {next}"
         ));
+        self.forget_log
+            .store(self.setup.witness, std::sync::atomic::Ordering::Relaxed);
         self.save_inconsistent();
         if let Some(order) = self.order() {
-            let reason = crate::messages::LeaveReason::Inconsistent;
+            let reason = LeaveReason::Inconsistent;
             // If nobody hears it, silence evicts this node.
             let _ = order.propose(kind::CONTROL, 0, encode(&Control::Leave { uuid, reason }));
         }
@@ -757,11 +818,6 @@ impl Node {
             history: *lock(&self.history),
             seqno,
         };
-        let own = self
-            .shared()
-            .view
-            .as_ref()
-            .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).map(view_member));
         let alone = View {
             position,
             number: -1,
@@ -776,7 +832,7 @@ impl Node {
             }
         }
         let push = |seqno, value| {
-            self.queue.push(QueueItem {
+            self.enqueue(QueueItem {
                 seqno,
                 ordered: false,
                 depends_on: -1,
@@ -785,7 +841,9 @@ impl Node {
                 value,
             });
         };
-        push(-1, Item::View(alone));
+        if alone.own.is_some() {
+            push(-1, Item::View(alone));
+        } // else the server would take it for the last one
         push(-1, Item::Final(last));
         self.gates.close();
         self.changed.notify_all();

@@ -8,11 +8,12 @@ use dromon_order::{EngineConfig, NodeHandler, Order, Start};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::duties::{Handler, Timings};
-use super::{CheckpointMark, Delivered, EngineError, Node, Pending, Phase, Shared, lock};
+use super::{Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
 use crate::digests::Digests;
 use crate::messages::{Answer, Control, Join, Need, Position, Request, encode, kind};
 use crate::options::{AddressError, ClusterAddress, OptionError, Settings};
+use crate::retention::Mark;
 
 /// The node could not get into the cluster.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,12 @@ pub enum ConnectError {
     /// An option in it is wrong.
     #[error("wsrep_cluster_address: {0}")]
     Option(#[from] OptionError),
+    /// A witness was told to found a cluster.
+    #[error(
+        "a witness has no data and cannot found a cluster. Nothing was changed. Name the data nodes in its address, for \
+         example gcomm://10.0.0.1,10.0.0.2; the first data node founds the cluster (--wsrep-new-cluster)"
+    )]
+    NothingToFound,
     /// Already connected.
     #[error("this node is connected already; it must leave first")]
     Connected,
@@ -113,6 +120,8 @@ pub enum ConnectError {
         position: Seqno,
         /// The log's first.
         first: Seqno,
+        /// A primary component of others is there.
+        others: bool,
     },
     /// The others went on without this node's log.
     #[error("the others form a primary component without this node's log")]
@@ -161,7 +170,7 @@ pub(super) fn random_u64() -> u64 {
 /// What a start does with the log that it finds.
 #[derive(Clone, Copy)]
 enum OwnLog<'a> {
-    /// It waits for a majority, if nobody else answers.
+    /// It goes on if the others still count it, or if nobody else answers.
     Resume,
     /// It counts for nothing: the others went on without it.
     Forget,
@@ -176,6 +185,8 @@ pub(super) struct Found {
     pub need: Need,
     pub log_start: u64,
     pub leader: Option<String>,
+    /// The own log goes on, and this leader counts it among the members'.
+    pub counted_by: Option<String>,
 }
 
 impl Node {
@@ -229,14 +240,30 @@ impl Node {
             shared.cluster = name.to_owned();
             shared.address = address.clone();
         }
+        self.look_at_marks(position);
         let connect = |position, log| {
             self.connect_as(
                 name, &address, bootstrap, &settings, position, uuid, raft_id, log,
             )
         };
-        let mut result = connect(position, OwnLog::Resume);
+        let first = match self
+            .forget_log
+            .swap(false, std::sync::atomic::Ordering::Relaxed)
+        {
+            true => OwnLog::Forget,
+            false => OwnLog::Resume,
+        };
+        let mut result = connect(position, first);
         if matches!(result, Err(ConnectError::Evicted)) {
             self.note("the others went on without this node's log; joining them as a new member");
+            self.close_engine();
+            self.shared().phase = Phase::Connecting;
+            result = connect(position, OwnLog::Forget);
+        }
+        if let Err(e @ ConnectError::LogTooShort { others: true, .. }) = &result {
+            self.note(&format!(
+                "{e}. The others are there: joining them as a new member"
+            ));
             self.close_engine();
             self.shared().phase = Phase::Connecting;
             result = connect(position, OwnLog::Forget);
@@ -260,6 +287,9 @@ impl Node {
     /// before the state file's, which may be ahead of what a crash left. A
     /// state file that says "no usable data" overrules both.
     fn known_position(&self) -> Position {
+        if self.setup.witness {
+            return self.position_of_log();
+        }
         let saved = self.saved();
         let in_file = Position {
             history: saved.uuid,
@@ -309,12 +339,26 @@ impl Node {
         log: OwnLog<'_>,
     ) -> Result<(), ConnectError> {
         let resume = matches!(log, OwnLog::Resume);
-        let found = if bootstrap || address.founds() {
+        let mut position = position;
+        let mut found = if self.setup.witness && (bootstrap || address.founds()) {
+            return Err(ConnectError::NothingToFound);
+        } else if bootstrap || address.founds() {
             self.found_cluster(position, settings)?
+        } else if let Some(found) = self.witness_log(position, settings, resume)? {
+            found
         } else {
             self.find_cluster(name, address, settings, position, resume, &[])?
         };
+        self.settle(&mut found, &mut position);
         let alone = found.leader.is_none() && (bootstrap || address.founds());
+        let in_doubt = self.shared().in_doubt;
+        let position = if in_doubt && found.leader.is_some() {
+            // Not to be gone on from: `find_cluster` asked for a full copy.
+            self.shared().position = Position::UNDEFINED;
+            Position::UNDEFINED
+        } else {
+            position
+        };
         let config = self.engine_config(name, settings, uuid, raft_id);
         let addr = config.addr.clone();
         if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
@@ -341,7 +385,7 @@ impl Node {
         self.start_service()
             .map_err(|e| ConnectError::Engine(e.to_string()))?;
         self.shared().phase = Phase::Joining;
-        let join = Join {
+        let mut join = Join {
             uuid,
             origin: uuid,
             name: self.setup.name.clone(),
@@ -353,6 +397,8 @@ impl Node {
             position,
             need: found.need,
             log_start: found.log_start,
+            vote_policy: settings.vote_policy,
+            witness: self.setup.witness,
         };
         self.shared().join = Some(join.clone());
         let (state, replay_to) = self.begin_state(
@@ -360,12 +406,24 @@ impl Node {
             found.state,
             position,
             matches!(found.start, Start::Resume),
+            found.counted_by.is_some(),
         )?;
         if state.position().seqno <= position.seqno {
             self.shared().base = Some(state.view());
         }
         self.start_delivery(&order, state, replay_to)
             .map_err(|e| ConnectError::Engine(e.to_string()))?;
+        if in_doubt
+            && matches!(found.start, Start::Resume)
+            && self.resolve_doubt(&order, name)? == Need::Copy
+        {
+            join.need = Need::Copy;
+            join.position = Position::UNDEFINED;
+            let mut shared = self.shared();
+            shared.position = Position::UNDEFINED;
+            shared.join = Some(join.clone());
+        }
+        let need = join.need;
         let limit = if found.leader.is_none() && !alone && !settings.wait_prim_timeout_given {
             // A majority of logs is needed: the others may take their time.
             Duration::from_secs(10 * 365 * 86_400)
@@ -373,7 +431,9 @@ impl Node {
             settings.wait_prim_timeout.max(Duration::from_secs(10))
         };
         self.get_joined(&order, limit, join, found.leader, address, name)?;
-        if found.need == Need::Copy && !self.alone() {
+        if self.setup.witness {
+            self.bring_up_witness(uuid);
+        } else if need == Need::Copy && !self.alone() {
             // Until the copy is here, what lies in the data directory is nothing.
             self.save_inconsistent();
         } else {
@@ -411,6 +471,7 @@ impl Node {
         newest: ClusterState,
         position: Position,
         resume: bool,
+        others: bool,
     ) -> Result<(ClusterState, Option<(u64, u64)>), ConnectError> {
         let mut marks = VecDeque::new();
         let indexes = order
@@ -425,7 +486,7 @@ impl Node {
             if let (Some(c), Some(at)) = (checkpoint, at)
                 && at.history == newest.position().history
             {
-                marks.push_back(CheckpointMark {
+                marks.push_back(Mark {
                     index: c.log_id.index,
                     seqno: at.seqno,
                     bytes_before: 0,
@@ -444,6 +505,7 @@ impl Node {
             return Err(ConnectError::LogTooShort {
                 position: position.seqno,
                 first: newest.position().seqno,
+                others,
             });
         }
         let (Some(mark), Some(to)) = (before, newest_index) else {
@@ -499,12 +561,12 @@ impl Node {
             ..Delivered::default()
         };
         lock(&self.votes).clear();
-        *lock(&self.checkpoints) = VecDeque::from([CheckpointMark {
+        *lock(&self.checkpoints) = VecDeque::from([Mark {
             index: found.log_start,
             seqno: at.seqno,
             bytes_before: 0,
         }]);
-        lock(&self.released_before).clear();
+        lock(&self.durable).restart();
         lock(&self.evicting).clear();
         *lock(&self.cut_asked) = found.state.cut();
         *lock(&self.digests) = Digests::default();
@@ -560,6 +622,9 @@ impl Node {
             let again = Instant::now() + Duration::from_secs(2);
             let mut shared = self.shared();
             while shared.joined.is_none() {
+                if matches!(shared.phase, Phase::Leaving | Phase::Closed) {
+                    return Err(ConnectError::Refused("told to leave meanwhile".into()));
+                }
                 if let Some(why) = &shared.join_failed {
                     return Err(ConnectError::Engine(why.clone()));
                 }
@@ -589,6 +654,7 @@ impl Node {
                 if self.was_evicted(order) {
                     return Err(ConnectError::Evicted);
                 }
+                self.force_if_asked();
                 if told.elapsed() >= Duration::from_secs(10) {
                     told = Instant::now();
                     let missing = status

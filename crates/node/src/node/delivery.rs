@@ -11,10 +11,11 @@ use dromon_gates::{QueueItem, Seqno};
 use dromon_order::{Committed, CommittedBody, Order};
 use dromon_writeset::{Flags, Uuid};
 
-use super::{CheckpointMark, Item, Node, Phase, RemoteWriteSet, lock};
+use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
 use crate::database::{View, ViewMember};
 use crate::messages::{LeaveReason, Need};
+use crate::retention::Mark;
 use crate::spool::{PieceFiles, SPOOL_ABOVE};
 use crate::uniques::Uniques;
 
@@ -120,6 +121,8 @@ impl Node {
                 }
             }
             if course.ended {
+                // Takes nothing: says that the last wish for members stands.
+                order.next_committed(0, Duration::ZERO);
                 break;
             }
             self.checkpoint_if_due(order, &mut course);
@@ -192,7 +195,7 @@ impl Node {
                 tag,
                 index,
             } => {
-                self.gates.ordered(seqno);
+                self.takes_place(seqno);
                 self.count_certified(&course.state, seqno, write_set.header().last_seen, &verdict);
                 if let Some(conflict) = verdict.conflict()
                     && self.settings().log_conflicts
@@ -301,7 +304,7 @@ impl Node {
                     bytes: 0,
                     value: Item::VoteRequest { seqno },
                 };
-                self.queue.push(item);
+                self.enqueue(item);
             }
             Event::VoteDecided { seqno, winner } => {
                 self.note(&format!("Vote on seqno {seqno} decided: {winner:016x}"));
@@ -313,7 +316,7 @@ impl Node {
                 drop(votes);
                 self.vote_decided.notify_all();
                 if winner != 0 {
-                    self.queue.push(QueueItem {
+                    self.enqueue(QueueItem {
                         seqno: course.state.position().seqno,
                         ordered: false,
                         depends_on: seqno,
@@ -391,6 +394,9 @@ impl Node {
         unique: Seqno,
         index: u64,
     ) {
+        if self.setup.witness {
+            return;
+        }
         let header = write_set.header();
         let (flags, depends_on, payload) = match verdict {
             Verdict::Passed { depends_on } => (
@@ -418,7 +424,7 @@ impl Node {
         };
         let keep = in_memory == 0 || self.queue.bytes() < QUEUE_BYTES_MAX;
         let bytes = if keep { in_memory } else { 0 };
-        self.queue.push(QueueItem {
+        self.enqueue(QueueItem {
             seqno,
             ordered: true,
             depends_on,
@@ -440,7 +446,7 @@ impl Node {
     /// Something without a seqno that waits for everything before it.
     fn push_notice(&self, state: &ClusterState, item: Item) {
         let seqno = state.position().seqno;
-        self.queue.push(QueueItem {
+        self.enqueue(QueueItem {
             seqno,
             ordered: false,
             depends_on: seqno,
@@ -466,7 +472,7 @@ impl Node {
         let all: Vec<Uuid> = state.members().map(|m| m.uuid).collect();
         let counted: BTreeMap<Uuid, String> = state
             .members()
-            .filter(|m| m.state == MemberState::Synced)
+            .filter(|m| m.state == MemberState::Synced && !m.witness)
             .map(|m| (m.uuid, m.name.clone()))
             .collect();
         lock(&self.digests).members(&all);
@@ -493,7 +499,7 @@ impl Node {
         left: Vec<(Member, LeaveReason)>,
     ) {
         let seqno = view.position.seqno;
-        self.gates.ordered(seqno);
+        self.takes_place(seqno);
         course.view_seen = true;
         lock(&self.digests).taken(seqno, course.state.digest());
         let own = self.shared().uuid;
@@ -517,6 +523,9 @@ impl Node {
             view.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
         ));
         self.publish(order, &course.state);
+        if joined.is_some_and(|(uuid, _)| uuid == own) {
+            self.compare_policies(course.state.vote_policy());
+        }
         let left_self = left.iter().find(|(m, _)| m.uuid == own).map(|(_, r)| *r);
         let rejoins = left_self == Some(LeaveReason::Rejoins);
         // What befell this node before it joined (again) is only history now.
@@ -566,7 +575,7 @@ impl Node {
         // One without this node too: the server must not see the same primary
         // view twice in a row (contract B.6).
         let value = Item::View(to_view(&view, &own));
-        self.queue.push(QueueItem {
+        self.enqueue(QueueItem {
             seqno,
             ordered: true,
             depends_on: seqno - 1,
@@ -574,6 +583,16 @@ impl Node {
             bytes: 0,
             value,
         });
+    }
+
+    fn compare_policies(&self, cluster: u8) {
+        let own = self.settings().vote_policy;
+        if own != cluster {
+            self.note(&format!(
+                "gcs.vote_policy={own} has no effect: the first node of this cluster set it to {cluster}, and that \
+                 counts for all as long as one of them is left"
+            ));
+        }
     }
 
     fn state_changed(
@@ -626,7 +645,7 @@ impl Node {
     fn own_leave_delivered(&self, seqno: Seqno, reason: Option<LeaveReason>) {
         let view = self.final_view(seqno - 1);
         let item = Item::Final(view);
-        self.queue.push(QueueItem {
+        self.enqueue(QueueItem {
             seqno: seqno - 1,
             ordered: false,
             depends_on: seqno - 1,
@@ -688,7 +707,7 @@ impl Node {
             own: (!members.is_empty()).then_some(0),
             members,
         };
-        self.queue.push(QueueItem {
+        self.enqueue(QueueItem {
             seqno,
             ordered: false,
             depends_on: seqno,
@@ -737,77 +756,13 @@ impl Node {
         course.entries = 0;
         course.bytes_at_checkpoint = course.bytes;
         let mut marks = lock(&self.checkpoints);
-        marks.push_back(CheckpointMark {
+        marks.push_back(Mark {
             index: course.index,
             seqno: course.state.position().seqno,
             bytes_before: course.bytes,
         });
         drop(marks);
         self.purge_log(order, course.bytes);
-    }
-
-    /// Drops what nobody needs any more: not this node's database after a
-    /// crash, not a member behind, not a joiner within `gcache.size`.
-    fn purge_log(&self, order: &Arc<dyn Order>, bytes_now: u64) {
-        let floor_bytes = self.settings().log_retain;
-        let own = self.needs_log();
-        let reported = self
-            .flow
-            .reports()
-            .iter()
-            .map(|r| r.progress.needs_log)
-            .min();
-        let joining = self.shared().view.as_ref().and_then(|v| {
-            let starting = v.members.iter().filter(|m| m.state == MemberState::Joiner);
-            starting.map(|m| m.log_start).min()
-        });
-        let need = [Some(own), reported, joining]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(own);
-        let keep = {
-            let marks = lock(&self.checkpoints);
-            let keep = marks
-                .iter()
-                .rev()
-                .find(|m| m.index <= need && bytes_now - m.bytes_before >= floor_bytes)
-                .map(|m| m.index);
-            keep.filter(|keep| marks.front().is_some_and(|m| m.index < *keep))
-        };
-        let Some(keep) = keep else { return };
-        // Not under the lock: the order thread reads the marks, and this waits
-        // for the disk.
-        if let Err(e) = order.purge_to(keep) {
-            self.warn(&format!(
-                "the log could not be shortened to index {keep}: {e}"
-            ));
-            return;
-        }
-        lock(&self.checkpoints).retain(|m| m.index >= keep);
-    }
-
-    /// The index of the newest checkpoint from which a restart could rebuild
-    /// what the database may have lost.
-    pub(super) fn needs_log(&self) -> u64 {
-        let now = Instant::now();
-        let durable = {
-            let mut before = lock(&self.released_before);
-            while before
-                .get(1)
-                .is_some_and(|(at, _)| now.duration_since(*at) >= Duration::from_secs(15))
-            {
-                before.pop_front();
-            }
-            before.front().map_or(-1, |(_, seqno)| *seqno)
-        };
-        let marks = lock(&self.checkpoints);
-        let mark = marks
-            .iter()
-            .rev()
-            .find(|m| m.seqno <= durable)
-            .or(marks.front());
-        mark.map_or(0, |m| m.index)
     }
 
     /// Waits until the rollbacks this node has sent so far are delivered: its

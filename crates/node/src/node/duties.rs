@@ -169,25 +169,20 @@ impl Node {
         let order = self.order()?;
         let status = order.status();
         self.status_changed(&status);
-        {
-            let mut before = lock(&self.released_before);
-            let now = Instant::now();
-            if before
-                .back()
-                .is_none_or(|(at, _)| now.duration_since(*at) >= Duration::from_secs(1))
-            {
-                before.push_back((now, self.gates.released()));
-            }
-        }
+        self.follow_database();
         self.tell_progress();
         self.flow.expire();
         if self.was_away() {
             self.flow.forgive_silence();
         }
         self.look_for_delays();
+        self.look_for_slow();
         self.ask_synced(&order);
         if status.is_leader && status.primary && self.phase() == Phase::Joined {
             self.lead(&order);
+            if self.setup.witness {
+                self.hand_to_data(&order, &status);
+            }
         }
         Some(encode(&self.progress()?))
     }
@@ -316,7 +311,7 @@ impl Node {
         let counted: Vec<_> = view
             .members
             .iter()
-            .filter(|m| m.complete)
+            .filter(|m| m.complete && !m.witness)
             .map(|m| m.uuid)
             .collect();
         if let Some(safe) = self.flow.safe(&counted) {

@@ -19,7 +19,7 @@ const GONE: Duration = Duration::from_secs(5);
 impl Node {
     /// Leaves the cluster and gives the database its last view.
     pub fn disconnect(self: &Arc<Self>) {
-        let (phase, uuid, alone) = {
+        let (phase, alone) = {
             let mut shared = self.shared();
             let phase = shared.phase;
             if phase == Phase::Closed {
@@ -38,7 +38,7 @@ impl Node {
                     _ => false,
                 });
             shared.last = alone;
-            (phase, shared.uuid, alone)
+            (phase, alone)
         };
         self.changed.notify_all();
         let rejoiner = lock(&self.rejoiner).take();
@@ -52,22 +52,15 @@ impl Node {
         }
         self.flow.clear();
         let order = self.order();
-        let joined = self.shared().joined.is_some();
+        let joined = {
+            let shared = self.shared();
+            shared.joined.is_some() && !shared.own_leave
+        };
         let can_say =
             matches!(phase, Phase::Joined | Phase::Joining | Phase::Rejoining) && joined && !alone;
         if let Some(order) = order.as_ref().filter(|_| can_say) {
             self.hand_over(order);
-            let leave = Control::Leave {
-                uuid,
-                reason: LeaveReason::Graceful,
-            };
-            // If it is not ordered, silence evicts this node.
-            let _ = order.propose(kind::CONTROL, 0, encode(&leave));
-            let deadline = Instant::now() + LEAVE;
-            let mut shared = self.shared();
-            while !shared.own_leave && Instant::now() < deadline {
-                shared = self.wait_shared(shared, deadline);
-            }
+            self.say_leave(LeaveReason::Graceful);
         }
         self.end_receivers(phase);
         let last = {
@@ -83,7 +76,12 @@ impl Node {
         };
         let busy = self.shared().receivers > 0;
         let inconsistent = self.phase() == Phase::Inconsistent;
-        if let Some(order) = order.as_ref().filter(|_| can_say && !last) {
+        // One whose data is inconsistent has said so itself; its vote may still be needed
+        // to take it from the voters.
+        if let Some(order) = order
+            .as_ref()
+            .filter(|_| (can_say || inconsistent) && !last)
+        {
             self.wait_gone(order);
         }
         self.close_engine();
@@ -99,6 +97,20 @@ impl Node {
         }
         self.shared().phase = Phase::Closed;
         self.changed.notify_all();
+    }
+
+    /// Tells the others that this node goes, and waits until that is ordered.
+    pub(super) fn say_leave(&self, reason: LeaveReason) {
+        let Some(order) = self.order() else { return };
+        let uuid = self.shared().uuid;
+        // If it is not ordered, silence evicts this node.
+        let leave = encode(&Control::Leave { uuid, reason });
+        let _ = order.propose(kind::CONTROL, 0, leave);
+        let deadline = Instant::now() + LEAVE;
+        let mut shared = self.shared();
+        while !shared.own_leave && Instant::now() < deadline {
+            shared = self.wait_shared(shared, deadline);
+        }
     }
 
     /// A leader hands leadership on before it goes.
@@ -127,7 +139,7 @@ impl Node {
             drop(shared);
             if brought_up {
                 let view = self.final_view(seqno);
-                self.queue.push(QueueItem {
+                self.enqueue(QueueItem {
                     seqno,
                     ordered: false,
                     depends_on: seqno,
@@ -179,6 +191,7 @@ impl Node {
         lock(&self.delivered).stopped = true;
         self.delivered_more.notify_all();
         let sender = lock(&self.services).take();
+        *lock(&self.syncer) = None;
         if let Some(order) = self.order() {
             order.stop();
         }

@@ -8,6 +8,7 @@
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
 //!   order thread              duties.rs    progress reports, requests of other nodes
+//!   no database at all        witness.rs   what a witness does otherwise
 //! ```
 //!
 //! Locks are taken in the order `shared`, `pending`, a transaction, `flow`,
@@ -18,14 +19,17 @@ mod alone;
 mod apply;
 mod connect;
 mod delivery;
+mod doubt;
 mod duties;
 mod leave;
 mod local;
 mod open;
 mod reconnect;
 mod report;
+mod retain;
 mod search;
 mod service;
+mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -40,13 +44,17 @@ use dromon_writeset::{Flags, Seqno, Uuid};
 
 use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Database, Level, View};
+use crate::ddl_marks::Marks;
 use crate::delayed::Delayed;
 use crate::digests::Digests;
+use crate::durable::Durable;
 use crate::flow::Flow;
 use crate::forks::LogEnd;
 use crate::grastate::StateFile;
 use crate::messages::{Join, Need, Position};
 use crate::options::{ClusterAddress, Options, Settings};
+use crate::quarantine::Quarantine;
+use crate::retention::Mark;
 use crate::spool::{MapFile, Spooler};
 use crate::status::QueueStat;
 use crate::trx::{Trx, TrxMap};
@@ -67,6 +75,8 @@ pub struct Setup {
     pub data_dir: PathBuf,
     /// The position the database was started with, or undefined.
     pub position: Position,
+    /// Whether there is no database: the node votes and stores the log.
+    pub witness: bool,
 }
 
 /// Why a node could not be asked.
@@ -138,6 +148,10 @@ pub trait Engines: Send + Sync {
     /// What the database in `data_dir` contains, asked of it itself after a
     /// crash; an error says why it could not tell.
     fn recover_position(&self, data_dir: &Path) -> Result<Position, String>;
+
+    /// Has the operating system write everything of the file system of
+    /// `data_dir` to the disk, and waits for that.
+    fn sync_data(&self, data_dir: &Path) -> std::io::Result<()>;
 
     /// Round trips to the other members now, in seconds.
     fn round_trips(&self) -> Vec<f64>;
@@ -235,6 +249,10 @@ struct Shared {
     join: Option<Join>,
     /// It left as the only member.
     last: bool,
+    /// Why it is not back in the cluster yet, after an eviction.
+    stays_out: Option<String>,
+    /// Whether its tables have the effect of the next statement nobody knows.
+    in_doubt: bool,
 }
 
 impl Shared {
@@ -268,6 +286,8 @@ impl Shared {
             address: ClusterAddress::default(),
             join: None,
             last: false,
+            stays_out: None,
+            in_doubt: false,
         }
     }
 }
@@ -370,15 +390,6 @@ struct Delivered {
     rollbacks_seen: u64,
 }
 
-/// A checkpoint that a start could use.
-#[derive(Clone, Copy, Debug)]
-struct CheckpointMark {
-    index: u64,
-    seqno: Seqno,
-    /// Log bytes delivered before it, in this process.
-    bytes_before: u64,
-}
-
 /// Counters for the status.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -409,7 +420,8 @@ pub struct Node {
     settings: RwLock<Arc<Settings>>,
     /// What was last said of the files of encryption and secret.
     secured: Mutex<Vec<String>>,
-    state_file: Mutex<StateFile>,
+    /// None: a witness.
+    state_file: Mutex<Option<StateFile>>,
     gates: Gates,
     queue: ApplyQueue<Item>,
     trxs: TrxMap,
@@ -427,13 +439,19 @@ pub struct Node {
     catching_up: Mutex<Option<CatchingUp>>,
     /// Members that a forced recovery left behind: they come back under other ids.
     forced_out: Mutex<BTreeSet<RaftId>>,
-    checkpoints: Mutex<VecDeque<CheckpointMark>>,
+    checkpoints: Mutex<VecDeque<Mark>>,
     flow: Flow,
+    slow: Mutex<(Quarantine, Option<Instant>)>,
     counters: Counters,
     progress_number: AtomicU64,
     digests: Mutex<Digests>,
     delayed: Mutex<Delayed>,
-    released_before: Mutex<VecDeque<(Instant, Seqno)>>,
+    /// When this process opened the node: monotonic time counts from there.
+    opened_at: Instant,
+    durable: Mutex<Durable>,
+    ddl_marks: Mutex<Marks>,
+    refed: Mutex<doubt::Refed>,
+    syncer: Mutex<Option<std::sync::mpsc::SyncSender<Seqno>>>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
     services: Mutex<Option<std::sync::mpsc::SyncSender<service::Job>>>,
     history: Mutex<Uuid>,
@@ -447,6 +465,13 @@ pub struct Node {
     connected_before: std::sync::atomic::AtomicBool,
     engine_failed: std::sync::atomic::AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
+    /// A witness: when it last handed leadership on, and how long it waits
+    /// before it does so again.
+    handed_over: Mutex<Option<(Instant, Duration)>>,
+    /// A witness: go on without a majority when it connects.
+    force_primary: std::sync::atomic::AtomicBool,
+    /// A witness: its log leads nowhere any more.
+    forget_log: std::sync::atomic::AtomicBool,
 }
 
 impl std::fmt::Debug for Node {

@@ -9,6 +9,7 @@ use dromon_writeset::Uuid;
 
 use super::{Counters, Delivered, Engines, Node, Pending, Setup, Shared, lock};
 use crate::database::Database;
+use crate::ddl_marks::{MARKS_FILE, Marks};
 use crate::flow::Flow;
 use crate::grastate::{GraState, StateFile, ViewState};
 use crate::messages::{Control, LeaveReason, Position, encode, kind};
@@ -48,9 +49,21 @@ impl Node {
         let mut opts = Options::new(env);
         let outcome = opts.parse_init(option_text)?;
         let settings = Arc::new(opts.settings().clone());
-        let state_file =
-            StateFile::open(&settings.base_dir).map_err(|e| OpenError::State(e.to_string()))?;
-        let saved = state_file.state();
+        let state_file = if setup.witness {
+            None // its log says it all
+        } else {
+            let file = StateFile::open(&settings.base_dir);
+            Some(file.map_err(|e| OpenError::State(e.to_string()))?)
+        };
+        let ddl_marks = Marks::open(&settings.base_dir).map_err(|e| {
+            OpenError::State(format!(
+                "{MARKS_FILE} in {} cannot be read: {e}",
+                settings.base_dir.display()
+            ))
+        })?;
+        let saved = state_file
+            .as_ref()
+            .map_or_else(GraState::default, StateFile::state);
         let position = if setup.position.is_defined() {
             setup.position
         } else {
@@ -84,11 +97,16 @@ impl Node {
             forced_out: Mutex::default(),
             checkpoints: Mutex::new(VecDeque::new()),
             flow: Flow::default(),
+            slow: Mutex::default(),
             counters: Counters::default(),
             progress_number: AtomicU64::new(0),
             digests: Mutex::default(),
             delayed: Mutex::default(),
-            released_before: Mutex::new(VecDeque::new()),
+            opened_at: std::time::Instant::now(),
+            durable: Mutex::default(),
+            ddl_marks: Mutex::new(ddl_marks),
+            refed: Mutex::default(),
+            syncer: Mutex::default(),
             threads: Mutex::new(Vec::new()),
             services: Mutex::new(None),
             history: Mutex::new(position.history),
@@ -101,6 +119,9 @@ impl Node {
             connected_before: Default::default(),
             engine_failed: Default::default(),
             rejoiner: Mutex::new(None),
+            handed_over: Mutex::default(),
+            force_primary: Default::default(),
+            forget_log: Default::default(),
             secured: Mutex::default(),
             setup,
         });
@@ -111,7 +132,9 @@ impl Node {
         for action in outcome.actions {
             node.act(action).map_err(OpenError::Order)?;
         }
-        node.note(&format!("recovered position: {position}"));
+        if !node.is_witness() {
+            node.note(&format!("recovered position: {position}"));
+        }
         Ok(node)
     }
 
@@ -221,7 +244,10 @@ impl Node {
     }
 
     fn save(&self, state: GraState) {
-        let result = lock(&self.state_file).write(state);
+        let result = match lock(&self.state_file).as_mut() {
+            Some(file) => file.write(state),
+            None => return,
+        };
         if let Err(e) = result {
             self.error(&e.to_string());
         }
@@ -254,6 +280,9 @@ impl Node {
 
     /// `gvwstate.dat`: the primary view, for tools and for whoever looks after a crash.
     fn save_view_file(&self) {
+        if self.setup.witness {
+            return;
+        }
         let view = {
             let shared = self.shared();
             let view = shared
@@ -319,6 +348,8 @@ impl Node {
 
     /// What the state file says.
     pub(super) fn saved(&self) -> GraState {
-        lock(&self.state_file).state()
+        let file = lock(&self.state_file);
+        file.as_ref()
+            .map_or_else(GraState::default, StateFile::state)
     }
 }

@@ -19,8 +19,26 @@ const ASK: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(2);
 /// How long the join may take to be ordered.
 const JOIN: Duration = Duration::from_secs(30);
+/// How often the same reason is repeated in the log.
+const REPEATED: Duration = Duration::from_secs(60);
 /// How long what is ordered may take to finish before the node joins anew.
 const DRAIN: Duration = Duration::from_secs(60);
+
+/// What was said last, so that it is not said over and over.
+#[derive(Default)]
+struct Told(Option<(String, Instant)>);
+
+impl Told {
+    /// Whether `why` is news at `now`, or was last said a minute ago.
+    fn again(&mut self, why: &str, now: Instant) -> bool {
+        let fresh = |(said, at): &(String, Instant)| said == why && now - *at < REPEATED;
+        if self.0.as_ref().is_some_and(fresh) {
+            return false;
+        }
+        self.0 = Some((why.to_owned(), now));
+        true
+    }
+}
 
 impl Node {
     /// Asks the members whether they form a primary component without this
@@ -113,10 +131,19 @@ impl Node {
             .map(|o| o.status().members.addrs.into_values().collect())
             .unwrap_or_default();
         self.close_engine();
+        let mut told = Told::default();
         while self.phase() == Phase::Rejoining {
             match self.try_join_again(&known) {
-                Ok(()) => return,
-                Err(why) => self.note(&format!("not back in the cluster yet: {why}")),
+                Ok(()) => {
+                    self.shared().stays_out = None;
+                    return;
+                }
+                Err(why) => {
+                    if told.again(&why, Instant::now()) {
+                        self.note(&format!("not back in the cluster yet: {why}"));
+                    }
+                    self.shared().stays_out = Some(why);
+                }
             }
             self.close_engine();
             let mut shared = self.shared();
@@ -139,9 +166,11 @@ impl Node {
             )
         };
         let mut join = join.ok_or("this node never joined")?;
-        let found: Found = self
+        let mut position = position;
+        let mut found: Found = self
             .find_cluster(&cluster, &address, &settings, position, false, known)
             .map_err(|e| e.to_string())?;
+        self.settle(&mut found, &mut position);
         if found.need == Need::Copy {
             return Err(format!(
                 "the others' log does not reach back to {position}: this node needs a full copy, so its server \
@@ -188,6 +217,11 @@ impl Node {
             shared.phase = Phase::Joined;
             shared.joined.as_ref().map(|(view, _)| to_view(view, &uuid))
         };
+        if self.setup.witness {
+            self.propose_joined(uuid);
+            self.note("joined the cluster again");
+            return Ok(());
+        }
         if let Some(view) = &view {
             self.catch_up(position.seqno, view.position.seqno);
         }
@@ -210,5 +244,23 @@ impl Node {
             position.seqno + 1
         ));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_said_once_and_then_once_a_minute() {
+        let (mut told, began) = (Told::default(), Instant::now());
+        let at = |s| began + Duration::from_secs(s);
+        assert!(told.again("a full copy", at(0)));
+        assert!(!told.again("a full copy", at(2)));
+        assert!(!told.again("a full copy", at(59)));
+        assert!(told.again("nobody answers", at(59)), "another reason");
+        assert!(told.again("a full copy", at(61)));
+        assert!(!told.again("a full copy", at(120)));
+        assert!(told.again("a full copy", at(121)));
     }
 }

@@ -87,7 +87,7 @@ impl Node {
     }
 
     /// Names of members; those that left have only their uuid.
-    fn names(&self, uuids: &[Uuid]) -> Vec<String> {
+    pub(super) fn names(&self, uuids: &[Uuid]) -> Vec<String> {
         let shared = self.shared();
         let members = shared.view.iter().flat_map(|v| &v.members);
         let known: Vec<_> = members.map(|m| (m.uuid, m.name.as_str())).collect();
@@ -156,6 +156,7 @@ impl Node {
         let differs = self.names(&differing);
         let certified = get(&c.certified);
         let fraction = |part: u64| mean(part, apply.entered);
+        let stays_out = self.shared().stays_out.clone().unwrap_or_default();
         let (view, uuid, own) = {
             let shared = self.shared();
             let view = shared.view.clone();
@@ -165,6 +166,8 @@ impl Node {
             (view, shared.uuid, own)
         };
         let members = view.map(|v| v.members).unwrap_or_default();
+        let witnesses = members.iter().filter(|m| m.witness);
+        let witnesses: Vec<_> = witnesses.map(|m| m.name.clone()).collect();
         let status = self.order().map(|o| o.status()).unwrap_or_default();
         let version = |v: i64| if connected { v } else { -1 };
         let text = StatusValue::Str;
@@ -267,9 +270,23 @@ impl Node {
                     StatusValue::Int(status.committed as i64),
                 ),
                 (
+                    "dromon_log_held".into(),
+                    text(self.log_held_by().to_owned()),
+                ),
+                (
+                    "dromon_durable_seqno".into(),
+                    StatusValue::Int(lock(&self.durable).seqno()),
+                ),
+                ("dromon_stays_out".into(), text(stays_out)),
+                (
+                    "dromon_quarantined".into(),
+                    text(flow.quarantined.join(",")),
+                ),
+                (
                     "dromon_waiting_for".into(),
                     text(flow.waiting_for.join(",")),
                 ),
+                ("dromon_witnesses".into(), text(witnesses.join(","))),
                 ("dromon_state_digest".into(), text(state_digest)),
                 ("dromon_state_differs".into(), text(differs.join(","))),
                 (

@@ -107,6 +107,7 @@ impl Node {
             need: Need::Log,
             log_start: 0,
             leader: None,
+            counted_by: None,
         })
     }
 
@@ -142,6 +143,39 @@ impl Node {
         Ok(found)
     }
 
+    /// The own log, if the leader at `addr` still counts it among the members'.
+    ///
+    /// Its vote stands for what it has acknowledged, and it may be one of only
+    /// two copies of that: who erased it would bring the cluster one death
+    /// nearer to losing it. Once the members have gone on without it, nothing
+    /// rests on it any more. No answer means that it stays: an evicted node
+    /// notices that later. One that is damaged, or of another history, does not
+    /// count here; the caller finds out.
+    fn own_log_first(
+        &self,
+        name: &str,
+        addr: &str,
+        position: Position,
+        settings: &Settings,
+    ) -> Option<Found> {
+        let found = self.resumable(position, settings, |voters| voters > 1);
+        let found = found.ok().flatten()?;
+        let raft_id = self.look_into_log(settings).ok()??.id;
+        let gone = self.ask(name, addr, &Request::Gone { raft_id });
+        if matches!(gone, Ok(Ok(Answer::Ok))) {
+            return None;
+        }
+        self.note(&format!(
+            "{addr} leads a primary component that counts this node's own log (checkpoint at {}, database at \
+             {position}): going on with that",
+            found.state.position()
+        ));
+        Some(Found {
+            counted_by: Some(addr.to_owned()),
+            ..found
+        })
+    }
+
     /// The own log, if it leads on from the database's position and has no
     /// other voter that could know more.
     fn own_log(
@@ -161,7 +195,7 @@ impl Node {
 
     /// The own log to go on with, if it votes in it, its number of voters
     /// `fits`, and the database is of its history.
-    fn resumable(
+    pub(super) fn resumable(
         &self,
         position: Position,
         settings: &Settings,
@@ -185,6 +219,7 @@ impl Node {
             state,
             need: Need::Log,
             leader: None,
+            counted_by: None,
         }))
     }
 
@@ -243,6 +278,11 @@ impl Node {
         let own = settings.advertised.to_string();
         let known = self.nodes_to_ask(address, settings, known)?;
         let log = self.own_log_end(settings);
+        // In doubt about its tables it goes on from no position of theirs.
+        let asked = match self.shared().in_doubt {
+            true => Position::UNDEFINED,
+            false => position,
+        };
         let mut told = Instant::now();
         let began = Instant::now();
         let mut said: Vec<(String, String)> = Vec::new();
@@ -253,12 +293,25 @@ impl Node {
             said.clear();
             while let Some(addr) = candidates.get(next).cloned() {
                 next += 1;
-                match self.ask(name, &addr, &Request::State { position, log })? {
+                match self.ask(
+                    name,
+                    &addr,
+                    &Request::State {
+                        position: asked,
+                        log,
+                        witness: self.is_witness(),
+                    },
+                )? {
                     Ok(Answer::State {
                         need,
                         checkpoint,
                         term,
                     }) => {
+                        if resume
+                            && let Some(found) = self.own_log_first(name, &addr, position, settings)
+                        {
+                            return Ok(found);
+                        }
                         let index = checkpoint.log_id.2;
                         let Some((checkpoint, state)) = from_parts(checkpoint) else {
                             said.push((
@@ -270,10 +323,10 @@ impl Node {
                         self.note(&format!(
                             "connection established to {addr}; cluster at {}; this node needs {}",
                             state.position(),
-                            if need == Need::Log {
-                                "the log from its position on"
-                            } else {
-                                "a full copy"
+                            match need {
+                                _ if self.is_witness() => "the log from here on",
+                                Need::Log => "the log from its position on",
+                                Need::Copy => "a full copy",
                             }
                         ));
                         return Ok(Found {
@@ -282,6 +335,7 @@ impl Node {
                             need,
                             log_start: index,
                             leader: Some(addr),
+                            counted_by: None,
                         });
                     }
                     Ok(Answer::NotLeader {
@@ -308,7 +362,7 @@ impl Node {
                     .collect::<Vec<_>>()
                     .join("; ")
             };
-            if self.phase() == Phase::Leaving {
+            if matches!(self.phase(), Phase::Leaving | Phase::Closed) {
                 return Err(ConnectError::Refused("told to leave meanwhile".into()));
             }
             if resume && !said.is_empty() && damage.is_none() {

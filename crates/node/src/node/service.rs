@@ -31,7 +31,7 @@ pub(super) enum Job {
 }
 
 impl Node {
-    /// Starts the service thread for one connection.
+    /// Starts the service thread for one connection, and the one that syncs.
     pub(super) fn start_service(self: &Arc<Self>) -> std::io::Result<()> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         *lock(&self.services) = Some(sender);
@@ -45,7 +45,7 @@ impl Node {
                 });
             })?;
         lock(&self.threads).push(thread);
-        Ok(())
+        self.start_syncer()
     }
 
     pub(super) fn services(&self) -> Option<SyncSender<Job>> {
@@ -76,7 +76,11 @@ impl Node {
         };
         match request {
             Request::Probe => self.info(&order),
-            Request::State { position, log } => self.state_for(&order, position, log),
+            Request::State {
+                position,
+                log,
+                witness,
+            } => self.state_for(&order, position, log, witness),
             Request::Join(join) => self.lead_control(&order, Control::Join(join)),
             Request::Leave { uuid, reason } => {
                 self.lead_control(&order, Control::Leave { uuid, reason })
@@ -97,6 +101,8 @@ impl Node {
         let shared = self.shared();
         let delivered = lock(&self.delivered).seqno;
         Answer::Info {
+            // A witness knows of no statement what it did.
+            in_doubt: shared.in_doubt || self.setup.witness,
             uuid: shared.uuid,
             name: self.setup.name.clone(),
             primary: status.primary && shared.view.is_some(),
@@ -146,7 +152,13 @@ impl Node {
 
     /// The newest checkpoint from which a database at `position` can go on, or
     /// the newest of all if it needs a copy.
-    fn state_for(&self, order: &Arc<dyn Order>, position: Position, log: Option<LogEnd>) -> Answer {
+    fn state_for(
+        &self,
+        order: &Arc<dyn Order>,
+        position: Position,
+        log: Option<LogEnd>,
+        witness: bool,
+    ) -> Answer {
         let status = order.status();
         if !status.is_leader {
             return Answer::NotLeader {
@@ -174,6 +186,14 @@ impl Node {
             .find(|m| same && m.seqno <= position.seqno && position.seqno <= ordered)
             .map(|m| m.index);
         let need = if at.is_some() { Need::Log } else { Need::Copy };
+        // Who goes for a copy gives its data up first.
+        if need == Need::Copy && !witness && !self.has_data_member() {
+            return Answer::Refused(
+                "the members that are there have the log but no data (witnesses), so nobody can give the full copy that \
+                 this node needs: start a data node first whose position the log reaches back to"
+                    .into(),
+            );
+        }
         match order.load_checkpoint(at) {
             Ok(Some(checkpoint)) => Answer::State {
                 need,

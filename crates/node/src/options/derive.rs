@@ -133,7 +133,7 @@ pub(super) fn derive_settings(entries: &[Entry]) -> Settings {
         recv_q_soft_limit: double(entries, "gcs.recv_q_soft_limit"),
         causal_read_timeout: span(entries, "repl.causal_read_timeout"),
         max_ws_size: count("repl.max_ws_size"),
-        vote_policy: count("gcs.vote_policy"),
+        vote_policy: byte(int(entries, "gcs.vote_policy")),
         optimistic_pa: flag(entries, "cert.optimistic_pa"),
         log_conflicts: flag(entries, "cert.log_conflicts"),
         debug: flag(entries, "debug"),

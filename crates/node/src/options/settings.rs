@@ -15,7 +15,7 @@ pub enum Durability {
     Memory,
 }
 
-/// What the others do when this node cannot keep up.
+/// What this node does about a member that cannot keep up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowNode {
     /// Slow down until it can.
@@ -117,7 +117,7 @@ pub struct Settings {
     /// Largest write set in bytes.
     pub max_ws_size: u64,
     /// 0: most votes win; N: success wins once N members succeeded.
-    pub vote_policy: u64,
+    pub vote_policy: u8,
     /// Parallel apply beyond what the origin had seen.
     pub optimistic_pa: bool,
     /// Log each conflict.

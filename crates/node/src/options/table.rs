@@ -191,14 +191,14 @@ table! {
         "where a write set must be before a commit is acknowledged: on the disks of a majority, or in their memory";
     "dromon.key_escalation": Size(0, BIG), Is("200000"), Any, IfSet, Listed::Int, RW, Ours:
         "rows of one table in one transaction above which the whole table becomes the key; 0 = never";
-    "dromon.log_max": Size(0, BIG), Is("4G"), Any, IfSet, Listed::Int, RW, Ignored:
-        "not available in this version: the log keeps what a member that lags behind needs, without a limit";
+    "dromon.log_max": Size(0, BIG), Is("4G"), Any, IfSet, Listed::Int, RW, Ours:
+        "a member in quarantine that is further behind than this much log is given up and takes a full copy; never less than gcache.size";
     "dromon.piece_size": Size(4096, 16 * MIB), Is("256K"), Any, IfSet, Listed::Int, RW, Ours:
         "large write sets travel in pieces of this size";
     "dromon.secret_file": Text, Is(""), Any, Never, No, RW, Ours:
         "file with the secret that every node must prove to know before it is told anything, at least 16 bytes; empty = none";
-    "dromon.slow_node": Choice(&["wait", "quarantine"]), Is("wait"), Any, IfSet, Str, RW, Ignored:
-        "not available in this version: the others always wait for a slow node";
+    "dromon.slow_node": Choice(&["wait", "quarantine"]), Is("wait"), Any, IfSet, Str, RW, Ours:
+        "what this node does about a member that keeps its writers waiting for 5 s: wait on, or wait for it no more until it has caught up";
     "evs.auto_evict": Int(0, BIG), Is("0"), Any, Always, Bool, RO, Ignored:
         "nobody is evicted for being late; a member silent for evs.suspect_timeout is removed by the majority";
     "evs.causal_keepalive_period": Span(0), Of("evs.keepalive_period"), Any, Always, Dbl, RW, Ignored:
@@ -297,8 +297,8 @@ table! {
         "not available in this version: every node keeps data and can be chosen as donor";
     "gcs.sync_donor": B, Is("no"), Any, Always, Bool, RW, Ignored:
         "not available in this version: only synced members count for flow control, a donor does not";
-    "gcs.vote_policy": Int(0, BIG), Is("0"), Connect, IfSet, Listed::Int, RO, Ignored:
-        "the outcome of most nodes always wins, as with 0; another policy is not available in this version";
+    "gcs.vote_policy": Int(0, 255), Is("0"), Connect, IfSet, Listed::Int, RO, Kept:
+        "what wins when applying fails on some nodes: 0 = what most nodes have, success in a tie; N = success if N nodes have it, else as with 0. The first node of a cluster sets it for all";
     "gmcast.group": Text, Is(""), Connect, IfSet, Str, RO, Ignored:
         "the group is named by wsrep_cluster_name";
     "gmcast.isolate": Int(0, 2), Is("0"), Action, Never, No, RW, Mapped:
@@ -364,7 +364,7 @@ table! {
     "repl.key_format": Choice(FLAT), Is("FLAT8"), Any, Always, Str, RW, Ignored:
         "short keys travel as they are and long ones as hashes of 16 bytes";
     "repl.max_ws_size": Size(0, BIG), Is("2147483647"), Any, Always, Listed::Int, RW, Kept:
-        "larger write sets are refused";
+        "larger write sets are refused; sizes count as in the peer's encoding";
     "repl.proto_max": Int(0, BIG), Is("11"), Any, Always, Str, RW, Ignored:
         "the cluster agrees on its protocol by itself";
     "socket.checksum": Int(0, 2), Is("2"), Connect, Always, Listed::Int, RO, Ignored:

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dromon_node::Outcome;
+use dromon_node::{Outcome, Phase};
 
 use crate::toy::holds::Point;
 use crate::toy::{Db, row};
+use crate::votes::{left_inconsistent, starts_anew};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -193,6 +194,52 @@ fn one_applier_is_enough() {
             db.connect(&World::url(), false).expect("two are there");
             world.synced(&db);
         }
+        world.settle();
+    });
+}
+
+const QUARANTINE: &str = "gcs.fc_limit=4;gcs.fc_single_primary=yes;dromon.slow_node=quarantine;\
+                          gcache.size=0;dromon.log_max=2000";
+
+#[test]
+fn in_quarantine_nobody_waits_for_the_slow_one_until_it_has_caught_up() {
+    let options = QUARANTINE.replace("log_max=2000", "log_max=1G");
+    run(3, &options, LIMIT, |world| {
+        let slow = world.db(3);
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&world.db(1), 200);
+        world.stopped_by(&slow);
+        assert_eq!(world.db(1).stat("dromon_quarantined"), "");
+        thread.join().expect("it goes on by itself");
+        assert_eq!(world.db(1).stat("dromon_quarantined"), "n3");
+        assert!(!active(&world.db(1)));
+        assert!(slow.count("local_recv_queue") > 100, "it is far behind");
+        slow.holds.open(Point::ApplyStart);
+        world.until("it counts again", || {
+            world.db(1).stat("dromon_quarantined").is_empty()
+        });
+        world.settle();
+    });
+}
+
+#[test]
+fn who_is_too_far_behind_is_given_up_and_takes_a_copy() {
+    run(3, QUARANTINE, LIMIT, |world| {
+        let slow = world.db(3);
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&world.db(1), 200);
+        thread.join().expect("it goes on by itself");
+        // Checkpoints come with views.
+        world.join(4).disconnect();
+        world.until("it gives itself up", || {
+            slow.node().phase() == Phase::Inconsistent
+        });
+        slow.holds.open(Point::ApplyStart);
+        left_inconsistent(world, &slow);
+        world.until("the others see it go", || world.db(1).size() == 2);
+        assert!(world.db(1).set(row(1), 9).is_committed());
+        starts_anew(world, &slow);
+        assert_eq!(world.db(3).read(row(1)), 9);
         world.settle();
     });
 }

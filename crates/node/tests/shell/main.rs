@@ -6,14 +6,17 @@
 
 mod alone;
 mod bf_abort;
+mod ddl_crash;
 mod flow;
 mod load;
 mod membership;
 mod mended;
 mod net;
 mod one_node;
+mod own_log;
 mod partition;
 mod refusals;
+mod retention;
 mod rng;
 mod signs;
 mod storm;
@@ -21,4 +24,5 @@ mod streaming;
 mod three_nodes;
 mod toy;
 mod votes;
+mod witness;
 mod world;

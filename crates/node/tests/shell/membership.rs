@@ -271,6 +271,9 @@ fn a_failed_donation_hurts_the_joiner_only() {
         world.until("the joiner gives up", || {
             joiner.returned().contains(&Outcome::Fatal)
         });
+        assert_eq!(joiner.gave_up(), 1);
+        // Its process could have ended there: the others need not miss it first.
+        world.until("the others see it go", || world.db(1).size() == 2);
         joiner.disconnect();
         world.synced(&donor);
         load.go_on(world, 10);

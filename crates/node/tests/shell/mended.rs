@@ -51,6 +51,7 @@ fn an_evicted_founder_joins_again_by_itself() {
         world.until("the others drop it", || {
             world.db(2).size() == 2 && world.db(3).size() == 2
         });
+        world.until("it knows", || founder.node().phase() != Phase::Joined);
         assert_eq!(founder.set(row(900), 1), End::ConnFail);
         world.net.heal();
         world.synced(&founder);

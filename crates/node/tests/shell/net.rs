@@ -5,7 +5,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,6 +29,8 @@ pub struct Net {
     logs: Mutex<HashMap<PathBuf, Arc<MemLog>>>,
     /// Logs that a bit flipped in.
     damaged: Mutex<BTreeSet<PathBuf>>,
+    /// By address: syncs of the database's directory, and whether they fail now.
+    syncs: Mutex<HashMap<String, (u64, bool)>>,
     wires: Mutex<Wires>,
     askers: AtomicU64,
 }
@@ -43,6 +45,8 @@ struct Wires {
     cuts: BTreeSet<(String, String)>,
     /// Addresses whose nodes are isolated by their own wish.
     isolated: BTreeSet<String>,
+    /// By address: the newest engine there.
+    orders: BTreeMap<String, Weak<dyn Order>>,
 }
 
 impl Net {
@@ -52,6 +56,7 @@ impl Net {
             hub: Hub::new(seed, Duration::ZERO, Duration::ZERO),
             logs: Mutex::default(),
             damaged: Mutex::default(),
+            syncs: Mutex::default(),
             wires: Mutex::default(),
             askers: AtomicU64::new(1),
         })
@@ -82,6 +87,22 @@ impl Net {
         self.apply_cuts(&wires);
     }
 
+    /// Which log the newest engine at `addr` runs on.
+    pub fn log_id(&self, addr: &str) -> RaftId {
+        let wires = lock(&self.wires);
+        wires.ports.get(addr).expect("an engine ran there").0
+    }
+
+    /// How often the database at `addr` was synced.
+    pub fn syncs(&self, addr: &str) -> u64 {
+        lock(&self.syncs).get(addr).map_or(0, |s| s.0)
+    }
+
+    /// From now on syncs of the database at `addr` fail.
+    pub fn fail_syncs(&self, addr: &str) {
+        lock(&self.syncs).entry(addr.to_owned()).or_default().1 = true;
+    }
+
     /// Ends all cuts.
     pub fn heal(&self) {
         lock(&self.wires).cuts.clear();
@@ -97,6 +118,21 @@ impl Net {
         if let Some((_, port)) = wires.ports.get(addr) {
             port.stop();
         }
+    }
+
+    /// Whether the engine at `addr` knows of no change of voters under way.
+    pub fn voters_settled(&self, addr: &str) -> bool {
+        let order = lock(&self.wires).orders.get(addr).and_then(Weak::upgrade);
+        order.is_some_and(|o| o.status().members.configs.len() == 1)
+    }
+
+    /// Asks the node that leads to hand leadership to the one at `to`.
+    pub fn hand_over(&self, leader: &str, to: &str) {
+        let order = lock(&self.wires).orders.get(leader).and_then(Weak::upgrade);
+        let order = order.expect("an engine that runs");
+        let members = order.status().members.addrs;
+        let heir = members.iter().find(|(_, addr)| *addr == to);
+        order.transfer_leader(Some(*heir.expect("a member").0));
     }
 
     fn apply_cuts(&self, wires: &Wires) {
@@ -221,8 +257,13 @@ impl Engines for MemEngines {
         });
         let (net, addr) = (self.net.clone(), self.addr.clone());
         let make: MakeNetwork = Box::new(move |id| Ok(net.plug(&addr, id) as Arc<dyn Network>));
-        dromon_order::start(config, store, make, handler, start)
-            .map_err(|e| EngineError::Other(e.to_string()))
+        let order = dromon_order::start(config, store, make, handler, start)
+            .map_err(|e| EngineError::Other(e.to_string()))?;
+        let mut wires = lock(&self.net.wires);
+        wires
+            .orders
+            .insert(self.addr.clone(), Arc::downgrade(&order));
+        Ok(order)
     }
 
     fn ask(
@@ -270,6 +311,16 @@ impl Engines for MemEngines {
 
     fn recover_position(&self, _data_dir: &Path) -> Result<dromon_node::Position, String> {
         Err("a toy database has nobody to ask".into())
+    }
+
+    fn sync_data(&self, _data_dir: &Path) -> io::Result<()> {
+        let mut syncs = lock(&self.net.syncs);
+        let (count, fails) = syncs.entry(self.addr.clone()).or_default();
+        *count += 1;
+        match fails {
+            true => Err(io::Error::other("the toy's disk is broken")),
+            false => Ok(()),
+        }
     }
 
     fn round_trips(&self) -> Vec<f64> {

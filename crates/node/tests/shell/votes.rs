@@ -156,3 +156,60 @@ fn an_inconsistent_node_fails_its_clients() {
         world.settle();
     });
 }
+
+/// Two of three fail alike at a row that the first one writes.
+fn two_of_three_fail(world: &World) {
+    let origin = world.db(1);
+    for n in [2, 3] {
+        world.db(n).fail_at(row(2), "Error_code: 1062;\0");
+    }
+    assert!(origin.set(row(2), 1).is_committed());
+}
+
+#[test]
+fn with_policy_one_a_single_success_wins() {
+    run(3, "gcs.vote_policy=1", LIMIT, |world| {
+        two_of_three_fail(world);
+        for n in [2, 3] {
+            left_inconsistent(world, &world.db(n));
+        }
+        let origin = world.db(1);
+        world.until("it is alone", || origin.size() == 1);
+        assert_eq!(origin.node().phase(), Phase::Joined);
+        assert!(origin.set(row(3), 1).is_committed());
+        for n in [2, 3] {
+            starts_anew(world, &world.db(n));
+        }
+        world.settle();
+    });
+}
+
+#[test]
+fn with_policy_two_a_single_success_loses() {
+    run(3, "gcs.vote_policy=2", LIMIT, |world| {
+        two_of_three_fail(world);
+        left_inconsistent(world, &world.db(1));
+        world.until("the others see it go", || world.db(2).size() == 2);
+        assert!(world.db(2).set(row(3), 1).is_committed());
+    });
+}
+
+#[test]
+fn the_first_members_policy_counts_for_all() {
+    run(1, "gcs.vote_policy=1", LIMIT, |world| {
+        for n in [2, 3] {
+            let db = world.open(n, Disk::empty(), Position::UNDEFINED);
+            db.node()
+                .set_options("gcs.vote_policy=0")
+                .expect("it is not connected");
+            db.connect(&World::url(), false).expect("one is there");
+            world.synced(&db);
+        }
+        two_of_three_fail(world);
+        for n in [2, 3] {
+            left_inconsistent(world, &world.db(n));
+        }
+        let origin = world.db(1);
+        assert!(origin.set(row(3), 1).is_committed());
+    });
+}

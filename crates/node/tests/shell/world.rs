@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use dromon_node::ddl_marks::MARKS_FILE;
 use dromon_node::grastate::{STATE_FILE, VIEW_FILE};
 use dromon_node::{Database, Level, Node, Outcome, Position, Setup};
 use tempfile::TempDir;
@@ -47,6 +48,11 @@ impl Report {
         lock(&self.violations).push(what.to_owned());
     }
 
+    /// Whether somebody said `text` lately.
+    pub fn said(&self, text: &str) -> bool {
+        lock(&self.lines).iter().any(|line| line.contains(text))
+    }
+
     /// What must not happen and has.
     pub fn violations(&self) -> Vec<String> {
         lock(&self.violations).clone()
@@ -79,6 +85,8 @@ pub struct World {
     all: Arc<Mutex<Vec<Arc<Db>>>>,
     /// Those that nobody must talk to any more.
     crashed: Mutex<Vec<Arc<Db>>>,
+    /// By place: the newest witness there.
+    witnesses: Mutex<BTreeMap<usize, Arc<Node>>>,
     starts: AtomicU64,
 }
 
@@ -129,6 +137,7 @@ impl World {
             options: options.to_owned(),
             all: Arc::default(),
             crashed: Mutex::default(),
+            witnesses: Mutex::default(),
             starts: AtomicU64::new(0),
         }
     }
@@ -152,7 +161,7 @@ impl World {
         std::fs::create_dir(&dir).expect("a directory for a node");
         let before = lock(&self.data_dirs).insert(n, dir.clone());
         if let Some(before) = before.filter(|_| !empty) {
-            for name in [STATE_FILE, VIEW_FILE] {
+            for name in [STATE_FILE, VIEW_FILE, MARKS_FILE] {
                 // There need not be one.
                 let _ = std::fs::copy(before.join(name), dir.join(name));
             }
@@ -194,6 +203,7 @@ impl World {
             address: addr.clone(),
             data_dir: self.new_dir(n, start, empty),
             position: recovered,
+            witness: false,
         };
         let log = Arc::new(Lines {
             name: db.name.clone(),
@@ -213,6 +223,59 @@ impl World {
             .unwrap_or_else(|e| panic!("n{n}: {e}"));
         self.synced(&db);
         db
+    }
+
+    /// Starts a witness at place `n`; it is not connected yet. `empty`: without
+    /// the log that the one before left.
+    pub fn open_witness(&self, n: usize, empty: bool) -> Arc<Node> {
+        let addr = Self::addr(n);
+        let start = self.starts.fetch_add(1, Ordering::Relaxed);
+        let setup = Setup {
+            name: format!("n{n}"),
+            incoming: String::new(),
+            address: addr.clone(),
+            data_dir: self.new_dir(n, start, empty),
+            position: Position::UNDEFINED,
+            witness: true,
+        };
+        let log = Arc::new(Lines {
+            name: format!("n{n}"),
+            report: self.report.clone(),
+        });
+        let node = Node::open(log, self.net.engines(&addr), setup, &self.options)
+            .unwrap_or_else(|e| panic!("n{n}: {e}"));
+        lock(&self.witnesses).insert(n, node.clone());
+        node
+    }
+
+    /// Starts a witness without a log and has it join.
+    pub fn join_witness(&self, n: usize) -> Arc<Node> {
+        self.connect_witness(self.open_witness(n, true))
+    }
+
+    /// The same with the log that the one before left.
+    pub fn restart_witness(&self, n: usize) -> Arc<Node> {
+        self.connect_witness(self.open_witness(n, false))
+    }
+
+    fn connect_witness(&self, node: Arc<Node>) -> Arc<Node> {
+        node.connect("toys", &Self::url(), "", false)
+            .unwrap_or_else(|e| panic!("the witness: {e}"));
+        self.until("the witness hears a majority", || node.is_primary());
+        node
+    }
+
+    /// The newest witness at place `n`.
+    pub fn witness(&self, n: usize) -> Arc<Node> {
+        let all = lock(&self.witnesses);
+        all.get(&n).cloned().expect("a witness that was started")
+    }
+
+    /// The witness at place `n` dies without a word.
+    pub fn crash_witness(&self, n: usize) {
+        self.net.kill(&Self::addr(n));
+        lock(&self.witnesses).remove(&n);
+        self.report.line(&format!("n{n}"), "crashes");
     }
 
     /// Node `n` dies without a word. Its database stays here as it is, to be
@@ -255,12 +318,13 @@ impl World {
         self.voters(count);
     }
 
-    /// Waits until every running node knows `count` voters.
+    /// Waits until every running node knows `count` voters, and of no change
+    /// of them that is under way: it would need the majority of before, too.
     pub fn voters(&self, count: usize) {
         self.until("all nodes vote", || {
-            self.members()
-                .iter()
-                .all(|d| d.stat("dromon_voters") == count.to_string())
+            self.members().iter().all(|d| {
+                d.stat("dromon_voters") == count.to_string() && self.net.voters_settled(&d.addr)
+            })
         });
     }
 
@@ -391,6 +455,9 @@ impl World {
         self.check();
         for db in self.members() {
             db.disconnect();
+        }
+        for witness in lock(&self.witnesses).values() {
+            witness.disconnect();
         }
         self.check();
     }

@@ -306,9 +306,10 @@ async fn a_node_refuses_the_wrong_ones_and_says_why() {
     assert_eq!(refused(identity(1)).await.code, RefusalCode::OwnId);
     let r = refused(identity(0x2f)).await;
     assert_eq!(r.code, RefusalCode::Evicted);
-    // Each kind is told once a minute, not at every attempt.
+    assert_eq!(refused(identity(1)).await.code, RefusalCode::OwnId);
+    // Each reason is told once a minute, not at every attempt.
     let seen = lock(&events).clone();
-    assert_eq!(seen.len(), 1);
+    assert_eq!(seen.len(), 3);
     let text = seen[0].to_string();
     assert!(
         text.contains("this node's cluster is named \"test\""),

@@ -140,6 +140,14 @@ impl Applier for Lent {
         self.db.changed.notify_all();
         self.db.retry_rollbacks();
     }
+
+    fn give_up(&mut self) {
+        let left = self.db.node().phase();
+        if left != Phase::Joining {
+            self.db.violation(format!("gave up a copy as {left:?}"));
+        }
+        self.db.lock().gave_up += 1;
+    }
 }
 
 impl Db {
@@ -471,6 +479,7 @@ impl Db {
                 Ddl::Fail { nodes, text, .. } => (nodes & (1 << self.n) != 0).then(|| text.clone()),
             }
         };
+        self.holds.pass(Point::DdlRan);
         self.unlock_table(ddl.table());
         self.end_section();
         error

@@ -23,6 +23,8 @@ pub enum Point {
     ClientLeft,
     /// A client's fragment was refused; its rollback goes out next.
     FragmentRefused,
+    /// A statement in total order isolation has had its effect, and ends next.
+    DdlRan,
     /// A donor has paused the flow.
     DonorPaused,
 }

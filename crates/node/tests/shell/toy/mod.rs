@@ -181,6 +181,7 @@ struct Inner {
     lost_primary: bool,
     views: Vec<View>,
     finals: usize,
+    gave_up: usize,
     synced: usize,
     donations: usize,
     /// Whether the engines run: they start once for each process.
@@ -263,6 +264,7 @@ impl Db {
                 lost_primary: false,
                 views: Vec::new(),
                 finals: 0,
+                gave_up: 0,
                 synced: 0,
                 donations: 0,
                 initialized: false,
@@ -361,6 +363,11 @@ impl Db {
     /// Final views so far.
     pub fn finals(&self) -> usize {
         self.lock().finals
+    }
+
+    /// How often a copy it waited for was given up.
+    pub fn gave_up(&self) -> usize {
+        self.lock().gave_up
     }
 
     /// How often it was told that it is synced.

@@ -1,5 +1,6 @@
-//! Ordering engines over TCP, with the log on disk.
+//! Real engines: over TCP, with the log on disk.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
-use dromon_node::forks::LogEnd;
-use dromon_node::options::Settings;
-use dromon_node::spool::MapFile;
-use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
 use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
@@ -20,21 +17,50 @@ use dromon_order::tcp::{
 use dromon_order::wire::{Identity, Refusal, RefusalCode};
 use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, Start};
 use dromon_writeset::Uuid;
-use dromon_wsrep::{AllowlistKey, LogLevel, MappedFile, Server};
+
+use crate::forks::LogEnd;
+use crate::messages::Position;
+use crate::node::{AskError, EngineError, Engines, ISOLATED, LogSummary};
+use crate::options::Settings;
+use crate::spool::MapFile;
+
+/// The process around a real node.
+pub trait Host: Send + Sync {
+    /// A line about a connection made or lost.
+    fn event(&self, text: &str);
+
+    /// Whether a node at `ip` may connect; if not, why, in half a sentence.
+    fn admit(&self, ip: IpAddr) -> Result<(), String>;
+
+    /// How files become memory.
+    fn map_file(&self) -> MapFile;
+
+    /// See [`Engines::recover_position`].
+    fn recover_position(&self, data_dir: &Path) -> Result<Position, String>;
+
+    /// See [`Engines::memory`].
+    fn memory(&self) -> (u64, u64);
+}
 
 /// The engines of a real node.
-pub(crate) struct Tcp {
-    server: Server,
+pub struct Tcp {
+    host: Arc<dyn Host>,
     network: Arc<Mutex<Option<Arc<TcpNetwork>>>>,
     isolated: Arc<AtomicBool>,
     security: Arc<Security>,
 }
 
+impl std::fmt::Debug for Tcp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tcp").finish_non_exhaustive()
+    }
+}
+
 impl Tcp {
-    /// Engines that tell `server`'s log about connections made and lost.
-    pub(crate) fn new(server: Server) -> Self {
+    /// Engines in the process of `host`.
+    pub fn new(host: Arc<dyn Host>) -> Self {
         Tcp {
-            server,
+            host,
             network: Arc::default(),
             isolated: Arc::default(),
             security: Security::open(),
@@ -42,18 +68,10 @@ impl Tcp {
     }
 }
 
-/// Asks the server's allowlist (`wsrep_allowlist`, later `mysql.wsrep_allowlist`).
-fn allowlist(server: Server) -> Admit {
+fn admit(host: Arc<dyn Host>) -> Admit {
     Arc::new(move |_, ip| {
-        if server.allowed(AllowlistKey::Ip, &ip.to_string()) {
-            return Ok(());
-        }
-        Err(Refusal::new(
-            RefusalCode::NotAllowed,
-            format!(
-                "its server's allowlist does not name {ip} (wsrep_allowlist, mysql.wsrep_allowlist)"
-            ),
-        ))
+        let answer = host.admit(ip);
+        answer.map_err(|why| Refusal::new(RefusalCode::NotAllowed, why))
     })
 }
 
@@ -75,16 +93,16 @@ impl Engines for Tcp {
         };
         let listen = listen.to_owned();
         let seed = config.fresh_id;
-        let server = self.server.clone();
+        let host = self.host.clone();
         let place = self.network.clone();
         let security = self.security.clone();
         let isolated = self.isolated.clone();
         let make: MakeNetwork = Box::new(move |raft_id| {
             let mut tcp = TcpConfig::new(listen, Identity { raft_id, ..who }, seed);
             tcp.security = security;
-            tcp.admit = Some(allowlist(server.clone()));
+            tcp.admit = Some(admit(host.clone()));
             tcp.events = Some(Arc::new(move |event| {
-                server.log(LogLevel::Info, &event.to_string());
+                host.event(&event.to_string());
             }));
             let network = TcpNetwork::bind(tcp).map_err(|e| e.to_string())?;
             let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,11 +160,15 @@ impl Engines for Tcp {
     }
 
     fn map_file(&self) -> MapFile {
-        Arc::new(|file, len| Ok(Bytes::from_owner(MappedFile::open(file, len)?)))
+        self.host.map_file()
     }
 
     fn recover_position(&self, data_dir: &Path) -> Result<Position, String> {
-        crate::recover::position(data_dir, &|text| self.server.log(LogLevel::Info, text))
+        self.host.recover_position(data_dir)
+    }
+
+    fn sync_data(&self, data_dir: &Path) -> std::io::Result<()> {
+        Ok(rustix::fs::syncfs(std::fs::File::open(data_dir)?)?)
     }
 
     fn round_trips(&self) -> Vec<f64> {
@@ -164,7 +186,7 @@ impl Engines for Tcp {
     }
 
     fn memory(&self) -> (u64, u64) {
-        dromon_wsrep::memory::held()
+        self.host.memory()
     }
 
     fn isolate(&self, on: bool) {

@@ -1,0 +1,213 @@
+//! `dromon witness` without a cluster: what it refuses, how it waits and ends.
+
+use std::fs;
+use std::io::Read;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Nothing here may take longer.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dromon"));
+    command
+        .arg("witness")
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Waits for its end; answers the exit code and what it wrote.
+fn ended(mut child: Child) -> (i32, String) {
+    let begin = Instant::now();
+    let status = loop {
+        match child.try_wait().expect("it can be waited for") {
+            Some(status) => break status,
+            None if begin.elapsed() > LIMIT => {
+                child.kill().expect("it runs");
+                panic!("it did not end within {LIMIT:?}");
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let mut text = String::new();
+    for stream in [
+        child.stdout.take().map(|s| Box::new(s) as Box<dyn Read>),
+        child.stderr.take().map(|s| Box::new(s) as Box<dyn Read>),
+    ] {
+        let mut stream = stream.expect("it is piped");
+        stream.read_to_string(&mut text).expect("it is text");
+    }
+    (status.code().expect("it exits"), text)
+}
+
+fn terminate(pid: u32) {
+    let sent = Command::new("kill")
+        .args(["-TERM", &pid.to_string()])
+        .status();
+    assert!(sent.expect("kill runs").success());
+}
+
+/// Waits until the file contains `words`.
+fn said(file: &Path, words: &str) {
+    let begin = Instant::now();
+    loop {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        if text.contains(words) {
+            return;
+        }
+        assert!(
+            begin.elapsed() < LIMIT,
+            "{words:?} was not said, but: {text}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A port that nobody has; the system does not give it out again at once.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+const NOBODY: &str = "gcomm://127.0.0.1:1";
+
+#[test]
+fn each_fault_has_its_words_and_exit_code() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dir = home.path();
+    fs::create_dir(dir.join("server")).expect("created");
+    fs::write(dir.join("server/grastate.dat"), "").expect("written");
+    fs::write(dir.join("file"), "").expect("written");
+    fs::write(dir.join("bad.cnf"), "group = g\nport = 9\n").expect("written");
+    fs::write(dir.join("sst.cnf"), "sst = backup\n").expect("written");
+    let well = ["-g", "g", "-a", NOBODY, "-w", "w"];
+    let table: Vec<(Vec<&str>, i32, &str)> = vec![
+        (vec![], 2, "no cluster name is given. Write --group"),
+        (vec!["-g", "g"], 2, "Write --address gcomm://"),
+        (vec!["--sst", "x"], 2, "unexpected argument '--sst'"),
+        (vec!["-c", "none.cnf"], 2, "none.cnf cannot be read"),
+        (
+            vec!["-c", "bad.cnf"],
+            2,
+            "bad.cnf, line 2: 'port' is not a setting",
+        ),
+        (vec!["-c", "sst.cnf"], 2, "mariadb-backup"),
+        (
+            vec!["-g", "g", "-a", "10.0.0.1", "-w", "w"],
+            1,
+            "--address: Invalid backend URI",
+        ),
+        (
+            vec!["-g", "g", "-a", "gcomm://", "-w", "w"],
+            1,
+            "a witness has no data and cannot found a cluster",
+        ),
+        (
+            [&well[..], &["-o", "gcs.fc_limitt=1"]].concat(),
+            1,
+            "--options: Unknown parameter 'gcs.fc_limitt'",
+        ),
+        (
+            [&well[..], &["-o", "dromon.secret_file=none"]].concat(),
+            1,
+            "dromon.secret_file=none",
+        ),
+        (
+            [&well[..], &["-l", "nowhere/w.log"]].concat(),
+            1,
+            "nowhere/w.log: No such file",
+        ),
+        (
+            vec!["-g", "g", "-a", NOBODY, "-w", "server"],
+            1,
+            "is the data directory of a server (it has grastate.dat)",
+        ),
+        (
+            vec!["-g", "g", "-a", NOBODY, "-w", "file"],
+            1,
+            "cannot be used",
+        ),
+    ];
+    for (args, code, words) in table {
+        let (exit, text) = ended(command(dir, &args).spawn().expect("it runs"));
+        assert_eq!(exit, code, "{args:?} said: {text}");
+        assert!(
+            text.contains(words),
+            "{args:?} should say {words:?} but said: {text}"
+        );
+        assert!(!text.contains("panicked"), "{args:?} said: {text}");
+    }
+    let (exit, text) = ended(command(dir, &["-v"]).spawn().expect("it runs"));
+    assert_eq!((exit, text.contains(env!("CARGO_PKG_VERSION"))), (0, true));
+}
+
+#[test]
+fn it_waits_for_the_others_and_ends_when_told() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dir = home.path();
+    let log = dir.join("w.log");
+    let options = format!("gmcast.listen_addr=tcp://127.0.0.1:{}", free_port());
+    fs::write(
+        dir.join("w.cnf"),
+        format!("group = g\naddress = {NOBODY}\noptions = {options}\nworkdir = w\nlog = w.log\n"),
+    )
+    .expect("written");
+    let child = command(dir, &["--cfg", "w.cnf"]).spawn().expect("it runs");
+    said(&log, "is reached at 127.0.0.1:");
+    said(&log, "My UUID");
+    let second = command(dir, &["-c", "w.cnf", "-l", "second.log"]).spawn();
+    let (exit, text) = ended(second.expect("it runs"));
+    assert_eq!(exit, 1, "{text}");
+    assert!(text.contains("another witness runs in"), "{text}");
+    terminate(child.id());
+    let (exit, text) = ended(child);
+    assert_eq!(exit, 0, "{text}");
+    said(&log, "stopped; the log stays");
+    assert!(!dir.join("w/grastate.dat").exists(), "it has no data");
+}
+
+#[test]
+fn with_a_limit_it_gives_up() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let options = format!(
+        "gmcast.listen_addr=tcp://127.0.0.1:{};pc.wait_prim_timeout=PT1S",
+        free_port()
+    );
+    let args = ["-g", "g", "-a", NOBODY, "-w", "w", "-o", &options];
+    let child = command(home.path(), &args).spawn().expect("it runs");
+    let (exit, text) = ended(child);
+    assert_eq!(exit, 1, "{text}");
+    assert!(
+        text.contains("failed to reach primary view within 1 s: 127.0.0.1:1"),
+        "{text}"
+    );
+    assert!(text.contains("the witness ends"), "{text}");
+}
+
+#[test]
+fn a_daemon_says_its_process_and_goes_on() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dir = home.path();
+    let options = format!("gmcast.listen_addr=tcp://127.0.0.1:{}", free_port());
+    let args = [
+        "-d", "-g", "g", "-a", NOBODY, "-w", "w", "-l", "w.log", "-o", &options,
+    ];
+    let (exit, text) = ended(command(dir, &args).spawn().expect("it runs"));
+    assert_eq!(exit, 0, "{text}");
+    let pid = text.trim().strip_prefix("witness started, process ");
+    let pid: u32 = pid.and_then(|p| p.parse().ok()).expect("a process id");
+    said(&dir.join("w.log"), "My UUID");
+    terminate(pid);
+    said(&dir.join("w.log"), "stopped; the log stays");
+
+    let args = ["-d", "-g", "g", "-a", "gcomm://", "-w", "w", "-l", "w.log"];
+    let (exit, text) = ended(command(dir, &args).spawn().expect("it runs"));
+    assert_eq!(exit, 1, "what is wrong is said before it leaves: {text}");
+    assert!(text.contains("cannot found a cluster"), "{text}");
+}

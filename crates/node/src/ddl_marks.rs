@@ -1,0 +1,295 @@
+//! What this node knows of the statement that its database ran last in total
+//! order isolation, across a crash.
+//!
+//! Such a statement (DDL) is not one transaction with the database's position:
+//! after a crash the tables may have its effect and the position not. So a mark
+//! is made durable before the database runs it, and another one when it is over.
+//!
+//! ```text
+//!   dromon.ddl.log   ┌───────── slot 0, 64 bytes ─────────┬───────── slot 1 ─────────┐
+//!                    │ number  kind  history  seqno  crc  │ the same, older or newer │
+//!                    └────────────────────────────────────┴──────────────────────────┘
+//! ```
+//!
+//! Marks go into the slots by turns, so that a torn write leaves the one before;
+//! a slot whose checksum is wrong counts for nothing. The file keeps its size,
+//! so that a full disk does not matter to it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use dromon_writeset::{Seqno, Uuid};
+
+use crate::messages::Position;
+
+/// The file's name. At the top of the data directory the server's copy scripts
+/// spare what ends in `.log`; the log's own files begin with `dromon-`.
+pub const MARKS_FILE: &str = "dromon.ddl.log";
+
+const SLOT: usize = 64;
+const MAGIC: [u8; 8] = *b"dromddl1";
+
+/// How far a statement got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The database was about to run it.
+    Begun,
+    /// It was over; `ok`: without an error here.
+    Ended {
+        /// Whether it succeeded.
+        ok: bool,
+    },
+}
+
+/// The newest mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The statement's place.
+    pub at: Position,
+    /// How far it got.
+    pub progress: Progress,
+}
+
+/// What a crash left of the statement behind the database's position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// No statement was under way there.
+    Nothing,
+    /// It is over: the database has its effect, and must only pass its place.
+    Done,
+    /// It had begun: nobody knows whether the tables have its effect.
+    Unknown,
+}
+
+/// What is left behind `position`, by the newest mark.
+pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
+    let Some(mark) = mark else {
+        return Left::Nothing;
+    };
+    let next = position.seqno + 1;
+    if !position.is_defined() || mark.at.history != position.history || mark.at.seqno < next {
+        return Left::Nothing;
+    }
+    match mark.progress {
+        // Statements run alone: the next one begins when this one is over.
+        _ if mark.at.seqno > next => Left::Done,
+        Progress::Ended { .. } => Left::Done,
+        Progress::Begun => Left::Unknown,
+    }
+}
+
+/// Writes and reads the marks of one data directory.
+#[derive(Debug)]
+pub struct Marks {
+    dir: PathBuf,
+    number: u64,
+    newest: Option<Mark>,
+}
+
+impl Marks {
+    /// Reads what an earlier process left in `dir`.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        let mut bytes = [0; 2 * SLOT];
+        match File::open(dir.join(MARKS_FILE)) {
+            Ok(file) => {
+                // A file cut short has lost what it lacks.
+                let mut read = 0;
+                while read < bytes.len() {
+                    match file.read_at(&mut bytes[read..], read as u64)? {
+                        0 => break,
+                        n => read += n,
+                    }
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        let (number, newest) = newest(&bytes);
+        Ok(Marks {
+            dir: dir.to_owned(),
+            number,
+            newest,
+        })
+    }
+
+    /// The newest mark.
+    pub fn newest(&self) -> Option<Mark> {
+        self.newest
+    }
+
+    /// Makes a mark durable.
+    pub fn write(&mut self, mark: Mark) -> io::Result<()> {
+        self.store(Some(mark))
+    }
+
+    /// The database is another one now (a copy): no mark is about it.
+    pub fn forget(&mut self) -> io::Result<()> {
+        match self.newest {
+            None => Ok(()),
+            Some(_) => self.store(None),
+        }
+    }
+
+    fn store(&mut self, mark: Option<Mark>) -> io::Result<()> {
+        // Opened anew: a copy of the database may have replaced the file.
+        let path = self.dir.join(MARKS_FILE);
+        let file = match OpenOptions::new().write(true).open(&path) {
+            Ok(file) if file.metadata()?.len() == 2 * SLOT as u64 => file,
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => self.create(&path)?,
+        };
+        let number = self.number + 1;
+        let slot = encode(number, mark);
+        file.write_all_at(&slot, (number % 2) * SLOT as u64)?;
+        file.sync_data()?;
+        self.number = number;
+        self.newest = mark;
+        Ok(())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<File> {
+        let file = File::create(path)?;
+        let newest = encode(self.number, self.newest);
+        file.write_all_at(&[0; 2 * SLOT], 0)?;
+        file.write_all_at(&newest, (self.number % 2) * SLOT as u64)?;
+        file.sync_all()?;
+        File::open(&self.dir)?.sync_all()?;
+        Ok(file)
+    }
+}
+
+/// `magic 8 | number 8 | kind 1 | history 16 | seqno 8 | zeros | xxh3 of all that 8`
+fn encode(number: u64, mark: Option<Mark>) -> [u8; SLOT] {
+    let mut slot = [0; SLOT];
+    slot[..8].copy_from_slice(&MAGIC);
+    slot[8..16].copy_from_slice(&number.to_le_bytes());
+    slot[16] = match mark.map(|m| m.progress) {
+        None => 0,
+        Some(Progress::Begun) => 1,
+        Some(Progress::Ended { ok: true }) => 2,
+        Some(Progress::Ended { ok: false }) => 3,
+    };
+    if let Some(mark) = mark {
+        slot[17..33].copy_from_slice(&mark.at.history.0);
+        slot[33..41].copy_from_slice(&mark.at.seqno.to_le_bytes());
+    }
+    let sum = twox_hash::XxHash3_64::oneshot(&slot[..SLOT - 8]);
+    slot[SLOT - 8..].copy_from_slice(&sum.to_le_bytes());
+    slot
+}
+
+fn decode(slot: &[u8]) -> Option<(u64, Option<Mark>)> {
+    let (body, sum) = slot.split_at_checked(SLOT - 8)?;
+    if body[..8] != MAGIC || sum != twox_hash::XxHash3_64::oneshot(body).to_le_bytes() {
+        return None;
+    }
+    let progress = match body[16] {
+        0 => None,
+        1 => Some(Progress::Begun),
+        2 => Some(Progress::Ended { ok: true }),
+        3 => Some(Progress::Ended { ok: false }),
+        _ => return None,
+    };
+    let at = Position {
+        history: Uuid(body[17..33].try_into().ok()?),
+        seqno: Seqno::from_le_bytes(body[33..41].try_into().ok()?),
+    };
+    let number = u64::from_le_bytes(body[8..16].try_into().ok()?);
+    Some((number, progress.map(|progress| Mark { at, progress })))
+}
+
+/// The slot with the higher number.
+fn newest(bytes: &[u8; 2 * SLOT]) -> (u64, Option<Mark>) {
+    let slots = bytes.chunks(SLOT).filter_map(decode);
+    slots.max_by_key(|(number, _)| *number).unwrap_or((0, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mark(seqno: Seqno, progress: Progress) -> Mark {
+        Mark {
+            at: Position {
+                history: Uuid([7; 16]),
+                seqno,
+            },
+            progress,
+        }
+    }
+
+    const BEGUN: Progress = Progress::Begun;
+    const OVER: Progress = Progress::Ended { ok: true };
+
+    #[test]
+    fn marks_are_read_back_and_forgotten() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut marks = Marks::open(dir.path()).expect("no file yet");
+        assert_eq!(marks.newest(), None);
+        let all = [
+            mark(5, BEGUN),
+            mark(5, Progress::Ended { ok: false }),
+            mark(9, BEGUN),
+            mark(9, OVER),
+        ];
+        for m in all {
+            marks.write(m).expect("a disk that works");
+            let again = Marks::open(dir.path()).expect("a file");
+            assert_eq!(again.newest(), Some(m));
+        }
+        // A copy script has swept the directory.
+        std::fs::remove_file(dir.path().join(MARKS_FILE)).expect("a file");
+        marks.forget().expect("a disk that works");
+        assert_eq!(Marks::open(dir.path()).expect("a file").newest(), None);
+    }
+
+    #[test]
+    fn what_is_left_behind_a_position() {
+        let at = |seqno| mark(seqno, BEGUN).at;
+        assert_eq!(left_behind(None, at(4)), Left::Nothing);
+        assert_eq!(left_behind(Some(mark(5, BEGUN)), at(4)), Left::Unknown);
+        assert_eq!(left_behind(Some(mark(5, OVER)), at(4)), Left::Done);
+        assert_eq!(left_behind(Some(mark(5, OVER)), at(5)), Left::Nothing);
+        assert_eq!(left_behind(Some(mark(5, BEGUN)), at(5)), Left::Nothing);
+        assert_eq!(
+            left_behind(Some(mark(8, BEGUN)), at(4)),
+            Left::Done,
+            "what lies between is over, or 8 had not begun"
+        );
+        let other = Position {
+            history: Uuid([1; 16]),
+            seqno: 4,
+        };
+        assert_eq!(left_behind(Some(mark(5, BEGUN)), other), Left::Nothing);
+        let nothing = Position::UNDEFINED;
+        assert_eq!(left_behind(Some(mark(0, BEGUN)), nothing), Left::Nothing);
+    }
+
+    proptest! {
+        #[test]
+        fn a_torn_or_damaged_slot_leaves_the_other_one(
+            numbers in 1..1000u64,
+            at in 0..SLOT,
+            flip in 1..=255u8,
+            torn in 0..SLOT,
+        ) {
+            let (old, new) = (mark(numbers as i64, OVER), mark(numbers as i64 + 3, BEGUN));
+            let mut bytes = [0; 2 * SLOT];
+            let place = |n: u64| (n % 2) as usize * SLOT;
+            bytes[place(numbers)..][..SLOT].copy_from_slice(&encode(numbers, Some(old)));
+            let next = encode(numbers + 1, Some(new));
+            // A write that stopped half way over what was there before.
+            let mut half = bytes;
+            half[place(numbers + 1)..][..torn].copy_from_slice(&next[..torn]);
+            let whole = half[place(numbers + 1)..][..SLOT] == next;
+            prop_assert_eq!(newest(&half).1, Some(if whole { new } else { old }));
+            bytes[place(numbers + 1)..][..SLOT].copy_from_slice(&next);
+            prop_assert_eq!(newest(&bytes), (numbers + 1, Some(new)));
+            bytes[place(numbers + 1) + at] ^= flip;
+            prop_assert_eq!(newest(&bytes).1, Some(old));
+        }
+    }
+}

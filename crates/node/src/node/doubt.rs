@@ -1,0 +1,187 @@
+//! Statements in total order isolation across a crash: the marks around them,
+//! and what a start makes of the marks it finds (`docs/node.md`, DDL and a crash).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dromon_gates::Seqno;
+use dromon_order::Order;
+
+use super::{ConnectError, Node, Phase, lock};
+use crate::ddl_marks::{Left, Mark, Progress, left_behind};
+use crate::messages::{Answer, Need, Position, Request, decode, encode};
+
+/// How long a node in doubt waits for members that may know better.
+const DOUBT: Duration = Duration::from_secs(60);
+/// Pause between two looks at the others.
+const LOOK: Duration = Duration::from_millis(300);
+/// How long one question may take.
+const ASK: Duration = Duration::from_secs(1);
+
+/// What is fed again after a crash and was run before it.
+#[derive(Debug, Default)]
+pub(super) struct Refed {
+    /// The statement whose effect the database has already.
+    done: Option<Seqno>,
+    /// Statements up to here had begun before: an error of theirs may only say
+    /// that their effect is there.
+    through: Seqno,
+}
+
+impl Node {
+    /// Looks at what a crash left behind `position`.
+    pub(super) fn look_at_marks(&self, position: Position) {
+        let mark = lock(&self.ddl_marks).newest();
+        let left = left_behind(mark, position);
+        let through = mark
+            .filter(|_| left != Left::Nothing)
+            .map_or(0, |m| m.at.seqno);
+        *lock(&self.refed) = Refed {
+            done: (left == Left::Done).then_some(position.seqno + 1),
+            through,
+        };
+        self.shared().in_doubt = left == Left::Unknown;
+        if left == Left::Unknown {
+            self.warn(&format!(
+                "this node stopped while its server ran the statement (DDL) at {}:{through}; nobody can tell whether \
+                 its tables have the effect. A full copy of a member that knows settles that; only if no member does, \
+                 one runs the statement again",
+                position.history
+            ));
+        }
+    }
+
+    /// The database is a fresh copy: no mark is about it.
+    pub(super) fn forget_marks(&self) {
+        *lock(&self.refed) = Refed::default();
+        if let Err(e) = lock(&self.ddl_marks).forget() {
+            self.warn(&format!("the marks of statements cannot be cleared: {e}"));
+        }
+    }
+
+    /// Whether the statement at `seqno` must only be passed.
+    pub(super) fn is_done(&self, seqno: Seqno) -> bool {
+        let done = lock(&self.refed).done == Some(seqno);
+        if done {
+            self.note(&format!(
+                "the statement (DDL) at seqno {seqno} was over when this node stopped: its place is passed, it is not \
+                 run again"
+            ));
+        }
+        done
+    }
+
+    /// Whether an error at `seqno` may come of its first run before the crash.
+    pub(super) fn had_begun(&self, seqno: Seqno) -> bool {
+        seqno <= lock(&self.refed).through
+    }
+
+    /// The database is about to run the statement at `seqno`. False: that could
+    /// not be noted, and the node leaves.
+    pub(super) fn ddl_begins(&self, seqno: Seqno) -> bool {
+        self.mark_ddl(seqno, Progress::Begun)
+    }
+
+    /// The statement at `seqno` is over.
+    pub(super) fn ddl_ended(&self, seqno: Seqno, ok: bool) {
+        self.mark_ddl(seqno, Progress::Ended { ok });
+    }
+
+    fn mark_ddl(&self, seqno: Seqno, progress: Progress) -> bool {
+        let at = Position {
+            history: *lock(&self.history),
+            seqno,
+        };
+        let written = lock(&self.ddl_marks).write(Mark { at, progress });
+        if let Err(e) = &written {
+            self.inconsistent(&format!(
+                "that the statement (DDL) at {at} {} could not be noted in {} in {}: {e}. After a crash nobody could \
+                 tell whether the tables have its effect",
+                match progress {
+                    Progress::Begun => "begins",
+                    Progress::Ended { .. } => "is over",
+                },
+                crate::ddl_marks::MARKS_FILE,
+                self.settings().base_dir.display()
+            ));
+        }
+        written.is_ok()
+    }
+
+    /// For a node in doubt whose log goes on: waits until a member that knows
+    /// better can give a copy, or until it is clear that this node must go first.
+    /// Its log votes and stores meanwhile.
+    pub(super) fn resolve_doubt(
+        &self,
+        order: &Arc<dyn Order>,
+        cluster: &str,
+    ) -> Result<Need, ConnectError> {
+        let began = Instant::now();
+        let mut told: Option<Instant> = None;
+        loop {
+            if self.phase() == Phase::Leaving {
+                return Err(ConnectError::Refused("told to leave meanwhile".into()));
+            }
+            let status = order.status();
+            if let Some(why) = status.failed {
+                return Err(ConnectError::Engine(why));
+            }
+            let others = status.members.addrs.iter();
+            let others = others.filter(|(id, _)| **id != status.id);
+            let mut silent = Vec::new();
+            let mut somebody_knows = false;
+            for (_, addr) in others {
+                let answer = self
+                    .engines
+                    .ask(cluster, addr, encode(&Request::Probe), ASK);
+                match answer.ok().and_then(|b| decode::<Answer>(&b)) {
+                    Some(Answer::Info {
+                        in_doubt: false,
+                        primary,
+                        name,
+                        ..
+                    }) => {
+                        if primary {
+                            self.note(&format!(
+                                "{addr} ({name}) knows better: taking a full copy from it"
+                            ));
+                            // The cluster may not have noticed yet that others are dead.
+                            self.shared().donors = name;
+                            return Ok(Need::Copy);
+                        }
+                        somebody_knows = true;
+                    }
+                    Some(Answer::Info { .. }) => {}
+                    _ => silent.push(addr.clone()),
+                }
+            }
+            let all_doubt = !somebody_knows && (silent.is_empty() || began.elapsed() >= DOUBT);
+            if status.primary && status.is_leader && all_doubt {
+                self.warn(&format!(
+                    "no member that can be reached knows how the statement ended: this node runs it again, and the \
+                     others copy from this one{}",
+                    match silent.is_empty() {
+                        true => String::new(),
+                        false => format!(" (not reached: {})", silent.join(", ")),
+                    }
+                ));
+                self.shared().in_doubt = false;
+                return Ok(Need::Log);
+            }
+            if !status.primary && self.was_evicted(order) {
+                return Err(ConnectError::Evicted);
+            }
+            if told.is_none_or(|at| at.elapsed() >= Duration::from_secs(10)) {
+                told = Some(Instant::now());
+                self.note(&format!(
+                    "waiting for a member that knows how the statement ended{}",
+                    match silent.is_empty() {
+                        true => String::new(),
+                        false => format!("; start the missing nodes: {}", silent.join(", ")),
+                    }
+                ));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}

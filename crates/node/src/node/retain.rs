@@ -1,0 +1,244 @@
+//! Keeps the log as long as it is needed, and no longer: what is durable in the
+//! database ([`Durable`]), who still needs what ([`retention`]), and the thread
+//! that syncs.
+//!
+//! [`Durable`]: crate::durable::Durable
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::{TrySendError, sync_channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dromon_gates::Seqno;
+use dromon_order::Order;
+
+use super::{Node, Phase, lock};
+use crate::cluster::MemberState;
+use crate::durable::Held;
+use crate::options::SlowNode;
+use crate::quarantine::{Change, PATIENCE};
+use crate::retention::{self, Limits, Need};
+
+impl Node {
+    /// Starts the thread that syncs the database's directory: a sync may take
+    /// as long as the disk likes, and nobody waits for it.
+    pub(super) fn start_syncer(self: &Arc<Self>) -> std::io::Result<()> {
+        let (sender, receiver) = sync_channel::<Seqno>(1);
+        *lock(&self.syncer) = Some(sender);
+        let node = Arc::downgrade(self);
+        let thread = std::thread::Builder::new()
+            .name("dromon-sync".into())
+            .spawn(move || {
+                while let Ok(seqno) = receiver.recv() {
+                    let Some(node) = node.upgrade() else { return };
+                    node.sync_data(seqno);
+                }
+            })?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+
+    fn sync_data(&self, seqno: Seqno) {
+        let dir = &self.setup.data_dir;
+        let result = match self.setup.witness {
+            true => Ok(()), // there is no database
+            false => self.engines.sync_data(dir),
+        };
+        lock(&self.durable).synced(seqno, result.is_ok());
+        if let Err(e) = result {
+            self.error(&format!(
+                "the file system of {} could not be synced: {e}. What the database wrote there may not be on the \
+                 disk, and no later sync would tell, so this node's log keeps everything from here on until the \
+                 server is restarted. Nothing acknowledged is lost. Check that disk; then restart this server, with \
+                 the machine if it is to be trusted again",
+                dir.display()
+            ));
+        }
+    }
+
+    /// Notes what is finished, and has it synced when that would help.
+    pub(super) fn follow_database(&self) {
+        if !self.shared().brought_up {
+            return;
+        }
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = self.opened_at.elapsed();
+        let released = self.gates.released();
+        let marks: Vec<Seqno> = lock(&self.checkpoints).iter().map(|m| m.seqno).collect();
+        let (asked, was, held) = {
+            let mut durable = lock(&self.durable);
+            let was = durable.held();
+            let asked = durable.tick(now, wall.unwrap_or_default(), released, |from, to| {
+                marks.iter().any(|m| from < *m && *m <= to)
+            });
+            if let Some(seqno) = asked
+                && !self.hand_to_syncer(seqno)
+            {
+                durable.not_begun();
+            }
+            (asked, was, durable.held())
+        };
+        if asked.is_none() && was != held && held == Some(Held::Clock) {
+            self.warn(
+                "the clock of this machine was set back: until it has passed its old time the database's background \
+                 flush may stand still, so this node's log is not shortened. Nothing else depends on the clock",
+            );
+        }
+    }
+
+    fn hand_to_syncer(&self, seqno: Seqno) -> bool {
+        match &*lock(&self.syncer) {
+            Some(sender) => !matches!(
+                sender.try_send(seqno),
+                Err(TrySendError::Full(_) | TrySendError::Disconnected(_))
+            ),
+            None => false,
+        }
+    }
+
+    /// Drops what nobody needs any more: not this node's database after a
+    /// crash, not a member behind, not a joiner within `gcache.size`.
+    pub(super) fn purge_log(&self, order: &Arc<dyn Order>, bytes_now: u64) {
+        let limits = Limits {
+            floor: self.settings().log_retain,
+            max: self.settings().log_max,
+        };
+        let Some(others) = self.needs_of_others() else {
+            return;
+        };
+        if self.is_given_up(bytes_now, limits.max) {
+            return;
+        }
+        let own = self.needs_log();
+        let keep = {
+            let marks = lock(&self.checkpoints);
+            retention::keep(&marks, bytes_now, own, &others, limits)
+        };
+        let Some(keep) = keep else { return };
+        // Not under the lock: the order thread reads the marks, and this waits
+        // for the disk.
+        if let Err(e) = order.purge_to(keep) {
+            self.warn(&format!(
+                "the log could not be shortened to index {keep}: {e}"
+            ));
+            return;
+        }
+        lock(&self.checkpoints).retain(|m| m.index >= keep);
+    }
+
+    /// Whether this node is so far behind that it holds more log than
+    /// `dromon.log_max`, though nobody waits for it: then it leaves. What is only
+    /// not yet durable in its database does not count.
+    fn is_given_up(&self, bytes_now: u64, max: u64) -> bool {
+        let quarantine = self.settings().slow_node == SlowNode::Quarantine;
+        let synced = {
+            let shared = self.shared();
+            shared.phase == Phase::Joined && shared.own_state == MemberState::Synced
+        };
+        let released = self.gates.released();
+        let behind = {
+            let marks = lock(&self.checkpoints);
+            let from = retention::restart_from(&marks, released);
+            retention::exceeds(&marks, bytes_now, from, max)
+        };
+        let given_up = quarantine && synced && behind && self.flow.own_stop();
+        if given_up {
+            self.inconsistent(&format!(
+                "this node applies too slowly: it stands at seqno {released}, the cluster at {}, and the log between is \
+                 more than dromon.log_max ({max} bytes). The others do not wait for it (dromon.slow_node=quarantine), so \
+                 it is given up",
+                self.gates.last_ordered()
+            ));
+        }
+        given_up
+    }
+
+    /// Notices who keeps this node's writers waiting for long.
+    pub(super) fn look_for_slow(&self) {
+        let own = {
+            let shared = self.shared();
+            if shared.phase != Phase::Joined {
+                return;
+            }
+            shared.uuid
+        };
+        let mut seen = self.flow.look(self.flow_limits());
+        // It always waits for itself.
+        seen.retain(|s| s.uuid != own);
+        let now = Instant::now();
+        let (changes, slow) = {
+            let mut slow = lock(&self.slow);
+            let passed = slow.1.replace(now).map_or(Duration::ZERO, |at| now - at);
+            let changes = slow.0.look(passed, &seen);
+            (changes, slow.0.slow().collect::<BTreeSet<_>>())
+        };
+        let quarantine = self.settings().slow_node == SlowNode::Quarantine;
+        self.flow
+            .set_quarantined(if quarantine { slow } else { BTreeSet::new() });
+        for change in changes {
+            match change {
+                Change::Slow(uuid) => {
+                    let name = self.names(&[uuid]).join("");
+                    self.warn(&match quarantine {
+                        true => format!(
+                            "member {name} ({uuid}) has kept this node's writers waiting for {} s: it is in quarantine, \
+                             and not waited for until it has caught up (dromon.slow_node). It stores the log and counts \
+                             for durability all the while; reads there are old unless they wait (wsrep_sync_wait)",
+                            PATIENCE.as_secs()
+                        ),
+                        false => format!(
+                            "member {name} ({uuid}) has kept this node's writers waiting for {} s: it applies too slowly. \
+                             Look at its disk and its running statements; dromon.slow_node=quarantine lets it fall \
+                             behind instead",
+                            PATIENCE.as_secs()
+                        ),
+                    });
+                }
+                Change::CaughtUp(uuid) => {
+                    let name = self.names(&[uuid]).join("");
+                    self.note(&format!("member {name} ({uuid}) has caught up"));
+                }
+            }
+        }
+    }
+
+    /// What every other member needs; `None` if one has not said yet.
+    fn needs_of_others(&self) -> Option<Vec<Need>> {
+        let (own, members) = {
+            let shared = self.shared();
+            let members = shared.view.as_ref().map(|v| v.members.clone());
+            (shared.uuid, members.unwrap_or_default())
+        };
+        let reports = self.flow.reports();
+        let mut needs = Vec::new();
+        for m in members.iter().filter(|m| m.uuid != own) {
+            let said = reports.iter().find(|r| r.progress.uuid == m.uuid);
+            let starts = (m.state == MemberState::Joiner).then_some(m.log_start);
+            let index = match (said.map(|r| r.progress.needs_log), starts) {
+                (Some(a), Some(b)) => a.min(b),
+                (a, b) => a.or(b)?,
+            };
+            needs.push(Need {
+                index,
+                quarantined: self.flow.is_quarantined(&m.uuid),
+            });
+        }
+        Some(needs)
+    }
+
+    /// The index of the newest checkpoint from which a restart could rebuild
+    /// what the database may have lost.
+    pub(super) fn needs_log(&self) -> u64 {
+        let durable = lock(&self.durable).seqno();
+        retention::restart_from(&lock(&self.checkpoints), durable)
+    }
+
+    /// Why the log is not shortened, in a word or two; empty: nothing holds it.
+    pub(super) fn log_held_by(&self) -> &'static str {
+        match lock(&self.durable).held() {
+            Some(Held::Clock) => "clock set back",
+            Some(Held::SyncFailed) => "sync failed",
+            None => "",
+        }
+    }
+}

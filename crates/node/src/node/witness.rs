@@ -1,0 +1,212 @@
+//! A witness: a member that votes and stores the log, and has no database.
+//!
+//! It runs the same deterministic state as everybody, so it can do whatever a
+//! leader must: admit, evict, cut, give a checkpoint and the log. Nothing of
+//! that needs a database. What needs one (a copy, applying, a vote on an error,
+//! a pause because appliers are behind) never comes to it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use dromon_gates::{QueueItem, Seqno};
+use dromon_order::{Order, OrderStatus, RaftId};
+use dromon_writeset::Uuid;
+
+use super::alone::Forced;
+use super::connect::Found;
+use super::{ConnectError, Item, Node, Phase, lock};
+use crate::cluster::ClusterState;
+use crate::messages::{Need, Position};
+use crate::options::{Durability, Settings};
+
+/// A witness that leads looks this often for a data node to lead instead; twice
+/// as long after each time that leadership came back to it.
+const HAND_OVER_EVERY: Duration = Duration::from_millis(500);
+/// And at least this often.
+const HAND_OVER_MAX: Duration = Duration::from_secs(60);
+/// Leadership that stayed away longer than this has not "come back".
+const STAYED_AWAY: Duration = Duration::from_secs(120);
+/// A data node that has been silent for longer is not asked to lead.
+const SILENT: Duration = Duration::from_millis(500);
+/// Nor one whose log is behind by more entries than this.
+const BEHIND: u64 = 256;
+
+impl Node {
+    /// Whether this node has no database.
+    pub fn is_witness(&self) -> bool {
+        self.setup.witness
+    }
+
+    /// Why the ordering engine is dead, if it is.
+    pub fn engine_failure(&self) -> Option<String> {
+        self.order().and_then(|o| o.status().failed)
+    }
+
+    /// Whether this node's departure was ordered: it left, or an operator
+    /// evicted it.
+    pub fn has_left(&self) -> bool {
+        self.shared().own_leave
+    }
+
+    /// Whether this node is a member that hears a majority.
+    pub fn is_primary(&self) -> bool {
+        self.phase() == Phase::Joined && self.order().is_some_and(|o| o.status().primary)
+    }
+
+    /// From now on this witness, if it finds no majority when it connects, goes
+    /// on without one (see [`crate::node`], forced recovery).
+    pub fn force_primary(&self) {
+        self.force_primary.store(true, Relaxed);
+    }
+
+    /// Does so, if that was asked for.
+    pub(super) fn force_if_asked(&self) {
+        if !self.setup.witness || !self.force_primary.load(Relaxed) {
+            return;
+        }
+        match self.go_alone(Forced::Asked) {
+            Ok(()) => self.force_primary.store(false, Relaxed),
+            Err(why) => self.note(&format!("--force-primary: {why}")),
+        }
+    }
+
+    /// Whether the member at `addr` is a witness.
+    pub(super) fn knows_as_witness(&self, addr: &str) -> bool {
+        let shared = self.shared();
+        let mut members = shared.view.iter().flat_map(|v| &v.members);
+        members.any(|m| m.witness && m.addr == addr)
+    }
+
+    /// Whether a member with data is, or was, complete: it may give a copy.
+    pub(super) fn has_data_member(&self) -> bool {
+        let shared = self.shared();
+        let mut members = shared.view.iter().flat_map(|v| &v.members);
+        members.any(|m| m.complete && !m.witness)
+    }
+
+    /// Hands an event to the appliers; a witness has none.
+    pub(super) fn enqueue(&self, item: QueueItem<Item>) {
+        if !self.setup.witness {
+            self.queue.push(item);
+        }
+    }
+
+    /// `seqno` was delivered. A witness has nothing to do for it.
+    pub(super) fn takes_place(&self, seqno: Seqno) {
+        self.gates.ordered(seqno);
+        if self.setup.witness {
+            self.gates.leave_and_release(seqno);
+        }
+    }
+
+    /// What stands for a witness's data: the newest checkpoint of its own log.
+    pub(super) fn position_of_log(&self) -> Position {
+        let settings = self.settings();
+        if settings.durability != Durability::Majority {
+            return Position::UNDEFINED;
+        }
+        match self.engines.inspect(&settings.log_dir) {
+            Ok(summary) => summary
+                .and_then(|s| ClusterState::peek_position(&s.checkpoint.node))
+                .unwrap_or(Position::UNDEFINED),
+            // Found again, and set aside, when it is started.
+            Err(why) => {
+                self.warn(&format!(
+                    "this witness's log cannot be used and cannot help to form a primary component; once the others \
+                     form one, it takes the log anew: {why}"
+                ));
+                Position::UNDEFINED
+            }
+        }
+    }
+
+    /// A witness goes on with its own log before it asks anybody: that log may
+    /// be one of the two places of what was acknowledged last.
+    pub(super) fn witness_log(
+        &self,
+        position: Position,
+        settings: &Settings,
+        resume: bool,
+    ) -> Result<Option<Found>, ConnectError> {
+        if !self.setup.witness || !resume {
+            return Ok(None);
+        }
+        let found = self.resumable(position, settings, |_| true)?;
+        if let Some(found) = &found {
+            let others = self.other_voters(settings)?;
+            let others = match others.is_empty() {
+                true => "nobody else".to_owned(),
+                false => others.join(", "),
+            };
+            self.note(&format!(
+                "this witness's own log (checkpoint at {}) goes on; a majority of its logs is needed, which are those of \
+                 this witness and of: {others}",
+                found.state.position()
+            ));
+        }
+        Ok(found)
+    }
+
+    /// A witness takes the checkpoint it was given for its data.
+    pub(super) fn settle(&self, found: &mut Found, position: &mut Position) {
+        if self.setup.witness {
+            found.need = Need::Log;
+            *position = found.state.position();
+            self.shared().position = *position;
+        }
+    }
+
+    /// A witness's join is ordered: there is nothing to bring up.
+    pub(super) fn bring_up_witness(&self, uuid: Uuid) {
+        {
+            let mut shared = self.shared();
+            if shared.phase == Phase::Joining {
+                shared.phase = Phase::Joined;
+            }
+            shared.brought_up = true;
+        }
+        self.propose_joined(uuid);
+        self.changed.notify_all();
+    }
+
+    /// A witness that leads looks for a data node that can lead as well: write
+    /// sets then need not travel through the witness. On the order thread.
+    pub(super) fn hand_to_data(&self, order: &Arc<dyn Order>, status: &OrderStatus) {
+        let now = Instant::now();
+        let mut handed = lock(&self.handed_over);
+        let wait = match *handed {
+            Some((at, wait)) if now.duration_since(at) < wait => return,
+            Some((at, wait)) if now.duration_since(at) < STAYED_AWAY => {
+                (wait * 2).min(HAND_OVER_MAX)
+            }
+            _ => HAND_OVER_EVERY,
+        };
+        let Some((id, name)) = self.heir(status) else {
+            return;
+        };
+        *handed = Some((now, wait));
+        drop(handed);
+        self.note(&format!(
+            "this witness leads; handing leadership over to {name}, which has data"
+        ));
+        order.transfer_leader(Some(id));
+    }
+
+    /// The data node whose log is closest to this one's.
+    fn heir(&self, status: &OrderStatus) -> Option<(RaftId, String)> {
+        let voters = status.members.voters();
+        let shared = self.shared();
+        let members = shared.view.iter().flat_map(|v| &v.members);
+        members
+            .filter(|m| m.complete && !m.witness && voters.contains(&m.raft_id))
+            .filter_map(|m| {
+                let peer = status.peers.get(&m.raft_id)?;
+                let heard = peer.silent.is_some_and(|s| s < SILENT);
+                let close = peer.matched + BEHIND >= status.last_log;
+                (heard && close).then_some((peer.matched, m))
+            })
+            .max_by_key(|(matched, m)| (*matched, std::cmp::Reverse(m.uuid)))
+            .map(|(_, m)| (m.raft_id, m.name.clone()))
+    }
+}

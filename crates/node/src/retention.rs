@@ -1,0 +1,177 @@
+//! How far the log may be shortened: to a checkpoint that everybody can start
+//! from who may still have to. A pure decision.
+
+use std::collections::VecDeque;
+
+use dromon_writeset::Seqno;
+
+/// A checkpoint that a start could use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Its place in the log.
+    pub index: u64,
+    /// The last seqno contained.
+    pub seqno: Seqno,
+    /// Log bytes delivered before it, in this process.
+    pub bytes_before: u64,
+}
+
+/// From which log index on somebody needs the log, and whether he is given up
+/// once that is too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The checkpoint he would start from.
+    pub index: u64,
+    /// The others go on without waiting for him.
+    pub quarantined: bool,
+}
+
+/// What limits a log, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// So much stays, for members to come (`gcache.size`).
+    pub floor: u64,
+    /// A member in quarantine holds no more than this (`dromon.log_max`).
+    pub max: u64,
+}
+
+/// The newest of `marks` (ascending) to which the log may be shortened now,
+/// `bytes` having been delivered; `None`: it stays as it is. `own` is what this
+/// node itself needs: no limit overrules that.
+pub fn keep(
+    marks: &VecDeque<Mark>,
+    bytes: u64,
+    own: u64,
+    others: &[Need],
+    limits: Limits,
+) -> Option<u64> {
+    let heeded = others
+        .iter()
+        .filter(|n| !n.quarantined || !exceeds(marks, bytes, n.index, limits.max));
+    let need = heeded.map(|n| n.index).fold(own, u64::min);
+    let fits = |m: &&Mark| m.index <= need && bytes - m.bytes_before >= limits.floor;
+    let keep = marks.iter().rev().find(fits)?.index;
+    marks
+        .front()
+        .is_some_and(|m| m.index < keep)
+        .then_some(keep)
+}
+
+/// Whether more than `max` bytes were delivered since the checkpoint at `index`.
+pub fn exceeds(marks: &VecDeque<Mark>, bytes: u64, index: u64, max: u64) -> bool {
+    let from = marks.iter().rev().find(|m| m.index <= index);
+    from.or(marks.front())
+        .is_some_and(|m| bytes - m.bytes_before > max)
+}
+
+/// The newest of `marks` from which a database that may fall back to `durable`
+/// can be brought forward again; the oldest if none is that old.
+pub fn restart_from(marks: &VecDeque<Mark>, durable: Seqno) -> u64 {
+    let mark = marks.iter().rev().find(|m| m.seqno <= durable);
+    mark.or(marks.front()).map_or(0, |m| m.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn marks(steps: &[(u64, i64, u64)]) -> VecDeque<Mark> {
+        let mut at = Mark {
+            index: 0,
+            seqno: 0,
+            bytes_before: 0,
+        };
+        let mut all = VecDeque::new();
+        for (index, seqno, bytes) in steps {
+            at.index += index + 1;
+            at.seqno += seqno;
+            at.bytes_before += bytes;
+            all.push_back(at);
+        }
+        all
+    }
+
+    fn need(index: u64) -> Need {
+        Need {
+            index,
+            quarantined: false,
+        }
+    }
+
+    const ANY: Limits = Limits {
+        floor: 0,
+        max: u64::MAX,
+    };
+
+    #[test]
+    fn the_neediest_decides() {
+        let m = marks(&[(9, 10, 0), (9, 10, 100), (9, 10, 100)]);
+        assert_eq!(keep(&m, 300, 30, &[need(30)], ANY), Some(30));
+        assert_eq!(keep(&m, 300, 30, &[need(29)], ANY), Some(20));
+        assert_eq!(keep(&m, 300, 12, &[need(30)], ANY), None, "it begins there");
+        assert_eq!(keep(&m, 300, 5, &[], ANY), None);
+        let floor = Limits { floor: 150, ..ANY };
+        assert_eq!(keep(&m, 300, 30, &[], floor), Some(20));
+    }
+
+    #[test]
+    fn only_who_is_in_quarantine_can_be_given_up() {
+        let m = marks(&[(9, 10, 0), (9, 10, 100), (9, 10, 100)]);
+        let max = |max| Limits { floor: 0, max };
+        let slow = Need {
+            index: 10,
+            quarantined: true,
+        };
+        assert_eq!(keep(&m, 300, 30, &[slow], max(300)), None);
+        assert_eq!(keep(&m, 300, 30, &[slow], max(299)), Some(30));
+        assert_eq!(keep(&m, 300, 30, &[need(10)], max(1)), None);
+        assert_eq!(
+            keep(&m, 300, 10, &[slow], max(1)),
+            None,
+            "what is not durable here stays"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_heeded_loses_what_he_needs(
+            steps in prop::collection::vec((0..20u64, 0..20i64, 0..200u64), 0..12),
+            more in 0..500u64,
+            own in 0..200u64,
+            others in prop::collection::vec((0..200u64, any::<bool>()), 0..4),
+            floor in 0..600u64,
+            max in 0..1500u64,
+        ) {
+            let marks = marks(&steps);
+            let bytes = marks.back().map_or(0, |m| m.bytes_before) + more;
+            let others: Vec<Need> = others
+                .into_iter()
+                .map(|(index, quarantined)| Need { index, quarantined })
+                .collect();
+            let limits = Limits { floor, max };
+            if let Some(keep) = keep(&marks, bytes, own, &others, limits) {
+                let kept: VecDeque<Mark> = marks.iter().copied().filter(|m| m.index >= keep).collect();
+                prop_assert!(kept.len() < marks.len() && kept.front().is_some_and(|m| m.index == keep));
+                prop_assert!(own >= keep);
+                prop_assert!(bytes - kept[0].bytes_before >= floor);
+                for n in &others {
+                    let lost = n.index < keep;
+                    prop_assert!(!lost || n.quarantined && exceeds(&marks, bytes, n.index, max));
+                }
+            }
+        }
+
+        #[test]
+        fn a_restart_finds_a_checkpoint_at_or_below_what_is_durable(
+            steps in prop::collection::vec((0..20u64, 0..20i64, 0..200u64), 1..12),
+            durable in -1..300i64,
+        ) {
+            let marks = marks(&steps);
+            let from = restart_from(&marks, durable);
+            let found = marks.iter().find(|m| m.index == from).expect("one of them");
+            prop_assert!(found.seqno <= durable || found.index == marks[0].index);
+            prop_assert!(!marks.iter().any(|m| m.index > from && m.seqno <= durable));
+        }
+    }
+}

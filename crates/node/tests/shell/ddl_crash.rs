@@ -1,0 +1,169 @@
+//! A node dies around a statement in total order isolation, and its database
+//! comes back with the effect but without the position.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::toy::holds::Point;
+use crate::toy::{Db, Ddl, Disk, End, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Nobody is evicted within these tests.
+const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+/// Not the same if done twice.
+const ADD: Ddl = Ddl::Add { table: 0, n: 100 };
+
+/// What a crash leaves when the position was not flushed.
+fn a_place_behind(mut disk: Disk) -> Disk {
+    disk.position.seqno -= 1;
+    disk
+}
+
+fn start(world: &World, n: usize, disk: Disk) -> Arc<Db> {
+    let position = disk.position;
+    world.open(n, disk, position)
+}
+
+fn connects(db: &Arc<Db>) -> JoinHandle<()> {
+    let db = db.clone();
+    std::thread::spawn(move || db.connect(&World::url(), false).expect("others come"))
+}
+
+fn has(world: &World, db: &Arc<Db>, value: i64) {
+    world.until(&format!("{} has {value}", db.name), || {
+        db.read(row(1)) == value
+    });
+}
+
+fn ddl(db: &Arc<Db>) -> JoinHandle<End> {
+    let db = db.clone();
+    std::thread::spawn(move || db.ddl(&ADD))
+}
+
+#[test]
+fn one_that_was_over_is_not_run_again() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        assert!(world.db(1).ddl(&ADD).is_committed());
+        let three = world.db(3);
+        has(world, &three, 105);
+        world.until("it is over there", || {
+            three.position() == world.db(1).position()
+        });
+        world.settle();
+        let (log, copies) = (world.net.log_id(&three.addr), world.db(1).donations());
+        world.crash(3);
+        let again = start(world, 3, a_place_behind(world.crashed_disk(3)));
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(again.read(row(1)), 105, "once");
+        assert_eq!(world.net.log_id(&again.addr), log);
+        assert_eq!(world.db(1).donations() + world.db(2).donations(), copies);
+        assert!(again.set(row(2), 1).is_committed());
+        let one = world.db(1);
+        world.until("it is everywhere", || one.read(row(2)) == 1);
+    });
+}
+
+#[test]
+fn one_that_had_only_begun_costs_a_copy_and_no_vote() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        world.settle();
+        let three = world.db(3);
+        let copies = world.db(1).donations() + world.db(2).donations();
+        let log = world.net.log_id(&three.addr);
+        three.holds.close(Point::DdlRan);
+        assert!(world.db(1).ddl(&ADD).is_committed());
+        world.until("it has run there", || {
+            three.holds.waiting(Point::DdlRan) == 1
+        });
+        world.crash(3);
+        let again = start(world, 3, a_place_behind(world.crashed_disk(3)));
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(again.read(row(1)), 105, "as the others have it");
+        let now = world.db(1).donations() + world.db(2).donations();
+        assert_eq!(now, copies + 1, "nobody can tell without a copy");
+        assert_eq!(
+            world.net.log_id(&again.addr),
+            log,
+            "its log counts all the while"
+        );
+        world.voters(3);
+        assert!(again.ddl(&ADD).is_committed(), "and it goes on");
+        has(world, &world.db(2), 205);
+    });
+}
+
+#[test]
+fn of_all_that_died_the_one_that_knows_gives_the_copies() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        world.settle();
+        for n in [2, 3] {
+            world.db(n).holds.close(Point::DdlRan);
+        }
+        assert!(world.db(1).ddl(&ADD).is_committed(), "acknowledged");
+        for n in [2, 3] {
+            let db = world.db(n);
+            world.until("it has run there", || db.holds.waiting(Point::DdlRan) == 1);
+        }
+        (1..=3).for_each(|n| world.crash(n));
+        let again = [2, 3, 1].map(|n| {
+            let db = start(world, n, a_place_behind(world.crashed_disk(n)));
+            let joins = connects(&db);
+            // The one that knows comes last.
+            std::thread::sleep(Duration::from_millis(700));
+            (db, joins)
+        });
+        for (db, joins) in again {
+            joins.join().expect("it is in");
+            world.synced(&db);
+            assert_eq!(db.read(row(1)), 105, "once on {}", db.name);
+        }
+        let copies: usize = (1..=3).map(|n| world.db(n).donations()).sum();
+        assert_eq!(copies, 2);
+    });
+}
+
+#[test]
+fn if_nobody_knows_one_runs_it_again_and_the_others_copy() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        world.settle();
+        for n in 1..=3 {
+            world.db(n).holds.close(Point::DdlRan);
+        }
+        let origin = ddl(&world.db(1));
+        for n in 1..=3 {
+            let db = world.db(n);
+            world.until("it has run there", || db.holds.waiting(Point::DdlRan) == 1);
+        }
+        (1..=3).for_each(|n| world.crash(n));
+        let again = [1, 2, 3].map(|n| {
+            let mut disk = a_place_behind(world.crashed_disk(n));
+            if n == 2 {
+                // Its engine has undone it.
+                disk.rows.insert(row(1), 5);
+            }
+            let db = start(world, n, disk);
+            let joins = connects(&db);
+            (db, joins)
+        });
+        let mut values = Vec::new();
+        for (db, joins) in again {
+            joins.join().expect("it is in");
+            world.synced(&db);
+            values.push(db.read(row(1)));
+        }
+        assert!(values[0] == 105 || values[0] == 205, "{values:?}");
+        assert!(values.iter().all(|v| *v == values[0]), "alike: {values:?}");
+        let copies: usize = (1..=3).map(|n| world.db(n).donations()).sum();
+        assert_eq!(copies, 2);
+        // It was never answered; its process is gone.
+        drop(origin);
+    });
+}

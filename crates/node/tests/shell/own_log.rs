@@ -1,0 +1,129 @@
+//! A node that starts again goes on with its own log as long as that counts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dromon_node::Position;
+
+use crate::load::Load;
+use crate::toy::{Db, Disk, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Nobody is evicted within these tests.
+const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+
+fn addrs(ns: &[usize]) -> Vec<String> {
+    ns.iter().map(|n| World::addr(*n)).collect()
+}
+
+/// Starts a crashed node again; it is not connected yet.
+fn open_again(world: &World, n: usize) -> Arc<Db> {
+    let disk = world.crashed_disk(n);
+    let position = disk.position;
+    world.open(n, disk, position)
+}
+
+#[test]
+fn it_keeps_its_log_while_the_others_count_it() {
+    run(3, PATIENT, LIMIT, |world| {
+        let mut load = Load::new(true);
+        load.add(&world.db(1), 2, 4);
+        load.go_on(world, 10);
+        let was = world.net.log_id(&World::addr(3));
+        world.crash(3);
+        load.go_on(world, 10);
+        let again = open_again(world, 3);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(world.net.log_id(&World::addr(3)), was, "the same log");
+        world.voters(3);
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn what_only_it_and_the_next_to_die_have_is_not_lost() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (one, two) = (world.db(1), world.db(2));
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        // A majority without 3 acknowledges; 2 restarts; then 1 is gone.
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        world.until("one of the two leads", || world.leader(&one) != 3);
+        for n in 10..40 {
+            assert!(one.set(row(n), 5).is_committed());
+        }
+        let was = world.net.log_id(&two.addr);
+        world.crash(2);
+        let again = open_again(world, 2);
+        let joins = {
+            let again = again.clone();
+            std::thread::spawn(move || again.connect(&World::url(), false))
+        };
+        world.until("it runs again", || again.stat("dromon_log_last") != "0");
+        world.crash(1);
+        world.net.heal();
+        joins.join().expect("no panic").expect("3 is there");
+        assert_eq!(world.net.log_id(&two.addr), was, "the log that has them");
+        world.synced(&again);
+        assert!(again.set(row(2), 2).is_committed());
+        for db in [again, world.db(3)] {
+            for n in 10..40 {
+                world.until("the rows are there", || db.read(row(n)) == 5);
+            }
+        }
+    });
+}
+
+#[test]
+fn it_gives_its_log_up_once_the_others_have_gone_on_without_it() {
+    run(3, QUICK, LIMIT, |world| {
+        let mut load = Load::new(true);
+        load.add(&world.db(1), 2, 4);
+        let was = world.net.log_id(&World::addr(3));
+        world.crash(3);
+        world.until("the others drop it", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        let again = open_again(world, 3);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_ne!(world.net.log_id(&World::addr(3)), was, "a new log");
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn a_database_older_than_its_log_takes_what_the_others_have() {
+    run(3, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        for n in 0..20 {
+            assert!(one.set(row(n), 3).is_committed());
+        }
+        world.settle();
+        // A backup from before the node was a member.
+        let old = Disk {
+            position: Position {
+                seqno: 1,
+                ..one.disk().position
+            },
+            ..Disk::empty()
+        };
+        let was = world.net.log_id(&World::addr(3));
+        world.crash(3);
+        let position = old.position;
+        let again = world.open(3, old, position);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_ne!(
+            world.net.log_id(&World::addr(3)),
+            was,
+            "its own began too late"
+        );
+        world.settle();
+    });
+}

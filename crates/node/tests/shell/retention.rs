@@ -1,0 +1,73 @@
+//! How long the log keeps what the database may still lose.
+
+use std::time::Duration;
+
+use crate::toy::row;
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Node 2 comes and goes: two views, and a checkpoint at each.
+fn views(world: &World) {
+    world.join(2).disconnect();
+    let one = world.db(1);
+    world.until("the other one is gone", || one.size() == 1);
+}
+
+#[test]
+fn the_log_is_shortened_only_behind_what_was_synced() {
+    run(1, "gcache.size=0", LIMIT, |world| {
+        let (one, addr) = (world.db(1), World::addr(1));
+        for n in 0..20 {
+            assert!(one.set(row(n), 1).is_committed());
+        }
+        let written = one.position().seqno;
+        views(world);
+        views(world);
+        assert_eq!(
+            one.stat("dromon_durable_seqno"),
+            "-1",
+            "ten seconds are not over"
+        );
+        assert_eq!(one.stat("dromon_log_first"), "1", "so nothing may go");
+        world.until("it was synced", || {
+            one.count("dromon_durable_seqno") >= written
+        });
+        assert!(world.net.syncs(&addr) >= 1);
+        assert_eq!(
+            one.stat("dromon_log_first"),
+            "1",
+            "a checkpoint must come first"
+        );
+        views(world);
+        world.until("the log is shorter", || one.count("dromon_log_first") > 20);
+        assert_eq!(one.stat("dromon_log_held"), "");
+
+        world.net.fail_syncs(&addr);
+        world.until("a sync fails", || {
+            one.stat("dromon_log_held") == "sync failed"
+        });
+        let (first, durable) = (
+            one.count("dromon_log_first"),
+            one.count("dromon_durable_seqno"),
+        );
+        let syncs = world.net.syncs(&addr);
+        for _ in 0..3 {
+            views(world);
+        }
+        std::thread::sleep(Duration::from_secs(6));
+        assert_eq!(
+            one.count("dromon_log_first"),
+            first,
+            "nothing goes any more"
+        );
+        assert_eq!(one.count("dromon_durable_seqno"), durable);
+        assert_eq!(
+            world.net.syncs(&addr),
+            syncs,
+            "a later success would prove nothing"
+        );
+        assert!(one.set(row(1), 2).is_committed(), "clients do not notice");
+        world.settle();
+    });
+}

@@ -1,0 +1,388 @@
+//! A witness beside two data nodes: it votes, stores the log, and has no data.
+
+use std::time::Duration;
+
+use dromon_node::{ConnectError, Outcome, Phase, Position};
+
+use crate::load::Load;
+use crate::toy::holds::Point;
+use crate::toy::{Ddl, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Nobody is evicted within a test, but elections come soon.
+const PATIENT: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
+/// Whoever is silent is evicted.
+const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+/// The same, and a joiner does not ask for long.
+const SHORT: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S;pc.wait_prim_timeout=PT5S";
+/// The witness's place.
+const W: usize = 5;
+
+fn addrs(ns: &[usize]) -> Vec<String> {
+    ns.iter().map(|n| World::addr(*n)).collect()
+}
+
+fn loaded(world: &World, on: &[usize]) -> Load {
+    let mut load = Load::new(false);
+    for n in on {
+        load.add(&world.db(*n), 2, 5);
+    }
+    load.go_on(world, 10);
+    load
+}
+
+/// Two data nodes and a witness that votes.
+fn two_and_a_witness(world: &World) {
+    world.join_witness(W);
+    world.voters(3);
+}
+
+fn data_leads(world: &World) -> usize {
+    let mut at = 0;
+    world.until("a data node leads", || {
+        at = world.leader(&world.db(1));
+        at != W
+    });
+    at
+}
+
+#[test]
+fn it_is_a_member_and_a_voter_and_nobody_waits_for_it() {
+    run(2, QUICK, LIMIT, |world| {
+        two_and_a_witness(world);
+        let one = world.db(1);
+        assert_eq!(one.size(), 3, "members count it, as users of garbd expect");
+        assert_eq!(one.stat("dromon_witnesses"), format!("n{W}"));
+        assert_eq!(one.stat("cluster_weight"), "3");
+        let mut load = loaded(world, &[1, 2]);
+        // Silent, it is waited for by nobody: two logs of three are a majority.
+        world.net.cut(&addrs(&[W]), &addrs(&[1, 2]));
+        load.go_on(world, 30);
+        world.until("it is dropped", || one.size() == 2);
+        load.go_on(world, 10);
+        world.net.heal();
+        world.until("it is back", || one.size() == 3);
+        world.voters(3);
+        load.go_on(world, 10);
+        load.verify(world);
+        let witness = world.witness(W);
+        let end = one.node().last_committed();
+        world.until("it has the whole log", || witness.last_committed() == end);
+    });
+}
+
+#[test]
+fn it_never_gives_a_copy() {
+    run(1, PATIENT, LIMIT, |world| {
+        // Its name is what the joiner asks for first; its id comes first too.
+        world.join_witness(W);
+        world.voters(2);
+        let two = world.open(2, crate::toy::Disk::empty(), Position::UNDEFINED);
+        two.connect_from(&World::url(), &format!("n{W},"), false)
+            .expect("the data node gives");
+        world.synced(&two);
+        assert_eq!(world.db(1).donations(), 1);
+        world.voters(3);
+        assert!(two.set(row(1), 1).is_committed());
+        world.settle();
+    });
+}
+
+#[test]
+fn each_of_the_three_dies_and_comes_back() {
+    run(2, QUICK, LIMIT, |world| {
+        two_and_a_witness(world);
+        let mut load = loaded(world, &[1, 2]);
+        for n in [1, 2] {
+            world.crash(n);
+            let other = world.db(3 - n);
+            load.go_on(world, 20);
+            world.until("the dead one is dropped", || other.size() == 2);
+            load.go_on(world, 10);
+            let disk = world.crashed_disk(n);
+            let position = disk.position;
+            let db = world.open(n, disk, position);
+            db.connect(&World::url(), false).expect("it is a member");
+            world.synced(&db);
+            world.voters(3);
+            load.add(&db, 2, 10 + n as u64);
+        }
+        world.crash_witness(W);
+        load.go_on(world, 20);
+        let one = world.db(1);
+        world.until("the dead witness is dropped", || one.size() == 2);
+        load.go_on(world, 10);
+        world.restart_witness(W);
+        world.voters(3);
+        load.go_on(world, 20);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn what_only_it_has_reaches_the_other_data_node() {
+    run(2, PATIENT, LIMIT, |world| {
+        two_and_a_witness(world);
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        // n2 hears nothing any more; n1 and the witness acknowledge.
+        world.net.cut(&addrs(&[2]), &addrs(&[1, W]));
+        for n in 2..=9 {
+            world.until("n1 is acknowledged", || one.set(row(n), 7).is_committed());
+        }
+        world.crash(1);
+        world.net.heal();
+        let two = world.db(2);
+        world.until("n2 has what was acknowledged", || {
+            (2..=9).all(|n| two.read(row(n)) == 7)
+        });
+        world.synced(&two);
+        world.until("n2 leads", || world.leader(&two) == 2);
+        assert!(two.set(row(10), 1).is_committed());
+    });
+}
+
+#[test]
+fn it_hands_leadership_to_a_data_node() {
+    run(2, PATIENT, LIMIT, |world| {
+        two_and_a_witness(world);
+        let mut load = loaded(world, &[1, 2]);
+        let leader = data_leads(world);
+        world.net.hand_over(&World::addr(leader), &World::addr(W));
+        world.until("the witness was leader and is none", || {
+            world.report.said("this witness leads; handing") && data_leads(world) != W
+        });
+        load.go_on(world, 20);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn after_a_total_outage_any_two_of_the_logs_go_on() {
+    for first in [1, 2] {
+        run(2, PATIENT, LIMIT, move |world| {
+            two_and_a_witness(world);
+            let load = loaded(world, &[1, 2]);
+            for n in [1, 2] {
+                world.crash(n);
+            }
+            world.crash_witness(W);
+            drop(load);
+            let opened = world.open_witness(W, false);
+            let back = opened.clone();
+            let thread = std::thread::spawn(move || back.connect("toys", &World::url(), "", false));
+            world.until("it waits for the others", || {
+                world.report.said("this witness's own log")
+            });
+            assert_ne!(opened.phase(), Phase::Joined);
+            let disk = world.crashed_disk(first);
+            let position = disk.position;
+            let db = world.open(first, disk, position);
+            db.connect(&World::url(), false).expect("two of three");
+            thread.join().expect("no panic").expect("two of three");
+            world.synced(&db);
+            let had = db.disk().rows.len();
+            assert!(had > 0 && db.set(row(90), 1).is_committed());
+            let other = 3 - first;
+            let disk = world.crashed_disk(other);
+            let position = disk.position;
+            let late = world.open(other, disk, position);
+            late.connect(&World::url(), false).expect("all three");
+            world.synced(&late);
+            world.settle();
+        });
+    }
+}
+
+#[test]
+fn a_log_that_was_left_behind_or_lost_or_damaged_is_taken_anew() {
+    run(2, QUICK, LIMIT, |world| {
+        two_and_a_witness(world);
+        let mut load = loaded(world, &[1, 2]);
+        let one = world.db(1);
+        for how in ["left behind", "lost", "damaged"] {
+            world.crash_witness(W);
+            if how == "left behind" {
+                world.until("the dead witness is dropped", || one.size() == 2);
+            }
+            if how == "damaged" {
+                world.damage_log(W);
+            }
+            load.go_on(world, 10);
+            let witness = world.open_witness(W, how == "lost");
+            witness
+                .connect("toys", &World::url(), "", false)
+                .unwrap_or_else(|e| panic!("{how}: {e}"));
+            world.until(how, || witness.is_primary());
+            world.voters(3);
+            load.go_on(world, 10);
+        }
+        load.verify(world);
+    });
+}
+
+#[test]
+fn it_leaves_and_is_not_missed() {
+    run(2, PATIENT, LIMIT, |world| {
+        two_and_a_witness(world);
+        let mut load = loaded(world, &[1, 2]);
+        world.witness(W).disconnect();
+        world.voters(2);
+        load.go_on(world, 10);
+        load.verify(world);
+        assert_eq!(world.db(1).size(), 2);
+    });
+}
+
+#[test]
+fn the_data_nodes_may_leave_and_return_while_it_stays() {
+    run(2, PATIENT, LIMIT, |world| {
+        two_and_a_witness(world);
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        let mut disks = Vec::new();
+        for n in [1, 2] {
+            let db = world.db(n);
+            db.disconnect();
+            disks.push((n, db.disk()));
+        }
+        let witness = world.witness(W);
+        world.until("it is alone and primary", || witness.is_primary());
+        assert!(!world.state_file(2).contains("safe_to_bootstrap: 1"));
+        for (n, disk) in disks {
+            let db = world.open(n, disk, Position::UNDEFINED);
+            db.connect(&World::url(), false).expect("it stayed");
+            world.synced(&db);
+        }
+        world.voters(3);
+        assert!(world.db(2).set(row(2), 1).is_committed());
+        world.settle();
+    });
+}
+
+#[test]
+fn no_copy_comes_from_it_when_all_data_is_lost() {
+    run(2, SHORT, LIMIT, |world| {
+        two_and_a_witness(world);
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        for n in [1, 2] {
+            world.db(n).disconnect();
+        }
+        let one = world.open(1, crate::toy::Disk::empty(), Position::UNDEFINED);
+        let refused = one.connect(&World::url(), false);
+        let why = refused.expect_err("nobody can give a copy");
+        assert!(why.contains("have the log but no data"), "{why}");
+        assert!(!one.ready(), "nothing is served that is not there");
+    });
+}
+
+#[test]
+fn it_does_not_vote_on_errors() {
+    run(2, PATIENT, LIMIT, |world| {
+        two_and_a_witness(world);
+        let two = world.db(2);
+        two.fail_at(row(3), "no such row");
+        assert!(world.db(1).set(row(3), 1).is_committed());
+        // One failed, one succeeded: success wins ties. With the witness's word
+        // it would win as well, so what matters is that nobody waits for it.
+        world.until("n2 is voted out", || {
+            two.node().phase() == Phase::Inconsistent || two.node().phase() == Phase::Closed
+        });
+        let witness = world.witness(W);
+        assert!(witness.is_primary());
+        assert!(world.db(1).set(row(4), 1).is_committed());
+        two.disconnect();
+    });
+}
+
+#[test]
+fn it_knows_of_no_statement_how_it_ended() {
+    let options = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+    run(2, options, LIMIT, |world| {
+        two_and_a_witness(world);
+        let add = Ddl::Add { table: 0, n: 100 };
+        assert!(world.db(1).set(row(1), 5).is_committed());
+        world.settle();
+        let two = world.db(2);
+        two.holds.close(Point::DdlRan);
+        assert!(world.db(1).ddl(&add).is_committed(), "acknowledged");
+        world.until("it has run there", || two.holds.waiting(Point::DdlRan) == 1);
+        for n in [1, 2] {
+            world.crash(n);
+        }
+        // n2 cannot tell whether it ran, and the witness has no tables: n1 knows.
+        let again = [2, 1].map(|n| {
+            let mut disk = world.crashed_disk(n);
+            disk.position.seqno -= 1;
+            let position = disk.position;
+            let db = world.open(n, disk, position);
+            let joins = {
+                let db = db.clone();
+                std::thread::spawn(move || db.connect(&World::url(), false))
+            };
+            std::thread::sleep(Duration::from_secs(4));
+            (db, joins)
+        });
+        for (db, joins) in again {
+            joins.join().expect("no panic").expect("it is in");
+            world.synced(&db);
+            assert_eq!(db.read(row(1)), 105, "once on {}", db.name);
+        }
+        assert_eq!(world.db(1).donations(), 1);
+    });
+}
+
+#[test]
+fn the_last_log_goes_on_if_an_operator_says_so() {
+    run(2, QUICK, LIMIT, |world| {
+        two_and_a_witness(world);
+        let one = world.db(1);
+        // n2 falls behind for good: what comes now is in n1's log and the witness's.
+        world.crash(2);
+        world.until("n2 is dropped", || one.size() == 2);
+        for n in 1..=5 {
+            world.until("n1 is acknowledged", || one.set(row(n), 7).is_committed());
+        }
+        world.voters(2);
+        // n1 is lost with its disk; the witness dies too.
+        world.crash(1);
+        world.crash_witness(W);
+        let witness = world.open_witness(W, false);
+        witness.force_primary();
+        witness
+            .connect("toys", &World::url(), "", false)
+            .expect("told to");
+        world.until("it is primary", || witness.is_primary());
+        let disk = world.crashed_disk(2);
+        let position = disk.position;
+        let two = world.open(2, disk, position);
+        two.connect(&World::url(), false).expect("it is a member");
+        world.synced(&two);
+        assert!(
+            (1..=5).all(|n| two.read(row(n)) == 7),
+            "all that was acknowledged came from the witness"
+        );
+        assert!(two.set(row(6), 1).is_committed());
+    });
+}
+
+#[test]
+fn it_cannot_found_a_cluster() {
+    run(1, PATIENT, LIMIT, |world| {
+        let witness = world.open_witness(W, true);
+        for url in ["gcomm://", &World::url()] {
+            let founding = url != "gcomm://";
+            let refused = witness.connect("toys", url, "", founding);
+            assert!(
+                matches!(refused, Err(ConnectError::NothingToFound)),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(witness.phase(), Phase::Closed);
+        let (outcome, _) = world.db(1).node().sync_wait(Duration::from_secs(5));
+        assert_eq!(outcome, Outcome::Ok);
+    });
+}

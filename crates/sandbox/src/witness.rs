@@ -1,0 +1,253 @@
+//! The witness beside the nodes: start, hurt, stop.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{IoContext, Result, SandboxError};
+use crate::node::StopReport;
+use crate::process::ProcessId;
+use crate::record::{ClusterRecord, Store};
+use crate::secure;
+use crate::status::{ProcessView, WitnessStatus};
+use crate::template::last_lines;
+use crate::who::ServerUser;
+
+/// Its name among the members, and of its directory.
+pub(crate) const NAME: &str = "witness";
+/// What a killed process gets to be gone.
+const GONE_LIMIT: Duration = Duration::from_secs(5);
+
+/// A witness as recorded in `cluster.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WitnessRecord {
+    /// Everything of it lies here, its log too.
+    pub dir: PathBuf,
+    /// Its messages.
+    pub log: PathBuf,
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+    /// The `dromon` program that was asked for.
+    pub program: PathBuf,
+    /// The copy that runs.
+    pub program_copy: PathBuf,
+    /// Its process; none when it was stopped by us or never started.
+    pub process: Option<ProcessId>,
+}
+
+/// `NAME=value` that marks its process.
+fn marker(cluster: &ClusterRecord) -> (&'static str, String) {
+    ("DROMON_SANDBOX_NODE", format!("{}/{NAME}", cluster.id))
+}
+
+/// A `dromon witness` of a cluster.
+#[derive(Debug)]
+pub struct Witness {
+    store: Arc<Store>,
+    user: ServerUser,
+    child: Mutex<Option<Child>>,
+}
+
+impl Witness {
+    pub(crate) fn new(store: Arc<Store>, user: ServerUser) -> Self {
+        Self {
+            store,
+            user,
+            child: Mutex::new(None),
+        }
+    }
+
+    /// What is recorded of it.
+    ///
+    /// # Panics
+    /// Never: a cluster has this handle only if it has the record.
+    #[must_use]
+    pub fn record(&self) -> WitnessRecord {
+        let cluster = self.store.get();
+        cluster.witness.clone().expect("recorded at creation")
+    }
+
+    /// Its process, if it is alive.
+    #[must_use]
+    pub fn process(&self) -> Option<ProcessId> {
+        self.reap();
+        self.record().process.filter(|p| p.is_alive())
+    }
+
+    /// Starts it; returns as soon as its process exists. `extra` are further
+    /// command line options for this start only.
+    ///
+    /// # Errors
+    /// When it runs already or the program is missing.
+    pub fn start(&self, extra: &[&str]) -> Result<()> {
+        let record = self.record();
+        if let Some(process) = self.process() {
+            return Err(SandboxError::StillRunning {
+                node: NAME.into(),
+                pid: process.pid,
+            });
+        }
+        let cluster = self.store.get().clone();
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&record.log)
+            .at("open", &record.log)?;
+        self.user.own(&record.log)?;
+        let out = log.try_clone().at("open", &record.log)?;
+        let (name, value) = marker(&cluster);
+        let mut command = Command::new(&record.program_copy);
+        command
+            .args(["witness", "--name", NAME, "--group", &cluster.name])
+            .args(["--address", &cluster.address()])
+            .args(["--options", &options(&cluster, record.port)])
+            .arg("--dir")
+            .arg(record.dir.join("log"))
+            .args(extra)
+            .env(name, value)
+            .current_dir(&record.dir)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(log)
+            .process_group(0);
+        if self.user.switched {
+            command.uid(self.user.uid).gid(self.user.gid);
+        }
+        let child = command.spawn().at("run", &record.program_copy)?;
+        let pid = i32::try_from(child.id())
+            .map_err(|_| SandboxError::BadRequest("impossible process id".into()))?;
+        *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+        self.set_process(Some(ProcessId::of(pid)?))
+    }
+
+    /// Asks it to leave and end (SIGTERM) and waits; kills it after `limit`.
+    ///
+    /// # Errors
+    /// When the process cannot be signalled.
+    pub fn stop(&self, limit: Duration) -> Result<StopReport> {
+        let Some(process) = self.process() else {
+            self.set_process(None)?;
+            return Ok(StopReport::WasDown);
+        };
+        let begin = Instant::now();
+        process.signal(Signal::TERM)?;
+        process.signal(Signal::CONT)?;
+        let report = if process.wait_gone(limit)? {
+            StopReport::Ended {
+                took: begin.elapsed(),
+            }
+        } else {
+            process.signal(Signal::KILL)?;
+            process.wait_gone(limit)?;
+            StopReport::Killed { after: limit }
+        };
+        self.reap();
+        self.set_process(None)?;
+        Ok(report)
+    }
+
+    /// Kills it (SIGKILL).
+    ///
+    /// # Errors
+    /// [`SandboxError::NotRunning`] if there is nothing to kill.
+    pub fn kill(&self) -> Result<()> {
+        let process = self.process().ok_or_else(|| SandboxError::NotRunning {
+            node: NAME.into(),
+            log: self.record().log,
+        })?;
+        process.signal(Signal::KILL)?;
+        process.wait_gone(GONE_LIMIT)?;
+        self.reap();
+        self.set_process(None)
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn describe(&self) -> WitnessStatus {
+        self.reap();
+        let record = self.record();
+        WitnessStatus {
+            name: NAME.into(),
+            pid: record.process.filter(|p| p.is_alive()).map(|p| p.pid),
+            process: ProcessView::of(record.process.map(ProcessId::state)),
+            port: record.port,
+        }
+    }
+
+    /// The last lines of its messages.
+    #[must_use]
+    pub fn log_tail(&self, lines: usize) -> String {
+        let text = fs::read(self.record().log).unwrap_or_default();
+        last_lines(&String::from_utf8_lossy(&text), lines)
+    }
+
+    fn set_process(&self, process: Option<ProcessId>) -> Result<()> {
+        let mut cluster = self.store.get();
+        if let Some(witness) = cluster.witness.as_mut() {
+            witness.process = process;
+        }
+        cluster.save()
+    }
+
+    /// Reaps it if it was our child and has ended.
+    fn reap(&self) {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(child) = child.as_mut() {
+            // An error means that it was reaped before.
+            let _ = child.try_wait();
+        }
+    }
+}
+
+/// Its options: what the nodes have, and its own port.
+fn options(cluster: &ClusterRecord, port: u16) -> String {
+    let mut options = format!("gmcast.listen_addr=tcp://127.0.0.1:{port}");
+    if cluster.tls {
+        options += &secure::options(cluster, NAME);
+    }
+    if !cluster.provider_options.is_empty() {
+        options.push(';');
+        options.push_str(&cluster.provider_options);
+    }
+    options
+}
+
+/// The record of a witness in the cluster's directory `dir`.
+pub(crate) fn record(dir: &Path, program: &Path, port: u16) -> WitnessRecord {
+    let home = dir.join(NAME);
+    WitnessRecord {
+        log: home.join("witness.log"),
+        port,
+        program: program.to_owned(),
+        program_copy: dir.join("lib").join("dromon"),
+        process: None,
+        dir: home,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::sample;
+
+    #[test]
+    fn it_has_the_options_of_the_nodes_and_its_own_certificate() {
+        let mut cluster = sample();
+        cluster.provider = "/x/libdromon.so".into();
+        cluster.tls = true;
+        cluster.provider_options = "evs.suspect_timeout=PT3S".into();
+        let text = options(&cluster, 23327);
+        assert!(text.starts_with("gmcast.listen_addr=tcp://127.0.0.1:23327;socket.ssl=yes;"));
+        assert!(
+            text.contains("/tls/witness.key;dromon.secret_file="),
+            "{text}"
+        );
+        assert!(text.ends_with(";evs.suspect_timeout=PT3S"), "{text}");
+    }
+}

@@ -1,0 +1,304 @@
+//! What a witness is told: garbd's options, and its file of settings.
+
+use std::path::{Path, PathBuf};
+
+/// Where the log lies if nobody says.
+pub const DEFAULT_DIR: &str = "/var/lib/dromon-witness";
+/// The name if nobody says; garbd's.
+const DEFAULT_NAME: &str = "garb";
+
+/// What the command line or a file says; nothing is checked yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// `--group`: the cluster's name.
+    pub group: Option<String>,
+    /// `--address`: `gcomm://` and the members.
+    pub address: Option<String>,
+    /// `--options`: provider options.
+    pub options: Option<String>,
+    /// `--name`: how members call it.
+    pub name: Option<String>,
+    /// `--dir`, `--workdir`: where the log lies.
+    pub dir: Option<PathBuf>,
+    /// `--log`: a file for its messages.
+    pub log: Option<PathBuf>,
+    /// `--daemon`.
+    pub daemon: bool,
+    /// `--force-primary`.
+    pub force_primary: bool,
+}
+
+/// What a witness runs with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The cluster's name.
+    pub group: String,
+    /// The cluster's address.
+    pub address: String,
+    /// Provider options.
+    pub options: String,
+    /// Its name.
+    pub name: String,
+    /// Where the log lies.
+    pub dir: PathBuf,
+    /// Its messages; none: standard error, or the system's log for a daemon.
+    pub log: Option<PathBuf>,
+    /// Leave the terminal.
+    pub daemon: bool,
+    /// Go on without a majority once.
+    pub force_primary: bool,
+}
+
+/// The settings cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// An option that must be there is not.
+    #[error(
+        "no {what} given. Write --{option} {example} (or '{option} = {example}' in the file of --cfg)"
+    )]
+    Missing {
+        /// In words.
+        what: &'static str,
+        /// The option.
+        option: &'static str,
+        /// How it looks.
+        example: &'static str,
+    },
+    /// The file cannot be read.
+    #[error("the settings file {} cannot be read: {why}", file.display())]
+    Unreadable {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A line of it makes no sense.
+    #[error("{}, line {line}: {why}", file.display())]
+    Line {
+        /// Which file.
+        file: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Given {
+    /// Reads a file of settings: garbd's `key = value` lines, or the variables
+    /// of its service script (`GALERA_NODES`, `GALERA_GROUP`, ...).
+    ///
+    /// # Errors
+    /// [`ConfigError::Unreadable`] and [`ConfigError::Line`].
+    pub fn read(file: &Path) -> Result<Given, ConfigError> {
+        let text = std::fs::read_to_string(file).map_err(|e| ConfigError::Unreadable {
+            file: file.to_owned(),
+            why: e.to_string(),
+        })?;
+        let mut given = Given::default();
+        for (n, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            given.line(line).map_err(|why| ConfigError::Line {
+                file: file.to_owned(),
+                line: n + 1,
+                why,
+            })?;
+        }
+        Ok(given)
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        let Some((key, value)) = line.split_once('=') else {
+            return Err(format!("'{line}' is not a setting; write key = value"));
+        };
+        let (key, value) = (key.trim(), unquoted(value.trim()));
+        let text = || Some(value.to_owned());
+        let some = |v: &str| Some(v.to_owned()).filter(|v| !v.is_empty());
+        match key {
+            "group" => self.group = text(),
+            "address" => self.address = text(),
+            "options" => self.options = text(),
+            "name" => self.name = text(),
+            "dir" | "workdir" => self.dir = Some(value.into()),
+            "log" => self.log = Some(value.into()),
+            "daemon" => {
+                self.daemon = match value.to_ascii_lowercase().as_str() {
+                    "1" | "yes" | "true" | "on" => true,
+                    "0" | "no" | "false" | "off" => false,
+                    _ => return Err(format!("daemon = {value}: write 1 or 0")),
+                }
+            }
+            "GALERA_GROUP" => self.group = some(value),
+            "GALERA_NODES" => {
+                let nodes: Vec<_> = value.split_whitespace().collect();
+                self.address = (!nodes.is_empty()).then(|| format!("gcomm://{}", nodes.join(",")));
+            }
+            "GALERA_OPTIONS" => self.options = some(value),
+            "LOG_FILE" => self.log = some(value).map(PathBuf::from),
+            "WORK_DIR" => self.dir = some(value).map(PathBuf::from),
+            "sst" | "donor" | "recv-script" => {
+                return Err(format!(
+                    "'{key}' is not offered: a witness takes no copy of the data. Take a backup with mariadb-backup on \
+                     a data node"
+                ));
+            }
+            _ => {
+                return Err(format!(
+                    "'{key}' is not a setting of a witness. It knows group, address, options, name, dir (or workdir), \
+                     log, daemon"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What this says, and where it says nothing, what `file` says.
+    #[must_use]
+    pub fn or(self, file: Given) -> Given {
+        Given {
+            group: self.group.or(file.group),
+            address: self.address.or(file.address),
+            options: self.options.or(file.options),
+            name: self.name.or(file.name),
+            dir: self.dir.or(file.dir),
+            log: self.log.or(file.log),
+            daemon: self.daemon || file.daemon,
+            force_primary: self.force_primary || file.force_primary,
+        }
+    }
+
+    /// Checks that what must be said is said, and fills in the rest.
+    ///
+    /// # Errors
+    /// [`ConfigError::Missing`].
+    pub fn settle(self) -> Result<Config, ConfigError> {
+        let there = |v: Option<String>, what, option, example| {
+            v.filter(|v| !v.trim().is_empty())
+                .ok_or(ConfigError::Missing {
+                    what,
+                    option,
+                    example,
+                })
+        };
+        Ok(Config {
+            group: there(self.group, "cluster name is", "group", "my_cluster")?,
+            address: there(
+                self.address,
+                "cluster address is",
+                "address",
+                "gcomm://10.0.0.1,10.0.0.2",
+            )?,
+            options: self.options.unwrap_or_default(),
+            name: self
+                .name
+                .filter(|n| !n.is_empty())
+                .unwrap_or_else(|| DEFAULT_NAME.into()),
+            dir: self.dir.unwrap_or_else(|| DEFAULT_DIR.into()),
+            log: self.log,
+            daemon: self.daemon,
+            force_primary: self.force_primary,
+        })
+    }
+}
+
+/// Without the quotes around it.
+fn unquoted(text: &str) -> &str {
+    for quote in ['"', '\''] {
+        let inner = text.strip_prefix(quote).and_then(|t| t.strip_suffix(quote));
+        if let Some(inner) = inner {
+            return inner;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Given, ConfigError> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("garb.cnf");
+        std::fs::write(&file, text).expect("written");
+        Given::read(&file)
+    }
+
+    #[test]
+    fn garbds_file() {
+        let given = read(
+            "# arbitrator\n\ngroup = shop\naddress=gcomm://10.0.0.1,10.0.0.2?gmcast.segment=1\n\
+             options = gmcast.listen_addr=tcp://0.0.0.0:4667;socket.ssl=yes\nworkdir = /var/lib/w\nlog = \"/var/log/w.log\"\n\
+             daemon = 1\n",
+        )
+        .expect("a good file");
+        let config = given.settle().expect("all is there");
+        assert_eq!(config.group, "shop");
+        assert_eq!(config.address, "gcomm://10.0.0.1,10.0.0.2?gmcast.segment=1");
+        assert_eq!(
+            config.options,
+            "gmcast.listen_addr=tcp://0.0.0.0:4667;socket.ssl=yes"
+        );
+        assert_eq!(config.name, "garb");
+        assert_eq!(config.dir, Path::new("/var/lib/w"));
+        assert_eq!(config.log.as_deref(), Some(Path::new("/var/log/w.log")));
+        assert!(config.daemon);
+    }
+
+    #[test]
+    fn the_file_of_its_service() {
+        let given = read(
+            "GALERA_NODES=\"10.0.0.1:4567 10.0.0.2:4567\"\nGALERA_GROUP=\"shop\"\nGALERA_OPTIONS=\"\"\nLOG_FILE=\"\"\n",
+        )
+        .expect("a good file");
+        assert_eq!(
+            given.address.as_deref(),
+            Some("gcomm://10.0.0.1:4567,10.0.0.2:4567")
+        );
+        let config = given.settle().expect("all is there");
+        assert_eq!(
+            (config.log, config.options.as_str(), config.dir.as_path()),
+            (None, "", Path::new(DEFAULT_DIR))
+        );
+    }
+
+    #[test]
+    fn the_command_line_comes_first() {
+        let file = read("group = a\nname = x\n").expect("a good file");
+        let line = Given {
+            group: Some("b".into()),
+            ..Given::default()
+        };
+        let both = line.or(file);
+        assert_eq!(
+            (both.group.as_deref(), both.name.as_deref()),
+            (Some("b"), Some("x"))
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, words) in [
+            ("group\n", "line 1: 'group' is not a setting"),
+            ("\n\ngruop = x\n", "line 3: 'gruop' is not a setting"),
+            ("sst = backup\n", "takes no copy"),
+            ("daemon = maybe\n", "write 1 or 0"),
+        ] {
+            let error = read(text).expect_err(text).to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let missing = Given::read(Path::new("/nowhere/garb.cnf")).expect_err("no file");
+        assert!(missing.to_string().contains("/nowhere/garb.cnf"));
+        let none = Given::default().settle().expect_err("no group").to_string();
+        assert!(none.contains("--group"), "{none}");
+        let group = Given {
+            group: Some("g".into()),
+            address: Some(" ".into()),
+            ..Given::default()
+        };
+        let none = group.settle().expect_err("no address").to_string();
+        assert!(none.contains("--address gcomm://"), "{none}");
+    }
+}

@@ -1,0 +1,218 @@
+//! A file system for each node that can lose power.
+//!
+//! Each data directory is an ext4 file system of its own on a loop device.
+//! `EXT4_IOC_SHUTDOWN` without flushing the journal makes it forget what was
+//! not synced, as a power cut does; mounting it again replays its journal.
+//! The servers are held (SIGSTOP) meanwhile and killed before they go on.
+//!
+//! What was written with `O_DIRECT` passes the page cache and would survive
+//! without a sync. So the log under test must not use it
+//! ([`log_files_direct`]), and InnoDB is told not to
+//! (`innodb_flush_method=fsync`). At each cut a file that was synced must
+//! survive and one that was not must be gone: otherwise the cut was none.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use dromon_sandbox::{Cluster, Node, ProcessState};
+
+use super::{required, run};
+
+/// `EXT4_IOC_SHUTDOWN` with `EXT4_GOING_FLAGS_NOLOGFLUSH`, for each argument.
+/// In Perl (part of every Debian), as an ioctl of one's own is unsafe in Rust.
+const SHUT_DOWN: &str = r#"my $how = pack("L", 2);
+for (@ARGV) {
+    open(my $dir, "<", $_) or die "$_: $!\n";
+    ioctl($dir, 0x8004587d, $how) or die "EXT4_IOC_SHUTDOWN $_: $!\n";
+}"#;
+/// Size of a file system; the image is sparse.
+const BYTES: u64 = 3 << 30;
+const O_DIRECT: u64 = 0o40_000;
+const SYNCED: &str = "dromon-test-synced";
+const UNSYNCED: &str = "dromon-test-unsynced";
+
+struct Disk {
+    image: PathBuf,
+    mounted_on: PathBuf,
+}
+
+/// The file systems of a cluster's nodes; unmounted when dropped.
+pub struct Disks(Vec<Disk>);
+
+impl Disks {
+    /// Puts the data directories of a cluster that was not started yet on file
+    /// systems of their own.
+    pub fn give(cluster: &Cluster) -> anyhow::Result<Self> {
+        required("A power cut")?;
+        let mut disks = Self(Vec::new());
+        for node in cluster.nodes() {
+            let record = node.record();
+            let image = record.dir.join("disk.img");
+            File::create(&image)?.set_len(BYTES)?;
+            let name = text(&image)?;
+            run(
+                "mkfs.ext4",
+                &["-q", "-F", "-m", "0", "-N", "20000", "-J", "size=32", name],
+                "",
+            )?;
+            let plain = record.dir.join("data.plain");
+            fs::rename(&record.data_dir, &plain)?;
+            fs::create_dir(&record.data_dir)?;
+            let disk = Disk {
+                image,
+                mounted_on: record.data_dir,
+            };
+            disk.mount()?;
+            let (from, to) = (format!("{}/.", text(&plain)?), text(&disk.mounted_on)?);
+            // A directory there would be a database to the server.
+            fs::remove_dir(disk.mounted_on.join("lost+found"))?;
+            run("cp", &["-a", &from, to], "")?;
+            run("sync", &["-f", to], "")?;
+            fs::remove_dir_all(&plain)?;
+            disk.write(SYNCED)?.sync_all()?;
+            disks.0.push(disk);
+        }
+        Ok(disks)
+    }
+
+    /// All nodes lose power at once. Returns once their file systems are mounted
+    /// again; the servers are down.
+    pub fn power_cut(&self, cluster: &Cluster) -> anyhow::Result<()> {
+        for node in cluster.nodes() {
+            node.pause()?;
+        }
+        for node in cluster.nodes() {
+            held(node)?;
+        }
+        for disk in &self.0 {
+            // A full copy may have removed it. Not written at each cut: to sync
+            // it carries other changes to the disk.
+            if !disk.mounted_on.join(SYNCED).exists() {
+                disk.write(SYNCED)?.sync_all()?;
+            }
+            disk.write(UNSYNCED)?;
+        }
+        let points = self
+            .0
+            .iter()
+            .map(|d| text(&d.mounted_on))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        run("perl", &[&["-e", SHUT_DOWN][..], &points].concat(), "")
+            .context("the power cut could not be made")?;
+        cluster.kill_all()?;
+        for disk in &self.0 {
+            disk.unmount()?;
+            disk.mount()?;
+            let left = |name| fs::read(disk.mounted_on.join(name)).unwrap_or_default();
+            ensure!(
+                left(SYNCED) == SYNCED.as_bytes(),
+                "the power cut took what was synced: this machine's file system cannot be used for the test"
+            );
+            ensure!(
+                left(UNSYNCED) != UNSYNCED.as_bytes(),
+                "the power cut was none: {} kept what was not synced",
+                disk.mounted_on.display()
+            );
+            if disk.mounted_on.join(UNSYNCED).exists() {
+                fs::remove_file(disk.mounted_on.join(UNSYNCED))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Disk {
+    fn mount(&self) -> anyhow::Result<()> {
+        // The system itself writes late, so that nothing unsynced survives by chance.
+        run(
+            "mount",
+            &[
+                "-o",
+                "loop,commit=300",
+                text(&self.image)?,
+                text(&self.mounted_on)?,
+            ],
+            "",
+        )?;
+        Ok(())
+    }
+
+    fn unmount(&self) -> anyhow::Result<()> {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            match run("umount", &[text(&self.mounted_on)?], "") {
+                Ok(_) => return Ok(()),
+                Err(e) if Instant::now() > end => return Err(e),
+                Err(_) => thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    fn write(&self, name: &str) -> anyhow::Result<File> {
+        let mut file = File::create(self.mounted_on.join(name))?;
+        file.write_all(name.as_bytes())?;
+        Ok(file)
+    }
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        for disk in &self.0 {
+            if let Ok(point) = text(&disk.mounted_on) {
+                // Lazily: a server that a failed test left behind may still use it.
+                let _ = run("umount", &["-l", point], "");
+            }
+        }
+    }
+}
+
+fn text(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().context("a path that is not text")
+}
+
+/// Waits until every thread of the server is stopped.
+fn held(node: &Node) -> anyhow::Result<()> {
+    let process = node.process().context("the server ended before the cut")?;
+    let end = Instant::now() + Duration::from_secs(5);
+    while process.state() != ProcessState::Stopped {
+        if Instant::now() > end {
+            bail!("{} did not stop for the power cut", node.name());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Of the provider's log files that a running server has open: how many there
+/// are, and how many are open with `O_DIRECT`.
+pub fn log_files_direct(node: &Node) -> anyhow::Result<(usize, usize)> {
+    let process = node.process().context("the server does not run")?;
+    let (mut all, mut direct) = (0, 0);
+    for entry in fs::read_dir(format!("/proc/{}/fd", process.pid))?.flatten() {
+        let is_log = fs::read_link(entry.path()).is_ok_and(|target| {
+            let name = target.file_name().map(|n| n.to_string_lossy().into_owned());
+            name.is_some_and(|n| n.starts_with("dromon-") && n.ends_with(".log"))
+        });
+        if !is_log {
+            continue;
+        }
+        let fd = entry.file_name();
+        let info = fs::read_to_string(format!(
+            "/proc/{}/fdinfo/{}",
+            process.pid,
+            fd.to_string_lossy()
+        ))?;
+        let flags = info
+            .lines()
+            .find_map(|l| l.strip_prefix("flags:"))
+            .and_then(|f| u64::from_str_radix(f.trim(), 8).ok())
+            .context("no flags of an open file")?;
+        all += 1;
+        direct += usize::from(flags & O_DIRECT != 0);
+    }
+    Ok((all, direct))
+}

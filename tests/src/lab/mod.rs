@@ -1,0 +1,88 @@
+//! What a machine must lend to hurt servers properly: file systems that lose
+//! power, networks that lose packets. Needs root.
+//!
+//! All of it lives in namespaces of our own (see [`enter`]): when the last of our
+//! processes has ended, however it ended, the system takes back mounts, loop
+//! devices and network devices. Nothing outside sees them.
+
+mod disks;
+mod network;
+
+use std::env;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail, ensure};
+
+pub use disks::{Disks, log_files_direct};
+pub use network::Network;
+
+/// Set in the process that runs inside.
+const INSIDE: &str = "DROMON_TEST_LAB";
+
+/// Starts this program again in a mount namespace of its own and becomes it.
+/// Returns (doing nothing) when that is where it runs already, or when the
+/// system refuses: then scenarios that need it fail and say why.
+pub fn enter() {
+    if is_inside() || private_mounts().is_err() {
+        return;
+    }
+    let Ok(own) = env::current_exe() else { return };
+    let error = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "--"])
+        .arg(own)
+        .args(env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .exec();
+    eprintln!("storms: starting in a mount namespace of its own failed: {error}");
+}
+
+fn is_inside() -> bool {
+    env::var_os(INSIDE).is_some()
+}
+
+/// Fails, saying what is missing, where faults of disk and network cannot be made.
+pub fn required(what: &str) -> anyhow::Result<()> {
+    if is_inside() {
+        return Ok(());
+    }
+    let why = match private_mounts() {
+        Ok(()) => "this program was not started in a mount namespace of its own".into(),
+        Err(e) => format!("{e:#}"),
+    };
+    bail!("{what} cannot be made on this machine, so nothing was shown: {why}")
+}
+
+fn private_mounts() -> anyhow::Result<()> {
+    run(
+        "unshare",
+        &["--mount", "--propagation", "private", "--", "true"],
+        "",
+    )
+    .context("a mount namespace of our own needs root (CAP_SYS_ADMIN)")
+    .map(drop)
+}
+
+/// Runs a program of the system to its end; its output.
+fn run(program: &str, args: &[&str], input: &str) -> anyhow::Result<String> {
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("running {program}"))?;
+    let mut stdin = child.stdin.take().context("no pipe to the program")?;
+    stdin.write_all(input.as_bytes())?;
+    drop(stdin);
+    let out = child.wait_with_output()?;
+    ensure!(
+        out.status.success(),
+        "{program} {} ended with {}: {}",
+        args.join(" "),
+        out.status,
+        String::from_utf8_lossy(&out.stderr).trim()
+    );
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}

@@ -1,0 +1,80 @@
+//! A text that says what was run, on what, and what came of it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::harness::{Note, Options, Scenario};
+
+/// The report so far; nothing is written if no file was named.
+#[derive(Default)]
+pub struct Report {
+    file: Option<PathBuf>,
+    text: String,
+}
+
+impl Report {
+    /// Begins a report: the machine and the options.
+    pub fn new(file: PathBuf, options: &Options) -> Self {
+        let library = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default();
+            name.to_string_lossy().into_owned()
+        };
+        let mut text =
+            String::from("Rounds of faults on three real servers (storms --torture)\n\n");
+        let mut line = |what: &str, value: String| {
+            writeln!(text, "{what:<22}{value}").expect("writing to a String cannot fail");
+        };
+        line("provider", library(&options.provider));
+        if let Some(peer) = &options.peer {
+            line("measured beside", library(peer));
+        }
+        line("commit", said("git", &["describe", "--always", "--dirty"]));
+        line(
+            "server",
+            dromon_sandbox::server_version().unwrap_or_default(),
+        );
+        line("kernel", said("uname", &["-sr"]));
+        line("processors", said("nproc", &[]));
+        line("begun (UTC)", said("date", &["-u", "+%F %H:%M"]));
+        line("rounds", options.rounds.to_string());
+        line("seconds of load", options.seconds.as_secs().to_string());
+        line("first seed", options.seed.to_string());
+        line("entries to re-feed", options.entries.to_string());
+        Self {
+            file: Some(file),
+            text,
+        }
+    }
+
+    /// Adds a scenario's result and writes the file.
+    pub fn add(&mut self, scenario: &Scenario, result: &anyhow::Result<Vec<Note>>, took: f64) {
+        let Some(file) = &self.file else { return };
+        let (word, lines) = match result {
+            Ok(notes) => ("ok", notes.iter().map(|n| n.text.clone()).collect()),
+            Err(error) => ("FAILED", vec![format!("{error:#}")]),
+        };
+        self.text += &format!(
+            "\n{} ... {word} ({took:.0} s)\n    {}\n",
+            scenario.name, scenario.shows
+        );
+        for line in lines {
+            self.text += &format!("  - {}\n", line.trim_end().replace('\n', "\n    "));
+        }
+        if let Err(e) = fs::write(file, &self.text) {
+            println!(
+                "    the report could not be written to {}: {e}",
+                file.display()
+            );
+        }
+    }
+}
+
+fn said(program: &str, args: &[&str]) -> String {
+    Command::new(program)
+        .args(args)
+        .output()
+        .map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string())
+        .unwrap_or_default()
+}

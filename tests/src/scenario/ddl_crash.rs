@@ -1,0 +1,184 @@
+//! Nodes die in the middle of DDL that must not run twice.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use dromon_sandbox::{Cluster, JoinPlan, Start};
+
+use crate::check;
+use crate::harness::{Case, JOIN_LIMIT};
+use crate::load::Session;
+use crate::rng::Rng;
+
+/// Crashes, one after the other on the same cluster: of one node, of all, by turns.
+const ROUNDS: u64 = 8;
+const OPEN: Duration = Duration::from_secs(30);
+
+/// What one client did until it was told to stop, or until its node died.
+#[derive(Default)]
+struct Done {
+    /// Swaps acknowledged.
+    swaps: u64,
+    /// Columns added, acknowledged.
+    columns: BTreeSet<String>,
+    /// The statement whose answer never came: a column's name, or none for a swap.
+    unknown: Option<Option<String>>,
+}
+
+/// One client swaps two tables by RENAME and adds columns, one statement after
+/// the other, while a node, or all nodes, are killed and started again. Each
+/// acknowledged statement has had its effect once, the one without an answer
+/// once or not at all, and alike on all nodes.
+pub fn crashes(case: &mut Case) -> anyhow::Result<()> {
+    let cluster = case.own_cluster(|spec| {
+        *spec = spec.clone().set("innodb_flush_log_at_trx_commit", "0");
+    })?;
+    cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
+    let mut first = Session::open_within(cluster.node(0), "", 0, OPEN)?;
+    first.exec(&format!("CREATE DATABASE {}", case.db))?;
+    let mut first = Session::open_within(cluster.node(0), &case.db, 0, OPEN)?;
+    for statement in [
+        "CREATE TABLE a (id INT PRIMARY KEY, was CHAR(1) NOT NULL)",
+        "CREATE TABLE b (id INT PRIMARY KEY, was CHAR(1) NOT NULL)",
+        "INSERT INTO a VALUES (1, 'a')",
+        "INSERT INTO b VALUES (1, 'b')",
+        "CREATE TABLE wide (id INT PRIMARY KEY)",
+    ] {
+        first.exec(statement)?;
+    }
+    drop(first);
+    let mut rng = Rng::new(0xdd1);
+    let (mut swapped, mut columns) = (false, BTreeSet::from(["id".to_owned()]));
+    let (mut swaps, mut added) = (0, 0);
+    for round in 0..ROUNDS {
+        let all = round % 2 == 1;
+        let done = one_round(case, &cluster, round, all, &mut rng)?;
+        ensure!(done.swaps > 0, "no statement was acknowledged");
+        check::settled(&cluster, &case.db)?;
+        let (now_swapped, now_columns) = state(case, &cluster)?;
+        let expected = swapped ^ (done.swaps % 2 == 1);
+        let swap_unknown = done.unknown == Some(None);
+        ensure!(
+            now_swapped == expected || swap_unknown,
+            "round {round}: the tables are {}swapped after {} acknowledged swaps",
+            if now_swapped { "" } else { "not " },
+            done.swaps
+        );
+        columns.extend(done.columns.iter().cloned());
+        let more: Vec<_> = now_columns.difference(&columns).collect();
+        let unknown: Vec<_> = done.unknown.iter().flatten().collect();
+        ensure!(
+            columns.is_subset(&now_columns) && (more.is_empty() || more == unknown),
+            "round {round}: columns {now_columns:?} where {columns:?} were acknowledged ({unknown:?} unknown)"
+        );
+        swaps += done.swaps;
+        added += done.columns.len();
+        (swapped, columns) = (now_swapped, now_columns);
+    }
+    let logs: Vec<String> = cluster
+        .nodes()
+        .iter()
+        .map(|n| n.read_log())
+        .collect::<Result<_, _>>()?;
+    let count = |words: &str| logs.iter().map(|l| l.matches(words).count()).sum::<usize>();
+    case.note(format!(
+        "{} crashes of one node, {} of all; {swaps} swaps and {added} columns acknowledged, each there once; at a \
+         restart {} statements were passed, {} copied, {} run again",
+        ROUNDS / 2,
+        ROUNDS / 2,
+        count("its place is passed, it is not run again"),
+        count("knows better: taking a full copy from it"),
+        count("this node runs it again"),
+    ));
+    check::whole(&cluster)
+}
+
+fn one_round(
+    case: &Case,
+    cluster: &Arc<Cluster>,
+    round: u64,
+    all: bool,
+    rng: &mut Rng,
+) -> anyhow::Result<Done> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut session = Session::open_within(cluster.node(0), &case.db, round, OPEN)?;
+    let client = {
+        let stop = stop.clone();
+        thread::spawn(move || work(&mut session, round, &stop))
+    };
+    thread::sleep(Duration::from_millis(1500 + rng.below(700)));
+    if all {
+        cluster.kill_all()?;
+        let mut order = [0, 1, 2];
+        order.rotate_left(rng.below(3) as usize);
+        for node in order {
+            cluster.node(node).start(Start::Join, &[])?;
+            thread::sleep(Duration::from_millis(rng.below(1000)));
+        }
+        for node in cluster.nodes() {
+            node.wait_usable(JOIN_LIMIT)?;
+        }
+    } else {
+        let victim = cluster.node(1 + rng.below(2) as usize);
+        victim.kill()?;
+        victim.start(Start::Join, &[])?;
+        victim.wait_usable(JOIN_LIMIT)?;
+    }
+    stop.store(true, Ordering::Release);
+    let done = client.join().expect("a client does not panic");
+    ensure!(
+        all || done.unknown.is_none(),
+        "a statement failed on a node that lives"
+    );
+    Ok(done)
+}
+
+fn work(session: &mut Session, round: u64, stop: &AtomicBool) -> Done {
+    let mut done = Done::default();
+    for i in 0.. {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        let column = (i % 10 == 9).then(|| format!("c{round}_{i}"));
+        let statement = match &column {
+            Some(name) => format!("ALTER TABLE wide ADD COLUMN {name} INT"),
+            None => "RENAME TABLE a TO x, b TO a, x TO b".to_owned(),
+        };
+        match (session.exec(&statement), column) {
+            (Ok(_), Some(name)) => drop(done.columns.insert(name)),
+            (Ok(_), None) => done.swaps += 1,
+            (Err(_), column) => {
+                done.unknown = Some(column);
+                break;
+            }
+        }
+        // A table takes some thousand columns only.
+        thread::sleep(Duration::from_millis(3));
+    }
+    done
+}
+
+/// Whether the tables are swapped, and which columns there are: alike on all nodes.
+fn state(case: &Case, cluster: &Cluster) -> anyhow::Result<(bool, BTreeSet<String>)> {
+    let mut states = Vec::new();
+    for node in cluster.nodes() {
+        let mut session = Session::open_within(node, &case.db, 0, OPEN)?;
+        let was: String = session.one("SELECT was FROM a")?.context("a row in a")?;
+        let other: String = session.one("SELECT was FROM b")?.context("a row in b")?;
+        ensure!(was != other, "{}: both tables hold {was}", node.name());
+        let columns: Vec<String> = session.rows(&format!(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = '{}' AND table_name = 'wide'",
+            case.db
+        ))?;
+        states.push((was == "b", columns.into_iter().collect::<BTreeSet<_>>()));
+    }
+    ensure!(
+        states.windows(2).all(|s| s[0] == s[1]),
+        "the nodes differ: {states:?}"
+    );
+    states.pop().context("a node")
+}

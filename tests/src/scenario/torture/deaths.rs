@@ -1,0 +1,198 @@
+//! Deaths of running members.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::ensure;
+use dromon_sandbox::{Cluster, Start};
+
+use super::{
+    Needs, WRITE_LIMIT, all_back, leader, load_time, nothing_lost, seconds, shuffled, start_down,
+    started,
+};
+use crate::harness::{Case, JOIN_LIMIT};
+use crate::lab::log_files_direct;
+use crate::ledger::{self, Ledger, Numbers, Told};
+use crate::load::Session;
+use crate::rng::Rng;
+
+/// Clients on each node.
+const CLIENTS: usize = 3;
+/// "At once" for SIGKILL.
+const AT_ONCE: Duration = Duration::from_millis(100);
+/// A round that wrote less shows nothing.
+const LEAST_ROWS: usize = 50;
+
+fn set_flush(cluster: &Cluster, value: u64) -> anyhow::Result<()> {
+    for node in cluster.nodes() {
+        Session::open(node, "", 0)?.exec(&format!(
+            "SET GLOBAL innodb_flush_log_at_trx_commit = {value}"
+        ))?;
+    }
+    Ok(())
+}
+
+/// All killed at once, at each setting of the engine's flush.
+pub fn kill_all(case: &mut Case) -> anyhow::Result<()> {
+    let cluster = started(case, Needs::default(), |_| {})?;
+    ledger::set_up(cluster.node(0), &case.db)?;
+    let (mut numbers, mut told) = (Numbers::new(), Told::default());
+    for round in 0..case.options.rounds * 3 {
+        let mut rng = Rng::new(case.options.seed + round);
+        let flush = round % 3;
+        set_flush(&cluster, flush)?;
+        let clients = Ledger::open(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
+        thread::sleep(load_time(case, &mut rng));
+        clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
+        ensure!(cluster.running() == 3, "a node ended before it was killed");
+        let spread = cluster.kill_all()?;
+        let said = clients.close()?;
+        ensure!(
+            spread < AT_ONCE,
+            "the nodes were killed over {} ms, not at once",
+            spread.as_millis()
+        );
+        let words = said.to_string();
+        told.add(said);
+        let order = start_down(&cluster, &mut rng)?.join(", ");
+        let back = all_back(&cluster)?;
+        nothing_lost(&cluster, &case.db, &told)?;
+        case.progress(format!(
+            "round {} at flush {flush}: {words}; killed within {} ms, started as {order}, all Synced {} after the last start; 0 lost",
+            round + 1,
+            spread.as_millis(),
+            seconds(back)
+        ));
+    }
+    case.progress(format!("in all {told}; 0 lost, tables equal"));
+    Ok(())
+}
+
+/// All lose power at once.
+pub fn power_cut(case: &mut Case) -> anyhow::Result<()> {
+    let needs = Needs {
+        disks: true,
+        ..Needs::default()
+    };
+    let cluster = started(case, needs, |_| {})?;
+    ledger::set_up(cluster.node(0), &case.db)?;
+    let (mut numbers, mut told) = (Numbers::new(), Told::default());
+    for round in 0..case.options.rounds {
+        let mut rng = Rng::new(case.options.seed + round);
+        // The engine's setting may not matter: begin with the quick start's.
+        let flush = [2, 0, 1][round as usize % 3];
+        set_flush(&cluster, flush)?;
+        if cluster.record().is_dromon() {
+            for node in cluster.nodes() {
+                let (files, direct) = log_files_direct(node)?;
+                ensure!(
+                    files > 0 && direct == 0,
+                    "of {files} open log files of {} {direct} use O_DIRECT: the power cut would show nothing",
+                    node.name()
+                );
+            }
+        }
+        let clients = Ledger::open(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
+        thread::sleep(load_time(case, &mut rng));
+        clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
+        ensure!(cluster.running() == 3, "a node ended before the power cut");
+        case.disks().power_cut(&cluster)?;
+        let said = clients.close()?;
+        let words = said.to_string();
+        told.add(said);
+        let order = start_down(&cluster, &mut rng)?.join(", ");
+        let back = all_back(&cluster)?;
+        nothing_lost(&cluster, &case.db, &told)?;
+        case.progress(format!(
+            "round {} at flush {flush}: {words}; power cut, started as {order}, all Synced {} after the last start; 0 lost",
+            round + 1,
+            seconds(back)
+        ));
+    }
+    case.progress(format!(
+        "in all {told}; 0 lost, tables equal; no log file is open with O_DIRECT"
+    ));
+    Ok(())
+}
+
+/// One after the other. In even rounds each is Synced again before the next one
+/// dies; in odd ones nobody waits, so that often no majority is left.
+pub fn rolling(case: &mut Case) -> anyhow::Result<()> {
+    let cluster = started(case, Needs::default(), |_| {})?;
+    ledger::set_up(cluster.node(0), &case.db)?;
+    let (mut numbers, mut told) = (Numbers::new(), Told::default());
+    for round in 0..case.options.rounds {
+        let mut rng = Rng::new(case.options.seed + round);
+        let patient = round % 2 == 0;
+        set_flush(&cluster, round % 3)?;
+        let clients = Ledger::open(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
+        clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
+        let order = shuffled(&cluster, &mut rng);
+        for &index in &order {
+            let node = cluster.node(index);
+            node.kill()?;
+            if patient {
+                clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
+            } else {
+                thread::sleep(Duration::from_millis(rng.below(2000)));
+            }
+            node.start(Start::Join, &[])?;
+            if patient {
+                node.wait_usable(JOIN_LIMIT)?;
+            } else {
+                thread::sleep(Duration::from_millis(rng.below(2000)));
+            }
+        }
+        let back = all_back(&cluster)?;
+        clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
+        let said = clients.close()?;
+        let words = said.to_string();
+        told.add(said);
+        nothing_lost(&cluster, &case.db, &told)?;
+        let names: Vec<String> = order.iter().map(|i| cluster.node(*i).name()).collect();
+        case.progress(format!(
+            "round {}: {words}; {} killed, {}; all Synced {} after the last start; 0 lost",
+            round + 1,
+            names.join(", "),
+            if patient {
+                "each after the one before was back"
+            } else {
+                "without waiting"
+            },
+            seconds(back)
+        ));
+    }
+    case.progress(format!("in all {told}; 0 lost, tables equal"));
+    Ok(())
+}
+
+/// The leader dies; the others go on and it comes back.
+pub fn leader_dies(case: &mut Case) -> anyhow::Result<()> {
+    let cluster = started(case, Needs::default(), |_| {})?;
+    ledger::set_up(cluster.node(0), &case.db)?;
+    let (mut numbers, mut told) = (Numbers::new(), Told::default());
+    for round in 0..case.options.rounds {
+        let mut rng = Rng::new(case.options.seed + round);
+        set_flush(&cluster, round % 3)?;
+        let clients = Ledger::open(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
+        thread::sleep(load_time(case, &mut rng));
+        let dead = leader(&cluster, &mut rng)?;
+        let node = cluster.node(dead);
+        node.kill()?;
+        clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
+        node.start(Start::Join, &[])?;
+        let back = all_back(&cluster)?;
+        let said = clients.close()?;
+        let words = said.to_string();
+        told.add(said);
+        nothing_lost(&cluster, &case.db, &told)?;
+        case.progress(format!(
+            "round {}: {words}; {} led and was killed, all Synced {} after its start; 0 lost",
+            round + 1,
+            node.name(),
+            seconds(back)
+        ));
+    }
+    case.progress(format!("in all {told}; 0 lost, tables equal"));
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! Two data nodes and a witness: any one of the three may die.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use dromon_sandbox::{Cluster, JoinPlan, Node, Start, Witness};
+
+use crate::check;
+use crate::harness::{Case, JOIN_LIMIT};
+use crate::load::{RETRY, Session, code};
+
+/// Clients on each data node.
+const CLIENTS: u64 = 3;
+/// How long nobody may be acknowledged after one of the three is killed.
+const PAUSE_LIMIT: Duration = Duration::from_secs(15);
+/// How long the members may take to be three again.
+const BACK_LIMIT: Duration = Duration::from_secs(60);
+
+/// Each of the three is killed under load and started again, then all of them.
+/// No acknowledged row is missing, and the tables are equal.
+pub fn each_dies(case: &mut Case) -> anyhow::Result<()> {
+    let program = program()?;
+    let cluster = case.own_cluster(|spec| {
+        *spec = spec.clone().set("innodb_flush_log_at_trx_commit", "0");
+        spec.nodes = 2;
+        spec.tls = true;
+        spec.witness = Some(program);
+    })?;
+    let witness = Arc::clone(cluster.witness().context("a witness was asked for")?);
+    cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
+    let mut first = Session::open_within(cluster.node(0), "", 0, Duration::from_secs(30))?;
+    first.exec(&format!("CREATE DATABASE {}", case.db))?;
+    first.exec(&format!(
+        "CREATE TABLE {}.t (id BIGINT PRIMARY KEY, node INT NOT NULL)",
+        case.db
+    ))?;
+    drop(first);
+    let time = (case.options.seconds / 4).clamp(Duration::from_secs(2), Duration::from_secs(20));
+    let load = Load::start(&cluster, &case.db);
+    let result = one_by_one(case, &cluster, &witness, &load, time);
+    let before = load.count();
+    let killed = result.and_then(|()| {
+        load.ending.store(true, Ordering::Release);
+        cluster.kill_all().map_err(anyhow::Error::from)
+    });
+    let acknowledged = load.stop();
+    killed?;
+    ensure!(before > 300, "only {before} rows were acknowledged");
+
+    // One data node and the witness are a majority; the other node comes later.
+    witness.start(&[])?;
+    cluster.node(1).start(Start::Join, &[])?;
+    let began = Instant::now();
+    written(cluster.node(1), &case.db, -1)?;
+    let back = began.elapsed();
+    let lost = missing(cluster.node(1), &case.db, &acknowledged)?;
+    ensure!(
+        lost.is_empty(),
+        "{} of {} acknowledged rows are lost: {:?}",
+        lost.len(),
+        acknowledged.len(),
+        lost.iter().take(10).collect::<Vec<_>>()
+    );
+    cluster.node(0).start(Start::Join, &[])?;
+    three(&cluster)?;
+    check::settled(&cluster, &case.db)?;
+    for node in cluster.nodes() {
+        let lost = missing(node, &case.db, &acknowledged)?;
+        ensure!(
+            lost.is_empty(),
+            "{} rows are lost on {}",
+            lost.len(),
+            node.name()
+        );
+    }
+    case.note(format!(
+        "all three killed; db2 and the witness started: written to again after {:.1} s; then db1: {} acknowledged rows, \
+         0 lost, tables equal",
+        back.as_secs_f64(),
+        acknowledged.len()
+    ));
+    check::whole(&cluster)
+}
+
+/// Kills db1, db2 and the witness in turn; the others go on, and it comes back.
+fn one_by_one(
+    case: &mut Case,
+    cluster: &Arc<Cluster>,
+    witness: &Arc<Witness>,
+    load: &Load,
+    time: Duration,
+) -> anyhow::Result<()> {
+    for victim in ["db1", "db2", "witness"] {
+        thread::sleep(time);
+        load.forget_pause();
+        let before = load.count();
+        let node = cluster.nodes().iter().find(|n| n.name() == victim);
+        match node {
+            Some(node) => node.kill()?,
+            None => witness.kill()?,
+        }
+        let since = Instant::now();
+        while load.count() < before + 100 {
+            ensure!(
+                since.elapsed() < PAUSE_LIMIT,
+                "{} rows were acknowledged within {PAUSE_LIMIT:?} after {victim} was killed",
+                load.count() - before
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+        thread::sleep(time);
+        let pause = load.pause();
+        let meanwhile = load.count() - before;
+        let began = Instant::now();
+        match node {
+            Some(node) => node.start(Start::Join, &[])?,
+            None => {
+                let before = times_joined(witness);
+                witness.start(&[])?;
+                // Soon killed again, it may never have been removed.
+                while times_joined(witness) == before {
+                    ensure!(
+                        began.elapsed() < BACK_LIMIT,
+                        "the witness did not come back: {}",
+                        witness.log_tail(20)
+                    );
+                    thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+        three(cluster)?;
+        case.note(format!(
+            "{victim} killed: {meanwhile} rows acknowledged without it, longest pause {:.1} s; back after {:.1} s",
+            pause.as_secs_f64(),
+            began.elapsed().as_secs_f64()
+        ));
+    }
+    Ok(())
+}
+
+/// How often the witness has said that it is a member.
+fn times_joined(witness: &Witness) -> usize {
+    let text = std::fs::read_to_string(witness.record().log).unwrap_or_default();
+    text.matches("member of the cluster: votes").count()
+}
+
+/// The `dromon` program beside this one.
+fn program() -> anyhow::Result<PathBuf> {
+    let here = std::env::current_exe().context("finding this program")?;
+    let path = here.with_file_name("dromon");
+    ensure!(
+        path.is_file(),
+        "there is no {}: build it with cargo build --release -p dromon-cli",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// Waits until both nodes serve clients and see three members.
+fn three(cluster: &Cluster) -> anyhow::Result<()> {
+    for node in cluster.nodes() {
+        node.wait_for("one of three members", BACK_LIMIT, |s| {
+            s.is_usable() && s.size() == 3 && s.number("wsrep_dromon_voters") == Some(3)
+        })?;
+    }
+    Ok(())
+}
+
+fn written(node: &Arc<Node>, db: &str, id: i64) -> anyhow::Result<()> {
+    let since = Instant::now();
+    loop {
+        let session = Session::open_within(node, db, 0, Duration::from_secs(5));
+        let done = session.map(|mut s| s.exec(&format!("INSERT INTO t VALUES ({id}, 9)")));
+        if matches!(done, Ok(Ok(_))) {
+            return Ok(());
+        }
+        ensure!(
+            since.elapsed() < BACK_LIMIT,
+            "no write succeeded on {} within {BACK_LIMIT:?}",
+            node.name()
+        );
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn missing(node: &Arc<Node>, db: &str, acknowledged: &BTreeSet<i64>) -> anyhow::Result<Vec<i64>> {
+    let mut session = Session::open_within(node, db, 0, Duration::from_secs(30))?;
+    let there: BTreeSet<i64> = session
+        .rows::<i64>("SELECT id FROM t")?
+        .into_iter()
+        .collect();
+    Ok(acknowledged.difference(&there).copied().collect())
+}
+
+/// Clients that insert, whatever happens to their nodes.
+struct Load {
+    stop: Arc<AtomicBool>,
+    /// Everything is about to be killed: what fails is not tried again.
+    ending: Arc<AtomicBool>,
+    book: Arc<Mutex<Book>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Book {
+    acknowledged: BTreeSet<i64>,
+    last: Instant,
+    /// The longest time without an acknowledgement since it was forgotten.
+    pause: Duration,
+}
+
+impl Load {
+    fn start(cluster: &Arc<Cluster>, db: &str) -> Self {
+        let mut load = Load {
+            stop: Arc::default(),
+            ending: Arc::default(),
+            book: Arc::new(Mutex::new(Book {
+                acknowledged: BTreeSet::new(),
+                last: Instant::now(),
+                pause: Duration::ZERO,
+            })),
+            threads: Vec::new(),
+        };
+        for (n, node) in cluster.nodes().iter().enumerate() {
+            for c in 0..CLIENTS {
+                let (node, db) = (Arc::clone(node), db.to_owned());
+                let (stop, ending) = (load.stop.clone(), load.ending.clone());
+                let book = load.book.clone();
+                let base = ((n as u64 * CLIENTS + c) * 100_000_000) as i64;
+                load.threads.push(thread::spawn(move || {
+                    let mut session = None;
+                    for id in base.. {
+                        if stop.load(Ordering::Acquire) {
+                            return;
+                        }
+                        if session.is_none() && !ending.load(Ordering::Acquire) {
+                            session =
+                                Session::open_within(&node, &db, 0, Duration::from_secs(30)).ok();
+                        }
+                        let Some(open) = session.as_mut() else {
+                            thread::sleep(Duration::from_millis(50));
+                            continue;
+                        };
+                        match open.exec(&format!("INSERT INTO t VALUES ({id}, {n})")) {
+                            Ok(_) => note(&book, id),
+                            Err(e) if code(&e).is_some_and(|c| RETRY.contains(&c)) => {}
+                            // Its outcome is unknown: it may be there or not.
+                            Err(_) => {
+                                session = None;
+                                thread::sleep(Duration::from_millis(20));
+                            }
+                        }
+                    }
+                }));
+            }
+        }
+        load
+    }
+
+    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self) -> usize {
+        self.book().acknowledged.len()
+    }
+
+    fn forget_pause(&self) {
+        let mut book = self.book();
+        book.pause = Duration::ZERO;
+        book.last = Instant::now();
+    }
+
+    fn pause(&self) -> Duration {
+        let book = self.book();
+        book.pause.max(book.last.elapsed())
+    }
+
+    fn stop(self) -> BTreeSet<i64> {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads {
+            thread.join().expect("a client does not panic");
+        }
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut book.acknowledged)
+    }
+}
+
+fn note(book: &Mutex<Book>, id: i64) {
+    let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    book.pause = book.pause.max(now.duration_since(book.last));
+    book.last = now;
+    book.acknowledged.insert(id);
+}
