@@ -404,7 +404,8 @@ impl<'a> Checker<'a> {
         }
         for (t, seen) in self.seen.iter().enumerate() {
             for (key, length) in seen {
-                let list = self.order[key];
+                // Nobody need have appended to a list that is empty.
+                let list = self.order.get(key).copied().unwrap_or_default();
                 let seen_of = length.checked_sub(1).and_then(|i| writer(&list[i]));
                 if let Some(a) = seen_of.filter(|a| *a != t) {
                     graph.add(commit(a), start(t), Kind::WriteRead);
