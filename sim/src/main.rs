@@ -117,7 +117,7 @@ impl Total {
     fn print(&self, took: Duration) {
         let c = &self.counts;
         println!(
-            "{} seeds, {} violations: {} entries, {} acknowledged, {} refused, {} unknown, {} current \
+            "{} seeds, {} violations: {} entries, {} acknowledged, {} refused, {} unknown, {} taken back, {} current \
              reads, {} crashes ({} total outages), {} partitions, {} pauses, {} clock jumps, {} disk errors, {} deaths during a change of members, {} broken connections, {} \
              elections, {} joins ({} with a copy), {} resumed logs, {} evictions, {} leaves, {} state \
              comparisons; worst convergence {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
@@ -128,6 +128,7 @@ impl Total {
             c.acked,
             c.refused,
             c.unknown,
+            c.taken_back,
             c.reads,
             c.crashes,
             c.outages,

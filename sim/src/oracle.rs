@@ -27,7 +27,7 @@ pub enum Oracle {
     StateDigest,
     /// Databases go through the same states and end with the same contents.
     Contents,
-    /// No transaction takes two places.
+    /// No transaction takes two places, and one that was taken back none.
     ExactlyOnce,
     /// A read index covers what was acknowledged before it was asked for, and
     /// nobody answers one who was cut from the majority since the question.
@@ -93,6 +93,8 @@ pub struct Oracles {
     digests: BTreeMap<u64, (u64, usize)>,
     /// Where each client transaction stands.
     txns: BTreeMap<u64, Seqno>,
+    /// Client transactions that their node took back before it sent them.
+    taken_back: BTreeSet<u64>,
     acked: BTreeMap<u64, Acked>,
     acked_seqno: Seqno,
     acked_index: u64,
@@ -183,7 +185,20 @@ impl Oracles {
             );
             self.fire(Oracle::ExactlyOnce, what);
         }
+        if let Some(txn) = placed.txn.filter(|t| self.taken_back.contains(t)) {
+            let what = format!("transaction {txn} was taken back and stands at seqno {seqno}");
+            self.fire(Oracle::ExactlyOnce, what);
+        }
         self.sequence.push(placed);
+    }
+
+    /// The order said that it never sent `txn` and never will.
+    pub fn taken_back(&mut self, txn: u64) {
+        if let Some(seqno) = self.txns.get(&txn) {
+            let what = format!("transaction {txn} stands at seqno {seqno} and was taken back");
+            self.fire(Oracle::ExactlyOnce, what);
+        }
+        self.taken_back.insert(txn);
     }
 
     /// The database of `slot` has come to `seqno`.
@@ -405,6 +420,14 @@ mod tests {
         assert_eq!(fired(&o), Some(Oracle::Dense));
         let mut o = with_two();
         o.delivered(0, 3, placed(1, true));
+        assert_eq!(fired(&o), Some(Oracle::ExactlyOnce));
+        let mut o = with_two();
+        o.taken_back(3);
+        assert_eq!(fired(&o), None);
+        o.delivered(0, 3, placed(3, true));
+        assert_eq!(fired(&o), Some(Oracle::ExactlyOnce));
+        let mut o = with_two();
+        o.taken_back(2);
         assert_eq!(fired(&o), Some(Oracle::ExactlyOnce));
     }
 

@@ -88,6 +88,8 @@ pub struct Counts {
     pub refused: u64,
     /// Transactions whose clients never learnt the outcome.
     pub unknown: u64,
+    /// Write sets taken back before they were sent.
+    pub taken_back: u64,
     /// Read indexes answered.
     pub reads: u64,
     /// Processes killed, with or without power.
@@ -129,6 +131,7 @@ impl Counts {
         self.acked += o.acked;
         self.refused += o.refused;
         self.unknown += o.unknown;
+        self.taken_back += o.taken_back;
         self.reads += o.reads;
         self.crashes += o.crashes;
         self.outages += o.outages;

@@ -30,6 +30,9 @@ const PURGE_EVERY: Seqno = 1024;
 /// to its beginning, but no further than this, in seqnos.
 const WINDOW_MAX: Seqno = 1 << 20;
 
+/// A member counts as caught up when no more than this many events wait.
+pub const CAUGHT_UP: Seqno = 64;
+
 /// Where a member stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberState {
@@ -528,7 +531,7 @@ impl ClusterState {
                 self.leave(uuid, LeaveReason::Evicted)
             }
             Control::Evict { .. } => Vec::new(),
-            Control::Rejoin { uuid } => self.rejoin(uuid),
+            Control::Rejoin { uuid, released } => self.rejoin(uuid, released),
             Control::StateRequest {
                 joiner,
                 donors,
@@ -716,10 +719,12 @@ impl ClusterState {
         events
     }
 
-    fn rejoin(&mut self, uuid: Uuid) -> Vec<Event> {
+    fn rejoin(&mut self, uuid: Uuid, released: Seqno) -> Vec<Event> {
         let Some(mut member) = self.members.remove(&uuid) else {
             return Vec::new();
         };
+        let lacks = self.seqno.saturating_sub(released);
+        let still_synced = member.state == MemberState::Synced && lacks <= CAUGHT_UP;
         let mut events = self.break_transfers(uuid);
         let left = vec![(member.clone(), LeaveReason::Rejoins)];
         let view = self.next_view();
@@ -740,6 +745,11 @@ impl ClusterState {
             joined: Some((uuid, Need::Log)),
             left: Vec::new(),
         });
+        if still_synced {
+            // There is next to nothing to catch up with: its server need not wait
+            // until it has asked.
+            events.extend(self.move_to(uuid, MemberState::Synced));
+        }
         events.extend(self.count_votes());
         events
     }

@@ -334,7 +334,7 @@ impl LogBook {
             Control::Evict { uuid, term } => {
                 format!("the leader of term {term} evicts {}", self.name(uuid))
             }
-            Control::Rejoin { uuid } => format!("{} comes back", self.name(uuid)),
+            Control::Rejoin { uuid, .. } => format!("{} comes back", self.name(uuid)),
             Control::StateRequest { joiner, donors, .. } => {
                 format!("{} asks for a copy of '{donors}'", self.name(joiner))
             }

@@ -126,6 +126,8 @@ pub enum Control {
     Rejoin {
         /// Who.
         uuid: Uuid,
+        /// Everything up to here is finished in its database.
+        released: Seqno,
     },
     /// A joiner asks for a full copy.
     StateRequest {

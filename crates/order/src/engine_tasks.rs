@@ -195,6 +195,9 @@ fn on_link(core: &Arc<Core>, raft: &Raft, peer: RaftId, lane: Lane, up: bool) {
     if lane == Lane::Bulk && core.outbox.lock().leader.is_some_and(|(id, _)| id == peer) {
         core.outbox.refused(None);
     }
+    if lane == Lane::Bulk {
+        core.hold_or_send();
+    }
     if up && lane == Lane::Bulk {
         let raft = raft.clone();
         spawn(async move {
@@ -549,7 +552,8 @@ pub(crate) async fn tick(core: Arc<Core>) {
 }
 
 /// Watches leader, members and lease; tells the node, the transport and the
-/// queue of own messages.
+/// queue of own messages. While the lease stands it looks again at its end, so
+/// whatever it was not told of counts soon.
 pub(crate) async fn watch(core: Arc<Core>, raft: Raft) {
     let mut server = raft.server_metrics();
     let mut told: Option<OrderStatus> = None;
@@ -574,6 +578,7 @@ pub(crate) async fn watch(core: Arc<Core>, raft: Raft) {
                 core.outbox.wake.notify_one();
             }
         }
+        core.hold_or_send();
         let status = core.status();
         let news = told.as_ref().is_none_or(|old| {
             let key = |s: &OrderStatus| (s.primary, s.is_leader, s.term);

@@ -335,6 +335,14 @@ pub trait Order: Send + Sync {
     /// the first call, or the message is dropped everywhere.
     fn propose(&self, kind: u8, tag: u64, body: Bytes) -> Result<u64, OrderError>;
 
+    /// Takes the own message of this `kind` and `tag` back; with a tag that several
+    /// have, the first. True: it was never sent to anybody and is never delivered.
+    /// False: there is none that waits unsent, so it may be ordered, now or later.
+    ///
+    /// Without a majority in reach, as far as this node knows (its lease, its
+    /// links), what is proposed waits unsent; it is sent when there is one again.
+    fn withdraw(&self, kind: u8, tag: u64) -> bool;
+
     /// Forgets every own message not yet delivered and continues under a new
     /// origin, numbering from 1. Those forgotten may still be ordered.
     fn set_origin(&self, origin: Uuid);

@@ -132,7 +132,10 @@ fn controls() -> Vec<Control> {
             uuid: uuid(1),
             weight: 3,
         },
-        Control::Rejoin { uuid: uuid(2) },
+        Control::Rejoin {
+            uuid: uuid(2),
+            released: 3,
+        },
         Control::Evict {
             uuid: uuid(2),
             term: 1,

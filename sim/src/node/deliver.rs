@@ -356,11 +356,18 @@ impl Session {
         }
     }
 
-    /// Clients will not learn here what becomes of what they sent.
+    /// Clients will not learn here what becomes of what they sent; what was not
+    /// sent yet is taken back.
     pub(super) fn abandon(&self, inner: &mut Inner) {
-        let n = inner.pending.len() as u64;
-        inner.pending.clear();
-        self.shared.count(|c| c.unknown += n);
+        for (tag, pending) in std::mem::take(&mut inner.pending) {
+            let engine = self.engine();
+            if engine.is_some_and(|e| e.withdraw(kind::WRITE_SET, tag)) {
+                self.shared.oracles().taken_back(pending.txn);
+                self.shared.count(|c| c.taken_back += 1);
+            } else {
+                self.shared.count(|c| c.unknown += 1);
+            }
+        }
     }
 
     fn publish(&self, inner: &Inner) {

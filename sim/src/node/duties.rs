@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dromon_node::cluster::MemberState;
+use dromon_node::cluster::{CAUGHT_UP, MemberState};
 use dromon_node::messages::{Answer, Control, Need, Position, Progress, Request, decode, encode};
 use dromon_order::{Engine, NodeHandler, Order, OrderStatus, RaftId, Reply};
 use dromon_writeset::{Seqno, Uuid};
@@ -21,8 +21,6 @@ use crate::net::addr_of;
 pub(super) const QUESTION: u8 = 0;
 /// First byte of a copy of a database.
 pub(super) const COPY: u8 = 1;
-/// A node counts as caught up when no more than this many events wait.
-const CAUGHT_UP: Seqno = 64;
 /// How often a node outside looks whether the cluster goes on without it.
 const WATCH: Duration = Duration::from_millis(700);
 /// A tick this late means that this node itself did not run.
@@ -316,7 +314,11 @@ impl Session {
             // The order delivers it in the end.
             return;
         }
-        inner.rejoin_asked = self.say(&Control::Rejoin { uuid: self.uuid });
+        let released = inner.positions.released();
+        inner.rejoin_asked = self.say(&Control::Rejoin {
+            uuid: self.uuid,
+            released,
+        });
         self.note(format_args!("asks to come back"));
     }
 

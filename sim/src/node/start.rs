@@ -219,11 +219,9 @@ async fn close(session: &Arc<Session>, store: &Arc<SimStore>, engine: &Arc<Engin
     lock(&session.process.inner).session = None;
     *lock(&session.store) = None;
     let mut inner = session.inner();
-    let unknown = inner.pending.len() as u64;
-    inner.pending.clear();
+    session.abandon(&mut inner);
     let ended = inner.ended.take();
     drop(inner);
-    session.shared.count(|c| c.unknown += unknown);
     if matches!(ended, Some(Ended::Exit(Exit::Left))) {
         session.host.database().flush();
         session.host.left_cleanly.store(true, Ordering::Relaxed);

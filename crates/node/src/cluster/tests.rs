@@ -348,7 +348,13 @@ fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
     let two = Uuid([2; 16]);
     f.send(2, &Control::Joined { uuid: two });
     f.send(2, &Control::Synced { uuid: two });
-    let events = f.send(2, &Control::Rejoin { uuid: two });
+    let rejoin = |released| Control::Rejoin {
+        uuid: two,
+        released,
+    };
+    // So much was ordered without it.
+    let far = f.state.position().seqno - super::CAUGHT_UP - 1;
+    let events = f.send(2, &rejoin(far));
     let sizes: Vec<usize> = events
         .iter()
         .filter_map(|e| match e {
@@ -364,6 +370,24 @@ fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
         state_of(&f, 2),
         Some(MemberState::Synced),
         "its messages still count"
+    );
+    let events = f.send(2, &rejoin(f.state.position().seqno));
+    assert_eq!(
+        state_of(&f, 2),
+        Some(MemberState::Synced),
+        "there was nothing to catch up with"
+    );
+    let last = events.last().expect("two views and this");
+    assert!(
+        matches!(last, Event::State { uuid, to: MemberState::Synced, .. } if *uuid == two),
+        "{last:?}"
+    );
+    f.send(2, &Control::Desync { uuid: two });
+    f.send(2, &rejoin(f.state.position().seqno));
+    assert_eq!(
+        state_of(&f, 2),
+        Some(MemberState::Joined),
+        "it was not synced before"
     );
 }
 

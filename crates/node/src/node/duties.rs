@@ -12,12 +12,10 @@ use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
 
 use super::service::Job;
 use super::{CatchingUp, Node, Phase, lock};
-use crate::cluster::MemberState;
+use crate::cluster::{CAUGHT_UP, MemberState};
 use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
 
-/// A node counts as caught up when no more than this many events wait.
-const CAUGHT_UP: Seqno = 64;
 /// A non-primary node asks the others this often whether they went on.
 const SEEK_AFTER: Duration = Duration::from_secs(3);
 /// How often a node that catches up says how far it is.
@@ -415,10 +413,9 @@ impl Node {
             shared.uuid
         };
         self.note("the majority can be reached again; rejoining");
-        if order
-            .propose(kind::CONTROL, 0, encode(&Control::Rejoin { uuid }))
-            .is_err()
-        {
+        let released = self.gates.released();
+        let rejoin = encode(&Control::Rejoin { uuid, released });
+        if order.propose(kind::CONTROL, 0, rejoin).is_err() {
             self.shared().rejoin_asked = None;
         }
     }

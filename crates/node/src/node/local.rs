@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dromon_certify::Verdict;
 use dromon_gates::{Seqno, WaitError};
-use dromon_order::OrderError;
+use dromon_order::{Order, OrderError};
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType};
 
 use super::{Node, Phase, Sent, lock};
 use crate::database::{Applied, Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::spool::Collected;
-use crate::trx::{Body, Kind, Stage, Trx};
+use crate::trx::{Abandoned, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
 const LARGE: usize = 64 << 20;
@@ -116,14 +116,22 @@ impl Node {
         {
             return unsent(Outcome::ConnFail);
         }
-        if let Err(outcome) = self.send(trx) {
-            return unsent(outcome);
-        }
+        let tag = match self.send(trx) {
+            Ok(tag) => tag,
+            Err(outcome) => return unsent(outcome),
+        };
         self.wait_verdict(trx);
         let (stage, must_abort, ends) = {
-            let body = trx.lock();
-            if body.abandoned {
-                return Outcome::NodeFail;
+            let mut body = trx.lock();
+            match body.abandoned {
+                None => {}
+                Some(Abandoned::Sent) if !self.take_back(tag) => return Outcome::NodeFail,
+                // Above: given up just before it was handed to the order.
+                Some(_) => {
+                    body.abandoned = None;
+                    body.stage = Stage::Executing;
+                    return Outcome::ConnFail;
+                }
             }
             meta.position = Position {
                 history: *lock(&self.history),
@@ -160,8 +168,14 @@ impl Node {
         }
     }
 
-    /// Encodes a write set and hands it to the order.
-    fn send(&self, trx: &Arc<Trx>) -> Result<(), Outcome> {
+    /// Whether the order still has the write set `tag` unsent, and now not any more.
+    fn take_back(&self, tag: u64) -> bool {
+        self.order()
+            .is_some_and(|o| o.withdraw(kind::WRITE_SET, tag))
+    }
+
+    /// Encodes a write set and hands it to the order; answers with its mark.
+    fn send(&self, trx: &Arc<Trx>) -> Result<u64, Outcome> {
         let order = self.order().ok_or(Outcome::ConnFail)?;
         let max = self.settings().max_ws_size;
         let source = self.shared().uuid;
@@ -231,7 +245,7 @@ impl Node {
         let mut wait = Duration::from_millis(1);
         loop {
             match order.propose(kind::WRITE_SET, tag, bytes.clone()) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(tag),
                 Err(OrderError::Full { .. }) if self.serving() => {
                     // Bounded: the order drains as a majority answers.
                     trx.waiter.wait(false, Some(Instant::now() + wait));
@@ -267,7 +281,7 @@ impl Node {
         loop {
             {
                 let body = trx.lock();
-                if body.stage != Stage::Sent || body.abandoned {
+                if body.stage != Stage::Sent || body.abandoned.is_some() {
                     return;
                 }
             }
@@ -761,13 +775,22 @@ impl Node {
         }
     }
 
-    /// Fails every own write set whose outcome cannot be known any more.
+    /// Fails every own write set whose outcome cannot be known any more. Those
+    /// that the order has not sent yet are taken back: they have none.
     pub(super) fn abandon_pending(&self) {
+        self.abandon_sent_by(self.order().as_ref());
+    }
+
+    /// [`abandon_pending`](Self::abandon_pending) when it is not this node's
+    /// order any more.
+    pub(super) fn abandon_sent_by(&self, order: Option<&Arc<dyn Order>>) {
         let sent = lock(&self.pending).take_all();
-        for Sent { trx, .. } in sent {
-            let mut body: std::sync::MutexGuard<'_, Body> = trx.lock();
-            body.abandoned = true;
-            drop(body);
+        for (tag, Sent { trx, .. }) in sent {
+            let taken_back = order.is_some_and(|o| o.withdraw(kind::WRITE_SET, tag));
+            trx.lock().abandoned = Some(match taken_back {
+                true => Abandoned::TakenBack,
+                false => Abandoned::Sent,
+            });
             trx.waiter.wake();
         }
     }

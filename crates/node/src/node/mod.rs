@@ -312,8 +312,8 @@ impl Pending {
         Some(sent)
     }
 
-    fn take_all(&mut self) -> Vec<Sent> {
-        let all = self.sent.drain().map(|(_, sent)| sent).collect();
+    fn take_all(&mut self) -> Vec<(u64, Sent)> {
+        let all = self.sent.drain().collect();
         self.lengths.record(0);
         all
     }

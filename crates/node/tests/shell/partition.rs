@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dromon_node::{Outcome, Phase};
 
 use crate::load::Load;
-use crate::toy::{Db, End, row};
+use crate::toy::{Db, Ddl, End, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -132,6 +132,50 @@ fn a_commit_under_way_is_unknown_until_the_node_is_back() {
             for db in world.members() {
                 assert_eq!(db.read(row(n as u32)), 1, "on {}", db.name);
             }
+        }
+    });
+}
+
+/// What began when the others were known to be gone was never sent: its client
+/// may try again, and nothing of it is done when they are back.
+#[test]
+fn what_is_refused_without_a_majority_is_not_done_later() {
+    run(2, PATIENT, LIMIT, |world| {
+        let add = Ddl::Add { table: 0, n: 100 };
+        let mut expected = 5;
+        assert!(world.db(1).set(row(1), expected).is_committed());
+        for gone in [2, 1] {
+            let stays = world.db(3 - gone);
+            world.settle();
+            world.crash(gone);
+            // Its connections are closed; the lease stands for a while yet.
+            let clients: Vec<_> = (0..2)
+                .map(|n| {
+                    let (db, add) = (stays.clone(), add.clone());
+                    std::thread::spawn(move || match n {
+                        0 => db.ddl(&add),
+                        _ => db.set(row(2), 7),
+                    })
+                })
+                .collect();
+            for client in clients {
+                assert_eq!(client.join().expect("no panic"), End::ConnFail);
+            }
+            lost(world, &stays);
+            let disk = world.crashed_disk(gone);
+            let position = disk.position;
+            let again = world.open(gone, disk, position);
+            again.connect(&World::url(), false).expect("a majority");
+            world.synced(&again);
+            world.synced(&stays);
+            world.settle();
+            for db in world.members() {
+                let rows = (db.read(row(1)), db.read(row(2)));
+                assert_eq!(rows, (expected, 0), "on {}", db.name);
+            }
+            assert!(stays.ddl(&add).is_committed());
+            expected += 100;
+            world.voters(2);
         }
     });
 }
