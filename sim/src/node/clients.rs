@@ -217,7 +217,7 @@ impl Session {
         };
         let slot = self.host.slot;
         let began_us = self.shared.now_us();
-        let floor = self.shared.oracles().read_begins();
+        let floor = self.shared.oracles().read_begins(slot);
         let deadline = Instant::now() + READ_WAIT;
         let status = engine.status();
         let leads = self.shared.planted_everywhere(Plant::LeaderRead) && status.is_leader;

@@ -186,6 +186,13 @@ pub struct LogSummary {
     pub end: LogEnd,
 }
 
+impl LogSummary {
+    /// Whether it counts for majorities, as far as it knows itself.
+    pub fn is_voter(&self) -> bool {
+        self.voters.contains(&self.id)
+    }
+}
+
 /// Where the node stands with the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
