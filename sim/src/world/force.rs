@@ -18,6 +18,8 @@ pub(super) struct Forcing {
     stage: Stage,
     /// When this stage began.
     since_us: u64,
+    /// The processes of all when the others died.
+    births: Vec<u64>,
     /// The process that goes on, and how many recoveries there were before.
     birth: u64,
     before: usize,
@@ -52,6 +54,7 @@ impl World {
             others,
             stage: Stage::Apart(apart),
             since_us: self.now(),
+            births: self.machines.iter().map(|m| m.births).collect(),
             birth: self.machines[slot].births,
             before: self.shared.oracles().recoveries(),
         });
@@ -126,6 +129,7 @@ impl World {
             }
             Stage::Gathering => {
                 self.meet(&f, since);
+                self.start_others(&f);
                 let all = 0..self.machines.len();
                 let oracles = self.shared.oracles();
                 let come = oracles.recoveries() == f.before
@@ -144,9 +148,22 @@ impl World {
         self.forcing = Some(f);
     }
 
+    /// Starts the next of the others, once those before have left the old
+    /// incarnation: several at once could be a majority of it, if the one that
+    /// goes on does not answer for a moment. All of them, if nothing was begun.
     fn start_others(&mut self, f: &Forcing) {
         let now_us = self.now();
+        let begun = self.shared.oracles().recoveries() > f.before;
         for slot in (0..self.machines.len()).filter(|s| *s != f.slot) {
+            if self.machines[slot].births > f.births[slot] {
+                if begun && !self.shared.oracles().is_present(slot) {
+                    return;
+                }
+                continue;
+            }
+            if self.machines[slot].start_at_us.is_some() {
+                return;
+            }
             let at_us = now_us + f.others.1[slot].as_micros() as u64;
             let m = &mut self.machines[slot];
             m.start_at_us = Some(at_us);
@@ -156,8 +173,14 @@ impl World {
                     m.kill_at_us = Some((at_us + after.as_micros() as u64, f.others.0, down));
                 }
                 // See `meet`.
-                (victim, Hurt::Meets) if victim == slot => m.start_at_us = None,
+                (victim, Hurt::Meets) if victim == slot && begun => {
+                    m.start_at_us = None;
+                    return;
+                }
                 _ => {}
+            }
+            if begun {
+                return;
             }
         }
     }
