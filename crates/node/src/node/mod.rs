@@ -45,7 +45,7 @@ use dromon_writeset::{Flags, Seqno, Uuid};
 use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Database, Level, View};
 use crate::ddl_marks::Marks;
-use crate::delayed::Delayed;
+use crate::delayed::{Delayed, FirstSeen};
 use crate::digests::Digests;
 use crate::durable::Durable;
 use crate::flow::Flow;
@@ -460,8 +460,7 @@ pub struct Node {
     primary_lost: Mutex<Option<Instant>>,
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
-    /// When the leader first saw a member that has never spoken.
-    first_seen: Mutex<HashMap<Uuid, Instant>>,
+    first_seen: Mutex<FirstSeen>,
     connected_before: std::sync::atomic::AtomicBool,
     engine_failed: std::sync::atomic::AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
