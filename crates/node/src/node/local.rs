@@ -14,7 +14,7 @@ use crate::cluster::CHUNK_MIN;
 use crate::database::{Applied, Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::spool::Collected;
-use crate::trx::{Abandoned, Kind, Stage, Trx};
+use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
 const LARGE: usize = 64 << 20;
