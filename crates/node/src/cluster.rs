@@ -773,7 +773,10 @@ impl ClusterState {
         };
         let lacks = self.seqno.saturating_sub(released);
         let still_synced = member.state == MemberState::Synced && lacks <= CAUGHT_UP;
-        let mut events = self.break_transfers(uuid);
+        // The copy that it gives goes on: it is of a position that stays what it
+        // is, and the process that makes it has not ended.
+        let mut events = self.break_transfers(|joiner, _| *joiner == uuid);
+        let gives = self.transfers.values().any(|donor| *donor == uuid);
         let left = vec![(member.clone(), LeaveReason::Rejoins)];
         let view = self.next_view(&mut events);
         events.push(Event::View {
@@ -782,7 +785,10 @@ impl ClusterState {
             left,
         });
         if member.complete {
-            member.state = MemberState::Joined;
+            member.state = match gives {
+                true => MemberState::Donor,
+                false => MemberState::Joined,
+            };
         }
         member.desync = 0;
         member.joined_at = self.seqno + 1;
@@ -814,7 +820,7 @@ impl ClusterState {
         self.sequencer.forget(member.origin);
         self.departed.insert(member.origin, self.seqno);
         left.push((member, reason));
-        self.break_transfers(uuid)
+        self.break_transfers(|joiner, donor| *joiner == uuid || *donor == uuid)
     }
 
     /// Bytes of payloads that have not arrived whole.
@@ -822,13 +828,13 @@ impl ClusterState {
         self.sequencer.open_bytes()
     }
 
-    /// Ends the transfers from and to `uuid`.
-    fn break_transfers(&mut self, uuid: Uuid) -> Vec<Event> {
+    /// Ends some of the transfers, given by joiner and donor.
+    fn break_transfers(&mut self, ends: impl Fn(&Uuid, &Uuid) -> bool) -> Vec<Event> {
         let mut events = Vec::new();
         let broken: Vec<(Uuid, Uuid)> = self
             .transfers
             .iter()
-            .filter(|(j, d)| **j == uuid || **d == uuid)
+            .filter(|(j, d)| ends(j, d))
             .map(|(&j, &d)| (j, d))
             .collect();
         for (joiner, donor) in broken {

@@ -392,6 +392,49 @@ fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
 }
 
 #[test]
+fn a_donor_that_rejoins_goes_on_giving() {
+    let mut f = Feed::new();
+    let (one, two) = (Uuid([1; 16]), Uuid([2; 16]));
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &Control::Joined { uuid: one });
+    f.send(1, &Control::Synced { uuid: one });
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    f.send(
+        2,
+        &Control::StateRequest {
+            joiner: two,
+            donors: String::new(),
+            request: vec![],
+        },
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+    let rejoin = Control::Rejoin {
+        uuid: one,
+        released: f.state.position().seqno,
+    };
+    let events = f.send(1, &rejoin);
+    assert!(
+        !events
+            .iter()
+            .any(|e| matches!(e, Event::TransferEnded { .. }))
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+    let sent = Control::StateSent {
+        donor: one,
+        joiner: two,
+        position: NOWHERE,
+        error: 0,
+    };
+    let events = f.send(1, &sent);
+    assert!(
+        events
+            .iter()
+            .any(|e| matches!(e, Event::TransferEnded { error: 0, .. }))
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+}
+
+#[test]
 fn an_eviction_counts_only_in_the_term_of_its_leader() {
     let mut f = Feed::new();
     f.send(1, &join(1, NOWHERE, Need::Copy));

@@ -1,7 +1,7 @@
 //! What the server's client threads call.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,6 +22,8 @@ const LARGE: usize = 64 << 20;
 const CHUNK_LOG2: u8 = 18;
 /// How long one question for the read index may take before it is asked again.
 const READ_STEP: Duration = Duration::from_secs(1);
+/// How often who waits for the answer looks whether this node is still primary.
+const READ_LOOK: Duration = Duration::from_millis(50);
 
 /// Keys as the server gives them: parts, and how strong.
 pub type KeyParts<'a> = (&'a [&'a [u8]], KeyType);
@@ -713,24 +715,21 @@ impl Node {
         if !self.wait_rollbacks(deadline) {
             return (Outcome::TrxFail, self.last_committed());
         }
-        let index = loop {
-            // In short steps: a node that turns non-primary says so at once.
-            let left = deadline.saturating_duration_since(Instant::now());
-            match order.read_index(left.min(READ_STEP)) {
-                Ok(index) => break index,
-                Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
-                    if !self.serving() {
-                        return (Outcome::ConnFail, self.last_committed());
-                    }
-                    if left <= READ_STEP {
-                        return (Outcome::TrxFail, self.last_committed());
-                    }
-                }
-                Err(_) => return (Outcome::ConnFail, self.last_committed()),
-            }
+        let index = match self.read_index(&order, deadline) {
+            Ok(index) => index,
+            Err(outcome) => return (outcome, self.last_committed()),
         };
-        let Some(seqno) = self.seqno_at(index, deadline) else {
-            return (Outcome::TrxFail, self.last_committed());
+        let seqno = loop {
+            // What the index covers may not have come when this node was cut off.
+            if let Some(seqno) = self.seqno_at(index, deadline.min(Instant::now() + READ_LOOK)) {
+                break seqno;
+            }
+            if !self.serving() {
+                return (Outcome::ConnFail, self.last_committed());
+            }
+            if Instant::now() >= deadline {
+                return (Outcome::TrxFail, self.last_committed());
+            }
         };
         let waited = self
             .gates
@@ -741,6 +740,46 @@ impl Node {
             Outcome::TrxFail
         };
         (outcome, self.last_committed())
+    }
+
+    /// An index that covers everything acknowledged before. A node that turns
+    /// non-primary says so at once.
+    fn read_index(&self, order: &Arc<dyn Order>, deadline: Instant) -> Result<u64, Outcome> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let step = left.min(READ_STEP);
+            let (tx, rx) = mpsc::sync_channel(1);
+            // The order answers in time; this is for one that hangs.
+            let until = Instant::now() + 2 * READ_STEP + step;
+            order.read_index_then(
+                step,
+                Box::new(move |answer| {
+                    // Who asked may have gone.
+                    let _ = tx.send(answer);
+                }),
+            );
+            let answer = loop {
+                match rx.recv_timeout(READ_LOOK) {
+                    Ok(answer) => break answer,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Outcome::ConnFail),
+                    Err(_) if !self.serving() => return Err(Outcome::ConnFail),
+                    Err(_) if Instant::now() >= until => break Err(OrderError::NoMajority(step)),
+                    Err(_) => {}
+                }
+            };
+            match answer {
+                Ok(index) => return Ok(index),
+                Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
+                    if !self.serving() {
+                        return Err(Outcome::ConnFail);
+                    }
+                    if left <= READ_STEP {
+                        return Err(Outcome::TrxFail);
+                    }
+                }
+                Err(_) => return Err(Outcome::ConnFail),
+            }
+        }
     }
 
     /// Waits until everything up to `upto` is finished here. Works inside
