@@ -6,6 +6,7 @@
 
 mod alone;
 mod bf_abort;
+mod bypass;
 mod ddl_crash;
 mod flow;
 mod load;
@@ -25,4 +26,5 @@ mod three_nodes;
 mod toy;
 mod votes;
 mod witness;
+
 mod world;
