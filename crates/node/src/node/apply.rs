@@ -2,6 +2,7 @@
 //! state, then apply what comes from the order.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -494,6 +495,7 @@ impl Node {
                 Err(NoCopy::NotNow(why)) => return BroughtUp::Failed(why),
             }
         }
+        self.was_up.store(true, Relaxed);
         let mut shared = self.shared();
         if shared.phase == Phase::Joining {
             shared.phase = Phase::Joined;

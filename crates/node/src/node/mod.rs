@@ -466,6 +466,8 @@ pub struct Node {
     last_tick: Mutex<Option<Instant>>,
     first_seen: Mutex<FirstSeen>,
     connected_before: std::sync::atomic::AtomicBool,
+    /// The database was brought up once: its engines run.
+    was_up: std::sync::atomic::AtomicBool,
     engine_failed: std::sync::atomic::AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// A witness: when it last handed leadership on, and how long it waits

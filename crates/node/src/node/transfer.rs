@@ -11,6 +11,7 @@
 //! without.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::{Seqno, Waiter};
@@ -181,7 +182,8 @@ impl Node {
         own: Uuid,
         position: Position,
     ) -> Result<Bypass, NoCopy> {
-        if !self.db.wants_bypass() {
+        // What it was told once it knows as long as its process lives.
+        if self.was_up.load(Relaxed) || !self.db.wants_bypass() {
             return Ok(Bypass::None);
         }
         match self.bypass_to_come(&own) {
@@ -199,7 +201,7 @@ impl Node {
         self.gates.reset(position.seqno);
         let request = server_ready(applier)?;
         if request.is_empty() || is_trivial(&request) {
-            // A running server, which knows it already, or one without scripts.
+            // A server that ran before it was connected, or one without scripts.
             return Ok(Bypass::None);
         }
         let heard = self.receive_transfer(view, own, request, Wanted::Bypass(position))?;
