@@ -145,7 +145,7 @@ pub enum Event {
         /// Who left, with names.
         left: Vec<(Member, LeaveReason)>,
     },
-    /// A member must give a copy.
+    /// A member must give a copy, or a bypass.
     Donate {
         /// Who gives.
         donor: Uuid,
@@ -153,6 +153,8 @@ pub enum Event {
         joiner: Uuid,
         /// For the donor's server.
         request: Bytes,
+        /// No copy: the joiner's database stands there already.
+        bypass: Option<Position>,
     },
     /// Nobody can give a copy now: ask again later.
     NoDonor {
@@ -582,7 +584,17 @@ impl ClusterState {
                 joiner,
                 donors,
                 request,
-            } => self.state_request(joiner, &donors, request),
+            } => self.state_request(joiner, &donors, request, None),
+            Control::BypassRequest {
+                joiner,
+                donors,
+                request,
+                position,
+            } => {
+                // A few bytes: from whom they come matters little.
+                let donors = format!("{donors},");
+                self.state_request(joiner, &donors, request, Some(position))
+            }
             Control::StateSent {
                 donor,
                 joiner,
@@ -850,11 +862,23 @@ impl ClusterState {
         events
     }
 
-    fn state_request(&mut self, joiner: Uuid, donors: &str, request: Vec<u8>) -> Vec<Event> {
+    fn state_request(
+        &mut self,
+        joiner: Uuid,
+        donors: &str,
+        request: Vec<u8>,
+        bypass: Option<Position>,
+    ) -> Vec<Event> {
         let Some(member) = self.members.get(&joiner) else {
             return Vec::new();
         };
-        if member.state != MemberState::Joiner || self.transfers.contains_key(&joiner) {
+        // Who needs no copy may be complete, as its log says.
+        let waits = match member.state {
+            MemberState::Joiner => true,
+            MemberState::Joined => bypass.is_some(),
+            MemberState::Donor | MemberState::Synced => false,
+        };
+        if !waits || self.transfers.contains_key(&joiner) {
             return Vec::new();
         }
         let busy = |u: &Uuid| self.transfers.values().any(|d| d == u) || self.sends_chunked(u);
@@ -867,6 +891,7 @@ impl ClusterState {
             donor,
             joiner,
             request: request.into(),
+            bypass,
         });
         events
     }

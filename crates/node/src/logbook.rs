@@ -348,6 +348,15 @@ impl LogBook {
             Control::StateRequest { joiner, donors, .. } => {
                 format!("{} asks for a copy of '{donors}'", self.name(joiner))
             }
+            Control::BypassRequest {
+                joiner,
+                donors,
+                position,
+                ..
+            } => format!(
+                "{} asks for a bypass at {position}, first of '{donors}'",
+                self.name(joiner)
+            ),
             Control::StateSent {
                 donor,
                 joiner,

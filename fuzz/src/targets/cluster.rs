@@ -119,6 +119,15 @@ fn controls() -> Vec<Control> {
             error: 0,
         },
         Control::Joined { uuid: uuid(2) },
+        Control::BypassRequest {
+            joiner: uuid(2),
+            donors: "n1".into(),
+            request: b"rsync".to_vec(),
+            position: Position {
+                history: uuid(0xaa),
+                seqno: 12,
+            },
+        },
         Control::Synced { uuid: uuid(2) },
         Control::Desync { uuid: uuid(1) },
         Control::Resync { uuid: uuid(1) },

@@ -252,6 +252,7 @@ impl Node {
                 donor,
                 joiner,
                 request,
+                bypass,
             } => {
                 let names = self.name_pair(&course.state, joiner, donor);
                 self.note(&format!(
@@ -260,8 +261,15 @@ impl Node {
                 ));
                 if donor == self.shared().uuid {
                     self.shared().donating = Some(joiner);
-                    self.gates.hold(course.state.position().seqno);
-                    self.push_notice(&course.state, Item::Donate { joiner, request });
+                    if bypass.is_none() {
+                        self.gates.hold(course.state.position().seqno);
+                    }
+                    let item = Item::Donate {
+                        joiner,
+                        request,
+                        bypass,
+                    };
+                    self.push_notice(&course.state, item);
                 }
             }
             Event::NoDonor { joiner } => {
@@ -286,7 +294,7 @@ impl Node {
                 ));
                 let mut shared = self.shared();
                 if joiner == shared.uuid && error != 0 {
-                    shared.transfer_failed = Some(error);
+                    shared.transfer_failed = Some((donor, error));
                 }
                 if donor == shared.uuid {
                     shared.donating = None;
