@@ -55,9 +55,10 @@ impl Settings {
         self.suspect / 7
     }
 
-    /// A lease lost for this long makes a node non-primary.
+    /// A lease lost for this long makes a node non-primary, in company too: it
+    /// happens more often here than with a server.
     pub fn grace(&self) -> Duration {
-        self.election_min() * 8 / 3
+        self.election_min() * 2
     }
 
     /// Whether the node in `slot` has no database.

@@ -190,6 +190,26 @@ pub enum Control {
         /// The new weight.
         weight: u8,
     },
+    /// The next chunk of a large write set is to take its place here.
+    Chunk {
+        /// The seqno of its first chunk.
+        id: Seqno,
+        /// Which one, from 1; behind the last one it commits. Void if it is not
+        /// the next one.
+        n: u32,
+    },
+    /// A member that comes back by the log asks for a bypass: a transfer that
+    /// only tells what no write set does.
+    BypassRequest {
+        /// Who asks.
+        joiner: Uuid,
+        /// `wsrep_sst_donor`; here an order of preference and no more.
+        donors: String,
+        /// Opaque to us; goes to the donor's server.
+        request: Vec<u8>,
+        /// What the joiner's database holds: the donor's server passes it back.
+        position: Position,
+    },
 }
 
 /// What one node asks another directly.

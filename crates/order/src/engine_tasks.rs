@@ -240,7 +240,7 @@ fn update_peers(core: &Arc<Core>) {
     };
     core.forget_answers(&members);
     let now = core.now();
-    let patience = core.config.election_max * 4;
+    let patience = core.config.election_min * 8;
     let mut peers = members.addrs;
     {
         let mut strangers = lock(&core.strangers);
@@ -652,7 +652,7 @@ fn disk_hangs(core: &Core, seen: &mut (u64, Duration)) -> bool {
         *seen = (durable, now);
         return false;
     }
-    if now < seen.1 + core.config.election_max * 2 {
+    if now < seen.1 + core.config.election_min * 4 {
         return false;
     }
     // Not again at once if there is no heir.
@@ -703,7 +703,7 @@ async fn take_step(core: &Arc<Core>, raft: &Raft, step: Step) -> bool {
         Step::Change { changes, retain } => {
             // Ends by itself when the leadership does; the limit is for what
             // was not thought of.
-            let limit = core.config.election_max * 4;
+            let limit = core.config.election_min * 8;
             matches!(
                 timeout(limit, raft.change_membership(changes, retain)).await,
                 Ok(Ok(_))
@@ -713,7 +713,7 @@ async fn take_step(core: &Arc<Core>, raft: &Raft, step: Step) -> bool {
 }
 
 fn forget_strangers(core: &Arc<Core>) {
-    let patience = core.config.election_max * 4;
+    let patience = core.config.election_min * 8;
     let now = core.now();
     let stale = lock(&core.strangers)
         .values()

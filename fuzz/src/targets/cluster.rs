@@ -119,6 +119,15 @@ fn controls() -> Vec<Control> {
             error: 0,
         },
         Control::Joined { uuid: uuid(2) },
+        Control::BypassRequest {
+            joiner: uuid(2),
+            donors: "n1".into(),
+            request: b"rsync".to_vec(),
+            position: Position {
+                history: uuid(0xaa),
+                seqno: 12,
+            },
+        },
         Control::Synced { uuid: uuid(2) },
         Control::Desync { uuid: uuid(1) },
         Control::Resync { uuid: uuid(1) },
@@ -304,6 +313,7 @@ fn write_set(bytes: &[u8], seqno: i64) -> Bytes {
         conn_id: 6,
         last_seen: seqno.wrapping_sub(i64::from(input.u8()) - 2),
         prev_fragment: -1,
+        chunk: 0,
     };
     while !input.is_empty() {
         let kind = KeyType::ALL[usize::from(input.u8() % 4)];

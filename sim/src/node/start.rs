@@ -283,7 +283,7 @@ fn config(
     EngineConfig {
         heartbeat: election_min / 5,
         election_min,
-        election_max: election_min * 13 / 10,
+        election_max: election_min * 5 / 4,
         lease: election_min * 9 / 10,
         tick: Duration::from_millis(100),
         resend: Duration::from_millis(400),

@@ -277,6 +277,57 @@ fn a_joiner_may_be_ready_before_its_donor_says_so() {
 }
 
 #[test]
+fn a_bypass_is_given_to_whoever_needs_no_copy() {
+    let mut f = Feed::new();
+    for n in 1..=2 {
+        f.send(1, &join(n, NOWHERE, Need::Copy));
+        let uuid = Uuid([n; 16]);
+        f.send(1, &Control::Joined { uuid });
+        f.send(1, &Control::Synced { uuid });
+    }
+    let three = Uuid([3; 16]);
+    let at = f.state.position();
+    f.send(1, &join(3, at, Need::Log));
+    assert_eq!(state_of(&f, 3), Some(MemberState::Joined), "lacks nothing");
+    let request = vec![1];
+    let copy = Control::StateRequest {
+        joiner: three,
+        donors: String::new(),
+        request: request.clone(),
+    };
+    assert!(f.send(1, &copy).is_empty(), "no copy for a complete one");
+    let bypass = Control::BypassRequest {
+        joiner: three,
+        donors: "nobody,n2".into(),
+        request,
+        position: at,
+    };
+    let events = f.send(1, &bypass);
+    let given = |e: &Event| match e {
+        Event::Donate { donor, bypass, .. } => Some((donor.0[0], *bypass)),
+        _ => None,
+    };
+    assert_eq!(events.iter().find_map(given), Some((2, Some(at))));
+    assert!(f.send(1, &bypass).is_empty(), "one transfer at a time");
+    let failed = Control::StateSent {
+        donor: Uuid([2; 16]),
+        joiner: three,
+        position: NOWHERE,
+        error: -32,
+    };
+    f.send(2, &failed);
+    assert_eq!(state_of(&f, 2), Some(MemberState::Joined), "free again");
+    let events = f.send(1, &bypass);
+    assert_eq!(
+        events.iter().find_map(given),
+        Some((1, Some(at))),
+        "who is named is not synced: another one"
+    );
+    f.send(3, &Control::Synced { uuid: three });
+    assert!(f.send(1, &bypass).is_empty(), "too late");
+}
+
+#[test]
 fn a_departed_incarnation_stays_departed() {
     let mut f = Feed::new();
     f.send(1, &join(1, NOWHERE, Need::Copy));
@@ -392,6 +443,49 @@ fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
 }
 
 #[test]
+fn a_donor_that_rejoins_goes_on_giving() {
+    let mut f = Feed::new();
+    let (one, two) = (Uuid([1; 16]), Uuid([2; 16]));
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &Control::Joined { uuid: one });
+    f.send(1, &Control::Synced { uuid: one });
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    f.send(
+        2,
+        &Control::StateRequest {
+            joiner: two,
+            donors: String::new(),
+            request: vec![],
+        },
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+    let rejoin = Control::Rejoin {
+        uuid: one,
+        released: f.state.position().seqno,
+    };
+    let events = f.send(1, &rejoin);
+    assert!(
+        !events
+            .iter()
+            .any(|e| matches!(e, Event::TransferEnded { .. }))
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+    let sent = Control::StateSent {
+        donor: one,
+        joiner: two,
+        position: NOWHERE,
+        error: 0,
+    };
+    let events = f.send(1, &sent);
+    assert!(
+        events
+            .iter()
+            .any(|e| matches!(e, Event::TransferEnded { error: 0, .. }))
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
+}
+
+#[test]
 fn an_eviction_counts_only_in_the_term_of_its_leader() {
     let mut f = Feed::new();
     f.send(1, &join(1, NOWHERE, Need::Copy));
@@ -483,6 +577,7 @@ fn write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
         conn_id: 1,
         last_seen,
         prev_fragment: -1,
+        chunk: 0,
     };
     dromon_writeset::encode(&header, &keys, b"rows")
 }

@@ -228,11 +228,23 @@ impl Node {
                 if !verdict.passed() && flags.is_fragment() {
                     course.failed_fragment = seqno;
                 }
+                if sent.is_some() && verdict.passed() && write_set.header().chunk != 0 {
+                    self.tell_whole(&course.state, &write_set);
+                }
+                let passed = match &verdict {
+                    Verdict::Passed { depends_on } => Some(*depends_on),
+                    Verdict::Failed { .. } => None,
+                };
                 match sent {
-                    Some(sent) => self.own_delivered(&sent.trx, seqno, &verdict),
+                    Some(sent) => self.own_delivered(&sent.trx, seqno, passed),
                     None => self.queue_write_set(seqno, &write_set, &verdict, unique, index),
                 }
             }
+            Event::Chunk {
+                seqno,
+                chunked,
+                part,
+            } => self.chunk_delivered(&course.state, seqno, chunked, part),
             Event::View { view, joined, left } => {
                 self.view_delivered(order, course, view, joined, left);
             }
@@ -240,6 +252,7 @@ impl Node {
                 donor,
                 joiner,
                 request,
+                bypass,
             } => {
                 let names = self.name_pair(&course.state, joiner, donor);
                 self.note(&format!(
@@ -248,8 +261,15 @@ impl Node {
                 ));
                 if donor == self.shared().uuid {
                     self.shared().donating = Some(joiner);
-                    self.gates.hold(course.state.position().seqno);
-                    self.push_notice(&course.state, Item::Donate { joiner, request });
+                    if bypass.is_none() {
+                        self.gates.hold(course.state.position().seqno);
+                    }
+                    let item = Item::Donate {
+                        joiner,
+                        request,
+                        bypass,
+                    };
+                    self.push_notice(&course.state, item);
                 }
             }
             Event::NoDonor { joiner } => {
@@ -274,7 +294,7 @@ impl Node {
                 ));
                 let mut shared = self.shared();
                 if joiner == shared.uuid && error != 0 {
-                    shared.transfer_failed = Some(error);
+                    shared.transfer_failed = Some((donor, error));
                 }
                 if donor == shared.uuid {
                     shared.donating = None;
@@ -742,7 +762,9 @@ impl Node {
             || course.bytes - course.bytes_at_checkpoint >= 4 * CHECKPOINT_BYTES;
         let open = course.state.open_pieces_from().is_some();
         let small = course.state.open_bytes() <= OPEN_BYTES_MAX;
-        if !due || (open && !(overdue && small)) {
+        // What is applied in chunks would be part of it whole.
+        let chunked = course.state.has_chunked();
+        if !due || chunked || (open && !(overdue && small)) {
             return;
         }
         let (sequencer, node) = course.state.encode();

@@ -1,25 +1,29 @@
 //! What the server's client threads call.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_certify::Verdict;
 use dromon_gates::{Seqno, WaitError};
 use dromon_order::{Order, OrderError};
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType};
 
 use super::{Node, Phase, Sent, lock};
+use crate::cluster::CHUNK_MIN;
 use crate::database::{Applied, Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::spool::Collected;
-use crate::trx::{Abandoned, Kind, Stage, Trx};
+use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
 const LARGE: usize = 64 << 20;
+/// Size of a chunk, as a power of two in bytes: 256 KiB take a server 10 to 25 ms.
+const CHUNK_LOG2: u8 = 18;
 /// How long one question for the read index may take before it is asked again.
 const READ_STEP: Duration = Duration::from_secs(1);
+/// How often who waits for the answer looks whether this node is still primary.
+const READ_LOOK: Duration = Duration::from_millis(50);
 
 /// Keys as the server gives them: parts, and how strong.
 pub type KeyParts<'a> = (&'a [&'a [u8]], KeyType);
@@ -77,7 +81,7 @@ impl Node {
         }
     }
 
-    fn serving(&self) -> bool {
+    pub(super) fn serving(&self) -> bool {
         self.shared().phase == Phase::Joined
     }
 
@@ -120,7 +124,7 @@ impl Node {
             Ok(tag) => tag,
             Err(outcome) => return unsent(outcome),
         };
-        self.wait_verdict(trx);
+        self.wait_verdict(trx, true);
         let (stage, must_abort, ends) = {
             let mut body = trx.lock();
             match body.abandoned {
@@ -132,6 +136,10 @@ impl Node {
                     body.stage = Stage::Executing;
                     return Outcome::ConnFail;
                 }
+            }
+            if body.stage == Stage::Chunked {
+                // Its place is not known yet: the replay waits for it.
+                return Outcome::BfAbort;
             }
             meta.position = Position {
                 history: *lock(&self.history),
@@ -192,6 +200,7 @@ impl Node {
             ));
             return Err(Outcome::SizeExceeded);
         }
+        let chunk = self.chunk_of(trx.id, &body);
         let header = |last_seen| Header {
             flags: body.flags,
             source,
@@ -199,6 +208,7 @@ impl Node {
             conn_id: body.conn,
             last_seen,
             prev_fragment: body.last_fragment,
+            chunk,
         };
         let (tag, last_seen) = self.register_pending(trx, body.last_fragment);
         let encoded = body
@@ -260,6 +270,32 @@ impl Node {
         }
     }
 
+    /// How large the chunks are in which others may apply so much data, as a
+    /// power of two; 0: only whole.
+    ///
+    /// Not if it inserts into or deletes from a unique secondary index: the
+    /// duplicate check locks neighbours (see `uniques.rs`), until the end. What
+    /// comes between the chunks and needs one of them would wait for what comes
+    /// after itself.
+    fn chunk_of(&self, id: u64, body: &Body) -> u8 {
+        let (flags, data) = (body.flags, body.data.len());
+        let least = self.settings().auto_stream_size;
+        let plain = flags.starts() && flags.ends() && !flags.is_toi() && !flags.is_rollback();
+        if least == 0 || data <= least || !plain {
+            return 0;
+        }
+        if body.keys.secondary() {
+            self.note(&format!(
+                "transaction {id} of connection {}: its {:.1} MB are applied whole by the other nodes, and hold later \
+                 commits up there meanwhile: it inserts into or deletes from a unique index that is not the primary key",
+                body.conn,
+                data as f64 / 1e6
+            ));
+            return 0;
+        }
+        (least.ilog2() as u8).clamp(CHUNK_MIN, CHUNK_LOG2)
+    }
+
     /// Notes that a write set is on its way, and what it has seen: both in one
     /// step, so that no cut can pass between them.
     fn register_pending(&self, trx: &Arc<Trx>, last_fragment: Seqno) -> (u64, Seqno) {
@@ -277,33 +313,34 @@ impl Node {
         (tag, last_seen)
     }
 
-    fn wait_verdict(&self, trx: &Trx) {
+    /// Waits until `trx` has its place, or can have none. One that is applied
+    /// in chunks gives way meanwhile, if `yields`.
+    fn wait_verdict(&self, trx: &Trx, yields: bool) {
         loop {
-            {
+            let interruptible = {
                 let body = trx.lock();
-                if body.stage != Stage::Sent || body.abandoned.is_some() {
+                let chunked = body.stage == Stage::Chunked;
+                let waits = body.stage == Stage::Sent || chunked;
+                if !waits || body.abandoned.is_some() || (chunked && yields && body.must_abort) {
                     return;
                 }
-            }
-            trx.waiter.wait(false, None);
+                chunked && yields
+            };
+            trx.waiter.wait(interruptible, None);
         }
     }
 
-    /// The own write set `trx` took its place. On the delivery thread.
-    pub(super) fn own_delivered(&self, trx: &Trx, seqno: Seqno, verdict: &Verdict) {
+    /// The own write set `trx` took its place; `passed`: what it depends on, or
+    /// None if it failed. On the delivery thread.
+    pub(super) fn own_delivered(&self, trx: &Trx, seqno: Seqno, passed: Option<Seqno>) {
         let mut body = trx.lock();
         body.seqno = seqno;
         let (sent_at, conn) = (body.sent_at.take(), body.conn);
-        match verdict {
-            Verdict::Passed { depends_on } => {
-                body.depends_on = *depends_on;
-                body.stage = Stage::Certified;
-            }
-            Verdict::Failed { .. } => {
-                body.depends_on = -1;
-                body.stage = Stage::Failed;
-            }
-        }
+        body.depends_on = passed.unwrap_or(-1);
+        body.stage = match passed {
+            Some(_) => Stage::Certified,
+            None => Stage::Failed,
+        };
         drop(body);
         trx.waiter.wake();
         if let Some(sent_at) = sent_at {
@@ -402,7 +439,17 @@ impl Node {
         apply: impl FnOnce(&Arc<Trx>, Flags, &[u8], &Meta) -> Applied,
     ) -> Outcome {
         let (seqno, depends_on, flags, payload, meta) = {
+            self.wait_verdict(trx, false);
             let mut body = trx.lock();
+            if body.abandoned.is_some() && body.stage == Stage::Chunked {
+                drop(body);
+                self.error(&format!(
+                    "transaction {} was to be run again, and this node has lost the cluster: nobody here can tell \
+                     whether it commits",
+                    trx.id
+                ));
+                return Outcome::NodeFail;
+            }
             if body.stage == Stage::Failed {
                 return Outcome::TrxFail;
             }
@@ -452,6 +499,9 @@ impl Node {
     /// Asks transaction `victim` to give way to the one at `bf_seqno` (-1: a
     /// statement in total order isolation). Answers with the victim's seqno.
     pub fn abort(&self, bf_seqno: Seqno, victim: u64) -> (Outcome, Seqno) {
+        if self.thrown_away(victim) {
+            return (Outcome::Ok, -1);
+        }
         let Some(trx) = self.trxs.get(victim) else {
             // The server knows the victim; it just has not written anything.
             return (Outcome::Ok, -1);
@@ -462,7 +512,7 @@ impl Node {
             return (Outcome::NotAllowed, seqno);
         }
         let refused = match body.stage {
-            Stage::Executing | Stage::Waiting | Stage::Sent => false,
+            Stage::Executing | Stage::Waiting | Stage::Sent | Stage::Chunked => false,
             Stage::Certified => body.ends() && bf_seqno >= 0 && seqno < bf_seqno,
             Stage::Committing | Stage::Left => body.ends(),
             Stage::Failed | Stage::MustReplay | Stage::Replaying => true,
@@ -488,6 +538,7 @@ impl Node {
             conn_id: u64::MAX,
             last_seen: self.gates.released(),
             prev_fragment: -1,
+            chunk: 0,
         };
         let bytes = dromon_writeset::encode(&header, &KeyCollector::new(), &[]);
         // Counted first: it may be delivered before `propose` returns.
@@ -664,24 +715,21 @@ impl Node {
         if !self.wait_rollbacks(deadline) {
             return (Outcome::TrxFail, self.last_committed());
         }
-        let index = loop {
-            // In short steps: a node that turns non-primary says so at once.
-            let left = deadline.saturating_duration_since(Instant::now());
-            match order.read_index(left.min(READ_STEP)) {
-                Ok(index) => break index,
-                Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
-                    if !self.serving() {
-                        return (Outcome::ConnFail, self.last_committed());
-                    }
-                    if left <= READ_STEP {
-                        return (Outcome::TrxFail, self.last_committed());
-                    }
-                }
-                Err(_) => return (Outcome::ConnFail, self.last_committed()),
-            }
+        let index = match self.read_index(&order, deadline) {
+            Ok(index) => index,
+            Err(outcome) => return (outcome, self.last_committed()),
         };
-        let Some(seqno) = self.seqno_at(index, deadline) else {
-            return (Outcome::TrxFail, self.last_committed());
+        let seqno = loop {
+            // What the index covers may not have come when this node was cut off.
+            if let Some(seqno) = self.seqno_at(index, deadline.min(Instant::now() + READ_LOOK)) {
+                break seqno;
+            }
+            if !self.serving() {
+                return (Outcome::ConnFail, self.last_committed());
+            }
+            if Instant::now() >= deadline {
+                return (Outcome::TrxFail, self.last_committed());
+            }
         };
         let waited = self
             .gates
@@ -692,6 +740,46 @@ impl Node {
             Outcome::TrxFail
         };
         (outcome, self.last_committed())
+    }
+
+    /// An index that covers everything acknowledged before. A node that turns
+    /// non-primary says so at once.
+    fn read_index(&self, order: &Arc<dyn Order>, deadline: Instant) -> Result<u64, Outcome> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let step = left.min(READ_STEP);
+            let (tx, rx) = mpsc::sync_channel(1);
+            // The order answers in time; this is for one that hangs.
+            let until = Instant::now() + 2 * READ_STEP + step;
+            order.read_index_then(
+                step,
+                Box::new(move |answer| {
+                    // Who asked may have gone.
+                    let _ = tx.send(answer);
+                }),
+            );
+            let answer = loop {
+                match rx.recv_timeout(READ_LOOK) {
+                    Ok(answer) => break answer,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Outcome::ConnFail),
+                    Err(_) if !self.serving() => return Err(Outcome::ConnFail),
+                    Err(_) if Instant::now() >= until => break Err(OrderError::NoMajority(step)),
+                    Err(_) => {}
+                }
+            };
+            match answer {
+                Ok(index) => return Ok(index),
+                Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
+                    if !self.serving() {
+                        return Err(Outcome::ConnFail);
+                    }
+                    if left <= READ_STEP {
+                        return Err(Outcome::TrxFail);
+                    }
+                }
+                Err(_) => return Err(Outcome::ConnFail),
+            }
+        }
     }
 
     /// Waits until everything up to `upto` is finished here. Works inside
@@ -791,6 +879,11 @@ impl Node {
                 true => Abandoned::TakenBack,
                 false => Abandoned::Sent,
             });
+            trx.waiter.wake();
+        }
+        // Those were sent.
+        for trx in lock(&self.chunks).abandon() {
+            trx.lock().abandoned = Some(Abandoned::Sent);
             trx.waiter.wake();
         }
     }

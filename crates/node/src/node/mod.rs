@@ -3,20 +3,22 @@
 //! ```text
 //!   server's client threads   local.rs     certify, commit order, release, BF abort, replay, TOI
 //!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
-//!   server's applier threads  apply.rs     queue -> database
+//!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
 //!   connect / disconnect      connect.rs   joining; search.rs founding, the own log, the others; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
+//!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come
 //!   order thread              duties.rs    progress reports, requests of other nodes
 //!   no database at all        witness.rs   what a witness does otherwise
 //! ```
 //!
-//! Locks are taken in the order `shared`, `pending`, a transaction, `flow`,
-//! gates; none is held across a call of the database or of the order that can
+//! Locks are taken in the order `shared`, `pending`, `chunks`, a transaction,
+//! `flow`, gates; none is held across a call of the database or of the order that can
 //! block.
 
 mod alone;
 mod apply;
+mod chunks;
 mod connect;
 mod delivery;
 mod doubt;
@@ -29,6 +31,7 @@ mod report;
 mod retain;
 mod search;
 mod service;
+mod transfer;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -42,10 +45,10 @@ use dromon_gates::{ApplyQueue, Gates, Waiter};
 use dromon_order::{Checkpoint, EngineConfig, NodeHandler, Order, RaftId, Start};
 use dromon_writeset::{Flags, Seqno, Uuid};
 
-use crate::cluster::{ClusterView, MemberState};
+use crate::cluster::{ChunkPart, Chunked, ClusterView, MemberState};
 use crate::database::{Database, Level, View};
 use crate::ddl_marks::Marks;
-use crate::delayed::Delayed;
+use crate::delayed::{Delayed, FirstSeen};
 use crate::digests::Digests;
 use crate::durable::Durable;
 use crate::flow::Flow;
@@ -231,7 +234,8 @@ struct Shared {
     received: Option<Result<Position, i32>>,
     /// Set when a request found no donor.
     no_donor: bool,
-    transfer_failed: Option<i32>,
+    /// A donor that failed, and how.
+    transfer_failed: Option<(Uuid, i32)>,
     brought_up: bool,
     bringing_up: bool,
     own_leave: bool,
@@ -336,6 +340,10 @@ struct Sent {
 #[derive(Debug)]
 enum Item {
     WriteSet(RemoteWriteSet),
+    Chunk {
+        chunked: Arc<Chunked>,
+        part: ChunkPart,
+    },
     View(View),
     /// The node is in the cluster again: this is where.
     Connected(View),
@@ -344,6 +352,8 @@ enum Item {
     Donate {
         joiner: Uuid,
         request: Bytes,
+        /// No copy: the joiner's database stands there.
+        bypass: Option<Position>,
     },
     Synced,
     VoteRequest {
@@ -435,6 +445,9 @@ pub struct Node {
     spooler: Spooler,
     toi: Mutex<HashMap<u64, Arc<Trx>>>,
     pending: Mutex<Pending>,
+    chunks: Mutex<chunks::Chunks>,
+    /// Something changed in `chunks`, or a member reported.
+    chunks_more: Condvar,
     shared: Mutex<Shared>,
     changed: Condvar,
     order: RwLock<Option<Arc<dyn Order>>>,
@@ -467,9 +480,10 @@ pub struct Node {
     primary_lost: Mutex<Option<Instant>>,
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
-    /// When the leader first saw a member that has never spoken.
-    first_seen: Mutex<HashMap<Uuid, Instant>>,
+    first_seen: Mutex<FirstSeen>,
     connected_before: std::sync::atomic::AtomicBool,
+    /// The database was brought up once: its engines run.
+    was_up: std::sync::atomic::AtomicBool,
     engine_failed: std::sync::atomic::AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// A witness: when it last handed leadership on, and how long it waits

@@ -6,6 +6,8 @@
 
 mod alone;
 mod bf_abort;
+mod bypass;
+mod chunks;
 mod ddl_crash;
 mod flow;
 mod load;
@@ -25,4 +27,5 @@ mod three_nodes;
 mod toy;
 mod votes;
 mod witness;
+
 mod world;

@@ -6,6 +6,7 @@
 
 mod applier;
 mod client;
+mod events;
 pub mod holds;
 mod lifecycle;
 mod locks;
@@ -165,6 +166,17 @@ pub enum Entry {
     View(i64, Vec<Uuid>),
 }
 
+impl Entry {
+    /// Whether this is a part of a large transaction of another node: at its
+    /// origin something else has that place.
+    pub fn is_chunk(&self) -> bool {
+        match self {
+            Entry::Fragment(_, id) | Entry::Commit(_, id) | Entry::Rollback(_, id) => id >> 52 == 1,
+            _ => false,
+        }
+    }
+}
+
 struct Inner {
     disk: Disk,
     locks: HashMap<Key, Owner>,
@@ -184,6 +196,10 @@ struct Inner {
     gave_up: usize,
     synced: usize,
     donations: usize,
+    /// What no write set tells: own setting, until a donor says otherwise.
+    word: usize,
+    /// How often its word was asked for.
+    words: usize,
     /// Whether the engines run: they start once for each process.
     initialized: bool,
     /// Rollback fragments that could not be sent.
@@ -207,6 +223,8 @@ pub enum Copying {
     Works,
     /// As donor: refuses, or breaks off.
     DonorFails,
+    /// As joiner: its script ends with an error.
+    JoinerFails,
 }
 
 /// A toy database.
@@ -267,6 +285,8 @@ impl Db {
                 gave_up: 0,
                 synced: 0,
                 donations: 0,
+                word: n,
+                words: 0,
                 initialized: false,
                 rollbacks: Vec::new(),
                 may_skip: BTreeSet::new(),
@@ -380,6 +400,16 @@ impl Db {
         self.lock().donations
     }
 
+    /// What it takes for the cluster's word.
+    pub fn word(&self) -> usize {
+        self.lock().word
+    }
+
+    /// How often its word was asked for.
+    pub fn words(&self) -> usize {
+        self.lock().words
+    }
+
     /// What the applier threads came back with.
     pub fn returned(&self) -> Vec<Outcome> {
         lock(&self.returned).clone()
@@ -398,6 +428,19 @@ impl Db {
     /// Asks for `n` applier threads less.
     pub fn fewer_appliers(&self, n: usize) {
         self.lock().spare_appliers += n;
+    }
+
+    /// The server rolls back what it has of others' streaming transactions.
+    pub fn throw_streaming_away(&self) {
+        let mut inner = self.lock();
+        let all: Vec<_> = inner.disk.fragments.keys().copied().collect();
+        for (source, id) in all {
+            let _ = self.node().abort(-1, id);
+            inner.disk.fragments.remove(&(source, id));
+            inner
+                .locks
+                .retain(|_, o| *o != Owner::Streaming(source, id));
+        }
     }
 
     /// Streaming transactions that are open here.
