@@ -17,9 +17,7 @@ mod harness;
 mod history;
 mod lab;
 mod ledger;
-mod load;
 mod report;
-mod rng;
 mod scenario;
 mod watch;
 
@@ -28,6 +26,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+// Known to the scenarios as `crate::load` and `crate::rng`.
+use dromon_load::{rng, storm as load};
 use dromon_sandbox::{Setting, SstMethod};
 
 use harness::{Harness, Options};

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod banner;
+mod bench;
 mod down;
 mod log;
 mod place;
@@ -43,6 +44,8 @@ enum Command {
     Down(down::Args),
     /// Look into the log that a node keeps on its disk.
     Log(log::Args),
+    /// Measure on real servers.
+    Bench(bench::Args),
     /// Run a member that votes and stores the log, without a server and without data.
     Witness(Box<witness::Args>),
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Down(args) => down::run(&args),
         Command::Log(args) => Ok(log::run(&args)),
+        Command::Bench(args) => Ok(bench::run(&args)),
         Command::Witness(args) => Ok(witness::run(&args)),
     };
     match result {

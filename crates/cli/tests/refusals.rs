@@ -28,6 +28,109 @@ fn dromon(dir: &Path, args: &[&str]) -> (i32, String) {
     (out.status.code().expect("it exits"), text)
 }
 
+/// Runs it; exit code and words must be these.
+fn refused(dir: &Path, args: &[&str], code: i32, words: &[&str]) {
+    let (exit, text) = dromon(dir, args);
+    assert_eq!(exit, code, "{args:?} said: {text}");
+    for word in words {
+        assert!(
+            text.contains(word),
+            "{args:?} should say {word:?} but said: {text}"
+        );
+    }
+    assert!(!text.contains("panicked"), "{args:?} said: {text}");
+}
+
+#[test]
+fn a_measurement_that_makes_no_sense_is_refused() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dir = home.path();
+    fs::write(dir.join("provider.so"), "").expect("written");
+    fs::create_dir(dir.join("used")).expect("created");
+    fs::write(dir.join("used/thesis.txt"), "x").expect("written");
+    let table: &[(&[&str], i32, &[&str])] = &[
+        (
+            &["--rows", "10"],
+            1,
+            &["10 rows are too few", "--rows 1000"],
+        ),
+        (&["--load-data", "3G"], 1, &["wsrep_max_ws_size"]),
+        (&["--load-data", "much"], 2, &["is not a size", "200M"]),
+        (
+            &["--load-data", "9M", "--rows", "5000"],
+            2,
+            &["cannot be used with"],
+        ),
+        (&["--offered", "1.5"], 1, &["--offered 1.5", "at most 1"]),
+        (
+            &["--offered", "0.4", "--closed"],
+            2,
+            &["cannot be used with"],
+        ),
+        (
+            &["--offered", "0.4", "--sysbench"],
+            2,
+            &["cannot be used with"],
+        ),
+        (&["--rate", "0"], 1, &["transactions per second"]),
+        (&["--modes", "whole,huge"], 2, &["no mode huge", "1000rows"]),
+        (&["--modes", "10k,10240"], 1, &["named twice"]),
+        (&["--clients", "2"], 1, &["cannot be spread over 3 nodes"]),
+        (&["--before", "0"], 1, &["at least one second alone"]),
+        (&["--nodes", "1"], 2, &["2..=9"]),
+        (
+            &["--out", "used"],
+            1,
+            &["thesis.txt", "nothing was touched"],
+        ),
+        (&["--out", "provider.so"], 1, &["is a file"]),
+        (
+            &["--provider", "gone.so"],
+            1,
+            &["no provider library at gone.so"],
+        ),
+        (
+            &["--provider", "provider.so"],
+            1,
+            &["Two providers are called provider"],
+        ),
+        (
+            &["--cluster", "used"],
+            1,
+            &["either --cluster or --provider"],
+        ),
+        (&["--", "datadir=/x"], 1, &["datadir", "use --dir"]),
+        (
+            &["--", "wsrep_provider_options=a=b"],
+            1,
+            &["PATH?OPTION=VALUE"],
+        ),
+    ];
+    for (args, code, words) in table {
+        let start = ["bench", "stall", "--provider", "provider.so"];
+        refused(dir, &[&start[..], args].concat(), *code, words);
+    }
+    let alone: &[(&[&str], i32, &[&str])] = &[
+        (&["bench"], 2, &["stall"]),
+        (
+            &["bench", "stall"],
+            1,
+            &["--provider PATH", "--cluster DIR"],
+        ),
+        (&["bench", "stall", "--provider", "=x"], 2, &["NAME=PATH"]),
+        (
+            &["bench", "stall", "--cluster", "used"],
+            1,
+            &["no cluster in"],
+        ),
+    ];
+    for (args, code, words) in alone {
+        refused(dir, args, *code, words);
+    }
+    let left = fs::read_dir(dir).expect("readable").count();
+    assert_eq!(left, 2, "a refusal leaves nothing behind");
+}
+
 #[test]
 fn each_fault_has_its_message_and_exit_code() {
     let home = tempfile::tempdir().expect("a temporary directory");
@@ -100,15 +203,7 @@ fn each_fault_has_its_message_and_exit_code() {
     ];
     for (args, code, words) in table {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let (exit, text) = dromon(dir, &args);
-        assert_eq!(exit, code, "{args:?} said: {text}");
-        for word in words {
-            assert!(
-                text.contains(word),
-                "{args:?} should say {word:?} but said: {text}"
-            );
-        }
-        assert!(!text.contains("panicked"), "{args:?} said: {text}");
+        refused(dir, &args, code, &words);
     }
     let mut left: Vec<_> = fs::read_dir(dir)
         .expect("readable")

@@ -39,7 +39,7 @@ pub use error::{LogTail, Result, SandboxError};
 pub use mysql;
 pub use node::{Node, Start, StopReport};
 pub use ports::Ports;
-pub use process::{ProcessId, ProcessState};
+pub use process::{ProcessId, ProcessState, Usage};
 pub use record::{ClusterRecord, NodeNetwork, NodeRecord};
 pub use status::{ClusterStatus, NodeStatus, ProcessView, Verdict, WitnessStatus, WsrepStatus};
 pub use template::server_version;

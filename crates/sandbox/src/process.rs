@@ -22,6 +22,20 @@ pub struct ProcessId {
     pub started: u64,
 }
 
+/// Unit of the times in `/proc/PID/stat`, per second; Linux shows programs
+/// this one whatever it uses inside.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// What a process has used since it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Time on a core, user and system, all threads.
+    pub cpu: Duration,
+    /// The most memory it had at once, in bytes (resident; see
+    /// [`ProcessId::forget_memory_peak`]).
+    pub memory_peak: u64,
+}
+
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -40,7 +54,7 @@ impl ProcessId {
     /// # Errors
     /// When there is no such process.
     pub fn of(pid: i32) -> Result<Self> {
-        let (_, started) = read_stat(pid).map_err(|source| SandboxError::Process {
+        let Stat { started, .. } = read_stat(pid).map_err(|source| SandboxError::Process {
             what: "find the start time of",
             pid,
             source,
@@ -52,7 +66,7 @@ impl ProcessId {
     #[must_use]
     pub fn state(self) -> ProcessState {
         match read_stat(self.pid) {
-            Ok((letter, started)) if started == self.started => match letter {
+            Ok(stat) if stat.started == self.started => match stat.state {
                 'Z' | 'X' => ProcessState::Gone,
                 'T' | 't' => ProcessState::Stopped,
                 _ => ProcessState::Running,
@@ -65,6 +79,25 @@ impl ProcessId {
     #[must_use]
     pub fn is_alive(self) -> bool {
         self.state() != ProcessState::Gone
+    }
+
+    /// What it has used so far; none if it has ended.
+    #[must_use]
+    pub fn usage(self) -> Option<Usage> {
+        let stat = read_stat(self.pid)
+            .ok()
+            .filter(|s| s.started == self.started)?;
+        let text = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        Some(Usage {
+            cpu: Duration::from_millis(stat.cpu_ticks * 1000 / TICKS_PER_SECOND),
+            memory_peak: parse_memory_peak(&text)?,
+        })
+    }
+
+    /// Lets [`Usage::memory_peak`] begin anew at what the process has now.
+    /// False if this user may not, or the process has ended.
+    pub fn forget_memory_peak(self) -> bool {
+        self.is_alive() && fs::write(format!("/proc/{}/clear_refs", self.pid), "5").is_ok()
     }
 
     /// Sends a signal; false if the process is gone already.
@@ -133,20 +166,39 @@ impl ProcessId {
     }
 }
 
-fn read_stat(pid: i32) -> io::Result<(char, u64)> {
+/// Some fields of `/proc/PID/stat`.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    state: char,
+    /// User and system time.
+    cpu_ticks: u64,
+    started: u64,
+}
+
+fn read_stat(pid: i32) -> io::Result<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     parse_stat(&text)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable /proc/PID/stat"))
 }
 
-/// State letter and start time. The command name (field 2) may itself hold
-/// blanks and brackets, so fields are counted after its last bracket.
-fn parse_stat(text: &str) -> Option<(char, u64)> {
+/// The command name (field 2) may itself hold blanks and brackets, so fields
+/// are counted after its last bracket.
+fn parse_stat(text: &str) -> Option<Stat> {
     let after = &text[text.rfind(')')? + 1..];
-    let mut fields = after.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    let started = fields.nth(18)?.parse().ok()?;
-    Some((state, started))
+    let fields: Vec<&str> = after.split_ascii_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        cpu_ticks: number(11)? + number(12)?,
+        started: number(19)?,
+    })
+}
+
+/// `VmHWM` of `/proc/PID/status`, in bytes.
+fn parse_memory_peak(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// All processes whose environment holds `marker` (as `NAME=value`): what a
@@ -175,9 +227,33 @@ mod tests {
 
     #[test]
     fn stat_lines_with_odd_names_are_read() {
-        let line = "42 (a) b (c)) T 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 0 0";
-        assert_eq!(parse_stat(line), Some(('T', 98765)));
+        let line = "42 (a) b (c)) T 1 42 42 0 -1 4194560 1 0 0 0 31 7 0 0 20 0 1 0 98765 0 0";
+        let stat = Stat {
+            state: 'T',
+            cpu_ticks: 38,
+            started: 98765,
+        };
+        assert_eq!(parse_stat(line), Some(stat));
         assert_eq!(parse_stat("42 (x"), None);
+    }
+
+    #[test]
+    fn the_use_of_a_process_is_read() {
+        let text = "Name:\tx\nVmPeak:\t  9 kB\nVmHWM:\t   12 kB\n";
+        assert_eq!(parse_memory_peak(text), Some(12 * 1024));
+        assert_eq!(parse_memory_peak("Name:\tx\n"), None);
+        let own = ProcessId::of(std::process::id().cast_signed()).expect("it runs");
+        let before = own.usage().expect("it runs");
+        assert!(before.memory_peak > 0);
+        let begin = Instant::now();
+        while own.usage().expect("it runs").cpu == before.cpu {
+            assert!(begin.elapsed() < Duration::from_secs(60), "no time passes");
+        }
+        let other = ProcessId {
+            started: own.started + 1,
+            ..own
+        };
+        assert_eq!(other.usage(), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use dromon_load::series;
 
 use super::set_up;
 use crate::check;
@@ -56,6 +57,7 @@ pub fn beside_small(case: &mut Case) -> anyhow::Result<()> {
             Ok(())
         }));
     }
+    let zero = Instant::now();
     let storm = Storm::start(&case.db, writers, RETRY)?;
     storm.blow(ALONE);
     let loaded = Instant::now();
@@ -93,11 +95,19 @@ pub fn beside_small(case: &mut Case) -> anyhow::Result<()> {
         (to - from).as_secs_f64()
     ));
     let mut held_up = Vec::new();
+    let since = |moment: Instant| moment.saturating_duration_since(zero);
     for (index, stamps) in stamps.iter().enumerate() {
-        let stamps = stamps.lock().unwrap_or_else(PoisonError::into_inner);
-        let alone = rate(&stamps, loaded - ALONE / 2, loaded);
-        let beside = rate(&stamps, from, to);
-        let gap = longest_gap(&stamps, from, to);
+        let mut stamps: Vec<Duration> = stamps
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(|s| since(*s))
+            .collect();
+        stamps.sort();
+        let alone = series::rate(&stamps, &(since(loaded - ALONE / 2)..since(loaded)));
+        let window = since(from)..since(to);
+        let beside = series::rate(&stamps, &window);
+        let gap = series::longest_gap(&stamps, &window);
         case.note(format!(
             "db{}: {alone:.0} commits/s alone, {beside:.0}/s in the window, longest gap {:.2} s",
             index + 1,
@@ -168,48 +178,5 @@ impl Marks {
         let _ = self.stop.send(());
         let (from, to) = self.thread.join().ok()?;
         Some((from?, to?))
-    }
-}
-
-fn rate(stamps: &[Instant], from: Instant, to: Instant) -> f64 {
-    let count = stamps.iter().filter(|s| (from..to).contains(s)).count();
-    count as f64 / (to - from).as_secs_f64().max(0.001)
-}
-
-/// The longest time within the window without a commit.
-fn longest_gap(stamps: &[Instant], from: Instant, to: Instant) -> Duration {
-    let mut edges: Vec<Instant> = stamps
-        .iter()
-        .copied()
-        .filter(|s| (from..to).contains(s))
-        .chain([from, to])
-        .collect();
-    edges.sort();
-    edges
-        .windows(2)
-        .map(|w| w[1] - w[0])
-        .max()
-        .unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gaps_and_rates_in_a_window() {
-        let zero = Instant::now();
-        let at = |ms: u64| zero + Duration::from_millis(ms);
-        let stamps = [at(0), at(400), at(100), at(1500), at(1600)];
-        assert_eq!(
-            longest_gap(&stamps, at(300), at(1000)),
-            Duration::from_millis(600)
-        );
-        assert_eq!(
-            longest_gap(&stamps, at(50), at(1590)),
-            Duration::from_millis(1100)
-        );
-        assert_eq!(longest_gap(&[], at(0), at(70)), Duration::from_millis(70));
-        assert!((rate(&stamps, at(0), at(500)) - 6.0).abs() < 1e-9);
     }
 }

@@ -4,6 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use dromon_load::sysbench::{Sysbench, complaints, figure};
 
 use crate::check;
 use crate::harness::Case;
@@ -45,29 +46,15 @@ pub fn read_write(case: &mut Case) -> anyhow::Result<()> {
         let mut text = String::from_utf8_lossy(&out.stdout).into_owned();
         text.push_str(&String::from_utf8_lossy(&out.stderr));
         if !out.status.success() {
-            let words: Vec<&str> = text
-                .lines()
-                .filter(|l| l.contains("FATAL"))
-                .take(3)
-                .collect();
-            failures.push(format!("db{}: {}", index + 1, words.join("; ")));
+            failures.push(format!("db{}: {}", index + 1, complaints(&text)));
         }
-        let figure = |name: &str| {
-            let line = text
-                .lines()
-                .find(|l| l.trim_start().starts_with(name))
-                .unwrap_or_default();
-            line.split_once(':')
-                .map_or("?", |(_, v)| v.split_whitespace().next().unwrap_or("?"))
-                .to_string()
-        };
         notes.push(format!(
             "db{}: {} transactions, {} retried, 95th percentile {} ms, longest {} ms",
             index + 1,
-            figure("transactions:"),
-            figure("ignored errors:"),
-            figure("95th percentile:"),
-            figure("max:")
+            figure(&text, "transactions:"),
+            figure(&text, "ignored errors:"),
+            figure(&text, "95th percentile:"),
+            figure(&text, "max:")
         ));
     }
     ensure!(
@@ -84,24 +71,12 @@ pub fn read_write(case: &mut Case) -> anyhow::Result<()> {
 }
 
 fn command(case: &Case, node: usize, time: Duration) -> Command {
-    let cluster = case.cluster().record();
-    let mut command = Command::new("sysbench");
-    command
-        .arg("oltp_read_write")
-        .arg(format!(
-            "--mysql-socket={}",
-            cluster.nodes[node].socket.display()
-        ))
-        .arg(format!("--mysql-user={}", cluster.user))
-        .arg(format!("--mysql-password={}", cluster.password))
-        .arg(format!("--mysql-db={}", case.db))
-        .arg("--mysql-ignore-errors=1213,1020")
-        .arg(format!("--tables={TABLES}"))
-        .arg(format!("--table-size={ROWS}"))
-        .arg(format!("--threads={THREADS}"))
-        .args(["--db-driver=mysql", "--rand-type=pareto"])
-        .arg(format!("--time={}", time.as_secs()))
-        .arg(format!("--rand-seed={}", node + 1))
-        .stdin(Stdio::null());
-    command
+    let run = Sysbench {
+        db: &case.db,
+        tables: TABLES,
+        rows: ROWS,
+        threads: THREADS,
+        seed: node + 1,
+    };
+    run.command(&case.cluster().record(), &[node], time)
 }

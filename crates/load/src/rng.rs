@@ -24,6 +24,12 @@ impl Rng {
         self.next() % bound
     }
 
+    /// A number from 0 up to, and not including, 1.
+    pub fn fraction(&mut self) -> f64 {
+        // 53 bits: all that a double tells apart.
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// True in `percent` of 100 cases.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
@@ -43,5 +49,7 @@ mod tests {
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
         assert!((0..10).all(|n| draw(1).contains(&n)));
+        let mut rng = Rng::new(3);
+        assert!((0..1000).all(|_| (0.0..1.0).contains(&rng.fraction())));
     }
 }

@@ -15,7 +15,7 @@ use dromon_sandbox::mysql::{self, Conn};
 
 use crate::rng::Rng;
 
-/// No statement of a storm may take longer: more is a hang.
+/// No statement of a storm may take longer, unless its caller says so: more is a hang.
 pub const STATEMENT_LIMIT: Duration = Duration::from_secs(45);
 
 /// Deadlock found, or certification failed: the transaction is gone, retry.
@@ -38,11 +38,17 @@ pub struct Session {
 impl Session {
     /// Connects to `node` with the database `db`, not waiting for other nodes
     /// before statements.
+    ///
+    /// # Errors
+    /// When the node refuses the connection or the database is missing.
     pub fn open(node: &Node, db: &str, seed: u64) -> anyhow::Result<Self> {
         Self::open_within(node, db, seed, STATEMENT_LIMIT)
     }
 
     /// The same with another limit per statement.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
     pub fn open_within(node: &Node, db: &str, seed: u64, limit: Duration) -> anyhow::Result<Self> {
         let mut session = Self {
             conn: node.connect(limit)?,
@@ -60,17 +66,26 @@ impl Session {
     }
 
     /// Runs a statement; returns the number of rows it changed.
+    ///
+    /// # Errors
+    /// The driver's; so for all statements here.
     pub fn exec(&mut self, sql: &str) -> Sql<u64> {
         self.conn.query_drop(sql)?;
         Ok(self.conn.affected_rows())
     }
 
     /// Runs a statement and returns its rows.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn rows<T: FromRow>(&mut self, sql: &str) -> Sql<Vec<T>> {
         self.conn.query(sql)
     }
 
     /// A query of one value; none for no row.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn one<T: FromRow>(&mut self, sql: &str) -> Sql<Option<T>> {
         // Not `query_first`: it drops what follows the first row, and that may be
         // the error that the transaction was rolled back.
@@ -78,6 +93,9 @@ impl Session {
     }
 
     /// `BEGIN`, the body, `COMMIT`. After an error the caller rolls back.
+    ///
+    /// # Errors
+    /// Of the statement that failed.
     pub fn transaction<T>(&mut self, body: impl FnOnce(&mut Self) -> Sql<T>) -> Sql<T> {
         self.exec("BEGIN")?;
         let value = body(self)?;
@@ -85,13 +103,25 @@ impl Session {
         Ok(value)
     }
 
+    /// What `LOAD DATA LOCAL INFILE` reads on this connection: `write` is called
+    /// for each such statement and writes the lines.
+    pub fn feed(
+        &mut self,
+        mut write: impl FnMut(&mut dyn std::io::Write) -> std::io::Result<()> + Send + 'static,
+    ) {
+        let handler = mysql::LocalInfileHandler::new(move |_, stream| write(stream));
+        self.conn.set_local_infile_handler(Some(handler));
+    }
+
     /// The server's id of this connection.
+    #[must_use]
     pub fn id(&self) -> u32 {
         self.conn.connection_id()
     }
 }
 
 /// The server's error number; none for a lost connection or a timeout.
+#[must_use]
 pub fn code(error: &mysql::Error) -> Option<u16> {
     match error {
         mysql::Error::MySqlError(e) => Some(e.code),
@@ -134,6 +164,7 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Adds what another writer did; the time is not added.
     pub fn add(&mut self, other: &Self) {
         self.done += other.done;
         for (code, count) in &other.refused {
@@ -164,18 +195,35 @@ pub struct Storm {
 impl Storm {
     /// Starts all writers. Errors in `allowed` are counted, any other ends the
     /// storm as a failure.
+    ///
+    /// # Errors
+    /// When a writer cannot connect.
     pub fn start(db: &str, writers: Vec<Writer>, allowed: &'static [u16]) -> anyhow::Result<Self> {
+        Self::start_within(db, writers, allowed, STATEMENT_LIMIT)
+    }
+
+    /// The same with another limit per statement.
+    ///
+    /// # Errors
+    /// When a writer cannot connect.
+    pub fn start_within(
+        db: &str,
+        writers: Vec<Writer>,
+        allowed: &'static [u16],
+        limit: Duration,
+    ) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut sessions = Vec::new();
         for (seed, writer) in (1u64..).zip(writers) {
-            sessions.push((Session::open(&writer.node, db, seed)?, writer));
+            let session = Session::open_within(&writer.node, db, seed, limit)?;
+            sessions.push((session, writer));
         }
         let threads = sessions
             .into_iter()
             .map(|(session, writer)| {
                 let stop = Arc::clone(&stop);
                 thread::spawn(move || {
-                    let result = write_until(&stop, session, writer, allowed);
+                    let result = write_until(&stop, session, writer, allowed, limit);
                     if result.is_err() {
                         stop.store(true, Ordering::Relaxed);
                     }
@@ -191,6 +239,7 @@ impl Storm {
     }
 
     /// True as long as no writer has failed.
+    #[must_use]
     pub fn is_blowing(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
@@ -204,6 +253,9 @@ impl Storm {
     }
 
     /// Stops all writers after their current step.
+    ///
+    /// # Errors
+    /// What the writers that failed met.
     pub fn stop(self) -> anyhow::Result<Tally> {
         self.stop.store(true, Ordering::Relaxed);
         let took = self.begin.elapsed();
@@ -227,6 +279,9 @@ impl Storm {
 }
 
 /// Starts a storm, waits and stops it.
+///
+/// # Errors
+/// When a writer cannot connect or fails.
 pub fn blow(
     db: &str,
     writers: Vec<Writer>,
@@ -243,6 +298,7 @@ fn write_until(
     mut session: Session,
     mut writer: Writer,
     allowed: &[u16],
+    limit: Duration,
 ) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
     while !stop.load(Ordering::Relaxed) {
@@ -257,7 +313,7 @@ fn write_until(
         let Some(known) = known else {
             let name = writer.node.name();
             let seconds = begin.elapsed().as_secs_f64();
-            if begin.elapsed() >= STATEMENT_LIMIT {
+            if begin.elapsed() >= limit {
                 bail!("a client of {name} had no answer for {seconds:.0} s");
             }
             return Err(error)

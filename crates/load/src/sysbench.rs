@@ -1,0 +1,89 @@
+//! sysbench on the nodes of a local cluster.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use dromon_sandbox::ClusterRecord;
+
+/// A run of `oltp_read_write`.
+#[derive(Debug, Clone)]
+pub struct Sysbench<'a> {
+    /// The database; it must exist.
+    pub db: &'a str,
+    /// `--tables`.
+    pub tables: u32,
+    /// `--table-size`.
+    pub rows: u32,
+    /// `--threads`, over all nodes named.
+    pub threads: u32,
+    /// `--rand-seed`.
+    pub seed: usize,
+}
+
+impl Sysbench<'_> {
+    /// The command without its last word (`prepare` or `run`), for the nodes
+    /// at these positions. It runs for `time` and goes on after errors 1213
+    /// and 1020, which every client of such a cluster must expect.
+    #[must_use]
+    pub fn command(&self, cluster: &ClusterRecord, nodes: &[usize], time: Duration) -> Command {
+        let sockets: Vec<String> = nodes
+            .iter()
+            .map(|n| cluster.nodes[*n].socket.display().to_string())
+            .collect();
+        let mut command = Command::new("sysbench");
+        command
+            .arg("oltp_read_write")
+            .arg(format!("--mysql-socket={}", sockets.join(",")))
+            .arg(format!("--mysql-user={}", cluster.user))
+            .arg(format!("--mysql-password={}", cluster.password))
+            .arg(format!("--mysql-db={}", self.db))
+            .arg("--mysql-ignore-errors=1213,1020")
+            .arg(format!("--tables={}", self.tables))
+            .arg(format!("--table-size={}", self.rows))
+            .arg(format!("--threads={}", self.threads))
+            .args(["--db-driver=mysql", "--rand-type=pareto"])
+            .arg(format!("--time={}", time.as_secs()))
+            .arg(format!("--rand-seed={}", self.seed))
+            .stdin(Stdio::null());
+        command
+    }
+}
+
+/// The first word behind `name` in sysbench's report, `?` if it is not there.
+#[must_use]
+pub fn figure(report: &str, name: &str) -> String {
+    let line = report
+        .lines()
+        .find(|l| l.trim_start().starts_with(name))
+        .unwrap_or_default();
+    line.split_once(':')
+        .map_or("?", |(_, v)| v.split_whitespace().next().unwrap_or("?"))
+        .to_string()
+}
+
+/// The lines that say why sysbench gave up.
+#[must_use]
+pub fn complaints(report: &str) -> String {
+    let lines: Vec<&str> = report
+        .lines()
+        .filter(|l| l.contains("FATAL"))
+        .take(3)
+        .collect();
+    lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_in_a_report() {
+        let report =
+            "SQL statistics:\n    transactions:  1234   (123.4 per sec.)\n    max:   17.5\n";
+        assert_eq!(figure(report, "transactions:"), "1234");
+        assert_eq!(figure(report, "max:"), "17.5");
+        assert_eq!(figure(report, "ignored errors:"), "?");
+        assert_eq!(complaints(report), "");
+        assert_eq!(complaints("x\nFATAL: no\ny"), "FATAL: no");
+    }
+}

@@ -1,0 +1,480 @@
+//! The chart: a panel per provider and mode with the throughput of the small
+//! transactions over time, the large one's marks, and for each node a strip
+//! that is red where it acknowledged nothing.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use dromon_load::series;
+
+use crate::figures::{Figures, commits_of};
+use crate::plan::Mode;
+use crate::report::{Entry, Report};
+use crate::trial::{Outcome, Trace};
+
+/// Size of a panel's drawing area and of what stands around it, in pixels.
+const WIDTH: f64 = 520.0;
+const HEIGHT: f64 = 120.0;
+const LEFT: f64 = 62.0;
+const ABOVE: f64 = 66.0;
+const STRIP: f64 = 9.0;
+const BELOW: f64 = 26.0;
+const GAP: f64 = 22.0;
+/// Title and legend.
+const HEAD: f64 = 58.0;
+/// Slices a panel can show.
+const SLICES_MAX: u32 = 520;
+/// A node that acknowledges nothing for so long is red.
+const SILENT: Duration = Duration::from_millis(300);
+/// A gap of the whole cluster is shaded and named from here on.
+const STALL: Duration = Duration::from_millis(500);
+
+const INK: &str = "#24292f";
+const FAINT: &str = "#d0d7de";
+const BLUE: &str = "#0969da";
+const RED: &str = "#cf222e";
+
+/// The chart of one round.
+pub fn svg(report: &Report, round: usize) -> String {
+    let (providers, modes) = (report.providers(), report.modes());
+    let strips = nodes(report) as f64 * STRIP;
+    let cell = (LEFT + WIDTH + GAP, ABOVE + HEIGHT + strips + BELOW + GAP);
+    let width = cell.0 * providers.len() as f64 + GAP;
+    let height = HEAD + cell.1 * modes.len() as f64;
+    let top = highest(report, round);
+    let mut out = Drawing::default();
+    out.add(format_args!(
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}" font-family="sans-serif" font-size="11" fill="{INK}" role="img">"#
+    ));
+    let title = escape(&report.title);
+    out.add(format_args!("<title>{title}</title>"));
+    out.add(format_args!(
+        "<desc>Commits per second of all nodes over seconds since the large transaction's statement began. A strip per node is red where it acknowledged nothing for {} ms.</desc>",
+        SILENT.as_millis()
+    ));
+    out.add(format_args!(
+        r##"<rect width="100%" height="100%" fill="#ffffff"/>"##
+    ));
+    out.text(GAP, 22.0, 15, "start", INK, &report.title);
+    out.text(
+        GAP,
+        42.0,
+        11,
+        "start",
+        INK,
+        "commits per second, all nodes, over seconds since the large one began; strips: one per node, red where it acknowledged nothing",
+    );
+    for (row, mode) in modes.iter().enumerate() {
+        for (column, provider) in providers.iter().enumerate() {
+            let entry = report
+                .entries
+                .iter()
+                .find(|e| e.round == round && e.mode == *mode && e.provider == *provider);
+            let x = GAP + cell.0 * column as f64;
+            let y = HEAD + cell.1 * row as f64;
+            out.add(format_args!(
+                r#"<g class="panel" transform="translate({x:.1} {y:.1})">"#
+            ));
+            panel(&mut out, provider, *mode, entry, top);
+            out.add(format_args!("</g>"));
+        }
+    }
+    out.add(format_args!("</svg>"));
+    out.0
+}
+
+fn panel(out: &mut Drawing, provider: &str, mode: Mode, entry: Option<&Entry>, top: f64) {
+    out.text(LEFT, 14.0, 13, "start", INK, &format!("{provider}, {mode}"));
+    let why = match entry.map(|e| &e.outcome) {
+        Some(Outcome::Measured(all)) => return curve(out, &all.0, &all.1, top),
+        Some(Outcome::Skipped(why)) => format!("left out: {why}"),
+        Some(Outcome::Failed(why)) => format!("failed: {why}"),
+        None => "not measured in this round".to_string(),
+    };
+    out.add(format_args!(
+        r#"<rect x="{LEFT}" y="{ABOVE}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="{FAINT}"/>"#
+    ));
+    let mut short: String = why.chars().take(90).collect();
+    if short.len() < why.len() {
+        short.push('…');
+    }
+    let middle = ABOVE + HEIGHT / 2.0;
+    out.text(LEFT + 8.0, middle, 11, "start", INK, &short);
+}
+
+fn curve(out: &mut Drawing, figures: &Figures, trace: &Trace, top: f64) {
+    let scale = Scale::new(trace, top);
+    let all: Vec<Duration> = trace.commits.iter().map(|c| c.done).collect();
+    let bottom = ABOVE + HEIGHT;
+    axes(out, &scale);
+    if figures.gap >= STALL {
+        let window = trace.marks.begin..trace.until;
+        if let Some(from) = first_gap(&all, &window, figures.gap) {
+            let (x1, x2) = (scale.x(from), scale.x(from + figures.gap));
+            out.add(format_args!(
+                r#"<rect class="stall" x="{x1:.1}" y="{ABOVE}" width="{:.1}" height="{HEIGHT}" fill="{RED}" fill-opacity="0.12"/>"#,
+                x2 - x1
+            ));
+            let label = format!("no commit for {:.1} s", figures.gap.as_secs_f64());
+            let (x, anchor) = scale.label(x1);
+            out.text(x, ABOVE + 12.0, 11, anchor, RED, &label);
+        }
+    }
+    let rate_y = scale.y(figures.rate_before);
+    out.add(format_args!(
+        r#"<line x1="{LEFT}" x2="{:.1}" y1="{rate_y:.1}" y2="{rate_y:.1}" stroke="{INK}" stroke-dasharray="1 3"/>"#,
+        LEFT + WIDTH
+    ));
+    let width = scale.slice();
+    let window = scale.from..scale.to;
+    let mut path = format!("M{LEFT:.1} {bottom:.1}");
+    for (i, count) in series::slices(&all, &window, width).iter().enumerate() {
+        let at = scale.from + width * u32::try_from(i).unwrap_or(u32::MAX);
+        let end = (at + width).min(scale.to);
+        let y = scale.y(*count as f64 / (end - at).as_secs_f64());
+        write!(path, "L{:.1} {y:.1}H{:.1}", scale.x(at), scale.x(end))
+            .expect("writing to a String cannot fail");
+    }
+    write!(path, "V{bottom:.1}Z").expect("writing to a String cannot fail");
+    out.add(format_args!(
+        r#"<path class="rate" d="{path}" fill="{BLUE}" fill-opacity="0.25" stroke="{BLUE}" stroke-width="0.8"/>"#
+    ));
+    marks(out, trace, &scale);
+    strips(out, trace, &scale);
+}
+
+fn axes(out: &mut Drawing, scale: &Scale) {
+    let (bottom, right) = (ABOVE + HEIGHT, LEFT + WIDTH);
+    for part in [0.0, 0.5, 1.0] {
+        let y = scale.y(scale.top * part);
+        out.add(format_args!(
+            r#"<line x1="{LEFT}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}" stroke="{FAINT}"/>"#
+        ));
+        let label = format!("{:.0}", scale.top * part);
+        out.text(LEFT - 6.0, y + 4.0, 11, "end", INK, &label);
+    }
+    let span = (scale.to - scale.from).as_secs_f64();
+    let step = nice(span / 10.0).max(0.5);
+    let zero = scale.zero.as_secs_f64();
+    let mut tick = ((scale.from.as_secs_f64() - zero) / step).ceil() * step;
+    while tick <= scale.to.as_secs_f64() - zero {
+        let x = scale.x(Duration::from_secs_f64((tick + zero).max(0.0)));
+        out.add(format_args!(
+            r#"<line x1="{x:.1}" x2="{x:.1}" y1="{bottom:.1}" y2="{:.1}" stroke="{INK}"/>"#,
+            bottom + 3.0
+        ));
+        let y = bottom + scale.strips + 16.0;
+        // A tick next to nought must not read "-0".
+        let label = format!("{}", (tick * 10.0).round() / 10.0 + 0.0);
+        out.text(x, y, 11, "middle", INK, &label);
+        tick += step;
+    }
+}
+
+/// A line and a word for each mark, the words one above the other.
+fn marks(out: &mut Drawing, trace: &Trace, scale: &Scale) {
+    let marks = &trace.marks;
+    let list = [
+        ("begin", marks.begin),
+        ("replicate", marks.replicate),
+        ("end", marks.end),
+        ("applied", marks.over()),
+    ];
+    for (i, (name, at)) in list.into_iter().enumerate() {
+        let x = scale.x(at);
+        let y = 28.0 + 11.0 * i as f64;
+        out.add(format_args!(
+            r#"<line class="mark {name}" x1="{x:.1}" x2="{x:.1}" y1="{:.1}" y2="{:.1}" stroke="{INK}" stroke-dasharray="4 2"/>"#,
+            y - 8.0,
+            ABOVE + HEIGHT + scale.strips
+        ));
+        let (x, anchor) = scale.label(x);
+        let since = at.saturating_sub(marks.begin).as_secs_f64();
+        let label = match i {
+            0 => name.to_string(),
+            _ => format!("{name} {since:.1} s"),
+        };
+        out.text(x, y, 10, anchor, INK, &label);
+    }
+}
+
+fn strips(out: &mut Drawing, trace: &Trace, scale: &Scale) {
+    for (node, name) in trace.nodes.iter().enumerate() {
+        let y = ABOVE + HEIGHT + 4.0 + STRIP * node as f64;
+        let height = STRIP - 2.0;
+        out.add(format_args!(
+            r#"<rect x="{LEFT}" y="{y:.1}" width="{WIDTH}" height="{height:.1}" fill="{FAINT}"/>"#
+        ));
+        out.text(LEFT - 6.0, y + height, 9, "end", INK, name);
+        let own = commits_of(&trace.commits, node);
+        for (from, to) in silences(&own, scale.from, scale.to) {
+            let x = scale.x(from);
+            out.add(format_args!(
+                r#"<rect class="silent" x="{x:.1}" y="{y:.1}" width="{:.1}" height="{height:.1}" fill="{RED}"/>"#,
+                scale.x(to) - x
+            ));
+        }
+    }
+}
+
+/// From which moment to which.
+struct Scale {
+    from: Duration,
+    to: Duration,
+    zero: Duration,
+    top: f64,
+    strips: f64,
+}
+
+impl Scale {
+    fn new(trace: &Trace, top: f64) -> Self {
+        let zero = trace.marks.begin;
+        let first = trace.commits.first().map_or(zero, |c| c.done);
+        Self {
+            // What came while everything warmed up is of no interest.
+            from: first
+                .max(zero.saturating_sub(Duration::from_secs(8)))
+                .min(zero),
+            to: trace
+                .until
+                .max(trace.marks.over() + Duration::from_millis(100)),
+            zero,
+            top,
+            strips: STRIP * trace.nodes.len() as f64,
+        }
+    }
+
+    fn x(&self, at: Duration) -> f64 {
+        let span = (self.to - self.from).as_secs_f64();
+        let part = at.saturating_sub(self.from).as_secs_f64() / span;
+        LEFT + WIDTH * part.min(1.0)
+    }
+
+    fn y(&self, rate: f64) -> f64 {
+        ABOVE + HEIGHT * (1.0 - (rate / self.top).clamp(0.0, 1.0))
+    }
+
+    /// At least 100 ms, and not more slices than can be seen.
+    fn slice(&self) -> Duration {
+        let least = (self.to - self.from) / SLICES_MAX;
+        let tenths = least.as_millis().div_ceil(100).max(1);
+        Duration::from_millis(100) * u32::try_from(tenths).unwrap_or(u32::MAX)
+    }
+
+    /// Beside a line, within the panel.
+    fn label(&self, x: f64) -> (f64, &'static str) {
+        if x > LEFT + WIDTH - 110.0 {
+            (x - 3.0, "end")
+        } else {
+            (x + 3.0, "start")
+        }
+    }
+}
+
+/// Where the longest gap begins.
+fn first_gap(
+    all: &[Duration],
+    window: &std::ops::Range<Duration>,
+    gap: Duration,
+) -> Option<Duration> {
+    let inside = all.iter().copied().filter(|m| window.contains(m));
+    let edges: Vec<Duration> = [window.start]
+        .into_iter()
+        .chain(inside)
+        .chain([window.end])
+        .collect();
+    let found = edges.windows(2).find(|w| w[1] - w[0] >= gap)?;
+    Some(found[0])
+}
+
+/// Stretches of at least [`SILENT`] without an acknowledgement.
+fn silences(own: &[Duration], from: Duration, to: Duration) -> Vec<(Duration, Duration)> {
+    let inside = own.iter().copied().filter(|m| (from..to).contains(m));
+    let edges: Vec<Duration> = [from].into_iter().chain(inside).chain([to]).collect();
+    let pairs = edges.windows(2).map(|w| (w[0], w[1]));
+    pairs.filter(|(a, b)| *b - *a >= SILENT).collect()
+}
+
+/// The top of all panels' axes, so that they can be compared.
+fn highest(report: &Report, round: usize) -> f64 {
+    let of_round = report.entries.iter().filter(|e| e.round == round);
+    let most = of_round.filter_map(|entry| {
+        let Outcome::Measured(all) = &entry.outcome else {
+            return None;
+        };
+        let trace = &all.1;
+        let scale = Scale::new(trace, 1.0);
+        let commits: Vec<Duration> = trace.commits.iter().map(|c| c.done).collect();
+        let slices = series::slices(&commits, &(scale.from..scale.to), scale.slice());
+        // Single high slices are cut off: backlogs come in bursts.
+        let mut rates: Vec<f64> = slices
+            .iter()
+            .map(|n| *n as f64 / scale.slice().as_secs_f64())
+            .collect();
+        rates.sort_by(f64::total_cmp);
+        series::quantile(&rates, 0.98)
+    });
+    nice(most.fold(1.0, f64::max))
+}
+
+fn nodes(report: &Report) -> usize {
+    let counts = report.entries.iter().filter_map(|e| match &e.outcome {
+        Outcome::Measured(all) => Some(all.1.nodes.len()),
+        _ => None,
+    });
+    counts.max().unwrap_or(0)
+}
+
+/// The next higher of 1, 1.5, 2, 3, 5 and their tenfolds.
+fn nice(value: f64) -> f64 {
+    if !(value.is_finite() && value > 0.0) {
+        return 1.0;
+    }
+    let unit = 10f64.powf(value.log10().floor());
+    [1.0, 1.5, 2.0, 3.0, 5.0, 10.0]
+        .into_iter()
+        .map(|n| n * unit)
+        .find(|n| *n >= value * 0.999_999)
+        .unwrap_or(value)
+}
+
+#[derive(Default)]
+struct Drawing(String);
+
+impl Drawing {
+    fn add(&mut self, line: std::fmt::Arguments) {
+        writeln!(self.0, "{line}").expect("writing to a String cannot fail");
+    }
+
+    fn text(&mut self, x: f64, y: f64, size: u32, anchor: &str, fill: &str, text: &str) {
+        let text = escape(text);
+        self.add(format_args!(
+            r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" text-anchor="{anchor}" fill="{fill}">{text}</text>"#
+        ));
+    }
+}
+
+/// For XML text; what XML cannot hold at all becomes a blank.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::sample;
+    use roxmltree::Document;
+
+    fn classes<'a>(document: &'a Document, class: &str) -> Vec<roxmltree::Node<'a, 'a>> {
+        let has = |n: &roxmltree::Node| {
+            n.attribute("class")
+                .is_some_and(|c| c.split(' ').any(|c| c == class))
+        };
+        document.descendants().filter(has).collect()
+    }
+
+    #[test]
+    fn the_chart_is_xml_and_has_a_panel_for_each_and_all_marks() {
+        let text = svg(&sample(), 1);
+        let document = Document::parse(&text).expect("it is XML");
+        assert_eq!(document.root_element().tag_name().name(), "svg");
+        assert_eq!(classes(&document, "panel").len(), 4);
+        // Two panels are measured.
+        for mark in ["begin", "replicate", "end", "applied"] {
+            assert_eq!(classes(&document, mark).len(), 2, "{mark}");
+        }
+        assert_eq!(classes(&document, "rate").len(), 2);
+        let words: String = document
+            .descendants()
+            .filter_map(|n| n.text())
+            .collect::<Vec<_>>()
+            .join("|");
+        for word in [
+            "a<b, whole",
+            "applied 4.0 s",
+            "no commit for 2.0 s",
+            "left out: no such option",
+            "failed: it said \"no\" & <left>",
+        ] {
+            assert!(words.contains(word), "{word} is missing in {words}");
+        }
+    }
+
+    #[test]
+    fn marks_stand_where_they_happened_and_in_order() {
+        let text = svg(&sample(), 1);
+        let document = Document::parse(&text).expect("it is XML");
+        let x = |mark: &str| -> f64 {
+            let line = classes(&document, mark)[0];
+            line.attribute("x1")
+                .and_then(|x| x.parse().ok())
+                .expect("a place")
+        };
+        let (begin, replicate, end, applied) = (x("begin"), x("replicate"), x("end"), x("applied"));
+        assert!(begin < replicate && replicate < end && end < applied);
+        // 1 s, 1 s and 2 s apart.
+        assert!(((end - replicate) - (replicate - begin)).abs() < 0.3);
+        assert!(((applied - end) - 2.0 * (end - replicate)).abs() < 0.3);
+    }
+
+    #[test]
+    fn every_number_is_finite_and_every_place_inside() {
+        let mut report = sample();
+        for entry in &mut report.entries {
+            if let Outcome::Measured(all) = &mut entry.outcome {
+                all.1.commits.clear();
+                all.0.rate_before = 0.0;
+            }
+        }
+        for text in [svg(&sample(), 1), svg(&report, 1)] {
+            let document = Document::parse(&text).expect("it is XML");
+            for node in document.descendants() {
+                for name in ["x", "x1", "x2", "y", "y1", "y2", "width", "height"] {
+                    let Some(value) = node.attribute(name).filter(|v| *v != "100%") else {
+                        continue;
+                    };
+                    let value: f64 = value.parse().expect("a number");
+                    assert!((0.0..2000.0).contains(&value), "{name}={value}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_red_stretches_are_where_a_node_was_silent() {
+        let ms = Duration::from_millis;
+        let own = [ms(100), ms(200), ms(900), ms(1000)];
+        assert_eq!(silences(&own, ms(0), ms(1100)), [(ms(200), ms(900))]);
+        assert_eq!(silences(&[], ms(0), ms(400)), [(ms(0), ms(400))]);
+        let text = svg(&sample(), 1);
+        let document = Document::parse(&text).expect("it is XML");
+        // Each node of each of the two panels once.
+        assert_eq!(classes(&document, "silent").len(), 6);
+        assert_eq!(classes(&document, "stall").len(), 2);
+    }
+
+    #[test]
+    fn axes_end_at_round_numbers() {
+        for (value, top) in [
+            (0.7, 1.0),
+            (1.0, 1.0),
+            (1.2, 1.5),
+            (333.0, 500.0),
+            (600.0, 1000.0),
+        ] {
+            assert!((nice(value) - top).abs() < 1e-9, "{value}: {}", nice(value));
+        }
+        assert_eq!(nice(0.0), 1.0);
+        assert_eq!(nice(f64::NAN), 1.0);
+    }
+}

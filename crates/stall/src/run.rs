@@ -1,0 +1,435 @@
+//! Clusters one after the other, all modes on each.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use dromon_load::rest;
+use dromon_load::storm::Session;
+use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Setting, server_version};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::plan::{Mode, Pace, Plan, Provider, Small};
+use crate::report::{Entry, Report};
+use crate::tables;
+use crate::trial::{self, Outcome};
+use crate::work::{self, Feed};
+
+/// How long a node may take to join, and to stop.
+const NODE_LIMIT: Duration = Duration::from_secs(120);
+/// How long capacity is measured.
+const CALIBRATION: Duration = Duration::from_secs(5);
+const AUTO: &str = "dromon.auto_stream_size";
+
+/// Told what happens, line by line.
+pub type Say<'a> = &'a dyn Fn(&str);
+
+/// Measures everything. What fails in one mode is part of the report.
+///
+/// # Errors
+/// When nothing can be measured at all: what the plan refuses, a server that
+/// is missing, no cluster where one should run.
+pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
+    plan.check()?;
+    let mut report = Report {
+        title: String::new(),
+        entries: Vec::new(),
+        notes: Vec::new(),
+    };
+    if let Some(dir) = &plan.cluster {
+        let cluster = Cluster::open(dir)?;
+        for node in cluster.nodes() {
+            ensure!(
+                node.process().is_some(),
+                "Node {} of the cluster in {} does not run. Start it with `dromon up`, or let this command start a cluster: --provider PATH",
+                node.name(),
+                dir.display()
+            );
+        }
+        report.title = title(plan, &cluster.record().server, cluster.nodes().len());
+        let library = cluster.record().provider;
+        let stem = library.file_stem().unwrap_or_default().to_string_lossy();
+        let name = stem.strip_prefix("lib").unwrap_or(&stem).to_string();
+        for round in 1..=plan.rounds {
+            measure(plan, &cluster, &name, round, &mut report, say);
+        }
+        tables::remove(&cluster)?;
+        return Ok(report);
+    }
+    report.title = title(plan, &server_version()?, plan.nodes);
+    let base = base(plan)?;
+    let current = Current::default();
+    current.clean_up_on_signals()?;
+    for round in 1..=plan.rounds {
+        let mut order: Vec<&Provider> = plan.providers.iter().collect();
+        // Forth and back, so that a slow drift of the machine hits all alike.
+        if round % 2 == 0 {
+            order.reverse();
+        }
+        for provider in order {
+            let dir = base.join(format!("{}-{round}", directory_name(&provider.name)));
+            say(&format!(
+                "{}, round {round}: starting {} nodes",
+                provider.name, plan.nodes
+            ));
+            match current.start(plan, provider, &dir) {
+                Ok(cluster) => {
+                    let well = measure(plan, &cluster, &provider.name, round, &mut report, say);
+                    current.end(well, say)?;
+                }
+                Err(error) => {
+                    current.end(false, say)?;
+                    let why = format!("{error:#}");
+                    say(&format!("{}: {why}", provider.name));
+                    fail_all(plan, &provider.name, round, &why, &mut report);
+                }
+            }
+        }
+    }
+    let _ = fs::remove_dir(&base); // stays when something was kept, or was there before
+    Ok(report)
+}
+
+/// All modes on one cluster; false if it is not to be trusted any more.
+fn measure(
+    plan: &Plan,
+    cluster: &Cluster,
+    provider: &str,
+    round: usize,
+    report: &mut Report,
+    say: Say,
+) -> bool {
+    let feed = match prepare(plan, cluster, provider, say) {
+        Ok(feed) => feed,
+        Err(error) => {
+            let why = format!("{error:#}");
+            say(&format!("{provider}: {why}"));
+            fail_all(plan, provider, round, &why, report);
+            return false;
+        }
+    };
+    let mut generations = 0;
+    let mut broken: Option<String> = None;
+    let own_size = auto_stream_size(cluster).ok().flatten();
+    for &mode in &plan.modes {
+        let outcome = match &broken {
+            Some(why) => Outcome::Failed(format!("not tried: {why}")),
+            None => {
+                say(&format!("{provider}, round {round}: {mode}"));
+                match stream(plan, cluster, mode, own_size.as_deref()) {
+                    Ok(None) => match trial::run(cluster, plan, mode, feed, &mut generations) {
+                        Ok(all) => Outcome::Measured(Box::new(all)),
+                        Err(error) => Outcome::Failed(format!("{error:#}")),
+                    },
+                    Ok(Some(why)) => Outcome::Skipped(why),
+                    Err(error) => Outcome::Failed(format!("{error:#}")),
+                }
+            }
+        };
+        match &outcome {
+            Outcome::Measured(all) => {
+                say(&format!("    {}", line(&all.0)));
+                if mode == Mode::Auto && all.0.seqnos <= 1 {
+                    report.notes.push(format!(
+                        "{provider}, auto, round {round}: {AUTO} was {}, and yet the large one had one seqno: it was not streamed",
+                        plan.auto_stream_size.map_or(own_size.clone().unwrap_or_default(), |s| s.to_string())
+                    ));
+                }
+            }
+            Outcome::Skipped(why) => say(&format!("    left out: {why}")),
+            Outcome::Failed(why) => {
+                say(&format!("    FAILED: {why}"));
+                if broken.is_none()
+                    && let Err(error) = rest::at_rest(cluster)
+                {
+                    broken = Some(format!("after {mode}, {error:#}"));
+                }
+            }
+        }
+        report.entries.push(Entry {
+            provider: provider.to_string(),
+            round,
+            mode,
+            outcome,
+        });
+    }
+    if let (None, Some(size)) = (&broken, &own_size)
+        && let Err(error) = set_auto_stream_size(cluster, size)
+    {
+        say(&format!("{provider}: {error:#}"));
+    }
+    let entries = report.entries.iter();
+    let mut own = entries.filter(|e| e.provider == provider && e.round == round);
+    own.all(|e| !matches!(e.outcome, Outcome::Failed(_)))
+}
+
+/// Tables, and how many transactions are offered.
+fn prepare(plan: &Plan, cluster: &Cluster, provider: &str, say: Say) -> anyhow::Result<Feed> {
+    say(&format!("{provider}: filling the tables"));
+    tables::make(cluster, plan.large)?;
+    match plan.small {
+        Small::Sysbench { threads } => {
+            work::prepare_sysbench(cluster, threads)?;
+            Ok(Feed::Sysbench { threads })
+        }
+        Small::Clients { clients, pace } => {
+            let open = match pace {
+                Pace::Closed => None,
+                Pace::Rate { per_second, spread } => Some((spread, per_second)),
+                Pace::Share { part, spread } => {
+                    let most = trial::capacity(cluster, clients, CALIBRATION)?;
+                    say(&format!(
+                        "{provider}: {most:.0} transactions a second in closed loop, {:.0} are offered",
+                        most * part
+                    ));
+                    Some((spread, most * part))
+                }
+            };
+            Ok(Feed::Clients { clients, open })
+        }
+    }
+}
+
+/// Makes the provider stream, or not; says why the mode is left out.
+fn stream(
+    plan: &Plan,
+    cluster: &Cluster,
+    mode: Mode,
+    own_size: Option<&str>,
+) -> anyhow::Result<Option<String>> {
+    let Some(own_size) = own_size else {
+        return Ok((mode == Mode::Auto).then(|| format!("this provider has no {AUTO}")));
+    };
+    let asked = plan.auto_stream_size.map(|s| s.to_string());
+    let size = match mode {
+        Mode::Auto => asked.as_deref().unwrap_or(own_size),
+        _ => "0",
+    };
+    set_auto_stream_size(cluster, size)?;
+    Ok(None)
+}
+
+fn auto_stream_size(cluster: &Cluster) -> anyhow::Result<Option<String>> {
+    let mut session = Session::open(cluster.node(0), "", 0)?;
+    let options: Option<String> = session.one("SELECT @@GLOBAL.wsrep_provider_options")?;
+    Ok(option(&options.unwrap_or_default(), AUTO).map(str::to_string))
+}
+
+fn set_auto_stream_size(cluster: &Cluster, size: &str) -> anyhow::Result<()> {
+    for node in cluster.nodes() {
+        let mut session = Session::open(node, "", 0)?;
+        session
+            .exec(&format!(
+                "SET GLOBAL wsrep_provider_options = '{AUTO}={size}'"
+            ))
+            .with_context(|| format!("setting {AUTO} on {}", node.name()))?;
+    }
+    Ok(())
+}
+
+/// A value in `name = value; name = value; …`.
+fn option<'a>(list: &'a str, name: &str) -> Option<&'a str> {
+    list.split(';').find_map(|pair| {
+        let (key, value) = pair.split_once('=')?;
+        (key.trim() == name).then_some(value.trim())
+    })
+}
+
+fn fail_all(plan: &Plan, provider: &str, round: usize, why: &str, report: &mut Report) {
+    report.entries.extend(plan.modes.iter().map(|&mode| Entry {
+        provider: provider.to_string(),
+        round,
+        mode,
+        outcome: Outcome::Failed(why.to_string()),
+    }));
+}
+
+/// A mode's result while the run goes on.
+fn line(f: &crate::Figures) -> String {
+    format!(
+        "{:.0}/s before, {:.0}/s beside, longest gap {:.2} s, {} seqnos, applied everywhere after {:.2} s (alone {:.2} s)",
+        f.rate_before,
+        f.rate_beside,
+        f.gap.as_secs_f64(),
+        f.seqnos,
+        f.beside.applied.as_secs_f64(),
+        f.alone.applied.as_secs_f64()
+    )
+}
+
+fn title(plan: &Plan, server: &str, nodes: usize) -> String {
+    let small = match plan.small {
+        Small::Sysbench { threads } => format!("sysbench oltp_read_write, {threads} threads"),
+        Small::Clients { clients, pace } => {
+            let pace = match pace {
+                Pace::Closed => "closed loop".to_string(),
+                Pace::Share { part, .. } => {
+                    format!(
+                        "open loop at {:.0} % of what the cluster can do",
+                        part * 100.0
+                    )
+                }
+                Pace::Rate { per_second, .. } => format!("open loop, {per_second}/s"),
+            };
+            format!("{clients} clients, {pace}")
+        }
+    };
+    let rounds = match plan.rounds {
+        1 => String::new(),
+        n => format!("; {n} rounds"),
+    };
+    format!(
+        "{} beside {small}; {nodes} nodes, MariaDB {}{rounds}",
+        plan.large,
+        version(server)
+    )
+}
+
+/// The number in what `mariadbd --version` says.
+fn version(line: &str) -> &str {
+    let after = line.split_once("Ver ").map_or(line, |(_, rest)| rest);
+    let word = after.split_whitespace().next().unwrap_or(line);
+    word.split('-').next().unwrap_or(word)
+}
+
+fn base(plan: &Plan) -> anyhow::Result<PathBuf> {
+    let dir = match &plan.dir {
+        Some(dir) => dir.clone(),
+        None => std::env::temp_dir().join(format!("dromon-stall-{}", std::process::id())),
+    };
+    if !dir.exists() {
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(dir)
+}
+
+fn directory_name(provider: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    provider.chars().map(plain).collect()
+}
+
+/// The pool holds the big table and its changes, so that no mode waits for
+/// the disk more than another.
+fn pool_size(plan: &Plan) -> u64 {
+    const MIB: u64 = 1 << 20;
+    let bytes = tables::rows(plan.large) * 300;
+    (bytes / MIB).clamp(256, 2048) * MIB
+}
+
+/// The cluster that runs now, also for the thread that waits for signals.
+#[derive(Default, Clone)]
+struct Current(Arc<Mutex<Option<Arc<Cluster>>>>);
+
+impl Current {
+    fn start(&self, plan: &Plan, provider: &Provider, dir: &Path) -> anyhow::Result<Arc<Cluster>> {
+        let mut spec = ClusterSpec::new(dir, &provider.path);
+        spec.nodes = plan.nodes;
+        spec.appliers = plan.appliers;
+        spec.provider_options.clone_from(&provider.options);
+        spec.settings = vec![Setting::new(
+            "innodb_buffer_pool_size",
+            &pool_size(plan).to_string(),
+        )];
+        spec.settings.extend(plan.settings.iter().cloned());
+        let cluster = Arc::new(Cluster::create(&spec)?);
+        *self.slot() = Some(Arc::clone(&cluster));
+        cluster.start_all(JoinPlan::OneByOne, NODE_LIMIT)?;
+        Ok(cluster)
+    }
+
+    /// Stops the cluster; its files stay if something went wrong.
+    fn end(&self, well: bool, say: Say) -> anyhow::Result<()> {
+        let Some(cluster) = self.slot().take() else {
+            return Ok(());
+        };
+        let dir = cluster.record().dir;
+        if well {
+            cluster.stop_all(NODE_LIMIT)?;
+            Cluster::open(&dir)?.purge()?;
+        } else {
+            cluster.kill_all()?;
+            say(&format!("the servers' logs are kept in {}", dir.display()));
+        }
+        Ok(())
+    }
+
+    /// Ctrl-C leaves no servers behind: they do not hear it themselves.
+    fn clean_up_on_signals(&self) -> anyhow::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
+        let current = self.clone();
+        thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                if let Some(cluster) = current.slot().take() {
+                    let dir = cluster.record().dir;
+                    // The program ends either way; what fails here is said.
+                    let removed = cluster
+                        .kill_all()
+                        .and_then(|_| Cluster::open(&dir)?.purge());
+                    if let Err(error) = removed {
+                        eprintln!("dromon: {error}");
+                    }
+                }
+                std::process::exit(130);
+            }
+        });
+        Ok(())
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Cluster>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::sample;
+
+    #[test]
+    fn an_option_is_found_by_its_whole_name() {
+        let list = "a = 1; dromon.auto_stream_size = 16777216; dromon.auto = 2";
+        assert_eq!(option(list, AUTO), Some("16777216"));
+        assert_eq!(option(list, "dromon.auto"), Some("2"));
+        assert_eq!(option(list, "auto"), None);
+        assert_eq!(option("", AUTO), None);
+    }
+
+    #[test]
+    fn the_title_says_what_was_measured() {
+        let mut plan = sample();
+        assert_eq!(
+            title(&plan, "mariadbd  Ver 10.11.6-MariaDB for Linux", 3),
+            "UPDATE of 300000 rows beside 8 clients, closed loop; 3 nodes, MariaDB 10.11.6"
+        );
+        plan.small = Small::Sysbench { threads: 32 };
+        plan.rounds = 3;
+        let text = title(&plan, "10.11", 3);
+        assert!(
+            text.contains("sysbench oltp_read_write, 32 threads; "),
+            "{text}"
+        );
+        assert!(text.ends_with("; 3 rounds"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_started_for_a_plan_that_is_refused() {
+        let mut plan = sample();
+        plan.providers[0].path = "/nothing.so".into();
+        let error = run(&plan, &|_| panic!("nothing happens")).expect_err("refused");
+        assert!(error.to_string().contains("/nothing.so"), "{error}");
+    }
+
+    #[test]
+    fn the_pool_follows_the_table() {
+        let mut plan = sample();
+        assert_eq!(pool_size(&plan), 256 << 20);
+        plan.large = crate::Large::Update { rows: 2_500_000 };
+        assert_eq!(pool_size(&plan), 715 << 20);
+    }
+}

@@ -1,0 +1,224 @@
+//! The tables on the terminal. Of several rounds: the median of rates, shares
+//! and durations, the worst of gaps, worst seconds, waits and memory.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use dromon_load::series::median;
+
+use crate::figures::Figures;
+use crate::report::{Entry, Report};
+use crate::trial::Outcome;
+
+/// A column: its head and what stands in it.
+type Column = (&'static str, fn(&[&Figures]) -> String);
+
+const SMALL: &[Column] = &[
+    ("before/s", |f| number(mid(f, |x| x.rate_before), 0)),
+    ("beside/s", |f| number(mid(f, |x| x.rate_beside), 0)),
+    ("ratio", |f| number(mid(f, Figures::ratio_beside), 2)),
+    ("in commit", |f| number(mid(f, Figures::ratio_commit), 2)),
+    ("gap s", |f| seconds(f.iter().map(|x| x.gap).max())),
+    ("gap of a node s", |f| {
+        seconds(f.iter().map(|x| x.gap_of_a_node).max())
+    }),
+    ("worst second", |f| {
+        let worst = f.iter().filter_map(|x| x.worst_second).min();
+        worst.map_or("-".into(), |w| w.to_string())
+    }),
+    ("offered done", |f| {
+        let shares: Vec<f64> = f.iter().filter_map(|x| x.share_done).collect();
+        number(median(shares), 2)
+    }),
+    ("p99 before ms", |f| millis(most(f, |x| x.p99_before))),
+    ("p99 beside ms", |f| millis(most(f, |x| x.p99_beside))),
+    ("longest wait s", |f| seconds(most(f, |x| x.longest_wait))),
+];
+
+const LARGE: &[Column] = &[
+    ("seqnos", |f| number(mid(f, |x| x.seqnos as f64), 0)),
+    ("alone: sent s", |f| took(f, |x| x.alone.statement)),
+    ("acked s", |f| took(f, |x| x.alone.total)),
+    ("applied s", |f| took(f, |x| x.alone.applied)),
+    ("CPU s", |f| took(f, |x| x.cpu_alone)),
+    ("beside: sent s", |f| took(f, |x| x.beside.statement)),
+    ("acked s", |f| took(f, |x| x.beside.total)),
+    ("applied s", |f| took(f, |x| x.beside.applied)),
+    ("CPU s", |f| took(f, |x| x.cpu_beside)),
+    ("provider MB", |f| megabytes(most(f, |x| x.provider_memory))),
+    ("server MB", |f| {
+        megabytes(most(f, |x| Some(x.server_memory).filter(|m| *m > 0)))
+    }),
+];
+
+/// Both tables, and what failed or was left out.
+pub fn text(report: &Report) -> String {
+    let mut out = format!("{}\n\n", report.title);
+    out += "The small ones (commits of all nodes):\n";
+    out += &table(report, SMALL);
+    out += "\nThe large one:\n";
+    out += &table(report, LARGE);
+    for entry in &report.entries {
+        let Entry {
+            provider,
+            round,
+            mode,
+            outcome,
+        } = entry;
+        let (what, why) = match outcome {
+            Outcome::Measured(_) => continue,
+            Outcome::Skipped(why) => ("left out", why),
+            Outcome::Failed(why) => ("FAILED", why),
+        };
+        write!(out, "\n{provider}, {mode}, round {round}: {what}: {why}")
+            .expect("writing to a String cannot fail");
+    }
+    for note in &report.notes {
+        out += "\n";
+        out += note;
+    }
+    out.truncate(out.trim_end().len());
+    out + "\n"
+}
+
+fn table(report: &Report, columns: &[Column]) -> String {
+    let mut rows: Vec<Vec<String>> = vec![
+        ["provider", "mode"]
+            .into_iter()
+            .chain(columns.iter().map(|c| c.0))
+            .map(String::from)
+            .collect(),
+    ];
+    for provider in report.providers() {
+        for mode in report.modes() {
+            let entries = report.entries.iter();
+            let figures: Vec<&Figures> = entries
+                .filter(|e| e.provider == provider && e.mode == mode)
+                .filter_map(Entry::figures)
+                .collect();
+            if figures.is_empty() {
+                continue;
+            }
+            let cells = columns.iter().map(|c| c.1(&figures));
+            rows.push(
+                [provider.to_string(), mode.to_string()]
+                    .into_iter()
+                    .chain(cells)
+                    .collect(),
+            );
+        }
+    }
+    aligned(&rows)
+}
+
+/// Names to the left, numbers to the right.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = String::new();
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(i, (cell, width))| match i {
+                0 | 1 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            })
+            .collect();
+        out.push_str(cells.join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+fn mid(figures: &[&Figures], value: impl Fn(&Figures) -> f64) -> Option<f64> {
+    median(figures.iter().map(|f| value(f)))
+}
+
+fn most<T: Ord>(figures: &[&Figures], value: impl Fn(&Figures) -> Option<T>) -> Option<T> {
+    figures.iter().filter_map(|f| value(f)).max()
+}
+
+fn took(figures: &[&Figures], value: impl Fn(&Figures) -> Duration) -> String {
+    number(mid(figures, |f| value(f).as_secs_f64()), 2)
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    match value {
+        Some(value) if value.is_finite() => format!("{value:.digits$}"),
+        _ => "-".into(),
+    }
+}
+
+fn seconds(value: Option<Duration>) -> String {
+    number(value.map(|d| d.as_secs_f64()), 2)
+}
+
+fn millis(value: Option<Duration>) -> String {
+    number(value.map(|d| d.as_secs_f64() * 1e3), 1)
+}
+
+fn megabytes(value: Option<u64>) -> String {
+    number(value.map(|bytes| bytes as f64 / 1e6), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::sample;
+
+    #[test]
+    fn the_tables_of_a_run() {
+        let text = text(&sample());
+        let expected = "\
+UPDATE of 1000 rows
+
+The small ones (commits of all nodes):
+provider  mode   before/s  beside/s  ratio  in commit  gap s  gap of a node s  worst second  offered done  p99 before ms  p99 beside ms  longest wait s
+dromon    whole       300       100   0.33       0.11   2.01             3.01             0             -            4.0            4.0            0.00
+a<b       whole       300       100   0.33       0.11   2.01             3.01             0             -            4.0            4.0            0.00
+
+The large one:
+provider  mode   seqnos  alone: sent s  acked s  applied s  CPU s  beside: sent s  acked s  applied s  CPU s  provider MB  server MB
+dromon    whole       7           1.00     2.00       4.00   2.50            1.00     2.00       4.00   2.50          9.4      314.6
+a<b       whole       7           1.00     2.00       4.00   2.50            1.00     2.00       4.00   2.50          9.4      314.6
+
+dromon, auto, round 1: left out: no such option
+a<b, auto, round 1: FAILED: it said \"no\" & <left>
+a note
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn rounds_give_the_median_and_the_worst() {
+        let mut report = sample();
+        report.entries.truncate(1);
+        for (round, gap) in [(2, 5), (3, 1)] {
+            let mut entry = report.entries[0].clone();
+            entry.round = round;
+            if let Outcome::Measured(all) = &mut entry.outcome {
+                all.0.gap = Duration::from_secs(gap);
+                all.0.rate_before = 200.0 + round as f64;
+            }
+            report.entries.push(entry);
+        }
+        let text = text(&report);
+        let line = text.lines().nth(4).expect("the figures");
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!((cells[2], cells[6]), ("203", "5.00"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_dash() {
+        assert_eq!(number(None, 1), "-");
+        assert_eq!(number(Some(f64::NAN), 1), "-");
+        assert_eq!(number(Some(f64::INFINITY), 1), "-");
+        assert_eq!(megabytes(None), "-");
+    }
+}
