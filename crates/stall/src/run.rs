@@ -51,14 +51,22 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
                 dir.display()
             );
         }
-        report.title = title(plan, &cluster.record().server, cluster.nodes().len());
+        let plan = &Plan {
+            nodes: cluster.nodes().len(),
+            ..plan.clone()
+        };
+        plan.check()?;
+        report.title = title(plan, &cluster.record().server, plan.nodes);
         let library = cluster.record().provider;
         let stem = library.file_stem().unwrap_or_default().to_string_lossy();
         let name = stem.strip_prefix("lib").unwrap_or(&stem).to_string();
         for round in 1..=plan.rounds {
             measure(plan, &cluster, &name, round, &mut report, say);
         }
-        tables::remove(&cluster)?;
+        if let Err(error) = tables::remove(&cluster) {
+            let note = format!("The database {} is still there: {error:#}", tables::DB);
+            report.notes.push(note);
+        }
         return Ok(report);
     }
     report.title = title(plan, &server_version()?, plan.nodes);

@@ -20,6 +20,9 @@ const WARM_UP: Duration = Duration::from_secs(2);
 /// Samples before and after a large one that runs alone.
 const ALONE_EDGE: Duration = Duration::from_millis(500);
 
+/// What a small transaction may wait beyond the large one.
+const CLIENT_EXTRA: Duration = Duration::from_secs(30);
+
 /// When what happened to the large transaction, since the trial's zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
@@ -128,7 +131,8 @@ fn observe(
     if let Some(feed) = feed {
         let seed = u64::from(generation);
         // A client behind a stalled commit waits as long as the large one.
-        work = Some(Work::start(cluster, feed, seed, clock, plan.limit * 2)?);
+        let limit = plan.limit + CLIENT_EXTRA;
+        work = Some(Work::start(cluster, feed, seed, clock, limit)?);
     }
     let watched = watch(cluster, plan, mode, generation, clock, &sampler, &mut work);
     // Whatever came of it, nothing goes on running.
