@@ -22,6 +22,8 @@ const BELOW: f64 = 26.0;
 const GAP: f64 = 22.0;
 /// Title and legend.
 const HEAD: f64 = 58.0;
+/// Room for the title.
+const WIDTH_MIN: f64 = 760.0;
 /// Slices a panel can show.
 const SLICES_MAX: u32 = 520;
 /// A node that acknowledges nothing for so long is red.
@@ -39,7 +41,7 @@ pub fn svg(report: &Report, round: usize) -> String {
     let (providers, modes) = (report.providers(), report.modes());
     let strips = nodes(report) as f64 * STRIP;
     let cell = (LEFT + WIDTH + GAP, ABOVE + HEIGHT + strips + BELOW + GAP);
-    let width = cell.0 * providers.len() as f64 + GAP;
+    let width = (cell.0 * providers.len() as f64 + GAP).max(WIDTH_MIN);
     let height = HEAD + cell.1 * modes.len() as f64;
     let top = highest(report, round);
     let mut out = Drawing::default();
@@ -55,14 +57,14 @@ pub fn svg(report: &Report, round: usize) -> String {
     out.add(format_args!(
         r##"<rect width="100%" height="100%" fill="#ffffff"/>"##
     ));
-    out.text(GAP, 22.0, 15, "start", INK, &report.title);
+    out.text(GAP, 22.0, 13, "start", INK, &report.title);
     out.text(
         GAP,
         42.0,
         11,
         "start",
         INK,
-        "commits per second, all nodes, over seconds since the large one began; strips: one per node, red where it acknowledged nothing",
+        "Commits per second of all nodes, over seconds since the large one began. Strips, one per node: red where it acknowledged nothing.",
     );
     for (row, mode) in modes.iter().enumerate() {
         for (column, provider) in providers.iter().enumerate() {

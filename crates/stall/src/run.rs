@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use dromon_load::rest;
-use dromon_load::storm::Session;
+use dromon_load::storm::{self, Session};
 use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Setting, server_version};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -25,6 +25,8 @@ const NODE_LIMIT: Duration = Duration::from_secs(120);
 /// How long capacity is measured.
 const CALIBRATION: Duration = Duration::from_secs(5);
 const AUTO: &str = "dromon.auto_stream_size";
+/// As docs/options.md says.
+const AUTO_DEFAULT: &str = "16M";
 
 /// Told what happens, line by line.
 pub type Say<'a> = &'a dyn Fn(&str);
@@ -123,7 +125,10 @@ fn measure(
     };
     let mut generations = 0;
     let mut broken: Option<String> = None;
-    let own_size = auto_stream_size(cluster).ok().flatten();
+    let own_size = auto_stream_size(cluster).unwrap_or_else(|error| {
+        say(&format!("{provider}: {error:#}"));
+        None
+    });
     for &mode in &plan.modes {
         let outcome = match &broken {
             Some(why) => Outcome::Failed(format!("not tried: {why}")),
@@ -222,10 +227,20 @@ fn stream(
     Ok(None)
 }
 
+/// What the provider has; none: it does not know the option. It may know it and
+/// not list it as long as nobody has set it.
 fn auto_stream_size(cluster: &Cluster) -> anyhow::Result<Option<String>> {
     let mut session = Session::open(cluster.node(0), "", 0)?;
     let options: Option<String> = session.one("SELECT @@GLOBAL.wsrep_provider_options")?;
-    Ok(option(&options.unwrap_or_default(), AUTO).map(str::to_string))
+    if let Some(size) = option(&options.unwrap_or_default(), AUTO) {
+        return Ok(Some(size.to_string()));
+    }
+    match set_auto_stream_size(cluster, AUTO_DEFAULT) {
+        Ok(()) => Ok(Some(AUTO_DEFAULT.to_string())),
+        // Refused by the server or the provider; a lost node is another thing.
+        Err(error) if error.downcast_ref().and_then(storm::code).is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn set_auto_stream_size(cluster: &Cluster, size: &str) -> anyhow::Result<()> {
