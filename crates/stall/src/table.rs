@@ -58,20 +58,22 @@ pub fn text(report: &Report) -> String {
     out += &table(report, SMALL);
     out += "\nThe large one:\n";
     out += &table(report, LARGE);
-    for entry in &report.entries {
-        let Entry {
-            provider,
-            round,
-            mode,
-            outcome,
-        } = entry;
-        let (what, why) = match outcome {
+    for lost in report.entries.chunk_by(same_reason) {
+        let (what, why) = match &lost[0].outcome {
             Outcome::Measured(_) => continue,
             Outcome::Skipped(why) => ("left out", why),
             Outcome::Failed(why) => ("FAILED", why),
         };
-        write!(out, "\n{provider}, {mode}, round {round}: {what}: {why}")
-            .expect("writing to a String cannot fail");
+        let modes: Vec<String> = lost.iter().map(|e| e.mode.to_string()).collect();
+        let Entry {
+            provider, round, ..
+        } = &lost[0];
+        write!(
+            out,
+            "\n{provider}, {}, round {round}: {what}: {why}",
+            modes.join(", ")
+        )
+        .expect("writing to a String cannot fail");
     }
     for note in &report.notes {
         out += "\n";
@@ -79,6 +81,16 @@ pub fn text(report: &Report) -> String {
     }
     out.truncate(out.trim_end().len());
     out + "\n"
+}
+
+/// Whether two modes were lost together: one cluster, one reason, said once.
+fn same_reason(one: &Entry, other: &Entry) -> bool {
+    let why = match (&one.outcome, &other.outcome) {
+        (Outcome::Failed(a), Outcome::Failed(b)) => a == b,
+        (Outcome::Skipped(a), Outcome::Skipped(b)) => a == b,
+        _ => false,
+    };
+    why && one.provider == other.provider && one.round == other.round
 }
 
 fn table(report: &Report, columns: &[Column]) -> String {
@@ -193,6 +205,27 @@ a<b, auto, round 1: FAILED: it said \"no\" & <left>
 a note
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_reason_that_modes_share_is_said_once() {
+        let mut report = sample();
+        let mut entry = report.entries.pop().expect("the failed one");
+        report.entries.push(entry.clone());
+        entry.mode = crate::Mode::Rows(7);
+        report.entries.push(entry.clone());
+        entry.round = 2;
+        report.entries.push(entry);
+        let text = text(&report);
+        assert!(
+            text.contains("a<b, auto, 7rows, round 1: FAILED: it said"),
+            "{text}"
+        );
+        assert!(
+            text.contains("a<b, 7rows, round 2: FAILED: it said"),
+            "{text}"
+        );
+        assert_eq!(text.matches("it said").count(), 2, "{text}");
     }
 
     #[test]
