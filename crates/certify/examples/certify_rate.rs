@@ -44,6 +44,7 @@ fn main() {
                     conn_id: 7,
                     last_seen: (seqno - 10).max(0),
                     prev_fragment: -1,
+                    chunk: 0,
                 };
                 encode(&header, &keys, &[0; 200])
             })

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use dromon_writeset::{Expanded, Flags, Head, KeyHash, KeyType, Seqno};
 
 use crate::index::{Index, NO_REF, Origin};
+use crate::open::{OpenSet, OpenSets};
 use crate::verdict::{Conflict, FailReason, Verdict};
 
 /// A write set ordered more than this many seqnos after its `last_seen` fails.
@@ -24,6 +25,8 @@ pub const PA_RANGE_MAX: Seqno = 65535;
 #[derive(Clone, Debug)]
 pub struct Certifier {
     pub(crate) index: Index,
+    /// Write sets that are being applied in chunks.
+    pub(crate) open: OpenSets,
     /// The last seqno that was taken.
     pub(crate) position: Seqno,
     /// The start, or the highest cut.
@@ -62,6 +65,7 @@ impl Certifier {
     pub(crate) fn with(index: Index, position: Seqno, floor: Seqno, last_pa_unsafe: Seqno) -> Self {
         Certifier {
             index,
+            open: OpenSets::default(),
             position,
             floor,
             last_pa_unsafe,
@@ -99,6 +103,83 @@ impl Certifier {
                 Verdict::Failed { reason }
             }
         }
+    }
+
+    /// Takes the next seqno with a write set that is applied in chunks from
+    /// here on. If it passes, its keys are open: whatever touches them fails,
+    /// until [`Self::close`] or [`Self::drop_open`] is called with this seqno.
+    ///
+    /// Panics if `seqno` is not the next one.
+    pub fn certify_open(&mut self, seqno: Seqno, ws: &Head) -> Verdict {
+        self.advance(seqno);
+        self.scratch.clear();
+        let result = self.test(seqno, ws);
+        self.index.pass_over();
+        match result {
+            Ok(_) => {
+                let set = OpenSet {
+                    origin: origin_of(ws),
+                    keys: std::mem::take(&mut self.scratch),
+                };
+                self.open.insert(seqno, set);
+                self.last_pa_unsafe = seqno;
+                Verdict::Passed {
+                    depends_on: seqno - 1,
+                }
+            }
+            Err(reason) => Verdict::Failed { reason },
+        }
+    }
+
+    /// Takes the next seqno for one more chunk: it shares its time with nothing.
+    ///
+    /// Panics if `seqno` is not the next one.
+    pub fn chunk(&mut self, seqno: Seqno) {
+        self.view(seqno);
+    }
+
+    /// Takes the next seqno as the place where the open write set `id` commits:
+    /// to whoever comes later its keys were changed here.
+    ///
+    /// Panics if `seqno` is not the next one, or nothing is open at `id`.
+    pub fn close(&mut self, id: Seqno, seqno: Seqno) {
+        self.advance(seqno);
+        let set = self.open.remove(id);
+        let Some(set) = set else {
+            panic!("no write set is open at seqno {id}; this node must stop before it diverges");
+        };
+        self.index.install(seqno, set.origin, set.keys.into_iter());
+        self.last_pa_unsafe = seqno;
+    }
+
+    /// Takes the next seqno as the place where the open write set `id` is rolled
+    /// back: it leaves no trace.
+    ///
+    /// Panics if `seqno` is not the next one.
+    pub fn drop_open(&mut self, id: Seqno, seqno: Seqno) {
+        self.open.remove(id);
+        self.view(seqno);
+    }
+
+    /// The open write sets that a DDL touches: they give way to it.
+    pub fn open_met_by(&mut self, ddl: &Head) -> Vec<Seqno> {
+        if self.open.is_empty() {
+            return Vec::new();
+        }
+        self.scratch.clear();
+        self.collect_toi(ddl);
+        let mut met = Vec::new();
+        for (hash, key_type) in &self.scratch {
+            met.extend(self.open.met_by(*hash, *key_type));
+        }
+        met.sort_unstable();
+        met.dedup();
+        met
+    }
+
+    /// The seqnos at which open write sets were certified.
+    pub fn open(&self) -> impl Iterator<Item = Seqno> {
+        self.open.ids()
     }
 
     /// Takes the next seqno as that of a view: nothing later overtakes it.
@@ -156,7 +237,7 @@ impl Certifier {
     pub fn stats(&self) -> Stats {
         let lowest = self.index.lowest().unwrap_or(self.position + 1);
         Stats {
-            keys: self.index.keys(),
+            keys: self.index.keys() + self.open.keys(),
             write_sets: self.index.held(),
             interval: (self.position + 1).abs_diff(lowest),
             memory_bytes: self.index.memory(),
@@ -204,16 +285,16 @@ impl Certifier {
             return Err(FailReason::TooLong { last_seen, seqno });
         }
         let (index, scratch) = (&self.index, &mut self.scratch);
+        let open = (!self.open.is_empty()).then_some(&self.open);
         let mut by_key = NO_REF;
         let flow = ws.keys().expand(|Expanded { hash, key }| {
             scratch.push((hash, key.key_type));
-            match index.test(
-                hash,
-                key.key_type,
-                key.whole_table,
-                header.source,
-                last_seen,
-            ) {
+            let (key_type, whole, source) = (key.key_type, key.whole_table, header.source);
+            let tested = match open.and_then(|o| o.meets(hash, key_type, whole, source)) {
+                Some(hit) => Err(hit),
+                None => index.test(hash, key_type, whole, source, last_seen),
+            };
+            match tested {
                 Ok(seqno) => {
                     by_key = by_key.max(seqno);
                     ControlFlow::Continue(())
@@ -263,19 +344,23 @@ impl Certifier {
 
     fn install(&mut self, seqno: Seqno, ws: &Head) {
         let header = ws.header();
-        let origin = Origin {
-            source: header.source,
-            trx_id: header.trx_id,
-            conn_id: header.conn_id,
-            toi: header.flags.contains(Flags::ISOLATION),
-        };
         self.index
-            .install(seqno, origin, self.scratch.iter().copied());
+            .install(seqno, origin_of(ws), self.scratch.iter().copied());
         if header.flags.pa_unsafe() {
             self.last_pa_unsafe = seqno;
         }
         // One huge transaction must not pin its memory for ever.
         self.scratch.clear();
         self.scratch.shrink_to(4096);
+    }
+}
+
+fn origin_of(ws: &Head) -> Origin {
+    let header = ws.header();
+    Origin {
+        source: header.source,
+        trx_id: header.trx_id,
+        conn_id: header.conn_id,
+        toi: header.flags.contains(Flags::ISOLATION),
     }
 }

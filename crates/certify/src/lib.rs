@@ -47,6 +47,7 @@ mod certifier;
 mod checkpoint;
 mod index;
 mod matrix;
+mod open;
 mod verdict;
 
 pub use certifier::{Certifier, MAX_LENGTH, PA_RANGE_MAX, Stats};

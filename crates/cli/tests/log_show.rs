@@ -134,6 +134,7 @@ impl Node {
             conn_id: 9,
             last_seen,
             prev_fragment: -1,
+            chunk: 0,
         };
         let body = dromon_writeset::encode(&header, &keys, &vec![0x5a; payload]);
         self.send(kind::WRITE_SET, body);

@@ -5,6 +5,7 @@
 //! of it let a node start in the middle of the log.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dromon_certify::{Certifier, Verdict};
@@ -17,6 +18,11 @@ use crate::donor;
 use crate::forks::Forks;
 use crate::messages::{Control, Join, LeaveReason, Need, Position, decode, kind};
 use crate::votes::{Cast, Votes};
+
+mod chunked;
+
+use chunked::Open;
+pub use chunked::{CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, id_of as chunked_id_of};
 
 /// How many seqnos a departed incarnation is remembered, so that late copies
 /// of its messages cannot bring it back.
@@ -117,6 +123,15 @@ pub enum Event {
         tag: u64,
         /// Log index of its last part.
         index: u64,
+    },
+    /// A part of a large write set that is applied in chunks took its place.
+    Chunk {
+        /// Its place.
+        seqno: Seqno,
+        /// What it belongs to.
+        chunked: Arc<Chunked>,
+        /// Which part.
+        part: ChunkPart,
     },
     /// The members changed.
     View {
@@ -220,6 +235,8 @@ pub struct ClusterState {
     forks: Forks,
     /// For each payload half arrived: index of its first piece, seqno there.
     arriving: BTreeMap<u64, Seqno>,
+    /// What is applied in chunks, by the seqno of the first one.
+    chunked: BTreeMap<Seqno, Open>,
     certifier: Certifier,
     sequencer: Sequencer,
 }
@@ -240,10 +257,12 @@ struct Saved {
     vote_policy: u8,
     forks: Forks,
     arriving: BTreeMap<u64, Seqno>,
+    /// Empty in a checkpoint: none is taken meanwhile.
+    chunked: Vec<(Seqno, u32)>,
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 4;
+const FORMAT: u8 = 5;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -267,6 +286,7 @@ impl ClusterState {
             vote_policy: 0,
             forks: Forks::default(),
             arriving: BTreeMap::new(),
+            chunked: BTreeMap::new(),
             certifier: Certifier::new(position.seqno),
             sequencer: Sequencer::default(),
         }
@@ -338,6 +358,11 @@ impl ClusterState {
         &self.certifier
     }
 
+    /// Whether something is applied in chunks: no checkpoint may be taken.
+    pub fn has_chunked(&self) -> bool {
+        !self.chunked.is_empty()
+    }
+
     /// Lowest log index of a payload that has not arrived whole.
     pub fn open_pieces_from(&self) -> Option<u64> {
         self.sequencer.open_pieces_from()
@@ -370,6 +395,7 @@ impl ClusterState {
             vote_policy: self.vote_policy,
             forks: self.forks.clone(),
             arriving: self.arriving.clone(),
+            chunked: self.chunked().map(|(c, next)| (c.id, next)).collect(),
             certifier,
         };
         postcard::to_allocvec(&saved).unwrap_or_default()
@@ -379,7 +405,7 @@ impl ClusterState {
     pub fn encode(&self) -> (Bytes, Bytes) {
         let node = self.encode_own(self.certifier.encode().to_vec());
         // In memory there is nothing that could fail; a checkpoint is only
-        // taken while no payload is half arrived.
+        // taken while no payload is half arrived, and nothing applied in chunks.
         (
             self.sequencer.encode().unwrap_or_default(),
             Bytes::from(node),
@@ -395,6 +421,10 @@ impl ClusterState {
                 "format {} where this version knows {FORMAT}",
                 saved.format
             )));
+        }
+        if !saved.chunked.is_empty() {
+            let why = "it was taken while a write set was applied in chunks";
+            return Err(StateError(why.into()));
         }
         let certifier = Certifier::decode(&saved.certifier)
             .map_err(|e| StateError(format!("certification index: {e}")))?;
@@ -416,6 +446,7 @@ impl ClusterState {
             vote_policy: saved.vote_policy,
             forks: saved.forks,
             arriving: saved.arriving,
+            chunked: BTreeMap::new(),
             certifier,
             sequencer,
         })
@@ -465,7 +496,7 @@ impl ClusterState {
         };
         match message.kind {
             kind::WRITE_SET => {
-                vec![self.write_set(message.origin, message.tag, message.index, message.body)]
+                self.write_set(message.origin, message.tag, message.index, message.body)
             }
             kind::CONTROL => match decode::<Control>(&message.body) {
                 Some(control) => self.control(control, entry.term),
@@ -491,25 +522,30 @@ impl ClusterState {
         (on_its_way + dromon_certify::MAX_LENGTH).min(WINDOW_MAX)
     }
 
-    fn write_set(&mut self, origin: Uuid, tag: u64, index: u64, body: Bytes) -> Event {
+    fn write_set(&mut self, origin: Uuid, tag: u64, index: u64, body: Bytes) -> Vec<Event> {
         let write_set = match WriteSet::decode(body) {
             Ok(ws) => ws,
             Err(e) => {
-                return Event::Corrupt {
+                return vec![Event::Corrupt {
                     index,
                     why: format!("a write set of origin {origin}: {e}"),
-                };
+                }];
             }
         };
+        let mut events = Vec::new();
+        if let Some(plan) = self.plan_of(&write_set) {
+            events.push(self.open_chunked(origin, tag, index, write_set, plan));
+            self.forget_old();
+            return events;
+        }
+        if write_set.flags().is_toi() && !self.chunked.is_empty() {
+            self.yield_to(&write_set, &mut events);
+        }
         self.seqno += 1;
         let verdict = self.certifier.certify(self.seqno, write_set.head());
-        if self.seqno % PURGE_EVERY == 0 {
-            // Nothing this far back can decide any more: see `MAX_LENGTH`.
-            let window = self.window();
-            self.certifier.purge(self.seqno - window);
-        }
+        self.forget_old();
         let source = write_set.header().source;
-        Event::WriteSet {
+        events.push(Event::WriteSet {
             seqno: self.seqno,
             write_set,
             verdict,
@@ -517,6 +553,15 @@ impl ClusterState {
             origin,
             tag,
             index,
+        });
+        events
+    }
+
+    fn forget_old(&mut self) {
+        if self.seqno % PURGE_EVERY == 0 {
+            // Nothing this far back can decide any more: see `MAX_LENGTH`.
+            let window = self.window();
+            self.certifier.purge(self.seqno - window);
         }
     }
 
@@ -529,6 +574,7 @@ impl ClusterState {
             }
             Control::Evict { .. } => Vec::new(),
             Control::Rejoin { uuid } => self.rejoin(uuid),
+            Control::Chunk { id, n } => self.next_chunk(id, n),
             Control::StateRequest {
                 joiner,
                 donors,
@@ -617,7 +663,8 @@ impl ClusterState {
         }
     }
 
-    fn next_view(&mut self) -> ClusterView {
+    fn next_view(&mut self, events: &mut Vec<Event>) -> ClusterView {
+        self.roll_back_orphans(events);
         self.seqno += 1;
         self.view_number += 1;
         self.certifier.view(self.seqno);
@@ -656,6 +703,7 @@ impl ClusterState {
         for uuid in replaced {
             events.extend(self.remove(uuid, &mut left, LeaveReason::Rejoins));
         }
+        self.roll_back_orphans(&mut events);
         // The first member has the state by definition, and so has whoever
         // lacks nothing but this view.
         let first = !join.witness && !self.members.values().any(|m| m.complete);
@@ -687,7 +735,7 @@ impl ClusterState {
             witness: join.witness,
         };
         self.members.insert(join.uuid, member);
-        let view = self.next_view();
+        let view = self.next_view(&mut events);
         events.push(Event::View {
             view,
             joined: Some((join.uuid, join.need)),
@@ -706,7 +754,7 @@ impl ClusterState {
         if left.is_empty() {
             return Vec::new(); // gone already
         }
-        let view = self.next_view();
+        let view = self.next_view(&mut events);
         events.push(Event::View {
             view,
             joined: None,
@@ -722,7 +770,7 @@ impl ClusterState {
         };
         let mut events = self.break_transfers(uuid);
         let left = vec![(member.clone(), LeaveReason::Rejoins)];
-        let view = self.next_view();
+        let view = self.next_view(&mut events);
         events.push(Event::View {
             view,
             joined: None,
@@ -734,7 +782,7 @@ impl ClusterState {
         member.desync = 0;
         member.joined_at = self.seqno + 1;
         self.members.insert(uuid, member);
-        let view = self.next_view();
+        let view = self.next_view(&mut events);
         events.push(Event::View {
             view,
             joined: Some((uuid, Need::Log)),
@@ -793,7 +841,7 @@ impl ClusterState {
         if member.state != MemberState::Joiner || self.transfers.contains_key(&joiner) {
             return Vec::new();
         }
-        let busy = |u: &Uuid| self.transfers.values().any(|d| d == u);
+        let busy = |u: &Uuid| self.transfers.values().any(|d| d == u) || self.sends_chunked(u);
         let Some(donor) = donor::choose(member, donors, self.members.values(), busy) else {
             return vec![Event::NoDonor { joiner }];
         };

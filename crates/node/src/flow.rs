@@ -224,6 +224,19 @@ impl Flow {
         }
     }
 
+    /// The lowest position that a counted member which is heard has finished.
+    pub fn lowest_released(&self) -> Option<Seqno> {
+        let inner = self.lock();
+        let heard = inner
+            .reports
+            .iter()
+            .filter(|(u, r)| inner.counted.contains_key(u) && r.at.elapsed() < REPORT_AGE_MAX);
+        heard
+            .filter(|(u, _)| !inner.quarantined.contains(u))
+            .map(|(_, r)| r.progress.released)
+            .min()
+    }
+
     /// The last report of every member.
     pub fn reports(&self) -> Vec<Reported> {
         self.lock().reports.values().cloned().collect()

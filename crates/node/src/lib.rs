@@ -15,6 +15,7 @@ mod durable;
 mod flow;
 pub mod forks;
 pub mod grastate;
+pub mod lacking;
 pub mod logbook;
 pub mod messages;
 pub mod node;

@@ -13,7 +13,7 @@ use dromon_certify::Verdict;
 use dromon_order::{Checkpoint, Committed, CommittedBody, LogId, Part, RawMessage};
 use dromon_writeset::{Head, Seqno, Uuid};
 
-use crate::cluster::{ClusterState, ClusterView, Event};
+use crate::cluster::{ChunkPart, ClusterState, ClusterView, Event};
 use crate::messages::{Control, Need, Position, decode, kind};
 use crate::spool::{PieceFiles, SPOOL_ABOVE, Spooler, read_whole};
 
@@ -255,6 +255,16 @@ impl LogBook {
             Event::WriteSet {
                 write_set, verdict, ..
             } => Some((write_set.head().clone(), verdict.clone())),
+            Event::Chunk {
+                seqno,
+                chunked,
+                part: ChunkPart::Data(0),
+            } => {
+                let verdict = Verdict::Passed {
+                    depends_on: seqno - 1,
+                };
+                Some((chunked.write_set.head().clone(), verdict))
+            }
             _ => None,
         });
         if let Some((head, verdict)) = delivered {
@@ -361,6 +371,9 @@ impl LogBook {
             Control::Weight { uuid, weight } => {
                 format!("{} has weight {weight}", self.name(uuid))
             }
+            Control::Chunk { id, n } => {
+                format!("chunk {n} of the large write set from {id} on")
+            }
         }
     }
 }
@@ -375,6 +388,19 @@ fn came(events: &[Event]) -> String {
     let text = |e: &Event| match e {
         Event::View { view: v, .. } => Some(view(v)),
         Event::State { from, to, .. } => Some(format!("{from:?} to {to:?}")),
+        Event::Chunk {
+            seqno,
+            part: ChunkPart::End,
+            ..
+        } => Some(format!("it commits at {seqno}")),
+        Event::Chunk {
+            seqno,
+            chunked,
+            part: ChunkPart::Rollback,
+        } => Some(format!(
+            "the large write set from {} on is rolled back at {seqno}",
+            chunked.id
+        )),
         Event::NoDonor { .. } => Some("nobody can give one".into()),
         Event::VoteAsked { seqno } => Some(format!("a vote on {seqno} begins")),
         Event::VoteDecided { seqno, winner } => {

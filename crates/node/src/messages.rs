@@ -188,6 +188,14 @@ pub enum Control {
         /// The new weight.
         weight: u8,
     },
+    /// The next chunk of a large write set is to take its place here.
+    Chunk {
+        /// The seqno of its first chunk.
+        id: Seqno,
+        /// Which one, from 1; behind the last one it commits. Void if it is not
+        /// the next one.
+        n: u32,
+    },
 }
 
 /// What one node asks another directly.

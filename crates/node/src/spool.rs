@@ -232,6 +232,7 @@ mod tests {
             conn_id: 8,
             last_seen: 9,
             prev_fragment: -1,
+            chunk: 0,
         }
     }
 

@@ -6,6 +6,9 @@
 //!      │                   v              └──> Failed ──enter┼──> Committing    │
 //!      │              (not ordered)                          v                  │
 //!      └── next fragment                                MustReplay ─> Replaying ┘
+//!
+//!  Sent ─first chunk─> Chunked ─end─> Certified, or ─rollback─> Failed
+//!                        │ BF: the server rolls back and replays; the replay waits for the end
 //! ```
 
 use std::collections::HashMap;
@@ -38,6 +41,9 @@ pub enum Stage {
     Waiting,
     /// Handed to the order.
     Sent,
+    /// Passed certification, and is applied elsewhere in chunks: its own place
+    /// comes behind the last one.
+    Chunked,
     /// Ordered, and passed certification.
     Certified,
     /// Ordered, and failed certification.

@@ -78,6 +78,7 @@ mod tests {
             conn_id: 1,
             last_seen: 0,
             prev_fragment: -1,
+            chunk: 0,
         };
         WriteSet::decode(encode(&header, &collector, b"x")).expect("own encoding")
     }

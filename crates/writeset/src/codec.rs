@@ -3,7 +3,7 @@
 //! ```text
 //!  0  magic "DW"        40  last_seen i64       72  checksum of the keys
 //!  2  version u8 = 1    48  prev_fragment i64   80  checksum of the payload
-//!  3  zero              56  keys length u64     88  checksum of bytes 0..88
+//!  3  chunk u8          56  keys length u64     88  checksum of bytes 0..88
 //!  4  flags u32         64  payload length u64  96  keys, then payload
 //!  8  source[16]
 //! 24  trx id u64
@@ -50,6 +50,8 @@ pub struct Header {
     pub last_seen: Seqno,
     /// The seqno of the same transaction's previous fragment, -1 if none.
     pub prev_fragment: Seqno,
+    /// May be applied in chunks of about 2 to this many bytes; 0: only whole.
+    pub chunk: u8,
 }
 
 /// Why bytes are not a write set.
@@ -234,7 +236,7 @@ pub fn restamp(bytes: Bytes, last_seen: Seqno) -> Result<Bytes, DecodeError> {
 fn put_prefix(out: &mut BytesMut, header: &Header, keys: &KeyCollector, len: u64, sum: u64) {
     out.put_slice(&MAGIC);
     out.put_u8(WRITESET_VERSION);
-    out.put_u8(0);
+    out.put_u8(header.chunk);
     out.put_u32_le(header.flags.bits());
     out.put_slice(&header.source.0);
     out.put_u64_le(header.trx_id);
@@ -419,6 +421,7 @@ impl RawHeader {
                 conn_id: u64_at(h, 32),
                 last_seen: u64_at(h, LAST_SEEN_AT) as i64,
                 prev_fragment: u64_at(h, 48) as i64,
+                chunk: h[3],
             },
             keys_len: u64_at(h, 56),
             payload_len: u64_at(h, 64),

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod chunks;
 mod codec;
 mod collector;
 mod flags;
@@ -15,6 +16,7 @@ mod ids;
 mod key;
 mod keys;
 
+pub use chunks::{Plan, WholeOnly};
 pub use codec::{
     DecodeError, HEADER_LEN, Head, Header, PayloadSum, WRITESET_VERSION, WriteSet, encode,
     encode_chunks, encode_prefix, encoded_len, prefix_len, restamp,

@@ -16,6 +16,7 @@ fn header() -> Header {
         conn_id: 0x0102_0304_0506_0708,
         last_seen: 77,
         prev_fragment: -1,
+        chunk: 0,
     }
 }
 
@@ -366,12 +367,12 @@ proptest! {
     #[test]
     fn any_header_and_payload_come_back(
         flags: u32, source: [u8; 16], trx_id: u64, conn_id: u64, last_seen: i64,
-        prev_fragment: i64, payload in prop::collection::vec(any::<u8>(), 0..400),
+        prev_fragment: i64, chunk: u8, payload in prop::collection::vec(any::<u8>(), 0..400),
         cut in any::<prop::sample::Index>(),
     ) {
         let header = Header {
             flags: Flags::from_bits(flags), source: Uuid(source), trx_id, conn_id, last_seen,
-            prev_fragment,
+            prev_fragment, chunk,
         };
         let at = cut.index(payload.len() + 1);
         let bytes = encode_chunks(&header, &keys(), &[&payload[..at], &payload[at..]]);

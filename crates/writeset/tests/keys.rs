@@ -16,6 +16,7 @@ const HEADER: Header = Header {
     conn_id: 2,
     last_seen: 3,
     prev_fragment: -1,
+    chunk: 0,
 };
 
 fn carried(keys: &KeyCollector) -> Head {

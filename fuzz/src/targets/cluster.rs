@@ -301,6 +301,7 @@ fn write_set(bytes: &[u8], seqno: i64) -> Bytes {
         conn_id: 6,
         last_seen: seqno.wrapping_sub(i64::from(input.u8()) - 2),
         prev_fragment: -1,
+        chunk: 0,
     };
     while !input.is_empty() {
         let kind = KeyType::ALL[usize::from(input.u8() % 4)];

@@ -135,6 +135,7 @@ fn write_set(last_seen: i64) -> WriteSet {
         conn_id: 2,
         last_seen,
         prev_fragment: -1,
+        chunk: 0,
     };
     let bytes = dromon_writeset::encode(&header, &keys, b"data");
     WriteSet::decode(bytes).expect("what was encoded can be read")

@@ -93,6 +93,7 @@ pub const KEYS: Target = Target {
             conn_id: input.u64(),
             last_seen: input.u64() as i64,
             prev_fragment: input.u64() as i64,
+            chunk: 0,
         };
         let payload = usize::from(input.u8());
         let payload = input.take(payload);
@@ -131,6 +132,7 @@ fn seeds() -> Vec<Vec<u8>> {
         conn_id: 8,
         last_seen: 9,
         prev_fragment: -1,
+        chunk: 0,
     };
     let mut seeds = Vec::new();
     for n in 0..4usize {

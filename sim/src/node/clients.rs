@@ -173,6 +173,7 @@ impl Session {
             conn_id: conn,
             last_seen,
             prev_fragment: -1,
+            chunk: 0,
         };
         let body = dromon_writeset::encode(&header, &set, &payload);
         let (tell, told) = oneshot::channel();

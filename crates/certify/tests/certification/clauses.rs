@@ -486,3 +486,106 @@ fn a_repeated_seqno_stops_the_node() {
     c.view(1);
     c.view(1);
 }
+
+/// A row of A at seqno 2 that is applied in chunks from there on.
+fn open(c: &mut Cluster, spec: Spec) -> Seqno {
+    let seqno = c.0.position() + 1;
+    assert!(c.0.certify_open(seqno, &spec.make(seqno)).passed());
+    seqno
+}
+
+fn chunk(c: &mut Cluster) -> Seqno {
+    let seqno = c.0.position() + 1;
+    c.0.chunk(seqno);
+    seqno
+}
+
+#[test]
+fn whoever_touches_an_open_write_set_fails_whatever_it_has_seen() {
+    for (held, new) in KeyType::ALL
+        .into_iter()
+        .flat_map(|h| KeyType::ALL.map(|n| (h, n)))
+    {
+        let mut c = Cluster::new();
+        let id = open(&mut c, row(A, 1, held));
+        let last = chunk(&mut c);
+        let newcomer = row(B, last, new);
+        if rule(held, new) == Rule::Free {
+            assert_eq!(c.depends(newcomer), last, "{held} {new}");
+        } else {
+            assert_eq!(c.collides(newcomer), id, "{held} {new}");
+        }
+        // Row locks of its own node keep A's others away from the row.
+        assert!(c.depends(row(A, last, new)) >= last);
+    }
+}
+
+#[test]
+fn an_open_write_set_and_a_whole_table_meet_both_ways() {
+    let mut c = Cluster::new();
+    let id = open(&mut c, row(A, 1, Update));
+    assert_eq!(c.collides(whole_table(B, 2)), id);
+    let mut c = Cluster::new();
+    let id = open(&mut c, whole_table(A, 1));
+    assert_eq!(c.collides(row(B, 2, Shared)), id);
+    assert!(c.depends(Spec::plain(B, 2).with(&["d", "u", "row"], Update)) >= id);
+}
+
+#[test]
+fn a_closed_write_set_counts_from_where_it_commits() {
+    let mut c = Cluster::new();
+    let id = open(&mut c, row(A, 1, Update));
+    let between = c.0.position();
+    let end = c.0.position() + 1;
+    c.0.close(id, end);
+    assert_eq!(c.0.open().count(), 0);
+    assert_eq!(
+        c.collides(row(B, between, Update)),
+        end,
+        "it has seen a part"
+    );
+    assert_eq!(c.depends(row(B, end, Update)), end);
+}
+
+#[test]
+fn a_dropped_write_set_leaves_no_trace() {
+    let mut c = Cluster::new();
+    let id = open(&mut c, row(A, 1, Exclusive));
+    let keys = c.0.stats().keys;
+    let gone = c.0.position() + 1;
+    c.0.drop_open(id, gone);
+    assert!(c.0.stats().keys < keys);
+    assert_eq!(
+        c.depends(row(B, 1, Exclusive)),
+        gone,
+        "but after its rollback"
+    );
+}
+
+#[test]
+fn what_is_too_late_does_not_open() {
+    let mut c = Cluster::new();
+    c.depends(row(B, 1, Update));
+    let late = row(A, 1, Update).make(3);
+    assert!(!c.0.certify_open(3, &late).passed());
+    assert_eq!(c.0.open().count(), 0);
+}
+
+#[test]
+fn ddl_finds_the_open_write_sets_on_its_table() {
+    let mut c = Cluster::new();
+    let one = open(&mut c, row(A, 1, Update));
+    let other = open(&mut c, Spec::plain(A, 1).with(&["d", "u", "row"], Update));
+    let both = open(&mut c, row(A, 1, Shared).with(&["d", "u", "row2"], Shared));
+    let mut met = |keys: &[&[&str]]| {
+        let spec = keys
+            .iter()
+            .fold(Spec::plain(A, 1), |s, k| s.with(k, Exclusive));
+        c.0.open_met_by(&spec.flags(TOI).make(9))
+    };
+    assert_eq!(met(&[&["d", "t"]]), [one, both]);
+    assert_eq!(met(&[&["d", "u"]]), [other, both]);
+    assert_eq!(met(&[&["d"]]), [one, other, both]);
+    assert_eq!(met(&[&["d", "v"]]), [] as [Seqno; 0]);
+    assert_eq!(met(&[&["e"]]), [] as [Seqno; 0]);
+}

@@ -68,6 +68,7 @@ impl Spec {
             conn_id: 2000 + seqno as u64,
             last_seen: self.last_seen,
             prev_fragment: self.prev_fragment,
+            chunk: 0,
         };
         WriteSet::decode(encode(&header, &keys, b"payload")).expect("just encoded")
     }

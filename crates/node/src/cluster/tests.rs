@@ -459,6 +459,7 @@ fn write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
         conn_id: 1,
         last_seen,
         prev_fragment: -1,
+        chunk: 0,
     };
     dromon_writeset::encode(&header, &keys, b"rows")
 }

@@ -77,6 +77,7 @@ fn write_set() -> Bytes {
         conn_id: 8,
         last_seen: 11,
         prev_fragment: -1,
+        chunk: 0,
     };
     dromon_writeset::encode(&header, &keys, b"data")
 }

@@ -149,6 +149,10 @@ impl Node {
         }
         match value {
             Item::WriteSet(ws) => self.apply_write_set(applier, waiter, seqno, ws),
+            Item::Chunk { chunked, part } => {
+                let ws = self.chunk_to_apply(seqno, &chunked, part)?;
+                self.apply_write_set(applier, waiter, seqno, ws)
+            }
             Item::View(view) if !view.primary => {
                 applier.view(&view);
                 None
@@ -540,6 +544,7 @@ impl Node {
             match self.take_copy(applier, &view, own) {
                 Ok(Some(position)) => {
                     self.forget_marks();
+                    self.forget_lacking();
                     self.applied_from(position.seqno, true);
                     self.start_at(position.seqno);
                     self.propose_joined(own);

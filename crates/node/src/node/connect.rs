@@ -552,6 +552,7 @@ impl Node {
         *lock(&self.history) = at.history;
         self.gates.restart(at.seqno);
         self.queue.reopen();
+        self.forget_chunks();
         self.queue.reset_stats();
         // Nothing is handed out until the database has a position.
         self.queue.hold_after(Seqno::MIN);

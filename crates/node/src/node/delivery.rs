@@ -228,11 +228,20 @@ impl Node {
                 if !verdict.passed() && flags.is_fragment() {
                     course.failed_fragment = seqno;
                 }
+                let passed = match &verdict {
+                    Verdict::Passed { depends_on } => Some(*depends_on),
+                    Verdict::Failed { .. } => None,
+                };
                 match sent {
-                    Some(sent) => self.own_delivered(&sent.trx, seqno, &verdict),
+                    Some(sent) => self.own_delivered(&sent.trx, seqno, passed),
                     None => self.queue_write_set(seqno, &write_set, &verdict, unique, index),
                 }
             }
+            Event::Chunk {
+                seqno,
+                chunked,
+                part,
+            } => self.chunk_delivered(&course.state, seqno, chunked, part),
             Event::View { view, joined, left } => {
                 self.view_delivered(order, course, view, joined, left);
             }
@@ -742,7 +751,9 @@ impl Node {
             || course.bytes - course.bytes_at_checkpoint >= 4 * CHECKPOINT_BYTES;
         let open = course.state.open_pieces_from().is_some();
         let small = course.state.open_bytes() <= OPEN_BYTES_MAX;
-        if !due || (open && !(overdue && small)) {
+        // What is applied in chunks would be part of it whole.
+        let chunked = course.state.has_chunked();
+        if !due || chunked || (open && !(overdue && small)) {
             return;
         }
         let (sequencer, node) = course.state.encode();

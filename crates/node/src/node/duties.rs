@@ -83,6 +83,7 @@ impl NodeHandler for Handler {
         if let (Some(node), Some(progress)) = (self.node.upgrade(), decode::<Progress>(&body)) {
             node.compare(&progress);
             node.flow.report(progress);
+            node.chunks_more.notify_all();
         }
     }
 

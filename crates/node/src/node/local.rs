@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_certify::Verdict;
 use dromon_gates::{Seqno, WaitError};
 use dromon_order::OrderError;
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType};
 
 use super::{Node, Phase, Sent, lock};
+use crate::cluster::CHUNK_MIN;
 use crate::database::{Applied, Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::spool::Collected;
@@ -18,6 +18,8 @@ use crate::trx::{Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
 const LARGE: usize = 64 << 20;
+/// Size of a chunk, as a power of two in bytes: 256 KiB take a server 10 to 25 ms.
+const CHUNK_LOG2: u8 = 18;
 /// How long one question for the read index may take before it is asked again.
 const READ_STEP: Duration = Duration::from_secs(1);
 
@@ -77,7 +79,7 @@ impl Node {
         }
     }
 
-    fn serving(&self) -> bool {
+    pub(super) fn serving(&self) -> bool {
         self.shared().phase == Phase::Joined
     }
 
@@ -119,11 +121,15 @@ impl Node {
         if let Err(outcome) = self.send(trx) {
             return unsent(outcome);
         }
-        self.wait_verdict(trx);
+        self.wait_verdict(trx, true);
         let (stage, must_abort, ends) = {
             let body = trx.lock();
             if body.abandoned {
                 return Outcome::NodeFail;
+            }
+            if body.stage == Stage::Chunked {
+                // Its place is not known yet: the replay waits for it.
+                return Outcome::BfAbort;
             }
             meta.position = Position {
                 history: *lock(&self.history),
@@ -178,6 +184,7 @@ impl Node {
             ));
             return Err(Outcome::SizeExceeded);
         }
+        let chunk = self.chunk_of(body.flags, body.data.len());
         let header = |last_seen| Header {
             flags: body.flags,
             source,
@@ -185,6 +192,7 @@ impl Node {
             conn_id: body.conn,
             last_seen,
             prev_fragment: body.last_fragment,
+            chunk,
         };
         let (tag, last_seen) = self.register_pending(trx, body.last_fragment);
         let encoded = body
@@ -246,6 +254,17 @@ impl Node {
         }
     }
 
+    /// How large the chunks are in which others may apply so much data, as a
+    /// power of two; 0: only whole.
+    fn chunk_of(&self, flags: Flags, data: u64) -> u8 {
+        let least = self.settings().auto_stream_size;
+        let whole = flags.starts() && flags.ends() && !flags.is_toi() && !flags.is_rollback();
+        if least == 0 || data <= least || !whole {
+            return 0;
+        }
+        (least.ilog2() as u8).clamp(CHUNK_MIN, CHUNK_LOG2)
+    }
+
     /// Notes that a write set is on its way, and what it has seen: both in one
     /// step, so that no cut can pass between them.
     fn register_pending(&self, trx: &Arc<Trx>, last_fragment: Seqno) -> (u64, Seqno) {
@@ -263,33 +282,34 @@ impl Node {
         (tag, last_seen)
     }
 
-    fn wait_verdict(&self, trx: &Trx) {
+    /// Waits until `trx` has its place, or can have none. One that is applied
+    /// in chunks gives way meanwhile, if `yields`.
+    fn wait_verdict(&self, trx: &Trx, yields: bool) {
         loop {
-            {
+            let interruptible = {
                 let body = trx.lock();
-                if body.stage != Stage::Sent || body.abandoned {
+                let chunked = body.stage == Stage::Chunked;
+                let waits = body.stage == Stage::Sent || chunked;
+                if !waits || body.abandoned || (chunked && yields && body.must_abort) {
                     return;
                 }
-            }
-            trx.waiter.wait(false, None);
+                chunked && yields
+            };
+            trx.waiter.wait(interruptible, None);
         }
     }
 
-    /// The own write set `trx` took its place. On the delivery thread.
-    pub(super) fn own_delivered(&self, trx: &Trx, seqno: Seqno, verdict: &Verdict) {
+    /// The own write set `trx` took its place; `passed`: what it depends on, or
+    /// None if it failed. On the delivery thread.
+    pub(super) fn own_delivered(&self, trx: &Trx, seqno: Seqno, passed: Option<Seqno>) {
         let mut body = trx.lock();
         body.seqno = seqno;
         let (sent_at, conn) = (body.sent_at.take(), body.conn);
-        match verdict {
-            Verdict::Passed { depends_on } => {
-                body.depends_on = *depends_on;
-                body.stage = Stage::Certified;
-            }
-            Verdict::Failed { .. } => {
-                body.depends_on = -1;
-                body.stage = Stage::Failed;
-            }
-        }
+        body.depends_on = passed.unwrap_or(-1);
+        body.stage = match passed {
+            Some(_) => Stage::Certified,
+            None => Stage::Failed,
+        };
         drop(body);
         trx.waiter.wake();
         if let Some(sent_at) = sent_at {
@@ -388,7 +408,17 @@ impl Node {
         apply: impl FnOnce(&Arc<Trx>, Flags, &[u8], &Meta) -> Applied,
     ) -> Outcome {
         let (seqno, depends_on, flags, payload, meta) = {
+            self.wait_verdict(trx, false);
             let mut body = trx.lock();
+            if body.abandoned && body.stage == Stage::Chunked {
+                drop(body);
+                self.error(&format!(
+                    "transaction {} was to be run again, and this node has lost the cluster: nobody here can tell \
+                     whether it commits",
+                    trx.id
+                ));
+                return Outcome::NodeFail;
+            }
             if body.stage == Stage::Failed {
                 return Outcome::TrxFail;
             }
@@ -438,6 +468,9 @@ impl Node {
     /// Asks transaction `victim` to give way to the one at `bf_seqno` (-1: a
     /// statement in total order isolation). Answers with the victim's seqno.
     pub fn abort(&self, bf_seqno: Seqno, victim: u64) -> (Outcome, Seqno) {
+        if self.thrown_away(victim) {
+            return (Outcome::Ok, -1);
+        }
         let Some(trx) = self.trxs.get(victim) else {
             // The server knows the victim; it just has not written anything.
             return (Outcome::Ok, -1);
@@ -448,7 +481,7 @@ impl Node {
             return (Outcome::NotAllowed, seqno);
         }
         let refused = match body.stage {
-            Stage::Executing | Stage::Waiting | Stage::Sent => false,
+            Stage::Executing | Stage::Waiting | Stage::Sent | Stage::Chunked => false,
             Stage::Certified => body.ends() && bf_seqno >= 0 && seqno < bf_seqno,
             Stage::Committing | Stage::Left => body.ends(),
             Stage::Failed | Stage::MustReplay | Stage::Replaying => true,
@@ -474,6 +507,7 @@ impl Node {
             conn_id: u64::MAX,
             last_seen: self.gates.released(),
             prev_fragment: -1,
+            chunk: 0,
         };
         let bytes = dromon_writeset::encode(&header, &KeyCollector::new(), &[]);
         // Counted first: it may be delivered before `propose` returns.
@@ -764,7 +798,8 @@ impl Node {
     /// Fails every own write set whose outcome cannot be known any more.
     pub(super) fn abandon_pending(&self) {
         let sent = lock(&self.pending).take_all();
-        for Sent { trx, .. } in sent {
+        let chunked = lock(&self.chunks).abandon();
+        for trx in sent.into_iter().map(|s| s.trx).chain(chunked) {
             let mut body: std::sync::MutexGuard<'_, Body> = trx.lock();
             body.abandoned = true;
             drop(body);

@@ -7,16 +7,18 @@
 //!   connect / disconnect      connect.rs   joining; search.rs founding, the own log, the others; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
+//!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come
 //!   order thread              duties.rs    progress reports, requests of other nodes
 //!   no database at all        witness.rs   what a witness does otherwise
 //! ```
 //!
-//! Locks are taken in the order `shared`, `pending`, a transaction, `flow`,
-//! gates; none is held across a call of the database or of the order that can
+//! Locks are taken in the order `shared`, `pending`, `chunks`, a transaction,
+//! `flow`, gates; none is held across a call of the database or of the order that can
 //! block.
 
 mod alone;
 mod apply;
+mod chunks;
 mod connect;
 mod delivery;
 mod doubt;
@@ -42,7 +44,7 @@ use dromon_gates::{ApplyQueue, Gates, Waiter};
 use dromon_order::{Checkpoint, EngineConfig, NodeHandler, Order, RaftId, Start};
 use dromon_writeset::{Flags, Seqno, Uuid};
 
-use crate::cluster::{ClusterView, MemberState};
+use crate::cluster::{ChunkPart, Chunked, ClusterView, MemberState};
 use crate::database::{Database, Level, View};
 use crate::ddl_marks::Marks;
 use crate::delayed::Delayed;
@@ -329,6 +331,10 @@ struct Sent {
 #[derive(Debug)]
 enum Item {
     WriteSet(RemoteWriteSet),
+    Chunk {
+        chunked: Arc<Chunked>,
+        part: ChunkPart,
+    },
     View(View),
     /// The node is in the cluster again: this is where.
     Connected(View),
@@ -428,6 +434,9 @@ pub struct Node {
     spooler: Spooler,
     toi: Mutex<HashMap<u64, Arc<Trx>>>,
     pending: Mutex<Pending>,
+    chunks: Mutex<chunks::Chunks>,
+    /// Something changed in `chunks`, or a member reported.
+    chunks_more: Condvar,
     shared: Mutex<Shared>,
     changed: Condvar,
     order: RwLock<Option<Arc<dyn Order>>>,

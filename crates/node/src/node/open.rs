@@ -7,11 +7,13 @@ use std::sync::{Arc, Condvar, Mutex, RwLock};
 use dromon_gates::{ApplyQueue, Gates};
 use dromon_writeset::Uuid;
 
+use super::chunks::Chunks;
 use super::{Counters, Delivered, Engines, Node, Pending, Setup, Shared, lock};
 use crate::database::Database;
 use crate::ddl_marks::{MARKS_FILE, Marks};
 use crate::flow::Flow;
 use crate::grastate::{GraState, StateFile, ViewState};
+use crate::lacking::{LACKING_FILE, Lacking};
 use crate::messages::{Control, LeaveReason, Position, encode, kind};
 use crate::options::{self, Options};
 use crate::spool::Spooler;
@@ -61,6 +63,13 @@ impl Node {
                 settings.base_dir.display()
             ))
         })?;
+        let lacking = Lacking::open(&settings.base_dir).map_err(|e| {
+            OpenError::State(format!(
+                "{LACKING_FILE} in {} cannot be read: {e}. It says what this database has of large transactions that \
+                 were under way; without it only a full copy is safe: remove grastate.dat with it and start again",
+                settings.base_dir.display()
+            ))
+        })?;
         let saved = state_file
             .as_ref()
             .map_or_else(GraState::default, StateFile::state);
@@ -85,6 +94,8 @@ impl Node {
             trxs: TrxMap::default(),
             toi: Mutex::new(HashMap::new()),
             pending: Mutex::new(Pending::default()),
+            chunks: Mutex::new(Chunks::new(lacking)),
+            chunks_more: Condvar::new(),
             shared: Mutex::new(Shared::closed()),
             changed: Condvar::new(),
             order: RwLock::new(None),

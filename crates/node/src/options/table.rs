@@ -183,8 +183,8 @@ table! {
         "applying in parallel beyond what the origin had seen cannot be switched off in this version";
     "debug": B, Is("no"), Any, Always, Bool, RW, Ignored:
         "there are no debug messages in this version";
-    "dromon.auto_stream_size": Size(0, BIG), Is("16M"), Any, IfSet, Listed::Int, RW, Ignored:
-        "not available in this version: every write set is applied in one go; wsrep_trx_fragment_size makes a transaction travel piecemeal";
+    "dromon.auto_stream_size": Size(0, BIG), Is("16M"), Any, IfSet, Listed::Int, RW, Ours:
+        "a transaction above this is applied by the other nodes in chunks that small ones pass; 0 = never";
     "dromon.bulk_share": Double(0.01, 1.0), Is("0.25"), Any, IfSet, Dbl, RW, Ours:
         "what part of the time the pieces of this node's large write sets may be under way while anybody orders small ones; 1 holds nothing back";
     "dromon.durability": Choice(&["majority", "memory"]), Is("majority"), Load, IfSet, Str, RO, Ours:

@@ -6,6 +6,7 @@
 
 mod alone;
 mod bf_abort;
+mod chunks;
 mod ddl_crash;
 mod flow;
 mod load;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use dromon_node::ddl_marks::MARKS_FILE;
 use dromon_node::grastate::{STATE_FILE, VIEW_FILE};
+use dromon_node::lacking::LACKING_FILE;
 use dromon_node::{Database, Level, Node, Outcome, Position, Setup};
 use tempfile::TempDir;
 
@@ -161,7 +162,7 @@ impl World {
         std::fs::create_dir(&dir).expect("a directory for a node");
         let before = lock(&self.data_dirs).insert(n, dir.clone());
         if let Some(before) = before.filter(|_| !empty) {
-            for name in [STATE_FILE, VIEW_FILE, MARKS_FILE] {
+            for name in [STATE_FILE, VIEW_FILE, MARKS_FILE, LACKING_FILE] {
                 // There need not be one.
                 let _ = std::fs::copy(before.join(name), dir.join(name));
             }
@@ -430,7 +431,12 @@ impl World {
             let ours = members[0].journal();
             for (seqno, entry) in db.journal() {
                 if let Some(other) = ours.get(&seqno) {
-                    assert_eq!(other, &entry, "seqno {seqno} on n1 and on {}", db.name);
+                    let same = *other == entry || other.is_chunk() || entry.is_chunk();
+                    assert!(
+                        same,
+                        "seqno {seqno} is {other:?} on n1 and {entry:?} on {}",
+                        db.name
+                    );
                 }
             }
         }

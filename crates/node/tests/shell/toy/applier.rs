@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use dromon_node::{Applied, Applier, Meta, Outcome, Phase, Position, Trx, View};
 use dromon_writeset::{Flags, Seqno, Uuid};
 
+use super::events;
 use super::holds::Point;
 use super::{Change, Copying, Db, Ddl, Entry, Inner, Owner, Payload, State};
 use crate::net::lock;
@@ -365,7 +366,14 @@ impl Db {
         if flags.ends() && !flags.starts() {
             return self.apply_commit(trx, meta, id);
         }
-        let Ok(Payload::Rows(changes)) = postcard::from_bytes(data) else {
+        // A server's own fragments are not cut: they travel as plain data.
+        let rows = events::decode(data)
+            .ok()
+            .or_else(|| match postcard::from_bytes(data) {
+                Ok(Payload::Rows(changes)) => Some(changes),
+                _ => None,
+            });
+        let Some(changes) = rows else {
             self.violation(format!(
                 "seqno {seqno}: {} bytes that are no rows",
                 data.len()

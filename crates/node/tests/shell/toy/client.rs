@@ -8,6 +8,7 @@ use std::time::Duration;
 use dromon_node::{Meta, Node, Outcome, Position, Trx};
 use dromon_writeset::{Flags, KeyType, Seqno, Uuid};
 
+use super::events;
 use super::holds::Point;
 use super::{Change, Db, Ddl, Entry, Inner, Key, Local, Owner, Payload, Stage};
 
@@ -332,7 +333,9 @@ impl Session {
         let placed = meta.position.is_defined();
         let right = match outcome {
             Outcome::Ok => placed && (0..meta.position.seqno).contains(&meta.depends_on),
-            Outcome::TrxFail | Outcome::BfAbort => placed,
+            Outcome::TrxFail => placed,
+            // While the others apply it in chunks it has no place of its own.
+            Outcome::BfAbort => placed || data.len() > 1024,
             Outcome::ConnFail | Outcome::SizeExceeded | Outcome::NodeFail => !placed,
             _ => false,
         };
@@ -477,8 +480,7 @@ impl Session {
             }
             (LAST, Vec::new())
         } else {
-            let rows = Payload::Rows(std::mem::take(&mut self.changes));
-            (WHOLE, postcard::to_allocvec(&rows).expect("plain data"))
+            (WHOLE, events::encode(&std::mem::take(&mut self.changes)))
         };
         let (outcome, meta) = self.certify(&trx, flags, &data);
         match outcome {
@@ -519,7 +521,7 @@ impl Session {
                 }
             }
             let entry = if self.fragments.is_empty() {
-                if let Ok(Payload::Rows(changes)) = postcard::from_bytes(data) {
+                if let Ok(changes) = events::decode(data) {
                     inner.disk.install(&changes);
                 }
                 Entry::Rows(id.0, id.1)
@@ -606,9 +608,11 @@ impl Session {
             self.db.roll_back(&mut inner, self.id, Stage::Ordered);
         }
         let db = self.db.clone();
-        let mut applied = false;
+        let (mut applied, mut place) = (false, -1);
         let outcome = self.node().replay(trx, |trx, f, payload, m| {
-            if f != flags || payload != data || m.position != meta.position {
+            let moved = meta.position.is_defined() && m.position != meta.position;
+            place = m.position.seqno;
+            if f != flags || payload != data || moved {
                 db.violation(format!(
                     "{meta:?} is replayed as {m:?}, flags {f:?}, {} of {} bytes",
                     payload.len(),
@@ -625,11 +629,17 @@ impl Session {
             Outcome::Ok if applied => {
                 self.close();
                 End::Committed {
-                    seqno: Some(meta.position.seqno),
+                    seqno: Some(place),
                     replayed: true,
                 }
             }
-            Outcome::TrxFail => self.pass_failed(trx, meta),
+            Outcome::TrxFail if meta.position.is_defined() => self.pass_failed(trx, meta),
+            Outcome::TrxFail => {
+                // The server knows of no place: it only lets go of it.
+                self.give_up(trx.lock().seqno);
+                self.close();
+                End::Deadlock
+            }
             other => {
                 self.db.violation(format!(
                     "replay of {} answered {other:?}: a server would stop",

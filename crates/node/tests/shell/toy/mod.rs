@@ -6,6 +6,7 @@
 
 mod applier;
 mod client;
+mod events;
 pub mod holds;
 mod lifecycle;
 mod locks;
@@ -163,6 +164,17 @@ pub enum Entry {
     Dummy(Uuid, u64),
     Ddl(Uuid),
     View(i64, Vec<Uuid>),
+}
+
+impl Entry {
+    /// Whether this is a part of a large transaction of another node: at its
+    /// origin something else has that place.
+    pub fn is_chunk(&self) -> bool {
+        match self {
+            Entry::Fragment(_, id) | Entry::Commit(_, id) | Entry::Rollback(_, id) => id >> 62 == 1,
+            _ => false,
+        }
+    }
 }
 
 struct Inner {
@@ -398,6 +410,19 @@ impl Db {
     /// Asks for `n` applier threads less.
     pub fn fewer_appliers(&self, n: usize) {
         self.lock().spare_appliers += n;
+    }
+
+    /// The server rolls back what it has of others' streaming transactions.
+    pub fn throw_streaming_away(&self) {
+        let mut inner = self.lock();
+        let all: Vec<_> = inner.disk.fragments.keys().copied().collect();
+        for (source, id) in all {
+            let _ = self.node().abort(-1, id);
+            inner.disk.fragments.remove(&(source, id));
+            inner
+                .locks
+                .retain(|_, o| *o != Owner::Streaming(source, id));
+        }
     }
 
     /// Streaming transactions that are open here.

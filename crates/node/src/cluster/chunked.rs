@@ -1,0 +1,237 @@
+//! Large write sets that are applied in chunks, so that small ones pass.
+//!
+//! ```text
+//!   seqno   1200          1207        1215             1240
+//!           chunk 0  ...  chunk 1 ... chunk 2 (last) .. end
+//!           certified                                   commits
+//!           START         -           -                 END
+//!           └──────────── its keys are open ────────────┘
+//! ```
+//!
+//! The write set travels and is certified whole; from then on it is decided.
+//! Each further chunk gets its place by a [`Control::Chunk`] that one member
+//! proposes when the one before is applied; one that comes twice counts once.
+//! Two things end it early, at a place of its own: a DDL on one of its tables,
+//! and the departure of the member it came from.
+
+use std::sync::Arc;
+
+use dromon_writeset::{Flags, Plan, Seqno, Uuid, WriteSet};
+
+use super::{ClusterState, Event};
+
+/// Chunks are at least 2 to this many bytes, and at most [`CHUNK_MAX`].
+pub const CHUNK_MIN: u8 = 10;
+/// See [`CHUNK_MIN`].
+pub const CHUNK_MAX: u8 = 24;
+
+/// Set in the transaction numbers under which servers know what they apply in
+/// chunks: no number of a server's own has it.
+const CHUNKED_TRX: u64 = 1 << 62;
+
+/// A large write set that passed, and how it is cut.
+#[derive(Debug)]
+pub struct Chunked {
+    /// The seqno of its first chunk, where it was certified.
+    pub id: Seqno,
+    /// The whole of it.
+    pub write_set: WriteSet,
+    /// Where it is cut.
+    pub plan: Plan,
+    /// The origin under which it travelled.
+    pub origin: Uuid,
+    /// Its sender's mark.
+    pub tag: u64,
+    /// Log index of its last piece.
+    pub index: u64,
+}
+
+/// One of the events that make up a [`Chunked`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkPart {
+    /// Data, counted from 0.
+    Data(u32),
+    /// It commits.
+    End,
+    /// It is rolled back.
+    Rollback,
+}
+
+impl Chunked {
+    /// How many chunks of data it has.
+    pub fn chunks(&self) -> u32 {
+        self.plan.len() as u32
+    }
+
+    /// The transaction number for the servers that apply it: the same on all.
+    pub fn trx_id(&self) -> u64 {
+        trx_id(self.id)
+    }
+
+    /// The flags with which `part` goes to a server.
+    pub fn flags(&self, part: ChunkPart) -> Flags {
+        match part {
+            ChunkPart::Data(0) => Flags::TRX_START,
+            ChunkPart::Data(_) => Flags::NONE,
+            ChunkPart::End => Flags::TRX_END | Flags::PA_UNSAFE,
+            ChunkPart::Rollback => Flags::ROLLBACK | Flags::PA_UNSAFE,
+        }
+    }
+}
+
+fn trx_id(id: Seqno) -> u64 {
+    CHUNKED_TRX | id as u64
+}
+
+/// The write set that a server knows as transaction `trx`, if it is one that is
+/// applied in chunks.
+pub fn id_of(trx: u64) -> Option<Seqno> {
+    (trx & CHUNKED_TRX != 0 && trx >> 63 == 0).then_some((trx & !CHUNKED_TRX) as Seqno)
+}
+
+/// One that is not over yet.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    pub chunked: Arc<Chunked>,
+    /// The part that comes next.
+    pub next: u32,
+}
+
+impl ClusterState {
+    /// How `write_set` is cut, if it is to be applied in chunks: a function of
+    /// its bytes and the members alone.
+    pub(super) fn plan_of(&self, write_set: &WriteSet) -> Option<Plan> {
+        let header = write_set.header();
+        let plain = Flags::TRX_START | Flags::TRX_END;
+        let extra = Flags::PA_UNSAFE | Flags::IMPLICIT_DEPS;
+        let known = self.members.contains_key(&header.source);
+        let others = self
+            .members
+            .values()
+            .any(|m| m.uuid != header.source && !m.witness);
+        if !(CHUNK_MIN..=CHUNK_MAX).contains(&header.chunk)
+            || header.flags.without(extra) != plain
+            || !known
+            || !others
+        {
+            return None;
+        }
+        Plan::of(write_set.payload(), 1 << header.chunk).ok()
+    }
+
+    /// A write set with a plan takes its place: as its first chunk, or, if it
+    /// fails, whole.
+    pub(super) fn open_chunked(
+        &mut self,
+        origin: Uuid,
+        tag: u64,
+        index: u64,
+        write_set: WriteSet,
+        plan: Plan,
+    ) -> Event {
+        self.seqno += 1;
+        let id = self.seqno;
+        let verdict = self.certifier.certify_open(id, write_set.head());
+        let source = write_set.header().source;
+        if !verdict.passed() {
+            return Event::WriteSet {
+                seqno: id,
+                write_set,
+                verdict,
+                source,
+                origin,
+                tag,
+                index,
+            };
+        }
+        let chunked = Arc::new(Chunked {
+            id,
+            write_set,
+            plan,
+            origin,
+            tag,
+            index,
+        });
+        let open = Open {
+            chunked: chunked.clone(),
+            next: 1,
+        };
+        self.chunked.insert(id, open);
+        Event::Chunk {
+            seqno: id,
+            chunked,
+            part: ChunkPart::Data(0),
+        }
+    }
+
+    /// The next part of `id` takes its place, if it is `n`.
+    pub(super) fn next_chunk(&mut self, id: Seqno, n: u32) -> Vec<Event> {
+        let Some(open) = self.chunked.get_mut(&id).filter(|o| o.next == n) else {
+            return Vec::new(); // asked twice, or it is over
+        };
+        self.seqno += 1;
+        open.next += 1;
+        let chunked = open.chunked.clone();
+        let part = if n < chunked.chunks() {
+            self.certifier.chunk(self.seqno);
+            ChunkPart::Data(n)
+        } else {
+            self.certifier.close(id, self.seqno);
+            self.chunked.remove(&id);
+            ChunkPart::End
+        };
+        vec![Event::Chunk {
+            seqno: self.seqno,
+            chunked,
+            part,
+        }]
+    }
+
+    /// What is applied in chunks on a table of `ddl` gives way to it.
+    pub(super) fn yield_to(&mut self, ddl: &WriteSet, events: &mut Vec<Event>) {
+        for id in self.certifier.open_met_by(ddl.head()) {
+            events.extend(self.roll_back(id));
+        }
+    }
+
+    /// What came from a member that is gone is rolled back: nobody was told that
+    /// it committed. Servers do so themselves at the view, and must find nothing.
+    pub(super) fn roll_back_orphans(&mut self, events: &mut Vec<Event>) {
+        let orphans: Vec<Seqno> = self
+            .chunked
+            .iter()
+            .filter(|(_, o)| {
+                let source = o.chunked.write_set.header().source;
+                !self.members.contains_key(&source)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in orphans {
+            events.extend(self.roll_back(id));
+        }
+    }
+
+    fn roll_back(&mut self, id: Seqno) -> Option<Event> {
+        let open = self.chunked.remove(&id)?;
+        self.seqno += 1;
+        self.certifier.drop_open(id, self.seqno);
+        Some(Event::Chunk {
+            seqno: self.seqno,
+            chunked: open.chunked,
+            part: ChunkPart::Rollback,
+        })
+    }
+
+    /// Whether `uuid` is the source of something that is applied in chunks: its
+    /// own database does not show it, so it must not give a copy.
+    pub(super) fn sends_chunked(&self, uuid: &Uuid) -> bool {
+        self.chunked
+            .values()
+            .any(|o| o.chunked.write_set.header().source == *uuid)
+    }
+
+    /// What is applied in chunks now, and the part that comes next of each.
+    pub fn chunked(&self) -> impl Iterator<Item = (&Arc<Chunked>, u32)> {
+        self.chunked.values().map(|o| (&o.chunked, o.next))
+    }
+}

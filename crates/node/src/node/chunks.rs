@@ -1,0 +1,431 @@
+//! Large write sets in chunks, on this node: who applies them how, and at what
+//! pace they come.
+//!
+//! ```text
+//!   a client here holds it open    chunks: only their places   end: the client commits
+//!   it is noted as lacking         chunks: only their places   end: the whole is applied
+//!   else                           chunks: are applied         end: the server commits them
+//! ```
+//!
+//! One member, not the sender if there is another, asks for the next chunk when
+//! it has applied the one before and what waited behind it, and the others are
+//! not far behind. What it asks twice counts once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use dromon_gates::{QueueItem, Seqno, Waiter};
+use dromon_order::Order;
+use dromon_writeset::{Flags, Uuid};
+
+use super::{Item, Node, RemoteWriteSet, lock};
+use crate::cluster::{ChunkPart, Chunked, ClusterState, MemberState, chunked_id_of};
+use crate::lacking::{LACKING_FILE, Lacking};
+use crate::messages::{Control, encode, kind};
+use crate::trx::{Stage, Trx};
+
+/// A request for a chunk that is not answered by the order within this time is
+/// made again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How long the next chunk may wait for what came behind the one before.
+const YIELD: Duration = Duration::from_millis(250);
+/// How many chunks a counted member may have before it.
+const AHEAD: usize = 4;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    /// Those whose client waits here.
+    own: BTreeMap<Seqno, Arc<Trx>>,
+    open: BTreeMap<Seqno, Open>,
+    lacking: Lacking,
+    /// Whether the thread runs that asks.
+    pacing: bool,
+}
+
+/// One that is not over.
+#[derive(Debug)]
+struct Open {
+    chunked: Arc<Chunked>,
+    next: u32,
+    /// Places of the last chunks, the newest last.
+    at: Vec<Seqno>,
+    began: Instant,
+    asked: Option<(u32, Instant)>,
+}
+
+/// What the asking thread does next.
+enum Step {
+    Ask {
+        id: Seqno,
+        n: u32,
+        last: Seqno,
+        all_through: Option<Seqno>,
+    },
+    Wait(Duration),
+    End,
+}
+
+impl Chunks {
+    pub fn new(lacking: Lacking) -> Self {
+        Chunks {
+            own: BTreeMap::new(),
+            open: BTreeMap::new(),
+            lacking,
+            pacing: false,
+        }
+    }
+
+    /// The transactions whose clients wait here: their outcome cannot be known
+    /// any more. If they commit after all, they are applied whole.
+    pub fn abandon(&mut self) -> Vec<Arc<Trx>> {
+        std::mem::take(&mut self.own).into_values().collect()
+    }
+}
+
+impl Node {
+    /// A part of a large write set took its place. On the delivery thread.
+    pub(super) fn chunk_delivered(
+        self: &Arc<Self>,
+        state: &ClusterState,
+        seqno: Seqno,
+        chunked: Arc<Chunked>,
+        part: ChunkPart,
+    ) {
+        self.takes_place(seqno);
+        let id = chunked.id;
+        let first = part == ChunkPart::Data(0);
+        let sent = match first && self.is_own_origin(chunked.origin) {
+            true => lock(&self.pending).take(chunked.tag),
+            false => None,
+        };
+        self.tell_chunk(state, seqno, &chunked, part);
+        let history = *lock(&self.history);
+        let client = {
+            let mut chunks = lock(&self.chunks);
+            if let Some(sent) = sent {
+                sent.trx.lock().stage = Stage::Chunked;
+                chunks.lacking.add(history, id);
+                chunks.own.insert(id, sent.trx);
+            }
+            match part {
+                ChunkPart::Data(n) => {
+                    let open = chunks.open.entry(id).or_insert_with(|| Open {
+                        chunked: chunked.clone(),
+                        next: 0,
+                        at: Vec::new(),
+                        began: Instant::now(),
+                        asked: None,
+                    });
+                    open.next = n + 1;
+                    open.at.push(seqno);
+                    if open.at.len() > AHEAD {
+                        open.at.remove(0);
+                    }
+                    None
+                }
+                ChunkPart::End | ChunkPart::Rollback => {
+                    chunks.open.remove(&id);
+                    let open: Vec<Seqno> = state.chunked().map(|(c, _)| c.id).collect();
+                    chunks.lacking.over_but(&open, seqno);
+                    chunks.own.remove(&id)
+                }
+            }
+        };
+        self.chunks_more.notify_all();
+        if first {
+            self.start_pacing();
+        }
+        if let Some(trx) = client {
+            let passed = (part == ChunkPart::End).then_some(seqno - 1);
+            self.own_delivered(&trx, seqno, passed);
+        } else if !self.setup.witness {
+            self.enqueue(QueueItem {
+                seqno,
+                ordered: true,
+                depends_on: seqno - 1,
+                exclusive: false,
+                bytes: 0,
+                value: Item::Chunk { chunked, part },
+            });
+            self.queue_grew();
+        }
+    }
+
+    fn is_own_origin(&self, origin: Uuid) -> bool {
+        let shared = self.shared();
+        shared.join.as_ref().is_some_and(|j| j.origin == origin)
+    }
+
+    fn tell_chunk(&self, state: &ClusterState, seqno: Seqno, chunked: &Chunked, part: ChunkPart) {
+        let header = chunked.write_set.header();
+        let name = state
+            .members()
+            .find(|m| m.uuid == header.source)
+            .map_or_else(|| header.source.to_string(), |m| m.name.clone());
+        let who = format!(
+            "transaction {} of connection {} on {name}",
+            header.trx_id, header.conn_id
+        );
+        let took = || {
+            let chunks = lock(&self.chunks);
+            let began = chunks.open.get(&chunked.id).map(|o| o.began);
+            began.map_or(0.0, |at| at.elapsed().as_secs_f64())
+        };
+        match part {
+            ChunkPart::Data(0) => self.note(&format!(
+                "{who}: its {:.1} MB are applied in {} chunks from seqno {seqno} on; others pass them",
+                chunked.write_set.payload_len() as f64 / 1e6,
+                chunked.chunks()
+            )),
+            ChunkPart::Data(_) => {}
+            ChunkPart::End => self.note(&format!(
+                "{who}: the last chunk is out; it commits at seqno {seqno}, {:.1} s after the first",
+                took()
+            )),
+            ChunkPart::Rollback => self.note(&format!(
+                "{who}: rolled back at seqno {seqno}, {:.1} s after its first chunk: a statement (DDL) on one of its \
+                 tables comes first, or its node has left",
+                took()
+            )),
+        }
+    }
+
+    /// What the server is given for a part; None: nothing, its place is passed.
+    /// On an applier thread.
+    pub(super) fn chunk_to_apply(
+        &self,
+        seqno: Seqno,
+        chunked: &Chunked,
+        part: ChunkPart,
+    ) -> Option<RemoteWriteSet> {
+        let header = chunked.write_set.header();
+        let history = *lock(&self.history);
+        let lacking = lock(&self.chunks).lacking.contains(history, chunked.id);
+        let mut ws = RemoteWriteSet {
+            flags: chunked.flags(part),
+            source: header.source,
+            trx_id: chunked.trx_id(),
+            conn_id: header.conn_id,
+            depends_on: seqno - 1,
+            payload: Some(bytes::Bytes::new()),
+            index: chunked.index,
+        };
+        match part {
+            ChunkPart::Data(n) if lacking => {
+                // Before the position can pass it.
+                if n == 0 && !self.note_lacking() {
+                    self.gates.pass_commit(seqno);
+                    return None;
+                }
+                ws.flags = Flags::TRX_START | Flags::TRX_END | Flags::ROLLBACK;
+                ws.trx_id = header.trx_id;
+            }
+            ChunkPart::Data(n) => {
+                let payload = chunked.write_set.payload();
+                ws.payload = chunked.plan.chunk(payload, n as usize);
+            }
+            ChunkPart::End if lacking => {
+                ws.flags = header.flags;
+                ws.trx_id = header.trx_id;
+                ws.payload = Some(chunked.write_set.payload().clone());
+            }
+            ChunkPart::End => {}
+            ChunkPart::Rollback if lacking => {
+                ws.flags = Flags::TRX_START | Flags::TRX_END | Flags::ROLLBACK;
+                ws.trx_id = header.trx_id;
+            }
+            ChunkPart::Rollback => ws.conn_id = u64::MAX,
+        }
+        Some(ws)
+    }
+
+    /// Makes durable what this database does not get in chunks. False: that
+    /// failed, and the node leaves.
+    fn note_lacking(&self) -> bool {
+        let durable = lock(&self.durable).seqno();
+        let stored = lock(&self.chunks).lacking.store(durable);
+        if let Err(e) = &stored {
+            self.inconsistent(&format!(
+                "{LACKING_FILE} in {} cannot be written: {e}. After a crash nobody could tell what this database has \
+                 of a large transaction that is under way",
+                self.settings().base_dir.display()
+            ));
+        }
+        stored.is_ok()
+    }
+
+    /// The database is a fresh copy, with all that its donor had.
+    pub(super) fn forget_lacking(&self) {
+        let cleared = lock(&self.chunks).lacking.clear();
+        if let Err(e) = cleared {
+            self.warn(&format!("{LACKING_FILE} cannot be cleared: {e}"));
+        }
+    }
+
+    /// The server throws away what it applied of transaction `victim`. True if
+    /// that is one that comes in chunks: it is applied whole in the end.
+    pub(super) fn thrown_away(&self, victim: u64) -> bool {
+        let Some(id) = chunked_id_of(victim) else {
+            return false;
+        };
+        let history = *lock(&self.history);
+        let known = {
+            let mut chunks = lock(&self.chunks);
+            let known = chunks.lacking.contains(history, id);
+            chunks.lacking.add(history, id);
+            known
+        };
+        if !known {
+            self.note(&format!(
+                "the server gives up what it has of the large transaction that began at seqno {id}; it is applied \
+                 whole at its end"
+            ));
+            self.note_lacking();
+        }
+        true
+    }
+
+    /// What is applied in chunks belongs to a connection to the cluster.
+    pub(super) fn forget_chunks(&self) {
+        lock(&self.chunks).open.clear();
+        self.chunks_more.notify_all();
+    }
+
+    fn start_pacing(self: &Arc<Self>) {
+        if std::mem::replace(&mut lock(&self.chunks).pacing, true) {
+            return;
+        }
+        let node = Arc::downgrade(self);
+        let thread = std::thread::Builder::new()
+            .name("dromon-chunks".into())
+            .spawn(move || pace(&node));
+        if let Err(e) = thread {
+            lock(&self.chunks).pacing = false;
+            self.warn(&format!(
+                "no thread for large transactions could be started: {e}; they come slowly"
+            ));
+        }
+    }
+
+    /// Whether this node asks for the chunks of what `source` sent.
+    fn asks_for(&self, source: Uuid) -> bool {
+        let shared = self.shared();
+        let Some(view) = &shared.view else {
+            return false;
+        };
+        let rank = |m: &crate::cluster::Member| {
+            (
+                m.uuid == source,
+                m.state != MemberState::Synced,
+                !m.complete,
+                m.uuid,
+            )
+        };
+        let with_data = view.members.iter().filter(|m| !m.witness);
+        with_data
+            .min_by_key(|m| rank(m))
+            .is_some_and(|m| m.uuid == shared.uuid)
+    }
+
+    fn next_step(&self) -> Step {
+        let sources: Vec<(Seqno, Uuid)> = {
+            let mut chunks = lock(&self.chunks);
+            if chunks.open.is_empty() {
+                chunks.pacing = false;
+                return Step::End;
+            }
+            let of = |o: &Open| (o.chunked.id, o.chunked.write_set.header().source);
+            chunks.open.values().map(of).collect()
+        };
+        let mine = sources.iter().filter(|(_, source)| self.asks_for(*source));
+        let mine: Vec<Seqno> = mine.map(|(id, _)| *id).collect();
+        let chunks = lock(&self.chunks);
+        let due = |o: &Open| match o.asked {
+            Some((n, at)) => n != o.next || at.elapsed() >= ASK_AGAIN,
+            None => true,
+        };
+        let open = mine.iter().filter_map(|id| chunks.open.get(id));
+        // The one that has waited longest: large ones share.
+        let next = open.filter(|o| due(o)).min_by_key(|o| o.at.last().copied());
+        match next {
+            None => Step::Wait(ASK_AGAIN / 4),
+            Some(o) => Step::Ask {
+                id: o.chunked.id,
+                n: o.next,
+                last: o.at.last().copied().unwrap_or(o.chunked.id),
+                all_through: (o.at.len() == AHEAD).then(|| o.at[0]),
+            },
+        }
+    }
+
+    /// Asks for part `n` of `id` when it is its time.
+    fn ask_for_chunk(&self, order: &Arc<dyn Order>, id: Seqno, n: u32) {
+        let asked = order.propose(kind::CONTROL, 0, encode(&Control::Chunk { id, n }));
+        let mut chunks = lock(&self.chunks);
+        if let Some(open) = chunks.open.get_mut(&id) {
+            // Full: in a moment.
+            open.asked = asked.is_ok().then(|| (n, Instant::now()));
+        }
+    }
+
+    /// Waits until the chunk at `last` and what waits behind it is applied here,
+    /// and that at `all_through` everywhere.
+    fn wait_for_turn(&self, waiter: &Arc<Waiter>, last: Seqno, all_through: Option<Seqno>) -> bool {
+        let by = |wait| Some(Instant::now() + wait);
+        if self
+            .gates
+            .wait_released(last, waiter, false, by(ASK_AGAIN))
+            .is_err()
+        {
+            return false;
+        }
+        let behind = self.gates.last_ordered();
+        // In vain if clients keep all appliers busy: then chunks have their turn too.
+        let _ = self.gates.wait_released(behind, waiter, false, by(YIELD));
+        let deadline = Instant::now() + ASK_AGAIN;
+        while let Some(all) = all_through
+            && self.flow.lowest_released().is_some_and(|low| low < all)
+        {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            // Reports wake it.
+            let chunks = lock(&self.chunks);
+            drop(self.chunks_more.wait_timeout(chunks, ASK_AGAIN / 4));
+        }
+        self.flow.wait(waiter, || self.flow_limits())
+    }
+}
+
+/// Asks for chunks until nothing is open.
+fn pace(node: &Weak<Node>) {
+    let waiter = Arc::new(Waiter::new());
+    loop {
+        let Some(node) = node.upgrade() else { return };
+        match node.next_step() {
+            Step::End => return,
+            Step::Wait(time) => {
+                let chunks = lock(&node.chunks);
+                drop(node.chunks_more.wait_timeout(chunks, time));
+            }
+            Step::Ask {
+                id,
+                n,
+                last,
+                all_through,
+            } => match node.order() {
+                Some(order) if node.serving() => {
+                    if node.wait_for_turn(&waiter, last, all_through) {
+                        node.ask_for_chunk(&order, id, n);
+                    }
+                }
+                _ => {
+                    let chunks = lock(&node.chunks);
+                    drop(node.chunks_more.wait_timeout(chunks, ASK_AGAIN / 4));
+                }
+            },
+        }
+    }
+}

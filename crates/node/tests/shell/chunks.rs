@@ -1,0 +1,381 @@
+//! Large transactions that the others apply in chunks.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dromon_node::Position;
+
+use crate::toy::holds::Point;
+use crate::toy::{Db, Ddl, End, Key, Session, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// 100 rows make about four chunks.
+const ROWS: u32 = 100;
+const OPTIONS: &str = "dromon.auto_stream_size=1K";
+const PATIENT: &str =
+    "dromon.auto_stream_size=1K;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
+
+/// A transaction that changes rows `from` and following.
+fn large(db: &Arc<Db>, from: u32, value: i64) -> Session {
+    let mut t = db.begin();
+    for n in from..from + ROWS {
+        t.put(row(n), value).expect("a free row");
+    }
+    t
+}
+
+fn commit(session: Session) -> JoinHandle<End> {
+    std::thread::spawn(move || session.commit())
+}
+
+/// A large transaction of db2 of which the first chunk is ordered and no more,
+/// as those who would ask for the next do not apply.
+fn begun(world: &World, from: u32) -> (Arc<Db>, JoinHandle<End>) {
+    let db = world.db(2);
+    for other in world.members().iter().filter(|d| d.n != 2) {
+        other.holds.close(Point::ApplyStart);
+    }
+    let session = large(&db, from, 1);
+    let trx = session.trx().expect("it wrote");
+    let client = commit(session);
+    world.until("its first chunk is ordered", || {
+        format!("{:?}", trx.lock().stage) == "Chunked"
+    });
+    (db, client)
+}
+
+fn go_on(world: &World) {
+    for db in world.members() {
+        db.holds.open(Point::ApplyStart);
+    }
+}
+
+fn end(client: JoinHandle<End>) -> End {
+    client.join().expect("no panic")
+}
+
+fn nothing_open(world: &World) {
+    world.settle();
+    for db in world.members() {
+        assert_eq!(db.streaming(), 0, "on {}", db.name);
+    }
+}
+
+#[test]
+fn a_large_transaction_takes_many_places() {
+    run(3, OPTIONS, LIMIT, |world| {
+        let dbs = world.members();
+        let before = world.settle().seqno;
+        let seqno = large(&dbs[0], 1, 7).commit().seqno();
+        assert!(seqno >= before + 4, "{seqno} after {before}");
+        nothing_open(world);
+        for n in [1, ROWS / 2, ROWS] {
+            assert_eq!(dbs[2].read(row(n)), 7);
+        }
+        // A small one does not.
+        let small = dbs[0].set(row(1), 8).seqno();
+        assert_eq!(small, seqno + 1);
+        assert!(world.report.said("are applied in"));
+    });
+}
+
+#[test]
+fn of_one_node_alone_it_is_whole() {
+    run(1, OPTIONS, LIMIT, |world| {
+        let before = world.settle().seqno;
+        assert_eq!(large(&world.db(1), 1, 7).commit().seqno(), before + 1);
+    });
+}
+
+#[test]
+fn small_ones_pass_a_large_one() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (db, client) = begun(world, 1);
+        for n in 0..20 {
+            // Nothing of them waits for the chunk that the others do not apply.
+            assert!(db.set(row(1000 + n), 1).is_committed());
+        }
+        assert!(!client.is_finished());
+        go_on(world);
+        assert!(end(client).is_committed());
+        nothing_open(world);
+    });
+}
+
+#[test]
+fn many_at_once() {
+    run(3, OPTIONS, LIMIT, |world| {
+        let mut clients = Vec::new();
+        for (i, db) in world.members().iter().enumerate() {
+            for j in 0..3 {
+                clients.push(commit(large(db, 1 + (i as u32 * 3 + j) * ROWS, 5)));
+            }
+        }
+        for client in clients {
+            assert!(end(client).is_committed());
+        }
+        nothing_open(world);
+    });
+}
+
+#[test]
+fn whoever_changes_one_of_its_rows_meanwhile_fails() {
+    run(3, PATIENT, LIMIT, |world| {
+        let other = world.db(1);
+        let mut rival = other.begin();
+        rival.put(row(50), 9).expect("a free row");
+        let (_, client) = begun(world, 1);
+        let rival = commit(rival);
+        world.until("both are ordered", || {
+            other.count("local_cert_failures") == 1
+        });
+        go_on(world);
+        assert_eq!(end(rival), End::Deadlock);
+        assert!(end(client).is_committed());
+        nothing_open(world);
+        assert_eq!(other.read(row(50)), 1);
+        assert!(other.set(row(50), 3).is_committed(), "now it is closed");
+    });
+}
+
+#[test]
+fn a_statement_on_its_table_comes_first() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (db, client) = begun(world, 1);
+        let table = row(1).table;
+        let issuer = db.clone();
+        let ddl = std::thread::spawn(move || issuer.ddl(&Ddl::Add { table, n: 1 }));
+        world.until("the large one is told", || client.is_finished());
+        go_on(world);
+        assert_eq!(end(client), End::Deadlock);
+        assert!(end(ddl).is_committed());
+        nothing_open(world);
+        assert_eq!(db.read(row(1)), 0);
+    });
+}
+
+#[test]
+fn a_statement_on_another_table_disturbs_nobody() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (db, client) = begun(world, 1);
+        let ddl = std::thread::spawn(move || db.ddl(&Ddl::Add { table: 9, n: 1 }));
+        go_on(world);
+        assert!(end(ddl).is_committed());
+        assert!(end(client).is_committed());
+        nothing_open(world);
+    });
+}
+
+#[test]
+fn what_a_server_throws_away_it_gets_whole() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (_, client) = begun(world, 1);
+        let other = world.db(1);
+        other.holds.open(Point::ApplyStart);
+        world.until("the first chunk is applied there", || {
+            other.streaming() == 1
+        });
+        // As by a lock on a table that no key names.
+        other.throw_streaming_away();
+        assert_eq!(other.streaming(), 0);
+        go_on(world);
+        assert!(end(client).is_committed());
+        nothing_open(world);
+        assert_eq!(other.read(row(50)), 1);
+        assert!(world.report.said("applied whole at its end"));
+    });
+}
+
+#[test]
+fn it_gives_way_at_its_origin_and_runs_again_at_its_end() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (winner, db) = (world.db(1), world.db(2));
+        let mut t = large(&db, 1, 1);
+        t.lock(row(700)).expect("a free row");
+        for other in world.members().iter().filter(|d| d.n != 2) {
+            other.holds.close(Point::ApplyStart);
+        }
+        let trx = t.trx().expect("it wrote");
+        let client = commit(t);
+        world.until("its first chunk is ordered", || {
+            format!("{:?}", trx.lock().stage) == "Chunked"
+        });
+        let rival = std::thread::spawn(move || winner.set(row(700), 5));
+        world.until("it is asked to give way", || trx.lock().must_abort);
+        go_on(world);
+        assert!(end(rival).is_committed());
+        let end = end(client);
+        assert!(
+            matches!(end, End::Committed { replayed: true, .. }),
+            "{end:?}"
+        );
+        nothing_open(world);
+        assert_eq!((db.read(row(700)), db.read(row(1))), (5, 1));
+    });
+}
+
+#[test]
+fn it_gives_way_and_loses_its_table_too() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (winner, db) = (world.db(1), world.db(2));
+        let mut t = large(&db, 1, 1);
+        t.lock(row(700)).expect("a free row");
+        for other in world.members().iter().filter(|d| d.n != 2) {
+            other.holds.close(Point::ApplyStart);
+        }
+        let trx = t.trx().expect("it wrote");
+        let client = commit(t);
+        world.until("its first chunk is ordered", || {
+            format!("{:?}", trx.lock().stage) == "Chunked"
+        });
+        let rival = std::thread::spawn(move || winner.set(row(700), 5));
+        world.until("it is asked to give way", || trx.lock().must_abort);
+        let (table, issuer) = (row(1).table, db.clone());
+        let ddl = std::thread::spawn(move || issuer.ddl(&Ddl::Add { table, n: 0 }));
+        go_on(world);
+        assert!(end(rival).is_committed());
+        assert!(end(ddl).is_committed());
+        let end = end(client);
+        assert!(
+            matches!(end, End::Deadlock | End::Committed { .. }),
+            "{end:?}"
+        );
+        nothing_open(world);
+    });
+}
+
+#[test]
+fn a_client_that_gives_up_leaves_no_lock() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (db, client) = begun(world, 1);
+        // The node leaves in order: its clients are let go first.
+        let leaving = std::thread::spawn(move || db.disconnect());
+        world.until("the client is told", || client.is_finished());
+        go_on(world);
+        assert!(!end(client).is_committed());
+        leaving.join().expect("no panic");
+        world.until("it is rolled back on the others", || {
+            world.members().iter().all(|d| d.streaming() == 0)
+        });
+        world.settle();
+        assert!(world.db(1).set(row(1), 4).is_committed());
+        let db = world.db(2);
+        db.connect(&World::url(), false).expect("two are there");
+        world.synced(&db);
+        nothing_open(world);
+        assert_eq!(db.read(row(1)), 4);
+    });
+}
+
+const MORTAL: &str = "dromon.auto_stream_size=1K;evs.suspect_timeout=PT3S";
+
+#[test]
+fn its_origin_is_evicted_and_the_others_roll_it_back() {
+    run(3, MORTAL, LIMIT, |world| {
+        let (_, client) = begun(world, 1);
+        world.crash(2);
+        world.until("it is evicted", || {
+            world.report.said("was silent and is evicted")
+        });
+        go_on(world);
+        world.until("the first chunk is rolled back on the others", || {
+            let mut members = world.members().into_iter();
+            members.all(|d| d.streaming() == 0 && d.size() == 2)
+        });
+        world.settle();
+        drop(client);
+        assert!(world.db(1).set(row(1), 4).is_committed());
+        let again = world.open(2, world.crashed_disk(2), Position::UNDEFINED);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        nothing_open(world);
+        assert_eq!(again.read(row(1)), 4);
+        assert_eq!(again.read(row(2)), 0);
+    });
+}
+
+#[test]
+fn its_origin_dies_and_the_others_finish_it() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (_, client) = begun(world, 1);
+        world.crash(2);
+        go_on(world);
+        let others = [world.db(1), world.db(3)];
+        world.until("it is committed on the others", || {
+            others.iter().all(|d| d.read(row(ROWS)) == 1)
+        });
+        drop(client);
+        let disk = world.crashed_disk(2);
+        assert_eq!(disk.rows.get(&row(1)), None);
+        let again = world.open(2, disk, Position::UNDEFINED);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        nothing_open(world);
+        assert_eq!(again.read(row(1)), 1);
+    });
+}
+
+#[test]
+fn an_origin_that_died_between_the_chunks_and_the_end_gets_it_whole() {
+    run(3, MORTAL, LIMIT, |world| {
+        let db = world.db(2);
+        // Its client never gets to its commit.
+        db.holds.close(Point::ClientCertified);
+        let client = commit(large(&db, 1, 1));
+        world.until("its end is ordered", || {
+            db.holds.waiting(Point::ClientCertified) == 1
+        });
+        let others = [world.db(1), world.db(3)];
+        world.until("the others have it", || {
+            others.iter().all(|d| d.read(row(ROWS)) == 1)
+        });
+        world.crash(2);
+        drop(client);
+        let disk = world.crashed_disk(2);
+        assert_eq!(disk.rows.get(&row(1)), None);
+        let at = disk.position;
+        let again = world.open(2, disk, at);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        nothing_open(world);
+        assert_eq!(again.read(row(1)), 1);
+        assert_eq!(again.read(row(ROWS)), 1);
+    });
+}
+
+#[test]
+fn a_joiner_takes_a_copy_while_one_is_under_way() {
+    run(3, PATIENT, LIMIT, |world| {
+        let clients: Vec<_> = (0..6u32)
+            .map(|i| commit(large(&world.db(1 + i as usize % 3), 1 + i * ROWS, 2)))
+            .collect();
+        let joiner = world.join(4);
+        for client in clients {
+            assert!(end(client).is_committed());
+        }
+        nothing_open(world);
+        assert_eq!(joiner.read(row(1 + 5 * ROWS)), 2);
+    });
+}
+
+#[test]
+fn a_node_that_was_away_catches_up_through_chunks() {
+    run(3, OPTIONS, LIMIT, |world| {
+        let db = world.db(3);
+        db.disconnect();
+        for i in 0..3u32 {
+            let end = large(&world.db(1), 1 + i * ROWS, 3).commit();
+            assert!(end.is_committed());
+        }
+        db.connect(&World::url(), false).expect("two are there");
+        world.synced(&db);
+        nothing_open(world);
+        let key = Key {
+            row: 3 * ROWS,
+            ..row(1)
+        };
+        assert_eq!(db.read(key), 3);
+    });
+}

@@ -1,0 +1,370 @@
+//! How the payload of a large transaction is cut, so that others can apply it
+//! piece by piece as if the server had streamed it.
+//!
+//! A payload is a sequence of binlog events, as the server made them:
+//!
+//! ```text
+//!   statement 1: ANNOTATE  TABLE_MAP..  rows rows rows*     * the statement's last one: STMT_END
+//!   SAVEPOINT
+//!   statement 2: ANNOTATE  TABLE_MAP..  rows rows*
+//! ```
+//!
+//! A cut falls only behind a rows event. If that one is not its statement's last,
+//! the copy that is applied gets STMT_END, and the next chunk begins with all
+//! table maps of the statement. Both matter: without the maps the server loses
+//! the rows without a word, without STMT_END it keeps the tables open.
+//!
+//! Whoever holds the same bytes finds the same cuts.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+const HEADER: usize = 19;
+const TYPE_AT: usize = 4;
+const LENGTH_AT: usize = 9;
+/// Of a rows event: behind the header and the six bytes of the table's number.
+const ROWS_FLAGS_AT: usize = HEADER + 6;
+const STMT_END: u8 = 1;
+
+const QUERY: u8 = 2;
+const TABLE_MAP: u8 = 19;
+const ANNOTATE: u8 = 160;
+/// Rows events of version 1: write, update, delete; plain and compressed.
+const ROWS: [u8; 6] = [23, 24, 25, 166, 167, 168];
+
+/// Why a payload can only be applied whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WholeOnly {
+    /// An event that carries more than rows, a statement say.
+    #[error("it holds an event of type {0}, which must not be parted from the others")]
+    Event(u8),
+    /// The bytes are no sequence of events as expected.
+    #[error("its bytes at {0} are no event as they are expected")]
+    Shape(usize),
+    /// There is no place to cut.
+    #[error("it is no longer than one chunk")]
+    Short,
+}
+
+/// One part of a payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Chunk {
+    /// Table maps to be repeated before it.
+    maps: Vec<Range<usize>>,
+    body: Range<usize>,
+    /// The byte of flags that gets STMT_END.
+    ends_at: Option<usize>,
+}
+
+/// Where a payload is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    chunks: Vec<Chunk>,
+}
+
+impl Plan {
+    /// Cuts `payload` into chunks of `target` bytes or a little more. Reads the
+    /// events' headers only.
+    pub fn of(payload: &[u8], target: usize) -> Result<Plan, WholeOnly> {
+        let mut chunks = Vec::new();
+        let mut maps: Vec<Range<usize>> = Vec::new();
+        let mut over = true;
+        let mut begun: Vec<Range<usize>> = Vec::new();
+        let (mut start, mut at) = (0, 0);
+        while at < payload.len() {
+            let end = event_end(payload, at).ok_or(WholeOnly::Shape(at))?;
+            match payload[at + TYPE_AT] {
+                ANNOTATE => {}
+                QUERY if is_savepoint(&payload[at..end]) => {}
+                TABLE_MAP => {
+                    if over {
+                        maps.clear();
+                        over = false;
+                    }
+                    maps.push(at..end);
+                }
+                t if ROWS.contains(&t) => {
+                    let flags_at = at + ROWS_FLAGS_AT;
+                    if over || flags_at >= end {
+                        return Err(WholeOnly::Shape(at));
+                    }
+                    over = payload[flags_at] & STMT_END != 0;
+                    if end - start >= target && end < payload.len() {
+                        chunks.push(Chunk {
+                            maps: std::mem::take(&mut begun),
+                            body: start..end,
+                            ends_at: (!over).then_some(flags_at),
+                        });
+                        if !over {
+                            begun.clone_from(&maps);
+                        }
+                        start = end;
+                    }
+                }
+                t => return Err(WholeOnly::Event(t)),
+            }
+            at = end;
+        }
+        if !over {
+            return Err(WholeOnly::Shape(at));
+        }
+        if chunks.is_empty() {
+            return Err(WholeOnly::Short);
+        }
+        chunks.push(Chunk {
+            maps: begun,
+            body: start..at,
+            ends_at: None,
+        });
+        Ok(Plan { chunks })
+    }
+
+    /// How many chunks there are, at least two.
+    pub fn len(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Never: see [`Plan::len`].
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// The bytes of chunk `n` of `payload`, which must be the one the plan was
+    /// made of. None if there is no such chunk.
+    pub fn chunk(&self, payload: &[u8], n: usize) -> Option<Bytes> {
+        let chunk = self.chunks.get(n)?;
+        let maps: usize = chunk.maps.iter().map(ExactSizeIterator::len).sum();
+        let mut out = BytesMut::with_capacity(maps + chunk.body.len());
+        for map in &chunk.maps {
+            out.extend_from_slice(payload.get(map.clone())?);
+        }
+        out.extend_from_slice(payload.get(chunk.body.clone())?);
+        if let Some(at) = chunk.ends_at {
+            let at = maps + at - chunk.body.start;
+            *out.get_mut(at)? |= STMT_END;
+        }
+        Some(out.freeze())
+    }
+}
+
+/// The end of the event at `at`, if it is whole.
+fn event_end(payload: &[u8], at: usize) -> Option<usize> {
+    let length = payload.get(at + LENGTH_AT..at + LENGTH_AT + 4)?;
+    let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
+    let end = at.checked_add(length)?;
+    (length > HEADER && end <= payload.len()).then_some(end)
+}
+
+/// Whether a QUERY event is a savepoint: the only statement that the server
+/// puts among rows and that says nothing about data.
+///
+/// `header 19 | thread 4 | time 4 | length of db 1 | error 2 | length of status 2 | status | db | 0 | text`
+fn is_savepoint(event: &[u8]) -> bool {
+    let text = || {
+        let db = *event.get(HEADER + 8)? as usize;
+        let status = event.get(HEADER + 11..HEADER + 13)?;
+        let status = u16::from_le_bytes([status[0], status[1]]) as usize;
+        event.get(HEADER + 13 + status + db + 1..)
+    };
+    text().is_some_and(|t| {
+        t.get(..10)
+            .is_some_and(|word| word.eq_ignore_ascii_case(b"SAVEPOINT "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn event(kind: u8, body: &[u8]) -> Vec<u8> {
+        let mut e = vec![0; HEADER];
+        e[TYPE_AT] = kind;
+        e[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&((HEADER + body.len()) as u32).to_le_bytes());
+        e.extend_from_slice(body);
+        e
+    }
+
+    fn map(table: u8) -> Vec<u8> {
+        event(TABLE_MAP, &[table, 0, 0, 0, 0, 0, 7, 7, 7])
+    }
+
+    fn rows(kind: u8, table: u8, last: bool, data: &[u8]) -> Vec<u8> {
+        let mut body = vec![table, 0, 0, 0, 0, 0, u8::from(last), 0];
+        body.extend_from_slice(data);
+        event(kind, &body)
+    }
+
+    fn query(text: &str) -> Vec<u8> {
+        let mut body = vec![0; 13];
+        body[8] = 2; // "db"
+        body[11] = 3; // three bytes of status
+        body.extend_from_slice(b"xyzdb\0");
+        body.extend_from_slice(text.as_bytes());
+        event(QUERY, &body)
+    }
+
+    /// What a server does with a chunk: rows of tables it has been told of. Its
+    /// answer are the rows; a row of an unknown table, or a statement that is
+    /// open at the end, is an error.
+    fn apply(chunk: &[u8]) -> Result<Vec<(u8, u8, Vec<u8>)>, String> {
+        let (mut at, mut open) = (0, Vec::new());
+        let mut found = Vec::new();
+        while at < chunk.len() {
+            let end = event_end(chunk, at).ok_or("torn")?;
+            match chunk[at + TYPE_AT] {
+                TABLE_MAP => open.push(chunk[at + HEADER]),
+                t if ROWS.contains(&t) => {
+                    let table = chunk[at + HEADER];
+                    if !open.contains(&table) {
+                        return Err(format!("rows of table {table}, which is not open"));
+                    }
+                    found.push((t, table, chunk[at + HEADER + 8..end].to_vec()));
+                    if chunk[at + ROWS_FLAGS_AT] & STMT_END != 0 {
+                        open.clear();
+                    }
+                }
+                _ => {}
+            }
+            at = end;
+        }
+        match open.is_empty() {
+            true => Ok(found),
+            false => Err("a statement is open at the end".into()),
+        }
+    }
+
+    #[test]
+    fn a_statement_longer_than_a_chunk_is_ended_and_begun_again() {
+        let mut payload = event(ANNOTATE, b"UPDATE t");
+        payload.extend(map(1));
+        payload.extend(map(2));
+        for i in 0..10u8 {
+            payload.extend(rows(24, 1 + i % 2, i == 9, &[i; 50]));
+        }
+        let plan = Plan::of(&payload, 200).expect("rows only");
+        assert!(plan.len() > 2);
+        let second = plan.chunk(&payload, 1).expect("there");
+        let maps = [map(1), map(2)].concat();
+        assert_eq!(&second[..maps.len()], &maps[..]);
+        let all: Vec<_> = (0..plan.len())
+            .flat_map(|n| apply(&plan.chunk(&payload, n).expect("there")).expect("right"))
+            .collect();
+        assert_eq!(all, apply(&payload).expect("right"));
+        assert_eq!(plan.chunk(&payload, plan.len()), None);
+    }
+
+    #[test]
+    fn what_is_not_rows_goes_whole() {
+        let statement = || [map(1), rows(23, 1, true, &[1; 90])].concat();
+        let plan = |middle: Vec<u8>| Plan::of(&[statement(), middle, statement()].concat(), 50);
+        assert_eq!(plan(query("savepoint `a`")).map(|p| p.len()), Ok(2));
+        assert_eq!(
+            plan(query("CREATE TABLE t (a INT)")),
+            Err(WholeOnly::Event(QUERY))
+        );
+        assert_eq!(plan(query("ROLLBACK TO a")), Err(WholeOnly::Event(QUERY)));
+        assert_eq!(plan(event(162, &[0; 20])), Err(WholeOnly::Event(162)));
+        assert_eq!(
+            plan(rows(23, 1, true, &[])),
+            Err(WholeOnly::Shape(statement().len())),
+            "rows without a table map"
+        );
+        assert_eq!(Plan::of(&statement(), 1 << 20), Err(WholeOnly::Short));
+        assert_eq!(Plan::of(&[], 10), Err(WholeOnly::Short));
+        let torn = statement();
+        assert!(matches!(
+            Plan::of(&torn[..torn.len() - 1], 50),
+            Err(WholeOnly::Shape(_))
+        ));
+        let open = [map(1), rows(23, 1, false, &[1; 90])].concat();
+        assert_eq!(Plan::of(&open, 50), Err(WholeOnly::Shape(open.len())));
+    }
+
+    #[derive(Clone, Debug)]
+    struct Statement {
+        annotated: bool,
+        savepoint: bool,
+        tables: u8,
+        rows: Vec<(u8, u8, usize)>,
+    }
+
+    fn statement() -> impl Strategy<Value = Statement> {
+        let row = (0..6u8, any::<u8>(), 0..300usize);
+        (
+            any::<bool>(),
+            any::<bool>(),
+            1..4u8,
+            prop::collection::vec(row, 1..20),
+        )
+            .prop_map(|(annotated, savepoint, tables, rows)| Statement {
+                annotated,
+                savepoint,
+                tables,
+                rows,
+            })
+    }
+
+    fn payload(statements: &[Statement]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (i, s) in statements.iter().enumerate() {
+            if s.annotated {
+                out.extend(event(ANNOTATE, b"INSERT"));
+            }
+            for t in 0..s.tables {
+                out.extend(map(i as u8 * 4 + t));
+            }
+            for (j, (kind, table, len)) in s.rows.iter().enumerate() {
+                let table = i as u8 * 4 + table % s.tables;
+                let last = j + 1 == s.rows.len();
+                out.extend(rows(
+                    ROWS[*kind as usize],
+                    table,
+                    last,
+                    &vec![j as u8; *len],
+                ));
+            }
+            if s.savepoint {
+                out.extend(query("SAVEPOINT s"));
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_are_the_whole(statements in prop::collection::vec(statement(), 1..12), target in 1..3000usize) {
+            let payload = payload(&statements);
+            match Plan::of(&payload, target) {
+                Ok(plan) => {
+                    prop_assert!(plan.len() >= 2);
+                    let mut all = Vec::new();
+                    for n in 0..plan.len() {
+                        let chunk = plan.chunk(&payload, n).expect("there");
+                        let body = plan.chunks[n].body.len();
+                        prop_assert!(n + 1 == plan.len() || body >= target);
+                        prop_assert!(body < target + 600, "{body}");
+                        all.extend(apply(&chunk).map_err(TestCaseError::fail)?);
+                    }
+                    prop_assert_eq!(all, apply(&payload).map_err(TestCaseError::fail)?);
+                }
+                Err(e) => prop_assert_eq!(e, WholeOnly::Short),
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_cut_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..400), target in 1..100usize) {
+            // Often enough something like an event.
+            if bytes.len() > 30 {
+                bytes[TYPE_AT] = TABLE_MAP;
+                bytes[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&25u32.to_le_bytes());
+            }
+            if let Ok(plan) = Plan::of(&bytes, target) {
+                for n in 0..plan.len() {
+                    prop_assert!(plan.chunk(&bytes, n).is_some());
+                }
+            }
+        }
+    }
+}
