@@ -16,6 +16,20 @@ const COUNTERS: u64 = 6;
 /// Where every transaction leaves its mark.
 const MARKS: u8 = 1;
 
+/// Where large transactions write: whole blocks of rows.
+const BLOCKS: u8 = 2;
+const BLOCK: u32 = 60;
+
+fn blocks() -> impl Iterator<Item = Vec<Key>> {
+    (0..6).map(|block| {
+        let row = |i| Key {
+            table: BLOCKS,
+            row: block * BLOCK + i,
+        };
+        (0..BLOCK).map(row).collect()
+    })
+}
+
 fn mark(n: u32) -> Key {
     Key {
         table: MARKS,
@@ -45,6 +59,7 @@ pub struct Load {
     book: Arc<Book>,
     threads: Vec<JoinHandle<()>>,
     streaming: bool,
+    large: bool,
 }
 
 impl Load {
@@ -54,18 +69,26 @@ impl Load {
             book: Arc::default(),
             threads: Vec::new(),
             streaming,
+            large: false,
         }
+    }
+
+    /// Some transactions also write a block of rows: so many bytes.
+    pub fn with_large(mut self) -> Self {
+        self.large = true;
+        self
     }
 
     /// Lets `n` more clients work on `db`, as long as it serves clients.
     pub fn add(&mut self, db: &Arc<Db>, n: u64, seed: u64) {
         for client in 0..n {
-            let (book, db, streaming) = (self.book.clone(), db.clone(), self.streaming);
+            let (book, db) = (self.book.clone(), db.clone());
+            let (streaming, large) = (self.streaming, self.large);
             let mut rng = Rng::new(seed * 1000 + db.n as u64 * 10 + client);
             self.threads.push(std::thread::spawn(move || {
                 while !book.stop.load(Ordering::Relaxed) {
                     if db.ready() {
-                        one(&book, &db, &mut rng, streaming);
+                        one(&book, &db, &mut rng, streaming, large);
                     }
                     // As fast as clients are, not as fast as the machine is.
                     std::thread::sleep(Duration::from_millis(2));
@@ -122,6 +145,11 @@ impl Load {
                     }
                 }
             }
+            for block in blocks() {
+                let values: Vec<_> = block.iter().map(|key| rows.get(key)).collect();
+                let torn = values.windows(2).any(|w| w[0] != w[1]);
+                assert!(!torn, "half a transaction on {}: {values:?}", db.name);
+            }
             for n in 0..COUNTERS as u32 {
                 let expected = counted.get(&row(n)).copied().unwrap_or(0);
                 assert_eq!(db.read(row(n)), expected, "counter {n} on {}", db.name);
@@ -138,7 +166,7 @@ impl Drop for Load {
 }
 
 /// One transaction: it adds to some counters and leaves its mark.
-fn one(book: &Book, db: &Arc<Db>, rng: &mut Rng, streaming: bool) {
+fn one(book: &Book, db: &Arc<Db>, rng: &mut Rng, streaming: bool, large: bool) {
     let n = book.next.fetch_add(1, Ordering::Relaxed);
     let mut keys: Vec<Key> = (0..1 + rng.below(3))
         .map(|_| row(rng.below(COUNTERS) as u32))
@@ -154,6 +182,14 @@ fn one(book: &Book, db: &Arc<Db>, rng: &mut Rng, streaming: bool) {
         }
         if result.is_ok() {
             result = t.add(*key, 1);
+        }
+    }
+    if large && rng.one_in(5) {
+        let block = blocks().nth(rng.below(6) as usize).unwrap_or_default();
+        for key in block {
+            if result.is_ok() {
+                result = t.put(key, i64::from(n));
+            }
         }
     }
     let end = match result {

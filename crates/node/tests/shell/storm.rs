@@ -82,12 +82,50 @@ fn clients_and_administrators() {
 }
 
 #[test]
-fn members_come_and_go() {
+fn large_ones_among_clients_and_administrators() {
     let seed = seed();
+    let options = "gcs.fc_limit=8;dromon.auto_stream_size=1K";
+    run(3, options, LIMIT, move |world| {
+        let mut load = Load::new(true).with_large();
+        for db in world.members() {
+            db.holds.jitter(seed + db.n as u64);
+            load.add(&db, 4, seed);
+        }
+        let until = Instant::now() + Duration::from_secs(8);
+        std::thread::scope(|scope| {
+            for db in world.members() {
+                scope.spawn(move || {
+                    let mut rng = Rng::new(seed ^ db.n as u64);
+                    while Instant::now() < until {
+                        administer(&db, &mut rng);
+                        std::thread::sleep(Duration::from_millis(rng.below(50)));
+                    }
+                });
+            }
+        });
+        load.verify(world);
+        assert!(load.done() > 50, "only {} committed", load.done());
+        assert!(world.report.said("are applied in"));
+    });
+}
+
+#[test]
+fn members_come_and_go() {
     let options = "gcs.fc_limit=16;evs.suspect_timeout=PT6S;evs.inactive_timeout=PT8S";
+    come_and_go(options, Load::new(true));
+}
+
+#[test]
+fn members_come_and_go_amid_large_ones() {
+    let options = "gcs.fc_limit=16;evs.suspect_timeout=PT6S;evs.inactive_timeout=PT8S;\
+                   dromon.auto_stream_size=1K";
+    come_and_go(options, Load::new(true).with_large());
+}
+
+fn come_and_go(options: &str, mut load: Load) {
+    let seed = seed();
     run(3, options, LIMIT, move |world| {
         let mut rng = Rng::new(seed);
-        let mut load = Load::new(true);
         for db in world.members() {
             db.holds.jitter(seed + db.n as u64);
             load.add(&db, 2, seed);
@@ -109,11 +147,20 @@ fn members_come_and_go() {
 
 #[test]
 fn the_network_comes_and_goes() {
-    let seed = seed();
     let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S";
+    network_comes_and_goes(options, Load::new(true));
+}
+
+#[test]
+fn the_network_comes_and_goes_amid_large_ones() {
+    let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S;dromon.auto_stream_size=1K";
+    network_comes_and_goes(options, Load::new(true).with_large());
+}
+
+fn network_comes_and_goes(options: &str, mut load: Load) {
+    let seed = seed();
     run(3, options, LIMIT, move |world| {
         let mut rng = Rng::new(seed);
-        let mut load = Load::new(true);
         for db in world.members() {
             db.holds.jitter(seed + db.n as u64);
             load.add(&db, 3, seed);
