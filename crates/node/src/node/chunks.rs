@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use dromon_gates::{QueueItem, Seqno, Waiter};
 use dromon_order::Order;
-use dromon_writeset::{Flags, Uuid};
+use dromon_writeset::{Flags, Plan, Uuid, WholeOnly, WriteSet};
 
 use super::{Item, Node, RemoteWriteSet, lock};
 use crate::cluster::{ChunkPart, Chunked, ClusterState, MemberState, chunked_id_of};
@@ -189,6 +189,26 @@ impl Node {
                  tables comes first, or its node has left",
                 took()
             )),
+        }
+    }
+
+    /// A large write set of a client here could not be cut.
+    pub(super) fn tell_whole(&self, state: &ClusterState, write_set: &WriteSet) {
+        let header = write_set.header();
+        let others = state
+            .members()
+            .any(|m| m.uuid != header.source && !m.witness);
+        let plan = Plan::of(write_set.payload(), 1 << header.chunk);
+        if let (true, Err(why)) = (others, plan)
+            && why != WholeOnly::Short
+        {
+            self.note(&format!(
+                "transaction {} of connection {}: its {:.1} MB are applied whole by the other nodes, and hold later \
+                 commits up there meanwhile: {why}",
+                header.trx_id,
+                header.conn_id,
+                write_set.payload_len() as f64 / 1e6
+            ));
         }
     }
 

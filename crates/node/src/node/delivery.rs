@@ -228,6 +228,9 @@ impl Node {
                 if !verdict.passed() && flags.is_fragment() {
                     course.failed_fragment = seqno;
                 }
+                if sent.is_some() && verdict.passed() && write_set.header().chunk != 0 {
+                    self.tell_whole(&course.state, &write_set);
+                }
                 let passed = match &verdict {
                     Verdict::Passed { depends_on } => Some(*depends_on),
                     Verdict::Failed { .. } => None,
