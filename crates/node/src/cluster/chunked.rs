@@ -21,7 +21,7 @@ use dromon_writeset::{Flags, Plan, Seqno, Uuid, WriteSet};
 use super::{ClusterState, Event};
 
 /// Chunks are at least 2 to this many bytes, and at most [`CHUNK_MAX`].
-pub const CHUNK_MIN: u8 = 10;
+pub const CHUNK_MIN: u8 = 7;
 /// See [`CHUNK_MIN`].
 pub const CHUNK_MAX: u8 = 24;
 

@@ -106,6 +106,8 @@ impl Node {
             let mut chunks = lock(&self.chunks);
             if let Some(sent) = sent {
                 sent.trx.lock().stage = Stage::Chunked;
+                // It may have been told to give way before.
+                sent.trx.waiter.wake();
                 chunks.lacking.add(history, id);
                 chunks.own.insert(id, sent.trx);
             }

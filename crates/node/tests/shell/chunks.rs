@@ -379,3 +379,32 @@ fn a_node_that_was_away_catches_up_through_chunks() {
         assert_eq!(db.read(key), 3);
     });
 }
+
+#[test]
+fn told_to_give_way_before_its_first_chunk_it_does_not_wait_for_the_last() {
+    run(3, PATIENT, LIMIT, |world| {
+        let db = world.db(2);
+        let t = large(&db, 1, 1);
+        let (id, trx) = (t.id, t.trx().expect("it wrote"));
+        let others = [World::addr(1), World::addr(3)];
+        world.net.cut(&[World::addr(2)], &others);
+        let client = commit(t);
+        world.until("it is sent", || format!("{:?}", trx.lock().stage) == "Sent");
+        assert_eq!(db.node().abort(-1, id), (dromon_node::Outcome::Ok, -1));
+        for other in world.members().iter().filter(|d| d.n != 2) {
+            other.holds.close(Point::ApplyStart);
+        }
+        world.net.heal();
+        // Whoever waits for its rows gets them, with no chunk but the first.
+        let mut next = db.begin();
+        next.lock(row(1)).expect("it has given way");
+        next.rollback();
+        go_on(world);
+        let end = end(client);
+        assert!(
+            matches!(end, End::Committed { replayed: true, .. }),
+            "{end:?}"
+        );
+        nothing_open(world);
+    });
+}
