@@ -41,6 +41,7 @@ pub struct KeyCollector {
     escalation: usize,
     keys: usize,
     bytes: usize,
+    secondary: bool,
 }
 
 impl Default for KeyCollector {
@@ -68,6 +69,7 @@ impl KeyCollector {
             escalation,
             keys: 0,
             bytes: PREAMBLE_LEN,
+            secondary: false,
         }
     }
 
@@ -80,6 +82,10 @@ impl KeyCollector {
             [db] => (*db, None, &[][..]),
             [db, name, row @ ..] => (*db, Some(*name), row),
         };
+        // The server puts the number of the index first; 0 is the primary one.
+        if key_type == KeyType::Exclusive && row.first().is_some_and(|r| r.first() != Some(&0)) {
+            self.secondary = true;
+        }
         let at = self.table(db, name);
         let table = &mut self.tables[at];
         if table.own == OWN_WHOLE_TABLE {
@@ -143,6 +149,12 @@ impl KeyCollector {
     /// Forgets all keys, for the next fragment.
     pub fn clear(&mut self) {
         *self = KeyCollector::with_escalation(self.escalation);
+    }
+
+    /// Whether a row was made, removed or moved in another unique index than the
+    /// primary one. (Rows without a primary key count as such.)
+    pub fn secondary(&self) -> bool {
+        self.secondary
     }
 
     /// Appends the keys in the format of [`crate::Keys`]: [`Self::bytes`] bytes.

@@ -287,3 +287,23 @@ proptest! {
         prop_assert_eq!(got_prefixes, prefixes);
     }
 }
+
+#[test]
+fn rows_in_other_unique_indexes_than_the_primary_one_are_noticed() {
+    let added = |row: &[u8], t| {
+        let mut keys = KeyCollector::with_escalation(1);
+        keys.add(&[b"d", b"t", b"\x00one"], Exclusive)
+            .expect("a key");
+        keys.add(&[b"d", b"t", b"\x00two"], Exclusive)
+            .expect("a key");
+        // The table stands for all its rows by now.
+        keys.add(&[b"d", b"t", row], t).expect("a key");
+        keys
+    };
+    assert!(!added(b"\x00three", Exclusive).secondary());
+    assert!(!added(b"\x01three", Update).secondary());
+    let mut keys = added(b"\x01three", Exclusive);
+    assert!(keys.secondary());
+    keys.clear();
+    assert!(!keys.secondary());
+}

@@ -184,7 +184,7 @@ impl Node {
             ));
             return Err(Outcome::SizeExceeded);
         }
-        let chunk = self.chunk_of(body.flags, body.data.len());
+        let chunk = self.chunk_of(trx.id, &body);
         let header = |last_seen| Header {
             flags: body.flags,
             source,
@@ -256,10 +256,25 @@ impl Node {
 
     /// How large the chunks are in which others may apply so much data, as a
     /// power of two; 0: only whole.
-    fn chunk_of(&self, flags: Flags, data: u64) -> u8 {
+    ///
+    /// Not if it inserts into or deletes from a unique secondary index: the
+    /// duplicate check locks neighbours (see `uniques.rs`), until the end. What
+    /// comes between the chunks and needs one of them would wait for what comes
+    /// after itself.
+    fn chunk_of(&self, id: u64, body: &Body) -> u8 {
+        let (flags, data) = (body.flags, body.data.len());
         let least = self.settings().auto_stream_size;
-        let whole = flags.starts() && flags.ends() && !flags.is_toi() && !flags.is_rollback();
-        if least == 0 || data <= least || !whole {
+        let plain = flags.starts() && flags.ends() && !flags.is_toi() && !flags.is_rollback();
+        if least == 0 || data <= least || !plain {
+            return 0;
+        }
+        if body.keys.secondary() {
+            self.note(&format!(
+                "transaction {id} of connection {}: its {:.1} MB are applied whole by the other nodes, and hold later \
+                 commits up there meanwhile: it inserts into or deletes from a unique index that is not the primary key",
+                body.conn,
+                data as f64 / 1e6
+            ));
             return 0;
         }
         (least.ilog2() as u8).clamp(CHUNK_MIN, CHUNK_LOG2)
