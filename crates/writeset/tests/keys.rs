@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use dromon_writeset::KeyType::{Exclusive, Update};
 use dromon_writeset::{
     EmptyKeyError, Flags, Head, Header, KeyCollector, KeyHash, KeyType, Part, ROW_RAW_MAX, Uuid,
     encode,
