@@ -88,6 +88,8 @@ fn it_gives_its_log_up_once_the_others_have_gone_on_without_it() {
         world.until("the others drop it", || {
             [1, 2].iter().all(|n| world.db(*n).size() == 2)
         });
+        // The view comes first, then the log's members follow it.
+        world.voters(2);
         let again = open_again(world, 3);
         again.connect(&World::url(), false).expect("two are there");
         world.synced(&again);
