@@ -26,8 +26,9 @@ pub const CHUNK_MIN: u8 = 7;
 pub const CHUNK_MAX: u8 = 24;
 
 /// Set in the transaction numbers under which servers know what they apply in
-/// chunks: no number of a server's own has it.
-const CHUNKED_TRX: u64 = 1 << 62;
+/// chunks: no number of a server's own has it. The server keeps the number in a
+/// table and passes it through a double on the way: 53 bits are all there are.
+const CHUNKED_TRX: u64 = 1 << 52;
 
 /// A large write set that passed, and how it is cut.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ fn trx_id(id: Seqno) -> u64 {
 /// The write set that a server knows as transaction `trx`, if it is one that is
 /// applied in chunks.
 pub fn id_of(trx: u64) -> Option<Seqno> {
-    (trx & CHUNKED_TRX != 0 && trx >> 63 == 0).then_some((trx & !CHUNKED_TRX) as Seqno)
+    (trx / CHUNKED_TRX == 1).then_some((trx & !CHUNKED_TRX) as Seqno)
 }
 
 /// One that is not over yet.
@@ -233,5 +234,23 @@ impl ClusterState {
     /// What is applied in chunks now, and the part that comes next of each.
     pub fn chunked(&self) -> impl Iterator<Item = (&Arc<Chunked>, u32)> {
         self.chunked.values().map(|o| (&o.chunked, o.next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back_from_the_servers_table() {
+        for id in [1, 130, 2110, (1 << 40) + 1, (1 << 52) - 1] {
+            let trx = trx_id(id);
+            assert_eq!((trx as f64) as u64, trx);
+            assert_eq!(id_of(trx), Some(id));
+        }
+        // InnoDB's have 48 bits, a statement in isolation all of them.
+        for other in [0, 7, (1 << 48) - 1, u64::MAX] {
+            assert_eq!(id_of(other), None);
+        }
     }
 }

@@ -171,7 +171,7 @@ impl Entry {
     /// origin something else has that place.
     pub fn is_chunk(&self) -> bool {
         match self {
-            Entry::Fragment(_, id) | Entry::Commit(_, id) | Entry::Rollback(_, id) => id >> 62 == 1,
+            Entry::Fragment(_, id) | Entry::Commit(_, id) | Entry::Rollback(_, id) => id >> 52 == 1,
             _ => false,
         }
     }
