@@ -17,7 +17,6 @@ pub mod oracle;
 pub mod plant;
 pub mod rng;
 pub mod shared;
-pub mod standstill;
 pub mod trace;
 pub mod world;
 

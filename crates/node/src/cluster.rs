@@ -36,9 +36,6 @@ const PURGE_EVERY: Seqno = 1024;
 /// to its beginning, but no further than this, in seqnos.
 const WINDOW_MAX: Seqno = 1 << 20;
 
-/// A member counts as caught up when no more than this many events wait.
-pub const CAUGHT_UP: Seqno = 64;
-
 /// Where a member stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberState {
@@ -145,7 +142,7 @@ pub enum Event {
         /// Who left, with names.
         left: Vec<(Member, LeaveReason)>,
     },
-    /// A member must give a copy, or a bypass.
+    /// A member must give a copy.
     Donate {
         /// Who gives.
         donor: Uuid,
@@ -153,8 +150,6 @@ pub enum Event {
         joiner: Uuid,
         /// For the donor's server.
         request: Bytes,
-        /// No copy: the joiner's database stands there already.
-        bypass: Option<Position>,
     },
     /// Nobody can give a copy now: ask again later.
     NoDonor {
@@ -578,23 +573,13 @@ impl ClusterState {
                 self.leave(uuid, LeaveReason::Evicted)
             }
             Control::Evict { .. } => Vec::new(),
-            Control::Rejoin { uuid, released } => self.rejoin(uuid, released),
+            Control::Rejoin { uuid } => self.rejoin(uuid),
             Control::Chunk { id, n } => self.next_chunk(id, n),
             Control::StateRequest {
                 joiner,
                 donors,
                 request,
-            } => self.state_request(joiner, &donors, request, None),
-            Control::BypassRequest {
-                joiner,
-                donors,
-                request,
-                position,
-            } => {
-                // A few bytes: from whom they come matters little.
-                let donors = format!("{donors},");
-                self.state_request(joiner, &donors, request, Some(position))
-            }
+            } => self.state_request(joiner, &donors, request),
             Control::StateSent {
                 donor,
                 joiner,
@@ -779,16 +764,11 @@ impl ClusterState {
         events
     }
 
-    fn rejoin(&mut self, uuid: Uuid, released: Seqno) -> Vec<Event> {
+    fn rejoin(&mut self, uuid: Uuid) -> Vec<Event> {
         let Some(mut member) = self.members.remove(&uuid) else {
             return Vec::new();
         };
-        let lacks = self.seqno.saturating_sub(released);
-        let still_synced = member.state == MemberState::Synced && lacks <= CAUGHT_UP;
-        // The copy that it gives goes on: it is of a position that stays what it
-        // is, and the process that makes it has not ended.
-        let mut events = self.break_transfers(|joiner, _| *joiner == uuid);
-        let gives = self.transfers.values().any(|donor| *donor == uuid);
+        let mut events = self.break_transfers(uuid);
         let left = vec![(member.clone(), LeaveReason::Rejoins)];
         let view = self.next_view(&mut events);
         events.push(Event::View {
@@ -797,10 +777,7 @@ impl ClusterState {
             left,
         });
         if member.complete {
-            member.state = match gives {
-                true => MemberState::Donor,
-                false => MemberState::Joined,
-            };
+            member.state = MemberState::Joined;
         }
         member.desync = 0;
         member.joined_at = self.seqno + 1;
@@ -811,11 +788,6 @@ impl ClusterState {
             joined: Some((uuid, Need::Log)),
             left: Vec::new(),
         });
-        if still_synced {
-            // There is next to nothing to catch up with: its server need not wait
-            // until it has asked.
-            events.extend(self.move_to(uuid, MemberState::Synced));
-        }
         events.extend(self.count_votes());
         events
     }
@@ -832,7 +804,7 @@ impl ClusterState {
         self.sequencer.forget(member.origin);
         self.departed.insert(member.origin, self.seqno);
         left.push((member, reason));
-        self.break_transfers(|joiner, donor| *joiner == uuid || *donor == uuid)
+        self.break_transfers(uuid)
     }
 
     /// Bytes of payloads that have not arrived whole.
@@ -840,13 +812,13 @@ impl ClusterState {
         self.sequencer.open_bytes()
     }
 
-    /// Ends some of the transfers, given by joiner and donor.
-    fn break_transfers(&mut self, ends: impl Fn(&Uuid, &Uuid) -> bool) -> Vec<Event> {
+    /// Ends the transfers from and to `uuid`.
+    fn break_transfers(&mut self, uuid: Uuid) -> Vec<Event> {
         let mut events = Vec::new();
         let broken: Vec<(Uuid, Uuid)> = self
             .transfers
             .iter()
-            .filter(|(j, d)| ends(j, d))
+            .filter(|(j, d)| **j == uuid || **d == uuid)
             .map(|(&j, &d)| (j, d))
             .collect();
         for (joiner, donor) in broken {
@@ -862,23 +834,11 @@ impl ClusterState {
         events
     }
 
-    fn state_request(
-        &mut self,
-        joiner: Uuid,
-        donors: &str,
-        request: Vec<u8>,
-        bypass: Option<Position>,
-    ) -> Vec<Event> {
+    fn state_request(&mut self, joiner: Uuid, donors: &str, request: Vec<u8>) -> Vec<Event> {
         let Some(member) = self.members.get(&joiner) else {
             return Vec::new();
         };
-        // Who needs no copy may be complete, as its log says.
-        let waits = match member.state {
-            MemberState::Joiner => true,
-            MemberState::Joined => bypass.is_some(),
-            MemberState::Donor | MemberState::Synced => false,
-        };
-        if !waits || self.transfers.contains_key(&joiner) {
+        if member.state != MemberState::Joiner || self.transfers.contains_key(&joiner) {
             return Vec::new();
         }
         let busy = |u: &Uuid| self.transfers.values().any(|d| d == u) || self.sends_chunked(u);
@@ -891,7 +851,6 @@ impl ClusterState {
             donor,
             joiner,
             request: request.into(),
-            bypass,
         });
         events
     }

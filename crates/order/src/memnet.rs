@@ -410,8 +410,7 @@ impl Network for Port {
         p.peers
             .iter()
             .map(|(id, addr)| {
-                // Of a silent cut nobody is told.
-                let up = s.reach(self.id, *id) != Err(Cut::Closed);
+                let up = s.reach(self.id, *id).is_ok();
                 (
                     *id,
                     LinkStatus {

@@ -2,19 +2,8 @@
 
 mod world;
 
-use std::io;
-use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
-
-use bytes::Bytes;
-use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
-use dromon_order::memlog::MemLog;
-use dromon_order::memnet::{Cut, Hub};
-use dromon_order::{
-    EngineConfig, Network, NodeHandler, OrderError, OrderStatus, Reply, Start, incarnation, start,
-};
-use dromon_writeset::Uuid;
+use dromon_order::incarnation;
+use dromon_order::memnet::Cut;
 use world::{World, ms, run};
 
 #[test]
@@ -98,95 +87,4 @@ fn parted_incarnations_do_not_disturb_one_another() {
         assert_eq!(incarnation(w.status(leader).term), incarnation(term));
         assert!(w.read_index(leader, ms(1000)).await.is_ok());
     });
-}
-
-/// A log on a disk that may hang: then it holds what it is told to write.
-struct Hanging {
-    log: MemLog,
-    held: Mutex<Option<Vec<(WriteOp, WriteDone)>>>,
-}
-
-impl LogStore for Hanging {
-    fn submit(&self, op: WriteOp, done: WriteDone) {
-        match self.held.lock().unwrap().as_mut() {
-            Some(held) => held.push((op, done)),
-            None => self.log.submit(op, done),
-        }
-    }
-
-    fn bounds(&self) -> (u64, u64) {
-        self.log.bounds()
-    }
-
-    fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
-        self.log.read(range, max_bytes)
-    }
-
-    fn load_meta(&self) -> io::Result<Option<Bytes>> {
-        self.log.load_meta()
-    }
-
-    fn checkpoints(&self) -> io::Result<Vec<u64>> {
-        self.log.checkpoints()
-    }
-
-    fn load_checkpoint(&self, index: u64) -> io::Result<Bytes> {
-        self.log.load_checkpoint(index)
-    }
-
-    fn close(&self) {}
-}
-
-struct Nobody;
-
-impl NodeHandler for Nobody {
-    fn request(&self, _: &str, _: Bytes, _: Reply) {}
-    fn message(&self, _: u64, _: Bytes) {}
-    fn tick(&self) -> Option<Bytes> {
-        None
-    }
-    fn status(&self, _: &OrderStatus) {}
-    fn position_lost(&self) {}
-}
-
-#[test]
-fn a_disk_that_hangs_does_not_hold_who_forces_the_recovery() {
-    let store = Arc::new(Hanging {
-        log: MemLog::new(),
-        held: Mutex::default(),
-    });
-    let port = Hub::new(1, ms(0), ms(0)).port(1, "n1:1");
-    let start_as = Start::Bootstrap {
-        genesis: Bytes::new(),
-        after: None,
-    };
-    let order = start(
-        EngineConfig::lan("test", 1, Uuid::NIL, "n1:1"),
-        store.clone(),
-        Box::new(move |_| Ok(port as Arc<dyn Network>)),
-        Arc::new(Nobody),
-        start_as,
-    )
-    .expect("the engine starts");
-    let until = Instant::now() + ms(20_000);
-    while !order.status().primary {
-        assert!(Instant::now() < until, "one node alone leads itself");
-        std::thread::sleep(ms(5));
-    }
-    let before = incarnation(order.status().term);
-    *store.held.lock().unwrap() = Some(Vec::new());
-    let answer = order.go_alone(ms(200));
-    assert_eq!(answer, Err(OrderError::StillNotAlone(ms(200))));
-    // It is done when the disk answers, as the error says.
-    {
-        let mut held = store.held.lock().unwrap();
-        for (op, done) in held.take().expect("it hung") {
-            store.log.submit(op, done);
-        }
-    }
-    while incarnation(order.status().term) == before {
-        assert!(Instant::now() < until, "it goes on alone");
-        std::thread::sleep(ms(5));
-    }
-    order.stop();
 }

@@ -9,9 +9,8 @@
 //! ```
 //!
 //! An author implements [`Provider`] and writes [`export_provider!`] once, in a
-//! cdylib. All `unsafe` of the project lives here: the border itself,
-//! [`mapped`], the one place that maps files, and [`process`], which looks at
-//! the program around this library.
+//! cdylib. All `unsafe` of the project lives here: the border itself, and
+//! [`mapped`], the one place that maps files.
 //!
 //! What the border promises the author:
 //!

@@ -10,14 +10,12 @@ use bytes::Bytes;
 use dromon_gates::Positions;
 use dromon_node::Position;
 use dromon_node::cluster::{ClusterState, MemberState};
-use dromon_node::forks::LogEnd;
 use dromon_node::messages::{
     Answer, CheckpointParts, Control, Join, LeaveReason, Need, Request, decode, encode,
 };
 use dromon_order::logstore::LogStore;
 use dromon_order::{
-    Checkpoint, Engine, EngineConfig, Inspected, LogId, Members, NodeHandler, Order, RaftId, Start,
-    incarnation, inspect,
+    Checkpoint, Engine, EngineConfig, LogId, Members, NodeHandler, Order, RaftId, Start, inspect,
 };
 use dromon_writeset::{Seqno, Uuid};
 use tokio::sync::Notify;
@@ -86,49 +84,17 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
             position.history = history(shared.seed);
         }
     }
-    let witness = shared.settings.is_witness(slot);
+    let position = process.host.database().now.position;
     let dyn_store: Arc<dyn LogStore> = store.clone();
-    let log = match inspect(&dyn_store) {
-        Ok(log) => log,
-        Err(e) => {
-            shared.unsound(slot, format_args!("the own log: {e}"));
-            return Ended::Exit(Exit::Died);
-        }
-    };
-    let position = match (&log, witness) {
-        (_, false) => process.host.database().now.position,
-        // What stands for its data: the newest checkpoint of its log.
-        (Some(log), true) => {
-            ClusterState::peek_position(&log.checkpoint.node).unwrap_or(Position::UNDEFINED)
-        }
-        (None, true) => Position::UNDEFINED,
-    };
-    let end = log.as_ref().map(log_end);
-    let mut found = match find(process, log.as_ref(), position, &mut rng).await {
+    let mut found = match find(process, &dyn_store, position, &mut rng).await {
         Ok(found) => found,
         Err(ended) => return ended,
     };
-    if let (Start::Join { term, .. }, Some(end), false) = (&found.start, end, witness)
-        && incarnation(end.last) != incarnation(*term)
-    {
-        shared.count(|c| match found.need {
-            Need::Log => c.old_by_log += 1,
-            Need::Copy => c.old_by_copy += 1,
-        });
-    }
-    let position = if witness {
-        found.need = Need::Log;
-        found.state.position()
-    } else {
+    let position = {
         let mut database = process.host.database();
         if !matches!(found.start, Start::Resume) {
             // The log that could repeat what the database would lose is erased.
             database.flush();
-        }
-        let late = shared.planted_everywhere(Plant::CopyLate);
-        if found.need == Need::Copy && !late {
-            // That log alone tells where the data is from.
-            database.erase();
         }
         database.now.position
     };
@@ -137,7 +103,6 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     let addr = addr_of(slot);
     let config = config(&shared, uuid, &addr, &found, rng.u64());
     let session = Arc::new(Session {
-        witness,
         process: process.clone(),
         shared: shared.clone(),
         host: process.host.clone(),
@@ -145,7 +110,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         addr: addr.clone(),
         engine: OnceLock::new(),
         store: Mutex::new(Some(store.clone())),
-        inner: Mutex::new(Inner::new(&found, witness, Rng::new(rng.u64(), &[]))),
+        inner: Mutex::new(Inner::new(&found, Rng::new(rng.u64(), &[]))),
         changed: Notify::new(),
         over: Notify::new(),
         tasks: Mutex::default(),
@@ -173,7 +138,6 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     };
     // Set once, here.
     let _ = session.engine.set(engine.clone());
-    process.host.raft_id.store(found.raft_id, Ordering::Relaxed);
     lock(&process.inner).session = Some(session.clone());
     store.set_inline(false);
     if matches!(found.start, Start::Resume) {
@@ -209,13 +173,8 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     ));
     let (need, log_start) = (found.need, found.log_start);
     let (again, leader) = (found.again, found.ask.take());
-    let term = match &found.start {
-        Start::Join { term, .. } => *term,
-        Start::Resume => end.map_or(0, |e| e.term.max(e.last)),
-        Start::Bootstrap { .. } => 0,
-    };
     let begins = session.inner().begin(found);
-    shared.oracles().begins(slot, begins, incarnation(term));
+    shared.oracles().begins(slot, begins);
 
     let join = Join {
         uuid,
@@ -230,7 +189,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         need,
         log_start,
         vote_policy: 0,
-        witness,
+        witness: false,
     };
     session.spawn(store.clone().run());
     session.spawn(session.clone().deliver_all(again));
@@ -239,8 +198,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     session.spawn(session.clone().flush_database());
     session.spawn(session.clone().watch_membership());
     session.spawn(session.clone().leave_when_asked());
-    let clients = if witness { 0 } else { shared.settings.clients };
-    for number in 0..clients {
+    for number in 0..shared.settings.clients {
         session.spawn(session.clone().client(number as u64));
     }
     session.over.notified().await;
@@ -261,9 +219,11 @@ async fn close(session: &Arc<Session>, store: &Arc<SimStore>, engine: &Arc<Engin
     lock(&session.process.inner).session = None;
     *lock(&session.store) = None;
     let mut inner = session.inner();
-    session.abandon(&mut inner);
+    let unknown = inner.pending.len() as u64;
+    inner.pending.clear();
     let ended = inner.ended.take();
     drop(inner);
+    session.shared.count(|c| c.unknown += unknown);
     if matches!(ended, Some(Ended::Exit(Exit::Left))) {
         session.host.database().flush();
         session.host.left_cleanly.store(true, Ordering::Relaxed);
@@ -283,7 +243,7 @@ fn config(
     EngineConfig {
         heartbeat: election_min / 5,
         election_min,
-        election_max: election_min * 5 / 4,
+        election_max: election_min * 13 / 10,
         lease: election_min * 9 / 10,
         tick: Duration::from_millis(100),
         resend: Duration::from_millis(400),
@@ -307,47 +267,23 @@ fn history(seed: u64) -> Uuid {
     uuid(&mut Rng::new(seed, &[0x415]))
 }
 
-/// How far a log got.
-fn log_end(log: &Inspected) -> LogEnd {
-    LogEnd {
-        last: log.last.term,
-        term: log.term,
-    }
-}
-
-/// As the server's node does it: ask for a primary component first, and go on
-/// with the own log if that still votes there, or if nobody knows of one. A
-/// witness goes on with its log before it asks.
 async fn find(
     process: &Arc<Process>,
-    log: Option<&Inspected>,
+    store: &Arc<dyn LogStore>,
     position: Position,
     rng: &mut Rng,
 ) -> Result<Found, Ended> {
     let gone = lock(&process.inner).log_is_gone;
     let left = process.host.left_cleanly.swap(false, Ordering::Relaxed);
-    let end = log.map(log_end);
-    if let Some(log) = log.filter(|_| !gone && !left) {
-        match own_log(log, position) {
-            Ok(Some(own)) => {
-                let votes = own.votes;
-                if votes && process.shared.settings.is_witness(process.host.slot) {
-                    return Ok(own);
+    if !gone && !left {
+        match own_log(store, position) {
+            Ok(Some(found)) => {
+                if process.shared.planted_everywhere(Plant::EraseFirst)
+                    && let Some(found) = ask_around(process, position, rng).await?
+                {
+                    return Ok(found);
                 }
-                let erases = process.shared.planted_everywhere(Plant::EraseFirst);
-                if let Some(found) = ask_around(process, position, end, rng).await? {
-                    let leader = found.ask.clone().unwrap_or_default();
-                    if erases || !votes || is_gone(process, leader, own.raft_id).await {
-                        return Ok(found);
-                    }
-                }
-                if !votes && process.shared.planted_everywhere(Plant::LearnerWaits) {
-                    return find_cluster(process, position, end, rng).await;
-                }
-                if process.shared.planted_everywhere(Plant::WaitForAll) {
-                    wait_for_all(process, log).await;
-                }
-                return Ok(own);
+                return Ok(found);
             }
             Ok(None) => {}
             Err(e) => {
@@ -379,31 +315,17 @@ async fn find(
             ask: None,
         });
     }
-    find_cluster(process, position, end, rng).await
+    find_cluster(process, position, rng).await
 }
 
-/// Whether the leader at `addr` counts the log `raft_id` no more.
-async fn is_gone(process: &Process, addr: String, raft_id: RaftId) -> bool {
-    ask(process, &addr, &Request::Gone { raft_id }).await == Some(Answer::Ok)
-}
-
-/// Planted: who has a log waits until all whom it names run.
-async fn wait_for_all(process: &Process, log: &Inspected) {
-    for (id, addr) in &log.members.addrs {
-        while *id != log.id && !process.shared.net.is_started(addr) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-}
-
-/// The own log, if it is a member's and of the database's history. One without
-/// a vote counts too: the others may just have given it one.
-fn own_log(info: &Inspected, position: Position) -> Result<Option<Found>, String> {
+/// The own log, if it is of the database's history.
+fn own_log(store: &Arc<dyn LogStore>, position: Position) -> Result<Option<Found>, String> {
+    let Some(info) = inspect(store).map_err(|e| e.to_string())? else {
+        return Ok(None);
+    };
     let state = ClusterState::decode(&info.checkpoint.sequencer, &info.checkpoint.node)
         .map_err(|e| e.to_string())?;
-    let votes = info.members.is_voter(info.id);
-    let counted = votes || info.members.addrs.contains_key(&info.id);
-    if !counted || !position.is_defined() || state.position().history != position.history {
+    if !position.is_defined() || state.position().history != position.history {
         return Ok(None);
     }
     Ok(Some(Found {
@@ -414,7 +336,7 @@ fn own_log(info: &Inspected, position: Position) -> Result<Option<Found>, String
         again: None,
         need: Need::Log,
         raft_id: info.id,
-        votes,
+        votes: info.members.is_voter(info.id),
         ask: None,
     }))
 }
@@ -452,14 +374,13 @@ fn begin_state(engine: &Engine, found: &mut Found, position: Position) -> Result
 async fn find_cluster(
     process: &Arc<Process>,
     position: Position,
-    log: Option<LogEnd>,
     rng: &mut Rng,
 ) -> Result<Found, Ended> {
     loop {
         if process.leave.load(Ordering::Relaxed) {
             return Err(Ended::Exit(Exit::Left));
         }
-        if let Some(found) = ask_around(process, position, log, rng).await? {
+        if let Some(found) = ask_around(process, position, rng).await? {
             return Ok(found);
         }
         tokio::time::sleep(rng.ms(150, 400)).await;
@@ -471,7 +392,6 @@ async fn find_cluster(
 async fn ask_around(
     process: &Arc<Process>,
     position: Position,
-    log: Option<LogEnd>,
     rng: &mut Rng,
 ) -> Result<Option<Found>, Ended> {
     let slot = process.host.slot;
@@ -488,8 +408,8 @@ async fn ask_around(
             &addr,
             &Request::State {
                 position,
-                log,
-                witness: process.shared.settings.is_witness(slot),
+                log: None,
+                witness: false,
             },
         )
         .await
@@ -580,10 +500,9 @@ fn from_parts(p: CheckpointParts) -> Option<(Checkpoint, ClusterState)> {
 }
 
 impl Inner {
-    fn new(found: &Found, witness: bool, rng: Rng) -> Inner {
+    fn new(found: &Found, rng: Rng) -> Inner {
         let at = found.state.position();
         Inner {
-            witness,
             rng,
             phase: Phase::Joining,
             state: ClusterState::genesis(at),
@@ -616,8 +535,6 @@ impl Inner {
             last_tick: None,
             floor: -1,
             report_number: 0,
-            forced_out: BTreeSet::new(),
-            handed_over: None,
             renumbered: BTreeMap::new(),
             ended: None,
         }

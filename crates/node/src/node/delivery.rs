@@ -252,7 +252,6 @@ impl Node {
                 donor,
                 joiner,
                 request,
-                bypass,
             } => {
                 let names = self.name_pair(&course.state, joiner, donor);
                 self.note(&format!(
@@ -261,15 +260,8 @@ impl Node {
                 ));
                 if donor == self.shared().uuid {
                     self.shared().donating = Some(joiner);
-                    if bypass.is_none() {
-                        self.gates.hold(course.state.position().seqno);
-                    }
-                    let item = Item::Donate {
-                        joiner,
-                        request,
-                        bypass,
-                    };
-                    self.push_notice(&course.state, item);
+                    self.gates.hold(course.state.position().seqno);
+                    self.push_notice(&course.state, Item::Donate { joiner, request });
                 }
             }
             Event::NoDonor { joiner } => {
@@ -294,7 +286,7 @@ impl Node {
                 ));
                 let mut shared = self.shared();
                 if joiner == shared.uuid && error != 0 {
-                    shared.transfer_failed = Some((donor, error));
+                    shared.transfer_failed = Some(error);
                 }
                 if donor == shared.uuid {
                     shared.donating = None;

@@ -192,8 +192,7 @@ impl Node {
         self.delivered_more.notify_all();
         let sender = lock(&self.services).take();
         *lock(&self.syncer) = None;
-        let order = self.order();
-        if let Some(order) = &order {
+        if let Some(order) = self.order() {
             order.stop();
         }
         if let Some(sender) = sender {
@@ -209,7 +208,7 @@ impl Node {
             }
         }
         self.set_order(None);
-        self.abandon_sent_by(order.as_ref());
+        self.abandon_pending();
         self.flow.clear();
         let mut shared = self.shared();
         shared.own_state = MemberState::Joiner;

@@ -3,7 +3,7 @@
 //! ```text
 //!   server's client threads   local.rs     certify, commit order, release, BF abort, replay, TOI
 //!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
-//!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
+//!   server's applier threads  apply.rs     queue -> database
 //!   connect / disconnect      connect.rs   joining; search.rs founding, the own log, the others; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
@@ -31,7 +31,6 @@ mod report;
 mod retain;
 mod search;
 mod service;
-mod transfer;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -48,7 +47,7 @@ use dromon_writeset::{Flags, Seqno, Uuid};
 use crate::cluster::{ChunkPart, Chunked, ClusterView, MemberState};
 use crate::database::{Database, Level, View};
 use crate::ddl_marks::Marks;
-use crate::delayed::{Delayed, FirstSeen};
+use crate::delayed::Delayed;
 use crate::digests::Digests;
 use crate::durable::Durable;
 use crate::flow::Flow;
@@ -189,13 +188,6 @@ pub struct LogSummary {
     pub end: LogEnd,
 }
 
-impl LogSummary {
-    /// Whether it counts for majorities, as far as it knows itself.
-    pub fn is_voter(&self) -> bool {
-        self.voters.contains(&self.id)
-    }
-}
-
 /// Where the node stands with the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -234,8 +226,7 @@ struct Shared {
     received: Option<Result<Position, i32>>,
     /// Set when a request found no donor.
     no_donor: bool,
-    /// A donor that failed, and how.
-    transfer_failed: Option<(Uuid, i32)>,
+    transfer_failed: Option<i32>,
     brought_up: bool,
     bringing_up: bool,
     own_leave: bool,
@@ -323,8 +314,8 @@ impl Pending {
         Some(sent)
     }
 
-    fn take_all(&mut self) -> Vec<(u64, Sent)> {
-        let all = self.sent.drain().collect();
+    fn take_all(&mut self) -> Vec<Sent> {
+        let all = self.sent.drain().map(|(_, sent)| sent).collect();
         self.lengths.record(0);
         all
     }
@@ -352,8 +343,6 @@ enum Item {
     Donate {
         joiner: Uuid,
         request: Bytes,
-        /// No copy: the joiner's database stands there.
-        bypass: Option<Position>,
     },
     Synced,
     VoteRequest {
@@ -480,10 +469,9 @@ pub struct Node {
     primary_lost: Mutex<Option<Instant>>,
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
-    first_seen: Mutex<FirstSeen>,
+    /// When the leader first saw a member that has never spoken.
+    first_seen: Mutex<HashMap<Uuid, Instant>>,
     connected_before: std::sync::atomic::AtomicBool,
-    /// The database was brought up once: its engines run.
-    was_up: std::sync::atomic::AtomicBool,
     engine_failed: std::sync::atomic::AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// A witness: when it last handed leadership on, and how long it waits

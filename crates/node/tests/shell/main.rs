@@ -6,7 +6,6 @@
 
 mod alone;
 mod bf_abort;
-mod bypass;
 mod chunks;
 mod ddl_crash;
 mod flow;
@@ -27,5 +26,4 @@ mod three_nodes;
 mod toy;
 mod votes;
 mod witness;
-
 mod world;

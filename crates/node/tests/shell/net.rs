@@ -31,8 +31,6 @@ pub struct Net {
     damaged: Mutex<BTreeSet<PathBuf>>,
     /// By address: syncs of the database's directory, and whether they fail now.
     syncs: Mutex<HashMap<String, (u64, bool)>>,
-    /// Addresses whose next engine begins its log and does not start.
-    failing: Mutex<BTreeSet<String>>,
     wires: Mutex<Wires>,
     askers: AtomicU64,
 }
@@ -59,7 +57,6 @@ impl Net {
             logs: Mutex::default(),
             damaged: Mutex::default(),
             syncs: Mutex::default(),
-            failing: Mutex::default(),
             wires: Mutex::default(),
             askers: AtomicU64::new(1),
         })
@@ -104,11 +101,6 @@ impl Net {
     /// From now on syncs of the database at `addr` fail.
     pub fn fail_syncs(&self, addr: &str) {
         lock(&self.syncs).entry(addr.to_owned()).or_default().1 = true;
-    }
-
-    /// The next engine at `addr` makes its log ready and then does not start.
-    pub fn fail_start(&self, addr: &str) {
-        lock(&self.failing).insert(addr.to_owned());
     }
 
     /// Ends all cuts.
@@ -267,10 +259,6 @@ impl Engines for MemEngines {
         let make: MakeNetwork = Box::new(move |id| Ok(net.plug(&addr, id) as Arc<dyn Network>));
         let order = dromon_order::start(config, store, make, handler, start)
             .map_err(|e| EngineError::Other(e.to_string()))?;
-        if lock(&self.net.failing).remove(&self.addr) {
-            order.stop();
-            return Err(EngineError::Other("the port is taken".to_owned()));
-        }
         let mut wires = lock(&self.net.wires);
         wires
             .orders
