@@ -414,6 +414,7 @@ async fn go_alone(
         // Cancelled, as asked.
         let _ = task.await;
     }
+    core.change_raft();
     let _ = raft.shutdown().await;
     core.storage
         .go_alone(&core.config.addr)

@@ -58,6 +58,8 @@ pub(crate) struct Core {
     failed: Mutex<Option<String>>,
     /// Nothing more may be written.
     pub killed: AtomicBool,
+    /// One consensus was stopped for another: its end is no failure.
+    changing: AtomicBool,
     epoch: Instant,
 }
 
@@ -176,6 +178,7 @@ impl Core {
             status_wake: Notify::new(),
             failed: Mutex::default(),
             killed: AtomicBool::new(false),
+            changing: AtomicBool::new(false),
             epoch,
         })
     }
@@ -212,6 +215,13 @@ impl Core {
         waiting.appends.clear();
         waiting.votes.clear();
         waiting.reads.clear();
+        self.changing.store(false, Ordering::Release);
+    }
+
+    /// From now on, until [`set_raft`](Core::set_raft), the end of the
+    /// consensus is as it should be.
+    pub fn change_raft(&self) {
+        self.changing.store(true, Ordering::Release);
     }
 
     /// The consensus, once it runs.
@@ -364,7 +374,9 @@ impl Core {
             if leads {
                 status.peers = peers_of(&m);
             }
-            if let Err(fatal) = &m.running_state {
+            if let Err(fatal) = &m.running_state
+                && !self.changing.load(Ordering::Acquire)
+            {
                 status.failed = Some(fatal.to_string());
             }
         }

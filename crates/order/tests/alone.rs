@@ -2,8 +2,19 @@
 
 mod world;
 
-use dromon_order::incarnation;
-use dromon_order::memnet::Cut;
+use std::io;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Instant;
+
+use bytes::Bytes;
+use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
+use dromon_order::memlog::MemLog;
+use dromon_order::memnet::{Cut, Hub};
+use dromon_order::{
+    EngineConfig, Network, NodeHandler, OrderStatus, Reply, Start, incarnation, start,
+};
+use dromon_writeset::Uuid;
 use world::{World, ms, run};
 
 #[test]
@@ -87,4 +98,99 @@ fn parted_incarnations_do_not_disturb_one_another() {
         assert_eq!(incarnation(w.status(leader).term), incarnation(term));
         assert!(w.read_index(leader, ms(1000)).await.is_ok());
     });
+}
+
+/// A log on a disk that may hang: then it holds what it is told to write.
+struct Hanging {
+    log: MemLog,
+    held: Mutex<Option<Vec<(WriteOp, WriteDone)>>>,
+}
+
+impl LogStore for Hanging {
+    fn submit(&self, op: WriteOp, done: WriteDone) {
+        match self.held.lock().unwrap().as_mut() {
+            Some(held) => held.push((op, done)),
+            None => self.log.submit(op, done),
+        }
+    }
+
+    fn bounds(&self) -> (u64, u64) {
+        self.log.bounds()
+    }
+
+    fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
+        self.log.read(range, max_bytes)
+    }
+
+    fn load_meta(&self) -> io::Result<Option<Bytes>> {
+        self.log.load_meta()
+    }
+
+    fn checkpoints(&self) -> io::Result<Vec<u64>> {
+        self.log.checkpoints()
+    }
+
+    fn load_checkpoint(&self, index: u64) -> io::Result<Bytes> {
+        self.log.load_checkpoint(index)
+    }
+
+    fn close(&self) {}
+}
+
+struct Nobody;
+
+impl NodeHandler for Nobody {
+    fn request(&self, _: &str, _: Bytes, _: Reply) {}
+    fn message(&self, _: u64, _: Bytes) {}
+    fn tick(&self) -> Option<Bytes> {
+        None
+    }
+    fn status(&self, _: &OrderStatus) {}
+    fn position_lost(&self) {}
+}
+
+/// Who looks in the middle, and sees a failed engine, gives it up for ever.
+#[test]
+fn it_does_not_look_failed_meanwhile() {
+    let store = Arc::new(Hanging {
+        log: MemLog::new(),
+        held: Mutex::default(),
+    });
+    let port = Hub::new(1, ms(0), ms(0)).port(1, "n1:1");
+    let order = start(
+        EngineConfig::lan("test", 1, Uuid::NIL, "n1:1"),
+        store.clone(),
+        Box::new(move |_| Ok(port as Arc<dyn Network>)),
+        Arc::new(Nobody),
+        Start::Bootstrap {
+            genesis: Bytes::new(),
+            after: None,
+        },
+    )
+    .expect("the engine starts");
+    let limit = Instant::now() + ms(20_000);
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        while !done() {
+            assert!(Instant::now() < limit, "{what}");
+            std::thread::sleep(ms(5));
+        }
+    };
+    until("one node alone leads itself", &|| order.status().primary);
+    let before = incarnation(order.status().term);
+    *store.held.lock().unwrap() = Some(Vec::new());
+    let (tx, rx) = mpsc::channel();
+    order.go_alone_then(Box::new(move |outcome| tx.send(outcome).unwrap()));
+    let in_the_middle = || !store.held.lock().unwrap().as_ref().unwrap().is_empty();
+    until("the disk is asked for the new entry", &in_the_middle);
+    let status = order.status();
+    assert!(!status.primary, "the old consensus is gone");
+    assert_eq!(status.failed, None);
+    let held = store.held.lock().unwrap().take().expect("it hung");
+    for (op, done) in held {
+        store.log.submit(op, done);
+    }
+    assert_eq!(rx.recv_timeout(ms(10_000)), Ok(Ok(())));
+    until("it goes on alone", &|| order.status().primary);
+    assert_ne!(incarnation(order.status().term), before);
+    order.stop();
 }
