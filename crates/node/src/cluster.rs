@@ -5,10 +5,9 @@
 //! of it let a node start in the middle of the log.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use dromon_certify::{Certifier, Verdict};
+use dromon_certify::Certifier;
 use dromon_order::sequencer::{Part, PieceStore};
 use dromon_order::{Committed, CommittedBody, Desired, Sequencer};
 use dromon_writeset::{Seqno, Uuid, WriteSet};
@@ -20,9 +19,11 @@ use crate::messages::{Control, Join, LeaveReason, Need, Position, decode, kind};
 use crate::votes::{Cast, Votes};
 
 mod chunked;
+mod event;
 
 use chunked::Open;
 pub use chunked::{CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, id_of as chunked_id_of};
+pub use event::{ClusterView, Event, Member, MemberState};
 
 /// How many seqnos a departed incarnation is remembered, so that late copies
 /// of its messages cannot bring it back.
@@ -35,188 +36,6 @@ const PURGE_EVERY: Seqno = 1024;
 /// While a large payload is on its way, others pass it: the index reaches back
 /// to its beginning, but no further than this, in seqnos.
 const WINDOW_MAX: Seqno = 1 << 20;
-
-/// Where a member stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MemberState {
-    /// Waits for a state.
-    Joiner,
-    /// Gives a copy, or is desynced.
-    Donor,
-    /// Has a state, catches up.
-    Joined,
-    /// Has caught up.
-    Synced,
-}
-
-/// One member, as every node sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    /// This incarnation.
-    pub uuid: Uuid,
-    /// Where its messages in the order come from.
-    pub origin: Uuid,
-    /// Its name.
-    pub name: String,
-    /// Where clients reach it.
-    pub incoming: String,
-    /// Where the other members reach it.
-    pub addr: String,
-    /// Its log.
-    pub raft_id: u64,
-    /// `gmcast.segment`.
-    pub segment: u8,
-    /// `pc.weight`.
-    pub weight: u8,
-    /// Where it stands.
-    pub state: MemberState,
-    /// Open `Desync`s.
-    pub desync: u32,
-    /// Whether it ever had a complete state: its word counts in votes on errors.
-    pub complete: bool,
-    /// Whether its log counts for majorities: that of a complete member, and one
-    /// that did so before and goes on while its database takes a copy.
-    pub votes: bool,
-    /// Seqno of the view in which it appeared.
-    pub joined_at: Seqno,
-    /// The log index it starts from.
-    pub log_start: u64,
-    /// Whether it has no database: it counts for the log's majorities and for
-    /// nothing that has to do with data.
-    pub witness: bool,
-}
-
-/// A view: who belongs to the cluster at a place in the order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClusterView {
-    /// Its place.
-    pub position: Position,
-    /// Counts views.
-    pub number: i64,
-    /// Members in uuid order.
-    pub members: Vec<Member>,
-}
-
-impl ClusterView {
-    /// The place of `uuid` among the members.
-    pub fn index_of(&self, uuid: &Uuid) -> Option<usize> {
-        self.members.iter().position(|m| m.uuid == *uuid)
-    }
-}
-
-/// What an entry means for the node.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A write set took its place.
-    WriteSet {
-        /// Its place.
-        seqno: Seqno,
-        /// The write set.
-        write_set: WriteSet,
-        /// Whether it commits, and after what.
-        verdict: Verdict,
-        /// The member that sent it.
-        source: Uuid,
-        /// The origin under which it travelled.
-        origin: Uuid,
-        /// The sender's mark.
-        tag: u64,
-        /// Log index of its last part.
-        index: u64,
-    },
-    /// A part of a large write set that is applied in chunks took its place.
-    Chunk {
-        /// Its place.
-        seqno: Seqno,
-        /// What it belongs to.
-        chunked: Arc<Chunked>,
-        /// Which part.
-        part: ChunkPart,
-    },
-    /// The members changed.
-    View {
-        /// The new view.
-        view: ClusterView,
-        /// Who came, and how it gets its data.
-        joined: Option<(Uuid, Need)>,
-        /// Who left, with names.
-        left: Vec<(Member, LeaveReason)>,
-    },
-    /// A member must give a copy.
-    Donate {
-        /// Who gives.
-        donor: Uuid,
-        /// Who gets.
-        joiner: Uuid,
-        /// For the donor's server.
-        request: Bytes,
-    },
-    /// Nobody can give a copy now: ask again later.
-    NoDonor {
-        /// Who asked.
-        joiner: Uuid,
-    },
-    /// A copy was given, or failed.
-    TransferEnded {
-        /// Who gave.
-        donor: Uuid,
-        /// Who got it.
-        joiner: Uuid,
-        /// The position given.
-        position: Position,
-        /// 0, or a negative errno.
-        error: i32,
-    },
-    /// A member moved on.
-    State {
-        /// The member.
-        uuid: Uuid,
-        /// From where.
-        from: MemberState,
-        /// To where.
-        to: MemberState,
-    },
-    /// A member's `Desync` took its place.
-    Desynced {
-        /// The member.
-        uuid: Uuid,
-    },
-    /// A member has another weight.
-    Weight {
-        /// Who.
-        uuid: Uuid,
-    },
-    /// A member's `Resync` took its place.
-    Resynced {
-        /// The member.
-        uuid: Uuid,
-    },
-    /// Some member failed to apply `seqno` and asks the others.
-    VoteAsked {
-        /// The event in question.
-        seqno: Seqno,
-    },
-    /// The vote on `seqno` is over.
-    VoteDecided {
-        /// The event in question.
-        seqno: Seqno,
-        /// The digest that won; 0 is success.
-        winner: u64,
-    },
-    /// Certification forgot what is older.
-    Cut {
-        /// Up to here.
-        seqno: Seqno,
-    },
-    /// A message that should not be there: the log of this node, or the
-    /// sender, is broken. The node must stop.
-    Corrupt {
-        /// Where.
-        index: u64,
-        /// What.
-        why: String,
-    },
-}
 
 /// The deterministic state.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! A real directory.
 
-use super::{Device, DeviceFile};
+use super::{Device, DeviceFile, read_file_at};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -127,16 +127,7 @@ impl DeviceFile for DirFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buf.len() {
-            match self.file.read_at(&mut buf[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(done)
+        read_file_at(&self.file, buf, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {

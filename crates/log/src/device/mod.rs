@@ -12,7 +12,9 @@ pub use dir::DirDevice;
 pub use look::LookDevice;
 pub use sim::SimDevice;
 
+use std::fs::File;
 use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// One directory of regular files. Names are plain file names, no paths.
@@ -55,6 +57,20 @@ pub trait DeviceFile: Send + Sync {
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
+}
+
+/// [`DeviceFile::read_at`] of a real file.
+fn read_file_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(&mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
 }
 
 /// Writes one buffer at `offset`.
