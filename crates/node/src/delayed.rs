@@ -1,8 +1,10 @@
-//! Which members answer late: `wsrep_evs_delayed`.
+//! Which members answer late (`wsrep_evs_delayed`), and for how long one that has
+//! never spoken is known.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use dromon_order::RaftId;
 use dromon_writeset::Uuid;
 
 /// A member as the watch sees it.
@@ -58,9 +60,55 @@ impl Delayed {
     }
 }
 
+/// When the leader first saw each member: incarnation and log. Who was removed and
+/// joins again has another one of them, and is new.
+#[derive(Debug, Default)]
+pub(crate) struct FirstSeen(BTreeMap<(Uuid, RaftId), Instant>);
+
+impl FirstSeen {
+    /// These are the members now; none if this node does not lead.
+    pub fn look(&mut self, now: Instant, members: impl Iterator<Item = (Uuid, RaftId)>) {
+        let before = std::mem::take(&mut self.0);
+        let since = |id| (id, before.get(&id).copied().unwrap_or(now));
+        self.0 = members.map(since).collect();
+    }
+
+    /// How long this member is known.
+    pub fn known_for(&self, now: Instant, uuid: Uuid, log: RaftId) -> Duration {
+        let since = self.0.get(&(uuid, log));
+        since.map_or(Duration::ZERO, |at| now.duration_since(*at))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_comes_back_is_new() {
+        let began = Instant::now();
+        let at = |second| began + Duration::from_secs(second);
+        let member = |n: u8, log: RaftId| (Uuid([n; 16]), log);
+        let mut seen = FirstSeen::default();
+        seen.look(at(0), [member(1, 1), member(2, 2)].into_iter());
+        seen.look(at(40), [member(1, 1), member(2, 2)].into_iter());
+        let known =
+            |seen: &FirstSeen, second, (uuid, log)| seen.known_for(at(second), uuid, log).as_secs();
+        assert_eq!(known(&seen, 41, member(2, 2)), 41);
+        // At once with another log, as another incarnation, or after a while.
+        let back = [member(1, 1), member(2, 3)];
+        seen.look(at(50), back.into_iter());
+        assert_eq!(known(&seen, 51, member(1, 1)), 51);
+        assert_eq!(known(&seen, 51, member(2, 3)), 1);
+        assert_eq!(known(&seen, 51, member(2, 2)), 0, "nobody knows it");
+        seen.look(at(60), [member(3, 1)].into_iter());
+        assert_eq!(known(&seen, 61, member(3, 1)), 1);
+        seen.look(at(70), [member(1, 1), member(3, 1)].into_iter());
+        assert_eq!(known(&seen, 71, member(1, 1)), 1);
+        seen.look(at(80), std::iter::empty());
+        seen.look(at(90), [member(3, 1)].into_iter());
+        assert_eq!(known(&seen, 91, member(3, 1)), 1);
+    }
 
     #[test]
     fn who_is_late_stands_there_until_it_was_in_time_for_long() {

@@ -136,11 +136,8 @@ impl Flow {
     /// asks for a pause, or slows them down by a quarter of what it could.
     pub fn look(&self, limits: FlowLimits) -> Vec<Seen> {
         let inner = self.lock();
-        let heard = inner
-            .reports
-            .iter()
-            .filter(|(u, r)| inner.counted.contains_key(u) && r.at.elapsed() < REPORT_AGE_MAX);
-        heard
+        inner
+            .heard()
             .map(|(uuid, r)| Seen {
                 uuid: *uuid,
                 holds: r.progress.stop || limits.slow_down(r.progress.queue) >= SLOW_MAX / 4,
@@ -227,11 +224,8 @@ impl Flow {
     /// The lowest position that a counted member which is heard has finished.
     pub fn lowest_released(&self) -> Option<Seqno> {
         let inner = self.lock();
-        let heard = inner
-            .reports
-            .iter()
-            .filter(|(u, r)| inner.counted.contains_key(u) && r.at.elapsed() < REPORT_AGE_MAX);
-        heard
+        inner
+            .heard()
             .filter(|(u, _)| !inner.quarantined.contains(u))
             .map(|(_, r)| r.progress.released)
             .min()
@@ -326,12 +320,16 @@ fn slow(waiter: &Arc<Waiter>, time: Duration) -> bool {
 }
 
 impl Inner {
+    /// Reports of members that count and are heard.
+    fn heard(&self) -> impl Iterator<Item = (&Uuid, &Reported)> {
+        let counted = |uuid| self.counted.contains_key(uuid);
+        let reports = self.reports.iter();
+        reports.filter(move |(u, r)| counted(*u) && r.at.elapsed() < REPORT_AGE_MAX)
+    }
+
     /// The fullest queue of a member that counts and is heard.
     fn fullest_queue(&self) -> u64 {
-        let counted = self
-            .reports
-            .iter()
-            .filter(|(u, r)| self.waited_for(u) && r.at.elapsed() < REPORT_AGE_MAX);
+        let counted = self.heard().filter(|(u, _)| self.waited_for(u));
         counted.map(|(_, r)| r.progress.queue).max().unwrap_or(0)
     }
 

@@ -18,7 +18,6 @@ use dromon_order::wire::{Identity, Refusal, RefusalCode};
 use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, Start};
 use dromon_writeset::Uuid;
 
-use crate::forks::LogEnd;
 use crate::messages::Position;
 use crate::node::{AskError, EngineError, Engines, ISOLATED, LogSummary};
 use crate::options::Settings;
@@ -205,16 +204,7 @@ impl Engines for Tcp {
         let found = dromon_order::inspect(&store);
         store.close();
         let found = found.map_err(|e| EngineError::Other(e.to_string()))?;
-        Ok(found.map(|f| LogSummary {
-            id: f.id,
-            checkpoint: f.checkpoint,
-            voters: f.members.voters(),
-            members: f.members.addrs,
-            end: LogEnd {
-                last: f.last.term,
-                term: f.term,
-            },
-        }))
+        Ok(found.map(LogSummary::from))
     }
 
     fn set_log_aside(&self, dir: &Path) -> Result<String, String> {

@@ -517,8 +517,10 @@ impl Node {
             return BroughtUp::Failed("the server refused the connection's view".into());
         }
         let joined_at = view.position.seqno;
-        let lacks_nothing =
-            position.seqno + 1 == joined_at && position.history == view.position.history;
+        // Data of another incarnation may stand at the same seqno.
+        let lacks_nothing = need == Need::Log
+            && position.seqno + 1 == joined_at
+            && position.history == view.position.history;
         let fresh = view.members.len() == 1 && !position.is_defined();
         if fresh || lacks_nothing {
             self.applied_from(joined_at - 1, false);

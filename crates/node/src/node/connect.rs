@@ -364,6 +364,11 @@ impl Node {
         if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
             self.make_room(settings, why, leader)?;
         }
+        if found.leader.is_some() && found.need == Need::Copy && !self.setup.witness {
+            // The log is erased next. It alone tells that this data may be of
+            // another incarnation: after a crash from then on nothing would.
+            self.save_inconsistent();
+        }
         self.reset_for(&found);
         let handler: Arc<dyn NodeHandler> = Arc::new(Handler {
             node: Arc::downgrade(self),

@@ -184,6 +184,9 @@ impl Node {
             if self.setup.witness {
                 self.hand_to_data(&order, &status);
             }
+        } else {
+            let nobody = std::iter::empty();
+            lock(&self.first_seen).look(Instant::now(), nobody);
         }
         Some(encode(&self.progress()?))
     }
@@ -326,6 +329,9 @@ impl Node {
         }
         let suspect = self.settings().suspect_timeout;
         let status = order.status();
+        let now = Instant::now();
+        let ids = view.members.iter().map(|m| (m.uuid, m.raft_id));
+        lock(&self.first_seen).look(now, ids);
         for m in view.members.iter().filter(|m| m.uuid != own) {
             let order_silent = status.peers.get(&m.raft_id).map(|p| p.silent);
             let reports_silent = self.flow.silent(&m.uuid);
@@ -335,10 +341,7 @@ impl Node {
                 (Some(Some(a)), Some(b)) => a.min(b),
                 (_, Some(b)) => b,
                 // It may still be starting: give it longer.
-                (_, None) => {
-                    let mut seen = lock(&self.first_seen);
-                    seen.entry(m.uuid).or_insert_with(Instant::now).elapsed() / 4
-                }
+                (_, None) => lock(&self.first_seen).known_for(now, m.uuid, m.raft_id) / 4,
             };
             if silent < suspect {
                 continue;

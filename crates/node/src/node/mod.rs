@@ -41,13 +41,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{ApplyQueue, Gates, Waiter};
-use dromon_order::{Checkpoint, EngineConfig, NodeHandler, Order, RaftId, Start};
+use dromon_order::{Checkpoint, EngineConfig, Inspected, NodeHandler, Order, RaftId, Start};
 use dromon_writeset::{Flags, Seqno, Uuid};
 
 use crate::cluster::{ChunkPart, Chunked, ClusterView, MemberState};
 use crate::database::{Database, Level, View};
 use crate::ddl_marks::Marks;
-use crate::delayed::Delayed;
+use crate::delayed::{Delayed, FirstSeen};
 use crate::digests::Digests;
 use crate::durable::Durable;
 use crate::flow::Flow;
@@ -186,6 +186,28 @@ pub struct LogSummary {
     pub voters: BTreeSet<RaftId>,
     /// How far it got.
     pub end: LogEnd,
+}
+
+impl LogSummary {
+    /// Whether it counts for majorities, as far as it knows itself.
+    pub fn is_voter(&self) -> bool {
+        self.voters.contains(&self.id)
+    }
+}
+
+impl From<Inspected> for LogSummary {
+    fn from(found: Inspected) -> LogSummary {
+        LogSummary {
+            id: found.id,
+            checkpoint: found.checkpoint,
+            voters: found.members.voters(),
+            members: found.members.addrs,
+            end: LogEnd {
+                last: found.last.term,
+                term: found.term,
+            },
+        }
+    }
 }
 
 /// Where the node stands with the cluster.
@@ -469,8 +491,7 @@ pub struct Node {
     primary_lost: Mutex<Option<Instant>>,
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
-    /// When the leader first saw a member that has never spoken.
-    first_seen: Mutex<HashMap<Uuid, Instant>>,
+    first_seen: Mutex<FirstSeen>,
     connected_before: std::sync::atomic::AtomicBool,
     engine_failed: std::sync::atomic::AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,

@@ -126,7 +126,7 @@ impl Node {
             primary_lost: Mutex::new(None),
             sought: Mutex::new(None),
             last_tick: Mutex::new(None),
-            first_seen: Mutex::new(HashMap::new()),
+            first_seen: Mutex::default(),
             connected_before: Default::default(),
             engine_failed: Default::default(),
             rejoiner: Mutex::new(None),

@@ -15,6 +15,14 @@ use crate::options::{ClusterAddress, Durability, Settings};
 /// How long one question to another node may take.
 const ASK: Duration = Duration::from_secs(3);
 
+/// Whether a log that only waits for a majority may be one that it needs: it
+/// votes, or is stored by a member that the others may just have given a vote.
+/// The leader counts on that log from the moment it proposes so; who died
+/// before that entry came would else wait for the leader, and the leader for it.
+fn may_be_missed(log: &LogSummary) -> bool {
+    log.members.contains_key(&log.id) && log.voters.iter().any(|id| *id != log.id)
+}
+
 impl Node {
     fn look_into_log(&self, settings: &Settings) -> Result<Option<LogSummary>, ConnectError> {
         let found = self.engines.inspect(&settings.log_dir);
@@ -131,7 +139,7 @@ impl Node {
         position: Position,
         settings: &Settings,
     ) -> Result<Option<Found>, ConnectError> {
-        let found = self.resumable(position, settings, |voters| voters > 1)?;
+        let found = self.resumable(position, settings, may_be_missed)?;
         if let Some(found) = &found {
             self.note(&format!(
                 "no primary component answers; this node's own log (checkpoint at {}, database at {position}) waits \
@@ -158,7 +166,8 @@ impl Node {
         position: Position,
         settings: &Settings,
     ) -> Option<Found> {
-        let found = self.resumable(position, settings, |voters| voters > 1);
+        let counts = |log: &LogSummary| log.is_voter() && log.voters.len() > 1;
+        let found = self.resumable(position, settings, counts);
         let found = found.ok().flatten()?;
         let raft_id = self.look_into_log(settings).ok()??.id;
         let gone = self.ask(name, addr, &Request::Gone { raft_id });
@@ -183,7 +192,8 @@ impl Node {
         position: Position,
         settings: &Settings,
     ) -> Result<Option<Found>, ConnectError> {
-        let found = self.resumable(position, settings, |voters| voters == 1)?;
+        let alone = |log: &LogSummary| log.is_voter() && log.voters.len() == 1;
+        let found = self.resumable(position, settings, alone)?;
         if let Some(found) = &found {
             self.note(&format!(
                 "continuing the own log: checkpoint at {}, database at {position}",
@@ -193,13 +203,12 @@ impl Node {
         Ok(found)
     }
 
-    /// The own log to go on with, if it votes in it, its number of voters
-    /// `fits`, and the database is of its history.
+    /// The own log to go on with, if it `fits` and the database is of its history.
     pub(super) fn resumable(
         &self,
         position: Position,
         settings: &Settings,
-        fits: impl Fn(usize) -> bool,
+        fits: impl Fn(&LogSummary) -> bool,
     ) -> Result<Option<Found>, ConnectError> {
         if settings.durability != Durability::Majority || !position.is_defined() {
             return Ok(None);
@@ -209,8 +218,7 @@ impl Node {
         };
         let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
         let Ok(state) = decoded else { return Ok(None) };
-        let counted = summary.voters.contains(&summary.id) && fits(summary.voters.len());
-        if !counted || state.position().history != position.history {
+        if !fits(&summary) || state.position().history != position.history {
             return Ok(None);
         }
         Ok(Some(Found {
@@ -416,5 +424,42 @@ impl Node {
             Err(AskError::Refused(why)) => Err(ConnectError::Refused(why)),
             Err(AskError::Unreachable(why)) => Ok(Err(why)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use dromon_order::{Checkpoint, LogId, Members, RaftId};
+
+    use super::*;
+
+    fn log(id: RaftId, voters: &[RaftId], members: &[RaftId]) -> LogSummary {
+        let addrs: BTreeMap<RaftId, String> =
+            members.iter().map(|id| (*id, format!("n{id}:1"))).collect();
+        LogSummary {
+            id,
+            checkpoint: Checkpoint {
+                log_id: LogId::default(),
+                members: Members::default(),
+                sequencer: Default::default(),
+                node: Default::default(),
+            },
+            voters: voters.iter().copied().collect(),
+            members: addrs,
+            end: LogEnd { last: 1, term: 1 },
+        }
+    }
+
+    #[test]
+    fn a_log_that_the_others_may_count_on_waits_with_them() {
+        assert!(may_be_missed(&log(1, &[1, 2], &[1, 2])));
+        assert!(
+            may_be_missed(&log(2, &[1], &[1, 2])),
+            "it may have been given a vote since"
+        );
+        assert!(!may_be_missed(&log(1, &[1], &[1])), "nobody else");
+        assert!(!may_be_missed(&log(3, &[1, 2], &[1, 2])), "not a member");
     }
 }

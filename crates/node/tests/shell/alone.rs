@@ -1,11 +1,12 @@
 //! Forced recovery: one node goes on without a majority.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dromon_node::Phase;
 
 use crate::load::Load;
-use crate::toy::row;
+use crate::toy::{Db, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -112,28 +113,34 @@ fn an_operator_makes_one_of_three_primary() {
     });
 }
 
+/// The majority goes on without the first, and then is lost; the first one is
+/// forced to go on.
+fn part(world: &World) -> Arc<Db> {
+    for db in world.members() {
+        assert!(db.set(row(db.n as u32), 1).is_committed());
+    }
+    world.settle();
+    let (one, two) = (world.db(1), world.db(2));
+    world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
+    world.until("the others drop it", || two.size() == 2);
+    world.synced(&two);
+    for n in 10..30 {
+        assert!(two.set(row(n), 7).is_committed());
+    }
+    world.crash(2);
+    world.crash(3);
+    world.net.heal();
+    one.node()
+        .set_options("pc.bootstrap=yes")
+        .expect("nobody else is there");
+    world.synced(&one);
+    one
+}
+
 #[test]
 fn who_has_more_than_the_forced_one_takes_a_copy() {
     run(3, QUICK, LIMIT, |world| {
-        for db in world.members() {
-            assert!(db.set(row(db.n as u32), 1).is_committed());
-        }
-        world.settle();
-        // The majority goes on without the first, and then is lost.
-        let (one, two) = (world.db(1), world.db(2));
-        world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
-        world.until("the others drop it", || two.size() == 2);
-        world.synced(&two);
-        for n in 10..30 {
-            assert!(two.set(row(n), 7).is_committed());
-        }
-        world.crash(2);
-        world.crash(3);
-        world.net.heal();
-        one.node()
-            .set_options("pc.bootstrap=yes")
-            .expect("nobody else is there");
-        world.synced(&one);
+        let one = part(world);
         // It gets as far as they did, and further, with other data.
         for n in 10..90 {
             assert!(one.set(row(n % 40), 8).is_committed());
@@ -150,6 +157,51 @@ fn who_has_more_than_the_forced_one_takes_a_copy() {
         world.synced(&again);
         assert_eq!(again.read(row(12)), 8, "the forced one's data");
         assert_eq!(one.donations(), copies + 1);
+        world.settle();
+    });
+}
+
+#[test]
+fn who_has_just_as_much_as_the_forced_one_takes_a_copy() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = part(world);
+        let disk = world.crashed_disk(2);
+        let position = disk.position;
+        while one.position().seqno < position.seqno {
+            assert!(one.set(row(12), 8).is_committed());
+        }
+        assert_eq!(
+            one.position(),
+            position,
+            "by name and number it lacks nothing"
+        );
+        let again = world.open(2, disk, position);
+        again.connect(&World::url(), false).expect("one is there");
+        world.synced(&again);
+        assert_eq!(again.read(row(12)), 8, "the forced one's data");
+        world.settle();
+    });
+}
+
+#[test]
+fn who_began_the_new_log_and_died_takes_a_copy() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = part(world);
+        for n in 10..90 {
+            assert!(one.set(row(n % 40), 8).is_committed());
+        }
+        let disk = world.crashed_disk(2);
+        let position = disk.position;
+        let again = world.open(2, disk, position);
+        world.net.fail_start(&World::addr(2));
+        let why = again.connect(&World::url(), false).expect_err("it fails");
+        assert!(why.contains("the port is taken"), "{why}");
+        world.crash(2);
+        // Its log is of the new incarnation now, its data is not.
+        let again = world.open(2, world.crashed_disk(2), position);
+        again.connect(&World::url(), false).expect("one is there");
+        world.synced(&again);
+        assert_eq!(again.read(row(12)), 8, "the forced one's data");
         world.settle();
     });
 }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dromon_node::forks::LogEnd;
 use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
 use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary};
@@ -31,6 +30,8 @@ pub struct Net {
     damaged: Mutex<BTreeSet<PathBuf>>,
     /// By address: syncs of the database's directory, and whether they fail now.
     syncs: Mutex<HashMap<String, (u64, bool)>>,
+    /// Addresses whose next engine begins its log and does not start.
+    failing: Mutex<BTreeSet<String>>,
     wires: Mutex<Wires>,
     askers: AtomicU64,
 }
@@ -57,6 +58,7 @@ impl Net {
             logs: Mutex::default(),
             damaged: Mutex::default(),
             syncs: Mutex::default(),
+            failing: Mutex::default(),
             wires: Mutex::default(),
             askers: AtomicU64::new(1),
         })
@@ -101,6 +103,11 @@ impl Net {
     /// From now on syncs of the database at `addr` fail.
     pub fn fail_syncs(&self, addr: &str) {
         lock(&self.syncs).entry(addr.to_owned()).or_default().1 = true;
+    }
+
+    /// The next engine at `addr` makes its log ready and then does not start.
+    pub fn fail_start(&self, addr: &str) {
+        lock(&self.failing).insert(addr.to_owned());
     }
 
     /// Ends all cuts.
@@ -259,6 +266,10 @@ impl Engines for MemEngines {
         let make: MakeNetwork = Box::new(move |id| Ok(net.plug(&addr, id) as Arc<dyn Network>));
         let order = dromon_order::start(config, store, make, handler, start)
             .map_err(|e| EngineError::Other(e.to_string()))?;
+        if lock(&self.net.failing).remove(&self.addr) {
+            order.stop();
+            return Err(EngineError::Other("the port is taken".to_owned()));
+        }
         let mut wires = lock(&self.net.wires);
         wires
             .orders
@@ -348,16 +359,7 @@ impl Engines for MemEngines {
         let store: Arc<dyn LogStore> = self.net.log(dir);
         let found = dromon_order::inspect(&store);
         let found = found.map_err(|e| EngineError::Other(e.to_string()))?;
-        Ok(found.map(|f| LogSummary {
-            id: f.id,
-            checkpoint: f.checkpoint,
-            voters: f.members.voters(),
-            members: f.members.addrs,
-            end: LogEnd {
-                last: f.last.term,
-                term: f.term,
-            },
-        }))
+        Ok(found.map(LogSummary::from))
     }
 
     fn set_log_aside(&self, dir: &Path) -> Result<String, String> {
