@@ -56,6 +56,8 @@ pub struct ClusterState {
     arriving: BTreeMap<u64, Seqno>,
     /// What is applied in chunks, by the seqno of the first one.
     chunked: BTreeMap<Seqno, Open>,
+    /// Bytes ordered since `chunked` was empty last.
+    chunked_span: u64,
     certifier: Certifier,
     sequencer: Sequencer,
 }
@@ -106,6 +108,7 @@ impl ClusterState {
             forks: Forks::default(),
             arriving: BTreeMap::new(),
             chunked: BTreeMap::new(),
+            chunked_span: 0,
             certifier: Certifier::new(position.seqno),
             sequencer: Sequencer::default(),
         }
@@ -266,6 +269,7 @@ impl ClusterState {
             forks: saved.forks,
             arriving: saved.arriving,
             chunked: BTreeMap::new(),
+            chunked_span: 0,
             certifier,
             sequencer,
         })
@@ -312,6 +316,10 @@ impl ClusterState {
                     why: e.to_string(),
                 }];
             }
+        };
+        self.chunked_span = match self.chunked.is_empty() {
+            true => 0,
+            false => self.chunked_span + message.body.len() as u64,
         };
         match message.kind {
             kind::WRITE_SET => {

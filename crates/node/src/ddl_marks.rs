@@ -75,8 +75,9 @@ pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
     match mark.progress {
         // Statements run alone: the next one begins when this one is over.
         _ if mark.at.seqno > next => Left::Done,
-        Progress::Ended { .. } => Left::Done,
-        Progress::Begun => Left::Unknown,
+        Progress::Ended { ok: true } => Left::Done,
+        // Failed here, and the others were still to say whether there too.
+        Progress::Ended { ok: false } | Progress::Begun => Left::Unknown,
     }
 }
 
@@ -223,6 +224,7 @@ mod tests {
 
     const BEGUN: Progress = Progress::Begun;
     const OVER: Progress = Progress::Ended { ok: true };
+    const FAILED: Progress = Progress::Ended { ok: false };
 
     #[test]
     fn marks_are_read_back_and_forgotten() {
@@ -252,6 +254,7 @@ mod tests {
         assert_eq!(left_behind(None, at(4)), Left::Nothing);
         assert_eq!(left_behind(Some(mark(5, BEGUN)), at(4)), Left::Unknown);
         assert_eq!(left_behind(Some(mark(5, OVER)), at(4)), Left::Done);
+        assert_eq!(left_behind(Some(mark(5, FAILED)), at(4)), Left::Unknown);
         assert_eq!(left_behind(Some(mark(5, OVER)), at(5)), Left::Nothing);
         assert_eq!(left_behind(Some(mark(5, BEGUN)), at(5)), Left::Nothing);
         assert_eq!(

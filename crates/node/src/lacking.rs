@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 use dromon_writeset::{Seqno, Uuid};
 use serde::{Deserialize, Serialize};
 
+use crate::messages::Position;
+
 /// The file's name: see [`crate::ddl_marks::MARKS_FILE`].
 pub const LACKING_FILE: &str = "dromon.chunks.log";
 const NEW_FILE: &str = "dromon.chunks.new.log";
@@ -34,31 +36,50 @@ struct Note {
     id: Seqno,
 }
 
-/// The notes of one data directory.
+/// The notes about one database. Does no I/O: see [`LackingFile`].
 #[derive(Debug)]
 pub struct Lacking {
-    dir: PathBuf,
     /// Where each is over, once that is known.
     notes: BTreeMap<Seqno, (Note, Option<Seqno>)>,
-    written: Vec<Note>,
+    written: Notes,
 }
 
-impl Lacking {
-    /// Reads what an earlier process left in `dir`.
-    pub fn open(dir: &Path) -> io::Result<Self> {
+/// Notes as they lie in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notes(Vec<Note>);
+
+/// The file with the notes, in one data directory.
+#[derive(Debug)]
+pub struct LackingFile(PathBuf);
+
+impl LackingFile {
+    /// Reads what an earlier process left in `dir`. An error if it is damaged.
+    pub fn open(dir: &Path) -> io::Result<(LackingFile, Lacking)> {
         let written = match std::fs::read(dir.join(LACKING_FILE)) {
             Ok(bytes) => decode(&bytes)
                 .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is damaged"))?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(e),
         };
-        Ok(Lacking {
-            dir: dir.to_owned(),
+        let lacking = Lacking {
             notes: written.iter().map(|n| (n.id, (*n, None))).collect(),
-            written,
-        })
+            written: Notes(written),
+        };
+        Ok((LackingFile(dir.to_owned()), lacking))
     }
 
+    /// Makes `notes` durable, instead of those that were there.
+    pub fn write(&self, notes: &Notes) -> io::Result<()> {
+        let new = self.0.join(NEW_FILE);
+        let mut file = File::create(&new)?;
+        file.write_all(&encode(&notes.0))?;
+        file.sync_all()?;
+        std::fs::rename(&new, self.0.join(LACKING_FILE))?;
+        File::open(&self.0)?.sync_all()
+    }
+}
+
+impl Lacking {
     /// Whether the database gets the write set `id` whole.
     pub fn contains(&self, history: Uuid, id: Seqno) -> bool {
         self.notes
@@ -71,23 +92,30 @@ impl Lacking {
         self.notes.insert(id, (Note { history, id }, None));
     }
 
-    /// Makes what is noted durable. What was over at or before `durable` in the
-    /// database is dropped.
-    pub fn store(&mut self, durable: Seqno) -> io::Result<()> {
+    /// What is to be written, if the file has something else. What was over at
+    /// or before `durable` in the database is dropped.
+    pub fn unwritten(&mut self, durable: Seqno) -> Option<Notes> {
         self.notes
             .retain(|_, (_, over)| over.is_none_or(|at| at > durable));
-        let notes: Vec<Note> = self.notes.values().map(|(note, _)| *note).collect();
-        if notes == self.written {
-            return Ok(());
-        }
-        let new = self.dir.join(NEW_FILE);
-        let mut file = File::create(&new)?;
-        file.write_all(&encode(&notes))?;
-        file.sync_all()?;
-        std::fs::rename(&new, self.dir.join(LACKING_FILE))?;
-        File::open(&self.dir)?.sync_all()?;
+        let notes = Notes(self.notes.values().map(|(note, _)| *note).collect());
+        (notes != self.written).then_some(notes)
+    }
+
+    /// The file has `notes` now.
+    pub fn written(&mut self, notes: Notes) {
         self.written = notes;
-        Ok(())
+    }
+
+    /// Whether the database at `position` lacks chunks of something that began
+    /// before and ends after it. `is_open`: not over yet.
+    pub fn lacks_at(&self, position: Position, is_open: impl Fn(Seqno) -> bool) -> bool {
+        let ends_after = |id, over: Option<Seqno>| match over {
+            Some(at) => at > position.seqno,
+            None => is_open(id),
+        };
+        self.notes
+            .range(..=position.seqno)
+            .any(|(id, (note, over))| note.history == position.history && ends_after(*id, *over))
     }
 
     /// Everything ordered up to `seqno` is known, and of what is noted only `open`
@@ -101,9 +129,8 @@ impl Lacking {
     }
 
     /// The database is another one now (a copy): no note is about it.
-    pub fn clear(&mut self) -> io::Result<()> {
+    pub fn clear(&mut self) {
         self.notes.clear();
-        self.store(0)
     }
 }
 
@@ -128,44 +155,78 @@ mod tests {
 
     const HISTORY: Uuid = Uuid([7; 16]);
 
+    fn store(file: &LackingFile, notes: &mut Lacking, durable: Seqno) {
+        if let Some(unwritten) = notes.unwritten(durable) {
+            file.write(&unwritten).expect("room");
+            notes.written(unwritten);
+        }
+    }
+
     #[test]
     fn notes_outlive_the_process_until_the_end_is_durable() {
         let dir = tempfile::tempdir().expect("a directory");
-        let open = || Lacking::open(dir.path()).expect("readable");
-        let mut notes = open();
+        let open = || LackingFile::open(dir.path()).expect("readable");
+        let (file, mut notes) = open();
         notes.add(HISTORY, 5);
         assert!(notes.contains(HISTORY, 5));
-        assert!(!open().contains(HISTORY, 5), "not durable yet");
-        notes.store(0).expect("room");
-        let mut notes = open();
+        assert!(!open().1.contains(HISTORY, 5), "not durable yet");
+        store(&file, &mut notes, 0);
+        let (file, mut notes) = open();
         assert!(notes.contains(HISTORY, 5));
         assert!(!notes.contains(Uuid([1; 16]), 5), "another history's");
         notes.add(HISTORY, 9);
         notes.over_but(&[9], 12);
-        notes.store(11).expect("room");
-        assert!(open().contains(HISTORY, 5), "its end is not durable");
-        notes.store(12).expect("room");
-        assert!(!open().contains(HISTORY, 5));
-        assert!(open().contains(HISTORY, 9));
-        notes.clear().expect("room");
-        assert!(!open().contains(HISTORY, 9));
+        store(&file, &mut notes, 11);
+        assert!(open().1.contains(HISTORY, 5), "its end is not durable");
+        store(&file, &mut notes, 12);
+        assert!(!open().1.contains(HISTORY, 5));
+        assert!(open().1.contains(HISTORY, 9));
+        assert_eq!(notes.unwritten(12), None, "the file has it");
+        notes.clear();
+        store(&file, &mut notes, 12);
+        assert!(!open().1.contains(HISTORY, 9));
+    }
+
+    #[test]
+    fn a_copy_lacks_what_began_before_it_and_ends_after() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_, mut notes) = LackingFile::open(dir.path()).expect("nothing there");
+        notes.add(HISTORY, 5);
+        let lacks = |notes: &Lacking, seqno, is_open: bool| {
+            let history = HISTORY;
+            notes.lacks_at(Position { history, seqno }, |id| is_open && id == 5)
+        };
+        assert!(!lacks(&notes, 4, true), "all of it comes later");
+        assert!(lacks(&notes, 5, true) && lacks(&notes, 9, true));
+        assert!(
+            !lacks(&notes, 9, false),
+            "an old one, over before a restart"
+        );
+        notes.over_but(&[], 12);
+        assert!(lacks(&notes, 11, false));
+        assert!(!lacks(&notes, 12, false), "it has the whole");
+        let other = Position {
+            history: Uuid([1; 16]),
+            seqno: 9,
+        };
+        assert!(!notes.lacks_at(other, |_| true));
     }
 
     #[test]
     fn a_damaged_file_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut notes = Lacking::open(dir.path()).expect("nothing there");
+        let (file, mut notes) = LackingFile::open(dir.path()).expect("nothing there");
         notes.add(HISTORY, 5);
-        notes.store(0).expect("room");
+        store(&file, &mut notes, 0);
         let path = dir.path().join(LACKING_FILE);
         let whole = std::fs::read(&path).expect("there");
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             std::fs::write(&path, &bytes).expect("room");
-            assert!(Lacking::open(dir.path()).is_err(), "byte {at}");
+            assert!(LackingFile::open(dir.path()).is_err(), "byte {at}");
         }
         std::fs::write(&path, &whole[..4]).expect("room");
-        assert!(Lacking::open(dir.path()).is_err());
+        assert!(LackingFile::open(dir.path()).is_err());
     }
 }

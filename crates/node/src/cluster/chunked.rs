@@ -18,12 +18,16 @@ use std::sync::Arc;
 
 use dromon_writeset::{Flags, Plan, Seqno, Uuid, WriteSet};
 
-use super::{ClusterState, Event};
+use super::{ClusterState, Event, MemberState};
 
 /// Chunks are at least 2 to this many bytes, and at most [`CHUNK_MAX`].
 pub const CHUNK_MIN: u8 = 7;
 /// See [`CHUNK_MIN`].
 pub const CHUNK_MAX: u8 = 24;
+
+/// While something is applied in chunks no checkpoint is taken, so that the log
+/// grows. After this many bytes of it, further ones are not cut.
+const SPAN_MAX: u64 = 1 << 30;
 
 /// Set in the transaction numbers under which servers know what they apply in
 /// chunks: no number of a server's own has it. The server keeps the number in a
@@ -100,7 +104,10 @@ pub(super) struct Open {
 
 impl ClusterState {
     /// How `write_set` is cut, if it is to be applied in chunks: a function of
-    /// its bytes and the members alone.
+    /// its bytes and the ordered state alone.
+    ///
+    /// Not that of a member that gives a copy: its own database shows only at the
+    /// end what the copy, at a place before that, would have to hold in chunks.
     pub(super) fn plan_of(&self, write_set: &WriteSet) -> Option<Plan> {
         let header = write_set.header();
         let plain = Flags::TRX_START | Flags::TRX_END;
@@ -109,11 +116,14 @@ impl ClusterState {
         let others = self
             .members
             .values()
-            .any(|m| m.uuid != header.source && !m.witness);
+            .any(|m| m.uuid != header.source && !m.witness && m.state != MemberState::Joiner);
+        let gives = self.transfers.values().any(|d| *d == header.source);
         if !(CHUNK_MIN..=CHUNK_MAX).contains(&header.chunk)
             || header.flags.without(extra) != plain
             || !known
             || !others
+            || gives
+            || self.chunked_span > SPAN_MAX
         {
             return None;
         }

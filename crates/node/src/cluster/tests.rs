@@ -448,6 +448,29 @@ fn a_checkpoint_continues_like_the_original() {
 
 /// A write set of `origin` that has seen `last_seen`, with one row.
 fn write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
+    write_set_of(origin, last_seen, row, 0, b"rows")
+}
+
+/// One that may be cut.
+fn long_write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
+    let event = |kind: u8, body: &[u8]| {
+        let mut bytes = vec![0; 19];
+        bytes[4] = kind;
+        bytes[9..13].copy_from_slice(&(19 + body.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(body);
+        bytes
+    };
+    let (map, rows) = (19, 24);
+    let mut payload = event(map, &[1, 0, 0, 0, 0, 0]);
+    for n in 0..20 {
+        let mut body = vec![1, 0, 0, 0, 0, 0, u8::from(n == 19), 0];
+        body.extend([n; 100]);
+        payload.extend(event(rows, &body));
+    }
+    write_set_of(origin, last_seen, row, CHUNK_MIN, &payload)
+}
+
+fn write_set_of(origin: u8, last_seen: Seqno, row: u64, chunk: u8, payload: &[u8]) -> Bytes {
     let mut keys = dromon_writeset::KeyCollector::new();
     let row = row.to_le_bytes();
     keys.add(&[b"db", b"t", &row], dromon_writeset::KeyType::Exclusive)
@@ -459,9 +482,9 @@ fn write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
         conn_id: 1,
         last_seen,
         prev_fragment: -1,
-        chunk: 0,
+        chunk,
     };
-    dromon_writeset::encode(&header, &keys, b"rows")
+    dromon_writeset::encode(&header, &keys, payload)
 }
 
 impl Feed {
@@ -541,4 +564,90 @@ fn a_large_payload_still_conflicts_with_the_first_that_passed_it() {
         assert!(f.passes(2, Part::Whole, write_set(2, now, row as u64)));
     }
     assert!(!f.passes(1, piece(1), rest), "row 7 was changed meanwhile");
+}
+
+impl Feed {
+    /// Three members, complete and synced.
+    fn of_three() -> Feed {
+        let mut f = Feed::new();
+        for n in 1..=3 {
+            let position = f.state.position();
+            f.send(n, &join(n, position, Need::Log));
+            let uuid = Uuid([n; 16]);
+            f.send(n, &Control::Joined { uuid });
+            f.send(n, &Control::Synced { uuid });
+        }
+        f
+    }
+
+    /// Whether a large write set of `origin` on `row` is cut.
+    fn cuts(&mut self, origin: u8, row: u64) -> bool {
+        let seen = self.state.position().seqno;
+        let ws = long_write_set(origin, seen, row);
+        match self.part(origin, Part::Whole, ws).as_slice() {
+            [Event::Chunk { part, .. }] => *part == ChunkPart::Data(0),
+            [Event::WriteSet { .. }] => false,
+            other => panic!("neither: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn of_a_member_that_gives_a_copy_nothing_is_cut() {
+    let mut f = Feed::of_three();
+    assert!(f.cuts(1, 1));
+    let nowhere = join(4, NOWHERE, Need::Copy);
+    f.send(4, &nowhere);
+    let request = |donors: &str| Control::StateRequest {
+        joiner: Uuid([4; 16]),
+        donors: donors.to_owned(),
+        request: Vec::new(),
+    };
+    let asked = f.send(4, &request("n1"));
+    assert!(
+        matches!(asked.as_slice(), [Event::NoDonor { .. }]),
+        "its own database does not show what is cut: {asked:?}"
+    );
+    f.send(4, &request("n2"));
+    assert_eq!(state_of(&f, 2), Some(MemberState::Donor));
+    assert!(!f.cuts(2, 2), "the copy would be without its first chunks");
+    assert!(f.cuts(3, 3));
+    let sent = Control::StateSent {
+        donor: Uuid([2; 16]),
+        joiner: Uuid([4; 16]),
+        position: f.state.position(),
+        error: 0,
+    };
+    f.send(2, &sent);
+    assert!(f.cuts(2, 4));
+}
+
+#[test]
+fn for_a_joiner_alone_nothing_is_cut() {
+    let mut f = Feed::new();
+    let position = f.state.position();
+    f.send(1, &join(1, position, Need::Log));
+    f.send(2, &join(2, NOWHERE, Need::Copy));
+    assert!(!f.cuts(1, 1), "nobody could ask for the next chunk");
+    let uuid = Uuid([2; 16]);
+    f.send(2, &Control::Joined { uuid });
+    assert!(f.cuts(1, 2));
+}
+
+#[test]
+fn no_more_is_cut_while_the_log_cannot_be_shortened_for_long() {
+    let mut f = Feed::of_three();
+    assert!(f.cuts(1, 1));
+    let Some(id) = f.state.chunked().next().map(|(c, _)| c.id) else {
+        panic!("one is open");
+    };
+    f.state.chunked_span = u64::MAX / 2;
+    assert!(!f.cuts(2, 2));
+    let mut n = 1;
+    while f.state.has_chunked() {
+        f.send(1, &Control::Chunk { id, n });
+        n += 1;
+    }
+    f.send(1, &Control::Cut { seqno: 1 });
+    assert!(f.cuts(2, 3), "a checkpoint could be taken");
 }

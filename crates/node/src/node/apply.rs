@@ -22,6 +22,9 @@ use crate::trx::Trx;
 /// How long a joiner waits before it asks again for a donor.
 const DONOR_RETRY: Duration = Duration::from_secs(1);
 
+/// What a donor says that may give a copy in a while: -EAGAIN.
+pub(super) const NOT_NOW: i32 = -11;
+
 /// Why an applier thread goes back to the database.
 struct Ended {
     outcome: Outcome,
@@ -150,6 +153,12 @@ impl Node {
         match value {
             Item::WriteSet(ws) => self.apply_write_set(applier, waiter, seqno, ws),
             Item::Chunk { chunked, part } => {
+                // What comes before may make the server throw away what it has.
+                let before = self.gates.wait_released(depends_on, waiter, false, None);
+                if before.is_err() {
+                    self.gates.pass_commit(seqno);
+                    return None;
+                }
                 let ws = self.chunk_to_apply(seqno, &chunked, part)?;
                 self.apply_write_set(applier, waiter, seqno, ws)
             }
@@ -390,10 +399,15 @@ impl Node {
             wanted
         };
         let position = self.last_committed_at(seqno);
-        let begun = !wanted || applier.donate(request, position, false);
+        let lacks = wanted && self.lacks_chunks(position);
+        let begun = !wanted || !lacks && applier.donate(request, position, false);
         self.gates.unhold(seqno);
+        if lacks {
+            self.note("gives no copy now: its own lacks a large transaction that is under way; the joiner asks again");
+        }
         if !begun {
-            self.transfer_sent(Position::UNDEFINED, -libc_ecanceled());
+            let error = if lacks { NOT_NOW } else { -libc_ecanceled() };
+            self.transfer_sent(Position::UNDEFINED, error);
         }
     }
 
@@ -409,7 +423,7 @@ impl Node {
                 None => return Outcome::ConnFail,
             }
         };
-        let error = if error == 0 && !position.is_defined() {
+        let error = if error == 0 && (!position.is_defined() || self.lacks_chunks(position)) {
             -libc_ecanceled()
         } else {
             error
@@ -546,7 +560,9 @@ impl Node {
             match self.take_copy(applier, &view, own) {
                 Ok(Some(position)) => {
                     self.forget_marks();
-                    self.forget_lacking();
+                    if let Err(why) = self.forget_lacking() {
+                        return BroughtUp::Failed(why);
+                    }
                     self.applied_from(position.seqno, true);
                     self.start_at(position.seqno);
                     self.propose_joined(own);

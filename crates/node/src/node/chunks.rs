@@ -19,10 +19,10 @@ use dromon_gates::{QueueItem, Seqno, Waiter};
 use dromon_order::Order;
 use dromon_writeset::{Flags, Plan, Uuid, WholeOnly, WriteSet};
 
-use super::{Item, Node, RemoteWriteSet, lock};
-use crate::cluster::{ChunkPart, Chunked, ClusterState, MemberState, chunked_id_of};
+use super::{Item, Node, Phase, RemoteWriteSet, lock};
+use crate::cluster::{ChunkPart, Chunked, ClusterState, Member, MemberState, chunked_id_of};
 use crate::lacking::{LACKING_FILE, Lacking};
-use crate::messages::{Control, encode, kind};
+use crate::messages::{Control, Position, encode, kind};
 use crate::trx::{Stage, Trx};
 
 /// A request for a chunk that is not answered by the order within this time is
@@ -30,6 +30,9 @@ use crate::trx::{Stage, Trx};
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long the next chunk may wait for what came behind the one before.
 const YIELD: Duration = Duration::from_millis(250);
+/// If nothing was asked for in this time, the next member in line asks, and so on:
+/// the first one may be unable to.
+const TAKE_OVER: Duration = Duration::from_secs(10);
 /// How many chunks a counted member may have before it.
 const AHEAD: usize = 4;
 
@@ -42,6 +45,8 @@ pub(super) struct Chunks {
     lacking: Lacking,
     /// Whether the thread runs that asks.
     pacing: bool,
+    /// Counts what the asking thread may wait for.
+    changes: u64,
 }
 
 /// One that is not over.
@@ -52,6 +57,8 @@ struct Open {
     /// Places of the last chunks, the newest last.
     at: Vec<Seqno>,
     began: Instant,
+    /// When the newest came.
+    moved: Instant,
     asked: Option<(u32, Instant)>,
 }
 
@@ -74,6 +81,7 @@ impl Chunks {
             open: BTreeMap::new(),
             lacking,
             pacing: false,
+            changes: 0,
         }
     }
 
@@ -102,6 +110,7 @@ impl Node {
         };
         self.tell_chunk(state, seqno, &chunked, part);
         let history = *lock(&self.history);
+        let is_own = sent.is_some();
         let client = {
             let mut chunks = lock(&self.chunks);
             if let Some(sent) = sent {
@@ -118,9 +127,11 @@ impl Node {
                         next: 0,
                         at: Vec::new(),
                         began: Instant::now(),
+                        moved: Instant::now(),
                         asked: None,
                     });
                     open.next = n + 1;
+                    open.moved = Instant::now();
                     open.at.push(seqno);
                     if open.at.len() > AHEAD {
                         open.at.remove(0);
@@ -135,10 +146,12 @@ impl Node {
                 }
             }
         };
-        self.chunks_more.notify_all();
-        if first {
-            self.start_pacing();
+        self.chunks_changed();
+        if is_own && self.phase() == Phase::NonPrimary {
+            // It missed how the others were told.
+            self.abandon_pending();
         }
+        self.start_pacing();
         if let Some(trx) = client {
             let passed = (part == ChunkPart::End).then_some(seqno - 1);
             self.own_delivered(&trx, seqno, passed);
@@ -267,7 +280,7 @@ impl Node {
     /// failed, and the node leaves.
     fn note_lacking(&self) -> bool {
         let durable = lock(&self.durable).seqno();
-        let stored = lock(&self.chunks).lacking.store(durable);
+        let stored = self.store_lacking(durable);
         if let Err(e) = &stored {
             self.inconsistent(&format!(
                 "{LACKING_FILE} in {} cannot be written: {e}. After a crash nobody could tell what this database has \
@@ -278,12 +291,36 @@ impl Node {
         stored.is_ok()
     }
 
-    /// The database is a fresh copy, with all that its donor had.
-    pub(super) fn forget_lacking(&self) {
-        let cleared = lock(&self.chunks).lacking.clear();
-        if let Err(e) = cleared {
-            self.warn(&format!("{LACKING_FILE} cannot be cleared: {e}"));
+    /// Delivery needs `chunks`: nothing is written while that is locked.
+    fn store_lacking(&self, durable: Seqno) -> std::io::Result<()> {
+        let file = lock(&self.lacking_file);
+        let unwritten = lock(&self.chunks).lacking.unwritten(durable);
+        if let Some(notes) = unwritten {
+            file.write(&notes)?;
+            lock(&self.chunks).lacking.written(notes);
         }
+        Ok(())
+    }
+
+    /// The database is a fresh copy, with all that its donor had. The error is a
+    /// sentence for the operator.
+    pub(super) fn forget_lacking(&self) -> Result<(), String> {
+        lock(&self.chunks).lacking.clear();
+        self.store_lacking(0).map_err(|e| {
+            format!(
+                "{LACKING_FILE} in {} cannot be written: {e}. It tells of the database that was here before the full \
+                 copy, and must not be taken for the copy's. Make that directory writable; then start this node again",
+                self.settings().base_dir.display()
+            )
+        })
+    }
+
+    /// Whether this database at `position` lacks what others have in chunks by
+    /// then, so that a copy of it would.
+    pub(super) fn lacks_chunks(&self, position: Position) -> bool {
+        let chunks = lock(&self.chunks);
+        let is_open = |id| chunks.open.contains_key(&id);
+        chunks.lacking.lacks_at(position, is_open)
     }
 
     /// The server throws away what it applied of transaction `victim`. True if
@@ -312,13 +349,30 @@ impl Node {
     /// What is applied in chunks belongs to a connection to the cluster.
     pub(super) fn forget_chunks(&self) {
         lock(&self.chunks).open.clear();
+        self.chunks_changed();
+    }
+
+    /// Wakes the thread that asks.
+    pub(super) fn chunks_changed(&self) {
+        lock(&self.chunks).changes += 1;
         self.chunks_more.notify_all();
     }
 
-    fn start_pacing(self: &Arc<Self>) {
-        if std::mem::replace(&mut lock(&self.chunks).pacing, true) {
+    /// Waits for a change after `seen`.
+    fn wait_chunks(&self, seen: u64, limit: Duration) {
+        let chunks = lock(&self.chunks);
+        if chunks.changes == seen {
+            drop(self.chunks_more.wait_timeout(chunks, limit));
+        }
+    }
+
+    /// Starts the thread that asks, if there is something to ask for.
+    pub(super) fn start_pacing(self: &Arc<Self>) {
+        let mut chunks = lock(&self.chunks);
+        if chunks.open.is_empty() || std::mem::replace(&mut chunks.pacing, true) {
             return;
         }
+        drop(chunks);
         let node = Arc::downgrade(self);
         let thread = std::thread::Builder::new()
             .name("dromon-chunks".into())
@@ -326,43 +380,47 @@ impl Node {
         if let Err(e) = thread {
             lock(&self.chunks).pacing = false;
             self.warn(&format!(
-                "no thread for large transactions could be started: {e}; they come slowly"
+                "no thread that asks for the chunks of large transactions could be started: {e}; tried again every \
+                 second. Until then they wait, with their clients, unless another member asks"
             ));
         }
     }
 
-    /// Whether this node asks for the chunks of what `source` sent.
-    fn asks_for(&self, source: Uuid) -> bool {
+    /// Whether this node asks for the next chunk of what `source` sent, when
+    /// none has come for `silent`.
+    fn asks_for(&self, source: Uuid, silent: Duration) -> bool {
         let shared = self.shared();
         let Some(view) = &shared.view else {
             return false;
         };
-        let rank = |m: &crate::cluster::Member| {
-            (
-                m.uuid == source,
-                m.state != MemberState::Synced,
-                !m.complete,
-                m.uuid,
-            )
+        let able =
+            |m: &Member| m.state == MemberState::Synced && !self.flow.is_quarantined(&m.uuid);
+        let rank = |m: &Member| (!m.complete, !able(m), m.uuid == source, m.uuid);
+        let with_data = || view.members.iter().filter(|m| !m.witness);
+        let Some(own) = with_data().find(|m| m.uuid == shared.uuid) else {
+            return false;
         };
-        let with_data = view.members.iter().filter(|m| !m.witness);
-        with_data
-            .min_by_key(|m| rank(m))
-            .is_some_and(|m| m.uuid == shared.uuid)
+        let before = with_data().filter(|m| rank(m) < rank(own)).count() as u32;
+        silent >= TAKE_OVER * before
     }
 
-    fn next_step(&self) -> Step {
-        let sources: Vec<(Seqno, Uuid)> = {
+    /// What to do next, and the change up to which that was looked at.
+    fn next_step(&self) -> (Step, u64) {
+        let (sources, seen) = {
             let mut chunks = lock(&self.chunks);
             if chunks.open.is_empty() {
                 chunks.pacing = false;
-                return Step::End;
+                return (Step::End, 0);
             }
-            let of = |o: &Open| (o.chunked.id, o.chunked.write_set.header().source);
-            chunks.open.values().map(of).collect()
+            let of = |o: &Open| {
+                let source = o.chunked.write_set.header().source;
+                (o.chunked.id, source, o.moved.elapsed())
+            };
+            let sources: Vec<_> = chunks.open.values().map(of).collect();
+            (sources, chunks.changes)
         };
-        let mine = sources.iter().filter(|(_, source)| self.asks_for(*source));
-        let mine: Vec<Seqno> = mine.map(|(id, _)| *id).collect();
+        let mine = sources.iter().filter(|(_, s, t)| self.asks_for(*s, *t));
+        let mine: Vec<Seqno> = mine.map(|(id, ..)| *id).collect();
         let chunks = lock(&self.chunks);
         let due = |o: &Open| match o.asked {
             Some((n, at)) => n != o.next || at.elapsed() >= ASK_AGAIN,
@@ -371,7 +429,7 @@ impl Node {
         let open = mine.iter().filter_map(|id| chunks.open.get(id));
         // The one that has waited longest: large ones share.
         let next = open.filter(|o| due(o)).min_by_key(|o| o.at.last().copied());
-        match next {
+        let step = match next {
             None => Step::Wait(ASK_AGAIN / 4),
             Some(o) => Step::Ask {
                 id: o.chunked.id,
@@ -379,16 +437,16 @@ impl Node {
                 last: o.at.last().copied().unwrap_or(o.chunked.id),
                 all_through: (o.at.len() == AHEAD).then(|| o.at[0]),
             },
-        }
+        };
+        (step, seen)
     }
 
     /// Asks for part `n` of `id` when it is its time.
     fn ask_for_chunk(&self, order: &Arc<dyn Order>, id: Seqno, n: u32) {
-        let asked = order.propose(kind::CONTROL, 0, encode(&Control::Chunk { id, n }));
-        let mut chunks = lock(&self.chunks);
-        if let Some(open) = chunks.open.get_mut(&id) {
-            // Full: in a moment.
-            open.asked = asked.is_ok().then(|| (n, Instant::now()));
+        // An error means full, or stopped: again in a while, as without an answer.
+        let _ = order.propose(kind::CONTROL, 0, encode(&Control::Chunk { id, n }));
+        if let Some(open) = lock(&self.chunks).open.get_mut(&id) {
+            open.asked = Some((n, Instant::now()));
         }
     }
 
@@ -407,15 +465,16 @@ impl Node {
         // In vain if clients keep all appliers busy: then chunks have their turn too.
         let _ = self.gates.wait_released(behind, waiter, false, by(YIELD));
         let deadline = Instant::now() + ASK_AGAIN;
-        while let Some(all) = all_through
-            && self.flow.lowest_released().is_some_and(|low| low < all)
-        {
+        while let Some(all) = all_through {
+            let seen = lock(&self.chunks).changes;
+            if self.flow.lowest_released().is_none_or(|low| low >= all) {
+                break;
+            }
             if Instant::now() >= deadline {
                 return false;
             }
             // Reports wake it.
-            let chunks = lock(&self.chunks);
-            drop(self.chunks_more.wait_timeout(chunks, ASK_AGAIN / 4));
+            self.wait_chunks(seen, ASK_AGAIN / 4);
         }
         self.flow.wait(waiter, || self.flow_limits())
     }
@@ -426,12 +485,10 @@ fn pace(node: &Weak<Node>) {
     let waiter = Arc::new(Waiter::new());
     loop {
         let Some(node) = node.upgrade() else { return };
-        match node.next_step() {
+        let (step, seen) = node.next_step();
+        match step {
             Step::End => return,
-            Step::Wait(time) => {
-                let chunks = lock(&node.chunks);
-                drop(node.chunks_more.wait_timeout(chunks, time));
-            }
+            Step::Wait(time) => node.wait_chunks(seen, time),
             Step::Ask {
                 id,
                 n,
@@ -443,10 +500,7 @@ fn pace(node: &Weak<Node>) {
                         node.ask_for_chunk(&order, id, n);
                     }
                 }
-                _ => {
-                    let chunks = lock(&node.chunks);
-                    drop(node.chunks_more.wait_timeout(chunks, ASK_AGAIN / 4));
-                }
+                _ => node.wait_chunks(seen, ASK_AGAIN / 4),
             },
         }
     }

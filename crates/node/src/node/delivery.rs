@@ -11,6 +11,7 @@ use dromon_gates::{QueueItem, Seqno};
 use dromon_order::{Committed, CommittedBody, Order};
 use dromon_writeset::{Flags, Uuid};
 
+use super::apply::NOT_NOW;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
 use crate::database::{View, ViewMember};
@@ -285,7 +286,9 @@ impl Node {
                     names.1, names.0
                 ));
                 let mut shared = self.shared();
-                if joiner == shared.uuid && error != 0 {
+                if joiner == shared.uuid && error == NOT_NOW {
+                    shared.no_donor = true;
+                } else if joiner == shared.uuid && error != 0 {
                     shared.transfer_failed = Some(error);
                 }
                 if donor == shared.uuid {

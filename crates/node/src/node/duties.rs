@@ -83,12 +83,14 @@ impl NodeHandler for Handler {
         if let (Some(node), Some(progress)) = (self.node.upgrade(), decode::<Progress>(&body)) {
             node.compare(&progress);
             node.flow.report(progress);
-            node.chunks_more.notify_all();
+            node.chunks_changed();
         }
     }
 
     fn tick(&self) -> Option<Bytes> {
         let node = self.node.upgrade()?;
+        // If it could not be started, or ended while a chunk came.
+        node.start_pacing();
         node.tick()
     }
 

@@ -585,7 +585,7 @@ impl Node {
             return Outcome::ConnFail;
         }
         if !self.ddl_begins(seqno) {
-            self.gates.cancel(seqno);
+            self.gates.pass_commit(seqno);
             meta.position = Position::UNDEFINED;
             return Outcome::NodeFail;
         }
@@ -599,8 +599,13 @@ impl Node {
             return Outcome::ConnFail;
         };
         let seqno = trx.lock().seqno;
-        self.ddl_ended(seqno, error.is_none_or(<[u8]>::is_empty));
+        let ok = error.is_none_or(<[u8]>::is_empty);
+        self.ddl_ended(seqno, ok);
         let outcome = self.commit_order_leave(&trx, error);
+        if !ok && outcome == Outcome::Ok {
+            // It failed everywhere, or where it counts.
+            self.ddl_ended(seqno, true);
+        }
         self.gates.release(seqno);
         if outcome == Outcome::NodeFail {
             self.outvoted(

@@ -53,6 +53,7 @@ use crate::durable::Durable;
 use crate::flow::Flow;
 use crate::forks::LogEnd;
 use crate::grastate::StateFile;
+use crate::lacking::LackingFile;
 use crate::messages::{Join, Need, Position};
 use crate::options::{ClusterAddress, Options, Settings};
 use crate::quarantine::Quarantine;
@@ -457,6 +458,8 @@ pub struct Node {
     toi: Mutex<HashMap<u64, Arc<Trx>>>,
     pending: Mutex<Pending>,
     chunks: Mutex<chunks::Chunks>,
+    /// Taken before `chunks`, and kept during the I/O.
+    lacking_file: Mutex<LackingFile>,
     /// Something changed in `chunks`, or a member reported.
     chunks_more: Condvar,
     shared: Mutex<Shared>,

@@ -13,7 +13,7 @@ use crate::database::Database;
 use crate::ddl_marks::{MARKS_FILE, Marks};
 use crate::flow::Flow;
 use crate::grastate::{GraState, StateFile, ViewState};
-use crate::lacking::{LACKING_FILE, Lacking};
+use crate::lacking::{LACKING_FILE, LackingFile};
 use crate::messages::{Control, LeaveReason, Position, encode, kind};
 use crate::options::{self, Options};
 use crate::spool::Spooler;
@@ -63,7 +63,7 @@ impl Node {
                 settings.base_dir.display()
             ))
         })?;
-        let lacking = Lacking::open(&settings.base_dir).map_err(|e| {
+        let (lacking_file, lacking) = LackingFile::open(&settings.base_dir).map_err(|e| {
             OpenError::State(format!(
                 "{LACKING_FILE} in {} cannot be read: {e}. It says what this database has of large transactions that \
                  were under way; without it only a full copy is safe: remove grastate.dat with it and start again",
@@ -95,6 +95,7 @@ impl Node {
             toi: Mutex::new(HashMap::new()),
             pending: Mutex::new(Pending::default()),
             chunks: Mutex::new(Chunks::new(lacking)),
+            lacking_file: Mutex::new(lacking_file),
             chunks_more: Condvar::new(),
             shared: Mutex::new(Shared::closed()),
             changed: Condvar::new(),

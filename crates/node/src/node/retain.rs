@@ -21,12 +21,12 @@ use crate::retention::{self, Limits, Need};
 
 impl Node {
     /// Starts the thread that syncs the database's directory: a sync may take
-    /// as long as the disk likes, and nobody waits for it.
+    /// as long as the disk likes, and nobody waits for it, at the end neither.
     pub(super) fn start_syncer(self: &Arc<Self>) -> std::io::Result<()> {
         let (sender, receiver) = sync_channel::<Seqno>(1);
         *lock(&self.syncer) = Some(sender);
         let node = Arc::downgrade(self);
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("dromon-sync".into())
             .spawn(move || {
                 while let Ok(seqno) = receiver.recv() {
@@ -34,7 +34,6 @@ impl Node {
                     node.sync_data(seqno);
                 }
             })?;
-        lock(&self.threads).push(thread);
         Ok(())
     }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dromon_node::Position;
+use dromon_node::{Outcome, Position};
 
 use crate::toy::holds::Point;
-use crate::toy::{Db, Ddl, End, Key, Session, row};
+use crate::toy::{Db, Ddl, Disk, End, Key, Session, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -185,6 +185,80 @@ fn what_a_server_throws_away_it_gets_whole() {
         nothing_open(world);
         assert_eq!(other.read(row(50)), 1);
         assert!(world.report.said("applied whole at its end"));
+    });
+}
+
+#[test]
+fn what_it_throws_away_counts_for_the_chunks_that_wait_behind() {
+    run(3, PATIENT, LIMIT, |world| {
+        let slow = world.db(3);
+        slow.holds.close(Point::ApplyInCommit);
+        let client = commit(large(&world.db(2), 1, 1));
+        world.until("the first chunk is in its table", || {
+            slow.holds.waiting(Point::ApplyInCommit) == 1
+        });
+        assert!(end(client).is_committed(), "the others are not held");
+        // Its other appliers have the next chunks in hand, and wait.
+        slow.throw_streaming_away();
+        slow.holds.open(Point::ApplyInCommit);
+        nothing_open(world);
+        assert_eq!(slow.read(row(50)), 1);
+    });
+}
+
+#[test]
+fn who_lacks_chunks_gives_no_copy_meanwhile() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (_, client) = begun(world, 1);
+        let thrower = world.db(3);
+        thrower.holds.open(Point::ApplyStart);
+        world.until("the first chunk is applied there", || {
+            thrower.streaming() == 1
+        });
+        thrower.throw_streaming_away();
+        let joiner = world.open(4, Disk::empty(), Position::UNDEFINED);
+        joiner
+            .connect_from(&World::url(), "n3", false)
+            .expect("there is a cluster");
+        world.until("it is asked for a copy", || {
+            world.report.said("gives no copy now")
+        });
+        go_on(world);
+        assert!(end(client).is_committed());
+        world.synced(&joiner);
+        nothing_open(world);
+        assert_eq!(joiner.read(row(50)), 1);
+    });
+}
+
+#[test]
+fn the_origin_asks_if_the_other_one_is_paused() {
+    run(2, PATIENT, LIMIT, |world| {
+        let other = world.db(2);
+        assert_eq!(other.node().desync(), Outcome::Ok);
+        world.until("it is desynced", || {
+            other.stat("local_state_comment") == "Donor/Desynced"
+        });
+        other.node().pause().expect("nothing is under way here");
+        assert!(large(&world.db(1), 1, 1).commit().is_committed());
+        other.node().resume();
+        assert_eq!(other.node().resync(), Outcome::Ok);
+        world.synced(&other);
+        nothing_open(world);
+        assert_eq!(other.read(row(50)), 1);
+    });
+}
+
+#[test]
+fn the_next_in_line_asks_if_the_first_does_not() {
+    run(3, PATIENT, LIMIT, |world| {
+        // It would ask when it has applied the chunk before.
+        world.db(1).holds.close(Point::ApplyStart);
+        let client = commit(large(&world.db(2), 1, 1));
+        world.until("its client is told", || client.is_finished());
+        go_on(world);
+        assert!(end(client).is_committed());
+        nothing_open(world);
     });
 }
 
