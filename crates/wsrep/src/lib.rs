@@ -9,8 +9,9 @@
 //! ```
 //!
 //! An author implements [`Provider`] and writes [`export_provider!`] once, in a
-//! cdylib. All `unsafe` of the project lives here: the border itself, and
-//! [`mapped`], the one place that maps files.
+//! cdylib. All `unsafe` of the project lives here: the border itself, [`mapped`], the one
+//! place that maps files, and behind the feature `host` the module of that name, which loads
+//! a provider and plays the server for it.
 //!
 //! What the border promises the author:
 //!
@@ -31,6 +32,8 @@
 //!   has its seqno.
 
 pub mod abi;
+#[cfg(feature = "host")]
+pub mod host;
 pub mod isolation;
 pub mod mapped;
 pub mod memory;

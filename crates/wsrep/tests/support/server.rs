@@ -1,4 +1,6 @@
-//! A pretended server that uses the library the way mariadbd does.
+//! A pretended server that uses the library the way mariadbd does. It shares nothing with
+//! the crate's own `host`: that one is safe and cannot misuse a provider, and what it reads
+//! through the crate's structures is read here at the offsets of the interface.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
