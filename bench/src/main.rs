@@ -5,14 +5,17 @@
 //!   cluster   one run: three child processes, limits on every wait
 //!   node      a child process: writers, appliers, the measured time
 //!   server    what the toy server remembers: order, hot rows, log
-//!   host      the C border: loads the provider and plays the server
 //!   figures   medians, ranges, ratios, the table
 //!   protocol  what the processes say to one another
 //! ```
+//!
+//! The C border, which loads the provider and makes the server's calls, is
+//! `dromon_wsrep::host`.
+
+#![forbid(unsafe_code)]
 
 mod cluster;
 mod figures;
-mod host;
 mod node;
 mod protocol;
 mod server;

@@ -5,17 +5,19 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use dromon_wsrep::Status;
+use dromon_wsrep::host::{
+    Call, CallMark, End, Events as _, Host, HostError, Library, NodeConfig, Transaction,
+};
+use dromon_wsrep::{Status, process};
 use hdrhistogram::Histogram;
 
-use crate::host::{self, Call, CallMark, End, Events as _, Host, NodeConfig, Transaction};
 use crate::protocol::{
     Command, Drained, Ends, Measured, Provider, REPORT_PREFIX, Report, ThreadTime,
 };
@@ -97,15 +99,14 @@ pub fn run(args: &NodeArgs, writers: usize) -> ! {
             1
         }
     };
-    host::exit_now(code)
+    process::exit_now(code)
 }
 
 /// Everything that is shared by the threads of a node.
 struct Node {
-    host: Box<Host>,
+    host: Host,
     server: Arc<ToyServer>,
     args: NodeArgs,
-    next_trx: AtomicU64,
     phase: AtomicU8,
     writer_marks: Vec<CallMark>,
     applier_marks: Vec<CallMark>,
@@ -116,22 +117,22 @@ fn serve(args: &NodeArgs, writers: usize) -> Result<(), String> {
     let log = File::create(log_path(&args.dir))
         .map_err(|error| format!("The log in {} cannot be made: {error}.", args.dir.display()))?;
     let server = Arc::new(ToyServer::new(args.load.hot_rows, log));
-    let host = Host::load(&args.library, server.clone()).map_err(|error| error.to_string())?;
+    let library = Library::load(&args.library).map_err(|error| error.to_string())?;
+    phase("init");
+    let with_log = |error: HostError| format!("{error} Last errors: {:?}", server.errors());
+    let host = library
+        .init(&config(args), server.clone())
+        .map_err(with_log)?;
     let node = Arc::new(Node {
         host,
-        server,
+        server: Arc::clone(&server),
         args: args.clone(),
-        next_trx: AtomicU64::new(1),
         phase: AtomicU8::new(WARM_UP),
         writer_marks: (0..writers).map(|_| CallMark::default()).collect(),
         applier_marks: (0..args.load.appliers.max(1))
             .map(|_| CallMark::default())
             .collect(),
     });
-    phase("init");
-    let with_log =
-        |error: host::HostError| format!("{error} Last errors: {:?}", node.server.errors());
-    node.host.init(&node.config()).map_err(with_log)?;
     phase("connect");
     node.host
         .connect("dromon-bench", &args.url, args.bootstrap)
@@ -253,11 +254,11 @@ fn measure(
 
     phase("measure");
     let threads_before = thread_times();
-    let before = host::usage();
+    let before = process::usage();
     let begin = Instant::now();
     node.phase.store(MEASURE, Ordering::Relaxed);
     thread::sleep(Duration::from_millis(measure_ms));
-    let after = host::usage();
+    let after = process::usage();
     let window = begin.elapsed();
     // Before the writers stop, because ended threads are no longer listed.
     let threads = thread_times_since(&threads_before);
@@ -372,7 +373,7 @@ fn drain(node: &Node, seqno: i64, limit: Duration) -> Result<Drained, String> {
         seen: node.server.order_seen(),
         violation_count,
         violations,
-        rss_max_bytes: host::usage().rss_max_bytes,
+        rss_max_bytes: process::usage().rss_max_bytes,
     })
 }
 
@@ -404,17 +405,16 @@ fn stop(
     Ok(())
 }
 
-impl Node {
-    fn config(&self) -> NodeConfig {
-        let args = &self.args;
-        NodeConfig {
-            name: format!("node{}", args.index + 1),
-            address: args.address.clone(),
-            data_dir: args.dir.clone(),
-            options: args.options.clone(),
-        }
+fn config(args: &NodeArgs) -> NodeConfig {
+    NodeConfig {
+        name: format!("node{}", args.index + 1),
+        address: args.address.clone(),
+        data_dir: args.dir.clone(),
+        options: args.options.clone(),
     }
+}
 
+impl Node {
     fn provider(&self) -> Provider {
         let about = self.host.about();
         Provider {
@@ -502,11 +502,9 @@ impl<'a> Writer<'a> {
         self.tag.write(&mut self.payload);
         self.write_keys();
         let rows: Vec<&[u8]> = self.row_keys.iter().map(|key| key.as_slice()).collect();
-        let trx = node.next_trx.fetch_add(1, Ordering::Relaxed);
         let outcome = node.host.transaction(
             &Transaction {
                 conn: self.index as u64 + 1,
-                trx,
                 rows: &rows,
                 payload: &self.payload,
                 hot_row: node.server.hot_row(&self.payload),

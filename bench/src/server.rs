@@ -7,9 +7,8 @@ use std::io::Write as _;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use dromon_wsrep::host::{Events, HotRow, Ordered, ViewSummary};
 use serde::{Deserialize, Serialize};
-
-use crate::host::{Events, HotRow, Ordered, ViewSummary};
 
 /// Log lines and violations kept for the report.
 const KEPT_LINES_MAX: usize = 8;
@@ -96,7 +95,7 @@ impl Order {
                 .rotate_left(29);
         };
         mix(write_set.seqno.unsigned_abs());
-        for word in write_set.node.as_chunks::<8>().0 {
+        for word in write_set.node.0.as_chunks::<8>().0 {
             mix(u64::from_le_bytes(*word));
         }
         mix(write_set.trx);
@@ -252,11 +251,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dromon_wsrep::Uuid;
 
     fn write_set(seqno: i64, payload: &[u8]) -> Ordered<'_> {
         Ordered {
             seqno,
-            node: [7; 16],
+            node: Uuid([7; 16]),
             trx: 3,
             passed: true,
             payload,
