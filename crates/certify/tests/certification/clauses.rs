@@ -487,7 +487,7 @@ fn a_repeated_seqno_stops_the_node() {
     c.view(1);
 }
 
-/// A row of A at seqno 2 that is applied in chunks from there on.
+/// A write set at the next seqno that is applied in chunks from there on.
 fn open(c: &mut Cluster, spec: Spec) -> Seqno {
     let seqno = c.0.position() + 1;
     assert!(c.0.certify_open(seqno, &spec.make(seqno)).passed());

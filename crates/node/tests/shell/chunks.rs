@@ -30,20 +30,42 @@ fn commit(session: Session) -> JoinHandle<End> {
     std::thread::spawn(move || session.commit())
 }
 
-/// A large transaction of db2 of which the first chunk is ordered and no more,
-/// as those who would ask for the next do not apply.
-fn begun(world: &World, from: u32) -> (Arc<Db>, JoinHandle<End>) {
-    let db = world.db(2);
+/// Those who would ask db2 for the next chunk do not apply.
+fn hold_the_others(world: &World) {
     for other in world.members().iter().filter(|d| d.n != 2) {
         other.holds.close(Point::ApplyStart);
     }
-    let session = large(&db, from, 1);
+}
+
+/// Commits a large transaction of db2: its first chunk is ordered and no more.
+fn begin(world: &World, session: Session) -> JoinHandle<End> {
+    hold_the_others(world);
     let trx = session.trx().expect("it wrote");
     let client = commit(session);
     world.until("its first chunk is ordered", || {
         format!("{:?}", trx.lock().stage) == "Chunked"
     });
+    client
+}
+
+/// One that has begun.
+fn begun(world: &World) -> (Arc<Db>, JoinHandle<End>) {
+    let db = world.db(2);
+    let session = large(&db, 1, 1);
+    let client = begin(world, session);
     (db, client)
+}
+
+/// One that has begun and is asked to give way, by a rival of db1 that wants row 700.
+fn giving_way(world: &World) -> (Arc<Db>, JoinHandle<End>, JoinHandle<End>) {
+    let (winner, db) = (world.db(1), world.db(2));
+    let mut t = large(&db, 1, 1);
+    t.lock(row(700)).expect("a free row");
+    let trx = t.trx().expect("it wrote");
+    let client = begin(world, t);
+    let rival = std::thread::spawn(move || winner.set(row(700), 5));
+    world.until("it is asked to give way", || trx.lock().must_abort);
+    (db, client, rival)
 }
 
 fn go_on(world: &World) {
@@ -92,7 +114,7 @@ fn of_one_node_alone_it_is_whole() {
 #[test]
 fn small_ones_pass_a_large_one() {
     run(3, PATIENT, LIMIT, |world| {
-        let (db, client) = begun(world, 1);
+        let (db, client) = begun(world);
         for n in 0..20 {
             // Nothing of them waits for the chunk that the others do not apply.
             assert!(db.set(row(1000 + n), 1).is_committed());
@@ -126,7 +148,7 @@ fn whoever_changes_one_of_its_rows_meanwhile_fails() {
         let other = world.db(1);
         let mut rival = other.begin();
         rival.put(row(50), 9).expect("a free row");
-        let (_, client) = begun(world, 1);
+        let (_, client) = begun(world);
         let rival = commit(rival);
         world.until("both are ordered", || {
             other.count("local_cert_failures") == 1
@@ -143,7 +165,7 @@ fn whoever_changes_one_of_its_rows_meanwhile_fails() {
 #[test]
 fn a_statement_on_its_table_comes_first() {
     run(3, PATIENT, LIMIT, |world| {
-        let (db, client) = begun(world, 1);
+        let (db, client) = begun(world);
         let table = row(1).table;
         let issuer = db.clone();
         let ddl = std::thread::spawn(move || issuer.ddl(&Ddl::Add { table, n: 1 }));
@@ -159,7 +181,7 @@ fn a_statement_on_its_table_comes_first() {
 #[test]
 fn a_statement_on_another_table_disturbs_nobody() {
     run(3, PATIENT, LIMIT, |world| {
-        let (db, client) = begun(world, 1);
+        let (db, client) = begun(world);
         let ddl = std::thread::spawn(move || db.ddl(&Ddl::Add { table: 9, n: 1 }));
         go_on(world);
         assert!(end(ddl).is_committed());
@@ -171,7 +193,7 @@ fn a_statement_on_another_table_disturbs_nobody() {
 #[test]
 fn what_a_server_throws_away_it_gets_whole() {
     run(3, PATIENT, LIMIT, |world| {
-        let (_, client) = begun(world, 1);
+        let (_, client) = begun(world);
         let other = world.db(1);
         other.holds.open(Point::ApplyStart);
         world.until("the first chunk is applied there", || {
@@ -265,19 +287,7 @@ fn the_next_in_line_asks_if_the_first_does_not() {
 #[test]
 fn it_gives_way_at_its_origin_and_runs_again_at_its_end() {
     run(3, PATIENT, LIMIT, |world| {
-        let (winner, db) = (world.db(1), world.db(2));
-        let mut t = large(&db, 1, 1);
-        t.lock(row(700)).expect("a free row");
-        for other in world.members().iter().filter(|d| d.n != 2) {
-            other.holds.close(Point::ApplyStart);
-        }
-        let trx = t.trx().expect("it wrote");
-        let client = commit(t);
-        world.until("its first chunk is ordered", || {
-            format!("{:?}", trx.lock().stage) == "Chunked"
-        });
-        let rival = std::thread::spawn(move || winner.set(row(700), 5));
-        world.until("it is asked to give way", || trx.lock().must_abort);
+        let (db, client, rival) = giving_way(world);
         go_on(world);
         assert!(end(rival).is_committed());
         let end = end(client);
@@ -293,19 +303,7 @@ fn it_gives_way_at_its_origin_and_runs_again_at_its_end() {
 #[test]
 fn it_gives_way_and_loses_its_table_too() {
     run(3, PATIENT, LIMIT, |world| {
-        let (winner, db) = (world.db(1), world.db(2));
-        let mut t = large(&db, 1, 1);
-        t.lock(row(700)).expect("a free row");
-        for other in world.members().iter().filter(|d| d.n != 2) {
-            other.holds.close(Point::ApplyStart);
-        }
-        let trx = t.trx().expect("it wrote");
-        let client = commit(t);
-        world.until("its first chunk is ordered", || {
-            format!("{:?}", trx.lock().stage) == "Chunked"
-        });
-        let rival = std::thread::spawn(move || winner.set(row(700), 5));
-        world.until("it is asked to give way", || trx.lock().must_abort);
+        let (db, client, rival) = giving_way(world);
         let (table, issuer) = (row(1).table, db.clone());
         let ddl = std::thread::spawn(move || issuer.ddl(&Ddl::Add { table, n: 0 }));
         go_on(world);
@@ -317,13 +315,15 @@ fn it_gives_way_and_loses_its_table_too() {
             "{end:?}"
         );
         nothing_open(world);
+        let rows = (db.read(row(700)), db.read(row(1)));
+        assert_eq!(rows, (5, i64::from(end.is_committed())), "{end:?}");
     });
 }
 
 #[test]
 fn a_client_that_gives_up_leaves_no_lock() {
     run(3, PATIENT, LIMIT, |world| {
-        let (db, client) = begun(world, 1);
+        let (db, client) = begun(world);
         // The node leaves in order: its clients are let go first.
         let leaving = std::thread::spawn(move || db.disconnect());
         world.until("the client is told", || client.is_finished());
@@ -348,7 +348,7 @@ const MORTAL: &str = "dromon.auto_stream_size=1K;evs.suspect_timeout=PT3S";
 #[test]
 fn its_origin_is_evicted_and_the_others_roll_it_back() {
     run(3, MORTAL, LIMIT, |world| {
-        let (_, client) = begun(world, 1);
+        let (_, client) = begun(world);
         world.crash(2);
         world.until("it is evicted", || {
             world.report.said("was silent and is evicted")
@@ -373,7 +373,7 @@ fn its_origin_is_evicted_and_the_others_roll_it_back() {
 #[test]
 fn its_origin_dies_and_the_others_finish_it() {
     run(3, PATIENT, LIMIT, |world| {
-        let (_, client) = begun(world, 1);
+        let (_, client) = begun(world);
         world.crash(2);
         go_on(world);
         let others = [world.db(1), world.db(3)];
@@ -407,10 +407,8 @@ fn an_origin_that_died_between_the_chunks_and_the_end_gets_it_whole() {
         });
         world.crash(2);
         drop(client);
-        let disk = world.crashed_disk(2);
-        assert_eq!(disk.rows.get(&row(1)), None);
-        let at = disk.position;
-        let again = world.open(2, disk, at);
+        assert_eq!(world.crashed_disk(2).rows.get(&row(1)), None);
+        let again = world.open_again(2);
         again.connect(&World::url(), false).expect("two are there");
         world.synced(&again);
         nothing_open(world);
@@ -465,9 +463,7 @@ fn told_to_give_way_before_its_first_chunk_it_does_not_wait_for_the_last() {
         let client = commit(t);
         world.until("it is sent", || format!("{:?}", trx.lock().stage) == "Sent");
         assert_eq!(db.node().abort(-1, id), (dromon_node::Outcome::Ok, -1));
-        for other in world.members().iter().filter(|d| d.n != 2) {
-            other.holds.close(Point::ApplyStart);
-        }
+        hold_the_others(world);
         world.net.heal();
         // Whoever waits for its rows gets them, with no chunk but the first.
         let mut next = db.begin();

@@ -17,16 +17,14 @@ const COUNTERS: u64 = 6;
 const MARKS: u8 = 1;
 
 /// Where large transactions write: whole blocks of rows.
-const BLOCKS: u8 = 2;
-const BLOCK: u32 = 60;
+const BLOCK_TABLE: u8 = 2;
+const BLOCKS: u32 = 6;
+const BLOCK_ROWS: u32 = 60;
 
-fn blocks() -> impl Iterator<Item = Vec<Key>> {
-    (0..6).map(|block| {
-        let row = |i| Key {
-            table: BLOCKS,
-            row: block * BLOCK + i,
-        };
-        (0..BLOCK).map(row).collect()
+fn block(n: u32) -> impl Iterator<Item = Key> {
+    (0..BLOCK_ROWS).map(move |i| Key {
+        table: BLOCK_TABLE,
+        row: n * BLOCK_ROWS + i,
     })
 }
 
@@ -73,7 +71,7 @@ impl Load {
         }
     }
 
-    /// Some transactions also write a block of rows: so many bytes.
+    /// Some transactions also write a block of rows: enough to go in chunks.
     pub fn with_large(mut self) -> Self {
         self.large = true;
         self
@@ -145,8 +143,8 @@ impl Load {
                     }
                 }
             }
-            for block in blocks() {
-                let values: Vec<_> = block.iter().map(|key| rows.get(key)).collect();
+            for n in 0..BLOCKS {
+                let values: Vec<_> = block(n).map(|key| rows.get(&key)).collect();
                 let torn = values.windows(2).any(|w| w[0] != w[1]);
                 assert!(!torn, "half a transaction on {}: {values:?}", db.name);
             }
@@ -185,8 +183,7 @@ fn one(book: &Book, db: &Arc<Db>, rng: &mut Rng, streaming: bool, large: bool) {
         }
     }
     if large && rng.one_in(5) {
-        let block = blocks().nth(rng.below(6) as usize).unwrap_or_default();
-        for key in block {
+        for key in block(rng.below(u64::from(BLOCKS)) as u32) {
             if result.is_ok() {
                 result = t.put(key, i64::from(n));
             }

@@ -1,29 +1,17 @@
 //! A node that starts again goes on with its own log as long as that counts.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dromon_node::Position;
 
 use crate::load::Load;
-use crate::toy::{Db, Disk, row};
-use crate::world::{World, run};
+use crate::toy::{Disk, row};
+use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Nobody is evicted within these tests.
 const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
 const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
-
-fn addrs(ns: &[usize]) -> Vec<String> {
-    ns.iter().map(|n| World::addr(*n)).collect()
-}
-
-/// Starts a crashed node again; it is not connected yet.
-fn open_again(world: &World, n: usize) -> Arc<Db> {
-    let disk = world.crashed_disk(n);
-    let position = disk.position;
-    world.open(n, disk, position)
-}
 
 #[test]
 fn it_keeps_its_log_while_the_others_count_it() {
@@ -34,7 +22,7 @@ fn it_keeps_its_log_while_the_others_count_it() {
         let was = world.net.log_id(&World::addr(3));
         world.crash(3);
         load.go_on(world, 10);
-        let again = open_again(world, 3);
+        let again = world.open_again(3);
         again.connect(&World::url(), false).expect("two are there");
         world.synced(&again);
         assert_eq!(world.net.log_id(&World::addr(3)), was, "the same log");
@@ -58,7 +46,7 @@ fn what_only_it_and_the_next_to_die_have_is_not_lost() {
         }
         let was = world.net.log_id(&two.addr);
         world.crash(2);
-        let again = open_again(world, 2);
+        let again = world.open_again(2);
         let joins = {
             let again = again.clone();
             std::thread::spawn(move || again.connect(&World::url(), false))
@@ -90,7 +78,7 @@ fn it_gives_its_log_up_once_the_others_have_gone_on_without_it() {
         });
         // The view comes first, then the log's members follow it.
         world.voters(2);
-        let again = open_again(world, 3);
+        let again = world.open_again(3);
         again.connect(&World::url(), false).expect("two are there");
         world.synced(&again);
         assert_ne!(world.net.log_id(&World::addr(3)), was, "a new log");

@@ -7,17 +7,13 @@ use dromon_node::{Outcome, Phase};
 
 use crate::load::Load;
 use crate::toy::{Db, End, row};
-use crate::world::{World, run};
+use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Nobody is evicted, but the lease runs out soon enough for a test.
 const PATIENT: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
 /// Whoever is silent is evicted.
 pub const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
-
-fn addrs(ns: &[usize]) -> Vec<String> {
-    ns.iter().map(|n| World::addr(*n)).collect()
-}
 
 fn lost(world: &World, db: &Db) {
     world.until(&format!("{} is non-primary", db.name), || {

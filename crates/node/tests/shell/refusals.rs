@@ -77,9 +77,7 @@ fn a_member_that_names_only_itself_asks_those_in_its_log() {
         assert!(world.db(1).set(row(1), 1).is_committed());
         world.settle();
         world.crash(2);
-        let disk = world.crashed_disk(2);
-        let position = disk.position;
-        let again = world.open(2, disk, position);
+        let again = world.open_again(2);
         again.connect("gcomm://10.0.0.2", false).expect("two run");
         world.synced(&again);
         world.settle();
@@ -89,9 +87,7 @@ fn a_member_that_names_only_itself_asks_those_in_its_log() {
 
 /// The log of a node that comes back after a crash is damaged.
 fn comes_back_damaged(world: &World, n: usize) -> Arc<Db> {
-    let disk = world.crashed_disk(n);
-    let position = disk.position;
-    let again = world.open(n, disk, position);
+    let again = world.open_again(n);
     world.damage_log(n);
     again
 }
@@ -137,9 +133,7 @@ fn a_damaged_log_is_kept_while_no_others_form_a_primary_component() {
 
         let mut others = Vec::new();
         for n in 1..=2 {
-            let disk = world.crashed_disk(n);
-            let position = disk.position;
-            others.push(world.open(n, disk, position));
+            others.push(world.open_again(n));
         }
         std::thread::scope(|scope| {
             for db in &others {

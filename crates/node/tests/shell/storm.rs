@@ -56,28 +56,34 @@ fn administer(db: &Arc<Db>, rng: &mut Rng) {
     }
 }
 
+/// Clients and an administrator on each node, all at once; an administrator
+/// rests for less than `rest_ms` between two things.
+fn amid_administrators(world: &World, mut load: Load, seed: u64, time: Duration, rest_ms: u64) {
+    for db in world.members() {
+        db.holds.jitter(seed + db.n as u64);
+        load.add(&db, 4, seed);
+    }
+    let until = Instant::now() + time;
+    std::thread::scope(|scope| {
+        for db in world.members() {
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed ^ db.n as u64);
+                while Instant::now() < until {
+                    administer(&db, &mut rng);
+                    std::thread::sleep(Duration::from_millis(rng.below(rest_ms)));
+                }
+            });
+        }
+    });
+    load.verify(world);
+    assert!(load.done() > 50, "only {} committed", load.done());
+}
+
 #[test]
 fn clients_and_administrators() {
     let seed = seed();
     run(3, "gcs.fc_limit=8", LIMIT, move |world| {
-        let mut load = Load::new(true);
-        for db in world.members() {
-            db.holds.jitter(seed + db.n as u64);
-            load.add(&db, 4, seed);
-        }
-        let until = Instant::now() + Duration::from_secs(5);
-        std::thread::scope(|scope| {
-            for db in world.members() {
-                scope.spawn(move || {
-                    let mut rng = Rng::new(seed ^ db.n as u64);
-                    while Instant::now() < until {
-                        administer(&db, &mut rng);
-                    }
-                });
-            }
-        });
-        load.verify(world);
-        assert!(load.done() > 50, "only {} committed", load.done());
+        amid_administrators(world, Load::new(true), seed, Duration::from_secs(5), 0);
     });
 }
 
@@ -86,25 +92,8 @@ fn large_ones_among_clients_and_administrators() {
     let seed = seed();
     let options = "gcs.fc_limit=8;dromon.auto_stream_size=1K";
     run(3, options, LIMIT, move |world| {
-        let mut load = Load::new(true).with_large();
-        for db in world.members() {
-            db.holds.jitter(seed + db.n as u64);
-            load.add(&db, 4, seed);
-        }
-        let until = Instant::now() + Duration::from_secs(8);
-        std::thread::scope(|scope| {
-            for db in world.members() {
-                scope.spawn(move || {
-                    let mut rng = Rng::new(seed ^ db.n as u64);
-                    while Instant::now() < until {
-                        administer(&db, &mut rng);
-                        std::thread::sleep(Duration::from_millis(rng.below(50)));
-                    }
-                });
-            }
-        });
-        load.verify(world);
-        assert!(load.done() > 50, "only {} committed", load.done());
+        let load = Load::new(true).with_large();
+        amid_administrators(world, load, seed, Duration::from_secs(8), 50);
         assert!(world.report.said("are applied in"));
     });
 }

@@ -91,6 +91,11 @@ pub struct World {
     starts: AtomicU64,
 }
 
+/// The addresses of these nodes.
+pub fn addrs(ns: &[usize]) -> Vec<String> {
+    ns.iter().map(|n| World::addr(*n)).collect()
+}
+
 /// Runs a test in a world of `count` nodes that are synced, with a limit.
 /// Whatever goes wrong, the state of everything is printed.
 pub fn run(
@@ -307,6 +312,14 @@ impl World {
         let crashed = lock(&self.crashed);
         let db = crashed.iter().rev().find(|d| d.n == n);
         db.expect("a node that crashed").disk()
+    }
+
+    /// Starts a crashed node on what its engine had, from the position that its
+    /// server found there; it is not connected yet.
+    pub fn open_again(&self, n: usize) -> Arc<Db> {
+        let disk = self.crashed_disk(n);
+        let position = disk.position;
+        self.open(n, disk, position)
     }
 
     fn found(&self, count: usize) {
