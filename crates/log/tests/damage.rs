@@ -1,43 +1,15 @@
 //! Changed bytes, failing disks, missing files.
 
+mod sample;
+
 use bytes::Bytes;
 use dromon_log::{Log, LogError, LogOptions, Record, RecordId, SimDevice};
+use sample::{filled, options, places, record};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-fn options() -> LogOptions {
-    LogOptions {
-        segment_bytes: 4096 + 3000,
-        cache_bytes: 1000,
-        identity: 7,
-        ..LogOptions::default()
-    }
-}
-
 fn open(device: &SimDevice) -> Result<Log, LogError> {
     Log::open(Arc::new(device.clone()), options()).map(|(log, _)| log)
-}
-
-fn record(index: u64) -> Record {
-    Record {
-        index,
-        term: 1 + index / 10,
-        leader: 3,
-        body: Bytes::from(vec![index as u8 ^ 0x5a; 100 + (index as usize * 37) % 300]),
-    }
-}
-
-/// A log of three segments, the last batch of three records synced in one go.
-fn filled(device: &SimDevice) -> Result<(Log, Vec<Record>), LogError> {
-    let mut log = open(device)?;
-    let records: Vec<Record> = (0..24).map(record).collect();
-    for batch in records.chunks(3) {
-        log.append(batch.to_vec())?;
-        log.sync()?;
-    }
-    log.save_meta("vote", Bytes::from_static(b"a vote"))?;
-    log.checkpoints().save(5, b"a state of the node")?;
-    Ok((log, records))
 }
 
 /// Everything a node could read, or why it cannot.
@@ -60,12 +32,7 @@ fn flip_every_byte(
     assert!(names.len() >= 5, "{names:?}");
     for name in names {
         let content = device.content(&name).unwrap_or_default();
-        for offset in 0..content.len() as u64 {
-            let at = offset as usize;
-            let around = &content[at.saturating_sub(16)..(at + 16).min(content.len())];
-            if around.iter().all(|b| *b == 0) && offset % 101 != 0 {
-                continue;
-            }
+        for offset in places(&content, 1).map(|at| at as u64) {
             let copy = device.fork();
             assert!(copy.flip_bit(&name, offset, offset as u32));
             judge(&name, offset, everything(&copy));

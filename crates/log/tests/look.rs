@@ -1,44 +1,15 @@
 //! Looking at a log agrees with opening it, and changes nothing.
 
-use bytes::Bytes;
+mod sample;
+
 use dromon_log::{
-    Device, DirDevice, End, Log, LogError, LogOptions, Look, LookDevice, Record, Seen, SimDevice,
-    Totals, WriterHandle,
+    Device, DirDevice, End, Log, LogError, Look, LookDevice, Record, Seen, SimDevice, Totals,
+    WriterHandle,
 };
+use sample::{filled, options, places, record};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-fn options() -> LogOptions {
-    LogOptions {
-        segment_bytes: 4096 + 3000,
-        cache_bytes: 1000,
-        identity: 7,
-        ..LogOptions::default()
-    }
-}
-
-fn record(index: u64) -> Record {
-    Record {
-        index,
-        term: 1 + index / 10,
-        leader: 3,
-        body: Bytes::from(vec![index as u8 ^ 0x5a; 100 + (index as usize * 37) % 300]),
-    }
-}
-
-/// A log of some segments; groups of three synced in one go.
-fn filled(device: &SimDevice) -> Result<(Log, Vec<Record>), LogError> {
-    let mut log = Log::open(Arc::new(device.clone()), options())?.0;
-    let records: Vec<Record> = (0..24).map(record).collect();
-    for batch in records.chunks(3) {
-        log.append(batch.to_vec())?;
-        log.sync()?;
-    }
-    log.save_meta("vote", Bytes::from_static(b"a vote"))?;
-    log.checkpoints().save(5, b"a state of the node")?;
-    Ok((log, records))
-}
 
 fn walk(device: &SimDevice) -> Result<(Vec<Record>, Totals), LogError> {
     let look = Look::whole(Arc::new(device.clone()), 0)?;
@@ -70,11 +41,7 @@ fn agree_on_flips(device: &SimDevice, step: usize) -> (u32, u32, u32) {
     let names = device.list().unwrap_or_default();
     for name in names.iter().filter(|n| n.starts_with("dromon-0")) {
         let content = device.content(name).unwrap_or_default();
-        for offset in (0..content.len()).step_by(step) {
-            let around = &content[offset.saturating_sub(16)..(offset + 16).min(content.len())];
-            if around.iter().all(|b| *b == 0) && offset % 101 != 0 {
-                continue;
-            }
+        for offset in places(&content, step) {
             let copy = device.fork();
             assert!(copy.flip_bit(name, offset as u64, offset as u32));
             let before = contents(&copy);
