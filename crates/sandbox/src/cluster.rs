@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::config::{ClusterSpec, client_cnf, my_cnf, split_settings};
 use crate::error::{IoContext, Result, SandboxError};
-use crate::node::{Node, Start, StopReport};
+use crate::node::{Node, Start};
 use crate::ports;
+use crate::process::StopReport;
 use crate::record::{ClusterRecord, DirLock, NodeRecord, Store, random_hex};
 use crate::secure;
 use crate::status::ClusterStatus;
@@ -244,24 +245,23 @@ impl Cluster {
         Ok(())
     }
 
-    /// Copies the provider to where user mysql can read it and where a new
-    /// build does not change it under a running server.
+    /// Copies the provider, and the witness's program, to where user mysql can read
+    /// them and where a new build does not change them under a running process.
     fn refresh_provider(&self) -> Result<()> {
         let record = self.record();
         let (from, to) = (&record.provider, &record.provider_copy);
         if !from.is_file() {
             return Err(SandboxError::ProviderMissing { path: from.clone() });
         }
-        let fresh = to.with_extension("new");
-        fs::copy(from, &fresh).at("copy the provider to", &fresh)?;
-        fs::rename(&fresh, to).at("replace", to)?;
-        if let Some(witness) = &record.witness {
-            let (from, to) = (&witness.program, &witness.program_copy);
-            let fresh = to.with_extension("new");
-            fs::copy(from, &fresh).at("copy the program of the witness to", &fresh)?;
-            fs::rename(&fresh, to).at("replace", to)?;
+        replace(from, to, "copy the provider to")?;
+        match &record.witness {
+            Some(w) => replace(
+                &w.program,
+                &w.program_copy,
+                "copy the program of the witness to",
+            ),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Starts the witness, if there is one that does not run.
@@ -471,6 +471,13 @@ impl Cluster {
             other => other.at("remove", &dir),
         }
     }
+}
+
+/// Puts a copy of `from` in the place of `to`; whoever has that open keeps the old one.
+fn replace(from: &Path, to: &Path, what: &'static str) -> Result<()> {
+    let fresh = to.with_extension("new");
+    fs::copy(from, &fresh).at(what, &fresh)?;
+    fs::rename(&fresh, to).at("replace", to)
 }
 
 fn node_record(dir: &Path, index: usize, ports: ports::Ports) -> NodeRecord {

@@ -1,6 +1,6 @@
 //! One server: start, wait, ask, hurt, stop.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use crate::error::{IoContext, LogTail, Result, SandboxError};
 use crate::ports::Ports;
-use crate::process::{ProcessId, ProcessState, marked};
+use crate::process::{ProcessId, ProcessState, StopReport, marked};
 use crate::record::{NodeRecord, Store};
 use crate::status::{NodeStatus, ProcessView, WsrepStatus};
 use crate::template::{last_lines, program};
@@ -34,23 +34,6 @@ pub enum Start {
     NewCluster,
     /// Joins (or comes back to) the cluster.
     Join,
-}
-
-/// How a stop went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StopReport {
-    /// There was no process.
-    WasDown,
-    /// It ended by itself after SIGTERM.
-    Ended {
-        /// From the signal to the end of the process.
-        took: Duration,
-    },
-    /// It did not end within the limit and was killed.
-    Killed {
-        /// The limit.
-        after: Duration,
-    },
 }
 
 /// One server of a cluster.
@@ -120,17 +103,11 @@ impl Node {
             if record.ports.check_free(&record.name).is_ok() {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
         }
         record.ports.check_free(&record.name)?;
         let server = program("mariadbd", "mariadb-server")?;
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&record.log)
-            .at("open", &record.log)?;
-        self.user.own(&record.log)?;
-        let err = log.try_clone().at("open", &record.log)?;
+        let (out, err) = self.user.open_log(&record.log)?;
         let (name, value) = self.store.get().marker(self.index);
         let mut command = match &record.network {
             None => Command::new(server),
@@ -158,16 +135,14 @@ impl Node {
             .env(name, value)
             .current_dir(&record.dir)
             .stdin(Stdio::null())
-            .stdout(log)
+            .stdout(out)
             .stderr(err)
             .process_group(0)
             .spawn()
             .at("run", Path::new("mariadbd"))?;
-        let pid = i32::try_from(child.id())
-            .map_err(|_| SandboxError::BadRequest("impossible process id".into()))?;
+        let process = ProcessId::of_child(&child);
         *self.child() = Some(child);
-        self.store
-            .set_process(self.index, Some(ProcessId::of(pid)?))
+        self.store.set_process(self.index, Some(process?))
     }
 
     /// Waits until clients may use the node (Synced, ready, primary).
@@ -350,18 +325,7 @@ impl Node {
             self.forget()?;
             return Ok(StopReport::WasDown);
         };
-        let begin = Instant::now();
-        process.signal(Signal::TERM)?;
-        process.signal(Signal::CONT)?; // a held process sees SIGTERM only when it goes on
-        let report = if process.wait_gone(limit)? {
-            StopReport::Ended {
-                took: begin.elapsed(),
-            }
-        } else {
-            process.signal(Signal::KILL)?;
-            process.wait_gone(limit)?;
-            StopReport::Killed { after: limit }
-        };
+        let report = process.end(limit)?;
         self.forget()?;
         Ok(report)
     }

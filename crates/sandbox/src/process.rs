@@ -5,6 +5,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,6 +21,23 @@ pub struct ProcessId {
     pub pid: i32,
     /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
     pub started: u64,
+}
+
+/// How a stop went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReport {
+    /// There was no process.
+    WasDown,
+    /// It ended by itself after SIGTERM.
+    Ended {
+        /// From the signal to the end of the process.
+        took: Duration,
+    },
+    /// It did not end within the limit and was killed.
+    Killed {
+        /// The limit.
+        after: Duration,
+    },
 }
 
 /// Unit of the times in `/proc/PID/stat`, per second; Linux shows programs
@@ -60,6 +78,13 @@ impl ProcessId {
             source,
         })?;
         Ok(Self { pid, started })
+    }
+
+    /// That of a child which was not waited for yet.
+    pub(crate) fn of_child(child: &Child) -> Result<Self> {
+        let pid = i32::try_from(child.id())
+            .map_err(|_| SandboxError::BadRequest("impossible process id".into()))?;
+        Self::of(pid)
     }
 
     /// What the process does now.
@@ -117,6 +142,21 @@ impl ProcessId {
                 source: e.into(),
             }),
         }
+    }
+
+    /// Asks it to end (SIGTERM) and waits; kills it after `limit`.
+    pub(crate) fn end(self, limit: Duration) -> Result<StopReport> {
+        let begin = Instant::now();
+        self.signal(Signal::TERM)?;
+        self.signal(Signal::CONT)?; // a held process sees SIGTERM only when it goes on
+        if self.wait_gone(limit)? {
+            return Ok(StopReport::Ended {
+                took: begin.elapsed(),
+            });
+        }
+        self.signal(Signal::KILL)?;
+        self.wait_gone(limit)?;
+        Ok(StopReport::Killed { after: limit })
     }
 
     /// Waits until the process has ended; false if `limit` passes first.

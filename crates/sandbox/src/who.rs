@@ -1,6 +1,6 @@
 //! As whom the servers run, and what that user can reach.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
@@ -50,6 +50,18 @@ impl ServerUser {
             return Ok(());
         }
         chown(path, Some(self.uid), Some(self.gid)).at("hand over to the server's user", path)
+    }
+
+    /// Opens the server's log to append to it: once for each of its two streams.
+    pub fn open_log(&self, path: &Path) -> Result<(File, File)> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .at("open", path)?;
+        self.own(path)?;
+        let other = log.try_clone().at("open", path)?;
+        Ok((log, other))
     }
 
     /// Gives the group of `path` to the server and lets it read.

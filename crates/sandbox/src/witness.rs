@@ -1,18 +1,17 @@
 //! The witness beside the nodes: start, hurt, stop.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{IoContext, Result, SandboxError};
-use crate::node::StopReport;
-use crate::process::ProcessId;
+use crate::process::{ProcessId, StopReport};
 use crate::record::{ClusterRecord, Store};
 use crate::secure;
 use crate::status::{ProcessView, WitnessStatus};
@@ -94,13 +93,7 @@ impl Witness {
             });
         }
         let cluster = self.store.get().clone();
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&record.log)
-            .at("open", &record.log)?;
-        self.user.own(&record.log)?;
-        let out = log.try_clone().at("open", &record.log)?;
+        let (out, err) = self.user.open_log(&record.log)?;
         let (name, value) = marker(&cluster);
         let mut command = Command::new(&record.program_copy);
         command
@@ -114,16 +107,15 @@ impl Witness {
             .current_dir(&record.dir)
             .stdin(Stdio::null())
             .stdout(out)
-            .stderr(log)
+            .stderr(err)
             .process_group(0);
         if self.user.switched {
             command.uid(self.user.uid).gid(self.user.gid);
         }
         let child = command.spawn().at("run", &record.program_copy)?;
-        let pid = i32::try_from(child.id())
-            .map_err(|_| SandboxError::BadRequest("impossible process id".into()))?;
+        let process = ProcessId::of_child(&child);
         *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
-        self.set_process(Some(ProcessId::of(pid)?))
+        self.set_process(Some(process?))
     }
 
     /// Asks it to leave and end (SIGTERM) and waits; kills it after `limit`.
@@ -135,18 +127,7 @@ impl Witness {
             self.set_process(None)?;
             return Ok(StopReport::WasDown);
         };
-        let begin = Instant::now();
-        process.signal(Signal::TERM)?;
-        process.signal(Signal::CONT)?;
-        let report = if process.wait_gone(limit)? {
-            StopReport::Ended {
-                took: begin.elapsed(),
-            }
-        } else {
-            process.signal(Signal::KILL)?;
-            process.wait_gone(limit)?;
-            StopReport::Killed { after: limit }
-        };
+        let report = process.end(limit)?;
         self.reap();
         self.set_process(None)?;
         Ok(report)
