@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use anyhow::{Context, ensure};
 use dromon_sandbox::ClusterRecord;
 
 /// A run of `oltp_read_write`.
@@ -46,6 +47,25 @@ impl Sysbench<'_> {
             .arg(format!("--rand-seed={}", self.seed))
             .stdin(Stdio::null());
         command
+    }
+
+    /// Makes and fills the tables, through the first node.
+    ///
+    /// # Errors
+    /// When sysbench is missing or fails; with what it said.
+    pub fn prepare(&self, cluster: &ClusterRecord) -> anyhow::Result<()> {
+        let out = self
+            .command(cluster, &[0], Duration::ZERO)
+            .arg("prepare")
+            .output()
+            .context("running sysbench (apt-get install sysbench)")?;
+        ensure!(
+            out.status.success(),
+            "sysbench prepare: {}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use dromon_load::arrivals::{Arrivals, Spread};
 use dromon_load::storm::{RETRY, Storm, Writer};
 use dromon_load::sysbench::{Sysbench, complaints};
@@ -218,16 +218,5 @@ fn sysbench(cluster: &Cluster, threads: u32, limit: Duration) -> anyhow::Result<
 
 /// Makes sysbench's tables.
 pub fn prepare_sysbench(cluster: &Cluster, threads: u32) -> anyhow::Result<()> {
-    let out = sysbench_run(threads)
-        .command(&cluster.record(), &[0], Duration::ZERO)
-        .arg("prepare")
-        .output()
-        .context("running sysbench (apt-get install sysbench)")?;
-    ensure!(
-        out.status.success(),
-        "sysbench prepare: {}{}",
-        String::from_utf8_lossy(&out.stdout),
-        String::from_utf8_lossy(&out.stderr)
-    );
-    Ok(())
+    sysbench_run(threads).prepare(&cluster.record())
 }

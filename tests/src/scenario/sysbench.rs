@@ -1,7 +1,6 @@
 //! sysbench on all nodes at once.
 
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Stdio};
 
 use anyhow::{Context, ensure};
 use dromon_load::sysbench::{Sysbench, complaints, figure};
@@ -16,23 +15,14 @@ const THREADS: u32 = 4;
 /// Prepares on db1, runs on all nodes, compares.
 pub fn read_write(case: &mut Case) -> anyhow::Result<()> {
     let seconds = case.options.seconds;
-    let mut prepare = command(case, 0, Duration::ZERO);
-    let out = prepare
-        .arg("prepare")
-        .output()
-        .context("running sysbench (apt-get install sysbench)")?;
-    ensure!(
-        out.status.success(),
-        "sysbench prepare: {}{}",
-        String::from_utf8_lossy(&out.stdout),
-        String::from_utf8_lossy(&out.stderr)
-    );
+    load(case, 0).prepare(&case.cluster().record())?;
     check::drained(&case.cluster())?;
 
     let runs: Vec<Child> = (0..3)
         .map(|node| {
-            let mut run = command(case, node, seconds);
-            run.arg("run")
+            load(case, node)
+                .command(&case.cluster().record(), &[node], seconds)
+                .arg("run")
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -70,13 +60,13 @@ pub fn read_write(case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn command(case: &Case, node: usize, time: Duration) -> Command {
-    let run = Sysbench {
+/// The load of one node.
+fn load(case: &Case, node: usize) -> Sysbench<'_> {
+    Sysbench {
         db: &case.db,
         tables: TABLES,
         rows: ROWS,
         threads: THREADS,
         seed: node + 1,
-    };
-    run.command(&case.cluster().record(), &[node], time)
+    }
 }
