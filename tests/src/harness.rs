@@ -451,6 +451,17 @@ impl Harness {
     }
 }
 
+/// Creates a database, runs statements in it, and returns the session that did.
+pub fn new_database(node: &Node, db: &str, statements: &[&str]) -> anyhow::Result<Session> {
+    let mut session = Session::open(node, "", 0)?;
+    session.exec(&format!("CREATE DATABASE {db}"))?;
+    session.exec(&format!("USE {db}"))?;
+    for statement in statements {
+        session.exec(statement)?;
+    }
+    Ok(session)
+}
+
 /// A fresh database on the shared cluster.
 fn prepare(case: &Case, shared: bool) -> anyhow::Result<()> {
     if !shared {

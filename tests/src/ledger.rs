@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use dromon_sandbox::{Cluster, Node};
 
+use crate::harness::new_database;
 use crate::load::{RETRY, Session, code};
 
 /// A client waits no longer for an answer; then the outcome is unknown to it.
@@ -79,14 +80,15 @@ impl Numbers {
 
 /// Creates the tables in a new database.
 pub fn set_up(node: &Node, db: &str) -> anyhow::Result<()> {
-    let mut first = Session::open_within(node, "", 0, Duration::from_secs(30))?;
-    first.exec(&format!("CREATE DATABASE {db}"))?;
-    first.exec(&format!("USE {db}"))?;
-    first.exec(
-        "CREATE TABLE t (id BIGINT PRIMARY KEY, client INT NOT NULL, pad VARCHAR(100) NOT NULL, KEY (client))",
-    )?;
-    first.exec("CREATE TABLE counters (client INT PRIMARY KEY, n BIGINT NOT NULL)")?;
-    Ok(())
+    new_database(
+        node,
+        db,
+        &[
+            "CREATE TABLE t (id BIGINT PRIMARY KEY, client INT NOT NULL, pad VARCHAR(100) NOT NULL, KEY (client))",
+            "CREATE TABLE counters (client INT PRIMARY KEY, n BIGINT NOT NULL)",
+        ],
+    )
+    .map(drop)
 }
 
 impl Ledger {
@@ -166,6 +168,14 @@ impl Ledger {
                 .map_err(|_| anyhow::anyhow!("a client panicked"))?;
         }
         Ok(lock(&self.told).clone())
+    }
+
+    /// Stops the clients and adds what they were told to `all`; answers it in words.
+    pub fn close_into(self, all: &mut Told) -> anyhow::Result<String> {
+        let told = self.close()?;
+        let words = told.to_string();
+        all.add(told);
+        Ok(words)
     }
 }
 

@@ -195,7 +195,7 @@ fn other_version(cluster: &Cluster) -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     let later = thread::spawn(move || {
-        // Until the last of its callers is gone; then this thread's listener is.
+        // Until somebody calls and does not greet.
         for stream in listener.incoming().flatten() {
             if answer_as_later(stream).is_err() {
                 return;
@@ -212,7 +212,7 @@ fn other_version(cluster: &Cluster) -> anyhow::Result<()> {
         ],
         AT_ONCE,
     )?;
-    // Closes without a greeting: the sign to end.
+    // The sign to end.
     drop(TcpStream::connect(("127.0.0.1", port))?);
     ensure!(later.join().is_ok(), "the later member's thread failed");
 

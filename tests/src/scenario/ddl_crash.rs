@@ -10,13 +10,14 @@ use anyhow::{Context, ensure};
 use dromon_sandbox::{Cluster, JoinPlan, Start};
 
 use crate::check;
-use crate::harness::{Case, JOIN_LIMIT};
+use crate::harness::{Case, JOIN_LIMIT, new_database};
 use crate::load::Session;
 use crate::rng::Rng;
 
 /// Crashes, one after the other on the same cluster: of one node, of all, by turns.
 const ROUNDS: u64 = 8;
-const OPEN: Duration = Duration::from_secs(30);
+/// How long a client waits for an answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// What one client did until it was told to stop, or until its node died.
 #[derive(Default)]
@@ -38,19 +39,14 @@ pub fn crashes(case: &mut Case) -> anyhow::Result<()> {
         *spec = spec.clone().set("innodb_flush_log_at_trx_commit", "0");
     })?;
     cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
-    let mut first = Session::open_within(cluster.node(0), "", 0, OPEN)?;
-    first.exec(&format!("CREATE DATABASE {}", case.db))?;
-    let mut first = Session::open_within(cluster.node(0), &case.db, 0, OPEN)?;
-    for statement in [
+    let tables = [
         "CREATE TABLE a (id INT PRIMARY KEY, was CHAR(1) NOT NULL)",
         "CREATE TABLE b (id INT PRIMARY KEY, was CHAR(1) NOT NULL)",
         "INSERT INTO a VALUES (1, 'a')",
         "INSERT INTO b VALUES (1, 'b')",
         "CREATE TABLE wide (id INT PRIMARY KEY)",
-    ] {
-        first.exec(statement)?;
-    }
-    drop(first);
+    ];
+    drop(new_database(cluster.node(0), &case.db, &tables)?);
     let mut rng = Rng::new(0xdd1);
     let (mut swapped, mut columns) = (false, BTreeSet::from(["id".to_owned()]));
     let (mut swaps, mut added) = (0, 0);
@@ -105,7 +101,7 @@ fn one_round(
     rng: &mut Rng,
 ) -> anyhow::Result<Done> {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut session = Session::open_within(cluster.node(0), &case.db, round, OPEN)?;
+    let mut session = Session::open_within(cluster.node(0), &case.db, round, ANSWER_LIMIT)?;
     let client = {
         let stop = stop.clone();
         thread::spawn(move || work(&mut session, round, &stop))
@@ -166,7 +162,7 @@ fn work(session: &mut Session, round: u64, stop: &AtomicBool) -> Done {
 fn state(case: &Case, cluster: &Cluster) -> anyhow::Result<(bool, BTreeSet<String>)> {
     let mut states = Vec::new();
     for node in cluster.nodes() {
-        let mut session = Session::open_within(node, &case.db, 0, OPEN)?;
+        let mut session = Session::open_within(node, &case.db, 0, ANSWER_LIMIT)?;
         let was: String = session.one("SELECT was FROM a")?.context("a row in a")?;
         let other: String = session.one("SELECT was FROM b")?.context("a row in b")?;
         ensure!(was != other, "{}: both tables hold {was}", node.name());

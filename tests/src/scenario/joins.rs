@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use dromon_sandbox::{Cluster, JoinPlan, Node, SstMethod, Start, StopReport};
 
 use crate::check;
-use crate::harness::{Case, JOIN_LIMIT};
+use crate::harness::{Case, JOIN_LIMIT, new_database};
 use crate::load::{RETRY, Session, Storm, Writer};
 
 /// Rows before anyone joins: some MB to copy.
@@ -165,10 +165,8 @@ fn catch_up_words(log: &str) -> anyhow::Result<String> {
 }
 
 fn fill(case: &Case) -> anyhow::Result<()> {
-    let mut session = Session::open(&case.node(0), "", 0)?;
-    session.exec(&format!("CREATE DATABASE {}", case.db))?;
-    session.exec(&format!("USE {}", case.db))?;
-    session.exec("CREATE TABLE t (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT NOT NULL, pad VARCHAR(200) NOT NULL, KEY (v))")?;
+    let table = "CREATE TABLE t (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT NOT NULL, pad VARCHAR(200) NOT NULL, KEY (v))";
+    let mut session = new_database(&case.node(0), &case.db, &[table])?;
     session.exec(&format!(
         "INSERT INTO t (v, pad) SELECT seq, REPEAT(CHAR(97 + seq % 26), 180) FROM seq_1_to_{ROWS}"
     ))?;

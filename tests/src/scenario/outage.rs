@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use dromon_sandbox::{Cluster, JoinPlan, Node, Start};
 
 use crate::check;
-use crate::harness::{Case, JOIN_LIMIT};
+use crate::harness::{Case, JOIN_LIMIT, new_database};
 use crate::load::{RETRY, Session, code};
 use crate::rng::Rng;
 
@@ -18,8 +18,10 @@ use crate::rng::Rng;
 const ROUNDS: u64 = 2;
 /// Clients on each node.
 const CLIENTS: u64 = 3;
-/// How long the nodes may take to be one cluster again.
-const BACK_LIMIT: Duration = Duration::from_secs(60);
+/// How long the members may take to be one cluster again.
+pub(super) const BACK_LIMIT: Duration = Duration::from_secs(60);
+/// Where clients write: which row, and from which node.
+pub(super) const TABLE: &str = "CREATE TABLE t (id BIGINT PRIMARY KEY, node INT NOT NULL)";
 
 /// All three nodes are killed under load, at
 /// `innodb_flush_log_at_trx_commit=0`, and started again in random order. No
@@ -29,13 +31,7 @@ pub fn all_killed(case: &mut Case) -> anyhow::Result<()> {
         *spec = spec.clone().set("innodb_flush_log_at_trx_commit", "0");
     })?;
     cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
-    let mut first = Session::open_within(cluster.node(0), "", 0, Duration::from_secs(30))?;
-    first.exec(&format!("CREATE DATABASE {}", case.db))?;
-    first.exec(&format!(
-        "CREATE TABLE {}.t (id BIGINT PRIMARY KEY, node INT NOT NULL)",
-        case.db
-    ))?;
-    drop(first);
+    drop(new_database(cluster.node(0), &case.db, &[TABLE])?);
     let mut acknowledged = BTreeSet::new();
     let time = (case.options.seconds / 3).clamp(Duration::from_secs(2), Duration::from_secs(20));
     for round in 0..ROUNDS {
@@ -46,15 +42,7 @@ pub fn all_killed(case: &mut Case) -> anyhow::Result<()> {
         let (order, back) = start_anew(&cluster, &case.db, round)?;
         check::settled(&cluster, &case.db)?;
         for node in cluster.nodes() {
-            let missing = missing(node, &case.db, &acknowledged)?;
-            ensure!(
-                missing.is_empty(),
-                "{} of {} acknowledged rows are lost on {}: {:?}",
-                missing.len(),
-                acknowledged.len(),
-                node.name(),
-                missing.iter().take(10).collect::<Vec<_>>()
-            );
+            nothing_lost(node, &case.db, &acknowledged)?;
         }
         case.note(format!(
             "round {}: {written} rows acknowledged, all three killed; started in the order {order}, written to again \
@@ -130,18 +118,7 @@ fn start_anew(cluster: &Cluster, db: &str, round: u64) -> anyhow::Result<(String
         cluster.node(*node).start(Start::Join, &[])?;
         thread::sleep(Duration::from_millis(rng.below(1500)));
     }
-    let mut back = None;
-    while back.is_none() && second.elapsed() < BACK_LIMIT {
-        let written = Session::open_within(cluster.node(order[0]), db, 0, Duration::from_secs(5))
-            .map(|mut s| s.exec(&format!("INSERT INTO t VALUES ({}, 9)", -1 - round as i64)));
-        if matches!(written, Ok(Ok(_))) {
-            back = Some(second.elapsed());
-        } else {
-            thread::sleep(Duration::from_millis(100));
-        }
-    }
-    let back = back
-        .with_context(|| format!("no write succeeded within {BACK_LIMIT:?} of the second start"))?;
+    let back = written_after(second, cluster.node(order[0]), db, -1 - round as i64)?;
     for node in cluster.nodes() {
         node.wait_usable(JOIN_LIMIT)?;
     }
@@ -149,11 +126,47 @@ fn start_anew(cluster: &Cluster, db: &str, round: u64) -> anyhow::Result<(String
     Ok((names.join(", "), back))
 }
 
-fn missing(node: &Arc<Node>, db: &str, acknowledged: &BTreeSet<i64>) -> anyhow::Result<Vec<i64>> {
+/// Waits until a row can be written to the node; how long that was after `since`.
+pub(super) fn written_after(
+    since: Instant,
+    node: &Node,
+    db: &str,
+    id: i64,
+) -> anyhow::Result<Duration> {
+    loop {
+        let session = Session::open_within(node, db, 0, Duration::from_secs(5));
+        let done = session.map(|mut s| s.exec(&format!("INSERT INTO t VALUES ({id}, 9)")));
+        if matches!(done, Ok(Ok(_))) {
+            return Ok(since.elapsed());
+        }
+        ensure!(
+            since.elapsed() < BACK_LIMIT,
+            "no write succeeded on {} within {BACK_LIMIT:?}",
+            node.name()
+        );
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Fails unless the node has all rows that were acknowledged.
+pub(super) fn nothing_lost(
+    node: &Node,
+    db: &str,
+    acknowledged: &BTreeSet<i64>,
+) -> anyhow::Result<()> {
     let mut session = Session::open_within(node, db, 0, Duration::from_secs(30))?;
     let there: BTreeSet<i64> = session
         .rows::<i64>("SELECT id FROM t")?
         .into_iter()
         .collect();
-    Ok(acknowledged.difference(&there).copied().collect())
+    let lost: Vec<&i64> = acknowledged.difference(&there).collect();
+    ensure!(
+        lost.is_empty(),
+        "{} of {} acknowledged rows are lost on {}: {:?}",
+        lost.len(),
+        acknowledged.len(),
+        node.name(),
+        lost.iter().take(10).collect::<Vec<_>>()
+    );
+    Ok(())
 }

@@ -8,18 +8,17 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use dromon_sandbox::{Cluster, JoinPlan, Node, Start, Witness};
+use dromon_sandbox::{Cluster, JoinPlan, Start, Witness};
 
+use super::outage::{BACK_LIMIT, TABLE, nothing_lost, written_after};
 use crate::check;
-use crate::harness::{Case, JOIN_LIMIT};
+use crate::harness::{Case, JOIN_LIMIT, new_database};
 use crate::load::{RETRY, Session, code};
 
 /// Clients on each data node.
 const CLIENTS: u64 = 3;
 /// How long nobody may be acknowledged after one of the three is killed.
 const PAUSE_LIMIT: Duration = Duration::from_secs(15);
-/// How long the members may take to be three again.
-const BACK_LIMIT: Duration = Duration::from_secs(60);
 
 /// Each of the three is killed under load and started again, then all of them.
 /// No acknowledged row is missing, and the tables are equal.
@@ -33,13 +32,7 @@ pub fn each_dies(case: &mut Case) -> anyhow::Result<()> {
     })?;
     let witness = Arc::clone(cluster.witness().context("a witness was asked for")?);
     cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
-    let mut first = Session::open_within(cluster.node(0), "", 0, Duration::from_secs(30))?;
-    first.exec(&format!("CREATE DATABASE {}", case.db))?;
-    first.exec(&format!(
-        "CREATE TABLE {}.t (id BIGINT PRIMARY KEY, node INT NOT NULL)",
-        case.db
-    ))?;
-    drop(first);
+    drop(new_database(cluster.node(0), &case.db, &[TABLE])?);
     let time = (case.options.seconds / 4).clamp(Duration::from_secs(2), Duration::from_secs(20));
     let load = Load::start(&cluster, &case.db);
     let result = one_by_one(case, &cluster, &witness, &load, time);
@@ -55,28 +48,13 @@ pub fn each_dies(case: &mut Case) -> anyhow::Result<()> {
     // One data node and the witness are a majority; the other node comes later.
     witness.start(&[])?;
     cluster.node(1).start(Start::Join, &[])?;
-    let began = Instant::now();
-    written(cluster.node(1), &case.db, -1)?;
-    let back = began.elapsed();
-    let lost = missing(cluster.node(1), &case.db, &acknowledged)?;
-    ensure!(
-        lost.is_empty(),
-        "{} of {} acknowledged rows are lost: {:?}",
-        lost.len(),
-        acknowledged.len(),
-        lost.iter().take(10).collect::<Vec<_>>()
-    );
+    let back = written_after(Instant::now(), cluster.node(1), &case.db, -1)?;
+    nothing_lost(cluster.node(1), &case.db, &acknowledged)?;
     cluster.node(0).start(Start::Join, &[])?;
     three(&cluster)?;
     check::settled(&cluster, &case.db)?;
     for node in cluster.nodes() {
-        let lost = missing(node, &case.db, &acknowledged)?;
-        ensure!(
-            lost.is_empty(),
-            "{} rows are lost on {}",
-            lost.len(),
-            node.name()
-        );
+        nothing_lost(node, &case.db, &acknowledged)?;
     }
     case.note(format!(
         "all three killed; db2 and the witness started: written to again after {:.1} s; then db1: {} acknowledged rows, \
@@ -169,32 +147,6 @@ fn three(cluster: &Cluster) -> anyhow::Result<()> {
         })?;
     }
     Ok(())
-}
-
-fn written(node: &Arc<Node>, db: &str, id: i64) -> anyhow::Result<()> {
-    let since = Instant::now();
-    loop {
-        let session = Session::open_within(node, db, 0, Duration::from_secs(5));
-        let done = session.map(|mut s| s.exec(&format!("INSERT INTO t VALUES ({id}, 9)")));
-        if matches!(done, Ok(Ok(_))) {
-            return Ok(());
-        }
-        ensure!(
-            since.elapsed() < BACK_LIMIT,
-            "no write succeeded on {} within {BACK_LIMIT:?}",
-            node.name()
-        );
-        thread::sleep(Duration::from_millis(100));
-    }
-}
-
-fn missing(node: &Arc<Node>, db: &str, acknowledged: &BTreeSet<i64>) -> anyhow::Result<Vec<i64>> {
-    let mut session = Session::open_within(node, db, 0, Duration::from_secs(30))?;
-    let there: BTreeSet<i64> = session
-        .rows::<i64>("SELECT id FROM t")?
-        .into_iter()
-        .collect();
-    Ok(acknowledged.difference(&there).copied().collect())
 }
 
 /// Clients that insert, whatever happens to their nodes.

@@ -16,7 +16,7 @@ use dromon_sandbox::{Cluster, Node};
 use super::nemesis::{Fault, Nemesis};
 use super::{Needs, started};
 use crate::check as tables;
-use crate::harness::Case;
+use crate::harness::{Case, new_database};
 use crate::history::{Final, Key, Op, Outcome, Txn, Value, check};
 use crate::load::{RETRY, STATEMENT_LIMIT, Session, Sql, code};
 use crate::rng::Rng;
@@ -118,11 +118,10 @@ fn write_down(file: &Path, history: &[Txn], finals: &[Final]) -> anyhow::Result<
 }
 
 fn set_up(node: &Node, db: &str) -> anyhow::Result<()> {
-    let mut session = Session::open(node, "", 0)?;
-    session.exec(&format!("CREATE DATABASE {db}"))?;
+    let mut session = new_database(node, db, &[])?;
     for table in 0..TABLES {
         session.exec(&format!(
-            "CREATE TABLE {db}.l{table} (id BIGINT PRIMARY KEY, val TEXT NOT NULL)"
+            "CREATE TABLE l{table} (id BIGINT PRIMARY KEY, val TEXT NOT NULL)"
         ))?;
     }
     Ok(())
@@ -241,7 +240,7 @@ impl Client {
         for _ in 0..1 + self.rng.below(4) {
             if self.rng.chance(50) {
                 let key = self.shared.key(&mut self.rng, false);
-                let (table, _) = place(key);
+                let table = table_of(key);
                 let list: Option<String> =
                     session.one(&format!("SELECT val FROM {table} WHERE id = {key}"))?;
                 ops.push(Op::Read(key, parse(list.as_deref())));
@@ -257,7 +256,7 @@ impl Client {
 
     /// Two ways to say the same; the server takes different paths.
     fn append(&mut self, session: &mut Session, key: Key, value: Value) -> Sql<()> {
-        let (table, _) = place(key);
+        let table = table_of(key);
         if self.rng.chance(50) {
             session.exec(&format!(
                 "INSERT INTO {table} VALUES ({key}, '{value}') ON DUPLICATE KEY UPDATE val = CONCAT(val, ',{value}')"
@@ -274,8 +273,9 @@ impl Client {
     }
 }
 
-fn place(key: Key) -> (String, Key) {
-    (format!("l{}", key % TABLES), key)
+/// Where a list lies.
+fn table_of(key: Key) -> String {
+    format!("l{}", key % TABLES)
 }
 
 fn parse(list: Option<&str>) -> Vec<Value> {

@@ -11,7 +11,7 @@ use dromon_sandbox::Node;
 use super::nemesis::{Fault, Nemesis};
 use super::{Needs, started};
 use crate::check;
-use crate::harness::Case;
+use crate::harness::{Case, new_database};
 use crate::load::{Session, Sql};
 
 const ACCOUNTS: u64 = 10;
@@ -31,13 +31,13 @@ struct Counts {
 /// adds up all of them in one statement, again and again.
 pub fn transfers(case: &mut Case) -> anyhow::Result<()> {
     let cluster = started(case, Needs::default(), |_| {})?;
-    let mut first = Session::open(cluster.node(0), "", 0)?;
-    first.exec(&format!("CREATE DATABASE {}", case.db))?;
-    first.exec(&format!("USE {}", case.db))?;
-    first.exec("CREATE TABLE accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL)")?;
-    first.exec(&format!(
-        "INSERT INTO accounts SELECT seq, {EACH} FROM seq_1_to_{ACCOUNTS}"
-    ))?;
+    let accounts = format!("INSERT INTO accounts SELECT seq, {EACH} FROM seq_1_to_{ACCOUNTS}");
+    let table = "CREATE TABLE accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL)";
+    drop(new_database(
+        cluster.node(0),
+        &case.db,
+        &[table, &accounts],
+    )?);
     check::drained(&cluster)?;
     let counts = Arc::new(Counts::default());
     let mut threads = Vec::new();

@@ -32,38 +32,69 @@ fn set_flush(cluster: &Cluster, value: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All killed at once, at each setting of the engine's flush.
-pub fn kill_all(case: &mut Case) -> anyhow::Result<()> {
-    let cluster = started(case, Needs::default(), |_| {})?;
+/// Rounds in which `strike` takes all nodes at once, under load; it says how. The
+/// engine's flush is set to each of `flushes` in turn.
+fn all_at_once(
+    case: &mut Case,
+    needs: Needs,
+    rounds: u64,
+    flushes: [u64; 3],
+    strike: impl Fn(&Case, &Cluster) -> anyhow::Result<String>,
+) -> anyhow::Result<Told> {
+    let cluster = started(case, needs, |_| {})?;
     ledger::set_up(cluster.node(0), &case.db)?;
     let (mut numbers, mut told) = (Numbers::new(), Told::default());
-    for round in 0..case.options.rounds * 3 {
+    for round in 0..rounds {
         let mut rng = Rng::new(case.options.seed + round);
-        let flush = round % 3;
+        let flush = flushes[round as usize % 3];
         set_flush(&cluster, flush)?;
+        if needs.disks && cluster.record().is_dromon() {
+            nothing_direct(&cluster)?;
+        }
         let clients = Ledger::open(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
         thread::sleep(load_time(case, &mut rng));
         clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
-        ensure!(cluster.running() == 3, "a node ended before it was killed");
+        ensure!(cluster.running() == 3, "a node had ended by itself");
+        let how = strike(case, &cluster)?;
+        let words = clients.close_into(&mut told)?;
+        let order = start_down(&cluster, &mut rng)?.join(", ");
+        let back = all_back(&cluster)?;
+        nothing_lost(&cluster, &case.db, &told)?;
+        case.progress(format!(
+            "round {} at flush {flush}: {words}; {how}, started as {order}, all Synced {} after the last start; 0 lost",
+            round + 1,
+            seconds(back)
+        ));
+    }
+    Ok(told)
+}
+
+/// Fails if a log file is open in a way that passes by the page cache.
+fn nothing_direct(cluster: &Cluster) -> anyhow::Result<()> {
+    for node in cluster.nodes() {
+        let (files, direct) = log_files_direct(node)?;
+        ensure!(
+            files > 0 && direct == 0,
+            "of {files} open log files of {} {direct} use O_DIRECT: the power cut would show nothing",
+            node.name()
+        );
+    }
+    Ok(())
+}
+
+/// All killed at once, at each setting of the engine's flush.
+pub fn kill_all(case: &mut Case) -> anyhow::Result<()> {
+    let rounds = case.options.rounds * 3;
+    let strike = |_: &Case, cluster: &Cluster| {
         let spread = cluster.kill_all()?;
-        let said = clients.close()?;
         ensure!(
             spread < AT_ONCE,
             "the nodes were killed over {} ms, not at once",
             spread.as_millis()
         );
-        let words = said.to_string();
-        told.add(said);
-        let order = start_down(&cluster, &mut rng)?.join(", ");
-        let back = all_back(&cluster)?;
-        nothing_lost(&cluster, &case.db, &told)?;
-        case.progress(format!(
-            "round {} at flush {flush}: {words}; killed within {} ms, started as {order}, all Synced {} after the last start; 0 lost",
-            round + 1,
-            spread.as_millis(),
-            seconds(back)
-        ));
-    }
+        Ok(format!("killed within {} ms", spread.as_millis()))
+    };
+    let told = all_at_once(case, Needs::default(), rounds, [0, 1, 2], strike)?;
     case.progress(format!("in all {told}; 0 lost, tables equal"));
     Ok(())
 }
@@ -74,41 +105,13 @@ pub fn power_cut(case: &mut Case) -> anyhow::Result<()> {
         disks: true,
         ..Needs::default()
     };
-    let cluster = started(case, needs, |_| {})?;
-    ledger::set_up(cluster.node(0), &case.db)?;
-    let (mut numbers, mut told) = (Numbers::new(), Told::default());
-    for round in 0..case.options.rounds {
-        let mut rng = Rng::new(case.options.seed + round);
-        // The engine's setting may not matter: begin with the quick start's.
-        let flush = [2, 0, 1][round as usize % 3];
-        set_flush(&cluster, flush)?;
-        if cluster.record().is_dromon() {
-            for node in cluster.nodes() {
-                let (files, direct) = log_files_direct(node)?;
-                ensure!(
-                    files > 0 && direct == 0,
-                    "of {files} open log files of {} {direct} use O_DIRECT: the power cut would show nothing",
-                    node.name()
-                );
-            }
-        }
-        let clients = Ledger::open(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
-        thread::sleep(load_time(case, &mut rng));
-        clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
-        ensure!(cluster.running() == 3, "a node ended before the power cut");
-        case.disks().power_cut(&cluster)?;
-        let said = clients.close()?;
-        let words = said.to_string();
-        told.add(said);
-        let order = start_down(&cluster, &mut rng)?.join(", ");
-        let back = all_back(&cluster)?;
-        nothing_lost(&cluster, &case.db, &told)?;
-        case.progress(format!(
-            "round {} at flush {flush}: {words}; power cut, started as {order}, all Synced {} after the last start; 0 lost",
-            round + 1,
-            seconds(back)
-        ));
-    }
+    let rounds = case.options.rounds;
+    let strike = |case: &Case, cluster: &Cluster| {
+        case.disks().power_cut(cluster)?;
+        Ok("power cut".into())
+    };
+    // The engine's setting may not matter: begin with the quick start's.
+    let told = all_at_once(case, needs, rounds, [2, 0, 1], strike)?;
     case.progress(format!(
         "in all {told}; 0 lost, tables equal; no log file is open with O_DIRECT"
     ));
@@ -145,9 +148,7 @@ pub fn rolling(case: &mut Case) -> anyhow::Result<()> {
         }
         let back = all_back(&cluster)?;
         clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
-        let said = clients.close()?;
-        let words = said.to_string();
-        told.add(said);
+        let words = clients.close_into(&mut told)?;
         nothing_lost(&cluster, &case.db, &told)?;
         let names: Vec<String> = order.iter().map(|i| cluster.node(*i).name()).collect();
         case.progress(format!(
@@ -182,9 +183,7 @@ pub fn leader_dies(case: &mut Case) -> anyhow::Result<()> {
         clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
         node.start(Start::Join, &[])?;
         let back = all_back(&cluster)?;
-        let said = clients.close()?;
-        let words = said.to_string();
-        told.add(said);
+        let words = clients.close_into(&mut told)?;
         nothing_lost(&cluster, &case.db, &told)?;
         case.progress(format!(
             "round {}: {words}; {} led and was killed, all Synced {} after its start; 0 lost",

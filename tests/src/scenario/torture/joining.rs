@@ -63,9 +63,7 @@ pub fn by_log(case: &mut Case) -> anyhow::Result<()> {
         struck.start(Start::Join, &[])?;
         all_back(&cluster)?;
         clients.wait_more(20, WRITE_LIMIT)?;
-        let said = clients.close()?;
-        let words = said.to_string();
-        told.add(said);
+        let words = clients.close_into(&mut told)?;
         nothing_lost(&cluster, &case.db, &told)?;
         case.progress(format!(
             "round {}: {words}; {} {how}, started again, {} killed when it was {state}; all Synced; 0 lost",
@@ -116,9 +114,7 @@ pub fn full_copy(case: &mut Case) -> anyhow::Result<()> {
         struck.start(Start::Join, &[])?;
         let restarts = all_back_restarted(&cluster, RESTARTS)?;
         clients.wait_more(20, WRITE_LIMIT)?;
-        let said = clients.close()?;
-        let words = said.to_string();
-        told.add(said);
+        let words = clients.close_into(&mut told)?;
         nothing_lost(&cluster, &case.db, &told)?;
         case.progress(format!(
             "round {}: {words}; {} copied from {} by {}, {} killed (the donor was {state}); \

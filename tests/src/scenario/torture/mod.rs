@@ -272,7 +272,7 @@ fn load_time(case: &Case, rng: &mut Rng) -> Duration {
     most / 2 + Duration::from_millis(rng.below(most.as_millis() as u64 / 2))
 }
 
-/// Milliseconds in a sentence.
+/// A time in a sentence.
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }

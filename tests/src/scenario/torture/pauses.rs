@@ -12,7 +12,7 @@ use dromon_sandbox::{Cluster, Node, Start};
 
 use super::{Needs, all_back, leader, started};
 use crate::check;
-use crate::harness::Case;
+use crate::harness::{Case, new_database};
 use crate::load::{Session, Sql};
 use crate::rng::Rng;
 
@@ -84,12 +84,8 @@ fn measure(case: &mut Case, peer: Option<&Path>) -> anyhow::Result<[Duration; 3]
     })?;
     let judged = cluster.record().is_dromon();
     let limit = case.options.limit(LIMIT);
-    let mut first = Session::open(cluster.node(0), "", 0)?;
-    first.exec(&format!("CREATE DATABASE {}", case.db))?;
-    first.exec(&format!(
-        "CREATE TABLE {}.t (id BIGINT PRIMARY KEY)",
-        case.db
-    ))?;
+    let table = "CREATE TABLE t (id BIGINT PRIMARY KEY)";
+    drop(new_database(cluster.node(0), &case.db, &[table])?);
     check::drained(&cluster)?;
     let ids = Arc::new(AtomicI64::new(1));
     let mut worst = [Duration::ZERO; 3];

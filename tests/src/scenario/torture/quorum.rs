@@ -10,8 +10,9 @@ use dromon_sandbox::{Cluster, Node, Start};
 
 use super::{BACK_LIMIT, Needs, all_back, started};
 use crate::check;
-use crate::harness::Case;
+use crate::harness::{Case, new_database};
 use crate::load::Session;
+use crate::scenario::outage::TABLE;
 
 /// Rows acknowledged by the node that dies.
 const ACKNOWLEDGED: i64 = 12;
@@ -77,11 +78,7 @@ fn one(case: &mut Case, round: u64, peer: Option<&Path>) -> anyhow::Result<Loss>
         }
     })?;
     let db = case.db.clone();
-    let mut first = Session::open(cluster.node(0), "", 0)?;
-    first.exec(&format!("CREATE DATABASE {db}"))?;
-    first.exec(&format!(
-        "CREATE TABLE {db}.t (id BIGINT PRIMARY KEY, node INT NOT NULL)"
-    ))?;
+    let mut first = new_database(cluster.node(0), &db, &[TABLE])?;
     check::drained(&cluster)?;
     // A read lock stands for a disk that is slow to apply.
     let mut held = Vec::new();

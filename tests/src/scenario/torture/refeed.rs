@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{bail, ensure};
 use dromon_sandbox::{Cluster, Start};
 
 use super::{Needs, all_back, nothing_lost, seconds, shuffled, started};
@@ -145,5 +145,5 @@ fn start_all(
         }
         thread::sleep(Duration::from_millis(50));
     }
-    Err(anyhow::anyhow!("no write succeeded")).context("after the outage")
+    bail!("no write succeeded within {BACK_LIMIT:?} of the second start")
 }
