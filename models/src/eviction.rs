@@ -35,7 +35,7 @@ pub struct State {
     leader: usize,
     up: [bool; NODES],
     dead: [bool; NODES],
-    /// By who led it, which term it still believes in.
+    /// The term that each node believes it leads; 0: none.
     believes: [u8; NODES],
     /// Was paused while it led, and has not heard since.
     deaf: [bool; NODES],
@@ -140,7 +140,7 @@ impl Model for TheModel {
                     s.under_way.push(found);
                     s.under_way.sort_unstable();
                 }
-                // A deaf one that leads no more found nothing but its own absence.
+                // With its term: what a deposed leader found says nothing of a later term.
                 if !s.silent.contains(&found) {
                     s.silent.push(found);
                     s.silent.sort_unstable();

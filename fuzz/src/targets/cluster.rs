@@ -169,63 +169,42 @@ pub const CLUSTER_STATE: Target = Target {
         };
         survives(&state);
         // It goes on working.
-        feed(
-            &mut state,
-            1,
-            1,
-            kind::CONTROL,
-            Part::Whole,
-            encode(&Control::Join(join(7, Need::Log))),
-        );
+        order(&mut state, 1, &Control::Join(join(7, Need::Log)));
         let _ = (state.view(), state.desired(), state.digest());
     },
     seeds: || {
         let mut state = genesis();
         let mut seeds = vec![state.encode().1.to_vec()];
-        for (n, control) in controls().iter().enumerate() {
-            let part = Part::Whole;
-            feed(
-                &mut state,
-                n as u64 + 1,
-                n as u64 + 1,
-                kind::CONTROL,
-                part,
-                encode(control),
-            );
+        for (n, control) in (1..).zip(&controls()) {
+            order(&mut state, n, control);
             seeds.push(state.encode().1.to_vec());
         }
         seeds
     },
 };
 
-fn feed(state: &mut ClusterState, index: u64, oseq: u64, kind: u8, part: Part, body: Bytes) {
-    feed_from(state, uuid(1), index, oseq, kind, part, body);
+/// Delivers the `n`th control message of the first origin.
+fn order(state: &mut ClusterState, n: u64, control: &Control) {
+    let message = RawMessage {
+        origin: uuid(1),
+        oseq: n,
+        kind: kind::CONTROL,
+        tag: 0,
+        part: Part::Whole,
+        body: encode(control),
+    };
+    deliver(state, n, message);
 }
 
-fn feed_from(
-    state: &mut ClusterState,
-    origin: Uuid,
-    index: u64,
-    oseq: u64,
-    kind: u8,
-    part: Part,
-    body: Bytes,
-) {
+fn deliver(state: &mut ClusterState, index: u64, message: RawMessage) {
     let _ = state.deliver(&Committed {
         index,
         term: 1,
-        body: CommittedBody::Message(RawMessage {
-            origin,
-            oseq,
-            kind,
-            tag: 0,
-            part,
-            body,
-        }),
+        body: CommittedBody::Message(message),
     });
 }
 
-/// A stream of entries through the state: control messages and write sets of three origins,
+/// A stream of entries through the state: control messages and write sets of four origins,
 /// whole and in pieces, in order and not. Each is: what, origin, length, content.
 pub const DELIVERY: Target = Target {
     name: "delivery",
@@ -257,7 +236,15 @@ pub const DELIVERY: Target = Target {
                 0x3e => (kind::WRITE_SET, Bytes::copy_from_slice(body)),
                 other => (other, Bytes::new()),
             };
-            feed_from(&mut state, uuid(who + 1), index, *number, kind, part, body);
+            let message = RawMessage {
+                origin: uuid(who + 1),
+                oseq: *number,
+                kind,
+                tag: 0,
+                part,
+                body,
+            };
+            deliver(&mut state, index, message);
         }
         survives(&state);
         let _ = (state.view(), state.desired(), state.open_bytes());

@@ -12,8 +12,8 @@ use twox_hash::XxHash3_64;
 use super::Target;
 use crate::bytes_in::Input;
 
-/// `WriteSet::decode` of any bytes. The first byte: bit 0: put right checksums and lengths
-/// into the header.
+/// `WriteSet::decode` of any bytes. The first byte, if odd: put right checksums and lengths
+/// into the header; the next two: for keys of so many bytes.
 pub const WRITE_SET: Target = Target {
     name: "write_set",
     run: write_set,
