@@ -285,7 +285,7 @@ fn ranges_and_objects() {
         format!("index:{}", entry.expect("it is there")["index"])
     };
     assert_eq!(seen(&["--from", &index(2), "--to", &index(3)]), [2, 3]);
-    assert_eq!(seen(&["--from", "99"]), [0i64; 0]);
+    assert!(seen(&["--from", "99"]).is_empty());
     let (_, out, _) = show(dir, &["--from", "99"]);
     assert!(out.contains("no entry of this log lies in that range"));
 }

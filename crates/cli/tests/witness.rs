@@ -10,7 +10,18 @@ use std::time::{Duration, Instant};
 /// Nothing here may take longer.
 const LIMIT: Duration = Duration::from_secs(20);
 
-fn command(dir: &Path, args: &[&str]) -> Command {
+/// A witness of a test; it does not outlive that, however it goes.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended, if all went well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(dir: &Path, args: &[&str]) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dromon"));
     command
         .arg("witness")
@@ -19,19 +30,17 @@ fn command(dir: &Path, args: &[&str]) -> Command {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    command
+    Running(command.spawn().expect("it runs"))
 }
 
 /// Waits for its end; answers the exit code and what it wrote.
-fn ended(mut child: Child) -> (i32, String) {
+fn ended(mut running: Running) -> (i32, String) {
+    let child = &mut running.0;
     let begin = Instant::now();
     let status = loop {
         match child.try_wait().expect("it can be waited for") {
             Some(status) => break status,
-            None if begin.elapsed() > LIMIT => {
-                child.kill().expect("it runs");
-                panic!("it did not end within {LIMIT:?}");
-            }
+            None if begin.elapsed() > LIMIT => panic!("it did not end within {LIMIT:?}"),
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
@@ -135,7 +144,7 @@ fn each_fault_has_its_words_and_exit_code() {
         ),
     ];
     for (args, code, words) in table {
-        let (exit, text) = ended(command(dir, &args).spawn().expect("it runs"));
+        let (exit, text) = ended(start(dir, &args));
         assert_eq!(exit, code, "{args:?} said: {text}");
         assert!(
             text.contains(words),
@@ -143,7 +152,7 @@ fn each_fault_has_its_words_and_exit_code() {
         );
         assert!(!text.contains("panicked"), "{args:?} said: {text}");
     }
-    let (exit, text) = ended(command(dir, &["-v"]).spawn().expect("it runs"));
+    let (exit, text) = ended(start(dir, &["-v"]));
     assert_eq!((exit, text.contains(env!("CARGO_PKG_VERSION"))), (0, true));
 }
 
@@ -158,15 +167,14 @@ fn it_waits_for_the_others_and_ends_when_told() {
         format!("group = g\naddress = {NOBODY}\noptions = {options}\nworkdir = w\nlog = w.log\n"),
     )
     .expect("written");
-    let child = command(dir, &["--cfg", "w.cnf"]).spawn().expect("it runs");
+    let first = start(dir, &["--cfg", "w.cnf"]);
     said(&log, "is reached at 127.0.0.1:");
     said(&log, "My UUID");
-    let second = command(dir, &["-c", "w.cnf", "-l", "second.log"]).spawn();
-    let (exit, text) = ended(second.expect("it runs"));
+    let (exit, text) = ended(start(dir, &["-c", "w.cnf", "-l", "second.log"]));
     assert_eq!(exit, 1, "{text}");
     assert!(text.contains("another witness runs in"), "{text}");
-    terminate(child.id());
-    let (exit, text) = ended(child);
+    terminate(first.0.id());
+    let (exit, text) = ended(first);
     assert_eq!(exit, 0, "{text}");
     said(&log, "stopped; the log stays");
     assert!(!dir.join("w/grastate.dat").exists(), "it has no data");
@@ -180,8 +188,7 @@ fn with_a_limit_it_gives_up() {
         free_port()
     );
     let args = ["-g", "g", "-a", NOBODY, "-w", "w", "-o", &options];
-    let child = command(home.path(), &args).spawn().expect("it runs");
-    let (exit, text) = ended(child);
+    let (exit, text) = ended(start(home.path(), &args));
     assert_eq!(exit, 1, "{text}");
     assert!(
         text.contains("failed to reach primary view within 1 s: 127.0.0.1:1"),
@@ -194,11 +201,15 @@ fn with_a_limit_it_gives_up() {
 fn a_daemon_says_its_process_and_goes_on() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let dir = home.path();
-    let options = format!("gmcast.listen_addr=tcp://127.0.0.1:{}", free_port());
+    // Nobody ends it if the test fails: it gives up by itself.
+    let options = format!(
+        "gmcast.listen_addr=tcp://127.0.0.1:{};pc.wait_prim_timeout=PT60S",
+        free_port()
+    );
     let args = [
         "-d", "-g", "g", "-a", NOBODY, "-w", "w", "-l", "w.log", "-o", &options,
     ];
-    let (exit, text) = ended(command(dir, &args).spawn().expect("it runs"));
+    let (exit, text) = ended(start(dir, &args));
     assert_eq!(exit, 0, "{text}");
     let pid = text.trim().strip_prefix("witness started, process ");
     let pid: u32 = pid.and_then(|p| p.parse().ok()).expect("a process id");
@@ -207,7 +218,7 @@ fn a_daemon_says_its_process_and_goes_on() {
     said(&dir.join("w.log"), "stopped; the log stays");
 
     let args = ["-d", "-g", "g", "-a", "gcomm://", "-w", "w", "-l", "w.log"];
-    let (exit, text) = ended(command(dir, &args).spawn().expect("it runs"));
+    let (exit, text) = ended(start(dir, &args));
     assert_eq!(exit, 1, "what is wrong is said before it leaves: {text}");
     assert!(text.contains("cannot found a cluster"), "{text}");
 }
