@@ -1,7 +1,7 @@
 //! One server: start, wait, ask, hurt, stop.
 
 use std::fs;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -107,8 +107,7 @@ impl Node {
         }
         record.ports.check_free(&record.name)?;
         let server = program("mariadbd", "mariadb-server")?;
-        let (out, err) = self.user.open_log(&record.log)?;
-        let (name, value) = self.store.get().marker(self.index);
+        let marker = self.store.get().marker(self.index);
         let mut command = match &record.network {
             None => Command::new(server),
             // nsenter becomes the server: the process id stays.
@@ -129,17 +128,10 @@ impl Node {
         if start == Start::NewCluster {
             command.arg("--wsrep-new-cluster");
         }
-        // A group of its own: Ctrl-C in the terminal is for us, not for the servers.
-        let child = command
-            .args(extra)
-            .env(name, value)
-            .current_dir(&record.dir)
-            .stdin(Stdio::null())
-            .stdout(out)
-            .stderr(err)
-            .process_group(0)
-            .spawn()
-            .at("run", Path::new("mariadbd"))?;
+        command.args(extra);
+        self.user
+            .surround(&mut command, &record.dir, &record.log, marker)?;
+        let child = command.spawn().at("run", Path::new("mariadbd"))?;
         let process = ProcessId::of_child(&child);
         *self.child() = Some(child);
         self.store.set_process(self.index, Some(process?))

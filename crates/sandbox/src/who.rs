@@ -1,8 +1,10 @@
 //! As whom the servers run, and what that user can reach.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::error::{IoContext, Result, SandboxError};
 
@@ -52,16 +54,30 @@ impl ServerUser {
         chown(path, Some(self.uid), Some(self.gid)).at("hand over to the server's user", path)
     }
 
-    /// Opens the server's log to append to it: once for each of its two streams.
-    pub fn open_log(&self, path: &Path) -> Result<(File, File)> {
-        let log = OpenOptions::new()
+    /// Where a process of a cluster runs, where its words go, and what marks it.
+    pub fn surround(
+        &self,
+        command: &mut Command,
+        dir: &Path,
+        log: &Path,
+        (name, value): (&str, String),
+    ) -> Result<()> {
+        let out = OpenOptions::new()
             .create(true)
             .append(true)
-            .open(path)
-            .at("open", path)?;
-        self.own(path)?;
-        let other = log.try_clone().at("open", path)?;
-        Ok((log, other))
+            .open(log)
+            .at("open", log)?;
+        self.own(log)?;
+        let err = out.try_clone().at("open", log)?;
+        // A group of its own: Ctrl-C in the terminal is for us, not for the servers.
+        command
+            .env(name, value)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err)
+            .process_group(0);
+        Ok(())
     }
 
     /// Gives the group of `path` to the server and lets it read.

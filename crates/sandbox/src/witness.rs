@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -93,8 +93,6 @@ impl Witness {
             });
         }
         let cluster = self.store.get().clone();
-        let (out, err) = self.user.open_log(&record.log)?;
-        let (name, value) = marker(&cluster);
         let mut command = Command::new(&record.program_copy);
         command
             .args(["witness", "--name", NAME, "--group", &cluster.name])
@@ -102,13 +100,9 @@ impl Witness {
             .args(["--options", &options(&cluster, record.port)])
             .arg("--dir")
             .arg(record.dir.join("log"))
-            .args(extra)
-            .env(name, value)
-            .current_dir(&record.dir)
-            .stdin(Stdio::null())
-            .stdout(out)
-            .stderr(err)
-            .process_group(0);
+            .args(extra);
+        self.user
+            .surround(&mut command, &record.dir, &record.log, marker(&cluster))?;
         if self.user.switched {
             command.uid(self.user.uid).gid(self.user.gid);
         }
