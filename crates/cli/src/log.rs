@@ -201,9 +201,8 @@ fn checkpoints_beside(device: &Arc<dyn Device>) -> Vec<Saved> {
 }
 
 fn load(device: &Arc<dyn Device>, name: &str) -> Result<bytes::Bytes, String> {
-    let ((_, _), content) =
-        dromon_log::load_checkpoint(&**device, name).map_err(|e| e.to_string())?;
-    Ok(content)
+    let found = dromon_log::load_checkpoint(&**device, name);
+    found.map(|(_, content)| content).map_err(|e| e.to_string())
 }
 
 /// A checkpoint: where, and its state or what is wrong with it.

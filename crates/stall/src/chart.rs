@@ -3,6 +3,7 @@
 //! that is red where it acknowledged nothing.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::Duration;
 
 use dromon_load::series;
@@ -209,7 +210,7 @@ fn strips(out: &mut Drawing, trace: &Trace, scale: &Scale) {
         ));
         out.text(LEFT - 6.0, y + height, 9, "end", INK, name);
         let own = commits_of(&trace.commits, node);
-        for (from, to) in silences(&own, scale.from, scale.to) {
+        for (from, to) in silences(&own, &(scale.from..scale.to)) {
             let x = scale.x(from);
             out.add(format_args!(
                 r#"<rect class="silent" x="{x:.1}" y="{y:.1}" width="{:.1}" height="{height:.1}" fill="{RED}"/>"#,
@@ -273,28 +274,30 @@ impl Scale {
     }
 }
 
-/// Where the longest gap begins.
-fn first_gap(
-    all: &[Duration],
-    window: &std::ops::Range<Duration>,
-    gap: Duration,
-) -> Option<Duration> {
+/// From each moment to the next, within the window and up to its edges.
+fn pauses(all: &[Duration], window: &Range<Duration>) -> Vec<(Duration, Duration)> {
     let inside = all.iter().copied().filter(|m| window.contains(m));
     let edges: Vec<Duration> = [window.start]
         .into_iter()
         .chain(inside)
         .chain([window.end])
         .collect();
-    let found = edges.windows(2).find(|w| w[1] - w[0] >= gap)?;
-    Some(found[0])
+    edges.windows(2).map(|w| (w[0], w[1])).collect()
+}
+
+/// Where the first gap of this length begins.
+fn first_gap(all: &[Duration], window: &Range<Duration>, gap: Duration) -> Option<Duration> {
+    let found = pauses(all, window)
+        .into_iter()
+        .find(|(a, b)| *b - *a >= gap);
+    found.map(|(from, _)| from)
 }
 
 /// Stretches of at least [`SILENT`] without an acknowledgement.
-fn silences(own: &[Duration], from: Duration, to: Duration) -> Vec<(Duration, Duration)> {
-    let inside = own.iter().copied().filter(|m| (from..to).contains(m));
-    let edges: Vec<Duration> = [from].into_iter().chain(inside).chain([to]).collect();
-    let pairs = edges.windows(2).map(|w| (w[0], w[1]));
-    pairs.filter(|(a, b)| *b - *a >= SILENT).collect()
+fn silences(own: &[Duration], window: &Range<Duration>) -> Vec<(Duration, Duration)> {
+    let mut found = pauses(own, window);
+    found.retain(|(a, b)| *b - *a >= SILENT);
+    found
 }
 
 /// The top of all panels' axes, so that they can be compared.
@@ -456,8 +459,8 @@ mod tests {
     fn the_red_stretches_are_where_a_node_was_silent() {
         let ms = Duration::from_millis;
         let own = [ms(100), ms(200), ms(900), ms(1000)];
-        assert_eq!(silences(&own, ms(0), ms(1100)), [(ms(200), ms(900))]);
-        assert_eq!(silences(&[], ms(0), ms(400)), [(ms(0), ms(400))]);
+        assert_eq!(silences(&own, &(ms(0)..ms(1100))), [(ms(200), ms(900))]);
+        assert_eq!(silences(&[], &(ms(0)..ms(400))), [(ms(0), ms(400))]);
         let text = svg(&sample(), 1);
         let document = Document::parse(&text).expect("it is XML");
         // Each node of each of the two panels once.

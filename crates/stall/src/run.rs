@@ -58,7 +58,7 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
             ..plan.clone()
         };
         plan.check()?;
-        report.title = title(plan, &cluster.record().server, plan.nodes);
+        report.title = title(plan, &cluster.record().server);
         let library = cluster.record().provider;
         let stem = library.file_stem().unwrap_or_default().to_string_lossy();
         let name = stem.strip_prefix("lib").unwrap_or(&stem).to_string();
@@ -71,7 +71,7 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
         }
         return Ok(report);
     }
-    report.title = title(plan, &server_version()?, plan.nodes);
+    report.title = title(plan, &server_version()?);
     let base = base(plan)?;
     let current = Current::default();
     current.clean_up_on_signals()?;
@@ -285,7 +285,7 @@ fn line(f: &crate::Figures) -> String {
     )
 }
 
-fn title(plan: &Plan, server: &str, nodes: usize) -> String {
+fn title(plan: &Plan, server: &str) -> String {
     let small = match plan.small {
         Small::Sysbench { threads } => format!("sysbench oltp_read_write, {threads} threads"),
         Small::Clients { clients, pace } => {
@@ -307,8 +307,9 @@ fn title(plan: &Plan, server: &str, nodes: usize) -> String {
         n => format!("; {n} rounds"),
     };
     format!(
-        "{} beside {small}; {nodes} nodes, MariaDB {}{rounds}",
+        "{} beside {small}; {} nodes, MariaDB {}{rounds}",
         plan.large,
+        plan.nodes,
         version(server)
     )
 }
@@ -427,12 +428,12 @@ mod tests {
     fn the_title_says_what_was_measured() {
         let mut plan = sample();
         assert_eq!(
-            title(&plan, "mariadbd  Ver 10.11.6-MariaDB for Linux", 3),
+            title(&plan, "mariadbd  Ver 10.11.6-MariaDB for Linux"),
             "UPDATE of 300000 rows beside 8 clients, closed loop; 3 nodes, MariaDB 10.11.6"
         );
         plan.small = Small::Sysbench { threads: 32 };
         plan.rounds = 3;
-        let text = title(&plan, "10.11", 3);
+        let text = title(&plan, "10.11");
         assert!(
             text.contains("sysbench oltp_read_write, 32 threads; "),
             "{text}"
