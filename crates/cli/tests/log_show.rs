@@ -1,8 +1,9 @@
 //! `dromon log show` over a log that an engine wrote.
 
+mod program;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,11 @@ use dromon_order::tcp::{TcpConfig, TcpNetwork};
 use dromon_order::wire::Identity;
 use dromon_order::{EngineConfig, NodeHandler, Order, OrderStatus, RaftId, Reply, Start};
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType, Uuid};
+use program::Running;
 use serde_json::Value;
+
+/// Nothing here may take longer.
+const LIMIT: Duration = Duration::from_secs(60);
 
 struct Quiet;
 
@@ -112,7 +117,7 @@ impl Node {
 
     /// Orders a message and delivers up to it.
     fn send(&mut self, kind: u8, body: Bytes) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + LIMIT;
         self.order.propose(kind, 1, body).expect("there is room");
         while self.order.status().pending > 0 || self.index < self.order.status().committed {
             assert!(Instant::now() < deadline, "it is never ordered");
@@ -162,16 +167,7 @@ fn filled(dir: &Path) -> Node {
 }
 
 fn dromon(args: &[&str]) -> (i32, String, String) {
-    let out = Command::new(env!("CARGO_BIN_EXE_dromon"))
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the program runs");
-    (
-        out.status.code().expect("it exits"),
-        String::from_utf8_lossy(&out.stdout).into_owned(),
-        String::from_utf8_lossy(&out.stderr).into_owned(),
-    )
+    Running::start(Path::new("."), args).ended(LIMIT)
 }
 
 fn text(path: &Path) -> &str {

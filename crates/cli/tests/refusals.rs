@@ -1,36 +1,21 @@
 //! Each fault the user can make: the message, the exit code, and no servers.
 
+mod program;
+
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use program::Running;
 
 /// None of these may take longer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-fn dromon(dir: &Path, args: &[&str]) -> (i32, String) {
-    let begin = Instant::now();
-    let out = Command::new(env!("CARGO_BIN_EXE_dromon"))
-        .args(args)
-        .current_dir(dir)
-        .env_remove("XDG_STATE_HOME")
-        .stdin(Stdio::null())
-        .output()
-        .expect("the program runs");
-    assert!(
-        begin.elapsed() < LIMIT,
-        "{args:?} took {:?}",
-        begin.elapsed()
-    );
-    let mut text = String::from_utf8_lossy(&out.stdout).into_owned();
-    text.push_str(&String::from_utf8_lossy(&out.stderr));
-    (out.status.code().expect("it exits"), text)
-}
-
 /// Runs it; exit code and words must be these.
 fn refused(dir: &Path, args: &[&str], code: i32, words: &[&str]) {
-    let (exit, text) = dromon(dir, args);
+    let (exit, out, err) = Running::start(dir, args).ended(LIMIT);
+    let text = out + &err;
     assert_eq!(exit, code, "{args:?} said: {text}");
     for word in words {
         assert!(

@@ -1,58 +1,26 @@
 //! `dromon witness` without a cluster: what it refuses, how it waits and ends.
 
+mod program;
+
 use std::fs;
-use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use program::Running;
 
 /// Nothing here may take longer.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A witness of a test; it does not outlive that, however it goes.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended, if all went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn start(dir: &Path, args: &[&str]) -> Running {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dromon"));
-    command
-        .arg("witness")
-        .args(args)
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    Running(command.spawn().expect("it runs"))
+    Running::start(dir, &[&["witness"], args].concat())
 }
 
 /// Waits for its end; answers the exit code and what it wrote.
-fn ended(mut running: Running) -> (i32, String) {
-    let child = &mut running.0;
-    let begin = Instant::now();
-    let status = loop {
-        match child.try_wait().expect("it can be waited for") {
-            Some(status) => break status,
-            None if begin.elapsed() > LIMIT => panic!("it did not end within {LIMIT:?}"),
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
-    let mut text = String::new();
-    for stream in [
-        child.stdout.take().map(|s| Box::new(s) as Box<dyn Read>),
-        child.stderr.take().map(|s| Box::new(s) as Box<dyn Read>),
-    ] {
-        let mut stream = stream.expect("it is piped");
-        stream.read_to_string(&mut text).expect("it is text");
-    }
-    (status.code().expect("it exits"), text)
+fn ended(running: Running) -> (i32, String) {
+    let (code, out, err) = running.ended(LIMIT);
+    (code, out + &err)
 }
 
 fn terminate(pid: u32) {
@@ -173,7 +141,7 @@ fn it_waits_for_the_others_and_ends_when_told() {
     let (exit, text) = ended(start(dir, &["-c", "w.cnf", "-l", "second.log"]));
     assert_eq!(exit, 1, "{text}");
     assert!(text.contains("another witness runs in"), "{text}");
-    terminate(first.0.id());
+    terminate(first.child.id());
     let (exit, text) = ended(first);
     assert_eq!(exit, 0, "{text}");
     said(&log, "stopped; the log stays");
