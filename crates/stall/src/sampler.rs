@@ -110,15 +110,22 @@ impl Sampler {
     }
 
     /// Ends sampling; all samples in order of time.
-    pub fn stop(self) -> Taken {
+    pub fn stop(mut self) -> Taken {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Vec::new();
-        for thread in self.threads {
+        for thread in std::mem::take(&mut self.threads) {
             let taken = thread.join();
             all.extend(taken.map_err(|_| anyhow::anyhow!("a sampling thread panicked"))??);
         }
         all.sort_by_key(|s| s.at);
         Ok(all)
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        // What fails before it is stopped must not be sampled on into the next mode.
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 

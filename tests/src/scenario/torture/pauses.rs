@@ -178,20 +178,9 @@ fn once(
     let reader = client(victim, true);
     thread::sleep(BEFORE);
     let node = cluster.node(victim);
-    let hurt = Instant::now();
-    match fault {
-        Fault::Killed => node.kill()?,
-        Fault::Held => node.pause()?,
-        Fault::CutOff => case.network().cut_off(victim)?,
-    }
-    let was_hurt = Instant::now();
-    thread::sleep(if judged { LASTS } else { LASTS_PEER });
-    let end = Instant::now();
-    match fault {
-        Fault::Killed => node.start(Start::Join, &[])?,
-        Fault::Held => node.resume()?,
-        Fault::CutOff => case.network().heal()?,
-    }
+    let lasts = if judged { LASTS } else { LASTS_PEER };
+    let times = hurt_for(lasts, case, node, victim, fault);
+    // Whatever came of it, no client goes on.
     stop.store(true, Ordering::Release);
     let mut answers: Vec<Vec<Answer>> = Vec::new();
     for writer in writers {
@@ -204,6 +193,7 @@ fn once(
     let reads = reader
         .join()
         .map_err(|_| anyhow::anyhow!("a client panicked"))?;
+    let (hurt, was_hurt, end) = times?;
     let pause = (0..3)
         .filter(|i| *i != victim)
         .map(|i| longest_gap(&answers[i], hurt, end))
@@ -230,6 +220,31 @@ fn once(
         )
     });
     Ok(Seen { pause, refused })
+}
+
+/// Hurts a node and mends it again; when it began to be hurt, when it was, and until when.
+fn hurt_for(
+    lasts: Duration,
+    case: &Case,
+    node: &Node,
+    victim: usize,
+    fault: Fault,
+) -> anyhow::Result<(Instant, Instant, Instant)> {
+    let hurt = Instant::now();
+    match fault {
+        Fault::Killed => node.kill()?,
+        Fault::Held => node.pause()?,
+        Fault::CutOff => case.network().cut_off(victim)?,
+    }
+    let was_hurt = Instant::now();
+    thread::sleep(lasts);
+    let end = Instant::now();
+    match fault {
+        Fault::Killed => node.start(Start::Join, &[])?,
+        Fault::Held => node.resume()?,
+        Fault::CutOff => case.network().heal()?,
+    }
+    Ok((hurt, was_hurt, end))
 }
 
 fn ask_until(
