@@ -231,7 +231,7 @@ fn what_it_throws_away_counts_for_the_chunks_that_wait_behind() {
 #[test]
 fn who_lacks_chunks_gives_no_copy_meanwhile() {
     run(3, PATIENT, LIMIT, |world| {
-        let (_, client) = begun(world, 1);
+        let (_, client) = begun(world);
         let thrower = world.db(3);
         thrower.holds.open(Point::ApplyStart);
         world.until("the first chunk is applied there", || {
