@@ -1,12 +1,12 @@
 //! What the server's client threads call.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{Seqno, WaitError};
-use dromon_order::OrderError;
+use dromon_order::{Order, OrderError};
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType};
 
 use super::{Node, Phase, Sent, lock};
@@ -14,7 +14,7 @@ use crate::cluster::CHUNK_MIN;
 use crate::database::{Applied, Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::spool::Collected;
-use crate::trx::{Body, Kind, Stage, Trx};
+use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
 const LARGE: usize = 64 << 20;
@@ -22,6 +22,8 @@ const LARGE: usize = 64 << 20;
 const CHUNK_LOG2: u8 = 18;
 /// How long one question for the read index may take before it is asked again.
 const READ_STEP: Duration = Duration::from_secs(1);
+/// How often who waits for the answer looks whether this node is still primary.
+const READ_LOOK: Duration = Duration::from_millis(50);
 
 /// Keys as the server gives them: parts, and how strong.
 pub type KeyParts<'a> = (&'a [&'a [u8]], KeyType);
@@ -118,14 +120,22 @@ impl Node {
         {
             return unsent(Outcome::ConnFail);
         }
-        if let Err(outcome) = self.send(trx) {
-            return unsent(outcome);
-        }
+        let tag = match self.send(trx) {
+            Ok(tag) => tag,
+            Err(outcome) => return unsent(outcome),
+        };
         self.wait_verdict(trx, true);
         let (stage, must_abort, ends) = {
-            let body = trx.lock();
-            if body.abandoned {
-                return Outcome::NodeFail;
+            let mut body = trx.lock();
+            match body.abandoned {
+                None => {}
+                Some(Abandoned::Sent) if !self.take_back(tag) => return Outcome::NodeFail,
+                // Above: given up just before it was handed to the order.
+                Some(_) => {
+                    body.abandoned = None;
+                    body.stage = Stage::Executing;
+                    return Outcome::ConnFail;
+                }
             }
             if body.stage == Stage::Chunked {
                 // Its place is not known yet: the replay waits for it.
@@ -166,8 +176,14 @@ impl Node {
         }
     }
 
-    /// Encodes a write set and hands it to the order.
-    fn send(&self, trx: &Arc<Trx>) -> Result<(), Outcome> {
+    /// Whether the order still has the write set `tag` unsent, and now not any more.
+    fn take_back(&self, tag: u64) -> bool {
+        self.order()
+            .is_some_and(|o| o.withdraw(kind::WRITE_SET, tag))
+    }
+
+    /// Encodes a write set and hands it to the order; answers with its mark.
+    fn send(&self, trx: &Arc<Trx>) -> Result<u64, Outcome> {
         let order = self.order().ok_or(Outcome::ConnFail)?;
         let max = self.settings().max_ws_size;
         let source = self.shared().uuid;
@@ -239,7 +255,7 @@ impl Node {
         let mut wait = Duration::from_millis(1);
         loop {
             match order.propose(kind::WRITE_SET, tag, bytes.clone()) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(tag),
                 Err(OrderError::Full { .. }) if self.serving() => {
                     // Bounded: the order drains as a majority answers.
                     trx.waiter.wait(false, Some(Instant::now() + wait));
@@ -305,7 +321,7 @@ impl Node {
                 let body = trx.lock();
                 let chunked = body.stage == Stage::Chunked;
                 let waits = body.stage == Stage::Sent || chunked;
-                if !waits || body.abandoned || (chunked && yields && body.must_abort) {
+                if !waits || body.abandoned.is_some() || (chunked && yields && body.must_abort) {
                     return;
                 }
                 chunked && yields
@@ -425,7 +441,7 @@ impl Node {
         let (seqno, depends_on, flags, payload, meta) = {
             self.wait_verdict(trx, false);
             let mut body = trx.lock();
-            if body.abandoned && body.stage == Stage::Chunked {
+            if body.abandoned.is_some() && body.stage == Stage::Chunked {
                 drop(body);
                 self.error(&format!(
                     "transaction {} was to be run again, and this node has lost the cluster: nobody here can tell \
@@ -704,24 +720,21 @@ impl Node {
         if !self.wait_rollbacks(deadline) {
             return (Outcome::TrxFail, self.last_committed());
         }
-        let index = loop {
-            // In short steps: a node that turns non-primary says so at once.
-            let left = deadline.saturating_duration_since(Instant::now());
-            match order.read_index(left.min(READ_STEP)) {
-                Ok(index) => break index,
-                Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
-                    if !self.serving() {
-                        return (Outcome::ConnFail, self.last_committed());
-                    }
-                    if left <= READ_STEP {
-                        return (Outcome::TrxFail, self.last_committed());
-                    }
-                }
-                Err(_) => return (Outcome::ConnFail, self.last_committed()),
-            }
+        let index = match self.read_index(&order, deadline) {
+            Ok(index) => index,
+            Err(outcome) => return (outcome, self.last_committed()),
         };
-        let Some(seqno) = self.seqno_at(index, deadline) else {
-            return (Outcome::TrxFail, self.last_committed());
+        let seqno = loop {
+            // What the index covers may not have come when this node was cut off.
+            if let Some(seqno) = self.seqno_at(index, deadline.min(Instant::now() + READ_LOOK)) {
+                break seqno;
+            }
+            if !self.serving() {
+                return (Outcome::ConnFail, self.last_committed());
+            }
+            if Instant::now() >= deadline {
+                return (Outcome::TrxFail, self.last_committed());
+            }
         };
         let waited = self
             .gates
@@ -732,6 +745,46 @@ impl Node {
             Outcome::TrxFail
         };
         (outcome, self.last_committed())
+    }
+
+    /// An index that covers everything acknowledged before. A node that turns
+    /// non-primary says so at once.
+    fn read_index(&self, order: &Arc<dyn Order>, deadline: Instant) -> Result<u64, Outcome> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let step = left.min(READ_STEP);
+            let (tx, rx) = mpsc::sync_channel(1);
+            // The order answers in time; this is for one that hangs.
+            let until = Instant::now() + 2 * READ_STEP + step;
+            order.read_index_then(
+                step,
+                Box::new(move |answer| {
+                    // Who asked may have gone.
+                    let _ = tx.send(answer);
+                }),
+            );
+            let answer = loop {
+                match rx.recv_timeout(READ_LOOK) {
+                    Ok(answer) => break answer,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Outcome::ConnFail),
+                    Err(_) if !self.serving() => return Err(Outcome::ConnFail),
+                    Err(_) if Instant::now() >= until => break Err(OrderError::NoMajority(step)),
+                    Err(_) => {}
+                }
+            };
+            match answer {
+                Ok(index) => return Ok(index),
+                Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
+                    if !self.serving() {
+                        return Err(Outcome::ConnFail);
+                    }
+                    if left <= READ_STEP {
+                        return Err(Outcome::TrxFail);
+                    }
+                }
+                Err(_) => return Err(Outcome::ConnFail),
+            }
+        }
     }
 
     /// Waits until everything up to `upto` is finished here. Works inside
@@ -815,14 +868,27 @@ impl Node {
         }
     }
 
-    /// Fails every own write set whose outcome cannot be known any more.
+    /// Fails every own write set whose outcome cannot be known any more. Those
+    /// that the order has not sent yet are taken back: they have none.
     pub(super) fn abandon_pending(&self) {
+        self.abandon_sent_by(self.order().as_ref());
+    }
+
+    /// [`abandon_pending`](Self::abandon_pending) when it is not this node's
+    /// order any more.
+    pub(super) fn abandon_sent_by(&self, order: Option<&Arc<dyn Order>>) {
         let sent = lock(&self.pending).take_all();
-        let chunked = lock(&self.chunks).abandon();
-        for trx in sent.into_iter().map(|s| s.trx).chain(chunked) {
-            let mut body: std::sync::MutexGuard<'_, Body> = trx.lock();
-            body.abandoned = true;
-            drop(body);
+        for (tag, Sent { trx, .. }) in sent {
+            let taken_back = order.is_some_and(|o| o.withdraw(kind::WRITE_SET, tag));
+            trx.lock().abandoned = Some(match taken_back {
+                true => Abandoned::TakenBack,
+                false => Abandoned::Sent,
+            });
+            trx.waiter.wake();
+        }
+        // Those were sent.
+        for trx in lock(&self.chunks).abandon() {
+            trx.lock().abandoned = Some(Abandoned::Sent);
             trx.waiter.wake();
         }
     }

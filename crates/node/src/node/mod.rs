@@ -3,7 +3,7 @@
 //! ```text
 //!   server's client threads   local.rs     certify, commit order, release, BF abort, replay, TOI
 //!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
-//!   server's applier threads  apply.rs     queue -> database
+//!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
 //!   connect / disconnect      connect.rs   joining; search.rs founding, the own log, the others; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
@@ -31,6 +31,7 @@ mod report;
 mod retain;
 mod search;
 mod service;
+mod transfer;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -249,7 +250,8 @@ struct Shared {
     received: Option<Result<Position, i32>>,
     /// Set when a request found no donor.
     no_donor: bool,
-    transfer_failed: Option<i32>,
+    /// A donor that failed, and how.
+    transfer_failed: Option<(Uuid, i32)>,
     brought_up: bool,
     bringing_up: bool,
     own_leave: bool,
@@ -337,8 +339,8 @@ impl Pending {
         Some(sent)
     }
 
-    fn take_all(&mut self) -> Vec<Sent> {
-        let all = self.sent.drain().map(|(_, sent)| sent).collect();
+    fn take_all(&mut self) -> Vec<(u64, Sent)> {
+        let all = self.sent.drain().collect();
         self.lengths.record(0);
         all
     }
@@ -366,6 +368,8 @@ enum Item {
     Donate {
         joiner: Uuid,
         request: Bytes,
+        /// No copy: the joiner's database stands there.
+        bypass: Option<Position>,
     },
     Synced,
     VoteRequest {
@@ -496,6 +500,8 @@ pub struct Node {
     last_tick: Mutex<Option<Instant>>,
     first_seen: Mutex<FirstSeen>,
     connected_before: std::sync::atomic::AtomicBool,
+    /// The database was brought up once: its engines run.
+    was_up: std::sync::atomic::AtomicBool,
     engine_failed: std::sync::atomic::AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// A witness: when it last handed leadership on, and how long it waits

@@ -129,6 +129,7 @@ impl Node {
             last_tick: Mutex::new(None),
             first_seen: Mutex::default(),
             connected_before: Default::default(),
+            was_up: Default::default(),
             engine_failed: Default::default(),
             rejoiner: Mutex::new(None),
             handed_over: Mutex::default(),
