@@ -266,6 +266,9 @@ impl Node {
             return None;
         }
         let trx = Trx::remote(ws.trx_id, seqno);
+        if marked {
+            trx.lock().flags = ws.flags;
+        }
         let failed = ws.flags.is_rollback() && ws.flags.ends();
         let meta = Meta {
             position: Position {

@@ -1,7 +1,8 @@
 //! The node: the pure state machines, with threads and a database around them.
 //!
 //! ```text
-//!   server's client threads   local.rs     certify, commit order, release, BF abort, replay, TOI
+//!   server's client threads   local.rs     certify, commit order, release, BF abort, replay;
+//!                             isolation.rs TOI, votes on what failed
 //!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
 //!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
 //!   connect / disconnect      connect.rs   joining; search.rs founding, the own log, the others; leave.rs leaving;
@@ -23,6 +24,7 @@ mod connect;
 mod delivery;
 mod doubt;
 mod duties;
+mod isolation;
 mod leave;
 mod local;
 mod open;

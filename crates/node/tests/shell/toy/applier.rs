@@ -1,5 +1,6 @@
 //! What a lent thread does: write sets, views, donations.
 
+use std::collections::btree_map::Entry as BTreeEntry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -524,6 +525,13 @@ impl Db {
                     inner.disk.rows.retain(|key, _| key.table != *table);
                     None
                 }
+                Ddl::Create { key } => match inner.disk.rows.entry(*key) {
+                    BTreeEntry::Occupied(_) => Some(format!("{key:?} exists")),
+                    BTreeEntry::Vacant(place) => {
+                        place.insert(1);
+                        None
+                    }
+                },
                 Ddl::Fail { nodes, text, .. } => (nodes & (1 << self.n) != 0).then(|| text.clone()),
             }
         };

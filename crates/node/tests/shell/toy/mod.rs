@@ -52,6 +52,8 @@ pub enum Ddl {
     Add { table: u8, n: i64 },
     /// Empties a table.
     Truncate { table: u8 },
+    /// Adds a row with 1; fails where it is there already.
+    Create { key: Key },
     /// Fails on the nodes of this bit mask, with this text, and does nothing.
     Fail { table: u8, nodes: u32, text: String },
 }
@@ -60,6 +62,7 @@ impl Ddl {
     fn table(&self) -> u8 {
         match self {
             Ddl::Add { table, .. } | Ddl::Truncate { table } | Ddl::Fail { table, .. } => *table,
+            Ddl::Create { key } => key.table,
         }
     }
 }
