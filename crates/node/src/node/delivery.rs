@@ -230,7 +230,7 @@ impl Node {
                     course.failed_fragment = seqno;
                 }
                 if sent.is_some() && verdict.passed() && write_set.header().chunk != 0 {
-                    self.tell_whole(&course.state, &write_set);
+                    self.tell_whole(&write_set);
                 }
                 let passed = match &verdict {
                     Verdict::Passed { depends_on } => Some(*depends_on),

@@ -103,6 +103,7 @@ impl NodeHandler for Handler {
         let node = self.node.upgrade()?;
         // If it could not be started, or ended while a chunk came.
         node.start_pacing();
+        node.tell_stuck();
         node.tick()
     }
 

@@ -285,12 +285,8 @@ impl Node {
             return 0;
         }
         if body.keys.secondary() {
-            self.note(&format!(
-                "transaction {id} of connection {}: its {:.1} MB are applied whole by the other nodes, and hold later \
-                 commits up there meanwhile: it inserts into or deletes from a unique index that is not the primary key",
-                body.conn,
-                data as f64 / 1e6
-            ));
+            let why = "it inserts into or deletes from a unique index that is not the primary key";
+            self.note_whole(id, body.conn, data, why);
             return 0;
         }
         (least.ilog2() as u8).clamp(CHUNK_MIN, CHUNK_LOG2)

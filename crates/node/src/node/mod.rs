@@ -270,6 +270,8 @@ struct Shared {
     ends_at: Option<Seqno>,
     /// The server was told to give a copy and has not said how it ended.
     donation_open: bool,
+    /// It is a copy, no bypass.
+    donation_copies: bool,
     /// `wsrep_sst_donor`.
     donors: String,
     cluster: String,
@@ -310,6 +312,7 @@ impl Shared {
             rejoin_asked: None,
             ends_at: None,
             donation_open: false,
+            donation_copies: false,
             donors: String::new(),
             cluster: String::new(),
             address: ClusterAddress::default(),

@@ -80,6 +80,7 @@ impl Node {
             let mut shared = self.shared();
             let wanted = ready && shared.donating == Some(joiner);
             shared.donation_open |= wanted;
+            shared.donation_copies = bypass.is_none();
             wanted
         };
         let position = bypass.unwrap_or_else(|| self.last_committed_at(seqno));
@@ -99,17 +100,18 @@ impl Node {
 
     /// The database says how its donation ended.
     pub fn transfer_sent(&self, position: Position, error: i32) -> Outcome {
-        let (donor, joiner) = {
+        let (donor, joiner, copies) = {
             let mut shared = self.shared();
             let open = std::mem::take(&mut shared.donation_open);
             match shared.donating {
-                Some(joiner) => (shared.uuid, joiner),
+                Some(joiner) => (shared.uuid, joiner, shared.donation_copies),
                 // The joiner is gone; the server's part is done all the same.
                 None if open => return Outcome::Ok,
                 None => return Outcome::ConnFail,
             }
         };
-        let error = if error == 0 && (!position.is_defined() || self.lacks_chunks(position)) {
+        let lacks = || copies && self.lacks_chunks(position);
+        let error = if error == 0 && (!position.is_defined() || lacks()) {
             -libc_ecanceled()
         } else {
             error
