@@ -115,7 +115,9 @@ fn large_transactions(nodes: &[NodeStatus]) -> Vec<&str> {
         let list = n.wsrep.as_ref()?.get("wsrep_dromon_large_open");
         (!list.is_empty()).then_some(list)
     });
-    lists.next().map_or_else(Vec::new, |l| l.split("; ").collect())
+    lists
+        .next()
+        .map_or_else(Vec::new, |l| l.split("; ").collect())
 }
 
 fn row(node: &NodeStatus) -> [String; 8] {

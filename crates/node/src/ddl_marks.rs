@@ -109,7 +109,10 @@ impl Marks {
         }
         // A crash leaves one of them whole, or the first one torn and no second.
         let written = |slot: &[u8]| slot.iter().any(|b| *b != 0);
-        if bytes.chunks(SLOT).all(|s| written(s) && decode(s).is_none()) {
+        if bytes
+            .chunks(SLOT)
+            .all(|s| written(s) && decode(s).is_none())
+        {
             let both = "both of its marks are damaged";
             return Err(io::Error::new(io::ErrorKind::InvalidData, both));
         }

@@ -62,6 +62,8 @@ struct Open {
     /// When the newest came.
     moved: Instant,
     asked: Option<(u32, Instant)>,
+    /// Nobody asked for long, so this node does, to the end.
+    taken_over: bool,
     /// The part of which was said that it does not come.
     told: Option<u32>,
 }
@@ -134,6 +136,7 @@ impl Node {
                         began: Instant::now(),
                         moved: Instant::now(),
                         asked: None,
+                        taken_over: false,
                         told: None,
                     });
                     open.next = n + 1;
@@ -454,22 +457,18 @@ impl Node {
         }
     }
 
-    /// Whether this node asks for the next chunk of what `source` sent, when
-    /// none has come for `silent`.
-    fn asks_for(&self, source: Uuid, silent: Duration) -> bool {
+    /// How long no chunk of what `source` sent must have come, for this node to
+    /// ask for the next one. None: it never does.
+    fn asks_after(&self, source: Uuid) -> Option<Duration> {
         let shared = self.shared();
-        let Some(view) = &shared.view else {
-            return false;
-        };
+        let view = shared.view.as_ref()?;
         let able =
             |m: &Member| m.state == MemberState::Synced && !self.flow.is_quarantined(&m.uuid);
         let rank = |m: &Member| (!m.complete, !able(m), m.uuid == source, m.uuid);
         let with_data = || view.members.iter().filter(|m| !m.witness);
-        let Some(own) = with_data().find(|m| m.uuid == shared.uuid) else {
-            return false;
-        };
+        let own = with_data().find(|m| m.uuid == shared.uuid)?;
         let before = with_data().filter(|m| rank(m) < rank(own)).count() as u32;
-        silent >= TAKE_OVER * before
+        Some(TAKE_OVER * before)
     }
 
     /// What to do next, and the change up to which that was looked at.
@@ -480,13 +479,21 @@ impl Node {
                 chunks.pacing = false;
                 return (Step::End, 0);
             }
-            let of = |o: &Open| (o.chunked.id, o.chunked.source(), o.moved.elapsed());
+            let of = |o: &Open| (o.chunked.id, o.chunked.source());
             let sources: Vec<_> = chunks.open.values().map(of).collect();
             (sources, chunks.changes)
         };
-        let mine = sources.iter().filter(|(_, s, t)| self.asks_for(*s, *t));
-        let mine: Vec<Seqno> = mine.map(|(id, ..)| *id).collect();
-        let chunks = lock(&self.chunks);
+        let after = |(id, source): &(Seqno, Uuid)| Some((*id, self.asks_after(*source)?));
+        let after: Vec<(Seqno, Duration)> = sources.iter().filter_map(after).collect();
+        let mut chunks = lock(&self.chunks);
+        let mut mine = Vec::new();
+        for (id, after) in after {
+            let open = chunks.open.get_mut(&id);
+            if let Some(open) = open.filter(|o| o.taken_over || o.moved.elapsed() >= after) {
+                open.taken_over = !after.is_zero();
+                mine.push(id);
+            }
+        }
         let due = |o: &Open| match o.asked {
             Some((n, at)) => n != o.next || at.elapsed() >= ASK_AGAIN,
             None => true,
