@@ -81,7 +81,7 @@ fn an_altered_state_digest_is_seen() {
 #[test]
 fn cutting_the_index_at_local_points_is_seen() {
     fires(Plant::LocalCut, Oracle::SameOrder, 1, 9, 20);
-    fires(Plant::LocalCut, Oracle::StateDigest, 1, 9, 20);
+    fires(Plant::LocalCut, Oracle::StateDigest, 13, 30, 20);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_write_set_not_applied_is_seen_in_the_database() {
 
 #[test]
 fn erasing_logs_on_the_word_of_a_leader_ends_the_cluster() {
-    fires(Plant::EraseFirst, Oracle::Liveness, 12, 70, 30);
+    fires(Plant::EraseFirst, Oracle::Liveness, 139, 70, 30);
 }
 
 #[test]
@@ -127,5 +127,5 @@ fn letting_those_left_behind_follow_by_the_log_mixes_incarnations() {
 #[test]
 fn keeping_data_that_a_copy_is_to_replace_mixes_incarnations() {
     // Until the copy begins, though the log that told of it is gone.
-    fires(Plant::CopyLate, Oracle::Contents, 20, 20, 30);
+    fires(Plant::CopyLate, Oracle::Contents, 199, 60, 30);
 }

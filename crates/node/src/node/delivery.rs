@@ -772,7 +772,9 @@ impl Node {
         }
         let (sequencer, node) = course.state.encode();
         if let Err(e) = order.save_checkpoint(course.index, sequencer, node) {
-            self.warn(&format!("no checkpoint at log index {}: {e}", course.index));
+            if !lock(&self.delivered).stopped {
+                self.warn(&format!("no checkpoint at log index {}: {e}", course.index));
+            }
             course.entries = 0;
             course.bytes_at_checkpoint = course.bytes;
             return;
