@@ -7,7 +7,7 @@
 //!   else                           chunks: are applied         end: the server commits them
 //! ```
 //!
-//! One member, not the sender if there is another, asks for the next chunk when
+//! One member, not the sender if another is able to, asks for the next chunk when
 //! it has applied the one before and what waited behind it, and the others are
 //! not far behind. What it asks twice counts once.
 

@@ -263,13 +263,7 @@ impl Local<'_> {
         let status = HotRow::leave(self.hot_row, self.handle.trx(), || {
             self.host.commit_order_leave(&self.handle, &self.meta)
         });
-        match status {
-            Status::Ok => end,
-            status => End::Refused {
-                call: Call::Leave,
-                status,
-            },
-        }
+        refused(Call::Leave, status).err().unwrap_or(end)
     }
 
     /// Gives the seqno of a failed transaction its place in the commit order.
@@ -314,13 +308,7 @@ impl Local<'_> {
         self.mark.set(Call::Release);
         let trx = self.handle.trx();
         let status = HotRow::leave(self.hot_row, trx, || self.host.release(&mut self.handle));
-        match status {
-            Status::Ok => end,
-            status => End::Refused {
-                call: Call::Release,
-                status,
-            },
-        }
+        refused(Call::Release, status).err().unwrap_or(end)
     }
 }
 
