@@ -85,6 +85,8 @@ test-11.8:
 
 storms: build
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS)
+	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --rounds 1 \
+	  --provider-options dromon.auto_stream_size=128 ranges unique_keys no_primary_key kill_all kill_joining
 
 torture: packages build
 	$(TARGET)/release/storms --provider $(PROVIDER) --torture --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) \

@@ -39,12 +39,45 @@ pub enum Fault {
         for_: Duration,
     },
     /// The clock of a process jumps forward, as after the sleep of a machine.
-    /// The monotonic clock knows no way back, and no other is read.
     ClockJump {
         /// Who.
         slot: usize,
         /// How far.
         by: Duration,
+    },
+    /// The clock of a process stands still for so long while the process runs,
+    /// and is behind the others' from then on. That is a step backwards, as far
+    /// as there is one: the monotonic clock does not turn back, and no other is
+    /// read.
+    ClockBack {
+        /// Who.
+        slot: usize,
+        /// How far.
+        by: Duration,
+    },
+    /// All processes die. A minority stays away for long; the others are left
+    /// in peace, to show that they can do without.
+    Outage {
+        /// Whether the machines die too.
+        power: bool,
+        /// Until each is started again.
+        down: Vec<Duration>,
+    },
+    /// One node loses the majority for good, and is told to go on without it.
+    /// Those left behind come back later, with all they had.
+    Force {
+        /// Who goes on.
+        slot: usize,
+        /// For how long it is cut off before the others die.
+        apart: Duration,
+        /// Whether the machines of the others die too.
+        power: bool,
+        /// Until each of the others is started again, once it goes on.
+        down: Vec<Duration>,
+        /// One of the others, to be hurt.
+        victim: usize,
+        /// How.
+        hurt: Hurt,
     },
     /// Some ways between nodes are cut, until they are all healed.
     Partition {
@@ -134,6 +167,17 @@ pub enum Fault {
     },
 }
 
+/// What befalls a node that comes back after a forced recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hurt {
+    /// Nothing.
+    None,
+    /// It dies again so long after it was started, and comes back.
+    Dies(Duration),
+    /// It is started when the one that went on has come to about its seqno.
+    Meets,
+}
+
 /// What the plan must know of the cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Health {
@@ -143,14 +187,19 @@ pub struct Health {
     pub running: usize,
     /// Whether all are synced members.
     pub whole: bool,
+    /// Whether the node in the last slot has no database.
+    pub witness: bool,
 }
+
+/// How long those who came back after an outage are left in peace.
+const PEACE: (u64, u64) = (17_000, 20_000);
 
 /// The next fault, and the pause after it.
 pub fn next(rng: &mut Rng, health: Health) -> (Option<Fault>, Duration) {
     let n = health.nodes;
-    let pause = rng.ms(100, 1_800);
+    let mut pause = rng.ms(100, 1_800);
     let slot = rng.below(n as u64) as usize;
-    let fault = match rng.below(100) {
+    let fault = match rng.below(106) {
         0..16 => Some(Fault::Crash {
             slots: vec![slot],
             power: rng.chance(500),
@@ -177,7 +226,11 @@ pub fn next(rng: &mut Rng, health: Health) -> (Option<Fault>, Duration) {
             slot,
             for_: rng.ms(50, 4_500),
         }),
-        39..43 => Some(Fault::ClockJump {
+        39..41 => Some(Fault::ClockJump {
+            slot,
+            by: rng.ms(20, 5_000),
+        }),
+        41..43 => Some(Fault::ClockBack {
             slot,
             by: rng.ms(20, 5_000),
         }),
@@ -232,6 +285,38 @@ pub fn next(rng: &mut Rng, health: Health) -> (Option<Fault>, Duration) {
             slot,
             down: rng.ms(100, 3_000),
         }),
+        100..102 if n > 2 => {
+            pause = rng.ms(PEACE.0, PEACE.1);
+            let mut down: Vec<Duration> = (0..n).map(|_| rng.ms(50, 2_000)).collect();
+            let away = rng.range(1, (n as u64 - 1) / 2) as usize;
+            for i in 0..away {
+                down[(slot + i) % n] = pause + rng.ms(0, 8_000);
+            }
+            Some(Fault::Outage {
+                power: rng.chance(500),
+                down,
+            })
+        }
+        102..106 if health.whole && n > 2 => {
+            let data = n - usize::from(health.witness);
+            let apart = if rng.chance(700) {
+                rng.ms(100, 4_000)
+            } else {
+                Duration::ZERO
+            };
+            Some(Fault::Force {
+                slot: slot % data,
+                apart,
+                power: rng.chance(500),
+                down: (0..n).map(|_| rng.ms(50, 3_000)).collect(),
+                victim: (slot % data + 1) % n,
+                hurt: match rng.below(10) {
+                    0..5 => Hurt::Dies(rng.ms(5, 400)),
+                    5..9 => Hurt::Meets,
+                    _ => Hurt::None,
+                },
+            })
+        }
         _ => None,
     };
     (fault, pause)
@@ -301,6 +386,7 @@ mod tests {
                 nodes: 5,
                 running: 5,
                 whole,
+                witness: true,
             };
             let (fault, pause) = next(&mut rng, health);
             assert!(pause >= Duration::from_millis(100));
@@ -315,10 +401,18 @@ mod tests {
             if matches!(fault, Fault::Wipe { .. } | Fault::Leave { .. }) {
                 assert!(whole);
             }
+            if let Fault::Force { slot, victim, .. } = &fault {
+                assert!(whole && *slot != 4, "a witness has nothing to go on with");
+                assert_ne!(slot, victim);
+            }
+            if let Fault::Outage { down, .. } = &fault {
+                let away = down.iter().filter(|d| **d >= pause).count();
+                assert!((1..=2).contains(&away));
+            }
             if let Fault::ChangeAndCrash { slot, victim, .. } = fault {
                 assert!(whole && slot != victim);
             }
         }
-        assert_eq!(kinds.len(), 13, "{kinds:?}");
+        assert_eq!(kinds.len(), 16, "{kinds:?}");
     }
 }

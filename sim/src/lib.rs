@@ -17,6 +17,7 @@ pub mod oracle;
 pub mod plant;
 pub mod rng;
 pub mod shared;
+pub mod standstill;
 pub mod trace;
 pub mod world;
 

@@ -19,9 +19,13 @@ struct Args {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     start: u64,
-    /// Nodes in the cluster.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=9))]
-    nodes: u64,
+    /// Nodes in the cluster. Not given, the seed decides: five, or three, with or
+    /// without a witness among them.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=9))]
+    nodes: Option<u64>,
+    /// With --nodes: the last of them is a witness.
+    #[arg(long, requires = "nodes")]
+    witness: bool,
     /// Simulated seconds of faults in each run.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
@@ -44,12 +48,14 @@ fn main() -> ExitCode {
     let began = Instant::now();
     let mut total = Total::default();
     for seed in args.start..args.start + args.seeds {
+        let drawn = Config::drawn(seed);
         let config = Config {
-            seed,
-            nodes: args.nodes as usize,
+            nodes: args.nodes.map_or(drawn.nodes, |n| n as usize),
+            witness: args.nodes.map_or(drawn.witness, |_| args.witness),
             faults_for: Duration::from_secs(args.seconds),
             plant: args.plant,
             print: args.trace,
+            ..drawn
         };
         let one = Instant::now();
         let outcome = run(config);
@@ -71,8 +77,9 @@ fn main() -> ExitCode {
             }
             println!("seed {seed}: VIOLATION of {violation}");
             println!(
-                "again: dromon-sim --start {seed} --seeds 1 --nodes {} --seconds {} --trace{}",
-                args.nodes,
+                "again: dromon-sim --start {seed} --seeds 1 --nodes {}{} --seconds {} --trace{}",
+                config.nodes,
+                if config.witness { " --witness" } else { "" },
                 args.seconds,
                 args.plant
                     .map(|p| format!(" --plant {p}"))
@@ -98,6 +105,8 @@ struct Total {
     counts: Counts,
     worst: Duration,
     worst_seed: u64,
+    still: Duration,
+    still_seed: u64,
     simulated: Duration,
     hash: u64,
 }
@@ -112,15 +121,19 @@ impl Total {
         if o.convergence > self.worst {
             (self.worst, self.worst_seed) = (o.convergence, seed);
         }
+        if o.standstill > self.still {
+            (self.still, self.still_seed) = (o.standstill, seed);
+        }
     }
 
     fn print(&self, took: Duration) {
         let c = &self.counts;
         println!(
-            "{} seeds, {} violations: {} entries, {} acknowledged, {} refused, {} unknown, {} current \
-             reads, {} crashes ({} total outages), {} partitions, {} pauses, {} clock jumps, {} disk errors, {} deaths during a change of members, {} broken connections, {} \
+            "{} seeds, {} violations: {} entries, {} acknowledged, {} refused, {} unknown, {} taken back, {} current \
+             reads, {} crashes ({} total outages, {} with absences), {} forced recoveries ({} acknowledged given \
+             up, {} came by the log, {} took a copy), {} partitions, {} pauses, {} clock jumps, {} backwards, {} disk errors, {} deaths during a change of members, {} broken connections, {} \
              elections, {} joins ({} with a copy), {} resumed logs, {} evictions, {} leaves, {} state \
-             comparisons; worst convergence {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
+             comparisons; worst convergence {:.1} s (seed {}); longest standstill of a majority {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
              {:016x}",
             self.seeds,
             self.violations,
@@ -128,12 +141,19 @@ impl Total {
             c.acked,
             c.refused,
             c.unknown,
+            c.taken_back,
             c.reads,
             c.crashes,
             c.outages,
+            c.absences,
+            c.forced,
+            c.given_up,
+            c.old_by_log,
+            c.old_by_copy,
             c.partitions,
             c.pauses,
             c.jumps,
+            c.backs,
             c.disk_errors,
             c.changes,
             c.breaks,
@@ -146,6 +166,8 @@ impl Total {
             c.digests,
             self.worst.as_secs_f64(),
             self.worst_seed,
+            self.still.as_secs_f64(),
+            self.still_seed,
             self.simulated.as_secs_f64(),
             took.as_secs_f64(),
             self.hash,

@@ -65,6 +65,8 @@ struct State {
     counter: u64,
     packets: BTreeMap<(u64, u64), Packet>,
     ports: Vec<Option<PortState>>,
+    /// Where processes run.
+    started: Vec<bool>,
     /// When each slot's process was last unplugged.
     unplugged_us: Vec<u64>,
     cuts: BTreeMap<Way, CutState>,
@@ -166,6 +168,7 @@ impl Net {
             counter: 0,
             packets: BTreeMap::new(),
             ports: (0..slots).map(|_| None).collect(),
+            started: vec![false; slots],
             unplugged_us: vec![0; slots],
             cuts: BTreeMap::new(),
             delays,
@@ -295,6 +298,25 @@ impl Net {
                 }
             }
         }
+    }
+
+    /// Whether a process runs at `addr`.
+    pub fn is_started(&self, addr: &str) -> bool {
+        let s = self.lock();
+        slot_of(addr).is_some_and(|slot| s.started.get(slot).is_some_and(|up| *up))
+    }
+
+    /// A process runs at `slot`, or no longer; it may have no engine yet.
+    pub fn set_started(&self, slot: usize, up: bool) {
+        self.lock().started[slot] = up;
+    }
+
+    /// Whether both ways between two slots are open and not slowed down.
+    pub fn is_clear(&self, a: usize, b: usize) -> bool {
+        let s = self.lock();
+        [(a, b), (b, a)].iter().all(|way| {
+            !s.cuts.contains_key(way) && s.delays.get(way).is_none_or(|d| d.extra_us == 0)
+        })
     }
 
     /// Makes one direction slower by `extra`.

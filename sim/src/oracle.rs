@@ -27,7 +27,7 @@ pub enum Oracle {
     StateDigest,
     /// Databases go through the same states and end with the same contents.
     Contents,
-    /// No transaction takes two places.
+    /// No transaction takes two places, and one that was taken back none.
     ExactlyOnce,
     /// A read index covers what was acknowledged before it was asked for, and
     /// nobody answers one who was cut from the majority since the question.
@@ -36,6 +36,11 @@ pub enum Oracle {
     LostUpdate,
     /// After the faults, everybody comes back in bounded time.
     Liveness,
+    /// While a majority is up, healthy and connected, writes go through.
+    Standstill,
+    /// A forced recovery begins a new line; nobody serves on an old one, or
+    /// mixes the two.
+    OneLine,
     /// Nothing panics, no log is unreadable, no engine dies by itself.
     Sound,
 }
@@ -53,6 +58,8 @@ impl fmt::Display for Oracle {
             Oracle::ReadIndex => "current reads",
             Oracle::LostUpdate => "no lost update",
             Oracle::Liveness => "liveness",
+            Oracle::Standstill => "no standing still",
+            Oracle::OneLine => "one incarnation",
             Oracle::Sound => "soundness",
         })
     }
@@ -82,10 +89,29 @@ pub struct Placed {
 }
 
 /// Everything the oracles know.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Oracles {
     violation: Option<Violation>,
-    /// The global sequence; the first is seqno 1.
+    /// By incarnation of the cluster, in the order in which they began.
+    lines: Vec<Line>,
+    /// The line of each incarnation, by the number that the order gives it.
+    incarnations: BTreeMap<u32, usize>,
+    /// A node is about to go on alone: in a line that is not in force yet.
+    forking: Option<Line>,
+    /// The line and the last seqno of each slot's present session.
+    cursors: BTreeMap<usize, Cursor>,
+    last_txn: u64,
+    /// Client transactions that their node took back before it sent them.
+    taken_back: BTreeSet<u64>,
+    acked_ever: usize,
+    given_up: u64,
+}
+
+/// What one incarnation of the cluster has in its log. A forced recovery begins
+/// another one, with what one node's log holds.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    /// The one sequence; the first is seqno 1.
     sequence: Vec<Placed>,
     /// Database chains by seqno, as the first database had them.
     chains: BTreeMap<Seqno, u64>,
@@ -93,18 +119,33 @@ pub struct Oracles {
     digests: BTreeMap<u64, (u64, usize)>,
     /// Where each client transaction stands.
     txns: BTreeMap<u64, Seqno>,
+    /// What must never be lost from it.
     acked: BTreeMap<u64, Acked>,
     acked_seqno: Seqno,
     acked_index: u64,
-    /// The last seqno each slot delivered in its present session.
-    cursors: BTreeMap<usize, Seqno>,
-    last_txn: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    line: usize,
+    seqno: Seqno,
+}
+
+/// The place of a transaction in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its seqno.
+    pub seqno: Seqno,
+    /// Its log index.
+    pub index: u64,
+    /// The term of the entry there.
+    pub term: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Acked {
     slot: usize,
-    seqno: Option<Seqno>,
+    place: Option<Place>,
 }
 
 /// What a read must cover: fixed when it begins.
@@ -114,6 +155,62 @@ pub struct ReadFloor {
     pub seqno: Seqno,
     /// The log index it stands at, or later.
     pub index: u64,
+    /// The line that was asked.
+    line: usize,
+}
+
+impl Default for Oracles {
+    fn default() -> Self {
+        Oracles {
+            violation: None,
+            lines: vec![Line::default()],
+            incarnations: BTreeMap::new(),
+            forking: None,
+            cursors: BTreeMap::new(),
+            last_txn: 0,
+            taken_back: BTreeSet::new(),
+            acked_ever: 0,
+            given_up: 0,
+        }
+    }
+}
+
+impl Line {
+    /// What a node takes along that has delivered `seqno` and the log up to
+    /// `index`, and whose log has an entry of term `holds(i)` at each later `i`.
+    fn taken_along(&self, seqno: Seqno, index: u64, holds: impl Fn(u64) -> Option<u64>) -> Line {
+        let sequence: Vec<Placed> = self.sequence[..seqno as usize].to_vec();
+        let mut line = Line {
+            txns: BTreeMap::new(),
+            chains: self.chains.range(..=seqno).map(|(s, c)| (*s, *c)).collect(),
+            digests: self
+                .digests
+                .range(..=index)
+                .map(|(i, d)| (*i, *d))
+                .collect(),
+            ..Line::default()
+        };
+        for (at, placed) in sequence.iter().enumerate() {
+            if let Some(txn) = placed.txn {
+                line.txns.insert(txn, at as Seqno + 1);
+            }
+        }
+        line.sequence = sequence;
+        for (txn, acked) in &self.acked {
+            let there = |p: &Place| p.index <= index || holds(p.index) == Some(p.term);
+            if let Some(place) = acked.place.filter(there) {
+                line.acked.insert(*txn, *acked);
+                line.acked_seqno = line.acked_seqno.max(place.seqno);
+                line.acked_index = line.acked_index.max(place.index);
+            }
+        }
+        line
+    }
+
+    fn passed(&self, seqno: Seqno) -> bool {
+        let placed = self.sequence.get((seqno - 1) as usize);
+        placed.is_some_and(|p| !p.keys.is_empty())
+    }
 }
 
 impl Oracles {
@@ -133,37 +230,113 @@ impl Oracles {
         self.last_txn
     }
 
-    /// Length of the global sequence.
+    /// Length of the sequence in force.
     pub fn entries(&self) -> usize {
-        self.sequence.len()
+        self.present().sequence.len()
     }
 
     /// Transactions acknowledged.
     pub fn acked_count(&self) -> usize {
-        self.acked.len()
+        self.acked_ever
     }
 
-    /// `slot` begins to deliver behind `seqno`.
-    pub fn begins(&mut self, slot: usize, seqno: Seqno) {
-        self.cursors.insert(slot, seqno);
+    /// Acknowledged transactions that a forced recovery gave up.
+    pub fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    /// The incarnations that began by a forced recovery: how many.
+    pub fn recoveries(&self) -> usize {
+        self.lines.len() - 1
+    }
+
+    /// Whether `slot` is in the incarnation in force.
+    pub fn is_present(&self, slot: usize) -> bool {
+        let last = self.lines.len() - 1;
+        self.cursors.get(&slot).is_some_and(|c| c.line == last)
+    }
+
+    fn present(&self) -> &Line {
+        &self.lines[self.lines.len() - 1]
+    }
+
+    /// The line that `slot` delivers.
+    fn line(&mut self, slot: usize) -> &mut Line {
+        let at = self.cursors.get(&slot).map_or(0, |c| c.line);
+        match &mut self.forking {
+            // In force as soon as it is known to be durable.
+            Some(line) if at == self.lines.len() => line,
+            _ => {
+                let last = self.lines.len() - 1;
+                &mut self.lines[at.min(last)]
+            }
+        }
+    }
+
+    /// `slot` begins to deliver behind `seqno`, in this incarnation.
+    pub fn begins(&mut self, slot: usize, seqno: Seqno, incarnation: u32) {
+        if self.incarnations.is_empty() {
+            self.incarnations.insert(incarnation, 0);
+        }
+        if !self.incarnations.contains_key(&incarnation) {
+            // It went alone, and died before it could say so.
+            self.forked(slot, incarnation);
+        }
+        if let Some(&line) = self.incarnations.get(&incarnation) {
+            self.cursors.insert(slot, Cursor { line, seqno });
+        }
+    }
+
+    /// `slot` is about to go on without a majority. It has delivered the log up
+    /// to `index`; behind that its log has an entry of term `holds(i)` at each `i`.
+    pub fn forks(&mut self, slot: usize, index: u64, holds: impl Fn(u64) -> Option<u64>) {
+        let Some(cursor) = self.cursors.get(&slot).copied() else {
+            return;
+        };
+        self.forking = Some(self.lines[cursor.line].taken_along(cursor.seqno, index, holds));
+        let line = self.lines.len();
+        self.cursors.insert(slot, Cursor { line, ..cursor });
+    }
+
+    /// It has: what others acknowledged and its log has not is given up, and
+    /// only that.
+    pub fn forked(&mut self, slot: usize, incarnation: u32) {
+        let Some(line) = self.forking.take() else {
+            let what = format!("node {slot} is in incarnation {incarnation}, which nobody began");
+            return self.fire(Oracle::OneLine, what);
+        };
+        self.given_up +=
+            (self.present().acked.len() as u64).saturating_sub(line.acked.len() as u64);
+        self.incarnations.insert(incarnation, self.lines.len());
+        self.lines.push(line);
+    }
+
+    /// It has not, and the others go on as before.
+    pub fn not_forked(&mut self) {
+        self.forking = None;
     }
 
     /// `slot` delivered something.
     pub fn delivered(&mut self, slot: usize, seqno: Seqno, placed: Placed) {
-        let before = self.cursors.insert(slot, seqno).unwrap_or(0);
+        let cursor = self
+            .cursors
+            .entry(slot)
+            .or_insert(Cursor { line: 0, seqno: 0 });
+        let before = std::mem::replace(&mut cursor.seqno, seqno);
         if seqno != before + 1 {
             let what = format!("node {slot} delivered seqno {seqno} after {before}");
             return self.fire(Oracle::Dense, what);
         }
         let at = (seqno - 1) as usize;
-        if at > self.sequence.len() {
+        let line = self.line(slot);
+        if at > line.sequence.len() {
             let what = format!(
                 "node {slot} delivered seqno {seqno} but nobody delivered {}",
-                self.sequence.len() + 1
+                line.sequence.len() + 1
             );
             return self.fire(Oracle::Dense, what);
         }
-        match self.sequence.get(at) {
+        match line.sequence.get(at) {
             Some(known) if *known == placed => {}
             Some(known) => {
                 let what =
@@ -175,20 +348,36 @@ impl Oracles {
     }
 
     fn extend(&mut self, slot: usize, seqno: Seqno, placed: Placed) {
+        let line = self.line(slot);
+        line.sequence.push(placed.clone());
         if let Some(txn) = placed.txn
-            && let Some(first) = self.txns.insert(txn, seqno)
+            && let Some(first) = line.txns.insert(txn, seqno)
         {
             let what = format!(
                 "transaction {txn} stands at seqno {first} and again at {seqno} (node {slot})"
             );
             self.fire(Oracle::ExactlyOnce, what);
         }
-        self.sequence.push(placed);
+        if let Some(txn) = placed.txn.filter(|t| self.taken_back.contains(t)) {
+            let what = format!("transaction {txn} was taken back and stands at seqno {seqno}");
+            self.fire(Oracle::ExactlyOnce, what);
+        }
+    }
+
+    /// The order said that it never sent `txn` and never will.
+    pub fn taken_back(&mut self, txn: u64) {
+        let places = self.lines.iter().chain(&self.forking);
+        let place = places.filter_map(|l| l.txns.get(&txn)).next();
+        if let Some(seqno) = place {
+            let what = format!("transaction {txn} stands at seqno {seqno} and was taken back");
+            self.fire(Oracle::ExactlyOnce, what);
+        }
+        self.taken_back.insert(txn);
     }
 
     /// The database of `slot` has come to `seqno`.
     pub fn committed(&mut self, slot: usize, seqno: Seqno, chain: u64) {
-        let known = *self.chains.entry(seqno).or_insert(chain);
+        let known = *self.line(slot).chains.entry(seqno).or_insert(chain);
         if known != chain {
             let what = format!(
                 "the database of node {slot} at seqno {seqno} has chain {chain:016x}, the first \
@@ -210,7 +399,8 @@ impl Oracles {
 
     /// The deterministic state of `slot` behind the entry at `index`.
     pub fn digest(&mut self, slot: usize, index: u64, digest: u64) {
-        let (known, first) = *self.digests.entry(index).or_insert((digest, slot));
+        let digests = &mut self.line(slot).digests;
+        let (known, first) = *digests.entry(index).or_insert((digest, slot));
         if known != digest {
             let what = format!(
                 "behind log index {index} node {slot} has state {digest:016x}, node {first} had \
@@ -221,17 +411,27 @@ impl Oracles {
     }
 
     /// A client was told that its transaction has committed.
-    pub fn acked(&mut self, slot: usize, txn: u64, place: Option<(Seqno, u64)>) {
-        let seqno = place.map(|(seqno, _)| seqno);
-        self.acked.insert(txn, Acked { slot, seqno });
-        if let Some((seqno, index)) = place {
-            self.acked_seqno = self.acked_seqno.max(seqno);
-            self.acked_index = self.acked_index.max(index);
-            if self.txns.get(&txn) != Some(&seqno) || !self.passed(seqno) {
+    pub fn acked(&mut self, slot: usize, txn: u64, place: Option<Place>) {
+        self.acked_ever += 1;
+        let present = self.lines.len() - 1;
+        if self.cursors.get(&slot).is_some_and(|c| c.line < present) {
+            let what = format!(
+                "node {slot} acknowledged transaction {txn} in an incarnation that a forced recovery \
+                 has ended"
+            );
+            self.fire(Oracle::OneLine, what);
+        }
+        let line = self.line(slot);
+        line.acked.insert(txn, Acked { slot, place });
+        if let Some(p) = place {
+            line.acked_seqno = line.acked_seqno.max(p.seqno);
+            line.acked_index = line.acked_index.max(p.index);
+            if line.txns.get(&txn) != Some(&p.seqno) || !line.passed(p.seqno) {
                 let what = format!(
-                    "node {slot} acknowledged transaction {txn} at seqno {seqno}, where the \
-                     sequence has {:?}",
-                    self.sequence.get((seqno - 1) as usize)
+                    "node {slot} acknowledged transaction {txn} at seqno {}, where the sequence has \
+                     {:?}",
+                    p.seqno,
+                    line.sequence.get((p.seqno - 1) as usize)
                 );
                 self.fire(Oracle::Acknowledged, what);
             }
@@ -266,22 +466,29 @@ impl Oracles {
         }
     }
 
-    fn passed(&self, seqno: Seqno) -> bool {
-        let placed = self.sequence.get((seqno - 1) as usize);
-        placed.is_some_and(|p| !p.keys.is_empty())
+    /// What a read that begins now on `slot` must see.
+    pub fn read_begins(&mut self, slot: usize) -> ReadFloor {
+        let line = self.cursors.get(&slot).map_or(0, |c| c.line);
+        let asked = self.line(slot);
+        ReadFloor {
+            seqno: asked.acked_seqno,
+            index: asked.acked_index,
+            line,
+        }
     }
 
-    /// What a read that begins now must see.
-    pub fn read_begins(&self) -> ReadFloor {
-        ReadFloor {
-            seqno: self.acked_seqno,
-            index: self.acked_index,
-        }
+    /// Whether `slot` is still where it was when the read began. A node that
+    /// went on alone in between answers for what it took along.
+    fn same_line(&self, slot: usize, floor: ReadFloor) -> bool {
+        self.cursors.get(&slot).map_or(0, |c| c.line) == floor.line
     }
 
     /// The order answered a read index that was asked for at `floor`.
     /// `cut_off`: no majority can have taken part since then.
     pub fn read_index(&mut self, slot: usize, floor: ReadFloor, index: u64, cut_off: bool) {
+        if !self.same_line(slot, floor) {
+            return;
+        }
         if cut_off {
             let what = format!(
                 "node {slot} was answered read index {index} without a majority since it asked"
@@ -300,7 +507,7 @@ impl Oracles {
 
     /// A client read at `seqno`.
     pub fn read_done(&mut self, slot: usize, floor: ReadFloor, seqno: Seqno) {
-        if seqno < floor.seqno {
+        if seqno < floor.seqno && self.same_line(slot, floor) {
             let what = format!(
                 "a read on node {slot} saw the database at seqno {seqno}, but seqno {} had been \
                  acknowledged before it began",
@@ -312,37 +519,46 @@ impl Oracles {
 
     /// The last comparison: every database stands at `seqno` with these rows.
     pub fn finish(&mut self, seqno: Seqno, databases: &[(usize, BTreeMap<u32, i64>)]) {
-        if seqno as usize != self.sequence.len() {
+        for (slot, _) in databases {
+            if self.recoveries() > 0 && !self.is_present(*slot) {
+                let what = format!("node {slot} ends in an incarnation that is over");
+                self.fire(Oracle::OneLine, what);
+            }
+        }
+        let line = self.present();
+        if seqno as usize != line.sequence.len() {
             let what = format!(
                 "everybody stands at seqno {seqno}, but {} were delivered once",
-                self.sequence.len()
+                line.sequence.len()
             );
-            self.fire(Oracle::Dense, what);
+            return self.fire(Oracle::Dense, what);
         }
         let mut lost = Vec::new();
-        for (txn, acked) in &self.acked {
-            let place = self.txns.get(txn).copied();
-            let same = acked.seqno.is_none_or(|s| Some(s) == place);
-            if !same || !place.is_some_and(|s| self.passed(s)) {
+        for (txn, acked) in &line.acked {
+            let place = line.txns.get(txn).copied();
+            let same = acked.place.is_none_or(|p| Some(p.seqno) == place);
+            if !same || !place.is_some_and(|s| line.passed(s)) {
                 lost.push((*txn, *acked, place));
             }
         }
-        if let Some((txn, acked, place)) = lost.first() {
-            let what = format!(
+        let lost = lost.first().map(|(txn, acked, place)| {
+            format!(
                 "{} acknowledged transactions are lost; the first is {txn}, acknowledged on node {} \
                  at {:?}, now at {place:?}",
                 lost.len(),
                 acked.slot,
-                acked.seqno
-            );
-            self.fire(Oracle::Acknowledged, what);
-        }
+                acked.place
+            )
+        });
         let mut expected: BTreeMap<u32, i64> = BTreeMap::new();
-        for key in self.sequence.iter().flat_map(|p| &p.keys) {
+        for key in line.sequence.iter().flat_map(|p| &p.keys) {
             *expected.entry(*key).or_default() += 1;
         }
         let mut first: Option<(usize, &BTreeMap<u32, i64>)> = None;
-        let mut found = Vec::new();
+        let mut found: Vec<_> = lost
+            .map(|w| (Oracle::Acknowledged, w))
+            .into_iter()
+            .collect();
         for (slot, rows) in databases {
             match first {
                 Some((other, others)) if others != rows => found.push((
@@ -383,6 +599,14 @@ mod tests {
         o.violation().map(|v| v.oracle)
     }
 
+    fn at(seqno: Seqno, index: u64) -> Option<Place> {
+        Some(Place {
+            seqno,
+            index,
+            term: 1,
+        })
+    }
+
     fn with_two() -> Oracles {
         let mut o = Oracles::default();
         o.delivered(0, 1, placed(1, true));
@@ -400,20 +624,28 @@ mod tests {
         o.delivered(0, 4, placed(4, true));
         assert_eq!(fired(&o), Some(Oracle::Dense));
         let mut o = with_two();
-        o.begins(1, 3);
+        o.begins(1, 3, 0);
         o.delivered(1, 4, placed(4, true));
         assert_eq!(fired(&o), Some(Oracle::Dense));
         let mut o = with_two();
         o.delivered(0, 3, placed(1, true));
+        assert_eq!(fired(&o), Some(Oracle::ExactlyOnce));
+        let mut o = with_two();
+        o.taken_back(3);
+        assert_eq!(fired(&o), None);
+        o.delivered(0, 3, placed(3, true));
+        assert_eq!(fired(&o), Some(Oracle::ExactlyOnce));
+        let mut o = with_two();
+        o.taken_back(2);
         assert_eq!(fired(&o), Some(Oracle::ExactlyOnce));
     }
 
     #[test]
     fn acknowledging_what_failed_or_was_lost_is_seen() {
         let mut o = with_two();
-        o.acked(0, 1, Some((1, 10)));
+        o.acked(0, 1, at(1, 10));
         assert_eq!(fired(&o), None);
-        o.acked(0, 2, Some((2, 11)));
+        o.acked(0, 2, at(2, 11));
         assert_eq!(fired(&o), Some(Oracle::Acknowledged));
         let mut o = with_two();
         o.acked(0, 7, None);
@@ -443,8 +675,8 @@ mod tests {
     #[test]
     fn stale_reads_are_seen() {
         let mut o = with_two();
-        o.acked(0, 1, Some((1, 10)));
-        let floor = o.read_begins();
+        o.acked(0, 1, at(1, 10));
+        let floor = o.read_begins(1);
         o.read_index(1, floor, 10, false);
         o.read_done(1, floor, 1);
         assert_eq!(fired(&o), None);
@@ -484,5 +716,83 @@ mod tests {
         let mut other = with_two();
         other.finish(1, &[(0, [(1, 1)].into())]);
         assert_eq!(fired(&other), Some(Oracle::Dense));
+    }
+
+    /// Node 0 has delivered two, node 1 only the first and in its log the
+    /// entries of `holds`; node 0 has acknowledged both and dies.
+    fn parted(holds: impl Fn(u64) -> Option<u64>) -> Oracles {
+        let mut o = Oracles::default();
+        o.begins(0, 0, 0);
+        o.begins(1, 0, 0);
+        o.delivered(0, 1, placed(1, true));
+        o.delivered(0, 2, placed(2, true));
+        o.delivered(1, 1, placed(1, true));
+        o.committed(0, 1, 7);
+        o.committed(0, 2, 8);
+        o.acked(0, 1, at(1, 10));
+        o.acked(0, 2, at(2, 11));
+        o.forks(1, 10, holds);
+        o.forked(1, 4);
+        assert_eq!(fired(&o), None);
+        o
+    }
+
+    #[test]
+    fn a_forced_recovery_gives_up_what_the_log_it_goes_on_with_has_not() {
+        let mut o = parted(|_| None);
+        assert_eq!((o.given_up(), o.recoveries()), (1, 1));
+        let floor = o.read_begins(1);
+        o.read_done(1, floor, 1);
+        o.delivered(1, 2, placed(3, true));
+        o.begins(0, 1, 4);
+        o.delivered(0, 2, placed(3, true));
+        o.finish(2, &[(0, [(1, 2)].into()), (1, [(1, 2)].into())]);
+        assert_eq!(fired(&o), None);
+        // Another entry at the same place, of another term.
+        assert_eq!(parted(|_| Some(9)).given_up(), 1);
+    }
+
+    #[test]
+    fn a_forced_recovery_keeps_what_that_log_has() {
+        let mut o = parted(|i| (i == 11).then_some(1));
+        assert_eq!(o.given_up(), 0);
+        o.delivered(1, 2, placed(3, true));
+        o.finish(2, &[(1, [(1, 2)].into())]);
+        assert_eq!(fired(&o), Some(Oracle::Acknowledged));
+    }
+
+    #[test]
+    fn two_incarnations_are_never_mixed() {
+        // By a database of the old one that goes on in the new.
+        let mut o = parted(|_| None);
+        o.delivered(1, 2, placed(3, true));
+        o.committed(1, 2, 9);
+        assert_eq!(fired(&o), None);
+        o.begins(0, 2, 4);
+        o.committed(0, 2, 8);
+        assert_eq!(fired(&o), Some(Oracle::Contents));
+        // By a node that goes on serving in the old one.
+        let mut o = parted(|_| None);
+        o.delivered(0, 3, placed(4, true));
+        o.acked(0, 4, at(3, 12));
+        assert_eq!(fired(&o), Some(Oracle::OneLine));
+        // Or stays there.
+        let mut o = parted(|_| None);
+        o.finish(1, &[(0, [(1, 1)].into()), (1, [(1, 1)].into())]);
+        assert_eq!(fired(&o), Some(Oracle::OneLine));
+        // Or comes from nowhere.
+        let mut o = parted(|_| None);
+        o.begins(0, 1, 5);
+        assert_eq!(fired(&o), Some(Oracle::OneLine));
+    }
+
+    #[test]
+    fn a_recovery_that_came_to_nothing_changes_nothing() {
+        let mut o = parted(|_| None);
+        o.forks(1, 10, |_| None);
+        o.not_forked();
+        o.begins(1, 1, 4);
+        o.delivered(1, 2, placed(3, true));
+        assert_eq!((fired(&o), o.recoveries()), (None, 1));
     }
 }

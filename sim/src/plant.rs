@@ -39,11 +39,25 @@ pub enum Plant {
     JoinUnchecked,
     /// One node never says that it has a complete state.
     NeverJoined,
+    /// Who comes back with a log waits until all members that it names run.
+    WaitForAll,
+    /// Nodes of an incarnation that a forced recovery has ended join by the log,
+    /// wherever their data got to.
+    ForkUnchecked,
+    /// A joiner that is to take a copy does not if its data stands at the seqno
+    /// at which it came in.
+    CopySkipped,
+    /// A joiner that is to take a copy gives its data up only when that begins,
+    /// its log before.
+    CopyLate,
+    /// Who comes back with the log of a member that had no vote yet waits for a
+    /// primary component, which may wait for that log.
+    LearnerWaits,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 15] = [
+    pub const ALL: [Plant; 20] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DeafToDisk,
@@ -59,6 +73,11 @@ impl Plant {
         Plant::EraseFirst,
         Plant::JoinUnchecked,
         Plant::NeverJoined,
+        Plant::WaitForAll,
+        Plant::ForkUnchecked,
+        Plant::CopySkipped,
+        Plant::CopyLate,
+        Plant::LearnerWaits,
     ];
 
     /// The slot on which faults of a single node are planted.
@@ -81,6 +100,11 @@ impl Plant {
             Plant::EraseFirst => "erase-first",
             Plant::JoinUnchecked => "join-unchecked",
             Plant::NeverJoined => "never-joined",
+            Plant::WaitForAll => "wait-for-all",
+            Plant::ForkUnchecked => "fork-unchecked",
+            Plant::CopySkipped => "copy-skipped",
+            Plant::CopyLate => "copy-late",
+            Plant::LearnerWaits => "learner-waits",
         }
     }
 }

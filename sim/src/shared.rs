@@ -14,6 +14,7 @@ use crate::net::Net;
 use crate::oracle::{Oracle, Oracles};
 use crate::plant::Plant;
 use crate::rng::Rng;
+use crate::standstill::Electorate;
 use crate::trace::Trace;
 
 /// How the nodes of one run are set. Drawn from the seed.
@@ -43,6 +44,8 @@ pub struct Settings {
     pub cache: usize,
     /// A member silent for this long is evicted.
     pub suspect: Duration,
+    /// Whether the node in the last slot has no database: a witness.
+    pub witness: bool,
 }
 
 impl Settings {
@@ -52,13 +55,19 @@ impl Settings {
         self.suspect / 7
     }
 
-    /// A lease lost for this long makes a node non-primary.
+    /// A lease lost for this long makes a node non-primary, in company too: it
+    /// happens more often here than with a server.
     pub fn grace(&self) -> Duration {
-        self.election_min() * 8 / 3
+        self.election_min() * 2
+    }
+
+    /// Whether the node in `slot` has no database.
+    pub fn is_witness(&self, slot: usize) -> bool {
+        self.witness && slot + 1 == self.nodes
     }
 
     /// The settings for a seed.
-    pub fn draw(seed: u64, nodes: usize) -> Self {
+    pub fn draw(seed: u64, nodes: usize, witness: bool) -> Self {
         let mut rng = Rng::new(seed, &[0x5e77]);
         Settings {
             nodes,
@@ -73,6 +82,7 @@ impl Settings {
             piece: rng.range(1_024, 8_192) as usize,
             cache: [4 << 10, 64 << 10, 16 << 20][rng.below(3) as usize],
             suspect: rng.ms(1_600, 3_000),
+            witness,
         }
     }
 }
@@ -88,6 +98,8 @@ pub struct Counts {
     pub refused: u64,
     /// Transactions whose clients never learnt the outcome.
     pub unknown: u64,
+    /// Write sets taken back before they were sent.
+    pub taken_back: u64,
     /// Read indexes answered.
     pub reads: u64,
     /// Processes killed, with or without power.
@@ -102,6 +114,18 @@ pub struct Counts {
     pub pauses: u64,
     /// Clocks that jumped.
     pub jumps: u64,
+    /// Clocks that fell behind.
+    pub backs: u64,
+    /// Outages of all nodes after which some stayed away.
+    pub absences: u64,
+    /// Forced recoveries: incarnations begun without a majority.
+    pub forced: u64,
+    /// Acknowledged transactions that these gave up.
+    pub given_up: u64,
+    /// Nodes of an older incarnation that came by the log.
+    pub old_by_log: u64,
+    /// Nodes of an older incarnation that took a full copy.
+    pub old_by_copy: u64,
     /// Disks that failed an operation or were full.
     pub disk_errors: u64,
     /// Nodes that died while the membership was being changed.
@@ -129,6 +153,7 @@ impl Counts {
         self.acked += o.acked;
         self.refused += o.refused;
         self.unknown += o.unknown;
+        self.taken_back += o.taken_back;
         self.reads += o.reads;
         self.crashes += o.crashes;
         self.outages += o.outages;
@@ -136,6 +161,12 @@ impl Counts {
         self.breaks += o.breaks;
         self.pauses += o.pauses;
         self.jumps += o.jumps;
+        self.backs += o.backs;
+        self.absences += o.absences;
+        self.forced += o.forced;
+        self.given_up += o.given_up;
+        self.old_by_log += o.old_by_log;
+        self.old_by_copy += o.old_by_copy;
         self.disk_errors += o.disk_errors;
         self.changes += o.changes;
         self.elections += o.elections;
@@ -165,6 +196,7 @@ pub struct Shared {
     oracles: Mutex<Oracles>,
     /// By member of the order, the newest of its logs.
     disks: Mutex<BTreeMap<RaftId, Arc<Truth>>>,
+    electorate: Mutex<Electorate>,
     counts: Mutex<Counts>,
 }
 
@@ -181,6 +213,7 @@ impl Shared {
             trace: Mutex::new(Trace::new(print)),
             oracles: Mutex::default(),
             disks: Mutex::default(),
+            electorate: Mutex::default(),
             counts: Mutex::default(),
         })
     }
@@ -232,6 +265,11 @@ impl Shared {
         lock(&self.disks).get(&id).map_or(0, |t| t.synced())
     }
 
+    /// Who the members are, as far as the log says.
+    pub fn electorate(&self) -> MutexGuard<'_, Electorate> {
+        lock(&self.electorate)
+    }
+
     /// Changes the counts.
     pub fn count(&self, change: impl FnOnce(&mut Counts)) {
         change(&mut lock(&self.counts));
@@ -270,6 +308,8 @@ pub struct Host {
     pub disk_failed: AtomicBool,
     /// The disk is full.
     pub disk_full: AtomicBool,
+    /// Whose log is on the disk; 0: nobody's.
+    pub raft_id: AtomicU64,
 }
 
 impl Host {
@@ -285,6 +325,7 @@ impl Host {
             left_cleanly: AtomicBool::new(false),
             disk_failed: AtomicBool::new(false),
             disk_full: AtomicBool::new(false),
+            raft_id: AtomicU64::new(0),
         })
     }
 

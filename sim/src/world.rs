@@ -6,6 +6,9 @@
 //! and what is sent in one step arrives in a later one. So a process can be
 //! dropped in the middle of anything, or left without time, as with a signal.
 
+mod force;
+mod watch;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,6 +22,8 @@ use crate::oracle::{Oracle, Violation};
 use crate::plant::Plant;
 use crate::rng::Rng;
 use crate::shared::{Counts, Host, Settings, Shared, lock};
+use crate::standstill::Standstill;
+use force::Forcing;
 
 /// A step, in microseconds.
 const STEP_US: u64 = 1_000;
@@ -27,6 +32,8 @@ const STEP_US: u64 = 1_000;
 const BOUND: Duration = Duration::from_secs(60);
 /// How long a process may run whose log has failed.
 const DOOMED: Duration = Duration::from_secs(3);
+/// How often a process may go round in a step in which its clock stands still.
+const TURNS: usize = 30;
 /// Load after the faults, in which every node must get something done.
 const AFTER: Duration = Duration::from_secs(2);
 
@@ -37,6 +44,8 @@ pub struct Config {
     pub seed: u64,
     /// How many nodes.
     pub nodes: usize,
+    /// Whether the last of them is a witness.
+    pub witness: bool,
     /// For how long there are faults, in simulated time.
     pub faults_for: Duration,
     /// The fault to plant, if any.
@@ -46,11 +55,27 @@ pub struct Config {
 }
 
 impl Config {
-    /// Five nodes, 30 seconds of faults.
+    /// The same with as many nodes as the seed says, with a witness or not.
+    pub fn drawn(seed: u64) -> Self {
+        let (nodes, witness) = match Rng::new(seed, &[0x5a9e]).below(8) {
+            0..4 => (5, false),
+            4 => (5, true),
+            5 => (3, false),
+            _ => (3, true),
+        };
+        Config {
+            nodes,
+            witness,
+            ..Config::new(seed)
+        }
+    }
+
+    /// Five nodes with data, 30 seconds of faults.
     pub fn new(seed: u64) -> Self {
         Config {
             seed,
             nodes: 5,
+            witness: false,
             faults_for: Duration::from_secs(30),
             plant: None,
             print: false,
@@ -69,6 +94,8 @@ pub struct Outcome {
     pub counts: Counts,
     /// How long it took until all was well again after the faults.
     pub convergence: Duration,
+    /// The longest time that a majority was up and got nothing done.
+    pub standstill: Duration,
     /// Simulated time, from beginning to end.
     pub simulated: Duration,
     /// The last lines of the trace.
@@ -89,6 +116,8 @@ struct Machine {
     paused_until_us: Option<u64>,
     /// How far its clock is to jump in its next step.
     jump: Duration,
+    /// For how long its clock is to stand still.
+    lag: Duration,
     /// Until when its disk is full; 0: it is not.
     full_until_us: u64,
     /// When and how it is to be killed, and for how long.
@@ -116,6 +145,9 @@ struct World {
     heal_at_us: Option<u64>,
     slow_links: Vec<(u64, usize, usize)>,
     terms: u64,
+    /// A forced recovery that is under way.
+    forcing: Option<Forcing>,
+    standstill: Standstill,
 }
 
 /// Runs one seed.
@@ -127,7 +159,7 @@ pub fn run(config: Config) -> Outcome {
 
 impl World {
     fn new(config: Config) -> World {
-        let settings = Settings::draw(config.seed, config.nodes);
+        let settings = Settings::draw(config.seed, config.nodes, config.witness);
         let shared = Shared::new(config.seed, settings, config.plant, config.print);
         let mut rng = Rng::new(config.seed, &[0x3021d]);
         let machines = (0..config.nodes)
@@ -138,6 +170,7 @@ impl World {
                 start_at_us: Some(rng.range(0, 400_000)),
                 paused_until_us: None,
                 jump: Duration::ZERO,
+                lag: Duration::ZERO,
                 full_until_us: 0,
                 kill_at_us: None,
                 doomed: Duration::ZERO,
@@ -160,6 +193,8 @@ impl World {
             heal_at_us: None,
             slow_links: Vec::new(),
             terms: 0,
+            forcing: None,
+            standstill: Standstill::default(),
         }
     }
 
@@ -176,9 +211,10 @@ impl World {
                     nodes: self.machines.len(),
                     running: self.machines.iter().filter(|m| m.running.is_some()).count(),
                     whole: self.settled().is_ok(),
+                    witness: config.witness,
                 };
                 let (fault, pause) = next(&mut self.rng, health);
-                if let Some(fault) = fault {
+                if let Some(fault) = fault.filter(|f| self.may_be(f)) {
                     self.shared.note(None, format_args!("{fault:?}"));
                     self.inflict(fault);
                 }
@@ -186,6 +222,7 @@ impl World {
             }
             self.step();
         }
+        self.finish_forcing();
         if self.violated() {
             return Duration::ZERO;
         }
@@ -198,6 +235,7 @@ impl World {
         }
         self.run_for(AFTER);
         self.shared.clients_on.store(false, Ordering::Relaxed);
+        self.standstill.forget();
         if !self.violated() && self.shared.oracles().acked_count() == before {
             let what = "nothing was acknowledged after the faults".to_owned();
             self.shared.oracles().fire(Oracle::Liveness, what);
@@ -235,8 +273,10 @@ impl World {
             self.watch_disk(slot);
             self.bury(slot, now_us);
         }
+        self.drive_forcing();
         if now_us.is_multiple_of(50_000) {
             self.watch_elections();
+            self.watch_standstill();
         }
     }
 
@@ -291,7 +331,8 @@ impl World {
         // On a full disk it may fail again.
         let full = m.host.disk_full.load(Ordering::Relaxed);
         m.host.disk_failed.store(full, Ordering::Relaxed);
-        m.jump = Duration::ZERO;
+        (m.jump, m.lag) = (Duration::ZERO, Duration::ZERO);
+        self.shared.net.set_started(slot, true);
         self.shared
             .note(Some(slot), format_args!("process {} starts", m.births));
         let process = Process::new(
@@ -381,6 +422,7 @@ impl World {
             return;
         };
         running.process.crash(power);
+        self.shared.net.set_started(slot, false);
         // Its tasks vanish where they stand.
         drop(running.runtime);
     }
@@ -426,6 +468,34 @@ impl World {
                     m.jump = by;
                 }
             }
+            Fault::ClockBack { slot, by } => {
+                let m = &mut self.machines[slot];
+                if m.running.is_some() && m.paused_until_us.is_none() {
+                    self.shared.count(|c| c.backs += 1);
+                    m.lag += by;
+                }
+            }
+            Fault::Outage { power, down } => {
+                self.shared.count(|c| {
+                    c.outages += 1;
+                    c.absences += 1;
+                });
+                self.calm();
+                for (slot, down) in down.into_iter().enumerate() {
+                    self.crash(slot, power, down);
+                    // Also if it was down already.
+                    let at_us = after(down);
+                    self.machines[slot].start_at_us = Some(at_us);
+                }
+            }
+            Fault::Force {
+                slot,
+                apart,
+                power,
+                down,
+                victim,
+                hurt,
+            } => self.force(slot, apart, (power, down, (victim, hurt))),
             Fault::Pause { slot, for_ } => {
                 let m = &mut self.machines[slot];
                 if m.running.is_some() && m.paused_until_us.is_none() {
@@ -511,21 +581,29 @@ impl World {
         }
     }
 
-    /// The faults are over: everybody runs, everybody can talk.
-    fn heal_all(&mut self) {
-        self.shared.note(None, format_args!("the faults are over"));
+    /// What goes on by itself is over: networks and disks work.
+    fn calm(&mut self) {
         self.heal_at_us = None;
         self.shared.net.heal();
         for (_, from, to) in std::mem::take(&mut self.slow_links) {
             self.shared.net.slow(from, to, Duration::ZERO);
         }
-        let soon_us = self.now() + 200_000;
         for m in &mut self.machines {
             m.host.speed.set_extra(Duration::ZERO);
             m.host.applying.set_extra(Duration::ZERO);
             m.host.device.set_capacity(None);
             m.host.disk_full.store(false, Ordering::Relaxed);
             (m.full_until_us, m.kill_at_us) = (0, None);
+            m.slow_until_us = (0, 0);
+        }
+    }
+
+    /// The faults are over: everybody runs, everybody can talk.
+    fn heal_all(&mut self) {
+        self.shared.note(None, format_args!("the faults are over"));
+        self.calm();
+        let soon_us = self.now() + 200_000;
+        for m in &mut self.machines {
             m.paused_until_us = m.paused_until_us.map(|at| at.min(soon_us));
             m.start_at_us = m.start_at_us.map(|at| at.min(soon_us));
             m.away = Duration::from_millis(100);
@@ -602,6 +680,7 @@ impl World {
         let databases: Vec<_> = self
             .machines
             .iter()
+            .filter(|m| !self.shared.settings.is_witness(m.host.slot))
             .map(|m| (m.host.slot, m.host.database().now.rows.clone()))
             .collect();
         self.shared.oracles().finish(at, &databases);
@@ -615,12 +694,12 @@ impl World {
         self.shared.count(|c| {
             c.breaks = self.shared.net.stats().breaks;
         });
-        let (entries, acked) = {
+        let (entries, acked, given_up) = {
             let o = self.shared.oracles();
-            (o.entries() as u64, o.acked_count() as u64)
+            (o.entries() as u64, o.acked_count() as u64, o.given_up())
         };
         self.shared
-            .count(|c| (c.entries, c.acked) = (entries, acked));
+            .count(|c| (c.entries, c.acked, c.given_up) = (entries, acked, given_up));
         let (trace_hash, tail) = {
             let trace = self.shared.trace();
             (trace.hash(), trace.tail())
@@ -635,6 +714,7 @@ impl World {
             trace_hash,
             counts,
             convergence,
+            standstill: self.standstill.worst(),
             simulated,
             tail,
         }
@@ -659,6 +739,14 @@ impl Machine {
         if !self.jump.is_zero() {
             let jump = std::mem::take(&mut self.jump);
             running.runtime.block_on(tokio::time::advance(jump));
+        }
+        if !self.lag.is_zero() {
+            self.lag = self.lag.saturating_sub(Duration::from_micros(STEP_US));
+            return running.runtime.block_on(async {
+                for _ in 0..TURNS {
+                    tokio::task::yield_now().await;
+                }
+            });
         }
         // A millionth of a step at a time; the clock knows whole milliseconds.
         self.drift += self.drift_ppm;

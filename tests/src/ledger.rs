@@ -205,7 +205,7 @@ impl Client {
         while !self.stop.load(Ordering::Acquire) {
             let Some(open) = session.as_mut() else {
                 session =
-                    Session::open_within(&self.node, &self.db, self.number as u64, ANSWER_LIMIT)
+                    Session::open_impatient(&self.node, &self.db, self.number as u64, ANSWER_LIMIT)
                         .ok();
                 if session.is_none() {
                     thread::sleep(BREATH);

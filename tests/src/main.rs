@@ -75,7 +75,7 @@ struct Args {
     /// Where the clusters lie; user mysql must be able to enter it. Default: a new directory under /tmp.
     #[arg(long, env = "DROMON_TEST_DIR")]
     dir: Option<PathBuf>,
-    /// Only the rounds of faults: what `make torture` runs.
+    /// Only the rounds of faults, what `make torture` runs, or those named; their times are judged.
     #[arg(long)]
     torture: bool,
     /// Rounds of each scenario that has rounds.
@@ -130,7 +130,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
             anyhow::anyhow!("there is no scenario {name}; `storms --list` names them")
         })?);
     }
-    if args.torture {
+    if args.torture && args.names.is_empty() {
         chosen.extend(scenario::torture::all());
     }
     if chosen.is_empty() {

@@ -94,6 +94,9 @@ fn table(status: &ClusterStatus) -> String {
             witness.name, witness.port
         ));
     }
+    for large in large_transactions(&status.nodes) {
+        out.push_str(&format!("applied in chunks: {large}\n"));
+    }
     for node in &status.nodes {
         if let Some(why) = node
             .silence
@@ -104,6 +107,17 @@ fn table(status: &ClusterStatus) -> String {
         }
     }
     out
+}
+
+/// The large transactions under way. Every node knows them all: one is asked.
+fn large_transactions(nodes: &[NodeStatus]) -> Vec<&str> {
+    let mut lists = nodes.iter().filter_map(|n| {
+        let list = n.wsrep.as_ref()?.get("wsrep_dromon_large_open");
+        (!list.is_empty()).then_some(list)
+    });
+    lists
+        .next()
+        .map_or_else(Vec::new, |l| l.split("; ").collect())
 }
 
 fn row(node: &NodeStatus) -> [String; 8] {

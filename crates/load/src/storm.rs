@@ -65,6 +65,24 @@ impl Session {
         Ok(session)
     }
 
+    /// Connects as `open_within` does, for a client that does not wait for a row
+    /// until its own limit has passed: the server answers 1205 first.
+    ///
+    /// # Errors
+    /// No connection, or the server is not usable.
+    pub fn open_impatient(
+        node: &Node,
+        db: &str,
+        seed: u64,
+        limit: Duration,
+    ) -> anyhow::Result<Self> {
+        let mut session = Self::open_within(node, db, seed, limit)?;
+        session
+            .exec("SET SESSION innodb_lock_wait_timeout = 3")
+            .with_context(|| node.name())?;
+        Ok(session)
+    }
+
     /// Runs a statement; returns the number of rows it changed.
     ///
     /// # Errors

@@ -37,6 +37,9 @@ const PURGE_EVERY: Seqno = 1024;
 /// to its beginning, but no further than this, in seqnos.
 const WINDOW_MAX: Seqno = 1 << 20;
 
+/// A member counts as caught up when no more than this many events wait.
+pub const CAUGHT_UP: Seqno = 64;
+
 /// The deterministic state.
 #[derive(Debug)]
 pub struct ClusterState {
@@ -400,13 +403,23 @@ impl ClusterState {
                 self.leave(uuid, LeaveReason::Evicted)
             }
             Control::Evict { .. } => Vec::new(),
-            Control::Rejoin { uuid } => self.rejoin(uuid),
+            Control::Rejoin { uuid, released } => self.rejoin(uuid, released),
             Control::Chunk { id, n } => self.next_chunk(id, n),
             Control::StateRequest {
                 joiner,
                 donors,
                 request,
-            } => self.state_request(joiner, &donors, request),
+            } => self.state_request(joiner, &donors, request, None),
+            Control::BypassRequest {
+                joiner,
+                donors,
+                request,
+                position,
+            } => {
+                // A few bytes: from whom they come matters little.
+                let donors = format!("{donors},");
+                self.state_request(joiner, &donors, request, Some(position))
+            }
             Control::StateSent {
                 donor,
                 joiner,
@@ -591,11 +604,16 @@ impl ClusterState {
         events
     }
 
-    fn rejoin(&mut self, uuid: Uuid) -> Vec<Event> {
+    fn rejoin(&mut self, uuid: Uuid, released: Seqno) -> Vec<Event> {
         let Some(mut member) = self.members.remove(&uuid) else {
             return Vec::new();
         };
-        let mut events = self.break_transfers(uuid);
+        let lacks = self.seqno.saturating_sub(released);
+        let still_synced = member.state == MemberState::Synced && lacks <= CAUGHT_UP;
+        // The copy that it gives goes on: it is of a position that stays what it
+        // is, and the process that makes it has not ended.
+        let mut events = self.break_transfers(|joiner, _| *joiner == uuid);
+        let gives = self.transfers.values().any(|donor| *donor == uuid);
         let left = vec![(member.clone(), LeaveReason::Rejoins)];
         let view = self.next_view(&mut events);
         events.push(Event::View {
@@ -604,7 +622,10 @@ impl ClusterState {
             left,
         });
         if member.complete {
-            member.state = MemberState::Joined;
+            member.state = match gives {
+                true => MemberState::Donor,
+                false => MemberState::Joined,
+            };
         }
         member.desync = 0;
         member.joined_at = self.seqno + 1;
@@ -615,6 +636,11 @@ impl ClusterState {
             joined: Some((uuid, Need::Log)),
             left: Vec::new(),
         });
+        if still_synced {
+            // There is next to nothing to catch up with: its server need not wait
+            // until it has asked.
+            events.extend(self.move_to(uuid, MemberState::Synced));
+        }
         events.extend(self.count_votes());
         events
     }
@@ -631,7 +657,7 @@ impl ClusterState {
         self.sequencer.forget(member.origin);
         self.departed.insert(member.origin, self.seqno);
         left.push((member, reason));
-        self.break_transfers(uuid)
+        self.break_transfers(|joiner, donor| *joiner == uuid || *donor == uuid)
     }
 
     /// Bytes of payloads that have not arrived whole.
@@ -639,13 +665,13 @@ impl ClusterState {
         self.sequencer.open_bytes()
     }
 
-    /// Ends the transfers from and to `uuid`.
-    fn break_transfers(&mut self, uuid: Uuid) -> Vec<Event> {
+    /// Ends some of the transfers, given by joiner and donor.
+    fn break_transfers(&mut self, ends: impl Fn(&Uuid, &Uuid) -> bool) -> Vec<Event> {
         let mut events = Vec::new();
         let broken: Vec<(Uuid, Uuid)> = self
             .transfers
             .iter()
-            .filter(|(j, d)| **j == uuid || **d == uuid)
+            .filter(|(j, d)| ends(j, d))
             .map(|(&j, &d)| (j, d))
             .collect();
         for (joiner, donor) in broken {
@@ -661,11 +687,23 @@ impl ClusterState {
         events
     }
 
-    fn state_request(&mut self, joiner: Uuid, donors: &str, request: Vec<u8>) -> Vec<Event> {
+    fn state_request(
+        &mut self,
+        joiner: Uuid,
+        donors: &str,
+        request: Vec<u8>,
+        bypass: Option<Position>,
+    ) -> Vec<Event> {
         let Some(member) = self.members.get(&joiner) else {
             return Vec::new();
         };
-        if member.state != MemberState::Joiner || self.transfers.contains_key(&joiner) {
+        // Who needs no copy may be complete, as its log says.
+        let waits = match member.state {
+            MemberState::Joiner => true,
+            MemberState::Joined => bypass.is_some(),
+            MemberState::Donor | MemberState::Synced => false,
+        };
+        if !waits || self.transfers.contains_key(&joiner) {
             return Vec::new();
         }
         let busy = |u: &Uuid| self.transfers.values().any(|d| d == u) || self.sends_chunked(u);
@@ -678,6 +716,7 @@ impl ClusterState {
             donor,
             joiner,
             request: request.into(),
+            bypass,
         });
         events
     }

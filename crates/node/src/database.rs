@@ -79,6 +79,12 @@ pub struct Applied {
 pub trait Database: Send + Sync {
     /// Writes to the database's log.
     fn log(&self, level: Level, message: &str);
+
+    /// Whether a database that comes back by the log wants a bypass first: to be
+    /// told by a donor's script what no write set tells.
+    fn wants_bypass(&self) -> bool {
+        false
+    }
 }
 
 /// A thread lent by the database.
@@ -91,7 +97,8 @@ pub trait Applier {
     fn view(&mut self, view: &View) -> bool;
     /// Applies a write set.
     fn apply(&mut self, trx: &Arc<Trx>, flags: Flags, payload: &[u8], meta: &Meta) -> Applied;
-    /// Starts giving a full copy; answers when it has begun.
+    /// Starts giving a full copy of `position`, or, with `bypass`, only tells
+    /// a database that stands there; answers when it has begun.
     fn donate(&mut self, request: &[u8], position: Position, bypass: bool) -> bool;
     /// The node has caught up with the cluster.
     fn synced(&mut self);

@@ -107,6 +107,15 @@ impl Marks {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
+        // A crash leaves one of them whole, or the first one torn and no second.
+        let written = |slot: &[u8]| slot.iter().any(|b| *b != 0);
+        if bytes
+            .chunks(SLOT)
+            .all(|s| written(s) && decode(s).is_none())
+        {
+            let both = "both of its marks are damaged";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, both));
+        }
         let (number, newest) = newest(&bytes);
         Ok(Marks {
             dir: dir.to_owned(),
@@ -246,6 +255,26 @@ mod tests {
         std::fs::remove_file(dir.path().join(MARKS_FILE)).expect("a file");
         marks.forget().expect("a disk that works");
         assert_eq!(Marks::open(dir.path()).expect("a file").newest(), None);
+    }
+
+    #[test]
+    fn damage_that_no_crash_does_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut marks = Marks::open(dir.path()).expect("no file yet");
+        marks.write(mark(5, BEGUN)).expect("a disk that works");
+        marks.write(mark(5, OVER)).expect("a disk that works");
+        let path = dir.path().join(MARKS_FILE);
+        let whole = std::fs::read(&path).expect("there");
+        let damaged = |places: &[usize]| {
+            let mut bytes = whole.clone();
+            places.iter().for_each(|at| bytes[*at] ^= 1);
+            std::fs::write(&path, bytes).expect("room");
+            Marks::open(dir.path()).map(|marks| marks.newest())
+        };
+        assert!(damaged(&[20]).is_ok_and(|m| m.is_some()));
+        assert!(damaged(&[SLOT + 20]).is_ok_and(|m| m.is_some()));
+        let refused = damaged(&[20, SLOT + 20]).expect_err("neither can be read");
+        assert!(refused.to_string().contains("damaged"), "{refused}");
     }
 
     #[test]

@@ -34,6 +34,44 @@ pub fn choose<'a>(
         .map(|m| m.uuid)
 }
 
+/// When a bypass can be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prospect {
+    /// Somebody can give it.
+    Now,
+    /// Somebody who came earlier will be able to.
+    Later,
+    /// Nobody is there who could, or they wait for this member.
+    Never,
+}
+
+/// When a bypass can be had for `own`. Of members that come back at once
+/// the one that came first waits for nobody, and the others for it.
+pub fn bypass_from(own: &Uuid, members: &[Member]) -> Prospect {
+    let joined_at = members.iter().find(|m| m.uuid == *own);
+    let joined_at = joined_at.map_or(0, |m| m.joined_at);
+    let others = members.iter().filter(|m| m.uuid != *own && !m.witness);
+    if others.clone().any(|m| m.state == MemberState::Synced) {
+        Prospect::Now
+    } else if others
+        .clone()
+        .any(|m| m.complete && m.joined_at < joined_at)
+    {
+        Prospect::Later
+    } else {
+        Prospect::Never
+    }
+}
+
+/// A list of wanted donors that leaves out those who `failed`, as long as there
+/// are others.
+pub fn others_than(failed: &[Uuid], members: &[Member]) -> String {
+    let names = members
+        .iter()
+        .filter(|m| m.state == MemberState::Synced && !m.witness && !failed.contains(&m.uuid));
+    names.map(|m| format!("{},", m.name)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +87,32 @@ mod tests {
         ];
         members[0].segment = 1;
         choose(&joiner, wanted, members.iter(), |u| u.0[0] == 4).map(|u| u.0[0])
+    }
+
+    #[test]
+    fn a_bypass_comes_from_who_is_synced_or_was_here_first() {
+        let mut members = [
+            member(1, "a", MemberState::Joined),
+            member(2, "b", MemberState::Joined),
+            member(3, "w", MemberState::Synced),
+        ];
+        members[2].witness = true;
+        for (n, m) in members.iter_mut().enumerate() {
+            m.complete = true;
+            m.joined_at = 10 + n as i64;
+        }
+        let of = |n: usize, members: &[Member]| bypass_from(&members[n].uuid, members);
+        assert_eq!(of(0, &members), Prospect::Never, "the first");
+        assert_eq!(of(1, &members), Prospect::Later, "it waits for the first");
+        members[0].complete = false;
+        assert_eq!(of(1, &members), Prospect::Never, "the first takes a copy");
+        members[0].complete = true;
+        members[0].state = MemberState::Donor;
+        assert_eq!(of(1, &members), Prospect::Later);
+        members[0].state = MemberState::Synced;
+        assert_eq!(of(1, &members), Prospect::Now);
+        assert_eq!(others_than(&[], &members), "a,");
+        assert_eq!(others_than(&[members[0].uuid], &members), "");
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub struct Durable {
     last_sync: Option<Duration>,
     /// The latest wall clock time seen.
     wall: Duration,
-    behind: bool,
+    /// How far the wall clock stands before it now.
+    behind: Duration,
     failed: bool,
 }
 
@@ -65,7 +66,7 @@ impl Default for Durable {
             syncing: None,
             last_sync: None,
             wall: Duration::ZERO,
-            behind: false,
+            behind: Duration::ZERO,
             failed: false,
         }
     }
@@ -100,9 +101,9 @@ impl Durable {
     ) -> Option<Seqno> {
         let passed = now.saturating_sub(self.last_call.replace(now).unwrap_or(now));
         self.time += passed.min(GAP_MAX);
-        self.behind = wall < self.wall;
+        self.behind = self.wall.saturating_sub(wall);
         self.wall = self.wall.max(wall);
-        if self.behind {
+        if !self.behind.is_zero() {
             // The database's clock is this one: what it has not written by now
             // it will not write before the clock is back. All ages begin anew.
             self.notes.clear();
@@ -152,9 +153,14 @@ impl Durable {
         self.synced
     }
 
+    /// How far the wall clock stands before a time that it has shown.
+    pub fn behind(&self) -> Duration {
+        self.behind
+    }
+
     /// Why this does not go on.
     pub fn held(&self) -> Option<Held> {
-        match (self.failed, self.behind) {
+        match (self.failed, !self.behind.is_zero()) {
             (true, _) => Some(Held::SyncFailed),
             (false, true) => Some(Held::Clock),
             (false, false) => None,

@@ -6,7 +6,9 @@
 //! do not count (joiners, donors, desynced ones) never hold the others.
 //!
 //! Before it comes to that, origins slow down: from half the limit on, each
-//! write set waits a little, the longer the fuller the fullest queue is.
+//! write set waits a little, the longer the fuller the fullest queue is, but no
+//! longer than that member needs for its whole queue: a limit counts events, and
+//! sixteen of them may be a millisecond's work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +23,10 @@ use crate::quarantine::Seen;
 /// A wish older than this is void.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// How long a write set waits when the fullest queue is at its limit.
+/// How long a write set waits at most when the fullest queue is at its limit.
 const SLOW_MAX: Duration = Duration::from_millis(10);
+/// Over about this time a member's rate is averaged, in seconds.
+const RATE_OVER: f64 = 0.5;
 
 /// What is known of one member's progress.
 #[derive(Clone, Debug)]
@@ -31,6 +35,28 @@ pub struct Reported {
     pub progress: Progress,
     /// When it came.
     pub at: Instant,
+    /// Events it finishes in a second while it has some; 0: not known.
+    pub rate: f64,
+}
+
+impl Reported {
+    /// The rate when `next` comes `after` this report.
+    fn next_rate(&self, next: &Progress, after: Duration) -> f64 {
+        let busy = self.progress.queue > 0 && next.queue > 0;
+        let (seconds, events) = (after.as_secs_f64(), next.released - self.progress.released);
+        if !busy || seconds <= 0.0 || events < 0 {
+            return self.rate;
+        }
+        let now = events as f64 / seconds;
+        if self.rate == 0.0 {
+            return now;
+        }
+        self.rate + (now - self.rate) * (1.0 - (-seconds / RATE_OVER).exp())
+    }
+
+    fn slow_down(&self, limits: FlowLimits) -> Duration {
+        limits.slow_down(self.progress.queue, self.rate)
+    }
 }
 
 /// The wishes of all members, this one included.
@@ -101,13 +127,18 @@ impl FlowLimits {
         }
     }
 
-    /// How long an origin lets one write set wait while some member's queue
-    /// holds `queue`: nothing up to half the limit, then with the square of the
-    /// rest.
-    pub fn slow_down(&self, queue: u64) -> Duration {
+    /// How long an origin lets one write set wait while the queue of some member,
+    /// that finishes `rate` events in a second (0: not known), holds `queue`:
+    /// nothing up to half the limit, then with the square of the rest.
+    pub fn slow_down(&self, queue: u64, rate: f64) -> Duration {
         let upper = self.upper.max(2) as f64;
         let over = (queue as f64 - upper / 2.0) / (upper / 2.0);
-        SLOW_MAX.mul_f64(over.clamp(0.0, 1.0).powi(2))
+        let work = queue as f64 / rate; // infinite if not known
+        let most = SLOW_MAX.as_secs_f64().min(work);
+        if over <= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::from_secs_f64(most * over.min(1.0).powi(2))
     }
 }
 
@@ -140,7 +171,7 @@ impl Flow {
             .heard()
             .map(|(uuid, r)| Seen {
                 uuid: *uuid,
-                holds: r.progress.stop || limits.slow_down(r.progress.queue) >= SLOW_MAX / 4,
+                holds: r.progress.stop || r.slow_down(limits) >= SLOW_MAX / 4,
                 caught_up: !r.progress.stop && r.progress.queue <= limits.upper as u64 / 4,
             })
             .collect()
@@ -154,16 +185,13 @@ impl Flow {
             return false;
         }
         let was = before.is_some_and(|r| r.progress.stop);
+        let at = Instant::now();
+        let rate = before.map_or(0.0, |r| r.next_rate(&progress, at - r.at));
         if progress.stop && !was {
             inner.received += 1;
         }
-        inner.reports.insert(
-            progress.uuid,
-            Reported {
-                progress,
-                at: Instant::now(),
-            },
-        );
+        let reported = Reported { progress, at, rate };
+        inner.reports.insert(reported.progress.uuid, reported);
         inner.update();
         true
     }
@@ -206,9 +234,10 @@ impl Flow {
         let mut inner = self.lock();
         loop {
             if inner.paused_since.is_none() {
-                let queue = inner.fullest_queue();
+                let fullest = inner.fullest_queue();
                 drop(inner);
-                return queue == 0 || slow(waiter, limits().slow_down(queue));
+                return fullest
+                    .is_none_or(|(queue, rate)| slow(waiter, limits().slow_down(queue, rate)));
             }
             if waiter.interrupted() {
                 return false;
@@ -327,10 +356,12 @@ impl Inner {
         reports.filter(move |(u, r)| counted(*u) && r.at.elapsed() < REPORT_AGE_MAX)
     }
 
-    /// The fullest queue of a member that counts and is heard.
-    fn fullest_queue(&self) -> u64 {
+    /// The fullest queue of a member that counts and is heard, and its rate, if
+    /// it holds anything.
+    fn fullest_queue(&self) -> Option<(u64, f64)> {
         let counted = self.heard().filter(|(u, _)| self.waited_for(u));
-        counted.map(|(_, r)| r.progress.queue).max().unwrap_or(0)
+        let queues = counted.map(|(_, r)| (r.progress.queue, r.rate));
+        queues.max_by_key(|q| q.0).filter(|q| q.0 > 0)
     }
 
     fn holders(&self) -> impl Iterator<Item = (&Uuid, &String)> {
@@ -441,12 +472,44 @@ mod tests {
     #[test]
     fn origins_slow_down_before_they_stop() {
         let limits = FlowLimits::new(100, 1.0, true, 3);
-        assert_eq!(limits.slow_down(0), Duration::ZERO);
-        assert_eq!(limits.slow_down(50), Duration::ZERO);
-        let steps: Vec<_> = (50..=100).map(|q| limits.slow_down(q)).collect();
-        assert!(steps.windows(2).all(|w| w[0] < w[1]), "{steps:?}");
-        assert_eq!(limits.slow_down(75), SLOW_MAX / 4);
-        assert_eq!(limits.slow_down(1000), SLOW_MAX);
+        for rate in [0.0, 10.0, 1e6] {
+            assert_eq!(limits.slow_down(0, rate), Duration::ZERO);
+            assert_eq!(limits.slow_down(50, rate), Duration::ZERO);
+            let steps: Vec<_> = (50..=100).map(|q| limits.slow_down(q, rate)).collect();
+            assert!(steps.windows(2).all(|w| w[0] < w[1]), "{steps:?}");
+        }
+        for rate in [0.0, 10.0] {
+            assert_eq!(limits.slow_down(75, rate), SLOW_MAX / 4);
+            assert_eq!(limits.slow_down(1000, rate), SLOW_MAX);
+        }
+        assert_eq!(
+            limits.slow_down(100, 50_000.0),
+            Duration::from_millis(2),
+            "no longer than the queue's work takes"
+        );
+    }
+
+    #[test]
+    fn a_members_rate_is_that_of_its_busy_time() {
+        let report = |queue, released| Progress {
+            queue,
+            released,
+            ..progress(1, 1, false, 0)
+        };
+        let mut r = Reported {
+            progress: report(5, 1000),
+            at: Instant::now(),
+            rate: 0.0,
+        };
+        let tenth = Duration::from_millis(100);
+        assert_eq!(r.next_rate(&report(0, 1500), tenth), 0.0, "it ran out");
+        r.rate = r.next_rate(&report(5, 1500), tenth);
+        assert_eq!(r.rate, 5000.0);
+        assert_eq!(r.next_rate(&report(0, 1000), tenth), 5000.0, "idle");
+        let stuck = r.next_rate(&report(5, 1000), tenth);
+        assert!(stuck > 4000.0 && stuck < 4200.0, "{stuck}");
+        let longer = r.next_rate(&report(5, 1000), Duration::from_secs(10));
+        assert!(longer < 0.01, "{longer}");
     }
 
     #[test]

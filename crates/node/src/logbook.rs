@@ -344,10 +344,19 @@ impl LogBook {
             Control::Evict { uuid, term } => {
                 format!("the leader of term {term} evicts {}", self.name(uuid))
             }
-            Control::Rejoin { uuid } => format!("{} comes back", self.name(uuid)),
+            Control::Rejoin { uuid, .. } => format!("{} comes back", self.name(uuid)),
             Control::StateRequest { joiner, donors, .. } => {
                 format!("{} asks for a copy of '{donors}'", self.name(joiner))
             }
+            Control::BypassRequest {
+                joiner,
+                donors,
+                position,
+                ..
+            } => format!(
+                "{} asks for a bypass at {position}, first of '{donors}'",
+                self.name(joiner)
+            ),
             Control::StateSent {
                 donor,
                 joiner,

@@ -126,6 +126,8 @@ pub enum Control {
     Rejoin {
         /// Who.
         uuid: Uuid,
+        /// Everything up to here is finished in its database.
+        released: Seqno,
     },
     /// A joiner asks for a full copy.
     StateRequest {
@@ -195,6 +197,18 @@ pub enum Control {
         /// Which one, from 1; behind the last one it commits. Void if it is not
         /// the next one.
         n: u32,
+    },
+    /// A member that comes back by the log asks for a bypass: a transfer that
+    /// only tells what no write set does.
+    BypassRequest {
+        /// Who asks.
+        joiner: Uuid,
+        /// `wsrep_sst_donor`; here an order of preference and no more.
+        donors: String,
+        /// Opaque to us; goes to the donor's server.
+        request: Vec<u8>,
+        /// What the joiner's database holds: the donor's server passes it back.
+        position: Position,
     },
 }
 

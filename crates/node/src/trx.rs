@@ -32,6 +32,15 @@ pub enum Kind {
     Remote,
 }
 
+/// What is known of a write set whose node lost the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abandoned {
+    /// Nothing: it was sent, and may be ordered now or later.
+    Sent,
+    /// It was not sent, and never will be.
+    TakenBack,
+}
+
 /// How far it has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -89,8 +98,8 @@ pub struct Body {
     pub depends_on: Seqno,
     /// Another transaction asked it to give way.
     pub must_abort: bool,
-    /// Its outcome became unknowable here: the node lost the cluster.
-    pub abandoned: bool,
+    /// The node lost the cluster while it was on its way.
+    pub abandoned: Option<Abandoned>,
     /// The data as sent, for a replay.
     pub payload: Bytes,
     /// Seqno of its last fragment; -1 if none was ordered.
@@ -115,7 +124,7 @@ impl Trx {
                 seqno: -1,
                 depends_on: -1,
                 must_abort: false,
-                abandoned: false,
+                abandoned: None,
                 payload: Bytes::new(),
                 last_fragment: -1,
                 sent_at: None,

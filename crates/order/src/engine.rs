@@ -508,6 +508,10 @@ impl Order for Engine {
         Ok(n)
     }
 
+    fn withdraw(&self, kind: u8, tag: u64) -> bool {
+        self.core.outbox.lock().queue.withdraw(kind, tag)
+    }
+
     fn set_origin(&self, origin: Uuid) {
         let mut s = self.core.outbox.lock();
         s.queue.reset(origin);

@@ -330,6 +330,43 @@ impl Core {
         lock(&self.lease).left(self.now())
     }
 
+    /// Own messages get numbers only while a majority seems to be in reach:
+    /// what has none can still be taken back. To be called when that may have
+    /// changed.
+    pub fn hold_or_send(&self) {
+        let held = self.lease_left().is_zero() || !self.linked();
+        let news = self.outbox.lock().queue.hold(held);
+        if news && !held {
+            self.outbox.wake.notify_one();
+        }
+    }
+
+    /// Whether the links stand without which nothing of this node is ordered:
+    /// those to a majority, or the one to the leader.
+    fn linked(&self) -> bool {
+        let Some(raft) = self.raft() else {
+            return false;
+        };
+        let (leader, members) = {
+            let metrics = raft.metrics();
+            let m = metrics.borrow_watched();
+            (m.current_leader, from_raft_members(&m.membership_config))
+        };
+        let links = self.net.peers_status();
+        let up = |id: &RaftId| {
+            let link = links.get(id).map(|l| l.up[Lane::Bulk.index()]);
+            *id == self.id || link.unwrap_or(false)
+        };
+        match leader {
+            Some(id) if id == self.id => members
+                .configs
+                .iter()
+                .all(|c| 2 * c.iter().filter(|id| up(id)).count() > c.len()),
+            Some(id) => up(&id),
+            None => false,
+        }
+    }
+
     /// A leader's frame came in.
     pub fn promised(&self, leadership: (u64, RaftId), left: Duration) {
         let now = self.now();

@@ -241,7 +241,7 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
         let (id, answers) = core.open_session(to, lane, WINDOW * 2);
         // A slow disk may take longer than an election; only a dead way is
         // meant here, and links report most of those themselves.
-        let patience = (core.config.election_max * 2).max(Duration::from_secs(3));
+        let patience = (core.config.election_min * 4).max(Duration::from_secs(3));
         Session {
             core,
             to,

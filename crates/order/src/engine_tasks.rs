@@ -195,6 +195,9 @@ fn on_link(core: &Arc<Core>, raft: &Raft, peer: RaftId, lane: Lane, up: bool) {
     if lane == Lane::Bulk && core.outbox.lock().leader.is_some_and(|(id, _)| id == peer) {
         core.outbox.refused(None);
     }
+    if lane == Lane::Bulk {
+        core.hold_or_send();
+    }
     if up && lane == Lane::Bulk {
         let raft = raft.clone();
         spawn(async move {
@@ -237,7 +240,7 @@ fn update_peers(core: &Arc<Core>) {
     };
     core.forget_answers(&members);
     let now = core.now();
-    let patience = core.config.election_max * 4;
+    let patience = core.config.election_min * 8;
     let mut peers = members.addrs;
     {
         let mut strangers = lock(&core.strangers);
@@ -549,7 +552,8 @@ pub(crate) async fn tick(core: Arc<Core>) {
 }
 
 /// Watches leader, members and lease; tells the node, the transport and the
-/// queue of own messages.
+/// queue of own messages. While the lease stands it looks again at its end, so
+/// whatever it was not told of counts soon.
 pub(crate) async fn watch(core: Arc<Core>, raft: Raft) {
     let mut server = raft.server_metrics();
     let mut told: Option<OrderStatus> = None;
@@ -574,6 +578,7 @@ pub(crate) async fn watch(core: Arc<Core>, raft: Raft) {
                 core.outbox.wake.notify_one();
             }
         }
+        core.hold_or_send();
         let status = core.status();
         let news = told.as_ref().is_none_or(|old| {
             let key = |s: &OrderStatus| (s.primary, s.is_leader, s.term);
@@ -647,7 +652,7 @@ fn disk_hangs(core: &Core, seen: &mut (u64, Duration)) -> bool {
         *seen = (durable, now);
         return false;
     }
-    if now < seen.1 + core.config.election_max * 2 {
+    if now < seen.1 + core.config.election_min * 4 {
         return false;
     }
     // Not again at once if there is no heir.
@@ -698,7 +703,7 @@ async fn take_step(core: &Arc<Core>, raft: &Raft, step: Step) -> bool {
         Step::Change { changes, retain } => {
             // Ends by itself when the leadership does; the limit is for what
             // was not thought of.
-            let limit = core.config.election_max * 4;
+            let limit = core.config.election_min * 8;
             matches!(
                 timeout(limit, raft.change_membership(changes, retain)).await,
                 Ok(Ok(_))
@@ -708,7 +713,7 @@ async fn take_step(core: &Arc<Core>, raft: &Raft, step: Step) -> bool {
 }
 
 fn forget_strangers(core: &Arc<Core>) {
-    let patience = core.config.election_max * 4;
+    let patience = core.config.election_min * 8;
     let now = core.now();
     let stale = lock(&core.strangers)
         .values()

@@ -1,7 +1,7 @@
 //! Queue, loss, copies, several leaders, sequencer: together they must deliver
-//! each message once. Checked against the naive truth: the list of pushes.
+//! each message once, and one that was taken back never. Checked against the naive truth: the list of pushes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +25,10 @@ enum Op {
     Leader(usize, u64),
     NoLeader(usize),
     Refused(usize),
+    /// Origin gives no numbers, or gives them again.
+    Hold(usize, bool),
+    /// Origin takes its newest message but so many back, if it can.
+    Withdraw(usize, usize),
     Wait(u64),
     /// The oldest message on its way from origin to leader reaches the log.
     Arrive(usize, usize),
@@ -46,6 +50,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (o.clone(), l.clone()).prop_map(|(o, l)| Op::Leader(o, l as u64)),
         1 => o.clone().prop_map(Op::NoLeader),
         1 => o.clone().prop_map(Op::Refused),
+        1 => (o.clone(), any::<bool>()).prop_map(|(o, held)| Op::Hold(o, held)),
+        2 => (o.clone(), 0..6usize).prop_map(|(o, n)| Op::Withdraw(o, n)),
         2 => (1..40u64).prop_map(Op::Wait),
         8 => (o.clone(), l.clone()).prop_map(|(o, l)| Op::Arrive(o, l)),
         2 => (o.clone(), l.clone()).prop_map(|(o, l)| Op::Lose(o, l)),
@@ -59,6 +65,10 @@ struct World {
     now: Duration,
     queues: Vec<PendingQueue>,
     pushed: Vec<Vec<Bytes>>,
+    /// Origin and tag of what was taken back.
+    withdrawn: BTreeSet<(usize, u64)>,
+    /// The same of what any leader was ever sent, whole or in part.
+    sent: BTreeSet<(usize, u64)>,
     leader: Vec<usize>,
     ways: BTreeMap<(usize, usize), VecDeque<RawMessage>>,
     index: u64,
@@ -93,6 +103,8 @@ impl World {
                 .map(|o| PendingQueue::new(id(o), limits.clone()))
                 .collect(),
             pushed: vec![Vec::new(); ORIGINS],
+            withdrawn: BTreeSet::new(),
+            sent: BTreeSet::new(),
             leader: vec![0; ORIGINS],
             ways: BTreeMap::new(),
             index: 0,
@@ -144,6 +156,7 @@ impl World {
             }
             Op::Batch(o, max) => {
                 let batch = self.queues[o].next_batch(max, self.now);
+                self.sent.extend(batch.iter().map(|m| (o, m.tag)));
                 let way = self.ways.entry((o, self.leader[o])).or_default();
                 way.extend(batch);
             }
@@ -153,6 +166,21 @@ impl World {
             }
             Op::NoLeader(o) => self.queues[o].on_leader(None, self.now),
             Op::Refused(o) => self.queues[o].on_refused(self.now),
+            Op::Hold(o, held) => {
+                self.queues[o].hold(held);
+            }
+            Op::Withdraw(o, n) => {
+                let Some(tag) = self.pushed[o].len().checked_sub(n + 1) else {
+                    return Ok(());
+                };
+                let me = (o, tag as u64);
+                if self.queues[o].withdraw(o as u8, me.1) {
+                    if self.sent.contains(&me) {
+                        return Err(format!("message {tag} of {o} was taken back though sent"));
+                    }
+                    self.withdrawn.insert(me);
+                }
+            }
             Op::Wait(ms) => {
                 self.now += Duration::from_millis(ms);
                 for q in &mut self.queues {
@@ -196,6 +224,7 @@ impl World {
     fn settle(&mut self, fault: bool) -> Result<(), String> {
         for o in 0..ORIGINS {
             self.step(Op::Leader(o, 0), fault)?;
+            self.step(Op::Hold(o, false), fault)?;
         }
         for _ in 0..1000 {
             if self.queues.iter().all(PendingQueue::is_empty) {
@@ -220,6 +249,9 @@ impl World {
             let mut last_small = None;
             for d in self.delivered.iter().filter(|d| d.origin == id(o)) {
                 let tag = d.tag as usize;
+                if self.withdrawn.contains(&(o, d.tag)) {
+                    return Err(format!("message {tag} of {o} was taken back and delivered"));
+                }
                 if std::mem::replace(&mut seen[tag], true) {
                     return Err(format!("message {tag} of {o} was delivered twice"));
                 }
@@ -233,7 +265,8 @@ impl World {
                     last_small = Some(tag);
                 }
             }
-            if let Some(lost) = seen.iter().position(|s| !s) {
+            let lost = |tag: &usize| !seen[*tag] && !self.withdrawn.contains(&(o, *tag as u64));
+            if let Some(lost) = (0..seen.len()).find(lost) {
                 return Err(format!("message {lost} of {o} was not delivered"));
             }
         }

@@ -410,7 +410,8 @@ impl Network for Port {
         p.peers
             .iter()
             .map(|(id, addr)| {
-                let up = s.reach(self.id, *id).is_ok();
+                // Of a silent cut nobody is told.
+                let up = s.reach(self.id, *id) != Err(Cut::Closed);
                 (
                     *id,
                     LinkStatus {

@@ -15,6 +15,9 @@
 //!   after each piece as many bytes of small messages may go as a piece has;
 //!   large ones take turns piece by piece, and only a limited number of bytes
 //!   of pieces is in flight at once.
+//! * While the queue is held ([`hold`](PendingQueue::hold)) no number is given.
+//!   What has none was never sent, so it can be taken back
+//!   ([`withdraw`](PendingQueue::withdraw)); what has one cannot.
 //! * The machine reads no clock: `now` is the time since any fixed moment.
 //!
 //! [`Sequencer`]: crate::sequencer::Sequencer
@@ -166,6 +169,8 @@ pub struct PendingQueue {
     next_stream: u64,
     pushed: u64,
     leader: Option<(RaftId, u64)>,
+    /// No numbers are given.
+    held: bool,
     progress_at: Duration,
     vain: u32,
     hold_until: Option<Duration>,
@@ -201,6 +206,7 @@ impl PendingQueue {
             next_stream: 1,
             pushed: 0,
             leader: None,
+            held: false,
             progress_at: Duration::ZERO,
             vain: 0,
             hold_until: None,
@@ -213,9 +219,10 @@ impl PendingQueue {
     /// Forgets everything and goes on under a new origin, numbering from 1.
     /// What was sent under the old one may still be ordered.
     pub fn reset(&mut self, origin: Uuid) {
-        let leader = self.leader;
+        let (leader, held) = (self.leader, self.held);
         *self = PendingQueue::new(origin, self.limits.clone());
         self.leader = leader;
+        self.held = held;
     }
 
     /// Under whom the messages travel.
@@ -299,7 +306,32 @@ impl PendingQueue {
     pub fn has_work(&self, now: Duration) -> bool {
         self.leader.is_some()
             && self.hold_until.is_none_or(|t| now >= t)
-            && (self.sent < self.flight.len() || !self.small.is_empty() || self.piece_may_go(now))
+            && (self.sent < self.flight.len()
+                || (!self.held && (!self.small.is_empty() || self.piece_may_go(now))))
+    }
+
+    /// From now on messages wait without a number (`true`), or get one again.
+    /// What has one is sent as ever. Says whether that is new.
+    pub fn hold(&mut self, held: bool) -> bool {
+        std::mem::replace(&mut self.held, held) != held
+    }
+
+    /// Takes a message back that nothing of which has a number: it was never
+    /// sent, and never will be. False: there is none, or it is too late.
+    pub fn withdraw(&mut self, kind: u8, tag: u64) -> bool {
+        let small = |s: &Small| s.kind == kind && s.tag == tag;
+        let large = |l: &Large| l.kind == kind && l.tag == tag && l.next == 0;
+        let len = if let Some(at) = self.small.iter().position(small) {
+            self.small.remove(at).map(|s| s.body.len())
+        } else if let Some(at) = self.large.iter().position(large) {
+            self.large.remove(at).map(|l| l.rest.len())
+        } else {
+            None
+        };
+        let Some(len) = len else { return false };
+        self.count -= 1;
+        self.bytes -= len + OVERHEAD;
+        true
     }
 
     /// An own message was seen in the committed log. To be called for every
@@ -396,7 +428,7 @@ impl PendingQueue {
         let pause = self
             .pacing
             .ends()
-            .filter(|t| *t > now && !self.large.is_empty());
+            .filter(|t| *t > now && !self.large.is_empty() && !self.held);
         [self.hold_until, resend, pause].into_iter().flatten().min()
     }
 
@@ -457,6 +489,9 @@ impl PendingQueue {
     /// Moves the next message or piece into the flight, unless `total` bytes
     /// leave no room for it in a batch of `max_bytes`.
     fn number_next(&mut self, max_bytes: usize, total: usize, now: Duration) -> bool {
+        if self.held {
+            return false;
+        }
         let piece_may_go = self.piece_may_go(now);
         let small = !self.small.is_empty() && (self.small_credit > 0 || !piece_may_go);
         let oseq = self.confirmed + self.flight.len() as u64 + 1;
@@ -669,6 +704,65 @@ mod tests {
         assert_eq!(q.on_committed(9, NOW), Progress::Gap);
         assert_eq!(q.on_committed(5, NOW), Progress::Gap);
         assert_eq!(q.confirmed(), 4);
+    }
+
+    #[test]
+    fn what_is_held_has_no_number_and_can_be_taken_back() {
+        let mut q = queue();
+        q.push(1, 1, body(10)).unwrap();
+        q.push(1, 2, body(2500)).unwrap();
+        let sent = q.next_batch(1 << 20, NOW);
+        assert_eq!(numbers(&sent), [1, 2, 3, 4]);
+        assert!(q.hold(true) && !q.hold(true));
+        q.push(1, 3, body(10)).unwrap();
+        q.push(1, 4, body(3000)).unwrap();
+        q.push(1, 5, body(10)).unwrap();
+        q.push(2, 3, body(10)).unwrap();
+        assert!(!q.has_work(NOW) && q.next_batch(1 << 20, NOW).is_empty());
+        // What has a number goes to the next leader as ever.
+        q.on_leader(Some((2, 2)), NOW);
+        assert!(q.has_work(NOW));
+        assert_eq!(q.next_batch(1 << 20, NOW), sent);
+        assert!(!q.withdraw(1, 1) && !q.withdraw(1, 2), "they were sent");
+        let before = q.status();
+        assert!(q.withdraw(1, 3) && q.withdraw(1, 4));
+        assert!(!q.withdraw(1, 3) && !q.withdraw(1, 9));
+        let after = q.status();
+        assert_eq!(before.count - after.count, 2);
+        assert_eq!(before.bytes - after.bytes, 3010 + 2 * OVERHEAD);
+        // Forgetting everything does not end it.
+        assert!(q.hold(false));
+        let rest = q.next_batch(1 << 20, NOW);
+        let got: Vec<_> = rest.iter().map(|m| (m.oseq, m.kind, m.tag)).collect();
+        assert_eq!(got, [(5, 1, 5), (6, 2, 3)]);
+        q.hold(true);
+        q.reset(Uuid([8; 16]));
+        q.push(1, 6, body(1)).unwrap();
+        assert!(q.next_batch(1 << 20, NOW).is_empty());
+        for oseq in 1..=6 {
+            q.on_committed(oseq, NOW);
+        }
+        q.withdraw(1, 6);
+        assert!(q.is_empty());
+        assert_eq!(q.status().bytes, 0);
+    }
+
+    #[test]
+    fn a_large_one_that_has_begun_cannot_be_taken_back() {
+        let mut q = queue();
+        q.push(1, 7, body(9000)).unwrap();
+        q.push(1, 8, body(9000)).unwrap();
+        // Two pieces of the first, one of the second: the limit.
+        assert_eq!(numbers(&q.next_batch(1 << 20, NOW)), [1, 2, 3]);
+        q.push(1, 9, body(9000)).unwrap();
+        q.hold(true);
+        assert!(!q.withdraw(1, 7) && !q.withdraw(1, 8) && q.withdraw(1, 9));
+        for oseq in 1..=3 {
+            q.on_committed(oseq, NOW);
+        }
+        assert!(q.next_batch(1 << 20, NOW).is_empty());
+        q.hold(false);
+        assert_eq!(numbers(&q.next_batch(1 << 20, NOW)), [4, 5, 6]);
     }
 
     #[test]

@@ -298,6 +298,11 @@ pub enum OrderError {
         /// First index there is.
         first: u64,
     },
+    /// The engine did not go on alone in time.
+    #[error(
+        "this node's ordering engine did not go on alone within {0:?}: its disk may hang. It still does when the          disk answers; unless that is wanted, stop this server before another node is made primary"
+    )]
+    StillNotAlone(Duration),
     /// The log could not be used.
     #[error("the log of this node cannot be used: {0}")]
     Log(String),
@@ -334,6 +339,14 @@ pub trait Order: Send + Sync {
     /// [`Sequencer`](crate::sequencer::Sequencer)s (its Join delivered) before
     /// the first call, or the message is dropped everywhere.
     fn propose(&self, kind: u8, tag: u64, body: Bytes) -> Result<u64, OrderError>;
+
+    /// Takes the own message of this `kind` and `tag` back; with a tag that several
+    /// have, the first. True: it was never sent to anybody and is never delivered.
+    /// False: there is none that waits unsent, so it may be ordered, now or later.
+    ///
+    /// Without a majority in reach, as far as this node knows (its lease, its
+    /// links), what is proposed waits unsent; it is sent when there is one again.
+    fn withdraw(&self, kind: u8, tag: u64) -> bool;
 
     /// Forgets every own message not yet delivered and continues under a new
     /// origin, numbering from 1. Those forgotten may still be ordered.
@@ -443,14 +456,19 @@ pub trait Order: Send + Sync {
     /// given up; they have to join anew.
     fn go_alone_then(&self, done: Done<()>);
 
-    /// [`go_alone_then`](Order::go_alone_then), waiting for the answer.
-    fn go_alone(&self) -> Result<(), OrderError> {
+    /// [`go_alone_then`](Order::go_alone_then), waiting for the answer. What is
+    /// not done within `timeout` may still be done later.
+    fn go_alone(&self, timeout: Duration) -> Result<(), OrderError> {
         let (tx, rx) = mpsc::sync_channel(1);
         self.go_alone_then(Box::new(move |outcome| {
-            // The asker waits below.
+            // The asker waits below, or has given up.
             let _ = tx.send(outcome);
         }));
-        rx.recv().unwrap_or(Err(OrderError::Stopped))
+        match rx.recv_timeout(timeout) {
+            Ok(outcome) => outcome,
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(OrderError::StillNotAlone(timeout)),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(OrderError::Stopped),
+        }
     }
 
     /// Stops the engine, closes the log cleanly and waits for both.

@@ -12,7 +12,8 @@ use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
 use dromon_order::memlog::MemLog;
 use dromon_order::memnet::{Cut, Hub};
 use dromon_order::{
-    EngineConfig, Network, NodeHandler, OrderStatus, Reply, Start, incarnation, start,
+    EngineConfig, Network, NodeHandler, Order, OrderError, OrderStatus, Reply, Start, incarnation,
+    start,
 };
 use dromon_writeset::Uuid;
 use world::{World, ms, run};
@@ -149,9 +150,35 @@ impl NodeHandler for Nobody {
     fn position_lost(&self) {}
 }
 
-/// Who looks in the middle, and sees a failed engine, gives it up for ever.
-#[test]
-fn it_does_not_look_failed_meanwhile() {
+impl Hanging {
+    /// From now on it keeps what it is told.
+    fn hang(&self) {
+        *self.held.lock().unwrap() = Some(Vec::new());
+    }
+
+    fn was_told(&self) -> bool {
+        let held = self.held.lock().unwrap();
+        held.as_ref().is_some_and(|held| !held.is_empty())
+    }
+
+    fn go_on(&self) {
+        let mut held = self.held.lock().unwrap();
+        for (op, done) in held.take().expect("it hung") {
+            self.log.submit(op, done);
+        }
+    }
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let limit = Instant::now() + ms(20_000);
+    while !done() {
+        assert!(Instant::now() < limit, "{what}");
+        std::thread::sleep(ms(5));
+    }
+}
+
+/// A node alone, whose disk hangs now.
+fn on_a_disk_that_hangs() -> (Arc<Hanging>, Arc<dyn Order>) {
     let store = Arc::new(Hanging {
         log: MemLog::new(),
         held: Mutex::default(),
@@ -168,29 +195,39 @@ fn it_does_not_look_failed_meanwhile() {
         },
     )
     .expect("the engine starts");
-    let limit = Instant::now() + ms(20_000);
-    let until = |what: &str, done: &dyn Fn() -> bool| {
-        while !done() {
-            assert!(Instant::now() < limit, "{what}");
-            std::thread::sleep(ms(5));
-        }
-    };
-    until("one node alone leads itself", &|| order.status().primary);
+    until("one node alone leads itself", || order.status().primary);
+    store.hang();
+    (store, order)
+}
+
+#[test]
+fn a_disk_that_hangs_does_not_hold_who_forces_the_recovery() {
+    let (store, order) = on_a_disk_that_hangs();
     let before = incarnation(order.status().term);
-    *store.held.lock().unwrap() = Some(Vec::new());
+    let answer = order.go_alone(ms(200));
+    assert_eq!(answer, Err(OrderError::StillNotAlone(ms(200))));
+    // It is done when the disk answers, as the error says.
+    store.go_on();
+    until("it goes on alone", || {
+        incarnation(order.status().term) != before
+    });
+    order.stop();
+}
+
+/// Who looks in the middle, and sees a failed engine, gives it up for ever.
+#[test]
+fn it_does_not_look_failed_meanwhile() {
+    let (store, order) = on_a_disk_that_hangs();
+    let before = incarnation(order.status().term);
     let (tx, rx) = mpsc::channel();
     order.go_alone_then(Box::new(move |outcome| tx.send(outcome).unwrap()));
-    let in_the_middle = || !store.held.lock().unwrap().as_ref().unwrap().is_empty();
-    until("the disk is asked for the new entry", &in_the_middle);
+    until("the disk is asked for the new entry", || store.was_told());
     let status = order.status();
     assert!(!status.primary, "the old consensus is gone");
     assert_eq!(status.failed, None);
-    let held = store.held.lock().unwrap().take().expect("it hung");
-    for (op, done) in held {
-        store.log.submit(op, done);
-    }
+    store.go_on();
     assert_eq!(rx.recv_timeout(ms(10_000)), Ok(Ok(())));
-    until("it goes on alone", &|| order.status().primary);
+    until("it goes on alone", || order.status().primary);
     assert_ne!(incarnation(order.status().term), before);
     order.stop();
 }

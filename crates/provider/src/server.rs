@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 use dromon_node::spool::MapFile;
@@ -33,6 +33,21 @@ impl Database for ServerLog {
             Level::Debug => LogLevel::Debug,
         };
         self.server.log(level, message);
+    }
+
+    /// With `wsrep_gtid_mode` a server learns its domain from an SST script's
+    /// answer, and forgets it when it stops. The interface does not tell the mode;
+    /// the server's program shows the variable.
+    fn wants_bypass(&self) -> bool {
+        dromon_wsrep::process::flag(c"wsrep_gtid_mode").unwrap_or_else(|| {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                let text = "this server's program does not show whether wsrep_gtid_mode is on; taken as off: a node \
+                            that comes back by the log keeps its own wsrep_gtid_domain_id";
+                self.server.log(LogLevel::Info, text);
+            });
+            false
+        })
     }
 }
 

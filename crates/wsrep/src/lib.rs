@@ -10,8 +10,9 @@
 //!
 //! An author implements [`Provider`] and writes [`export_provider!`] once, in a
 //! cdylib. All `unsafe` of the project lives here: the border itself, [`mapped`], the one
-//! place that maps files, and behind the feature `host` the module of that name, which loads
-//! a provider and plays the server for it.
+//! place that maps files, [`process`], which looks at the program around this library, and
+//! behind the feature `host` the module of that name, which loads a provider and plays the
+//! server for it.
 //!
 //! What the border promises the author:
 //!

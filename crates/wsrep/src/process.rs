@@ -1,4 +1,9 @@
-//! The process: its end, and for programs with a host what it has used.
+//! The process: its end, what its program shows of itself, and for programs with a host
+//! what it has used.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Ends the process with SIGABRT, without the server's handler for it: that one
 /// writes a report of a crash, and this is none. For a server that waits for a
@@ -54,10 +59,61 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-#[cfg(all(test, feature = "host"))]
+/// The value now of a global flag of this process's program, or of a library it
+/// is linked with: a variable of one byte. `None` if there is no such symbol, or
+/// if it is anything but a variable of one byte.
+pub fn flag(name: &CStr) -> Option<bool> {
+    let address = one_byte_variable(name)?;
+    // SAFETY: an object of one byte lies there, and what the program is linked
+    // with is never unloaded. It may change at any time: read as an atomic.
+    let value = unsafe { AtomicU8::from_ptr(address.cast()) }.load(Ordering::Relaxed);
+    Some(value != 0)
+}
+
+fn one_byte_variable(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: asks for the program itself; `name` ends with NUL. The handle
+    // counts a reference to what is never unloaded.
+    let address = unsafe {
+        let program = libc::dlopen(ptr::null(), libc::RTLD_LAZY);
+        if program.is_null() {
+            return None;
+        }
+        let address = libc::dlsym(program, name.as_ptr());
+        libc::dlclose(program);
+        address
+    };
+    if address.is_null() {
+        return None;
+    }
+    let mut info = libc::Dl_info {
+        dli_fname: ptr::null(),
+        dli_fbase: ptr::null_mut(),
+        dli_sname: ptr::null(),
+        dli_saddr: ptr::null_mut(),
+    };
+    let mut entry: *mut c_void = ptr::null_mut();
+    // SAFETY: both results are ours to write to; the entry that is answered
+    // belongs to the symbol table of what is never unloaded.
+    let symbol = unsafe {
+        if libc::dladdr1(address, &mut info, &mut entry, RTLD_DL_SYMENT) == 0 || entry.is_null() {
+            return None;
+        }
+        entry.cast::<libc::Elf64_Sym>().read()
+    };
+    let variable = symbol.st_info & 0xf == STT_OBJECT && symbol.st_size == 1;
+    (variable && info.dli_saddr == address).then_some(address)
+}
+
+/// Asks `dladdr1` for the symbol table's entry.
+const RTLD_DL_SYMENT: c_int = 1;
+/// A symbol that is a variable, in an entry's lower four bits.
+const STT_OBJECT: u8 = 1;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    #[cfg(feature = "host")]
     #[test]
     fn usage_grows_with_the_work() {
         let before = usage();
@@ -71,5 +127,15 @@ mod tests {
         assert!(after.cpu > before.cpu);
         assert!(after.rss_max_bytes > 64 << 10);
         assert!(after.switches >= before.switches);
+    }
+
+    #[test]
+    fn only_a_variable_of_one_byte_is_a_flag() {
+        // The C library's own: whether this process has one thread. It has two.
+        let other = std::thread::spawn(|| flag(c"__libc_single_threaded"));
+        assert_eq!(other.join().expect("no panic"), Some(false));
+        assert_eq!(flag(c"environ"), None, "a pointer");
+        assert_eq!(flag(c"malloc"), None, "a function");
+        assert_eq!(flag(c"no_such_symbol_anywhere"), None);
     }
 }

@@ -119,6 +119,15 @@ fn controls() -> Vec<Control> {
             error: 0,
         },
         Control::Joined { uuid: uuid(2) },
+        Control::BypassRequest {
+            joiner: uuid(2),
+            donors: "n1".into(),
+            request: b"rsync".to_vec(),
+            position: Position {
+                history: uuid(0xaa),
+                seqno: 12,
+            },
+        },
         Control::Synced { uuid: uuid(2) },
         Control::Desync { uuid: uuid(1) },
         Control::Resync { uuid: uuid(1) },
@@ -132,7 +141,10 @@ fn controls() -> Vec<Control> {
             uuid: uuid(1),
             weight: 3,
         },
-        Control::Rejoin { uuid: uuid(2) },
+        Control::Rejoin {
+            uuid: uuid(2),
+            released: 3,
+        },
         Control::Evict {
             uuid: uuid(2),
             term: 1,

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::duties::COPY;
 use super::{Ended, Entry, Fate, Inner, Phase, Session, Stage};
 use crate::database::Image;
+use crate::oracle::Place;
 use crate::plant::Plant;
 
 /// How long a donor waits for the joiner to take a copy.
@@ -26,6 +27,12 @@ const DONOR_RETRY: Duration = Duration::from_millis(500);
 impl Inner {
     /// An event took its place.
     pub(super) fn order(&mut self, seqno: Seqno, entry: Entry) {
+        if self.witness {
+            // Nothing to do for it.
+            self.positions.leave(seqno);
+            self.positions.release(seqno);
+            return;
+        }
         // A copy may contain what is only delivered after it came.
         if seqno > self.floor {
             self.entries.insert(seqno, entry);
@@ -167,7 +174,11 @@ impl Session {
         inner.positions.release(seqno);
         let Some(local) = entry.local else { return };
         if !self.shared.planted_everywhere(Plant::AckAtPropose) {
-            let place = Some((seqno, entry.index));
+            let place = Some(Place {
+                seqno,
+                index: entry.index,
+                term: entry.term,
+            });
             let mut oracles = self.shared.oracles();
             oracles.acked(self.host.slot, local.txn, place);
             if let Some(engine) = self.engine() {
@@ -204,13 +215,18 @@ impl Session {
             }
         };
         let (view, need) = joined;
+        if self.witness {
+            return self.bring_up_witness();
+        }
         let joined_at = view.position.seqno;
         let same = position.history == view.position.history;
         self.shared.count(|c| {
             c.joins += 1;
             c.copies += u64::from(need == Need::Copy);
         });
-        if same && position.seqno + 1 == joined_at {
+        let alike = same && position.seqno + 1 == joined_at;
+        let skips = self.shared.planted_everywhere(Plant::CopySkipped);
+        if alike && (need == Need::Log || skips) {
             self.start_at(position.seqno);
         } else if need == Need::Log {
             self.start_at(position.seqno);
@@ -228,6 +244,17 @@ impl Session {
             self.start_at(seqno);
             self.propose_joined();
         }
+    }
+
+    fn bring_up_witness(&self) {
+        let mut inner = self.inner();
+        inner.held = false;
+        if inner.phase == Phase::Joining {
+            inner.phase = Phase::Joined;
+        }
+        drop(inner);
+        self.changed.notify_waiters();
+        self.propose_joined();
     }
 
     fn propose_joined(&self) {

@@ -51,7 +51,13 @@ impl Session {
     /// Whether clients may write here now.
     fn serves(&self) -> bool {
         let inner = self.inner();
-        inner.phase == Phase::Joined && inner.own_state == MemberState::Synced && !inner.held
+        // What this node's clients gave up may be ordered just before it came
+        // back; its server is told that it is synced behind all that.
+        let back_at = inner.joined.as_ref().map(|(v, _)| v.position.seqno);
+        inner.phase == Phase::Joined
+            && inner.own_state == MemberState::Synced
+            && !inner.held
+            && back_at.is_none_or(|at| inner.positions.released() >= at)
     }
 
     /// Reads a few counters, thinks, and writes them one higher. Like rows in a
@@ -212,7 +218,7 @@ impl Session {
         };
         let slot = self.host.slot;
         let began_us = self.shared.now_us();
-        let floor = self.shared.oracles().read_begins();
+        let floor = self.shared.oracles().read_begins(slot);
         let deadline = Instant::now() + READ_WAIT;
         let status = engine.status();
         let leads = self.shared.planted_everywhere(Plant::LeaderRead) && status.is_leader;

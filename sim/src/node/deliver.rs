@@ -30,7 +30,7 @@ impl Session {
         if let Some((from, to)) = again {
             self.deliver_again(from, to);
         }
-        engine.set_desired(self.inner().state.desired());
+        self.publish(&self.inner());
         loop {
             engine.committed_ready().await;
             let batch = engine.next_committed(64, Duration::ZERO);
@@ -109,11 +109,15 @@ impl Session {
                 ids(voters),
                 ids(learners)
             ));
+            if self.shared.oracles().is_present(self.host.slot) {
+                let ids = voters.iter().map(|(id, _)| *id).collect();
+                self.shared.electorate().voters(entry.index, ids);
+            }
         }
         let altered = self.plant(&mut inner, entry);
         let events = inner.state.deliver(altered.as_ref().unwrap_or(entry));
         for event in events {
-            self.event(&mut inner, entry.index, event);
+            self.event(&mut inner, (entry.index, entry.term), event);
         }
         let at = inner.state.position().seqno;
         if inner.seqnos.last().is_none_or(|(_, s)| *s != at) {
@@ -136,7 +140,9 @@ impl Session {
         self.shared.oracles().digest(slot, inner.index, digest);
     }
 
-    fn event(self: &Arc<Self>, inner: &mut Inner, index: u64, event: Event) {
+    /// `at`: log index and term of the entry.
+    fn event(self: &Arc<Self>, inner: &mut Inner, at: (u64, u64), event: Event) {
+        let (index, term) = at;
         match event {
             Event::WriteSet {
                 seqno,
@@ -145,13 +151,14 @@ impl Session {
                 source,
                 tag,
                 ..
-            } => self.write_set(inner, index, seqno, &write_set, &verdict, source, tag),
+            } => self.write_set(inner, at, seqno, &write_set, &verdict, source, tag),
             Event::View { view, joined, left } => {
                 let seqno = view.position.seqno;
                 inner.positions.ordered(seqno);
                 self.view_placed(&view);
                 let entry = Entry {
                     index,
+                    term,
                     depends_on: seqno - 1,
                     stage: Stage::Waiting,
                     txn: None,
@@ -229,7 +236,7 @@ impl Session {
     fn write_set(
         self: &Arc<Self>,
         inner: &mut Inner,
-        index: u64,
+        (index, term): (u64, u64),
         seqno: Seqno,
         write_set: &WriteSet,
         verdict: &Verdict,
@@ -292,6 +299,7 @@ impl Session {
                 let own_thread = local.is_some() && !toi;
                 let entry = Entry {
                     index,
+                    term,
                     depends_on: match verdict {
                         Verdict::Passed { depends_on } => *depends_on,
                         Verdict::Failed { .. } => seqno - 1,
@@ -356,16 +364,31 @@ impl Session {
         }
     }
 
-    /// Clients will not learn here what becomes of what they sent.
+    /// Clients will not learn here what becomes of what they sent; what was not
+    /// sent yet is taken back.
     pub(super) fn abandon(&self, inner: &mut Inner) {
-        let n = inner.pending.len() as u64;
-        inner.pending.clear();
-        self.shared.count(|c| c.unknown += n);
+        for (tag, pending) in std::mem::take(&mut inner.pending) {
+            let engine = self.engine();
+            if engine.is_some_and(|e| e.withdraw(kind::WRITE_SET, tag)) {
+                self.shared.oracles().taken_back(pending.txn);
+                self.shared.count(|c| c.taken_back += 1);
+            } else {
+                self.shared.count(|c| c.unknown += 1);
+            }
+        }
     }
 
+    /// Tells the order, and the oracle, whom the log should have as members.
     fn publish(&self, inner: &Inner) {
+        let mut desired = inner.state.desired();
+        desired.retain(|id, _| !inner.forced_out.contains(id));
+        if self.shared.oracles().is_present(self.host.slot) {
+            let voters = desired.iter().filter(|(_, d)| d.voter);
+            let ids = voters.map(|(id, _)| *id).collect();
+            self.shared.electorate().wanted(inner.index, ids);
+        }
         if let Some(engine) = self.engine() {
-            engine.set_desired(inner.state.desired());
+            engine.set_desired(desired);
         }
     }
 
@@ -400,18 +423,15 @@ impl Session {
     /// Drops what neither this database after a crash, nor a member behind, nor
     /// a joiner needs.
     fn purge_log(&self, inner: &mut Inner) {
-        let own = self.needs_log(inner);
-        let reported = inner.reports.values().map(|(p, _)| p.needs_log).min();
-        let joining = inner
-            .state
-            .members()
-            .filter(|m| m.state == MemberState::Joiner)
-            .map(|m| m.log_start)
-            .min();
-        let need = [reported, joining]
-            .into_iter()
-            .flatten()
-            .fold(own, u64::min);
+        let mut need = self.needs_log(inner);
+        for m in inner.state.members().filter(|m| m.uuid != self.uuid) {
+            let said = inner.reports.get(&m.uuid).map(|(p, _)| p.needs_log);
+            let starts = (m.state == MemberState::Joiner).then_some(m.log_start);
+            let Some(index) = said.into_iter().chain(starts).min() else {
+                return; // it has not said yet
+            };
+            need = need.min(index);
+        }
         let floor = inner
             .index
             .saturating_sub(self.shared.settings.retain_entries);
@@ -434,6 +454,10 @@ impl Session {
     /// The index of the newest checkpoint from which a restart could rebuild
     /// what the database would lose in a crash.
     pub(super) fn needs_log(&self, inner: &Inner) -> u64 {
+        if self.witness {
+            // Its restart begins at the newest one.
+            return inner.marks.back().map_or(0, |m| m.index);
+        }
         let durable = self.host.database().durable();
         let mark = inner.marks.iter().rfind(|m| m.seqno <= durable);
         mark.or(inner.marks.front()).map_or(0, |m| m.index)

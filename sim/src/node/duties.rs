@@ -6,9 +6,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dromon_node::cluster::MemberState;
+use dromon_node::cluster::{CAUGHT_UP, ClusterState, MemberState};
+use dromon_node::forks::{Forks, LogEnd};
 use dromon_node::messages::{Answer, Control, Need, Position, Progress, Request, decode, encode};
-use dromon_order::{Engine, NodeHandler, Order, OrderStatus, RaftId, Reply};
+use dromon_order::{Engine, NodeHandler, Order, OrderStatus, RaftId, Reply, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 use tokio::time::Instant;
 
@@ -16,15 +17,17 @@ use super::start::{ask, to_parts};
 use super::{Ended, Inner, Phase, Session};
 use crate::database::Image;
 use crate::net::addr_of;
+use crate::plant::Plant;
 
 /// First byte of a question to the node.
 pub(super) const QUESTION: u8 = 0;
 /// First byte of a copy of a database.
 pub(super) const COPY: u8 = 1;
-/// A node counts as caught up when no more than this many events wait.
-const CAUGHT_UP: Seqno = 64;
 /// How often a node outside looks whether the cluster goes on without it.
 const WATCH: Duration = Duration::from_millis(700);
+/// How often a witness that leads asks another to, and for how long that one may
+/// have been silent.
+const HAND_OVER_EVERY: Duration = Duration::from_millis(500);
 /// A tick this late means that this node itself did not run.
 const AWAY: Duration = Duration::from_millis(500);
 
@@ -117,7 +120,11 @@ impl Session {
                 }
             }
             _ if !status.is_leader => Answer::NotLeader { leader },
-            Request::State { position, .. } => self.state_for(engine, position),
+            Request::State {
+                position,
+                log,
+                witness,
+            } => self.state_for(engine, position, log, witness),
             Request::Join(join) => {
                 let inner = self.inner();
                 let ahead =
@@ -148,22 +155,44 @@ impl Session {
 
     /// The newest checkpoint from which a database at `position` can go on, or
     /// the newest of all if it needs a copy.
-    fn state_for(&self, engine: &Engine, position: Position) -> Answer {
+    fn state_for(
+        &self,
+        engine: &Engine,
+        position: Position,
+        log: Option<LogEnd>,
+        witness: bool,
+    ) -> Answer {
+        let status = engine.status();
         let inner = self.inner();
         if inner.phase != Phase::Joined {
             return Answer::Refused("it leads but has no state yet".to_owned());
         }
+        // Who hears yes throws its own log away: only a majority may say so.
+        if !status.primary {
+            return Answer::Refused("it does not hear a majority now".to_owned());
+        }
+        let forks = match forks(engine, status.term) {
+            Ok(forks) => forks,
+            Err(why) => return Answer::Refused(why),
+        };
         let now = inner.state.position();
-        let same = position.is_defined() && position.history == now.history;
+        let unchecked = self.shared.planted_everywhere(Plant::ForkUnchecked);
+        let same = position.is_defined()
+            && position.history == now.history
+            && (unchecked || forks.shares(log, position.seqno));
         if same && position.seqno > now.seqno {
             return Answer::Refused("not that far yet".to_owned());
         }
+        let data = inner.state.members().any(|m| m.complete && !m.witness);
         let mark = inner
             .marks
             .iter()
             .rfind(|m| same && m.seqno <= position.seqno)
             .map(|m| m.index);
         drop(inner);
+        if mark.is_none() && !witness && !data {
+            return Answer::Refused("nobody has data to copy".to_owned());
+        }
         match engine.load_checkpoint(mark) {
             Ok(Some(checkpoint)) => Answer::State {
                 need: if mark.is_some() {
@@ -172,7 +201,7 @@ impl Session {
                     Need::Copy
                 },
                 checkpoint: to_parts(&checkpoint),
-                term: engine.status().term,
+                term: status.term,
             },
             Ok(None) => Answer::Refused("there is no checkpoint".to_owned()),
             Err(e) => Answer::Refused(e.to_string()),
@@ -246,9 +275,36 @@ impl Session {
         }
     }
 
+    /// A witness that leads looks for a data node that can lead as well.
+    fn hand_to_data(&self, inner: &mut Inner, status: &OrderStatus) {
+        let now = Instant::now();
+        if inner
+            .handed_over
+            .is_some_and(|at| now - at < HAND_OVER_EVERY)
+        {
+            return;
+        }
+        let voters = status.members.voters();
+        let members = inner.state.members();
+        let heir = members
+            .filter(|m| m.complete && !m.witness && voters.contains(&m.raft_id))
+            .filter_map(|m| Some((m.raft_id, status.peers.get(&m.raft_id)?)))
+            .filter(|(_, p)| p.silent.is_some_and(|s| s < HAND_OVER_EVERY))
+            .max_by_key(|(id, p)| (p.matched, *id))
+            .map(|(id, _)| id);
+        let (Some(id), Some(engine)) = (heir, self.engine()) else {
+            return;
+        };
+        inner.handed_over = Some(now);
+        engine.transfer_leader(Some(id));
+    }
+
     fn lead(&self, inner: &mut Inner, status: &OrderStatus) {
+        if self.witness {
+            self.hand_to_data(inner, status);
+        }
         let mut safe = Some(Seqno::MAX);
-        for m in inner.state.members().filter(|m| m.complete) {
+        for m in inner.state.members().filter(|m| m.complete && !m.witness) {
             let report = inner.reports.get(&m.uuid).map(|(r, _)| r.safe);
             safe = safe.zip(report).map(|(a, b)| a.min(b));
         }
@@ -316,7 +372,11 @@ impl Session {
             // The order delivers it in the end.
             return;
         }
-        inner.rejoin_asked = self.say(&Control::Rejoin { uuid: self.uuid });
+        let released = inner.positions.released();
+        inner.rejoin_asked = self.say(&Control::Rejoin {
+            uuid: self.uuid,
+            released,
+        });
         self.note(format_args!("asks to come back"));
     }
 
@@ -361,5 +421,18 @@ impl Session {
                 );
             }
         }
+    }
+}
+
+/// Where this log parted from others, by its newest checkpoint.
+fn forks(engine: &Engine, term: u64) -> Result<Forks, String> {
+    let newest = engine.load_checkpoint(None).map_err(|e| e.to_string())?;
+    let newest = newest.ok_or("there is no checkpoint")?;
+    let state = ClusterState::decode(&newest.sequencer, &newest.node);
+    let forks = state.map_err(|e| e.to_string())?.forks().clone();
+    if incarnation(forks.term()) == incarnation(term) {
+        Ok(forks)
+    } else {
+        Err("it has just begun a new incarnation".to_owned())
     }
 }

@@ -12,8 +12,9 @@
 //!
 //! [`start`] finds or founds the cluster, [`deliver`] takes what is ordered,
 //! [`apply`] commits it, [`duties`] answers, reports, leads and comes back,
-//! [`clients`] make the load.
+//! [`alone`] goes on without a majority, [`clients`] make the load.
 
+mod alone;
 mod apply;
 mod clients;
 mod deliver;
@@ -84,6 +85,10 @@ pub struct Picture {
     pub leads: Option<u64>,
     /// How many members it sees.
     pub members: usize,
+    /// Whether it hears a majority.
+    pub primary: bool,
+    /// Whether it has a state with which it could go on alone.
+    pub complete: bool,
     /// Everything, for the report.
     pub text: String,
 }
@@ -190,6 +195,8 @@ enum Phase {
 
 /// One engine and what hangs on it.
 struct Session {
+    /// It has no database.
+    witness: bool,
     process: Arc<Process>,
     shared: Arc<Shared>,
     host: Arc<Host>,
@@ -206,6 +213,8 @@ struct Session {
 }
 
 struct Inner {
+    /// It has no database.
+    witness: bool,
     rng: Rng,
     phase: Phase,
     state: ClusterState,
@@ -247,6 +256,10 @@ struct Inner {
     /// What is ordered up to here is in the database already.
     floor: Seqno,
     report_number: u64,
+    /// Members that a forced recovery has left behind.
+    forced_out: BTreeSet<RaftId>,
+    /// A witness that leads: when it last asked another one to.
+    handed_over: Option<Instant>,
     /// Planted: numbers given to messages instead of their own.
     renumbered: BTreeMap<Uuid, u64>,
     ended: Option<Ended>,
@@ -278,6 +291,7 @@ enum Fate {
 /// An event at its seqno.
 struct Entry {
     index: u64,
+    term: u64,
     depends_on: Seqno,
     stage: Stage,
     /// `None`: it has nothing for the database but its number.
@@ -383,6 +397,8 @@ impl Session {
             position: at,
             leads: status.is_leader.then_some(status.term),
             members: inner.state.members().count(),
+            primary: status.primary,
+            complete: matches!(inner.phase, Phase::Joined | Phase::NonPrimary) && !inner.held,
             text: format!(
                 "{:?} {:?} held {} at {} released {} left {} next {:?} index {} of {} (log to {}) pending {} ({} in the \
                  order) primary {} leader {:x?} id {:x} voters {:x?} of {:x?} members {:?} failed {:?}",

@@ -10,12 +10,14 @@ use bytes::Bytes;
 use dromon_gates::Positions;
 use dromon_node::Position;
 use dromon_node::cluster::{ClusterState, MemberState};
+use dromon_node::forks::LogEnd;
 use dromon_node::messages::{
     Answer, CheckpointParts, Control, Join, LeaveReason, Need, Request, decode, encode,
 };
 use dromon_order::logstore::LogStore;
 use dromon_order::{
-    Checkpoint, Engine, EngineConfig, LogId, Members, NodeHandler, Order, RaftId, Start, inspect,
+    Checkpoint, Engine, EngineConfig, Inspected, LogId, Members, NodeHandler, Order, RaftId, Start,
+    incarnation, inspect,
 };
 use dromon_writeset::{Seqno, Uuid};
 use tokio::sync::Notify;
@@ -84,17 +86,49 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
             position.history = history(shared.seed);
         }
     }
-    let position = process.host.database().now.position;
+    let witness = shared.settings.is_witness(slot);
     let dyn_store: Arc<dyn LogStore> = store.clone();
-    let mut found = match find(process, &dyn_store, position, &mut rng).await {
+    let log = match inspect(&dyn_store) {
+        Ok(log) => log,
+        Err(e) => {
+            shared.unsound(slot, format_args!("the own log: {e}"));
+            return Ended::Exit(Exit::Died);
+        }
+    };
+    let position = match (&log, witness) {
+        (_, false) => process.host.database().now.position,
+        // What stands for its data: the newest checkpoint of its log.
+        (Some(log), true) => {
+            ClusterState::peek_position(&log.checkpoint.node).unwrap_or(Position::UNDEFINED)
+        }
+        (None, true) => Position::UNDEFINED,
+    };
+    let end = log.as_ref().map(log_end);
+    let mut found = match find(process, log.as_ref(), position, &mut rng).await {
         Ok(found) => found,
         Err(ended) => return ended,
     };
-    let position = {
+    if let (Start::Join { term, .. }, Some(end), false) = (&found.start, end, witness)
+        && incarnation(end.last) != incarnation(*term)
+    {
+        shared.count(|c| match found.need {
+            Need::Log => c.old_by_log += 1,
+            Need::Copy => c.old_by_copy += 1,
+        });
+    }
+    let position = if witness {
+        found.need = Need::Log;
+        found.state.position()
+    } else {
         let mut database = process.host.database();
         if !matches!(found.start, Start::Resume) {
             // The log that could repeat what the database would lose is erased.
             database.flush();
+        }
+        let late = shared.planted_everywhere(Plant::CopyLate);
+        if found.need == Need::Copy && !late {
+            // That log alone tells where the data is from.
+            database.erase();
         }
         database.now.position
     };
@@ -103,6 +137,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     let addr = addr_of(slot);
     let config = config(&shared, uuid, &addr, &found, rng.u64());
     let session = Arc::new(Session {
+        witness,
         process: process.clone(),
         shared: shared.clone(),
         host: process.host.clone(),
@@ -110,7 +145,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         addr: addr.clone(),
         engine: OnceLock::new(),
         store: Mutex::new(Some(store.clone())),
-        inner: Mutex::new(Inner::new(&found, Rng::new(rng.u64(), &[]))),
+        inner: Mutex::new(Inner::new(&found, witness, Rng::new(rng.u64(), &[]))),
         changed: Notify::new(),
         over: Notify::new(),
         tasks: Mutex::default(),
@@ -138,6 +173,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     };
     // Set once, here.
     let _ = session.engine.set(engine.clone());
+    process.host.raft_id.store(found.raft_id, Ordering::Relaxed);
     lock(&process.inner).session = Some(session.clone());
     store.set_inline(false);
     if matches!(found.start, Start::Resume) {
@@ -173,8 +209,13 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     ));
     let (need, log_start) = (found.need, found.log_start);
     let (again, leader) = (found.again, found.ask.take());
+    let term = match &found.start {
+        Start::Join { term, .. } => *term,
+        Start::Resume => end.map_or(0, |e| e.term.max(e.last)),
+        Start::Bootstrap { .. } => 0,
+    };
     let begins = session.inner().begin(found);
-    shared.oracles().begins(slot, begins);
+    shared.oracles().begins(slot, begins, incarnation(term));
 
     let join = Join {
         uuid,
@@ -189,7 +230,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         need,
         log_start,
         vote_policy: 0,
-        witness: false,
+        witness,
     };
     session.spawn(store.clone().run());
     session.spawn(session.clone().deliver_all(again));
@@ -198,7 +239,8 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     session.spawn(session.clone().flush_database());
     session.spawn(session.clone().watch_membership());
     session.spawn(session.clone().leave_when_asked());
-    for number in 0..shared.settings.clients {
+    let clients = if witness { 0 } else { shared.settings.clients };
+    for number in 0..clients {
         session.spawn(session.clone().client(number as u64));
     }
     session.over.notified().await;
@@ -219,11 +261,9 @@ async fn close(session: &Arc<Session>, store: &Arc<SimStore>, engine: &Arc<Engin
     lock(&session.process.inner).session = None;
     *lock(&session.store) = None;
     let mut inner = session.inner();
-    let unknown = inner.pending.len() as u64;
-    inner.pending.clear();
+    session.abandon(&mut inner);
     let ended = inner.ended.take();
     drop(inner);
-    session.shared.count(|c| c.unknown += unknown);
     if matches!(ended, Some(Ended::Exit(Exit::Left))) {
         session.host.database().flush();
         session.host.left_cleanly.store(true, Ordering::Relaxed);
@@ -243,7 +283,7 @@ fn config(
     EngineConfig {
         heartbeat: election_min / 5,
         election_min,
-        election_max: election_min * 13 / 10,
+        election_max: election_min * 5 / 4,
         lease: election_min * 9 / 10,
         tick: Duration::from_millis(100),
         resend: Duration::from_millis(400),
@@ -267,23 +307,47 @@ fn history(seed: u64) -> Uuid {
     uuid(&mut Rng::new(seed, &[0x415]))
 }
 
+/// How far a log got.
+fn log_end(log: &Inspected) -> LogEnd {
+    LogEnd {
+        last: log.last.term,
+        term: log.term,
+    }
+}
+
+/// As the server's node does it: ask for a primary component first, and go on
+/// with the own log if that still votes there, or if nobody knows of one. A
+/// witness goes on with its log before it asks.
 async fn find(
     process: &Arc<Process>,
-    store: &Arc<dyn LogStore>,
+    log: Option<&Inspected>,
     position: Position,
     rng: &mut Rng,
 ) -> Result<Found, Ended> {
     let gone = lock(&process.inner).log_is_gone;
     let left = process.host.left_cleanly.swap(false, Ordering::Relaxed);
-    if !gone && !left {
-        match own_log(store, position) {
-            Ok(Some(found)) => {
-                if process.shared.planted_everywhere(Plant::EraseFirst)
-                    && let Some(found) = ask_around(process, position, rng).await?
-                {
-                    return Ok(found);
+    let end = log.map(log_end);
+    if let Some(log) = log.filter(|_| !gone && !left) {
+        match own_log(log, position) {
+            Ok(Some(own)) => {
+                let votes = own.votes;
+                if votes && process.shared.settings.is_witness(process.host.slot) {
+                    return Ok(own);
                 }
-                return Ok(found);
+                let erases = process.shared.planted_everywhere(Plant::EraseFirst);
+                if let Some(found) = ask_around(process, position, end, rng).await? {
+                    let leader = found.ask.clone().unwrap_or_default();
+                    if erases || !votes || is_gone(process, leader, own.raft_id).await {
+                        return Ok(found);
+                    }
+                }
+                if !votes && process.shared.planted_everywhere(Plant::LearnerWaits) {
+                    return find_cluster(process, position, end, rng).await;
+                }
+                if process.shared.planted_everywhere(Plant::WaitForAll) {
+                    wait_for_all(process, log).await;
+                }
+                return Ok(own);
             }
             Ok(None) => {}
             Err(e) => {
@@ -315,17 +379,31 @@ async fn find(
             ask: None,
         });
     }
-    find_cluster(process, position, rng).await
+    find_cluster(process, position, end, rng).await
 }
 
-/// The own log, if it is of the database's history.
-fn own_log(store: &Arc<dyn LogStore>, position: Position) -> Result<Option<Found>, String> {
-    let Some(info) = inspect(store).map_err(|e| e.to_string())? else {
-        return Ok(None);
-    };
+/// Whether the leader at `addr` counts the log `raft_id` no more.
+async fn is_gone(process: &Process, addr: String, raft_id: RaftId) -> bool {
+    ask(process, &addr, &Request::Gone { raft_id }).await == Some(Answer::Ok)
+}
+
+/// Planted: who has a log waits until all whom it names run.
+async fn wait_for_all(process: &Process, log: &Inspected) {
+    for (id, addr) in &log.members.addrs {
+        while *id != log.id && !process.shared.net.is_started(addr) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+/// The own log, if it is a member's and of the database's history. One without
+/// a vote counts too: the others may just have given it one.
+fn own_log(info: &Inspected, position: Position) -> Result<Option<Found>, String> {
     let state = ClusterState::decode(&info.checkpoint.sequencer, &info.checkpoint.node)
         .map_err(|e| e.to_string())?;
-    if !position.is_defined() || state.position().history != position.history {
+    let votes = info.members.is_voter(info.id);
+    let counted = votes || info.members.addrs.contains_key(&info.id);
+    if !counted || !position.is_defined() || state.position().history != position.history {
         return Ok(None);
     }
     Ok(Some(Found {
@@ -336,7 +414,7 @@ fn own_log(store: &Arc<dyn LogStore>, position: Position) -> Result<Option<Found
         again: None,
         need: Need::Log,
         raft_id: info.id,
-        votes: info.members.is_voter(info.id),
+        votes,
         ask: None,
     }))
 }
@@ -374,13 +452,14 @@ fn begin_state(engine: &Engine, found: &mut Found, position: Position) -> Result
 async fn find_cluster(
     process: &Arc<Process>,
     position: Position,
+    log: Option<LogEnd>,
     rng: &mut Rng,
 ) -> Result<Found, Ended> {
     loop {
         if process.leave.load(Ordering::Relaxed) {
             return Err(Ended::Exit(Exit::Left));
         }
-        if let Some(found) = ask_around(process, position, rng).await? {
+        if let Some(found) = ask_around(process, position, log, rng).await? {
             return Ok(found);
         }
         tokio::time::sleep(rng.ms(150, 400)).await;
@@ -392,6 +471,7 @@ async fn find_cluster(
 async fn ask_around(
     process: &Arc<Process>,
     position: Position,
+    log: Option<LogEnd>,
     rng: &mut Rng,
 ) -> Result<Option<Found>, Ended> {
     let slot = process.host.slot;
@@ -408,8 +488,8 @@ async fn ask_around(
             &addr,
             &Request::State {
                 position,
-                log: None,
-                witness: false,
+                log,
+                witness: process.shared.settings.is_witness(slot),
             },
         )
         .await
@@ -500,9 +580,10 @@ fn from_parts(p: CheckpointParts) -> Option<(Checkpoint, ClusterState)> {
 }
 
 impl Inner {
-    fn new(found: &Found, rng: Rng) -> Inner {
+    fn new(found: &Found, witness: bool, rng: Rng) -> Inner {
         let at = found.state.position();
         Inner {
+            witness,
             rng,
             phase: Phase::Joining,
             state: ClusterState::genesis(at),
@@ -535,6 +616,8 @@ impl Inner {
             last_tick: None,
             floor: -1,
             report_number: 0,
+            forced_out: BTreeSet::new(),
+            handed_over: None,
             renumbered: BTreeMap::new(),
             ended: None,
         }

@@ -10,6 +10,7 @@ mod joins;
 mod outage;
 mod reads;
 mod secure;
+mod slow_node;
 mod statements;
 mod sysbench;
 pub mod torture;
@@ -113,6 +114,12 @@ pub fn all() -> Vec<Scenario> {
             "wsrep_desync on and off under load",
             Shared,
             admin::desync,
+        ),
+        (
+            "slow_node",
+            "a node whose appliers are held: waited for and named, or in quarantine; then it catches up",
+            Shared,
+            slow_node::slow_node,
         ),
         (
             "flush_status",

@@ -63,6 +63,11 @@ pub enum ChunkPart {
 }
 
 impl Chunked {
+    /// The member it came from.
+    pub fn source(&self) -> Uuid {
+        self.write_set.header().source
+    }
+
     /// How many chunks of data it has.
     pub fn chunks(&self) -> u32 {
         self.plan.len() as u32
@@ -211,10 +216,7 @@ impl ClusterState {
         let orphans: Vec<Seqno> = self
             .chunked
             .iter()
-            .filter(|(_, o)| {
-                let source = o.chunked.write_set.header().source;
-                !self.members.contains_key(&source)
-            })
+            .filter(|(_, o)| !self.members.contains_key(&o.chunked.source()))
             .map(|(id, _)| *id)
             .collect();
         for id in orphans {
@@ -236,9 +238,7 @@ impl ClusterState {
     /// Whether `uuid` is the source of something that is applied in chunks: its
     /// own database does not show it, so it must not give a copy.
     pub(super) fn sends_chunked(&self, uuid: &Uuid) -> bool {
-        self.chunked
-            .values()
-            .any(|o| o.chunked.write_set.header().source == *uuid)
+        self.chunked.values().any(|o| o.chunked.source() == *uuid)
     }
 
     /// What is applied in chunks now, and the part that comes next of each.

@@ -116,7 +116,7 @@ pub enum Event {
         /// Who left, with names.
         left: Vec<(Member, LeaveReason)>,
     },
-    /// A member must give a copy.
+    /// A member must give a copy, or a bypass.
     Donate {
         /// Who gives.
         donor: Uuid,
@@ -124,6 +124,8 @@ pub enum Event {
         joiner: Uuid,
         /// For the donor's server.
         request: Bytes,
+        /// No copy: the joiner's database stands there already.
+        bypass: Option<Position>,
     },
     /// Nobody can give a copy now: ask again later.
     NoDonor {

@@ -277,6 +277,57 @@ fn a_joiner_may_be_ready_before_its_donor_says_so() {
 }
 
 #[test]
+fn a_bypass_is_given_to_whoever_needs_no_copy() {
+    let mut f = Feed::new();
+    for n in 1..=2 {
+        f.send(1, &join(n, NOWHERE, Need::Copy));
+        let uuid = Uuid([n; 16]);
+        f.send(1, &Control::Joined { uuid });
+        f.send(1, &Control::Synced { uuid });
+    }
+    let three = Uuid([3; 16]);
+    let at = f.state.position();
+    f.send(1, &join(3, at, Need::Log));
+    assert_eq!(state_of(&f, 3), Some(MemberState::Joined), "lacks nothing");
+    let request = vec![1];
+    let copy = Control::StateRequest {
+        joiner: three,
+        donors: String::new(),
+        request: request.clone(),
+    };
+    assert!(f.send(1, &copy).is_empty(), "no copy for a complete one");
+    let bypass = Control::BypassRequest {
+        joiner: three,
+        donors: "nobody,n2".into(),
+        request,
+        position: at,
+    };
+    let events = f.send(1, &bypass);
+    let given = |e: &Event| match e {
+        Event::Donate { donor, bypass, .. } => Some((donor.0[0], *bypass)),
+        _ => None,
+    };
+    assert_eq!(events.iter().find_map(given), Some((2, Some(at))));
+    assert!(f.send(1, &bypass).is_empty(), "one transfer at a time");
+    let failed = Control::StateSent {
+        donor: Uuid([2; 16]),
+        joiner: three,
+        position: NOWHERE,
+        error: -32,
+    };
+    f.send(2, &failed);
+    assert_eq!(state_of(&f, 2), Some(MemberState::Joined), "free again");
+    let events = f.send(1, &bypass);
+    assert_eq!(
+        events.iter().find_map(given),
+        Some((1, Some(at))),
+        "who is named is not synced: another one"
+    );
+    f.send(3, &Control::Synced { uuid: three });
+    assert!(f.send(1, &bypass).is_empty(), "too late");
+}
+
+#[test]
 fn a_departed_incarnation_stays_departed() {
     let mut f = Feed::new();
     f.send(1, &join(1, NOWHERE, Need::Copy));
@@ -348,7 +399,13 @@ fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
     let two = Uuid([2; 16]);
     f.send(2, &Control::Joined { uuid: two });
     f.send(2, &Control::Synced { uuid: two });
-    let events = f.send(2, &Control::Rejoin { uuid: two });
+    let rejoin = |released| Control::Rejoin {
+        uuid: two,
+        released,
+    };
+    // So much was ordered without it.
+    let far = f.state.position().seqno - super::CAUGHT_UP - 1;
+    let events = f.send(2, &rejoin(far));
     let sizes: Vec<usize> = events
         .iter()
         .filter_map(|e| match e {
@@ -365,6 +422,67 @@ fn a_rejoin_is_two_views_and_keeps_the_member_a_voter() {
         Some(MemberState::Synced),
         "its messages still count"
     );
+    let events = f.send(2, &rejoin(f.state.position().seqno));
+    assert_eq!(
+        state_of(&f, 2),
+        Some(MemberState::Synced),
+        "there was nothing to catch up with"
+    );
+    let last = events.last().expect("two views and this");
+    assert!(
+        matches!(last, Event::State { uuid, to: MemberState::Synced, .. } if *uuid == two),
+        "{last:?}"
+    );
+    f.send(2, &Control::Desync { uuid: two });
+    f.send(2, &rejoin(f.state.position().seqno));
+    assert_eq!(
+        state_of(&f, 2),
+        Some(MemberState::Joined),
+        "it was not synced before"
+    );
+}
+
+#[test]
+fn a_donor_that_rejoins_goes_on_giving() {
+    let mut f = Feed::new();
+    let (one, two) = (Uuid([1; 16]), Uuid([2; 16]));
+    f.send(1, &join(1, NOWHERE, Need::Copy));
+    f.send(1, &Control::Joined { uuid: one });
+    f.send(1, &Control::Synced { uuid: one });
+    f.send(1, &join(2, NOWHERE, Need::Copy));
+    f.send(
+        2,
+        &Control::StateRequest {
+            joiner: two,
+            donors: String::new(),
+            request: vec![],
+        },
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+    let rejoin = Control::Rejoin {
+        uuid: one,
+        released: f.state.position().seqno,
+    };
+    let events = f.send(1, &rejoin);
+    assert!(
+        !events
+            .iter()
+            .any(|e| matches!(e, Event::TransferEnded { .. }))
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Donor));
+    let sent = Control::StateSent {
+        donor: one,
+        joiner: two,
+        position: NOWHERE,
+        error: 0,
+    };
+    let events = f.send(1, &sent);
+    assert!(
+        events
+            .iter()
+            .any(|e| matches!(e, Event::TransferEnded { error: 0, .. }))
+    );
+    assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
 }
 
 #[test]

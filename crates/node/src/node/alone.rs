@@ -13,6 +13,8 @@ use crate::messages::{Answer, Control, Request, decode, encode, kind};
 
 /// How long one member may take to say whether it is there.
 const ASK: Duration = Duration::from_millis(700);
+/// How long its log may take to store that it is alone.
+const STORE: Duration = Duration::from_secs(30);
 /// How long this node may take to lead itself.
 const LEAD: Duration = Duration::from_secs(5);
 
@@ -144,7 +146,7 @@ impl Node {
         let addr = self.settings().advertised.to_string();
         let alone = Desired { addr, voter: true };
         order.set_desired([(status.id, alone)].into());
-        order.go_alone().map_err(|e| e.to_string())?;
+        order.go_alone(STORE).map_err(|e| e.to_string())?;
         self.drop_others(&order);
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! state, then apply what comes from the order.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use dromon_order::{CommittedBody, Order};
 use dromon_writeset::Flags;
 
 use super::delivery::{to_view, view_member};
+use super::transfer::{Bypass, NoCopy};
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Applier, Meta, Outcome, View};
@@ -18,12 +20,6 @@ use crate::flow::FlowLimits;
 use crate::messages::{Control, LeaveReason, Need, Position, encode, kind};
 use crate::spool::PieceFiles;
 use crate::trx::Trx;
-
-/// How long a joiner waits before it asks again for a donor.
-const DONOR_RETRY: Duration = Duration::from_secs(1);
-
-/// What a donor says that may give a copy in a while: -EAGAIN.
-pub(super) const NOT_NOW: i32 = -11;
 
 /// Why an applier thread goes back to the database.
 struct Ended {
@@ -48,14 +44,6 @@ enum BroughtUp {
     /// The copy this server waits for will never be whole.
     NoCopy(String),
     Failed(String),
-}
-
-/// Why there is no full copy.
-enum NoCopy {
-    /// The server was made ready for one, and it does not come.
-    Never(String),
-    /// Nothing was begun.
-    NotNow(String),
 }
 
 impl Node {
@@ -209,8 +197,12 @@ impl Node {
                 self.deliver_final(applier, view);
                 Ended::with(Outcome::Ok)
             }
-            Item::Donate { joiner, request } => {
-                self.donate(applier, waiter, seqno, joiner, &request);
+            Item::Donate {
+                joiner,
+                request,
+                bypass,
+            } => {
+                self.donate(applier, waiter, seqno, joiner, &request, bypass);
                 None
             }
             Item::Synced => {
@@ -274,6 +266,9 @@ impl Node {
             return None;
         }
         let trx = Trx::remote(ws.trx_id, seqno);
+        if marked {
+            trx.lock().flags = ws.flags;
+        }
         let failed = ws.flags.is_rollback() && ws.flags.ends();
         let meta = Meta {
             position: Position {
@@ -381,78 +376,6 @@ impl Node {
         files.read(key).map_err(|e| e.to_string())
     }
 
-    fn donate(
-        self: &Arc<Self>,
-        applier: &mut dyn Applier,
-        waiter: &Arc<Waiter>,
-        seqno: Seqno,
-        joiner: dromon_writeset::Uuid,
-        request: &[u8],
-    ) {
-        // The database may copy itself inside the call (mysqldump): nothing may
-        // commit meanwhile. Delivery holds what comes behind this event.
-        let ready = self.gates.wait_released(seqno, waiter, false, None).is_ok();
-        let wanted = {
-            let mut shared = self.shared();
-            let wanted = ready && shared.donating == Some(joiner);
-            shared.donation_open |= wanted;
-            wanted
-        };
-        let position = self.last_committed_at(seqno);
-        let lacks = wanted && self.lacks_chunks(position);
-        let begun = !wanted || !lacks && applier.donate(request, position, false);
-        self.gates.unhold(seqno);
-        if lacks {
-            self.note("gives no copy now: its own lacks a large transaction that is under way; the joiner asks again");
-        }
-        if !begun {
-            let error = if lacks { NOT_NOW } else { -libc_ecanceled() };
-            self.transfer_sent(Position::UNDEFINED, error);
-        }
-    }
-
-    /// The database says how its donation ended.
-    pub fn transfer_sent(&self, position: Position, error: i32) -> Outcome {
-        let (donor, joiner) = {
-            let mut shared = self.shared();
-            let open = std::mem::take(&mut shared.donation_open);
-            match shared.donating {
-                Some(joiner) => (shared.uuid, joiner),
-                // The joiner is gone; the server's part is done all the same.
-                None if open => return Outcome::Ok,
-                None => return Outcome::ConnFail,
-            }
-        };
-        let error = if error == 0 && (!position.is_defined() || self.lacks_chunks(position)) {
-            -libc_ecanceled()
-        } else {
-            error
-        };
-        let message = encode(&Control::StateSent {
-            donor,
-            joiner,
-            position,
-            error,
-        });
-        match self.order().map(|o| o.propose(kind::CONTROL, 0, message)) {
-            Some(Ok(_)) => Outcome::Ok,
-            _ => Outcome::ConnFail,
-        }
-    }
-
-    /// The database says what the state transfer brought it to.
-    pub fn transfer_received(&self, position: Position, error: i32) -> Outcome {
-        let mut shared = self.shared();
-        if shared.phase != Phase::Joining || shared.received.is_some() {
-            return Outcome::ConnFail;
-        }
-        let ok = error == 0 && position.is_defined();
-        shared.received = Some(if ok { Ok(position) } else { Err(error) });
-        drop(shared);
-        self.changed.notify_all();
-        Outcome::Ok
-    }
-
     pub(super) fn cast_vote(&self, seqno: Seqno, digest: u64) {
         if lock(&self.votes).contains_key(&seqno) {
             return;
@@ -536,16 +459,34 @@ impl Node {
             && position.seqno + 1 == joined_at
             && position.history == view.position.history;
         let fresh = view.members.len() == 1 && !position.is_defined();
-        if fresh || lacks_nothing {
-            self.applied_from(joined_at - 1, false);
-            self.start_at(joined_at - 1);
-        } else if need == Need::Log {
+        let by_log = need == Need::Log && !fresh && !lacks_nothing;
+        if by_log {
             self.note(&format!(
                 "IST receiver: catching up from the log, seqnos {} to {joined_at} ({} events), no copy needed",
                 position.seqno + 1,
                 joined_at - position.seqno
             ));
             self.catch_up(position.seqno, joined_at);
+        }
+        let bypass = match by_log || (lacks_nothing && !fresh) {
+            true => self.bypass(applier, &view, own, position),
+            false => Ok(Bypass::None),
+        };
+        let told_at = match bypass {
+            Ok(Bypass::Done(at)) => Some(at),
+            Ok(Bypass::None) => None,
+            Ok(Bypass::Left) => return BroughtUp::Left,
+            Err(NoCopy::Never(why)) => return BroughtUp::NoCopy(why),
+            Err(NoCopy::NotNow(why)) => return BroughtUp::Failed(why),
+        };
+        if let Some(at) = told_at {
+            self.applied_from(at.seqno, false);
+            self.start_at(at.seqno);
+            self.propose_joined(own);
+        } else if fresh || lacks_nothing {
+            self.applied_from(joined_at - 1, false);
+            self.start_at(joined_at - 1);
+        } else if by_log {
             // A server told to bootstrap forgets its position with the first
             // view, and writes it again only if it has not been reached yet.
             self.gates.reset(position.seqno - 1);
@@ -572,6 +513,7 @@ impl Node {
                 Err(NoCopy::NotNow(why)) => return BroughtUp::Failed(why),
             }
         }
+        self.was_up.store(true, Relaxed);
         let mut shared = self.shared();
         if shared.phase == Phase::Joining {
             shared.phase = Phase::Joined;
@@ -635,128 +577,6 @@ impl Node {
             // If it is lost with the connection, so is the membership.
             let _ = order.propose(kind::CONTROL, 0, encode(&Control::Joined { uuid }));
         }
-    }
-
-    /// A full copy from a donor. None: the node leaves meanwhile.
-    fn take_copy(
-        self: &Arc<Self>,
-        applier: &mut dyn Applier,
-        view: &ClusterView,
-        own: dromon_writeset::Uuid,
-    ) -> Result<Option<Position>, NoCopy> {
-        let Some(request) = applier.state_request() else {
-            return Err(NoCopy::Never(
-                "SST request callback failed. This is unrecoverable, restart required. The server could not prepare \
-                 to receive a state transfer; see its messages above"
-                    .into(),
-            ));
-        };
-        if request.is_empty() {
-            return Err(NoCopy::NotNow(
-                "this node needs a full copy, which a running server cannot take: restart it. \
-                 Its data is kept until then"
-                    .into(),
-            ));
-        }
-        if matches!(request.as_slice(), b"trivial" | b"trivial\0") {
-            self.note("state transfer is skipped as configured: the data is taken to be that of the cluster");
-            let seqno = view.position.seqno - 1;
-            return Ok(Some(Position {
-                history: view.position.history,
-                seqno,
-            }));
-        }
-        let donors = self.shared().donors.clone();
-        let mut ask_at = Instant::now();
-        let mut told = false;
-        loop {
-            let mut shared = self.shared();
-            match shared.received.take() {
-                Some(Ok(position)) if position.history != view.position.history => {
-                    return Err(NoCopy::Never(format!(
-                        "the state transfer brought history {} but the cluster has {}",
-                        position.history, view.position.history
-                    )));
-                }
-                Some(Ok(position)) => {
-                    drop(shared);
-                    if !self.wait_delivered(position.seqno) {
-                        return Ok(None);
-                    }
-                    // Scripts write files and sync none of them: after a loss of power
-                    // now the engine would find holes where its tables were.
-                    if let Err(e) = self.engines.sync_data(&self.setup.data_dir) {
-                        return Err(NoCopy::Never(format!(
-                            "the copy in {} could not be synced: {e}. It cannot be trusted; check that disk, then \
-                             start this node again: it takes another copy",
-                            self.setup.data_dir.display()
-                        )));
-                    }
-                    self.note(&format!(
-                        "State transfer to {} complete: {position}",
-                        self.setup.name
-                    ));
-                    return Ok(Some(position));
-                }
-                Some(Err(error)) => {
-                    return Err(NoCopy::Never(format!(
-                        "the state transfer failed here (error {error}); the data is unusable until the next \
-                         start takes a full copy"
-                    )));
-                }
-                None => {}
-            }
-            if let Some(error) = shared.transfer_failed.take() {
-                return Err(NoCopy::Never(format!(
-                    "Will never receive state. Need to abort. The donor gave up (error {error}); start this node again"
-                )));
-            }
-            if ended(shared.phase) {
-                return Ok(None);
-            }
-            let now = Instant::now();
-            if std::mem::take(&mut shared.no_donor) {
-                ask_at = now + DONOR_RETRY;
-                if !told {
-                    self.note("no member can be donor now; will keep asking every second");
-                    told = true;
-                }
-            }
-            if now < ask_at {
-                drop(self.wait_shared(shared, ask_at.min(now + DONOR_RETRY)));
-                continue;
-            }
-            drop(shared);
-            ask_at = now + Duration::from_secs(3600);
-            let message = encode(&Control::StateRequest {
-                joiner: own,
-                donors: donors.clone(),
-                request: request.clone(),
-            });
-            if let Some(order) = self.order() {
-                // The order resends it for as long as this node is a member.
-                let _ = order.propose(kind::CONTROL, 0, message);
-            }
-        }
-    }
-
-    /// Waits until this node's own delivery has reached `seqno`: the copy is
-    /// ahead of it if the joiner's log still catches up.
-    fn wait_delivered(&self, seqno: Seqno) -> bool {
-        let mut delivered = lock(&self.delivered);
-        while delivered.seqno < seqno {
-            if delivered.stopped {
-                return false;
-            }
-            let waited = self
-                .delivered_more
-                .wait_timeout(delivered, Duration::from_millis(200));
-            delivered = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-            if ended(self.phase()) {
-                return false;
-            }
-        }
-        true
     }
 
     /// The apply queue grew: maybe the others must pause. Never blocks.
@@ -874,11 +694,6 @@ impl Node {
 }
 
 /// Whether a node that waits to be brought up need not wait any more.
-fn ended(phase: Phase) -> bool {
+pub(super) fn ended(phase: Phase) -> bool {
     matches!(phase, Phase::Leaving | Phase::Closed | Phase::Inconsistent)
-}
-
-/// ECANCELED on Linux: a donation that did not take place.
-const fn libc_ecanceled() -> i32 {
-    125
 }

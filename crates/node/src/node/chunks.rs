@@ -7,7 +7,7 @@
 //!   else                           chunks: are applied         end: the server commits them
 //! ```
 //!
-//! One member, not the sender if another is able to, asks for the next chunk when
+//! One member, not the sender if there is another, asks for the next chunk when
 //! it has applied the one before and what waited behind it, and the others are
 //! not far behind. What it asks twice counts once.
 
@@ -33,6 +33,8 @@ const YIELD: Duration = Duration::from_millis(250);
 /// If nothing was asked for in this time, the next member in line asks, and so on:
 /// the first one may be unable to.
 const TAKE_OVER: Duration = Duration::from_secs(10);
+/// After so long without a chunk the log says so.
+const STUCK: Duration = Duration::from_secs(15);
 /// How many chunks a counted member may have before it.
 const AHEAD: usize = 4;
 
@@ -60,6 +62,10 @@ struct Open {
     /// When the newest came.
     moved: Instant,
     asked: Option<(u32, Instant)>,
+    /// Nobody asked for long, so this node does, to the end.
+    taken_over: bool,
+    /// The part of which was said that it does not come.
+    told: Option<u32>,
 }
 
 /// What the asking thread does next.
@@ -108,7 +114,8 @@ impl Node {
             true => lock(&self.pending).take(chunked.tag),
             false => None,
         };
-        self.tell_chunk(state, seqno, &chunked, part);
+        let left = state.members().all(|m| m.uuid != chunked.source());
+        self.tell_chunk(seqno, &chunked, part, left);
         let history = *lock(&self.history);
         let is_own = sent.is_some();
         let client = {
@@ -129,6 +136,8 @@ impl Node {
                         began: Instant::now(),
                         moved: Instant::now(),
                         asked: None,
+                        taken_over: false,
+                        told: None,
                     });
                     open.next = n + 1;
                     open.moved = Instant::now();
@@ -173,16 +182,9 @@ impl Node {
         shared.join.as_ref().is_some_and(|j| j.origin == origin)
     }
 
-    fn tell_chunk(&self, state: &ClusterState, seqno: Seqno, chunked: &Chunked, part: ChunkPart) {
-        let header = chunked.write_set.header();
-        let name = state
-            .members()
-            .find(|m| m.uuid == header.source)
-            .map_or_else(|| header.source.to_string(), |m| m.name.clone());
-        let who = format!(
-            "transaction {} of connection {} on {name}",
-            header.trx_id, header.conn_id
-        );
+    /// `left`: the node that it came from is no member any more.
+    fn tell_chunk(&self, seqno: Seqno, chunked: &Chunked, part: ChunkPart, left: bool) {
+        let who = self.whose(chunked);
         let took = || {
             let chunks = lock(&self.chunks);
             let began = chunks.open.get(&chunked.id).map(|o| o.began);
@@ -200,29 +202,98 @@ impl Node {
                 took()
             )),
             ChunkPart::Rollback => self.note(&format!(
-                "{who}: rolled back at seqno {seqno}, {:.1} s after its first chunk: a statement (DDL) on one of its \
-                 tables comes first, or its node has left",
-                took()
+                "{who}, applied in chunks from seqno {} on: rolled back at seqno {seqno}, {:.1} s after the first; \
+                 nothing of it remains on any node: {}",
+                chunked.id,
+                took(),
+                match left {
+                    true => "its node has left the cluster, so its client was not told that it committed",
+                    false => "a statement (DDL) on one of its tables comes first; its client gets error 1213 and can \
+                              run it again",
+                }
             )),
         }
     }
 
+    fn whose(&self, chunked: &Chunked) -> String {
+        let header = chunked.write_set.header();
+        let name = self.names(&[header.source]).join("");
+        format!(
+            "transaction {} of connection {} on {name}",
+            header.trx_id, header.conn_id
+        )
+    }
+
     /// A large write set of a client here could not be cut.
-    pub(super) fn tell_whole(&self, state: &ClusterState, write_set: &WriteSet) {
+    pub(super) fn tell_whole(&self, write_set: &WriteSet) {
         let header = write_set.header();
-        let others = state
-            .members()
-            .any(|m| m.uuid != header.source && !m.witness);
-        let plan = Plan::of(write_set.payload(), 1 << header.chunk);
-        if let (true, Err(why)) = (others, plan)
-            && why != WholeOnly::Short
-        {
+        let why = match Plan::of(write_set.payload(), 1 << header.chunk) {
+            Err(WholeOnly::Short) => return,
+            Err(why) => why.to_string(),
+            Ok(_) => "its node gives a copy, or the others are joining, or large transactions that are not over \
+                      have kept the log from being shortened for long"
+                .to_owned(),
+        };
+        let bytes = write_set.payload_len();
+        self.note_whole(header.trx_id, header.conn_id, bytes, &why);
+    }
+
+    /// A large transaction of a client here goes whole, because of `why`.
+    pub(super) fn note_whole(&self, trx: u64, conn: u64, bytes: u64, why: &str) {
+        let others = {
+            let shared = self.shared();
+            let mut members = shared.view.iter().flat_map(|v| &v.members);
+            members.any(|m| m.uuid != shared.uuid && !m.witness)
+        };
+        if others {
             self.note(&format!(
-                "transaction {} of connection {}: its {:.1} MB are applied whole by the other nodes, and hold later \
-                 commits up there meanwhile: {why}",
-                header.trx_id,
-                header.conn_id,
-                write_set.payload_len() as f64 / 1e6
+                "transaction {trx} of connection {conn}: its {:.1} MB are applied whole by the other nodes, and hold \
+                 later commits up there meanwhile: {why}. Smaller transactions avoid that",
+                bytes as f64 / 1e6
+            ));
+        }
+    }
+
+    /// What is applied in chunks now, for the status.
+    pub(super) fn open_large(&self) -> String {
+        let open: Vec<_> = {
+            let chunks = lock(&self.chunks);
+            let of = |o: &Open| (o.chunked.clone(), o.next, o.began.elapsed());
+            chunks.open.values().map(of).collect()
+        };
+        let text = |(chunked, next, age): &(Arc<Chunked>, u32, Duration)| {
+            format!(
+                "{}: {next} of {} chunks, {:.1} MB, {:.1} s, automatic",
+                self.whose(chunked),
+                chunked.chunks(),
+                chunked.write_set.payload_len() as f64 / 1e6,
+                age.as_secs_f64()
+            )
+        };
+        open.iter().map(text).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Says of which no chunk has come for long.
+    pub(super) fn tell_stuck(&self) {
+        let stuck: Vec<_> = {
+            let mut chunks = lock(&self.chunks);
+            let waits = |o: &&mut Open| o.moved.elapsed() >= STUCK && o.told != Some(o.next);
+            let open = chunks.open.values_mut().filter(waits);
+            open.map(|o| {
+                o.told = Some(o.next);
+                (o.chunked.clone(), o.next, o.moved.elapsed())
+            })
+            .collect()
+        };
+        for (chunked, next, since) in stuck {
+            self.warn(&format!(
+                "{}: nothing came after {next} of its {} chunks for {:.0} s. Its client waits in COMMIT and keeps its \
+                 locks; who touches its rows on another node gets error 1213. Look for a member that does not apply: \
+                 paused (FLUSH TABLES WITH READ LOCK, BACKUP STAGE), with a full disk, or slow \
+                 (wsrep_dromon_waiting_for)",
+                self.whose(&chunked),
+                chunked.chunks(),
+                since.as_secs_f64()
             ));
         }
     }
@@ -386,22 +457,18 @@ impl Node {
         }
     }
 
-    /// Whether this node asks for the next chunk of what `source` sent, when
-    /// none has come for `silent`.
-    fn asks_for(&self, source: Uuid, silent: Duration) -> bool {
+    /// How long no chunk of what `source` sent must have come, for this node to
+    /// ask for the next one. None: it never does.
+    fn asks_after(&self, source: Uuid) -> Option<Duration> {
         let shared = self.shared();
-        let Some(view) = &shared.view else {
-            return false;
-        };
+        let view = shared.view.as_ref()?;
         let able =
             |m: &Member| m.state == MemberState::Synced && !self.flow.is_quarantined(&m.uuid);
         let rank = |m: &Member| (!m.complete, !able(m), m.uuid == source, m.uuid);
         let with_data = || view.members.iter().filter(|m| !m.witness);
-        let Some(own) = with_data().find(|m| m.uuid == shared.uuid) else {
-            return false;
-        };
+        let own = with_data().find(|m| m.uuid == shared.uuid)?;
         let before = with_data().filter(|m| rank(m) < rank(own)).count() as u32;
-        silent >= TAKE_OVER * before
+        Some(TAKE_OVER * before)
     }
 
     /// What to do next, and the change up to which that was looked at.
@@ -412,16 +479,21 @@ impl Node {
                 chunks.pacing = false;
                 return (Step::End, 0);
             }
-            let of = |o: &Open| {
-                let source = o.chunked.write_set.header().source;
-                (o.chunked.id, source, o.moved.elapsed())
-            };
+            let of = |o: &Open| (o.chunked.id, o.chunked.source());
             let sources: Vec<_> = chunks.open.values().map(of).collect();
             (sources, chunks.changes)
         };
-        let mine = sources.iter().filter(|(_, s, t)| self.asks_for(*s, *t));
-        let mine: Vec<Seqno> = mine.map(|(id, ..)| *id).collect();
-        let chunks = lock(&self.chunks);
+        let after = |(id, source): &(Seqno, Uuid)| Some((*id, self.asks_after(*source)?));
+        let after: Vec<(Seqno, Duration)> = sources.iter().filter_map(after).collect();
+        let mut chunks = lock(&self.chunks);
+        let mut mine = Vec::new();
+        for (id, after) in after {
+            let open = chunks.open.get_mut(&id);
+            if let Some(open) = open.filter(|o| o.taken_over || o.moved.elapsed() >= after) {
+                open.taken_over = !after.is_zero();
+                mine.push(id);
+            }
+        }
         let due = |o: &Open| match o.asked {
             Some((n, at)) => n != o.next || at.elapsed() >= ASK_AGAIN,
             None => true,

@@ -11,7 +11,7 @@ use dromon_gates::{QueueItem, Seqno};
 use dromon_order::{Committed, CommittedBody, Order};
 use dromon_writeset::{Flags, Uuid};
 
-use super::apply::NOT_NOW;
+use super::transfer::NOT_NOW;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
 use crate::database::{View, ViewMember};
@@ -230,7 +230,7 @@ impl Node {
                     course.failed_fragment = seqno;
                 }
                 if sent.is_some() && verdict.passed() && write_set.header().chunk != 0 {
-                    self.tell_whole(&course.state, &write_set);
+                    self.tell_whole(&write_set);
                 }
                 let passed = match &verdict {
                     Verdict::Passed { depends_on } => Some(*depends_on),
@@ -253,6 +253,7 @@ impl Node {
                 donor,
                 joiner,
                 request,
+                bypass,
             } => {
                 let names = self.name_pair(&course.state, joiner, donor);
                 self.note(&format!(
@@ -261,8 +262,15 @@ impl Node {
                 ));
                 if donor == self.shared().uuid {
                     self.shared().donating = Some(joiner);
-                    self.gates.hold(course.state.position().seqno);
-                    self.push_notice(&course.state, Item::Donate { joiner, request });
+                    if bypass.is_none() {
+                        self.gates.hold(course.state.position().seqno);
+                    }
+                    let item = Item::Donate {
+                        joiner,
+                        request,
+                        bypass,
+                    };
+                    self.push_notice(&course.state, item);
                 }
             }
             Event::NoDonor { joiner } => {
@@ -289,7 +297,7 @@ impl Node {
                 if joiner == shared.uuid && error == NOT_NOW {
                     shared.no_donor = true;
                 } else if joiner == shared.uuid && error != 0 {
-                    shared.transfer_failed = Some(error);
+                    shared.transfer_failed = Some((donor, error));
                 }
                 if donor == shared.uuid {
                     shared.donating = None;
@@ -764,7 +772,9 @@ impl Node {
         }
         let (sequencer, node) = course.state.encode();
         if let Err(e) = order.save_checkpoint(course.index, sequencer, node) {
-            self.warn(&format!("no checkpoint at log index {}: {e}", course.index));
+            if !lock(&self.delivered).stopped {
+                self.warn(&format!("no checkpoint at log index {}: {e}", course.index));
+            }
             course.entries = 0;
             course.bytes_at_checkpoint = course.bytes;
             return;

@@ -12,12 +12,10 @@ use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
 
 use super::service::Job;
 use super::{CatchingUp, Node, Phase, lock};
-use crate::cluster::MemberState;
+use crate::cluster::{CAUGHT_UP, MemberState};
 use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
 
-/// A node counts as caught up when no more than this many events wait.
-const CAUGHT_UP: Seqno = 64;
 /// A non-primary node asks the others this often whether they went on.
 const SEEK_AFTER: Duration = Duration::from_secs(3);
 /// How often a node that catches up says how far it is.
@@ -29,9 +27,11 @@ const CUT_STEP: Seqno = 128;
 
 /// What the `evs.*` options mean here.
 ///
-/// A member silent for `evs.suspect_timeout` is evicted. A leader silent for
-/// `election_min` (a seventh of that) is replaced. A node that has not heard
-/// of a majority for `lease` plus `grace` is non-primary.
+/// A member silent for `evs.suspect_timeout` is evicted. A leader is replaced
+/// when it was silent for `election_max` (so long its voters keep faith) and
+/// then for a random time between `election_min` and `election_max`. A node
+/// without a lease for `grace` is non-primary; one that hears a majority of
+/// the voters waits longer, as they are about to elect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timings {
     pub heartbeat: Duration,
@@ -39,20 +39,32 @@ pub(super) struct Timings {
     pub election_min: Duration,
     pub election_max: Duration,
     pub grace: Duration,
+    pub grace_in_company: Duration,
 }
 
 impl Timings {
     pub(super) fn of(settings: &Settings) -> Self {
-        let suspect = settings.suspect_timeout.max(Duration::from_millis(400));
+        Self::of_suspect(settings.suspect_timeout, settings.keepalive_period)
+    }
+
+    fn of_suspect(suspect: Duration, keepalive: Duration) -> Self {
+        let suspect = suspect.max(Duration::from_millis(400));
         let election_min = (suspect / 7).min(Duration::from_secs(3));
         Timings {
-            heartbeat: (election_min / 5).min(settings.keepalive_period),
+            heartbeat: (election_min / 5).min(keepalive),
             lease: election_min * 9 / 10,
             election_min,
-            // Wide, so that two followers seldom stand at the same time.
-            election_max: election_min * 18 / 10,
-            grace: election_min * 8 / 3,
+            // Narrow: a second candidate costs nothing, as a voter changes over
+            // to the one with the higher id in the same term.
+            election_max: election_min * 5 / 4,
+            grace: election_min * 2,
+            grace_in_company: election_min * 3,
         }
+    }
+
+    /// Whether a node that lost its lease so long ago is non-primary.
+    fn is_over(&self, lost: Duration, hears_majority: impl FnOnce() -> bool) -> bool {
+        lost >= self.grace_in_company || lost >= self.grace && !hears_majority()
     }
 }
 
@@ -91,6 +103,7 @@ impl NodeHandler for Handler {
         let node = self.node.upgrade()?;
         // If it could not be started, or ended while a chunk came.
         node.start_pacing();
+        node.tell_stuck();
         node.tick()
     }
 
@@ -128,7 +141,10 @@ impl Node {
             }
         };
         let flip = match (self.phase(), lost_for) {
-            (Phase::Joined, Some(lost)) => lost >= Timings::of(&self.settings()).grace,
+            (Phase::Joined, Some(lost)) => {
+                let timings = Timings::of(&self.settings());
+                timings.is_over(lost, || self.hears_majority(status, timings.election_min))
+            }
             (Phase::NonPrimary, None) => true,
             _ => false,
         };
@@ -152,6 +168,23 @@ impl Node {
                 primary: status.primary,
             });
         }
+    }
+
+    /// Whether reports of a majority of the voters came within `fresh`.
+    fn hears_majority(&self, status: &OrderStatus, fresh: Duration) -> bool {
+        let Some(view) = self.shared().view.clone() else {
+            return false;
+        };
+        let heard = |id: &&RaftId| {
+            let member = view.members.iter().find(|m| m.raft_id == **id);
+            let silent = member.and_then(|m| self.flow.silent(&m.uuid));
+            **id == status.id || silent.is_some_and(|s| s < fresh)
+        };
+        let configs = &status.members.configs;
+        !configs.is_empty()
+            && configs
+                .iter()
+                .all(|voters| 2 * voters.iter().filter(heard).count() > voters.len())
     }
 
     fn maybe_seek(&self, lost_for: Option<Duration>) {
@@ -421,11 +454,55 @@ impl Node {
             shared.uuid
         };
         self.note("the majority can be reached again; rejoining");
-        if order
-            .propose(kind::CONTROL, 0, encode(&Control::Rejoin { uuid }))
-            .is_err()
-        {
+        let released = self.gates.released();
+        let rejoin = encode(&Control::Rejoin { uuid, released });
+        if order.propose(kind::CONTROL, 0, rejoin).is_err() {
             self.shared().rejoin_asked = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn default_timings() -> Timings {
+        let ms = Duration::from_millis;
+        Timings::of_suspect(ms(5000), ms(1000))
+    }
+
+    #[test]
+    fn nobody_waits_three_seconds_by_default() {
+        let t = default_timings();
+        let second = Duration::from_secs(1);
+        assert!(t.election_max * 2 < second * 9 / 5, "{t:?}");
+        assert!(t.lease + t.grace + t.heartbeat < second * 9 / 4, "{t:?}");
+        assert!(t.lease + t.grace_in_company <= second * 3, "{t:?}");
+    }
+
+    #[test]
+    fn times_fit_together_whatever_is_set() {
+        for suspect in [0, 400, 3000, 5000, 14_000, 300_000] {
+            for keepalive in [10, 1000] {
+                let ms = Duration::from_millis;
+                let t = Timings::of_suspect(ms(suspect), ms(keepalive));
+                // No voter takes part in replacing a leader who may still
+                // believe in its lease.
+                assert!(t.lease < t.election_max, "{t:?}");
+                assert!(t.lease > t.heartbeat * 4, "{t:?}");
+                // Those who elect are not non-primary before they can be done.
+                let elected = t.election_max * 2 + t.election_min / 2;
+                assert!(t.lease + t.grace_in_company > elected, "{t:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_hears_a_majority_waits_longer() {
+        let t = default_timings();
+        assert!(!t.is_over(t.grace - Duration::from_millis(1), || unreachable!()));
+        assert!(t.is_over(t.grace, || false));
+        assert!(!t.is_over(t.grace, || true));
+        assert!(t.is_over(t.grace_in_company, || true));
     }
 }

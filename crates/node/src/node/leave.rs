@@ -192,7 +192,8 @@ impl Node {
         self.delivered_more.notify_all();
         let sender = lock(&self.services).take();
         *lock(&self.syncer) = None;
-        if let Some(order) = self.order() {
+        let order = self.order();
+        if let Some(order) = &order {
             order.stop();
         }
         if let Some(sender) = sender {
@@ -208,7 +209,7 @@ impl Node {
             }
         }
         self.set_order(None);
-        self.abandon_pending();
+        self.abandon_sent_by(order.as_ref());
         self.flow.clear();
         let mut shared = self.shared();
         shared.own_state = MemberState::Joiner;

@@ -1,12 +1,12 @@
 //! What the server's client threads call.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{Seqno, WaitError};
-use dromon_order::OrderError;
+use dromon_order::{Order, OrderError};
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType};
 
 use super::{Node, Phase, Sent, lock};
@@ -14,7 +14,7 @@ use crate::cluster::CHUNK_MIN;
 use crate::database::{Applied, Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::spool::Collected;
-use crate::trx::{Body, Kind, Stage, Trx};
+use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
 const LARGE: usize = 64 << 20;
@@ -22,6 +22,8 @@ const LARGE: usize = 64 << 20;
 const CHUNK_LOG2: u8 = 18;
 /// How long one question for the read index may take before it is asked again.
 const READ_STEP: Duration = Duration::from_secs(1);
+/// How often who waits for the answer looks whether this node is still primary.
+const READ_LOOK: Duration = Duration::from_millis(50);
 
 /// Keys as the server gives them: parts, and how strong.
 pub type KeyParts<'a> = (&'a [&'a [u8]], KeyType);
@@ -69,7 +71,7 @@ impl Node {
         }
     }
 
-    fn undefined_meta(&self, trx_id: u64, conn_id: u64) -> Meta {
+    pub(super) fn undefined_meta(&self, trx_id: u64, conn_id: u64) -> Meta {
         Meta {
             position: Position::UNDEFINED,
             source: self.shared().uuid,
@@ -102,7 +104,7 @@ impl Node {
         outcome
     }
 
-    fn certify_waiting(&self, trx: &Arc<Trx>, meta: &mut Meta) -> Outcome {
+    pub(super) fn certify_waiting(&self, trx: &Arc<Trx>, meta: &mut Meta) -> Outcome {
         let unsent = |outcome| {
             trx.lock().stage = Stage::Executing;
             outcome
@@ -118,14 +120,22 @@ impl Node {
         {
             return unsent(Outcome::ConnFail);
         }
-        if let Err(outcome) = self.send(trx) {
-            return unsent(outcome);
-        }
+        let tag = match self.send(trx) {
+            Ok(tag) => tag,
+            Err(outcome) => return unsent(outcome),
+        };
         self.wait_verdict(trx, true);
         let (stage, must_abort, ends) = {
-            let body = trx.lock();
-            if body.abandoned {
-                return Outcome::NodeFail;
+            let mut body = trx.lock();
+            match body.abandoned {
+                None => {}
+                Some(Abandoned::Sent) if !self.take_back(tag) => return Outcome::NodeFail,
+                // Above: given up just before it was handed to the order.
+                Some(_) => {
+                    body.abandoned = None;
+                    body.stage = Stage::Executing;
+                    return Outcome::ConnFail;
+                }
             }
             if body.stage == Stage::Chunked {
                 // Its place is not known yet: the replay waits for it.
@@ -166,8 +176,14 @@ impl Node {
         }
     }
 
-    /// Encodes a write set and hands it to the order.
-    fn send(&self, trx: &Arc<Trx>) -> Result<(), Outcome> {
+    /// Whether the order still has the write set `tag` unsent, and now not any more.
+    fn take_back(&self, tag: u64) -> bool {
+        self.order()
+            .is_some_and(|o| o.withdraw(kind::WRITE_SET, tag))
+    }
+
+    /// Encodes a write set and hands it to the order; answers with its mark.
+    fn send(&self, trx: &Arc<Trx>) -> Result<u64, Outcome> {
         let order = self.order().ok_or(Outcome::ConnFail)?;
         let max = self.settings().max_ws_size;
         let source = self.shared().uuid;
@@ -239,7 +255,7 @@ impl Node {
         let mut wait = Duration::from_millis(1);
         loop {
             match order.propose(kind::WRITE_SET, tag, bytes.clone()) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(tag),
                 Err(OrderError::Full { .. }) if self.serving() => {
                     // Bounded: the order drains as a majority answers.
                     trx.waiter.wait(false, Some(Instant::now() + wait));
@@ -269,12 +285,8 @@ impl Node {
             return 0;
         }
         if body.keys.secondary() {
-            self.note(&format!(
-                "transaction {id} of connection {}: its {:.1} MB are applied whole by the other nodes, and hold later \
-                 commits up there meanwhile: it inserts into or deletes from a unique index that is not the primary key",
-                body.conn,
-                data as f64 / 1e6
-            ));
+            let why = "it inserts into or deletes from a unique index that is not the primary key";
+            self.note_whole(id, body.conn, data, why);
             return 0;
         }
         (least.ilog2() as u8).clamp(CHUNK_MIN, CHUNK_LOG2)
@@ -305,7 +317,7 @@ impl Node {
                 let body = trx.lock();
                 let chunked = body.stage == Stage::Chunked;
                 let waits = body.stage == Stage::Sent || chunked;
-                if !waits || body.abandoned || (chunked && yields && body.must_abort) {
+                if !waits || body.abandoned.is_some() || (chunked && yields && body.must_abort) {
                     return;
                 }
                 chunked && yields
@@ -376,9 +388,12 @@ impl Node {
 
     /// Hands commit order on. `error`: what went wrong here, if anything.
     pub fn commit_order_leave(&self, trx: &Arc<Trx>, error: Option<&[u8]>) -> Outcome {
-        let seqno = trx.lock().seqno;
+        let (seqno, flags) = {
+            let body = trx.lock();
+            (body.seqno, body.flags)
+        };
         let outcome = match error {
-            Some(text) if !text.is_empty() => self.vote(seqno, text),
+            Some(text) if !text.is_empty() => self.vote(seqno, flags.is_toi(), text),
             _ => Outcome::Ok,
         };
         trx.lock().stage = Stage::Left;
@@ -425,7 +440,7 @@ impl Node {
         let (seqno, depends_on, flags, payload, meta) = {
             self.wait_verdict(trx, false);
             let mut body = trx.lock();
-            if body.abandoned && body.stage == Stage::Chunked {
+            if body.abandoned.is_some() && body.stage == Stage::Chunked {
                 drop(body);
                 self.error(&format!(
                     "transaction {} was to be run again, and this node has lost the cluster: nobody here can tell \
@@ -537,162 +552,6 @@ impl Node {
         }
     }
 
-    /// Orders a statement that every node runs alone at its place, and waits
-    /// for that place.
-    pub fn toi_start(
-        &self,
-        conn: u64,
-        keys: &[KeyParts<'_>],
-        data: &[u8],
-        flags: Flags,
-        meta: &mut Meta,
-    ) -> Outcome {
-        let trx = Trx::local(u64::MAX, Kind::Toi, usize::MAX);
-        *meta = self.undefined_meta(u64::MAX, conn);
-        {
-            let mut body = trx.lock();
-            for (parts, _) in keys {
-                if let Err(e) = body.keys.add(parts, KeyType::Exclusive) {
-                    self.error(&format!("statement of connection {conn}: {e}"));
-                    return Outcome::NodeFail;
-                }
-            }
-            if let Err(e) = body.data.push(data, &self.spooler) {
-                self.error(&format!("statement of connection {conn}: {e}"));
-                return Outcome::SizeExceeded;
-            }
-            body.flags = flags | Flags::ISOLATION;
-            body.conn = conn;
-            body.stage = Stage::Waiting;
-        }
-        let outcome = self.certify_waiting(&trx, meta);
-        let seqno = meta.position.seqno;
-        if outcome != Outcome::Ok {
-            if seqno >= 0 {
-                // Failed at its place: the place must be passed all the same.
-                self.gates.cancel(seqno);
-                meta.position = Position::UNDEFINED;
-            }
-            return outcome;
-        }
-        if self
-            .gates
-            .enter_apply(seqno, seqno - 1, &trx.waiter, false)
-            .is_err()
-        {
-            self.gates.cancel(seqno);
-            meta.position = Position::UNDEFINED;
-            return Outcome::ConnFail;
-        }
-        if !self.ddl_begins(seqno) {
-            self.gates.pass_commit(seqno);
-            meta.position = Position::UNDEFINED;
-            return Outcome::NodeFail;
-        }
-        lock(&self.toi).insert(conn, trx);
-        Outcome::Ok
-    }
-
-    /// The statement has run; `error`: what went wrong here, if anything.
-    pub fn toi_end(&self, conn: u64, error: Option<&[u8]>) -> Outcome {
-        let Some(trx) = lock(&self.toi).remove(&conn) else {
-            return Outcome::ConnFail;
-        };
-        let seqno = trx.lock().seqno;
-        let ok = error.is_none_or(<[u8]>::is_empty);
-        self.ddl_ended(seqno, ok);
-        let outcome = self.commit_order_leave(&trx, error);
-        if !ok && outcome == Outcome::Ok {
-            // It failed everywhere, or where it counts.
-            self.ddl_ended(seqno, true);
-        }
-        self.gates.release(seqno);
-        if outcome == Outcome::NodeFail {
-            self.outvoted(
-                seqno,
-                &format!("a statement of connection {conn} failed here and not elsewhere"),
-            );
-            // The client has the statement's own error.
-            return Outcome::Ok;
-        }
-        outcome
-    }
-
-    /// Decides together with the others what an error here means.
-    fn vote(&self, seqno: Seqno, error: &[u8]) -> Outcome {
-        let text = String::from_utf8_lossy(error);
-        let text = text.trim_end_matches('\0').trim();
-        let (uuid, alone, serving) = {
-            let shared = self.shared();
-            let members = shared.view.as_ref().map_or(0, |v| v.members.len());
-            let serving = matches!(shared.phase, Phase::Joined) && shared.brought_up;
-            (shared.uuid, members <= 1, serving)
-        };
-        if alone {
-            return Outcome::Ok;
-        }
-        if !serving && self.had_begun(seqno) {
-            self.warn(&format!(
-                "seqno {seqno} failed here when it was fed again after a crash: {text}. It had begun before the crash, \
-                 so its effect may be what is in its way; it counts as done. Compare the tables it names with the \
-                 other members' (CHECKSUM TABLE)"
-            ));
-            return Outcome::Ok;
-        }
-        let Some(order) = self.order().filter(|_| serving) else {
-            self.error(&format!(
-                "seqno {seqno} failed here while catching up: {text}"
-            ));
-            return Outcome::NodeFail;
-        };
-        let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
-        {
-            let mut own = lock(&self.own_ballots);
-            own.failed.insert(seqno, digest);
-            while own.failed.len() > 1024 {
-                own.failed.pop_first();
-            }
-        }
-        self.note(&format!(
-            "Member {} initiates vote on {seqno},{digest:016x}: {text}",
-            self.setup.name
-        ));
-        let ballot = encode(&Control::Vote {
-            uuid,
-            seqno,
-            digest,
-        });
-        if order.propose(kind::CONTROL, 0, ballot).is_err() {
-            return Outcome::NodeFail;
-        }
-        match self.wait_vote(seqno) {
-            Some(winner) if winner == digest => Outcome::Ok,
-            Some(_) => Outcome::NodeFail,
-            None => {
-                self.error(&format!(
-                    "the vote on seqno {seqno} could not be decided: the cluster was lost"
-                ));
-                Outcome::NodeFail
-            }
-        }
-    }
-
-    fn wait_vote(&self, seqno: Seqno) -> Option<u64> {
-        let mut votes = lock(&self.votes);
-        loop {
-            if let Some(winner) = votes.get(&seqno) {
-                return Some(*winner);
-            }
-            let wait = self
-                .vote_decided
-                .wait_timeout(votes, Duration::from_secs(1));
-            votes = wait.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-            if self.order().is_none() || !matches!(self.phase(), Phase::Joined | Phase::Leaving) {
-                return votes.get(&seqno).copied();
-            }
-        }
-    }
-
     /// A causal read: everything acknowledged anywhere before this call is
     /// visible here when it returns Ok.
     pub fn sync_wait(&self, timeout: Duration) -> (Outcome, Position) {
@@ -704,24 +563,21 @@ impl Node {
         if !self.wait_rollbacks(deadline) {
             return (Outcome::TrxFail, self.last_committed());
         }
-        let index = loop {
-            // In short steps: a node that turns non-primary says so at once.
-            let left = deadline.saturating_duration_since(Instant::now());
-            match order.read_index(left.min(READ_STEP)) {
-                Ok(index) => break index,
-                Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
-                    if !self.serving() {
-                        return (Outcome::ConnFail, self.last_committed());
-                    }
-                    if left <= READ_STEP {
-                        return (Outcome::TrxFail, self.last_committed());
-                    }
-                }
-                Err(_) => return (Outcome::ConnFail, self.last_committed()),
-            }
+        let index = match self.read_index(&order, deadline) {
+            Ok(index) => index,
+            Err(outcome) => return (outcome, self.last_committed()),
         };
-        let Some(seqno) = self.seqno_at(index, deadline) else {
-            return (Outcome::TrxFail, self.last_committed());
+        let seqno = loop {
+            // What the index covers may not have come when this node was cut off.
+            if let Some(seqno) = self.seqno_at(index, deadline.min(Instant::now() + READ_LOOK)) {
+                break seqno;
+            }
+            if !self.serving() {
+                return (Outcome::ConnFail, self.last_committed());
+            }
+            if Instant::now() >= deadline {
+                return (Outcome::TrxFail, self.last_committed());
+            }
         };
         let waited = self
             .gates
@@ -732,6 +588,46 @@ impl Node {
             Outcome::TrxFail
         };
         (outcome, self.last_committed())
+    }
+
+    /// An index that covers everything acknowledged before. A node that turns
+    /// non-primary says so at once.
+    fn read_index(&self, order: &Arc<dyn Order>, deadline: Instant) -> Result<u64, Outcome> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let step = left.min(READ_STEP);
+            let (tx, rx) = mpsc::sync_channel(1);
+            // The order answers in time; this is for one that hangs.
+            let until = Instant::now() + 2 * READ_STEP + step;
+            order.read_index_then(
+                step,
+                Box::new(move |answer| {
+                    // Who asked may have gone.
+                    let _ = tx.send(answer);
+                }),
+            );
+            let answer = loop {
+                match rx.recv_timeout(READ_LOOK) {
+                    Ok(answer) => break answer,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Outcome::ConnFail),
+                    Err(_) if !self.serving() => return Err(Outcome::ConnFail),
+                    Err(_) if Instant::now() >= until => break Err(OrderError::NoMajority(step)),
+                    Err(_) => {}
+                }
+            };
+            match answer {
+                Ok(index) => return Ok(index),
+                Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
+                    if !self.serving() {
+                        return Err(Outcome::ConnFail);
+                    }
+                    if left <= READ_STEP {
+                        return Err(Outcome::TrxFail);
+                    }
+                }
+                Err(_) => return Err(Outcome::ConnFail),
+            }
+        }
     }
 
     /// Waits until everything up to `upto` is finished here. Works inside
@@ -815,14 +711,27 @@ impl Node {
         }
     }
 
-    /// Fails every own write set whose outcome cannot be known any more.
+    /// Fails every own write set whose outcome cannot be known any more. Those
+    /// that the order has not sent yet are taken back: they have none.
     pub(super) fn abandon_pending(&self) {
+        self.abandon_sent_by(self.order().as_ref());
+    }
+
+    /// [`abandon_pending`](Self::abandon_pending) when it is not this node's
+    /// order any more.
+    pub(super) fn abandon_sent_by(&self, order: Option<&Arc<dyn Order>>) {
         let sent = lock(&self.pending).take_all();
-        let chunked = lock(&self.chunks).abandon();
-        for trx in sent.into_iter().map(|s| s.trx).chain(chunked) {
-            let mut body: std::sync::MutexGuard<'_, Body> = trx.lock();
-            body.abandoned = true;
-            drop(body);
+        for (tag, Sent { trx, .. }) in sent {
+            let taken_back = order.is_some_and(|o| o.withdraw(kind::WRITE_SET, tag));
+            trx.lock().abandoned = Some(match taken_back {
+                true => Abandoned::TakenBack,
+                false => Abandoned::Sent,
+            });
+            trx.waiter.wake();
+        }
+        // Those were sent.
+        for trx in lock(&self.chunks).abandon() {
+            trx.lock().abandoned = Some(Abandoned::Sent);
             trx.waiter.wake();
         }
     }

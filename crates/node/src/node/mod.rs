@@ -1,9 +1,10 @@
 //! The node: the pure state machines, with threads and a database around them.
 //!
 //! ```text
-//!   server's client threads   local.rs     certify, commit order, release, BF abort, replay, TOI
+//!   server's client threads   local.rs     certify, commit order, release, BF abort, replay;
+//!                             isolation.rs TOI, votes on what failed
 //!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
-//!   server's applier threads  apply.rs     queue -> database
+//!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
 //!   connect / disconnect      connect.rs   joining; search.rs founding, the own log, the others; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
@@ -23,6 +24,7 @@ mod connect;
 mod delivery;
 mod doubt;
 mod duties;
+mod isolation;
 mod leave;
 mod local;
 mod open;
@@ -31,6 +33,7 @@ mod report;
 mod retain;
 mod search;
 mod service;
+mod transfer;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -249,7 +252,8 @@ struct Shared {
     received: Option<Result<Position, i32>>,
     /// Set when a request found no donor.
     no_donor: bool,
-    transfer_failed: Option<i32>,
+    /// A donor that failed, and how.
+    transfer_failed: Option<(Uuid, i32)>,
     brought_up: bool,
     bringing_up: bool,
     own_leave: bool,
@@ -266,6 +270,8 @@ struct Shared {
     ends_at: Option<Seqno>,
     /// The server was told to give a copy and has not said how it ended.
     donation_open: bool,
+    /// It is a copy, no bypass.
+    donation_copies: bool,
     /// `wsrep_sst_donor`.
     donors: String,
     cluster: String,
@@ -306,6 +312,7 @@ impl Shared {
             rejoin_asked: None,
             ends_at: None,
             donation_open: false,
+            donation_copies: false,
             donors: String::new(),
             cluster: String::new(),
             address: ClusterAddress::default(),
@@ -337,8 +344,8 @@ impl Pending {
         Some(sent)
     }
 
-    fn take_all(&mut self) -> Vec<Sent> {
-        let all = self.sent.drain().map(|(_, sent)| sent).collect();
+    fn take_all(&mut self) -> Vec<(u64, Sent)> {
+        let all = self.sent.drain().collect();
         self.lengths.record(0);
         all
     }
@@ -366,6 +373,8 @@ enum Item {
     Donate {
         joiner: Uuid,
         request: Bytes,
+        /// No copy: the joiner's database stands there.
+        bypass: Option<Position>,
     },
     Synced,
     VoteRequest {
@@ -496,6 +505,8 @@ pub struct Node {
     last_tick: Mutex<Option<Instant>>,
     first_seen: Mutex<FirstSeen>,
     connected_before: std::sync::atomic::AtomicBool,
+    /// The database was brought up once: its engines run.
+    was_up: std::sync::atomic::AtomicBool,
     engine_failed: std::sync::atomic::AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// A witness: when it last handed leadership on, and how long it waits

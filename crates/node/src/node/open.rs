@@ -59,7 +59,8 @@ impl Node {
         };
         let ddl_marks = Marks::open(&settings.base_dir).map_err(|e| {
             OpenError::State(format!(
-                "{MARKS_FILE} in {} cannot be read: {e}",
+                "{MARKS_FILE} in {} cannot be read: {e}. It says whether a statement (DDL) was under way when this \
+                 node stopped; without it only a full copy is safe: remove grastate.dat with it and start again",
                 settings.base_dir.display()
             ))
         })?;
@@ -129,6 +130,7 @@ impl Node {
             last_tick: Mutex::new(None),
             first_seen: Mutex::default(),
             connected_before: Default::default(),
+            was_up: Default::default(),
             engine_failed: Default::default(),
             rejoiner: Mutex::new(None),
             handed_over: Mutex::default(),

@@ -277,6 +277,7 @@ impl Node {
                     "dromon_durable_seqno".into(),
                     StatusValue::Int(lock(&self.durable).seqno()),
                 ),
+                ("dromon_large_open".into(), text(self.open_large())),
                 ("dromon_stays_out".into(), text(stays_out)),
                 (
                     "dromon_quarantined".into(),

@@ -78,10 +78,12 @@ impl Node {
             (asked, was, durable.held())
         };
         if asked.is_none() && was != held && held == Some(Held::Clock) {
-            self.warn(
-                "the clock of this machine was set back: until it has passed its old time the database's background \
-                 flush may stand still, so this node's log is not shortened. Nothing else depends on the clock",
-            );
+            self.warn(&format!(
+                "the clock of this machine was set back by {:.0} s: until it has passed its old time, or this server \
+                 is restarted, the database's background flush may stand still, so this node's log is not shortened. \
+                 Nothing else depends on the clock",
+                lock(&self.durable).behind().as_secs_f64()
+            ));
         }
     }
 

@@ -174,8 +174,12 @@ impl Node {
         if matches!(gone, Ok(Ok(Answer::Ok))) {
             return None;
         }
+        let counts = match gone {
+            Ok(Ok(_)) => "counts",
+            _ => "has not said whether it still counts",
+        };
         self.note(&format!(
-            "{addr} leads a primary component that counts this node's own log (checkpoint at {}, database at \
+            "{addr} leads a primary component, and {counts} this node's own log (checkpoint at {}, database at \
              {position}): going on with that",
             found.state.position()
         ));

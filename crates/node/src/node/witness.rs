@@ -15,7 +15,7 @@ use dromon_writeset::Uuid;
 
 use super::alone::Forced;
 use super::connect::Found;
-use super::{ConnectError, Item, Node, Phase, lock};
+use super::{ConnectError, Item, LogSummary, Node, Phase, lock};
 use crate::cluster::ClusterState;
 use crate::messages::{Need, Position};
 use crate::options::{Durability, Settings};
@@ -132,7 +132,7 @@ impl Node {
         if !self.setup.witness || !resume {
             return Ok(None);
         }
-        let found = self.resumable(position, settings, |_| true)?;
+        let found = self.resumable(position, settings, LogSummary::is_voter)?;
         if let Some(found) = &found {
             let others = self.other_voters(settings)?;
             let others = match others.is_empty() {

@@ -272,12 +272,18 @@ fn the_origin_asks_if_the_other_one_is_paused() {
 }
 
 #[test]
-fn the_next_in_line_asks_if_the_first_does_not() {
+fn the_last_in_line_asks_if_the_others_do_not() {
     run(3, PATIENT, LIMIT, |world| {
-        // It would ask when it has applied the chunk before.
-        world.db(1).holds.close(Point::ApplyStart);
-        let client = commit(large(&world.db(2), 1, 1));
+        // They would ask when they have applied the chunk before.
+        let (db, client) = begun(world);
+        let open = db.stat("dromon_large_open");
+        assert!(open.contains("on n2: 1 of 3 chunks"), "{open}");
+        world.until("somebody is told", || {
+            world.report.said("nothing came after 1 of its 3 chunks")
+        });
+        assert!(!client.is_finished());
         world.until("its client is told", || client.is_finished());
+        assert_eq!(db.stat("dromon_large_open"), "");
         go_on(world);
         assert!(end(client).is_committed());
         nothing_open(world);

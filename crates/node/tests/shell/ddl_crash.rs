@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use dromon_node::Phase;
+
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, row};
 use crate::world::{World, run};
@@ -64,6 +66,30 @@ fn one_that_was_over_is_not_run_again() {
         assert!(again.set(row(2), 1).is_committed());
         let one = world.db(1);
         world.until("it is everywhere", || one.read(row(2)) == 1);
+    });
+}
+
+/// Without its own leftovers it would not have failed.
+#[test]
+fn one_that_fails_because_it_has_run_already_counts_as_done() {
+    run(3, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.ddl(&ADD).is_committed());
+        assert!(one.ddl(&Ddl::Create { key: row(7) }).is_committed());
+        world.settle();
+        let copies = one.donations() + world.db(2).donations();
+        world.crash(3);
+        let disk = a_place_behind(a_place_behind(world.crashed_disk(3)));
+        let again = start(world, 3, disk);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert!(world.report.said("it counts as done"));
+        assert_eq!(again.read(row(7)), 1);
+        assert_eq!(one.donations() + world.db(2).donations(), copies);
+        // From now on an error is one, and all have it.
+        assert!(one.ddl(&Ddl::Create { key: row(7) }).is_committed());
+        world.until("it is over there", || again.position() == one.position());
+        assert_eq!(again.node().phase(), Phase::Joined);
     });
 }
 

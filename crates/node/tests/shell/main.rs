@@ -6,6 +6,7 @@
 
 mod alone;
 mod bf_abort;
+mod bypass;
 mod chunks;
 mod ddl_crash;
 mod flow;
@@ -26,4 +27,5 @@ mod three_nodes;
 mod toy;
 mod votes;
 mod witness;
+
 mod world;

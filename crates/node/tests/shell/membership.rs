@@ -333,6 +333,36 @@ fn a_donor_may_leave_while_it_gives() {
 }
 
 #[test]
+fn a_donor_that_is_cut_off_for_a_moment_goes_on_giving() {
+    let options = "evs.suspect_timeout=PT8S;evs.inactive_timeout=PT9S";
+    run(3, options, LIMIT, |world| {
+        let mut load = loaded(world, false);
+        let donor = world.db(2);
+        donor.holds.close(Point::DonorPaused);
+        let joiner = begin_join(world, 4, "n2");
+        world.until("the donor is at work", || {
+            donor.holds.waiting(Point::DonorPaused) == 1
+        });
+        let others: Vec<_> = [1, 3, 4].map(World::addr).into();
+        world.net.cut(&[World::addr(2)], &others);
+        world.until("it is non-primary", || {
+            donor.node().phase() == Phase::NonPrimary
+        });
+        world.net.heal();
+        world.until("it is back", || donor.node().phase() == Phase::Joined);
+        assert!(joiner.returned().is_empty(), "the joiner waits");
+        donor.holds.open(Point::DonorPaused);
+        world.synced(&joiner);
+        world.synced(&donor);
+        let copies: usize = world.members().iter().map(|d| d.donations()).sum();
+        assert_eq!(copies, 3, "two to begin with, and this one");
+        load.add(&joiner, 1, 3);
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+#[test]
 fn a_joiner_without_a_free_donor_waits() {
     run(2, "", LIMIT, |world| {
         let (first, second) = (world.db(1), world.db(2));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dromon_node::{Outcome, Phase};
 
 use crate::load::Load;
-use crate::toy::{Db, End, row};
+use crate::toy::{Db, Ddl, End, row};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -82,6 +82,68 @@ fn an_evicted_node_joins_again_by_itself() {
     one_is_cut_off(QUICK, false);
 }
 
+/// Silent nodes are replaced and evicted late, so that a busy machine does not
+/// change what a test sees.
+const SLOW: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+
+#[test]
+fn those_who_elect_a_new_leader_stay_primary() {
+    run(3, SLOW, LIMIT, |world| {
+        let mut load = loaded(world, true);
+        let n = world.leader(&world.db(1));
+        let others: Vec<usize> = (1..=3).filter(|o| *o != n).collect();
+        // One of them loses sight of the leader well before the other.
+        for o in &others {
+            world.net.cut(&addrs(&[n]), &addrs(&[*o]));
+            std::thread::sleep(Duration::from_millis(1500));
+        }
+        lost(world, &world.db(n));
+        load.go_on(world, 20);
+        for o in &others {
+            let who = format!("n{o} Note: this node has lost contact");
+            assert!(!world.report.said(&who), "n{o} was non-primary");
+        }
+        world.net.heal();
+        world.synced(&world.db(n));
+        load.go_on(world, 20);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn current_reads_end_when_the_node_is_non_primary() {
+    run(3, PATIENT, LIMIT, |world| {
+        for leader in [true, false] {
+            let at = world.leader(&world.db(1));
+            let n = if leader { at } else { at % 3 + 1 };
+            let others: Vec<usize> = (1..=3).filter(|o| *o != n).collect();
+            let db = world.db(n);
+            world.net.cut(&addrs(&[n]), &addrs(&others));
+            // Whenever they began, they end together.
+            let reads: Vec<_> = (0..8)
+                .map(|_| {
+                    std::thread::sleep(Duration::from_millis(125));
+                    let db = db.clone();
+                    std::thread::spawn(move || {
+                        let (outcome, _) = db.node().sync_wait(Duration::from_secs(30));
+                        (outcome, Instant::now())
+                    })
+                })
+                .collect();
+            lost(world, &db);
+            let at = Instant::now();
+            for read in reads {
+                let (outcome, ended) = read.join().expect("it does not panic");
+                assert_eq!(outcome, Outcome::ConnFail);
+                let late = ended.saturating_duration_since(at);
+                assert!(late < Duration::from_millis(500), "it ended after {late:?}");
+            }
+            world.net.heal();
+            world.synced(&db);
+        }
+    });
+}
+
 #[test]
 fn nobody_has_a_majority() {
     run(3, PATIENT, LIMIT, |world| {
@@ -128,6 +190,50 @@ fn a_commit_under_way_is_unknown_until_the_node_is_back() {
             for db in world.members() {
                 assert_eq!(db.read(row(n as u32)), 1, "on {}", db.name);
             }
+        }
+    });
+}
+
+/// What began when the others were known to be gone was never sent: its client
+/// may try again, and nothing of it is done when they are back.
+#[test]
+fn what_is_refused_without_a_majority_is_not_done_later() {
+    run(2, PATIENT, LIMIT, |world| {
+        let add = Ddl::Add { table: 0, n: 100 };
+        let mut expected = 5;
+        assert!(world.db(1).set(row(1), expected).is_committed());
+        for gone in [2, 1] {
+            let stays = world.db(3 - gone);
+            world.settle();
+            world.crash(gone);
+            // Its connections are closed; the lease stands for a while yet.
+            let clients: Vec<_> = (0..2)
+                .map(|n| {
+                    let (db, add) = (stays.clone(), add.clone());
+                    std::thread::spawn(move || match n {
+                        0 => db.ddl(&add),
+                        _ => db.set(row(2), 7),
+                    })
+                })
+                .collect();
+            for client in clients {
+                assert_eq!(client.join().expect("no panic"), End::ConnFail);
+            }
+            lost(world, &stays);
+            let disk = world.crashed_disk(gone);
+            let position = disk.position;
+            let again = world.open(gone, disk, position);
+            again.connect(&World::url(), false).expect("a majority");
+            world.synced(&again);
+            world.synced(&stays);
+            world.settle();
+            for db in world.members() {
+                let rows = (db.read(row(1)), db.read(row(2)));
+                assert_eq!(rows, (expected, 0), "on {}", db.name);
+            }
+            assert!(stays.ddl(&add).is_committed());
+            expected += 100;
+            world.voters(2);
         }
     });
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,7 @@ impl Report {
 struct Lines {
     name: String,
     report: Arc<Report>,
+    words: bool,
 }
 
 impl Database for Lines {
@@ -72,6 +73,10 @@ impl Database for Lines {
             self.report.violation(&line);
         }
         self.report.line(&self.name, &line);
+    }
+
+    fn wants_bypass(&self) -> bool {
+        self.words
     }
 }
 
@@ -89,6 +94,8 @@ pub struct World {
     /// By place: the newest witness there.
     witnesses: Mutex<BTreeMap<usize, Arc<Node>>>,
     starts: AtomicU64,
+    /// Whether databases opened from now on want the word of a donor.
+    pub words: AtomicBool,
 }
 
 /// The addresses of these nodes.
@@ -145,6 +152,7 @@ impl World {
             crashed: Mutex::default(),
             witnesses: Mutex::default(),
             starts: AtomicU64::new(0),
+            words: AtomicBool::new(false),
         }
     }
 
@@ -214,6 +222,7 @@ impl World {
         let log = Arc::new(Lines {
             name: db.name.clone(),
             report: self.report.clone(),
+            words: self.words.load(Ordering::Relaxed),
         });
         let node = Node::open(log, self.net.engines(&addr), setup, &self.options)
             .unwrap_or_else(|e| panic!("n{n}: {e}"));
@@ -247,6 +256,7 @@ impl World {
         let log = Arc::new(Lines {
             name: format!("n{n}"),
             report: self.report.clone(),
+            words: self.words.load(Ordering::Relaxed),
         });
         let node = Node::open(log, self.net.engines(&addr), setup, &self.options)
             .unwrap_or_else(|e| panic!("n{n}: {e}"));

@@ -47,6 +47,8 @@ pub struct World {
     seed: u64,
     /// Elections are quicker than `EngineConfig::lan` has them.
     pub quick: bool,
+    /// Heartbeat, shortest and longest election time, and lease.
+    pub timings: Option<[Duration; 4]>,
     /// Starts so far: each has a fresh origin.
     starts: u64,
     nodes: BTreeMap<RaftId, Node>,
@@ -147,6 +149,7 @@ impl World {
             on_disks: false,
             seed,
             quick: false,
+            timings: None,
             starts: 0,
             nodes: BTreeMap::new(),
             epoch: Instant::now(),
@@ -239,6 +242,10 @@ impl World {
         if self.quick {
             (config.election_min, config.election_max) = (ms(200), ms(400));
             config.lease = ms(180);
+        }
+        if let Some([heartbeat, min, max, lease]) = self.timings {
+            (config.heartbeat, config.lease) = (heartbeat, lease);
+            (config.election_min, config.election_max) = (min, max);
         }
         let notes = Arc::new(Notes {
             id,

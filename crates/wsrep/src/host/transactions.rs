@@ -263,7 +263,13 @@ impl Local<'_> {
         let status = HotRow::leave(self.hot_row, self.handle.trx(), || {
             self.host.commit_order_leave(&self.handle, &self.meta)
         });
-        refused(Call::Leave, status).err().unwrap_or(end)
+        match status {
+            Status::Ok => end,
+            status => End::Refused {
+                call: Call::Leave,
+                status,
+            },
+        }
     }
 
     /// Gives the seqno of a failed transaction its place in the commit order.
@@ -308,7 +314,13 @@ impl Local<'_> {
         self.mark.set(Call::Release);
         let trx = self.handle.trx();
         let status = HotRow::leave(self.hot_row, trx, || self.host.release(&mut self.handle));
-        refused(Call::Release, status).err().unwrap_or(end)
+        match status {
+            Status::Ok => end,
+            status => End::Refused {
+                call: Call::Release,
+                status,
+            },
+        }
     }
 }
 

@@ -198,7 +198,7 @@ impl Client {
     }
 
     fn open(&self) -> anyhow::Result<Session> {
-        let mut session = Session::open_within(&self.node, &self.db, 0, ANSWER_LIMIT)?;
+        let mut session = Session::open_impatient(&self.node, &self.db, 0, ANSWER_LIMIT)?;
         session.exec("SET SESSION wsrep_sync_wait = 1")?;
         Ok(session)
     }

@@ -101,7 +101,7 @@ fn serve(node: &Node, db: &str, seed: u64, audits: bool, counts: &Counts) -> any
     let mut session: Option<Session> = None;
     while !counts.stop.load(Ordering::Acquire) {
         let Some(open) = session.as_mut() else {
-            session = Session::open_within(node, db, seed, ANSWER_LIMIT).ok();
+            session = Session::open_impatient(node, db, seed, ANSWER_LIMIT).ok();
             if session.is_none() {
                 thread::sleep(Duration::from_millis(30));
             }

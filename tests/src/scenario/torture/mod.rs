@@ -128,7 +128,9 @@ fn started(
         *spec = spec
             .clone()
             .set("innodb_log_file_size", "48M")
-            .set("innodb_lock_wait_timeout", "3");
+            // Longer than a node is held: an applier that wakes up and finds its
+            // wait for a row over would look like one that hung.
+            .set("innodb_lock_wait_timeout", "10");
         if needs.disks {
             // O_DIRECT would carry unsynced pages over a power cut.
             *spec = spec.clone().set("innodb_flush_method", "fsync");

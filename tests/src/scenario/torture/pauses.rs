@@ -93,13 +93,13 @@ fn measure(case: &mut Case, peer: Option<&Path>) -> anyhow::Result<[Duration; 3]
         let mut rng = Rng::new(case.options.seed + round);
         for (nth, fault) in FAULTS.into_iter().enumerate() {
             let mut victim = leader(&cluster, &mut rng)?;
-            let leads = round % 2 == 0;
-            if !leads {
+            if round % 2 == 1 {
                 victim = (victim + 1 + rng.below(2) as usize) % 3;
             }
+            let before = term(&cluster);
             let seen = once(case, &cluster, victim, fault, &ids, judged)?;
             worst[nth] = worst[nth].max(seen.pause);
-            let who = match (judged, leads) {
+            let who = match (judged, seen.led) {
                 (false, _) => "a node",
                 (true, true) => "the leader",
                 (true, false) => "a follower",
@@ -137,15 +137,29 @@ fn measure(case: &mut Case, peer: Option<&Path>) -> anyhow::Result<[Duration; 3]
                 "{words}; the limit is {} s",
                 limit.as_secs()
             );
-            case.progress(words);
             all_back(&cluster)?;
             check::settled(&cluster, &case.db)?;
+            if judged {
+                words += &format!("; terms: {}", term(&cluster) - before);
+            }
+            case.progress(words);
         }
     }
     Ok(worst)
 }
 
+/// The highest term that a node knows; 0: none answers, or has any.
+fn term(cluster: &Cluster) -> i64 {
+    let terms = cluster.nodes().iter().filter_map(|n| {
+        let status = n.status(Duration::from_secs(2)).ok()?;
+        status.number("wsrep_dromon_term")
+    });
+    terms.max().unwrap_or(0)
+}
+
 struct Seen {
+    /// Whether the victim led just before it was hurt.
+    led: bool,
     /// Longest time without an acknowledged write on one of the other nodes.
     pause: Duration,
     /// From the cut until the node cut off refused a write, and a read.
@@ -178,6 +192,7 @@ fn once(
     let reader = client(victim, true);
     thread::sleep(BEFORE);
     let node = cluster.node(victim);
+    let led = judged && leader(cluster, &mut Rng::new(0))? == victim;
     let lasts = if judged { LASTS } else { LASTS_PEER };
     let times = hurt_for(lasts, case, node, victim, fault);
     // Whatever came of it, no client goes on.
@@ -219,7 +234,11 @@ fn once(
             first_refusal(&reads, hurt, end),
         )
     });
-    Ok(Seen { pause, refused })
+    Ok(Seen {
+        led,
+        pause,
+        refused,
+    })
 }
 
 /// Hurts a node and mends it again; when it began to be hurt, when it was, and until when.
@@ -257,7 +276,7 @@ fn ask_until(
     let mut session: Option<Session> = None;
     while !stop.load(Ordering::Acquire) {
         let Some(open) = session.as_mut() else {
-            session = Session::open_within(node, db, 0, ANSWER_LIMIT)
+            session = Session::open_impatient(node, db, 0, ANSWER_LIMIT)
                 .ok()
                 .and_then(|mut s| {
                     s.exec("SET SESSION wsrep_sync_wait = 1")

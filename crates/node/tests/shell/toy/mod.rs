@@ -52,6 +52,8 @@ pub enum Ddl {
     Add { table: u8, n: i64 },
     /// Empties a table.
     Truncate { table: u8 },
+    /// Adds a row with 1; fails where it is there already.
+    Create { key: Key },
     /// Fails on the nodes of this bit mask, with this text, and does nothing.
     Fail { table: u8, nodes: u32, text: String },
 }
@@ -60,6 +62,7 @@ impl Ddl {
     fn table(&self) -> u8 {
         match self {
             Ddl::Add { table, .. } | Ddl::Truncate { table } | Ddl::Fail { table, .. } => *table,
+            Ddl::Create { key } => key.table,
         }
     }
 }
@@ -196,6 +199,10 @@ struct Inner {
     gave_up: usize,
     synced: usize,
     donations: usize,
+    /// What no write set tells: own setting, until a donor says otherwise.
+    word: usize,
+    /// How often its word was asked for.
+    words: usize,
     /// Whether the engines run: they start once for each process.
     initialized: bool,
     /// Rollback fragments that could not be sent.
@@ -219,6 +226,8 @@ pub enum Copying {
     Works,
     /// As donor: refuses, or breaks off.
     DonorFails,
+    /// As joiner: its script ends with an error.
+    JoinerFails,
 }
 
 /// A toy database.
@@ -279,6 +288,8 @@ impl Db {
                 gave_up: 0,
                 synced: 0,
                 donations: 0,
+                word: n,
+                words: 0,
                 initialized: false,
                 rollbacks: Vec::new(),
                 may_skip: BTreeSet::new(),
@@ -390,6 +401,16 @@ impl Db {
     /// How often it was asked to give a copy.
     pub fn donations(&self) -> usize {
         self.lock().donations
+    }
+
+    /// What it takes for the cluster's word.
+    pub fn word(&self) -> usize {
+        self.lock().word
+    }
+
+    /// How often its word was asked for.
+    pub fn words(&self) -> usize {
+        self.lock().words
     }
 
     /// What the applier threads came back with.

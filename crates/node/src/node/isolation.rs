@@ -1,0 +1,170 @@
+//! Statements in total order isolation, and votes on what failed here.
+
+use std::time::Duration;
+
+use dromon_gates::Seqno;
+use dromon_writeset::{Flags, KeyType};
+
+use super::local::KeyParts;
+use super::{Node, Phase, lock};
+use crate::database::{Meta, Outcome};
+use crate::messages::{Control, Position, encode, kind};
+use crate::trx::{Kind, Stage, Trx};
+
+impl Node {
+    /// Orders a statement that every node runs alone at its place, and waits
+    /// for that place.
+    pub fn toi_start(
+        &self,
+        conn: u64,
+        keys: &[KeyParts<'_>],
+        data: &[u8],
+        flags: Flags,
+        meta: &mut Meta,
+    ) -> Outcome {
+        let trx = Trx::local(u64::MAX, Kind::Toi, usize::MAX);
+        *meta = self.undefined_meta(u64::MAX, conn);
+        {
+            let mut body = trx.lock();
+            for (parts, _) in keys {
+                if let Err(e) = body.keys.add(parts, KeyType::Exclusive) {
+                    self.error(&format!("statement of connection {conn}: {e}"));
+                    return Outcome::NodeFail;
+                }
+            }
+            if let Err(e) = body.data.push(data, &self.spooler) {
+                self.error(&format!("statement of connection {conn}: {e}"));
+                return Outcome::SizeExceeded;
+            }
+            body.flags = flags | Flags::ISOLATION;
+            body.conn = conn;
+            body.stage = Stage::Waiting;
+        }
+        let outcome = self.certify_waiting(&trx, meta);
+        let seqno = meta.position.seqno;
+        if outcome != Outcome::Ok {
+            if seqno >= 0 {
+                // Failed at its place: the place must be passed all the same.
+                self.gates.cancel(seqno);
+                meta.position = Position::UNDEFINED;
+            }
+            return outcome;
+        }
+        if self
+            .gates
+            .enter_apply(seqno, seqno - 1, &trx.waiter, false)
+            .is_err()
+        {
+            self.gates.cancel(seqno);
+            meta.position = Position::UNDEFINED;
+            return Outcome::ConnFail;
+        }
+        if !self.ddl_begins(seqno) {
+            self.gates.pass_commit(seqno);
+            meta.position = Position::UNDEFINED;
+            return Outcome::NodeFail;
+        }
+        lock(&self.toi).insert(conn, trx);
+        Outcome::Ok
+    }
+
+    /// The statement has run; `error`: what went wrong here, if anything.
+    pub fn toi_end(&self, conn: u64, error: Option<&[u8]>) -> Outcome {
+        let Some(trx) = lock(&self.toi).remove(&conn) else {
+            return Outcome::ConnFail;
+        };
+        let seqno = trx.lock().seqno;
+        let ok = error.is_none_or(<[u8]>::is_empty);
+        self.ddl_ended(seqno, ok);
+        let outcome = self.commit_order_leave(&trx, error);
+        if !ok && outcome == Outcome::Ok {
+            // It failed everywhere, or where it counts.
+            self.ddl_ended(seqno, true);
+        }
+        self.gates.release(seqno);
+        if outcome == Outcome::NodeFail {
+            self.outvoted(
+                seqno,
+                &format!("a statement of connection {conn} failed here and not elsewhere"),
+            );
+            // The client has the statement's own error.
+            return Outcome::Ok;
+        }
+        outcome
+    }
+
+    /// Decides together with the others what an error here means.
+    pub(super) fn vote(&self, seqno: Seqno, statement: bool, error: &[u8]) -> Outcome {
+        let text = String::from_utf8_lossy(error);
+        let text = text.trim_end_matches('\0').trim();
+        let (uuid, alone, serving) = {
+            let shared = self.shared();
+            let members = shared.view.as_ref().map_or(0, |v| v.members.len());
+            let serving = matches!(shared.phase, Phase::Joined) && shared.brought_up;
+            (shared.uuid, members <= 1, serving)
+        };
+        if statement && self.had_begun(seqno) {
+            self.warn(&format!(
+                "seqno {seqno} failed here when it was fed again after a crash: {text}. It had begun before the crash, \
+                 so its effect may be what is in its way; it counts as done. Compare the tables it names with the \
+                 other members' (CHECKSUM TABLE)"
+            ));
+            return Outcome::Ok;
+        }
+        if alone {
+            return Outcome::Ok;
+        }
+        let Some(order) = self.order().filter(|_| serving) else {
+            self.error(&format!(
+                "seqno {seqno} failed here while catching up: {text}"
+            ));
+            return Outcome::NodeFail;
+        };
+        let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
+        {
+            let mut own = lock(&self.own_ballots);
+            own.failed.insert(seqno, digest);
+            while own.failed.len() > 1024 {
+                own.failed.pop_first();
+            }
+        }
+        self.note(&format!(
+            "Member {} initiates vote on {seqno},{digest:016x}: {text}",
+            self.setup.name
+        ));
+        let ballot = encode(&Control::Vote {
+            uuid,
+            seqno,
+            digest,
+        });
+        if order.propose(kind::CONTROL, 0, ballot).is_err() {
+            return Outcome::NodeFail;
+        }
+        match self.wait_vote(seqno) {
+            Some(winner) if winner == digest => Outcome::Ok,
+            Some(_) => Outcome::NodeFail,
+            None => {
+                self.error(&format!(
+                    "the vote on seqno {seqno} could not be decided: the cluster was lost"
+                ));
+                Outcome::NodeFail
+            }
+        }
+    }
+
+    fn wait_vote(&self, seqno: Seqno) -> Option<u64> {
+        let mut votes = lock(&self.votes);
+        loop {
+            if let Some(winner) = votes.get(&seqno) {
+                return Some(*winner);
+            }
+            let wait = self
+                .vote_decided
+                .wait_timeout(votes, Duration::from_secs(1));
+            votes = wait.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            if self.order().is_none() || !matches!(self.phase(), Phase::Joined | Phase::Leaving) {
+                return votes.get(&seqno).copied();
+            }
+        }
+    }
+}

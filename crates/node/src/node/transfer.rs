@@ -1,0 +1,384 @@
+//! State transfers: full copies, given and taken, and those that bypass the copy.
+//!
+//! ```text
+//!   by copy   script ready ── StateRequest ──> donor: all of it ──> received X: events <= X are dropped
+//!   bypass    script ready ── BypassRequest ─> donor: a few words ─> received P: its own position
+//! ```
+//!
+//! A bypass is for a node that comes back by the log: the donor's script tells
+//! what no write set does (with `wsrep_gtid_mode` the domain of the server's
+//! GTIDs), and the tables stay as they are. Who finds nobody to tell it goes on
+//! without.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use dromon_gates::{Seqno, Waiter};
+use dromon_writeset::Uuid;
+
+use super::apply::ended;
+use super::{Node, Phase, lock};
+use crate::cluster::ClusterView;
+use crate::database::{Applier, Outcome};
+use crate::donor::{self, Prospect};
+use crate::messages::{Control, Position, encode, kind};
+
+/// How long a joiner waits before it asks again for a donor.
+const DONOR_RETRY: Duration = Duration::from_secs(1);
+/// How long one waits for members that were here before it to be able to give
+/// a bypass. After an outage all come back at once: the first of them waits for
+/// nobody.
+const BYPASS_PATIENCE: Duration = Duration::from_secs(20);
+/// How many donors may fail to give one.
+const BYPASS_ATTEMPTS: usize = 3;
+
+/// What a donor says that may give a copy in a while: -EAGAIN.
+pub(super) const NOT_NOW: i32 = -11;
+
+/// Why a transfer did not bring what was wanted.
+pub(super) enum NoCopy {
+    /// The server was made ready for one, and it does not come.
+    Never(String),
+    /// Nothing was begun.
+    NotNow(String),
+}
+
+/// How a bypass ended.
+pub(super) enum Bypass {
+    /// Received: the engines run and stand here.
+    Done(Position),
+    /// Not wanted, or nobody to give it. The engines do not run yet, unless they
+    /// did before.
+    None,
+    /// The node leaves meanwhile.
+    Left,
+}
+
+/// What a joiner waits for.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Copy,
+    /// The database stands there.
+    Bypass(Position),
+}
+
+impl Node {
+    pub(super) fn donate(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        waiter: &Arc<Waiter>,
+        seqno: Seqno,
+        joiner: Uuid,
+        request: &[u8],
+        bypass: Option<Position>,
+    ) {
+        // The database may copy itself inside the call (mysqldump): nothing may
+        // commit meanwhile. Delivery holds what comes behind this event.
+        let ready = self.gates.wait_released(seqno, waiter, false, None).is_ok();
+        let wanted = {
+            let mut shared = self.shared();
+            let wanted = ready && shared.donating == Some(joiner);
+            shared.donation_open |= wanted;
+            shared.donation_copies = bypass.is_none();
+            wanted
+        };
+        let position = bypass.unwrap_or_else(|| self.last_committed_at(seqno));
+        let lacks = wanted && bypass.is_none() && self.lacks_chunks(position);
+        let begun = !wanted || !lacks && applier.donate(request, position, bypass.is_some());
+        if bypass.is_none() {
+            self.gates.unhold(seqno);
+        }
+        if lacks {
+            self.note("gives no copy now: its own lacks a large transaction that is under way; the joiner asks again");
+        }
+        if !begun {
+            let error = if lacks { NOT_NOW } else { -libc_ecanceled() };
+            self.transfer_sent(Position::UNDEFINED, error);
+        }
+    }
+
+    /// The database says how its donation ended.
+    pub fn transfer_sent(&self, position: Position, error: i32) -> Outcome {
+        let (donor, joiner, copies) = {
+            let mut shared = self.shared();
+            let open = std::mem::take(&mut shared.donation_open);
+            match shared.donating {
+                Some(joiner) => (shared.uuid, joiner, shared.donation_copies),
+                // The joiner is gone; the server's part is done all the same.
+                None if open => return Outcome::Ok,
+                None => return Outcome::ConnFail,
+            }
+        };
+        let lacks = || copies && self.lacks_chunks(position);
+        let error = if error == 0 && (!position.is_defined() || lacks()) {
+            -libc_ecanceled()
+        } else {
+            error
+        };
+        let message = encode(&Control::StateSent {
+            donor,
+            joiner,
+            position,
+            error,
+        });
+        match self.order().map(|o| o.propose(kind::CONTROL, 0, message)) {
+            Some(Ok(_)) => Outcome::Ok,
+            _ => Outcome::ConnFail,
+        }
+    }
+
+    /// The database says what the state transfer brought it to.
+    pub fn transfer_received(&self, position: Position, error: i32) -> Outcome {
+        let mut shared = self.shared();
+        if shared.phase != Phase::Joining || shared.received.is_some() {
+            return Outcome::ConnFail;
+        }
+        let ok = error == 0 && position.is_defined();
+        shared.received = Some(if ok { Ok(position) } else { Err(error) });
+        drop(shared);
+        self.changed.notify_all();
+        Outcome::Ok
+    }
+
+    /// A full copy from a donor. None: the node leaves meanwhile.
+    pub(super) fn take_copy(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        view: &ClusterView,
+        own: Uuid,
+    ) -> Result<Option<Position>, NoCopy> {
+        let request = server_ready(applier)?;
+        if request.is_empty() {
+            return Err(NoCopy::NotNow(
+                "this node needs a full copy, which a running server cannot take: restart it. \
+                 Its data is kept until then"
+                    .into(),
+            ));
+        }
+        if is_trivial(&request) {
+            self.note("state transfer is skipped as configured: the data is taken to be that of the cluster");
+            let seqno = view.position.seqno - 1;
+            return Ok(Some(Position {
+                history: view.position.history,
+                seqno,
+            }));
+        }
+        let Some(position) = self.receive_transfer(view, own, request, Wanted::Copy)? else {
+            return Ok(None);
+        };
+        // Scripts write files and sync none of them: after a loss of power
+        // now the engine would find holes where its tables were.
+        if let Err(e) = self.engines.sync_data(&self.setup.data_dir) {
+            return Err(NoCopy::Never(format!(
+                "the copy in {} could not be synced: {e}. It cannot be trusted; check that disk, then \
+                 start this node again: it takes another copy",
+                self.setup.data_dir.display()
+            )));
+        }
+        self.note(&format!(
+            "State transfer to {} complete: {position}",
+            self.setup.name
+        ));
+        Ok(Some(position))
+    }
+
+    /// A bypass for a database that stands at `position` and needs no
+    /// copy, if the database wants one and somebody is there to give it.
+    pub(super) fn bypass(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        view: &ClusterView,
+        own: Uuid,
+        position: Position,
+    ) -> Result<Bypass, NoCopy> {
+        // What it was told once it knows as long as its process lives.
+        if self.was_up.load(Relaxed) || !self.db.wants_bypass() {
+            return Ok(Bypass::None);
+        }
+        match self.bypass_to_come(&own) {
+            Some(true) => {}
+            Some(false) => {
+                self.note(
+                    "no other member can tell this server its wsrep_gtid_domain_id now (bypass): it goes on with its own \
+                     setting. Set the same one on all nodes",
+                );
+                return Ok(Bypass::None);
+            }
+            None => return Ok(Bypass::Left),
+        }
+        // The server may ask where it stands.
+        self.gates.reset(position.seqno);
+        let request = server_ready(applier)?;
+        if request.is_empty() || is_trivial(&request) {
+            // A server that ran before it was connected, or one without scripts.
+            return Ok(Bypass::None);
+        }
+        let heard = self.receive_transfer(view, own, request, Wanted::Bypass(position))?;
+        let Some(at) = heard else {
+            return Ok(Bypass::Left);
+        };
+        if at.seqno < position.seqno {
+            self.save_inconsistent();
+            return Err(NoCopy::Never(format!(
+                "the storage engine stands at {at}, but this node was told {position}: what lies between would be \
+                 lost. The next start takes a full copy"
+            )));
+        }
+        self.note(&format!(
+            "State transfer to {} complete (bypass): {at}",
+            self.setup.name
+        ));
+        Ok(Bypass::Done(at))
+    }
+
+    /// Whether somebody can give a bypass now; waits a while for those who soon
+    /// can. None: the node leaves meanwhile.
+    fn bypass_to_come(&self, own: &Uuid) -> Option<bool> {
+        let deadline = Instant::now() + BYPASS_PATIENCE;
+        let mut shared = self.shared();
+        loop {
+            if ended(shared.phase) {
+                return None;
+            }
+            let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+            let now = Instant::now();
+            match donor::bypass_from(own, members) {
+                Prospect::Now => return Some(true),
+                Prospect::Later if now < deadline => {
+                    shared = self.wait_shared(shared, deadline.min(now + DONOR_RETRY));
+                }
+                Prospect::Later | Prospect::Never => return Some(false),
+            }
+        }
+    }
+
+    /// Has a donor chosen and waits for what its script brings. None: the node
+    /// leaves meanwhile.
+    fn receive_transfer(
+        self: &Arc<Self>,
+        view: &ClusterView,
+        own: Uuid,
+        request: Vec<u8>,
+        wanted: Wanted,
+    ) -> Result<Option<Position>, NoCopy> {
+        let mut donors = self.shared().donors.clone();
+        let kept = match wanted {
+            Wanted::Copy => "the data is unusable until the next start takes a full copy",
+            Wanted::Bypass(_) => "the data is untouched; see the messages of the script above",
+        };
+        let mut ask_at = Instant::now();
+        let mut told = false;
+        let mut failed = Vec::new();
+        loop {
+            let mut shared = self.shared();
+            match shared.received.take() {
+                Some(Ok(position)) if position.history != view.position.history => {
+                    return Err(NoCopy::Never(format!(
+                        "the state transfer brought history {} but the cluster has {}",
+                        position.history, view.position.history
+                    )));
+                }
+                Some(Ok(position)) => {
+                    drop(shared);
+                    let there = self.wait_delivered(position.seqno);
+                    return Ok(there.then_some(position));
+                }
+                Some(Err(error)) => {
+                    return Err(NoCopy::Never(format!(
+                        "the state transfer failed here (error {error}); {kept}"
+                    )));
+                }
+                None => {}
+            }
+            let now = Instant::now();
+            if let Some((donor, error)) = shared.transfer_failed.take() {
+                failed.push(donor);
+                if matches!(wanted, Wanted::Copy) || failed.len() == BYPASS_ATTEMPTS {
+                    return Err(NoCopy::Never(format!(
+                        "Will never receive state. Need to abort. The donor gave up (error {error}); start this node \
+                         again"
+                    )));
+                }
+                // The script here still waits: another donor may be luckier.
+                let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+                donors = donor::others_than(&failed, members);
+                ask_at = now + DONOR_RETRY;
+            }
+            if ended(shared.phase) {
+                return Ok(None);
+            }
+            if std::mem::take(&mut shared.no_donor) {
+                ask_at = now + DONOR_RETRY;
+                if !told {
+                    self.note("no member can be donor now; will keep asking every second");
+                    told = true;
+                }
+            }
+            if now < ask_at {
+                drop(self.wait_shared(shared, ask_at.min(now + DONOR_RETRY)));
+                continue;
+            }
+            drop(shared);
+            ask_at = now + Duration::from_secs(3600);
+            let (donors, request) = (donors.clone(), request.clone());
+            let message = match wanted {
+                Wanted::Copy => Control::StateRequest {
+                    joiner: own,
+                    donors,
+                    request,
+                },
+                Wanted::Bypass(position) => Control::BypassRequest {
+                    joiner: own,
+                    donors,
+                    request,
+                    position,
+                },
+            };
+            if let Some(order) = self.order() {
+                // The order resends it for as long as this node is a member.
+                let _ = order.propose(kind::CONTROL, 0, encode(&message));
+            }
+        }
+    }
+
+    /// Waits until this node's own delivery has reached `seqno`: the copy is
+    /// ahead of it if the joiner's log still catches up.
+    fn wait_delivered(&self, seqno: Seqno) -> bool {
+        let mut delivered = lock(&self.delivered);
+        while delivered.seqno < seqno {
+            if delivered.stopped {
+                return false;
+            }
+            let waited = self
+                .delivered_more
+                .wait_timeout(delivered, Duration::from_millis(200));
+            delivered = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            if ended(self.phase()) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Makes the server ready to receive; what a donor must be told.
+fn server_ready(applier: &mut dyn Applier) -> Result<Vec<u8>, NoCopy> {
+    applier.state_request().ok_or_else(|| {
+        NoCopy::Never(
+            "SST request callback failed. This is unrecoverable, restart required. The server could not prepare \
+             to receive a state transfer; see its messages above"
+                .into(),
+        )
+    })
+}
+
+/// Whether the server was told to do without a transfer (`wsrep_sst_method=skip`).
+fn is_trivial(request: &[u8]) -> bool {
+    matches!(request, b"trivial" | b"trivial\0")
+}
+
+/// ECANCELED on Linux: a donation that did not take place.
+const fn libc_ecanceled() -> i32 {
+    125
+}

@@ -1,0 +1,115 @@
+//! How long messages stand still when the leader is gone.
+
+mod world;
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use world::{World, ms, run};
+
+/// How the leader goes.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Killed,
+    CutOff,
+    /// One way after the other, so that one follower has more than the other.
+    CutOffSlowly,
+}
+
+/// The longest time until a message proposed on each of the others is ordered.
+async fn pause(seed: u64, loss: Loss) -> Duration {
+    let mut w = three(seed).await;
+    let leader = w.leader(&[1, 2, 3]).await;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+    let mut n = [0u64; 4];
+    for _ in 0..(100 + seed % 50) {
+        for id in 1..=3 {
+            w.propose(id, n[id as usize]);
+            n[id as usize] += 1;
+        }
+        sleep(ms(3)).await;
+    }
+    let began = Instant::now();
+    match loss {
+        Loss::Killed => w.kill(leader).await,
+        Loss::CutOff => {
+            for &id in &others {
+                w.hub.mute(leader, id);
+                w.hub.mute(id, leader);
+            }
+        }
+        Loss::CutOffSlowly => {
+            for &id in &others {
+                for (a, b) in [(leader, id), (id, leader)] {
+                    w.hub.mute(a, b);
+                    for _ in 0..10 {
+                        for id in 1..=3 {
+                            w.propose(id, n[id as usize]);
+                            n[id as usize] += 1;
+                        }
+                        sleep(ms(5)).await;
+                    }
+                }
+            }
+        }
+    }
+    for &id in &others {
+        w.propose(id, n[id as usize]);
+    }
+    let last: Vec<_> = others
+        .iter()
+        .map(|&id| (id, format!("{id}:{}", n[id as usize])))
+        .collect();
+    w.wait(
+        |w| last.iter().all(|(id, text)| w.texts(*id).contains(text)),
+        "the others go on",
+    )
+    .await;
+    began.elapsed()
+}
+
+/// What the node's default options ask for.
+const TIMINGS: [Duration; 4] = [ms(142), ms(714), ms(892), ms(642)];
+
+#[test]
+fn a_lost_leader_is_replaced_in_time() {
+    for (loss, limit) in [
+        (Loss::Killed, ms(1950)),
+        (Loss::CutOff, ms(1950)),
+        (Loss::CutOffSlowly, ms(2150)),
+    ] {
+        for seed in 1..=8 {
+            run(async move {
+                let took = pause(seed, loss).await;
+                assert!(took < limit, "{loss:?}, seed {seed}: {took:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_is_silent_for_more_than_a_second_stays() {
+    for seed in 1..=4 {
+        run(async move {
+            let w = three(seed).await;
+            let leader = w.leader(&[1, 2, 3]).await;
+            let term = w.status(leader).term;
+            for id in (1..=3).filter(|id| *id != leader) {
+                w.hub.mute(leader, id);
+            }
+            sleep(ms(1400)).await;
+            w.hub.heal();
+            w.wait_primary(&[1, 2, 3]).await;
+            sleep(ms(3000)).await;
+            assert_eq!(w.leader(&[1, 2, 3]).await, leader, "seed {seed}");
+            assert_eq!(w.status(leader).term, term, "seed {seed}");
+        });
+    }
+}
+
+async fn three(seed: u64) -> World {
+    let mut w = World::new(seed);
+    w.timings = Some(TIMINGS);
+    w.grow(3).await;
+    w
+}
