@@ -116,7 +116,7 @@ fn waiting_for_all_members_after_an_outage_is_standing_still() {
 
 #[test]
 fn a_log_without_a_vote_that_waits_for_the_leader_that_waits_for_it_is_standing_still() {
-    fires(Plant::LearnerWaits, Oracle::Standstill, 100, 0, 30);
+    fires(Plant::LearnerWaits, Oracle::Standstill, 812, 0, 30);
 }
 
 #[test]
