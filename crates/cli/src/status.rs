@@ -95,7 +95,7 @@ fn table(status: &ClusterStatus) -> String {
         ));
     }
     for large in large_transactions(&status.nodes) {
-        out.push_str(&format!("applied in chunks: {large}\n"));
+        out.push_str(&format!("under way: {large}\n"));
     }
     for node in &status.nodes {
         if let Some(why) = node

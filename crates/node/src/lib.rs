@@ -24,6 +24,7 @@ mod quarantine;
 mod retention;
 pub mod spool;
 pub mod status;
+mod streams;
 pub mod tcp;
 mod trx;
 mod uniques;

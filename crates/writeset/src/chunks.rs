@@ -130,6 +130,13 @@ impl Plan {
         self.chunks.is_empty()
     }
 
+    /// How many bytes chunk `n` has; 0 if there is none.
+    pub fn chunk_len(&self, n: usize) -> usize {
+        let maps = |c: &Chunk| c.maps.iter().map(ExactSizeIterator::len).sum::<usize>();
+        let chunk = self.chunks.get(n);
+        chunk.map_or(0, |c| maps(c) + c.body.len())
+    }
+
     /// The bytes of chunk `n` of `payload`, which must be the one the plan was
     /// made of. None if there is no such chunk.
     pub fn chunk(&self, payload: &[u8], n: usize) -> Option<Bytes> {
@@ -342,6 +349,7 @@ mod tests {
                     let mut all = Vec::new();
                     for n in 0..plan.len() {
                         let chunk = plan.chunk(&payload, n).expect("there");
+                        prop_assert_eq!(chunk.len(), plan.chunk_len(n));
                         let body = plan.chunks[n].body.len();
                         prop_assert!(n + 1 == plan.len() || body >= target);
                         prop_assert!(body < target + 600, "{body}");

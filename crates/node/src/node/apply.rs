@@ -148,7 +148,10 @@ impl Node {
                     return None;
                 }
                 let ws = self.chunk_to_apply(seqno, &chunked, part)?;
-                self.apply_write_set(applier, waiter, seqno, ws)
+                let began = Instant::now();
+                let ended = self.apply_write_set(applier, waiter, seqno, ws);
+                self.chunk_applied(began.elapsed());
+                ended
             }
             Item::View(view) if !view.primary => {
                 applier.view(&view);

@@ -7,18 +7,28 @@
 //!   else                           chunks: are applied         end: the server commits them
 //! ```
 //!
-//! One member, not the sender if there is another, asks for the next chunk when
-//! it has applied the one before and what waited behind it, and the others are
-//! not far behind. What it asks twice counts once.
+//! One member, not the sender if there is another, asks for the next chunk, if
+//! the others are not far behind:
+//!
+//! ```text
+//!   nothing else is ordered   while the one before is applied
+//!   small ones come           when the one before and what waited behind it are applied, and
+//!                             PART of the one's time has passed
+//! ```
+//!
+//! What it asks twice counts once.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use dromon_certify::Verdict;
 use dromon_gates::{QueueItem, Seqno, Waiter};
 use dromon_order::Order;
 use dromon_writeset::{Flags, Plan, Uuid, WholeOnly, WriteSet};
 
+use super::large::LargeOpen;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ChunkPart, Chunked, ClusterState, Member, MemberState, chunked_id_of};
 use crate::lacking::{LACKING_FILE, Lacking};
@@ -30,6 +40,8 @@ use crate::trx::{Stage, Trx};
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long the next chunk may wait for what came behind the one before.
 const YIELD: Duration = Duration::from_millis(250);
+/// Small ones have this many times as long as the chunk before took.
+const PART: f64 = 1.0;
 /// If nothing was asked for in this time, the next member in line asks, and so on:
 /// the first one may be unable to.
 const TAKE_OVER: Duration = Duration::from_secs(10);
@@ -49,6 +61,8 @@ pub(super) struct Chunks {
     pacing: bool,
     /// Counts what the asking thread may wait for.
     changes: u64,
+    /// How long the newest that was applied here took.
+    took: Duration,
 }
 
 /// One that is not over.
@@ -88,6 +102,7 @@ impl Chunks {
             lacking,
             pacing: false,
             changes: 0,
+            took: Duration::ZERO,
         }
     }
 
@@ -118,6 +133,11 @@ impl Node {
         self.tell_chunk(seqno, &chunked, part, left);
         let history = *lock(&self.history);
         let is_own = sent.is_some();
+        if first {
+            let depends_on = seqno - 1;
+            let last_seen = chunked.write_set.header().last_seen;
+            self.count_certified(seqno, last_seen, &Verdict::Passed { depends_on });
+        }
         let client = {
             let mut chunks = lock(&self.chunks);
             if let Some(sent) = sent {
@@ -165,6 +185,12 @@ impl Node {
             let passed = (part == ChunkPart::End).then_some(seqno - 1);
             self.own_delivered(&trx, seqno, passed);
         } else if !self.setup.witness {
+            if let ChunkPart::Data(n) = part {
+                let c = &self.counters;
+                c.received.fetch_add(1, Relaxed);
+                let bytes = chunked.plan.chunk_len(n as usize) as u64;
+                c.received_bytes.fetch_add(bytes, Relaxed);
+            }
             self.enqueue(QueueItem {
                 seqno,
                 ordered: true,
@@ -217,11 +243,7 @@ impl Node {
 
     fn whose(&self, chunked: &Chunked) -> String {
         let header = chunked.write_set.header();
-        let name = self.names(&[header.source]).join("");
-        format!(
-            "transaction {} of connection {} on {name}",
-            header.trx_id, header.conn_id
-        )
+        self.whose_transaction(header.source, header.trx_id, header.conn_id)
     }
 
     /// A large write set of a client here could not be cut.
@@ -254,23 +276,21 @@ impl Node {
         }
     }
 
-    /// What is applied in chunks now, for the status.
-    pub(super) fn open_large(&self) -> String {
+    /// What is applied in chunks now.
+    pub(super) fn open_chunked(&self) -> Vec<LargeOpen> {
         let open: Vec<_> = {
             let chunks = lock(&self.chunks);
             let of = |o: &Open| (o.chunked.clone(), o.next, o.began.elapsed());
             chunks.open.values().map(of).collect()
         };
-        let text = |(chunked, next, age): &(Arc<Chunked>, u32, Duration)| {
-            format!(
-                "{}: {next} of {} chunks, {:.1} MB, {:.1} s, automatic",
-                self.whose(chunked),
-                chunked.chunks(),
-                chunked.write_set.payload_len() as f64 / 1e6,
-                age.as_secs_f64()
-            )
+        let large = |(chunked, next, age): &(Arc<Chunked>, u32, Duration)| LargeOpen {
+            whose: self.whose(chunked),
+            parts: format!("{next} of {} chunks", chunked.chunks()),
+            bytes: chunked.write_set.payload_len(),
+            age: *age,
+            by: "automatic",
         };
-        open.iter().map(text).collect::<Vec<_>>().join("; ")
+        open.iter().map(large).collect()
     }
 
     /// Says of which no chunk has come for long.
@@ -522,20 +542,38 @@ impl Node {
         }
     }
 
-    /// Waits until the chunk at `last` and what waits behind it is applied here,
-    /// and that at `all_through` everywhere.
+    /// A chunk was applied here in `took`: who asks for the next one is told.
+    pub(super) fn chunk_applied(&self, took: Duration) {
+        lock(&self.chunks).took = took;
+        self.report_progress();
+        self.chunks_changed();
+    }
+
+    /// Waits until the chunk behind that at `last` may come (see the module's
+    /// text), and that at `all_through` is applied everywhere.
     fn wait_for_turn(&self, waiter: &Arc<Waiter>, last: Seqno, all_through: Option<Seqno>) -> bool {
         let by = |wait| Some(Instant::now() + wait);
-        if self
-            .gates
-            .wait_released(last, waiter, false, by(ASK_AGAIN))
-            .is_err()
-        {
+        let through = |seqno, wait| {
+            self.gates
+                .wait_released(seqno, waiter, false, by(wait))
+                .is_ok()
+        };
+        if !through(last - 1, ASK_AGAIN) {
             return false;
         }
-        let behind = self.gates.last_ordered();
-        // In vain if clients keep all appliers busy: then chunks have their turn too.
-        let _ = self.gates.wait_released(behind, waiter, false, by(YIELD));
+        if self.gates.last_ordered() > last {
+            if !through(last, ASK_AGAIN) {
+                return false;
+            }
+            let turn = lock(&self.chunks).took.mul_f64(PART).min(YIELD);
+            let next_at = Instant::now() + turn;
+            let behind = self.gates.last_ordered();
+            // In vain if clients keep all appliers busy: then chunks have their turn too.
+            let _ = through(behind, YIELD);
+            while let Some(left) = next_at.checked_duration_since(Instant::now()) {
+                std::thread::sleep(left);
+            }
+        }
         let deadline = Instant::now() + ASK_AGAIN;
         while let Some(all) = all_through {
             let seen = lock(&self.chunks).changes;
@@ -568,8 +606,10 @@ fn pace(node: &Weak<Node>) {
                 all_through,
             } => match node.order() {
                 Some(order) if node.serving() => {
-                    if node.wait_for_turn(&waiter, last, all_through) {
-                        node.ask_for_chunk(&order, id, n);
+                    match node.wait_for_turn(&waiter, last, all_through) {
+                        true => node.ask_for_chunk(&order, id, n),
+                        // The gates may be closed already.
+                        false => node.wait_chunks(seen, ASK_AGAIN / 4),
                     }
                 }
                 _ => node.wait_chunks(seen, ASK_AGAIN / 4),

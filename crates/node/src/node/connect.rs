@@ -558,6 +558,7 @@ impl Node {
         self.gates.restart(at.seqno);
         self.queue.reopen();
         self.forget_chunks();
+        lock(&self.streams).clear();
         self.queue.reset_stats();
         // Nothing is handed out until the database has a position.
         self.queue.hold_after(Seqno::MIN);

@@ -197,12 +197,13 @@ impl Node {
                 index,
             } => {
                 self.takes_place(seqno);
-                self.count_certified(&course.state, seqno, write_set.header().last_seen, &verdict);
+                self.count_certified(seqno, write_set.header().last_seen, &verdict);
                 if let Some(conflict) = verdict.conflict()
                     && self.settings().log_conflicts
                 {
                     self.log_conflict(&course.state, seqno, &write_set, conflict);
                 }
+                self.stream_delivered(seqno, &write_set, verdict.passed());
                 let own = self
                     .shared()
                     .join
@@ -363,13 +364,7 @@ impl Node {
             .store(course.state.certifier().stats().keys as u64, Relaxed);
     }
 
-    fn count_certified(
-        &self,
-        _state: &ClusterState,
-        seqno: Seqno,
-        last_seen: Seqno,
-        verdict: &Verdict,
-    ) {
+    pub(super) fn count_certified(&self, seqno: Seqno, last_seen: Seqno, verdict: &Verdict) {
         let c = &self.counters;
         c.certified.fetch_add(1, Relaxed);
         c.cert_interval_sum
@@ -545,6 +540,7 @@ impl Node {
             view.members.len(),
             view.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
         ));
+        self.streams_left(&view);
         self.publish(order, &course.state);
         if joined.is_some_and(|(uuid, _)| uuid == own) {
             self.compare_policies(course.state.vote_policy());

@@ -25,6 +25,7 @@ mod delivery;
 mod doubt;
 mod duties;
 mod isolation;
+mod large;
 mod leave;
 mod local;
 mod open;
@@ -63,6 +64,7 @@ use crate::quarantine::Quarantine;
 use crate::retention::Mark;
 use crate::spool::{MapFile, Spooler};
 use crate::status::QueueStat;
+use crate::streams::Streams;
 use crate::trx::{Trx, TrxMap};
 
 pub use connect::ConnectError;
@@ -467,6 +469,7 @@ pub struct Node {
     toi: Mutex<HashMap<u64, Arc<Trx>>>,
     pending: Mutex<Pending>,
     chunks: Mutex<chunks::Chunks>,
+    streams: Mutex<Streams>,
     /// Taken before `chunks`, and kept during the I/O.
     lacking_file: Mutex<LackingFile>,
     /// Something changed in `chunks`, or a member reported.

@@ -17,6 +17,7 @@ use crate::lacking::{LACKING_FILE, LackingFile};
 use crate::messages::{Control, LeaveReason, Position, encode, kind};
 use crate::options::{self, Options};
 use crate::spool::Spooler;
+use crate::streams::Streams;
 use crate::trx::TrxMap;
 
 /// The node cannot start.
@@ -96,6 +97,7 @@ impl Node {
             toi: Mutex::new(HashMap::new()),
             pending: Mutex::new(Pending::default()),
             chunks: Mutex::new(Chunks::new(lacking)),
+            streams: Mutex::new(Streams::default()),
             lacking_file: Mutex::new(lacking_file),
             chunks_more: Condvar::new(),
             shared: Mutex::new(Shared::closed()),

@@ -274,12 +274,14 @@ fn the_origin_asks_if_the_other_one_is_paused() {
 #[test]
 fn the_last_in_line_asks_if_the_others_do_not() {
     run(3, PATIENT, LIMIT, |world| {
-        // They would ask when they have applied the chunk before.
+        // They would ask again when they have applied the first chunk.
         let (db, client) = begun(world);
-        let open = db.stat("dromon_large_open");
-        assert!(open.contains("on n2: 1 of 3 chunks"), "{open}");
+        world.until("one is asked for ahead", || {
+            let open = db.stat("dromon_large_open");
+            open.contains("on n2: 2 of 3 chunks")
+        });
         world.until("somebody is told", || {
-            world.report.said("nothing came after 1 of its 3 chunks")
+            world.report.said("nothing came after 2 of its 3 chunks")
         });
         assert!(!client.is_finished());
         world.until("its client is told", || client.is_finished());

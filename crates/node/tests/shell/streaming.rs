@@ -51,6 +51,10 @@ fn fragments_reach_the_others() {
         world.settle();
         for db in &dbs {
             assert_eq!(db.streaming(), 3, "on {}", db.name);
+            let open = db.stat("dromon_large_open");
+            assert_eq!(open.matches(" fragments, ").count(), 3, "{open}");
+            assert_eq!(open.matches("on n3: 1 fragments, ").count(), 1, "{open}");
+            assert_eq!(open.matches("asked for").count(), 3, "{open}");
         }
         assert!(committed.commit().is_committed());
         rolled_back.rollback();
@@ -60,6 +64,9 @@ fn fragments_reach_the_others() {
         });
         world.settle();
         assert_eq!((dbs[2].read(row(3)), dbs[2].read(row(10))), (1, 0));
+        for db in &dbs {
+            assert_eq!(db.stat("dromon_large_open"), "", "on {}", db.name);
+        }
     });
 }
 

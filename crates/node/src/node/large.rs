@@ -1,0 +1,110 @@
+//! What this node shows of large transactions under way, in chunks or as fragments
+//! that a client asked for: in the status, and in the log.
+
+use std::time::Duration;
+
+use dromon_gates::Seqno;
+use dromon_writeset::{Uuid, WriteSet};
+
+use super::{Node, lock};
+use crate::cluster::ClusterView;
+use crate::streams::{Stream, StreamEnd};
+
+/// So many of them, the largest, are shown.
+const SHOWN: usize = 20;
+/// The log tells the end of a streaming transaction from so many bytes on, or if
+/// it took so long.
+const TOLD_BYTES: u64 = 1 << 20;
+/// See [`TOLD_BYTES`].
+const TOLD_AGE: Duration = Duration::from_secs(10);
+
+/// One of them, for people.
+pub(super) struct LargeOpen {
+    /// Transaction, connection and node.
+    pub whose: String,
+    /// What is there so far.
+    pub parts: String,
+    pub bytes: u64,
+    pub age: Duration,
+    /// Who wanted it to travel so.
+    pub by: &'static str,
+}
+
+impl Node {
+    /// The words for a transaction: `source` is a member's uuid.
+    pub(super) fn whose_transaction(&self, source: Uuid, trx: u64, conn: u64) -> String {
+        let name = self.names(&[source]).join("");
+        format!("transaction {trx} of connection {conn} on {name}")
+    }
+
+    fn whose_stream(&self, stream: &Stream) -> String {
+        self.whose_transaction(stream.source, stream.trx, stream.conn)
+    }
+
+    /// Large transactions that are not over, for the status.
+    pub(super) fn open_large(&self) -> String {
+        let streams: Vec<Stream> = lock(&self.streams).open().copied().collect();
+        let asked_for = streams.iter().map(|s| LargeOpen {
+            whose: self.whose_stream(s),
+            parts: format!("{} fragments", s.fragments),
+            bytes: s.bytes,
+            age: s.age(),
+            by: "asked for",
+        });
+        let mut open = self.open_chunked();
+        open.extend(asked_for);
+        open.sort_by_key(|l| std::cmp::Reverse(l.bytes));
+        let more = open.len().saturating_sub(SHOWN);
+        let text = |l: &LargeOpen| {
+            format!(
+                "{}: {}, {:.1} MB, {:.1} s, {}",
+                l.whose,
+                l.parts,
+                l.bytes as f64 / 1e6,
+                l.age.as_secs_f64(),
+                l.by
+            )
+        };
+        let mut texts: Vec<String> = open.iter().take(SHOWN).map(text).collect();
+        if more > 0 {
+            texts.push(format!("and {more} smaller ones"));
+        }
+        texts.join("; ")
+    }
+
+    /// A write set took its place: it may be a fragment. On the delivery thread.
+    pub(super) fn stream_delivered(&self, seqno: Seqno, write_set: &WriteSet, passed: bool) {
+        let bytes = write_set.payload_len();
+        let header = write_set.header();
+        let ended = lock(&self.streams).delivered(seqno, header, bytes, passed);
+        let Some((stream, end)) = ended else { return };
+        if stream.bytes < TOLD_BYTES && stream.age() < TOLD_AGE {
+            return;
+        }
+        let how = match end {
+            StreamEnd::Committed => "committed",
+            StreamEnd::RolledBack => "rolled back",
+        };
+        self.tell_stream(&stream, &format!("{how} at seqno {seqno}"));
+    }
+
+    /// Those of members that are gone are rolled back, at this view.
+    pub(super) fn streams_left(&self, view: &ClusterView) {
+        let is_member = |uuid: &Uuid| view.members.iter().any(|m| m.uuid == *uuid);
+        let gone = lock(&self.streams).keep_members(is_member);
+        for stream in gone {
+            self.tell_stream(&stream, "rolled back, as its node has left the cluster");
+        }
+    }
+
+    fn tell_stream(&self, stream: &Stream, how: &str) {
+        self.note(&format!(
+            "{}: {how}; it had come in {} fragments since seqno {}, {:.1} MB in {:.1} s (its client asked for that)",
+            self.whose_stream(stream),
+            stream.fragments,
+            stream.first,
+            stream.bytes as f64 / 1e6,
+            stream.age().as_secs_f64()
+        ));
+    }
+}
