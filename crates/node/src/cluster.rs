@@ -86,7 +86,7 @@ struct Saved {
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 5;
+const FORMAT: u8 = 6;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -43,7 +43,10 @@ impl Reported {
     /// The rate when `next` comes `after` this report.
     fn next_rate(&self, next: &Progress, after: Duration) -> f64 {
         let busy = self.progress.queue > 0 && next.queue > 0;
-        let (seconds, events) = (after.as_secs_f64(), next.released - self.progress.released);
+        let (seconds, events) = (
+            after.as_secs_f64(),
+            next.released.saturating_sub(self.progress.released),
+        );
         if !busy || seconds <= 0.0 || events < 0 {
             return self.rate;
         }
@@ -231,13 +234,20 @@ impl Flow {
     /// Waits until no counted member asks for a pause, and a little more if one
     /// is close to that. Answers false if the waiter was interrupted first.
     pub fn wait(&self, waiter: &Arc<Waiter>, limits: impl FnOnce() -> FlowLimits) -> bool {
+        if !self.wait_unpaused(waiter) {
+            return false;
+        }
+        let fullest = self.lock().fullest_queue();
+        fullest.is_none_or(|(queue, rate)| slow(waiter, limits().slow_down(queue, rate)))
+    }
+
+    /// Waits until no counted member asks for a pause. Answers false if the waiter
+    /// was interrupted first.
+    pub fn wait_unpaused(&self, waiter: &Arc<Waiter>) -> bool {
         let mut inner = self.lock();
         loop {
             if inner.paused_since.is_none() {
-                let fullest = inner.fullest_queue();
-                drop(inner);
-                return fullest
-                    .is_none_or(|(queue, rate)| slow(waiter, limits().slow_down(queue, rate)));
+                return true;
             }
             if waiter.interrupted() {
                 return false;

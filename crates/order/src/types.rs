@@ -300,7 +300,7 @@ pub enum OrderError {
     },
     /// The engine did not go on alone in time.
     #[error(
-        "this node's ordering engine did not go on alone within {0:?}: its disk may hang. It still does when the          disk answers; unless that is wanted, stop this server before another node is made primary"
+        "this node's ordering engine did not go on alone within {0:?}: its disk may hang. When the disk answers it still goes on alone; unless that is wanted, stop this server before another node is made primary"
     )]
     StillNotAlone(Duration),
     /// The log could not be used.

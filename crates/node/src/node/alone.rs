@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_order::{Desired, Order, OrderStatus, RaftId};
+use dromon_order::{Desired, Order, OrderError, OrderStatus, RaftId};
 
 use super::{Node, Phase, lock};
 use crate::messages::{Answer, Control, Request, decode, encode, kind};
@@ -85,6 +86,9 @@ impl Node {
         if status.primary {
             return Ok(());
         }
+        if self.alone_later.load(Relaxed) {
+            return Err("an earlier forced recovery of this node still waits for its disk".into());
+        }
         let complete = match self.phase() {
             Phase::Joined | Phase::NonPrimary => true,
             // Its log is all it has.
@@ -146,8 +150,14 @@ impl Node {
         let addr = self.settings().advertised.to_string();
         let alone = Desired { addr, voter: true };
         order.set_desired([(status.id, alone)].into());
-        order.go_alone(STORE).map_err(|e| e.to_string())?;
-        self.drop_others(&order);
+        match order.go_alone(STORE) {
+            Ok(()) => self.drop_others(&order),
+            Err(e) => {
+                let still = matches!(e, OrderError::StillNotAlone(_));
+                self.alone_later.store(still, Relaxed);
+                return Err(e.to_string());
+            }
+        }
         Ok(())
     }
 
@@ -222,6 +232,13 @@ impl Node {
         members.retain(|id, _| !out.contains(id));
         drop(out);
         order.set_desired(members);
+    }
+
+    /// An engine that went alone later than was waited for leads now.
+    pub(super) fn alone_after_all(&self, order: &Arc<dyn Order>) {
+        if self.alone_later.swap(false, Relaxed) {
+            self.drop_others(order);
+        }
     }
 
     /// Orders the eviction of everybody else.

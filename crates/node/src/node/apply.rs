@@ -14,7 +14,7 @@ use dromon_writeset::Flags;
 use super::delivery::{to_view, view_member};
 use super::transfer::{Bypass, NoCopy};
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
-use crate::cluster::{ClusterView, MemberState};
+use crate::cluster::{ChunkPart, ClusterView, MemberState};
 use crate::database::{Applier, Meta, Outcome, View};
 use crate::flow::FlowLimits;
 use crate::messages::{Control, LeaveReason, Need, Position, encode, kind};
@@ -148,9 +148,10 @@ impl Node {
                     return None;
                 }
                 let ws = self.chunk_to_apply(seqno, &chunked, part)?;
+                let data = matches!(part, ChunkPart::Data(_)) && !ws.flags.is_rollback();
                 let began = Instant::now();
                 let ended = self.apply_write_set(applier, waiter, seqno, ws);
-                self.chunk_applied(began.elapsed());
+                self.chunk_applied(data.then(|| began.elapsed()));
                 ended
             }
             Item::View(view) if !view.primary => {

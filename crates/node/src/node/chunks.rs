@@ -41,7 +41,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long the next chunk may wait for what came behind the one before.
 const YIELD: Duration = Duration::from_millis(250);
 /// Small ones have this many times as long as the chunk before took.
-const PART: f64 = 1.0;
+const PART: f64 = 1.5;
 /// If nothing was asked for in this time, the next member in line asks, and so on:
 /// the first one may be unable to.
 const TAKE_OVER: Duration = Duration::from_secs(10);
@@ -63,6 +63,8 @@ pub(super) struct Chunks {
     changes: u64,
     /// How long the newest that was applied here took.
     took: Duration,
+    /// How long after this node asked it the newest took its place.
+    way: Duration,
 }
 
 /// One that is not over.
@@ -103,6 +105,7 @@ impl Chunks {
             pacing: false,
             changes: 0,
             took: Duration::ZERO,
+            way: Duration::ZERO,
         }
     }
 
@@ -129,7 +132,9 @@ impl Node {
             true => lock(&self.pending).take(chunked.tag),
             false => None,
         };
-        let left = state.members().all(|m| m.uuid != chunked.source());
+        // One that lost touch may have come back in the same step.
+        let of_source = |m: &Member| m.uuid == chunked.source() && m.joined_at <= seqno;
+        let left = !state.members().any(of_source);
         self.tell_chunk(seqno, &chunked, part, left);
         let history = *lock(&self.history);
         let is_own = sent.is_some();
@@ -149,6 +154,10 @@ impl Node {
             }
             match part {
                 ChunkPart::Data(n) => {
+                    let asked = chunks.open.get(&id).and_then(|o| o.asked);
+                    if let Some((_, at)) = asked.filter(|(m, _)| *m == n) {
+                        chunks.way = at.elapsed();
+                    }
                     let open = chunks.open.entry(id).or_insert_with(|| Open {
                         chunked: chunked.clone(),
                         next: 0,
@@ -208,7 +217,7 @@ impl Node {
         shared.join.as_ref().is_some_and(|j| j.origin == origin)
     }
 
-    /// `left`: the node that it came from is no member any more.
+    /// `left`: the node that it came from is no member any more, or was none meanwhile.
     fn tell_chunk(&self, seqno: Seqno, chunked: &Chunked, part: ChunkPart, left: bool) {
         let who = self.whose(chunked);
         let took = || {
@@ -233,7 +242,7 @@ impl Node {
                 chunked.id,
                 took(),
                 match left {
-                    true => "its node has left the cluster, so its client was not told that it committed",
+                    true => "its node left the cluster or lost touch with it, so its client was not told that it committed",
                     false => "a statement (DDL) on one of its tables comes first; its client gets error 1213 and can \
                               run it again",
                 }
@@ -295,8 +304,15 @@ impl Node {
 
     /// Says of which no chunk has come for long.
     pub(super) fn tell_stuck(&self) {
+        let serving = self.serving();
         let stuck: Vec<_> = {
             let mut chunks = lock(&self.chunks);
+            if !serving {
+                // It is this node that is cut off; others may have gone on.
+                for open in chunks.open.values_mut() {
+                    open.moved = Instant::now();
+                }
+            }
             let waits = |o: &&mut Open| o.moved.elapsed() >= STUCK && o.told != Some(o.next);
             let open = chunks.open.values_mut().filter(waits);
             open.map(|o| {
@@ -542,9 +558,11 @@ impl Node {
         }
     }
 
-    /// A chunk was applied here in `took`: who asks for the next one is told.
-    pub(super) fn chunk_applied(&self, took: Duration) {
-        lock(&self.chunks).took = took;
+    /// A part is through here, data in `took`: who asks for the next one is told.
+    pub(super) fn chunk_applied(&self, took: Option<Duration>) {
+        if let Some(took) = took {
+            lock(&self.chunks).took = took;
+        }
         self.report_progress();
         self.chunks_changed();
     }
@@ -561,11 +579,16 @@ impl Node {
         if !through(last - 1, ASK_AGAIN) {
             return false;
         }
-        if self.gates.last_ordered() > last {
+        if self.newest_small.load(Relaxed) > last {
             if !through(last, ASK_AGAIN) {
                 return false;
             }
-            let turn = lock(&self.chunks).took.mul_f64(PART).min(YIELD);
+            let turn = {
+                let chunks = lock(&self.chunks);
+                // Small ones pass on the way, too.
+                let part = chunks.took.mul_f64(PART);
+                part.saturating_sub(chunks.way).min(YIELD)
+            };
             let next_at = Instant::now() + turn;
             let behind = self.gates.last_ordered();
             // In vain if clients keep all appliers busy: then chunks have their turn too.
@@ -586,7 +609,7 @@ impl Node {
             // Reports wake it.
             self.wait_chunks(seen, ASK_AGAIN / 4);
         }
-        self.flow.wait(waiter, || self.flow_limits())
+        self.flow.wait_unpaused(waiter)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_order::{EngineConfig, NodeHandler, Order, Start};
@@ -559,10 +560,19 @@ impl Node {
         self.queue.reopen();
         self.forget_chunks();
         lock(&self.streams).clear();
+        self.alone_later.store(false, Relaxed);
         self.queue.reset_stats();
         // Nothing is handed out until the database has a position.
         self.queue.hold_after(Seqno::MIN);
-        *lock(&self.pending) = Pending::default();
+        {
+            // Marks stay unique: a client of before may still hold one.
+            let mut pending = lock(&self.pending);
+            let next_tag = pending.next_tag;
+            *pending = Pending {
+                next_tag,
+                ..Pending::default()
+            };
+        }
         *lock(&self.delivered) = Delivered {
             seqno: at.seqno,
             ..Delivered::default()

@@ -203,6 +203,7 @@ impl Node {
                 {
                     self.log_conflict(&course.state, seqno, &write_set, conflict);
                 }
+                self.newest_small.store(seqno, Relaxed);
                 self.stream_delivered(seqno, &write_set, verdict.passed());
                 let own = self
                     .shared()
@@ -527,7 +528,7 @@ impl Node {
                 LeaveReason::Evicted => "was silent and is evicted",
                 LeaveReason::Expelled => "was evicted by an operator",
                 LeaveReason::Inconsistent => "left: its data is inconsistent",
-                LeaveReason::Rejoins => "was replaced by a new incarnation",
+                LeaveReason::Rejoins => "comes back, started anew or after it had lost touch",
             };
             self.note(&format!(
                 "forgetting {} ({}): it {why}",
@@ -583,7 +584,9 @@ impl Node {
                 }
                 shared.rejoin_asked = None;
                 shared.sync_asked = false;
-                shared.own_state = MemberState::Joined;
+                // A donor still is one.
+                let member = course.state.members().find(|m| m.uuid == own);
+                shared.own_state = member.map_or(MemberState::Joined, |m| m.state);
             }
         }
         self.changed.notify_all();

@@ -343,6 +343,7 @@ impl Node {
     }
 
     fn lead(&self, order: &Arc<dyn Order>) {
+        self.alone_after_all(order);
         let Some(view) = self.shared().view.clone() else {
             return;
         };

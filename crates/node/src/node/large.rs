@@ -93,7 +93,10 @@ impl Node {
         let is_member = |uuid: &Uuid| view.members.iter().any(|m| m.uuid == *uuid);
         let gone = lock(&self.streams).keep_members(is_member);
         for stream in gone {
-            self.tell_stream(&stream, "rolled back, as its node has left the cluster");
+            self.tell_stream(
+                &stream,
+                "rolled back, as its node left the cluster or lost touch with it",
+            );
         }
     }
 

@@ -18,8 +18,8 @@ use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
 const LARGE: usize = 64 << 20;
-/// Size of a chunk, as a power of two in bytes: 256 KiB take a server 10 to 25 ms.
-const CHUNK_LOG2: u8 = 18;
+/// Size of a chunk, as a power of two in bytes: 512 KiB take a server 4 to 30 ms.
+const CHUNK_LOG2: u8 = 19;
 /// How long one question for the read index may take before it is asked again.
 const READ_STEP: Duration = Duration::from_secs(1);
 /// How often who waits for the answer looks whether this node is still primary.

@@ -39,7 +39,7 @@ mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -470,6 +470,10 @@ pub struct Node {
     pending: Mutex<Pending>,
     chunks: Mutex<chunks::Chunks>,
     streams: Mutex<Streams>,
+    /// The newest place that a write set or a statement took, not as a chunk.
+    newest_small: AtomicI64,
+    /// The engine was told to go alone and had not done so in time.
+    alone_later: AtomicBool,
     /// Taken before `chunks`, and kept during the I/O.
     lacking_file: Mutex<LackingFile>,
     /// Something changed in `chunks`, or a member reported.
@@ -507,18 +511,18 @@ pub struct Node {
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
     first_seen: Mutex<FirstSeen>,
-    connected_before: std::sync::atomic::AtomicBool,
+    connected_before: AtomicBool,
     /// The database was brought up once: its engines run.
-    was_up: std::sync::atomic::AtomicBool,
-    engine_failed: std::sync::atomic::AtomicBool,
+    was_up: AtomicBool,
+    engine_failed: AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// A witness: when it last handed leadership on, and how long it waits
     /// before it does so again.
     handed_over: Mutex<Option<(Instant, Duration)>>,
     /// A witness: go on without a majority when it connects.
-    force_primary: std::sync::atomic::AtomicBool,
+    force_primary: AtomicBool,
     /// A witness: its log leads nowhere any more.
-    forget_log: std::sync::atomic::AtomicBool,
+    forget_log: AtomicBool,
 }
 
 impl std::fmt::Debug for Node {

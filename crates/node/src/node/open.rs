@@ -1,7 +1,7 @@
 //! From the server's start to the first connection: options and state file.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
 use dromon_gates::{ApplyQueue, Gates};
@@ -37,6 +37,11 @@ pub enum OpenError {
     Order(String),
 }
 
+/// What to do where a file that cannot be read is not to be trusted. Without
+/// `grastate.dat` the start would count as the first one, and go by the engine.
+const COPY_INSTEAD: &str = "remove that file, set uuid to 00000000-0000-0000-0000-000000000000 and safe_to_bootstrap \
+                            to 0 in grastate.dat, and start again";
+
 impl Node {
     /// Reads options and state; nothing is connected yet.
     pub fn open(
@@ -61,14 +66,14 @@ impl Node {
         let ddl_marks = Marks::open(&settings.base_dir).map_err(|e| {
             OpenError::State(format!(
                 "{MARKS_FILE} in {} cannot be read: {e}. It says whether a statement (DDL) was under way when this \
-                 node stopped; without it only a full copy is safe: remove grastate.dat with it and start again",
+                 node stopped; without it only a full copy is safe: {COPY_INSTEAD}",
                 settings.base_dir.display()
             ))
         })?;
         let (lacking_file, lacking) = LackingFile::open(&settings.base_dir).map_err(|e| {
             OpenError::State(format!(
                 "{LACKING_FILE} in {} cannot be read: {e}. It says what this database has of large transactions that \
-                 were under way; without it only a full copy is safe: remove grastate.dat with it and start again",
+                 were under way; without it only a full copy is safe: {COPY_INSTEAD}",
                 settings.base_dir.display()
             ))
         })?;
@@ -98,6 +103,8 @@ impl Node {
             pending: Mutex::new(Pending::default()),
             chunks: Mutex::new(Chunks::new(lacking)),
             streams: Mutex::new(Streams::default()),
+            newest_small: AtomicI64::new(0),
+            alone_later: AtomicBool::new(false),
             lacking_file: Mutex::new(lacking_file),
             chunks_more: Condvar::new(),
             shared: Mutex::new(Shared::closed()),

@@ -270,6 +270,7 @@ impl Node {
         let mut ask_at = Instant::now();
         let mut told = false;
         let mut failed = Vec::new();
+        let mut nobody_since: Option<Instant> = None;
         loop {
             let mut shared = self.shared();
             match shared.received.take() {
@@ -297,7 +298,7 @@ impl Node {
                 if matches!(wanted, Wanted::Copy) || failed.len() == BYPASS_ATTEMPTS {
                     return Err(NoCopy::Never(format!(
                         "Will never receive state. Need to abort. The donor gave up (error {error}); start this node \
-                         again"
+                         again; {kept}"
                     )));
                 }
                 // The script here still waits: another donor may be luckier.
@@ -310,6 +311,19 @@ impl Node {
             }
             if std::mem::take(&mut shared.no_donor) {
                 ask_at = now + DONOR_RETRY;
+                if matches!(wanted, Wanted::Bypass(_)) {
+                    let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+                    let never = donor::bypass_from(&own, members) == Prospect::Never;
+                    let since = *nobody_since.get_or_insert(now);
+                    if !never {
+                        nobody_since = None;
+                    } else if now >= since + BYPASS_PATIENCE {
+                        return Err(NoCopy::Never(format!(
+                            "the member that was to tell this server its wsrep_gtid_domain_id has left, and there is \
+                             no other; start this node again, then it goes on without; {kept}"
+                        )));
+                    }
+                }
                 if !told {
                     self.note("no member can be donor now; will keep asking every second");
                     told = true;
