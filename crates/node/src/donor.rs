@@ -46,17 +46,23 @@ pub enum Prospect {
 }
 
 /// When a bypass can be had for `own`. Of members that come back at once
-/// the one that started first waits for nobody, and the others for it: their
-/// uuids begin with the time, and stay when one loses touch and comes back.
-pub fn bypass_from(own: &Uuid, members: &[Member]) -> Prospect {
-    let others = members.iter().filter(|m| m.uuid != *own && !m.witness);
-    if others.clone().any(|m| m.state == MemberState::Synced) {
-        Prospect::Now
-    } else if others.clone().any(|m| m.complete && m.uuid < *own) {
-        Prospect::Later
-    } else {
-        Prospect::Never
+/// the one that came first waits for nobody, and the others for it.
+///
+/// After an outage members stand there that died with it, until they are back or
+/// evicted: who is not `heard` gives nothing.
+pub fn bypass_from(own: &Uuid, members: &[Member], heard: impl Fn(&Uuid) -> bool) -> Prospect {
+    let joined_at = members.iter().find(|m| m.uuid == *own);
+    let joined_at = joined_at.map_or(0, |m| m.joined_at);
+    let mut prospect = Prospect::Never;
+    for m in members.iter().filter(|m| m.uuid != *own && !m.witness) {
+        match m.state {
+            MemberState::Synced if heard(&m.uuid) => return Prospect::Now,
+            MemberState::Synced | MemberState::Donor => prospect = Prospect::Later,
+            _ if m.complete && m.joined_at < joined_at => prospect = Prospect::Later,
+            _ => {}
+        }
     }
+    prospect
 }
 
 /// A list of wanted donors that leaves out those who `failed`, as long as there
@@ -93,11 +99,11 @@ mod tests {
             member(3, "w", MemberState::Synced),
         ];
         members[2].witness = true;
-        for m in &mut members {
+        for (n, m) in members.iter_mut().enumerate() {
             m.complete = true;
+            m.joined_at = 10 + n as i64;
         }
-        members[0].joined_at = 20; // it came back
-        let of = |n: usize, members: &[Member]| bypass_from(&members[n].uuid, members);
+        let of = |n: usize, members: &[Member]| bypass_from(&members[n].uuid, members, |_| true);
         assert_eq!(of(0, &members), Prospect::Never, "the first");
         assert_eq!(of(1, &members), Prospect::Later, "it waits for the first");
         members[0].complete = false;
@@ -107,6 +113,13 @@ mod tests {
         assert_eq!(of(1, &members), Prospect::Later);
         members[0].state = MemberState::Synced;
         assert_eq!(of(1, &members), Prospect::Now);
+        let silent = bypass_from(&members[1].uuid, &members, |_| false);
+        assert_eq!(silent, Prospect::Later, "it may be dead");
+        members[1].state = MemberState::Synced;
+        assert_eq!(of(0, &members), Prospect::Now, "though it came later");
+        let silent = bypass_from(&members[0].uuid, &members, |_| false);
+        assert_eq!(silent, Prospect::Later, "it will be evicted, or be back");
+        members[1].state = MemberState::Joined;
         assert_eq!(others_than(&[], &members), "a,");
         assert_eq!(others_than(&[members[0].uuid], &members), "");
     }

@@ -10,7 +10,7 @@
 //!
 //! The write set travels and is certified whole; from then on it is decided.
 //! Each further chunk gets its place by a [`Control::Chunk`] that one member
-//! proposes when the one before is applied; one that comes twice counts once.
+//! proposes at the appliers' pace; one that comes twice counts once.
 //! Two things end it early, at a place of its own: a DDL on one of its tables,
 //! and the departure of the member it came from.
 

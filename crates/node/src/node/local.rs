@@ -18,6 +18,8 @@ use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
 const LARGE: usize = 64 << 20;
+/// How long a current read waits for a node that joins the others again.
+const REJOIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Size of a chunk, as a power of two in bytes: 512 KiB take a server 4 to 30 ms.
 const CHUNK_LOG2: u8 = 19;
 /// How long one question for the read index may take before it is asked again.
@@ -556,6 +558,7 @@ impl Node {
     /// visible here when it returns Ok.
     pub fn sync_wait(&self, timeout: Duration) -> (Outcome, Position) {
         let deadline = Instant::now() + timeout;
+        self.wait_rejoined(deadline);
         let Some(order) = self.order().filter(|_| self.serving()) else {
             return (Outcome::ConnFail, self.last_committed());
         };
@@ -588,6 +591,16 @@ impl Node {
             Outcome::TrxFail
         };
         (outcome, self.last_committed())
+    }
+
+    /// The others may count a node already that is joining them again.
+    fn wait_rejoined(&self, deadline: Instant) {
+        let deadline = deadline.min(Instant::now() + REJOIN_PATIENCE);
+        let mut shared = self.shared();
+        while shared.phase == Phase::Rejoining && Instant::now() < deadline {
+            let look = deadline.min(Instant::now() + READ_LOOK);
+            shared = self.wait_shared(shared, look);
+        }
     }
 
     /// An index that covers everything acknowledged before. A node that turns
@@ -624,6 +637,12 @@ impl Node {
                     if left <= READ_STEP {
                         return Err(Outcome::TrxFail);
                     }
+                }
+                // The engine may be on its way to go on alone.
+                Err(OrderError::Failed(_) | OrderError::Unreachable { .. })
+                    if self.serving() && left > READ_LOOK =>
+                {
+                    std::thread::sleep(READ_LOOK);
                 }
                 Err(_) => return Err(Outcome::ConnFail),
             }

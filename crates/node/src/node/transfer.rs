@@ -30,6 +30,8 @@ const DONOR_RETRY: Duration = Duration::from_secs(1);
 /// a bypass. After an outage all come back at once: the first of them waits for
 /// nobody.
 const BYPASS_PATIENCE: Duration = Duration::from_secs(20);
+/// Whose last report is older does not count as there.
+const HEARD: Duration = Duration::from_secs(2);
 /// How many donors may fail to give one.
 const BYPASS_ATTEMPTS: usize = 3;
 
@@ -243,7 +245,7 @@ impl Node {
             }
             let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
             let now = Instant::now();
-            match donor::bypass_from(own, members) {
+            match donor::bypass_from(own, members, |m| self.is_heard(m)) {
                 Prospect::Now => return Some(true),
                 Prospect::Later if now < deadline => {
                     shared = self.wait_shared(shared, deadline.min(now + DONOR_RETRY));
@@ -251,6 +253,13 @@ impl Node {
                 Prospect::Later | Prospect::Never => return Some(false),
             }
         }
+    }
+
+    /// Whether a member has reported of late.
+    fn is_heard(&self, member: &Uuid) -> bool {
+        self.flow
+            .silent(member)
+            .is_some_and(|silent| silent < HEARD)
     }
 
     /// Has a donor chosen and waits for what its script brings. None: the node
@@ -313,7 +322,8 @@ impl Node {
                 ask_at = now + DONOR_RETRY;
                 if matches!(wanted, Wanted::Bypass(_)) {
                     let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
-                    let never = donor::bypass_from(&own, members) == Prospect::Never;
+                    let never =
+                        donor::bypass_from(&own, members, |m| self.is_heard(m)) == Prospect::Never;
                     let since = *nobody_since.get_or_insert(now);
                     if !never {
                         nobody_since = None;
