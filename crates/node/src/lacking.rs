@@ -92,6 +92,13 @@ impl Lacking {
         self.notes.insert(id, (Note { history, id }, None));
     }
 
+    /// The database throws away what it has of `id`. Delivery runs ahead of it:
+    /// that may be over at or before `delivered`, if it is not open any more.
+    pub fn thrown_away(&mut self, history: Uuid, id: Seqno, is_open: bool, delivered: Seqno) {
+        let over = (!is_open).then_some(delivered);
+        self.notes.insert(id, (Note { history, id }, over));
+    }
+
     /// What is to be written, if the file has something else. What was over at
     /// or before `durable` in the database is dropped.
     pub fn unwritten(&mut self, durable: Seqno) -> Option<Notes> {
@@ -210,6 +217,26 @@ mod tests {
             seqno: 9,
         };
         assert!(!notes.lacks_at(other, |_| true));
+    }
+
+    #[test]
+    fn what_is_thrown_away_after_its_end_was_ordered_is_lacking_until_then() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_, mut notes) = LackingFile::open(dir.path()).expect("nothing there");
+        notes.thrown_away(HISTORY, 5, false, 20);
+        let lacks = |notes: &Lacking, seqno| {
+            let history = HISTORY;
+            notes.lacks_at(Position { history, seqno }, |_| false)
+        };
+        assert!(notes.contains(HISTORY, 5));
+        assert!(lacks(&notes, 9) && lacks(&notes, 19) && !lacks(&notes, 20));
+        assert!(notes.unwritten(19).is_some(), "to be written");
+        notes.unwritten(20);
+        assert!(!notes.contains(HISTORY, 5), "through");
+        notes.thrown_away(HISTORY, 30, true, 33);
+        assert!(!lacks(&notes, 33), "that it is open counts");
+        notes.over_but(&[], 40);
+        assert!(lacks(&notes, 33) && !lacks(&notes, 40));
     }
 
     #[test]

@@ -440,7 +440,11 @@ impl Node {
         let known = {
             let mut chunks = lock(&self.chunks);
             let known = chunks.lacking.contains(history, id);
-            chunks.lacking.add(history, id);
+            if !known {
+                let is_open = chunks.open.contains_key(&id);
+                let delivered = self.gates.last_ordered();
+                chunks.lacking.thrown_away(history, id, is_open, delivered);
+            }
             known
         };
         if !known {
