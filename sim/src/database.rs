@@ -4,10 +4,16 @@
 //! It takes write sets in commit order, one seqno after the other, and folds
 //! everything it does into a chain of hashes: two databases with the same chain
 //! have gone through the same states.
+//!
+//! Chunks of large transactions lie beside the counters, unseen, until their
+//! transaction commits or is rolled back. They are part of the image, as a
+//! server's are of its log of streaming transactions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use dromon_node::Position;
+use dromon_node::lacking::{Lacking, LackingFile};
 use dromon_writeset::{Seqno, Uuid};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
@@ -69,6 +75,19 @@ pub struct Image {
     pub rows: BTreeMap<u32, i64>,
     /// Hash over all that was done.
     pub chain: u64,
+    /// What is not committed, by the seqno of its first chunk.
+    pub uncommitted: BTreeMap<Seqno, Uncommitted>,
+}
+
+/// What a database has of a large transaction that is not over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uncommitted {
+    /// The member that it came from.
+    pub source: Uuid,
+    /// Which one it is.
+    pub txn: u64,
+    /// What its chunks do.
+    pub ops: Vec<Op>,
 }
 
 impl Image {
@@ -77,6 +96,7 @@ impl Image {
         position: Position::UNDEFINED,
         rows: BTreeMap::new(),
         chain: 0,
+        uncommitted: BTreeMap::new(),
     };
 
     /// The empty database in which `history` begins.
@@ -95,6 +115,7 @@ impl Image {
             position: Position { history, seqno },
             rows: BTreeMap::from([(0, 1_000_000)]),
             chain: seed,
+            ..Image::NONE
         }
     }
 
@@ -130,6 +151,29 @@ impl Image {
         lost
     }
 
+    /// Applies a chunk of the large transaction `id` at `seqno`: nobody sees it.
+    pub fn chunk(&mut self, seqno: Seqno, id: Seqno, source: Uuid, rows: &[(u64, Op)]) {
+        self.pass(seqno);
+        let all = self.uncommitted.entry(id).or_default();
+        all.source = source;
+        for (txn, op) in rows {
+            all.txn = *txn;
+            all.ops.push(*op);
+        }
+    }
+
+    /// Commits at `seqno` what is there of the large transaction `id`; answers
+    /// which transaction that is, too.
+    pub fn end(&mut self, seqno: Seqno, id: Seqno) -> (u64, Result<(), LostUpdate>) {
+        let all = self.uncommitted.remove(&id).unwrap_or_default();
+        let txn = Txn {
+            id: all.txn,
+            ops: all.ops,
+            filler: Vec::new(),
+        };
+        (txn.id, self.commit(seqno, &txn))
+    }
+
     fn mix(&mut self, words: &[u64]) {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         self.chain = XxHash3_64::oneshot_with_seed(self.chain, &bytes);
@@ -137,11 +181,17 @@ impl Image {
 }
 
 /// One node's database: what it holds, and what of it would survive a crash.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Database {
     /// As the node sees it.
     pub now: Image,
     durable: Image,
+    /// What it must not be given in chunks.
+    lacking: Lacking,
+    /// What may be noted in that.
+    named: BTreeSet<(Uuid, Seqno)>,
+    /// What is in the file with these notes.
+    file: BTreeSet<(Uuid, Seqno)>,
 }
 
 impl Default for Database {
@@ -149,8 +199,25 @@ impl Default for Database {
         Database {
             now: Image::NONE,
             durable: Image::NONE,
+            lacking: notes(&BTreeSet::new()),
+            named: BTreeSet::new(),
+            file: BTreeSet::new(),
         }
     }
+}
+
+/// The node's own notes as it reads them from a file with just `file`.
+fn notes(file: &BTreeSet<(Uuid, Seqno)>) -> Lacking {
+    // There is no such directory, and so no file in it.
+    let (_, mut lacking) = LackingFile::open(Path::new("/nonexistent"))
+        .unwrap_or_else(|e| panic!("a file that is not there: {e}"));
+    for (history, id) in file {
+        lacking.add(*history, *id);
+    }
+    if let Some(all) = lacking.unwritten(Seqno::MIN) {
+        lacking.written(all);
+    }
+    lacking
 }
 
 impl Database {
@@ -167,17 +234,62 @@ impl Database {
     /// The process dies.
     pub fn crash(&mut self) {
         self.now.clone_from(&self.durable);
+        self.lacking = notes(&self.file);
+        self.named.clone_from(&self.file);
     }
 
-    /// The disk is empty, or what is on it is not to be used.
+    /// What is on the disk is not to be used.
     pub fn erase(&mut self) {
-        *self = Database::default();
+        (self.now, self.durable) = (Image::NONE, Image::NONE);
     }
 
     /// A copy came from another node.
     pub fn replace(&mut self, image: Image) {
         self.now = image;
         self.flush();
+        self.lacking.clear();
+        self.write_notes();
+    }
+
+    /// It is not given the chunks of the large transaction `id`. Not durable yet.
+    pub fn lacks(&mut self, history: Uuid, id: Seqno) {
+        self.lacking.add(history, id);
+        self.named.insert((history, id));
+    }
+
+    /// Whether it gets the large transaction `id` whole.
+    pub fn is_lacking(&self, history: Uuid, id: Seqno) -> bool {
+        self.lacking.contains(history, id)
+    }
+
+    /// See [`Lacking::over_but`].
+    pub fn over_but(&mut self, open: &[Seqno], seqno: Seqno) {
+        self.lacking.over_but(open, seqno);
+    }
+
+    /// See [`Lacking::lacks_at`].
+    pub fn lacks_at(&self, position: Position, is_open: impl Fn(Seqno) -> bool) -> bool {
+        self.lacking.lacks_at(position, is_open)
+    }
+
+    /// Makes the notes on what it lacks durable.
+    pub fn write_notes(&mut self) {
+        let Some(all) = self.lacking.unwritten(self.durable()) else {
+            return;
+        };
+        let lacking = &self.lacking;
+        self.named.retain(|(h, id)| lacking.contains(*h, *id));
+        self.file.clone_from(&self.named);
+        self.lacking.written(all);
+    }
+
+    /// The server throws away what it has of the large transaction `id`, on its
+    /// disk as well, once that is noted.
+    pub fn throw_away(&mut self, history: Uuid, id: Seqno) {
+        self.lacks(history, id);
+        self.write_notes();
+        self.now.uncommitted.remove(&id);
+        self.durable.uncommitted.remove(&id);
     }
 }
 
@@ -205,6 +317,48 @@ mod tests {
         assert_eq!((db.durable(), db.now.rows[&5]), (1, 1));
         assert_eq!(db.now.commit(2, &bump(2, 5, 1)), Ok(()));
         assert_eq!(db.now, after_two, "done again it is the same");
+    }
+
+    #[test]
+    fn chunks_are_unseen_survive_with_the_position_and_make_the_same_state() {
+        let whole = Txn {
+            id: 9,
+            ops: vec![Op::Bump { key: 1, seen: 0 }, Op::Bump { key: 2, seen: 0 }],
+            filler: Vec::new(),
+        };
+        let history = Uuid([1; 16]);
+        let mut db = Database::default();
+        db.replace(Image::genesis(history));
+        let mut origin = db.now.clone();
+        db.now.chunk(1, 1, Uuid([2; 16]), &[(9, whole.ops[0])]);
+        db.flush();
+        db.now.chunk(2, 1, Uuid([2; 16]), &[(9, whole.ops[1])]);
+        assert!(db.now.rows.is_empty());
+        db.crash();
+        db.now.chunk(2, 1, Uuid([2; 16]), &[(9, whole.ops[1])]);
+        assert_eq!(db.now.end(3, 1), (9, Ok(())));
+        origin.pass(1);
+        origin.pass(2);
+        assert_eq!(origin.commit(3, &whole), Ok(()));
+        assert_eq!(db.now, origin);
+    }
+
+    #[test]
+    fn notes_on_what_is_lacking_survive_if_they_are_written() {
+        let history = Uuid([1; 16]);
+        let mut db = Database::default();
+        db.replace(Image::genesis(history));
+        db.lacks(history, 5);
+        db.crash();
+        assert!(!db.is_lacking(history, 5));
+        db.lacks(history, 5);
+        db.write_notes();
+        db.lacks(history, 7);
+        db.crash();
+        assert!(db.is_lacking(history, 5) && !db.is_lacking(history, 7));
+        db.replace(Image::genesis(history));
+        db.crash();
+        assert!(!db.is_lacking(history, 5));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 pub mod database;
 pub mod disk;
 pub mod faults;
+pub mod large;
 pub mod net;
 pub mod node;
 pub mod oracle;

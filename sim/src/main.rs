@@ -133,7 +133,8 @@ impl Total {
              reads, {} crashes ({} total outages, {} with absences), {} forced recoveries ({} acknowledged given \
              up, {} came by the log, {} took a copy), {} partitions, {} pauses, {} clock jumps, {} backwards, {} disk errors, {} deaths during a change of members, {} broken connections, {} \
              elections, {} joins ({} with a copy), {} resumed logs, {} evictions, {} leaves, {} state \
-             comparisons; worst convergence {:.1} s (seed {}); longest standstill of a majority {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
+             comparisons; {} large in chunks ({} committed, {} rolled back, {} databases begun between chunks, {} \
+             times given whole, {} thrown away, {} copies refused); worst convergence {:.1} s (seed {}); longest standstill of a majority {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
              {:016x}",
             self.seeds,
             self.violations,
@@ -164,6 +165,13 @@ impl Total {
             c.evictions,
             c.leaves,
             c.digests,
+            c.large,
+            c.large_committed,
+            c.large_rolled_back,
+            c.between,
+            c.whole,
+            c.thrown,
+            c.lacking,
             self.worst.as_secs_f64(),
             self.worst_seed,
             self.still.as_secs_f64(),

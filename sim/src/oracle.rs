@@ -9,7 +9,7 @@ use std::fmt;
 use dromon_order::RaftId;
 use dromon_writeset::Seqno;
 
-use crate::database::LostUpdate;
+use crate::database::{LostUpdate, Uncommitted};
 
 /// What an oracle watches over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +34,8 @@ pub enum Oracle {
     ReadIndex,
     /// No transaction overwrites what it has not seen; the counters add up.
     LostUpdate,
+    /// A large transaction is over on all nodes alike: nothing uncommitted stays.
+    NothingOpen,
     /// After the faults, everybody comes back in bounded time.
     Liveness,
     /// While a majority is up, healthy and connected, writes go through.
@@ -57,6 +59,7 @@ impl fmt::Display for Oracle {
             Oracle::ExactlyOnce => "exactly once",
             Oracle::ReadIndex => "current reads",
             Oracle::LostUpdate => "no lost update",
+            Oracle::NothingOpen => "nothing stays open",
             Oracle::Liveness => "liveness",
             Oracle::Standstill => "no standing still",
             Oracle::OneLine => "one incarnation",
@@ -86,6 +89,27 @@ pub struct Placed {
     pub event: u64,
     /// Whether it commits, after what, or why not.
     pub verdict: String,
+    /// Whether it is a part of a large transaction.
+    pub part: Part,
+}
+
+/// What a place is to a large transaction, which is named by its first seqno.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// Nothing, or one more chunk.
+    #[default]
+    None,
+    /// Its first chunk: from here on it is open.
+    Opens {
+        /// The client transaction.
+        txn: u64,
+        /// The counters it bumps.
+        keys: Vec<u32>,
+    },
+    /// It commits.
+    Ends(Seqno),
+    /// It is rolled back.
+    Drops(Seqno),
 }
 
 /// Everything the oracles know.
@@ -105,6 +129,18 @@ pub struct Oracles {
     taken_back: BTreeSet<u64>,
     acked_ever: usize,
     given_up: u64,
+    large: LargeCounts,
+}
+
+/// How many large transactions there were, in all lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LargeCounts {
+    /// Begun.
+    pub begun: u64,
+    /// Of these, committed.
+    pub committed: u64,
+    /// Of these, rolled back.
+    pub rolled_back: u64,
 }
 
 /// What one incarnation of the cluster has in its log. A forced recovery begins
@@ -123,6 +159,8 @@ struct Line {
     acked: BTreeMap<u64, Acked>,
     acked_seqno: Seqno,
     acked_index: u64,
+    /// Large transactions that are not over: which, and the counters they bump.
+    open: BTreeMap<Seqno, (u64, Vec<u32>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -171,6 +209,7 @@ impl Default for Oracles {
             taken_back: BTreeSet::new(),
             acked_ever: 0,
             given_up: 0,
+            large: LargeCounts::default(),
         }
     }
 }
@@ -194,6 +233,7 @@ impl Line {
             if let Some(txn) = placed.txn {
                 line.txns.insert(txn, at as Seqno + 1);
             }
+            line.part(at as Seqno + 1, placed);
         }
         line.sequence = sequence;
         for (txn, acked) in &self.acked {
@@ -205,6 +245,31 @@ impl Line {
             }
         }
         line
+    }
+
+    /// Keeps in mind what is open. Answers what `placed` touches of another one
+    /// that is: the counter, and where that one began.
+    fn part(&mut self, seqno: Seqno, placed: &Placed) -> Option<(u32, Seqno)> {
+        let (own, touched) = match &placed.part {
+            Part::None => (seqno, &placed.keys),
+            Part::Opens { keys, .. } => (seqno, keys),
+            Part::Ends(id) | Part::Drops(id) => (*id, &placed.keys),
+        };
+        let mut others = self.open.iter().filter(|(id, _)| **id != own);
+        let met = others.find_map(|(id, (_, keys))| {
+            let key = touched.iter().find(|k| keys.contains(k))?;
+            Some((*key, *id))
+        });
+        match &placed.part {
+            Part::None => {}
+            Part::Opens { txn, keys } => {
+                self.open.insert(seqno, (*txn, keys.clone()));
+            }
+            Part::Ends(id) | Part::Drops(id) => {
+                self.open.remove(id);
+            }
+        }
+        met
     }
 
     fn passed(&self, seqno: Seqno) -> bool {
@@ -243,6 +308,11 @@ impl Oracles {
     /// Acknowledged transactions that a forced recovery gave up.
     pub fn given_up(&self) -> u64 {
         self.given_up
+    }
+
+    /// How many large transactions there were.
+    pub fn large(&self) -> LargeCounts {
+        self.large
     }
 
     /// The incarnations that began by a forced recovery: how many.
@@ -350,6 +420,19 @@ impl Oracles {
     fn extend(&mut self, slot: usize, seqno: Seqno, placed: Placed) {
         let line = self.line(slot);
         line.sequence.push(placed.clone());
+        if let Some((key, id)) = line.part(seqno, &placed) {
+            let what = format!(
+                "seqno {seqno} ({placed:?}) touches counter {key}, which is open since seqno {id}"
+            );
+            self.fire(Oracle::LostUpdate, what);
+        }
+        match placed.part {
+            Part::None => {}
+            Part::Opens { .. } => self.large.begun += 1,
+            Part::Ends(_) => self.large.committed += 1,
+            Part::Drops(_) => self.large.rolled_back += 1,
+        }
+        let line = self.line(slot);
         if let Some(txn) = placed.txn
             && let Some(first) = line.txns.insert(txn, seqno)
         {
@@ -358,7 +441,11 @@ impl Oracles {
             );
             self.fire(Oracle::ExactlyOnce, what);
         }
-        if let Some(txn) = placed.txn.filter(|t| self.taken_back.contains(t)) {
+        let begins = match placed.part {
+            Part::Opens { txn, .. } => Some(txn),
+            _ => placed.txn,
+        };
+        if let Some(txn) = begins.filter(|t| self.taken_back.contains(t)) {
             let what = format!("transaction {txn} was taken back and stands at seqno {seqno}");
             self.fire(Oracle::ExactlyOnce, what);
         }
@@ -367,8 +454,11 @@ impl Oracles {
     /// The order said that it never sent `txn` and never will.
     pub fn taken_back(&mut self, txn: u64) {
         let places = self.lines.iter().chain(&self.forking);
-        let place = places.filter_map(|l| l.txns.get(&txn)).next();
-        if let Some(seqno) = place {
+        let place = |l: &Line| {
+            let begun = l.open.iter().find(|(_, (t, _))| *t == txn);
+            l.txns.get(&txn).copied().or(begun.map(|(id, _)| *id))
+        };
+        if let Some(seqno) = places.filter_map(place).next() {
             let what = format!("transaction {txn} stands at seqno {seqno} and was taken back");
             self.fire(Oracle::ExactlyOnce, what);
         }
@@ -517,6 +607,25 @@ impl Oracles {
         }
     }
 
+    /// The database of `slot` has these uncommitted: only what `may_be` may be
+    /// there.
+    pub fn uncommitted(
+        &mut self,
+        slot: usize,
+        when: &str,
+        rows: &BTreeMap<Seqno, Uncommitted>,
+        may_be: impl Fn(&Uncommitted) -> bool,
+    ) {
+        if let Some((id, rows)) = rows.iter().find(|(_, rows)| !may_be(rows)) {
+            let what = format!(
+                "{when} the database of node {slot} still has chunks of the large transaction {} that \
+                 began at seqno {id}: {:?}",
+                rows.txn, rows.ops
+            );
+            self.fire(Oracle::NothingOpen, what);
+        }
+    }
+
     /// The last comparison: every database stands at `seqno` with these rows.
     pub fn finish(&mut self, seqno: Seqno, databases: &[(usize, BTreeMap<u32, i64>)]) {
         for (slot, _) in databases {
@@ -583,216 +692,4 @@ impl Oracles {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn placed(txn: u64, passed: bool) -> Placed {
-        Placed {
-            txn: Some(txn),
-            keys: if passed { vec![1] } else { Vec::new() },
-            event: txn,
-            verdict: passed.to_string(),
-        }
-    }
-
-    fn fired(o: &Oracles) -> Option<Oracle> {
-        o.violation().map(|v| v.oracle)
-    }
-
-    fn at(seqno: Seqno, index: u64) -> Option<Place> {
-        Some(Place {
-            seqno,
-            index,
-            term: 1,
-        })
-    }
-
-    fn with_two() -> Oracles {
-        let mut o = Oracles::default();
-        o.delivered(0, 1, placed(1, true));
-        o.delivered(0, 2, placed(2, false));
-        assert_eq!(fired(&o), None);
-        o
-    }
-
-    #[test]
-    fn order_gaps_and_copies_are_seen() {
-        let mut o = with_two();
-        o.delivered(1, 1, placed(2, true));
-        assert_eq!(fired(&o), Some(Oracle::SameOrder));
-        let mut o = with_two();
-        o.delivered(0, 4, placed(4, true));
-        assert_eq!(fired(&o), Some(Oracle::Dense));
-        let mut o = with_two();
-        o.begins(1, 3, 0);
-        o.delivered(1, 4, placed(4, true));
-        assert_eq!(fired(&o), Some(Oracle::Dense));
-        let mut o = with_two();
-        o.delivered(0, 3, placed(1, true));
-        assert_eq!(fired(&o), Some(Oracle::ExactlyOnce));
-        let mut o = with_two();
-        o.taken_back(3);
-        assert_eq!(fired(&o), None);
-        o.delivered(0, 3, placed(3, true));
-        assert_eq!(fired(&o), Some(Oracle::ExactlyOnce));
-        let mut o = with_two();
-        o.taken_back(2);
-        assert_eq!(fired(&o), Some(Oracle::ExactlyOnce));
-    }
-
-    #[test]
-    fn acknowledging_what_failed_or_was_lost_is_seen() {
-        let mut o = with_two();
-        o.acked(0, 1, at(1, 10));
-        assert_eq!(fired(&o), None);
-        o.acked(0, 2, at(2, 11));
-        assert_eq!(fired(&o), Some(Oracle::Acknowledged));
-        let mut o = with_two();
-        o.acked(0, 7, None);
-        o.finish(2, &[(0, [(1, 1)].into())]);
-        assert_eq!(fired(&o), Some(Oracle::Acknowledged));
-    }
-
-    #[test]
-    fn acknowledging_before_it_is_on_disks_is_seen() {
-        let synced = |id| [0, 10, 10, 9, 9, 9][id as usize];
-        let sets = |sets: &[&[u64]]| -> Vec<BTreeSet<u64>> {
-            sets.iter().map(|s| s.iter().copied().collect()).collect()
-        };
-        let check = |own, voters: &[&[u64]]| {
-            let mut o = with_two();
-            o.durable(0, 10, own, &sets(voters), synced);
-            fired(&o)
-        };
-        assert_eq!(check(1, &[&[1, 2, 3]]), None);
-        assert_eq!(check(3, &[&[1, 2, 3]]), Some(Oracle::Durable));
-        assert_eq!(check(1, &[&[1, 3, 4]]), Some(Oracle::Durable));
-        assert_eq!(check(1, &[&[1, 2, 3, 4]]), Some(Oracle::Durable));
-        assert_eq!(check(1, &[&[1, 3, 4], &[1, 2]]), None);
-        assert_eq!(check(1, &[]), Some(Oracle::Durable));
-    }
-
-    #[test]
-    fn stale_reads_are_seen() {
-        let mut o = with_two();
-        o.acked(0, 1, at(1, 10));
-        let floor = o.read_begins(1);
-        o.read_index(1, floor, 10, false);
-        o.read_done(1, floor, 1);
-        assert_eq!(fired(&o), None);
-        o.read_index(1, floor, 9, false);
-        assert_eq!(fired(&o), Some(Oracle::ReadIndex));
-        let mut o = with_two();
-        o.read_index(1, floor, 10, true);
-        assert_eq!(fired(&o), Some(Oracle::ReadIndex));
-        let mut o = with_two();
-        o.read_done(1, floor, 0);
-        assert_eq!(fired(&o), Some(Oracle::ReadIndex));
-    }
-
-    #[test]
-    fn states_and_contents_are_compared() {
-        let mut o = with_two();
-        o.digest(0, 5, 1);
-        o.digest(1, 5, 1);
-        o.committed(0, 1, 7);
-        o.committed(1, 1, 7);
-        o.finish(2, &[(0, [(1, 1)].into()), (1, [(1, 1)].into())]);
-        assert_eq!(fired(&o), None);
-        let mut other = with_two();
-        other.digest(0, 5, 1);
-        other.digest(1, 5, 2);
-        assert_eq!(fired(&other), Some(Oracle::StateDigest));
-        let mut other = with_two();
-        other.committed(0, 1, 7);
-        other.committed(1, 1, 8);
-        assert_eq!(fired(&other), Some(Oracle::Contents));
-        let mut other = with_two();
-        other.finish(2, &[(0, [(1, 1)].into()), (1, [(1, 2)].into())]);
-        assert_eq!(fired(&other), Some(Oracle::Contents));
-        let mut other = with_two();
-        other.finish(2, &[(0, [(1, 2)].into())]);
-        assert_eq!(fired(&other), Some(Oracle::LostUpdate));
-        let mut other = with_two();
-        other.finish(1, &[(0, [(1, 1)].into())]);
-        assert_eq!(fired(&other), Some(Oracle::Dense));
-    }
-
-    /// Node 0 has delivered two, node 1 only the first and in its log the
-    /// entries of `holds`; node 0 has acknowledged both and dies.
-    fn parted(holds: impl Fn(u64) -> Option<u64>) -> Oracles {
-        let mut o = Oracles::default();
-        o.begins(0, 0, 0);
-        o.begins(1, 0, 0);
-        o.delivered(0, 1, placed(1, true));
-        o.delivered(0, 2, placed(2, true));
-        o.delivered(1, 1, placed(1, true));
-        o.committed(0, 1, 7);
-        o.committed(0, 2, 8);
-        o.acked(0, 1, at(1, 10));
-        o.acked(0, 2, at(2, 11));
-        o.forks(1, 10, holds);
-        o.forked(1, 4);
-        assert_eq!(fired(&o), None);
-        o
-    }
-
-    #[test]
-    fn a_forced_recovery_gives_up_what_the_log_it_goes_on_with_has_not() {
-        let mut o = parted(|_| None);
-        assert_eq!((o.given_up(), o.recoveries()), (1, 1));
-        let floor = o.read_begins(1);
-        o.read_done(1, floor, 1);
-        o.delivered(1, 2, placed(3, true));
-        o.begins(0, 1, 4);
-        o.delivered(0, 2, placed(3, true));
-        o.finish(2, &[(0, [(1, 2)].into()), (1, [(1, 2)].into())]);
-        assert_eq!(fired(&o), None);
-        // Another entry at the same place, of another term.
-        assert_eq!(parted(|_| Some(9)).given_up(), 1);
-    }
-
-    #[test]
-    fn a_forced_recovery_keeps_what_that_log_has() {
-        let mut o = parted(|i| (i == 11).then_some(1));
-        assert_eq!(o.given_up(), 0);
-        o.delivered(1, 2, placed(3, true));
-        o.finish(2, &[(1, [(1, 2)].into())]);
-        assert_eq!(fired(&o), Some(Oracle::Acknowledged));
-    }
-
-    #[test]
-    fn two_incarnations_are_never_mixed() {
-        // By a database of the old one that goes on in the new.
-        let mut o = parted(|_| None);
-        o.delivered(1, 2, placed(3, true));
-        o.committed(1, 2, 9);
-        assert_eq!(fired(&o), None);
-        o.begins(0, 2, 4);
-        o.committed(0, 2, 8);
-        assert_eq!(fired(&o), Some(Oracle::Contents));
-        // By a node that goes on serving in the old one.
-        let mut o = parted(|_| None);
-        o.delivered(0, 3, placed(4, true));
-        o.acked(0, 4, at(3, 12));
-        assert_eq!(fired(&o), Some(Oracle::OneLine));
-        // Or stays there.
-        let mut o = parted(|_| None);
-        o.finish(1, &[(0, [(1, 1)].into()), (1, [(1, 1)].into())]);
-        assert_eq!(fired(&o), Some(Oracle::OneLine));
-        // Or comes from nowhere.
-        let mut o = parted(|_| None);
-        o.begins(0, 1, 5);
-        assert_eq!(fired(&o), Some(Oracle::OneLine));
-    }
-
-    #[test]
-    fn a_recovery_that_came_to_nothing_changes_nothing() {
-        let mut o = parted(|_| None);
-        o.forks(1, 10, |_| None);
-        o.not_forked();
-        o.begins(1, 1, 4);
-        o.delivered(1, 2, placed(3, true));
-        assert_eq!((fired(&o), o.recoveries()), (None, 1));
-    }
-}
+mod tests;

@@ -53,11 +53,26 @@ pub enum Plant {
     /// Who comes back with the log of a member that had no vote yet waits for a
     /// primary component, which may wait for that log.
     LearnerWaits,
+    /// The note that a database must get a large transaction whole is never made
+    /// durable.
+    LackingForgotten,
+    /// Who comes back after a crash has forgotten the chunks that it had applied.
+    ChunksLost,
+    /// Databases keep the chunks of a large transaction that is rolled back.
+    RollbackIgnored,
+    /// The client of a large transaction lets go of its locks when the first
+    /// chunk has its place.
+    LocksDropped,
+    /// A node whose database lacks chunks gives a copy of it.
+    LackingDonates,
+    /// What is thrown away when its end has its place already, and is not applied,
+    /// is not known to be over there.
+    EndMissed,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 20] = [
+    pub const ALL: [Plant; 26] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DeafToDisk,
@@ -78,6 +93,12 @@ impl Plant {
         Plant::CopySkipped,
         Plant::CopyLate,
         Plant::LearnerWaits,
+        Plant::LackingForgotten,
+        Plant::ChunksLost,
+        Plant::RollbackIgnored,
+        Plant::LocksDropped,
+        Plant::LackingDonates,
+        Plant::EndMissed,
     ];
 
     /// The slot on which faults of a single node are planted.
@@ -105,6 +126,12 @@ impl Plant {
             Plant::CopySkipped => "copy-skipped",
             Plant::CopyLate => "copy-late",
             Plant::LearnerWaits => "learner-waits",
+            Plant::LackingForgotten => "lacking-forgotten",
+            Plant::ChunksLost => "chunks-lost",
+            Plant::RollbackIgnored => "rollback-ignored",
+            Plant::LocksDropped => "locks-dropped",
+            Plant::LackingDonates => "lacking-donates",
+            Plant::EndMissed => "end-missed",
         }
     }
 }

@@ -10,6 +10,7 @@ use dromon_order::RaftId;
 
 use crate::database::Database;
 use crate::disk::{Speed, Truth};
+use crate::large::Large;
 use crate::net::Net;
 use crate::oracle::{Oracle, Oracles};
 use crate::plant::Plant;
@@ -46,6 +47,8 @@ pub struct Settings {
     pub suspect: Duration,
     /// Whether the node in the last slot has no database: a witness.
     pub witness: bool,
+    /// The large transactions, if there are any.
+    pub large: Option<Large>,
 }
 
 impl Settings {
@@ -83,6 +86,7 @@ impl Settings {
             cache: [4 << 10, 64 << 10, 16 << 20][rng.below(3) as usize],
             suspect: rng.ms(1_600, 3_000),
             witness,
+            large: Large::draw(seed),
         }
     }
 }
@@ -144,6 +148,21 @@ pub struct Counts {
     pub leaves: u64,
     /// Comparisons of state digests.
     pub digests: u64,
+    /// Large transactions whose first chunk had its place.
+    pub large: u64,
+    /// Of these, how many committed.
+    pub large_committed: u64,
+    /// Of these, how many were rolled back at a place of their own.
+    pub large_rolled_back: u64,
+    /// Processes whose database began with uncommitted chunks.
+    pub between: u64,
+    /// How often a database was given a large one whole at its end, as it lacked
+    /// the chunks and no client there committed it.
+    pub whole: u64,
+    /// How often a server threw away what it had of a large one.
+    pub thrown: u64,
+    /// Copies that were refused, as chunks would be lacking in them.
+    pub lacking: u64,
 }
 
 impl Counts {
@@ -176,6 +195,13 @@ impl Counts {
         self.evictions += o.evictions;
         self.leaves += o.leaves;
         self.digests += o.digests;
+        self.large += o.large;
+        self.large_committed += o.large_committed;
+        self.large_rolled_back += o.large_rolled_back;
+        self.between += o.between;
+        self.whole += o.whole;
+        self.thrown += o.thrown;
+        self.lacking += o.lacking;
     }
 }
 

@@ -683,6 +683,11 @@ impl World {
             .filter(|m| !self.shared.settings.is_witness(m.host.slot))
             .map(|m| (m.host.slot, m.host.database().now.rows.clone()))
             .collect();
+        for m in &self.machines {
+            let uncommitted = m.host.database().now.uncommitted.clone();
+            let mut oracles = self.shared.oracles();
+            oracles.uncommitted(m.host.slot, "in the end", &uncommitted, |_| false);
+        }
         self.shared.oracles().finish(at, &databases);
     }
 
@@ -694,12 +699,16 @@ impl World {
         self.shared.count(|c| {
             c.breaks = self.shared.net.stats().breaks;
         });
-        let (entries, acked, given_up) = {
+        let (entries, acked, given_up, large) = {
             let o = self.shared.oracles();
-            (o.entries() as u64, o.acked_count() as u64, o.given_up())
+            let (entries, acked) = (o.entries() as u64, o.acked_count() as u64);
+            (entries, acked, o.given_up(), o.large())
         };
-        self.shared
-            .count(|c| (c.entries, c.acked, c.given_up) = (entries, acked, given_up));
+        self.shared.count(|c| {
+            (c.entries, c.acked, c.given_up) = (entries, acked, given_up);
+            (c.large, c.large_committed) = (large.begun, large.committed);
+            c.large_rolled_back = large.rolled_back;
+        });
         let (trace_hash, tail) = {
             let trace = self.shared.trace();
             (trace.hash(), trace.tail())

@@ -129,3 +129,30 @@ fn keeping_data_that_a_copy_is_to_replace_mixes_incarnations() {
     // Until the copy begins, though the log that told of it is gone.
     fires(Plant::CopyLate, Oracle::Contents, 199, 60, 30);
 }
+
+#[test]
+fn chunks_that_a_database_has_not_and_nobody_remembers_are_lost() {
+    fires(Plant::LackingForgotten, Oracle::Contents, 14, 20, 20);
+}
+
+#[test]
+fn chunks_that_do_not_survive_a_crash_are_lost() {
+    fires(Plant::ChunksLost, Oracle::Contents, 6, 20, 20);
+}
+
+#[test]
+fn chunks_that_stay_behind_are_seen() {
+    fires(Plant::RollbackIgnored, Oracle::NothingOpen, 6, 20, 20);
+}
+
+#[test]
+fn touching_what_is_open_is_seen() {
+    fires(Plant::LocksDropped, Oracle::LostUpdate, 6, 20, 20);
+}
+
+#[test]
+fn a_copy_without_chunks_is_seen() {
+    fires(Plant::LackingDonates, Oracle::Contents, 145, 60, 30);
+    // Their end was delivered before they were thrown away.
+    fires(Plant::EndMissed, Oracle::Contents, 145, 60, 30);
+}

@@ -12,8 +12,8 @@ use dromon_writeset::{Seqno, Uuid};
 use tokio::time::Instant;
 
 use super::duties::COPY;
-use super::{Ended, Entry, Fate, Inner, Phase, Session, Stage};
-use crate::database::Image;
+use super::{Ended, Entry, Fate, Inner, Phase, Session, Stage, Work};
+use crate::database::{Image, Uncommitted};
 use crate::oracle::Place;
 use crate::plant::Plant;
 
@@ -23,6 +23,8 @@ const COPY_WAIT: Duration = Duration::from_secs(3);
 const COPY_PATIENCE: Duration = Duration::from_secs(15);
 /// A joiner that found no donor asks again after this long.
 const DONOR_RETRY: Duration = Duration::from_millis(500);
+/// A donor says that it has no copy to give at the moment.
+pub(super) const NOT_NOW: i32 = -11;
 
 impl Inner {
     /// An event took its place.
@@ -119,21 +121,34 @@ impl Session {
             return;
         };
         entry.stage = Stage::Left;
+        let history = inner.state.position().history;
         let skip = self.shared.planted(Plant::SkipApply, slot) && seqno % 97 == 0;
         {
             let mut db = self.host.database();
-            match entry.txn.as_ref().filter(|_| !skip) {
-                Some(txn) => {
-                    if let Err(lost) = db.now.commit(seqno, txn) {
-                        let mut oracles = self.shared.oracles();
-                        oracles.lost_update(slot, seqno, txn.id, lost);
-                    }
+            let (txn, done) = match &entry.work {
+                Work::Whole(txn) if !skip => (txn.id, db.now.commit(seqno, txn)),
+                Work::Part(chunked, part) => self.part(&mut db, history, seqno, chunked, *part),
+                Work::View(members) => {
+                    db.now.pass(seqno);
+                    // The server would roll them back, and take places for that.
+                    let left = |rows: &Uncommitted| members.contains(&rows.source);
+                    let mut oracles = self.shared.oracles();
+                    oracles.uncommitted(slot, "at a view", &db.now.uncommitted, left);
+                    (0, Ok(()))
                 }
-                None => db.now.pass(seqno),
+                Work::Whole(_) | Work::Nothing => {
+                    db.now.pass(seqno);
+                    (0, Ok(()))
+                }
+            };
+            if let Err(lost) = done {
+                let mut oracles = self.shared.oracles();
+                oracles.lost_update(slot, seqno, txn, lost);
             }
             let chain = db.now.chain;
             self.shared.oracles().committed(slot, seqno, chain);
         }
+        self.throw_away(inner);
         if !inner.positions.leave(seqno) {
             self.shared
                 .unsound(slot, format_args!("seqno {seqno} left out of turn"));
@@ -347,7 +362,23 @@ impl Session {
     }
 
     async fn donate(self: Arc<Self>, joiner: Uuid, addr: String, pause: Duration) {
-        let image = self.host.database().now.clone();
+        let (image, lacks) = {
+            let inner = self.inner();
+            let db = self.host.database();
+            let is_open = |id| inner.state.chunked().any(|(c, _)| c.id == id);
+            (db.now.clone(), db.lacks_at(db.now.position, is_open))
+        };
+        if lacks && !self.shared.planted_everywhere(Plant::LackingDonates) {
+            self.note(format_args!("gives no copy now: it lacks chunks"));
+            self.shared.count(|c| c.lacking += 1);
+            self.say(&Control::StateSent {
+                donor: self.uuid,
+                joiner,
+                position: Position::UNDEFINED,
+                error: NOT_NOW,
+            });
+            return;
+        }
         let position = image.position;
         tokio::time::sleep(pause).await;
         let Ok(bytes) = postcard::to_allocvec(&(joiner, image)) else {

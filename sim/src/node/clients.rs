@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Fate, Inner, Pending, Phase, Session};
 use crate::database::{Op, Txn};
+use crate::large;
 use crate::net::slot_of;
 use crate::plant::Plant;
 use crate::rng::Rng;
@@ -25,6 +26,21 @@ const READ_WAIT: Duration = Duration::from_millis(800);
 const STATEMENT_KEYS: u32 = 1_000;
 /// Tables that the counters are spread over.
 const TABLES: u32 = 3;
+
+/// How a transaction travels.
+#[derive(Clone, Copy)]
+pub(super) enum Cargo {
+    /// As one write set that every node applies whole.
+    Small {
+        /// Bytes beside its operations.
+        filler: usize,
+    },
+    /// Applied in chunks of 2 to this many bytes.
+    Large {
+        /// That many.
+        chunk: u8,
+    },
+}
 
 impl Session {
     /// One client's session: one thing after the other, until the node stops
@@ -64,6 +80,9 @@ impl Session {
     /// database, the counters are locked against this node's other clients:
     /// certification does not compare write sets of one node.
     async fn transaction(self: &Arc<Self>, conn: u64) {
+        if self.wants_large() {
+            return self.large_transaction(conn).await;
+        }
         let (keys, think, filler, last_seen) = {
             let mut inner = self.inner();
             let hot = self.shared.settings.hot_keys;
@@ -84,16 +103,17 @@ impl Session {
             let think = inner.rng.ms(0, 15);
             (keys, think, filler, inner.positions.released())
         };
-        self.update(conn, &keys, think, filler, last_seen).await;
+        let cargo = Cargo::Small { filler };
+        self.update(conn, &keys, think, cargo, last_seen).await;
         self.inner().locks.retain(|k| !keys.contains(k));
     }
 
-    async fn update(
+    pub(super) async fn update(
         self: &Arc<Self>,
         conn: u64,
         keys: &[u32],
         think: Duration,
-        filler: usize,
+        cargo: Cargo,
         mut last_seen: Seqno,
     ) {
         let ops: Vec<Op> = {
@@ -128,7 +148,7 @@ impl Session {
         if self.shared.planted_everywhere(Plant::LateStamp) {
             last_seen = self.inner().positions.released();
         }
-        self.send(conn, ops, filler, flags, last_seen, set).await;
+        self.send(conn, ops, cargo, flags, last_seen, set).await;
     }
 
     /// Something that every node runs itself, alone, at its place.
@@ -146,7 +166,8 @@ impl Session {
             key: STATEMENT_KEYS + table,
         }];
         let flags = Flags::TRX_START | Flags::TRX_END | Flags::ISOLATION;
-        self.send(conn, ops, 0, flags, last_seen, set).await;
+        let cargo = Cargo::Small { filler: 0 };
+        self.send(conn, ops, cargo, flags, last_seen, set).await;
     }
 
     /// Sends a write set and waits for what becomes of it.
@@ -154,7 +175,7 @@ impl Session {
         self: &Arc<Self>,
         conn: u64,
         ops: Vec<Op>,
-        filler: usize,
+        cargo: Cargo,
         flags: Flags,
         last_seen: Seqno,
         set: KeyCollector,
@@ -164,13 +185,14 @@ impl Session {
         }
         let Some(engine) = self.engine() else { return };
         let id = self.shared.oracles().new_txn();
-        let txn = Txn {
-            id,
-            ops,
-            filler: noise(id, filler),
+        let (filler, chunk) = match cargo {
+            Cargo::Small { filler } => (noise(id, filler), 0),
+            Cargo::Large { chunk } => (Vec::new(), chunk),
         };
-        let Ok(payload) = postcard::to_allocvec(&txn) else {
-            return;
+        let txn = Txn { id, ops, filler };
+        let payload = match chunk {
+            0 => postcard::to_allocvec(&txn).unwrap_or_default(),
+            _ => large::encode(&txn, chunk),
         };
         let header = Header {
             flags,
@@ -179,7 +201,7 @@ impl Session {
             conn_id: conn,
             last_seen,
             prev_fragment: -1,
-            chunk: 0,
+            chunk,
         };
         let body = dromon_writeset::encode(&header, &set, &payload);
         let (tell, told) = oneshot::channel();

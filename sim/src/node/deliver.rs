@@ -12,9 +12,11 @@ use dromon_writeset::{Key, KeyCollector, KeyType, Seqno, Uuid, WriteSet};
 use tokio::time::Instant;
 use twox_hash::XxHash3_64;
 
-use super::{Ended, Entry, Fate, Inner, Mark, Phase, Session, Stage};
+use super::apply::NOT_NOW;
+use super::{Ended, Entry, Fate, Inner, Mark, Phase, Session, Stage, Work};
 use crate::database::Txn;
-use crate::oracle::{Oracle, Placed};
+use crate::large;
+use crate::oracle::{Oracle, Part, Placed};
 use crate::plant::Plant;
 
 /// States are compared at every index that this divides, and at views.
@@ -152,6 +154,11 @@ impl Session {
                 tag,
                 ..
             } => self.write_set(inner, at, seqno, &write_set, &verdict, source, tag),
+            Event::Chunk {
+                seqno,
+                chunked,
+                part,
+            } => self.chunk(inner, at, seqno, chunked, part),
             Event::View { view, joined, left } => {
                 let seqno = view.position.seqno;
                 inner.positions.ordered(seqno);
@@ -161,7 +168,7 @@ impl Session {
                     term,
                     depends_on: seqno - 1,
                     stage: Stage::Waiting,
-                    txn: None,
+                    work: Work::View(view.members.iter().map(|m| m.uuid).collect()),
                     local: None,
                 };
                 inner.order(seqno, entry);
@@ -190,9 +197,11 @@ impl Session {
                 }
             }
             Event::NoDonor { joiner } if joiner == self.uuid => inner.no_donor = true,
-            Event::TransferEnded { joiner, error, .. } if joiner == self.uuid && error != 0 => {
-                inner.transfer_failed = true;
-            }
+            Event::TransferEnded { joiner, error, .. } if joiner == self.uuid => match error {
+                0 => {}
+                NOT_NOW => inner.no_donor = true,
+                _ => inner.transfer_failed = true,
+            },
             Event::State { uuid, to, .. } => {
                 self.publish(inner);
                 if uuid == self.uuid {
@@ -216,6 +225,7 @@ impl Session {
             keys: Vec::new(),
             event: XxHash3_64::oneshot(&bytes),
             verdict: format!("view {} of {}", view.number, view.members.len()),
+            part: Part::None,
         };
         let names: Vec<String> = view
             .members
@@ -244,7 +254,7 @@ impl Session {
         tag: u64,
     ) {
         inner.positions.ordered(seqno);
-        let Ok(txn) = postcard::from_bytes::<Txn>(write_set.payload()) else {
+        let Some(txn) = transaction(write_set) else {
             let what = format_args!("the payload at seqno {seqno} cannot be read");
             return self.shared.unsound(self.host.slot, what);
         };
@@ -269,6 +279,7 @@ impl Session {
                     Verdict::Passed { depends_on } => format!("passed after {depends_on}"),
                     Verdict::Failed { reason } => format!("{reason:?}"),
                 },
+                part: Part::None,
             };
             self.note(format_args!(
                 "seqno {seqno} at {index}: txn {} {}",
@@ -309,7 +320,10 @@ impl Session {
                     } else {
                         Stage::Waiting
                     },
-                    txn: passed.then_some(txn),
+                    work: match passed {
+                        true => Work::Whole(txn),
+                        false => Work::Nothing,
+                    },
                     local,
                 };
                 inner.order(seqno, entry);
@@ -376,6 +390,9 @@ impl Session {
                 self.shared.count(|c| c.unknown += 1);
             }
         }
+        // Those were sent.
+        let large = std::mem::take(&mut inner.own_large).len() as u64;
+        self.shared.count(|c| c.unknown += large);
     }
 
     /// Tells the order, and the oracle, whom the log should have as members.
@@ -396,7 +413,9 @@ impl Session {
         let mut inner = self.inner();
         let due = inner.view_seen
             || inner.entries_since_checkpoint >= self.shared.settings.checkpoint_entries;
-        if !due || inner.state.open_pieces_from().is_some() {
+        // What is open would be part of it whole.
+        let open = inner.state.open_pieces_from().is_some() || inner.state.has_chunked();
+        if !due || open {
             return;
         }
         let Some(engine) = self.engine() else { return };
@@ -499,6 +518,14 @@ impl Session {
             body: CommittedBody::Message(m),
             ..entry.clone()
         })
+    }
+}
+
+/// What a write set carries, if that can be read.
+fn transaction(write_set: &WriteSet) -> Option<Txn> {
+    match write_set.header().chunk {
+        0 => postcard::from_bytes(write_set.payload()).ok(),
+        _ => large::decode(write_set.payload()).ok(),
     }
 }
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`start`] finds or founds the cluster, [`deliver`] takes what is ordered,
-//! [`apply`] commits it, [`duties`] answers, reports, leads and comes back,
+//! [`apply`] commits it, [`large`] does so in chunks, [`duties`] answers, reports, leads and comes back,
 //! [`alone`] goes on without a majority, [`clients`] make the load.
 
 mod alone;
@@ -19,6 +19,7 @@ mod apply;
 mod clients;
 mod deliver;
 mod duties;
+mod large;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 use dromon_gates::Positions;
 use dromon_node::Position;
-use dromon_node::cluster::{ClusterState, ClusterView, MemberState};
+use dromon_node::cluster::{ChunkPart, Chunked, ClusterState, ClusterView, MemberState};
 use dromon_node::messages::{Control, LeaveReason, Need, Progress, encode, kind};
 use dromon_order::{Engine, Order, RaftId};
 use dromon_writeset::{Seqno, Uuid};
@@ -40,6 +41,7 @@ use tokio::time::Instant;
 
 use crate::database::{Image, Txn};
 use crate::disk::SimStore;
+use crate::plant::Plant;
 use crate::rng::Rng;
 use crate::shared::{Host, Shared, lock};
 
@@ -158,7 +160,11 @@ impl Process {
             None if power => self.host.device.crash(seed),
             None => self.host.device.kill(),
         }
-        self.host.database().crash();
+        let mut database = self.host.database();
+        database.crash();
+        if self.shared.planted_everywhere(Plant::ChunksLost) {
+            database.now.uncommitted.clear();
+        }
     }
 
     fn rng(&self) -> Rng {
@@ -229,6 +235,12 @@ struct Inner {
     held: bool,
     pending: BTreeMap<u64, Pending>,
     next_tag: u64,
+    /// For the choices about large transactions.
+    large_rng: Rng,
+    /// Large transactions of clients that wait here, by their first seqno.
+    own_large: BTreeMap<Seqno, Pending>,
+    /// The pace of those that are not over.
+    paces: BTreeMap<Seqno, large::Pace>,
     /// Counters that this node's clients hold.
     locks: BTreeSet<u32>,
     /// Somebody else has to order its join.
@@ -294,9 +306,20 @@ struct Entry {
     term: u64,
     depends_on: Seqno,
     stage: Stage,
-    /// `None`: it has nothing for the database but its number.
-    txn: Option<Txn>,
+    work: Work,
     local: Option<Pending>,
+}
+
+/// What the database does at a seqno.
+enum Work {
+    /// Counts it.
+    Nothing,
+    /// Commits a transaction.
+    Whole(Txn),
+    /// Does its part of a large one.
+    Part(Arc<Chunked>, ChunkPart),
+    /// Takes note of who the members are.
+    View(BTreeSet<Uuid>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -388,6 +411,7 @@ impl Session {
             && status.primary;
         let settled = serves
             && inner.pending.is_empty()
+            && !inner.state.has_chunked()
             && inner.positions.released() == at.seqno
             && inner.index == status.committed
             && status.pending == 0;
@@ -401,7 +425,7 @@ impl Session {
             complete: matches!(inner.phase, Phase::Joined | Phase::NonPrimary) && !inner.held,
             text: format!(
                 "{:?} {:?} held {} at {} released {} left {} next {:?} index {} of {} (log to {}) pending {} ({} in the \
-                 order) primary {} leader {:x?} id {:x} voters {:x?} of {:x?} members {:?} failed {:?}",
+                 order) open {:?} primary {} leader {:x?} id {:x} voters {:x?} of {:x?} members {:?} failed {:?}",
                 inner.phase,
                 inner.own_state,
                 inner.held,
@@ -418,6 +442,11 @@ impl Session {
                 status.last_log,
                 inner.pending.len(),
                 status.pending,
+                inner
+                    .state
+                    .chunked()
+                    .map(|(c, n)| (c.id, n))
+                    .collect::<Vec<_>>(),
                 status.primary,
                 status.leader.as_ref().map(|l| l.0),
                 status.id,

@@ -145,7 +145,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         addr: addr.clone(),
         engine: OnceLock::new(),
         store: Mutex::new(Some(store.clone())),
-        inner: Mutex::new(Inner::new(&found, witness, Rng::new(rng.u64(), &[]))),
+        inner: Mutex::new(Inner::new(&found, witness, &mut rng)),
         changed: Notify::new(),
         over: Notify::new(),
         tasks: Mutex::default(),
@@ -207,6 +207,8 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         found.state.position().seqno,
         found.need,
     ));
+    let between = !process.host.database().now.uncommitted.is_empty();
+    shared.count(|c| c.between += u64::from(between));
     let (need, log_start) = (found.need, found.log_start);
     let (again, leader) = (found.again, found.ask.take());
     let term = match &found.start {
@@ -239,6 +241,9 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     session.spawn(session.clone().flush_database());
     session.spawn(session.clone().watch_membership());
     session.spawn(session.clone().leave_when_asked());
+    if shared.settings.large.is_some() && !witness {
+        session.spawn(session.clone().pace());
+    }
     let clients = if witness { 0 } else { shared.settings.clients };
     for number in 0..clients {
         session.spawn(session.clone().client(number as u64));
@@ -580,11 +585,13 @@ fn from_parts(p: CheckpointParts) -> Option<(Checkpoint, ClusterState)> {
 }
 
 impl Inner {
-    fn new(found: &Found, witness: bool, rng: Rng) -> Inner {
+    fn new(found: &Found, witness: bool, rng: &mut Rng) -> Inner {
         let at = found.state.position();
+        // Draws nothing that others would have got.
+        let large_rng = Rng::new(rng.clone().u64(), &[0x1a49e]);
         Inner {
             witness,
-            rng,
+            rng: Rng::new(rng.u64(), &[]),
             phase: Phase::Joining,
             state: ClusterState::genesis(at),
             index: found.log_start,
@@ -594,6 +601,9 @@ impl Inner {
             held: true,
             pending: BTreeMap::new(),
             next_tag: 0,
+            large_rng,
+            own_large: BTreeMap::new(),
+            paces: BTreeMap::new(),
             locks: BTreeSet::new(),
             joins_by_leader: found.ask.is_some(),
             joined: None,
