@@ -34,17 +34,20 @@ pub struct Large {
     /// At how many of 1000 commits among the chunks of a transaction a server
     /// throws these away.
     pub thrown: u64,
+    /// How often, of 1000 looks 10 ms apart, a node dies while one is open.
+    pub struck: u64,
 }
 
 impl Large {
-    /// Whether and how the run of `seed` has some.
-    pub fn draw(seed: u64) -> Option<Self> {
+    /// Whether and how the run of `seed` has some. `always`: it has.
+    pub fn draw(seed: u64, always: bool) -> Option<Self> {
         let mut rng = Rng::new(seed, &[0x1a49e]);
-        rng.chance(400).then(|| Large {
+        (rng.chance(400) || always).then(|| Large {
             permille: rng.range(20, 200),
             chunk: rng.range(7, 8) as u8,
             pause: rng.ms(5, 120),
             thrown: [0, 2, 20][rng.below(3) as usize],
+            struck: [0, 4, 12][rng.below(3) as usize],
         })
     }
 }
@@ -176,7 +179,9 @@ mod tests {
 
     #[test]
     fn some_runs_have_large_ones_and_most_have_not() {
-        let with = (0..1_000).filter(|s| Large::draw(*s).is_some()).count();
+        let with = (0..1_000)
+            .filter(|s| Large::draw(*s, false).is_some())
+            .count();
         assert!((300..500).contains(&with), "{with}");
     }
 }

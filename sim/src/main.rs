@@ -26,6 +26,9 @@ struct Args {
     /// With --nodes: the last of them is a witness.
     #[arg(long, requires = "nodes")]
     witness: bool,
+    /// Large transactions in every run, not only where the seed says so.
+    #[arg(long)]
+    large: bool,
     /// Simulated seconds of faults in each run.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         let config = Config {
             nodes: args.nodes.map_or(drawn.nodes, |n| n as usize),
             witness: args.nodes.map_or(drawn.witness, |_| args.witness),
+            large: args.large,
             faults_for: Duration::from_secs(args.seconds),
             plant: args.plant,
             print: args.trace,
@@ -77,9 +81,10 @@ fn main() -> ExitCode {
             }
             println!("seed {seed}: VIOLATION of {violation}");
             println!(
-                "again: dromon-sim --start {seed} --seeds 1 --nodes {}{} --seconds {} --trace{}",
+                "again: dromon-sim --start {seed} --seeds 1 --nodes {}{}{} --seconds {} --trace{}",
                 config.nodes,
                 if config.witness { " --witness" } else { "" },
+                if config.large { " --large" } else { "" },
                 args.seconds,
                 args.plant
                     .map(|p| format!(" --plant {p}"))

@@ -68,11 +68,13 @@ pub enum Plant {
     /// What is thrown away when its end has its place already, and is not applied,
     /// is not known to be over there.
     EndMissed,
+    /// One node asks for no chunks, and nobody does so in its place.
+    AskerSilent,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 26] = [
+    pub const ALL: [Plant; 27] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DeafToDisk,
@@ -99,6 +101,7 @@ impl Plant {
         Plant::LocksDropped,
         Plant::LackingDonates,
         Plant::EndMissed,
+        Plant::AskerSilent,
     ];
 
     /// The slot on which faults of a single node are planted.
@@ -132,6 +135,7 @@ impl Plant {
             Plant::LocksDropped => "locks-dropped",
             Plant::LackingDonates => "lacking-donates",
             Plant::EndMissed => "end-missed",
+            Plant::AskerSilent => "asker-silent",
         }
     }
 }

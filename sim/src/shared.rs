@@ -69,8 +69,8 @@ impl Settings {
         self.witness && slot + 1 == self.nodes
     }
 
-    /// The settings for a seed.
-    pub fn draw(seed: u64, nodes: usize, witness: bool) -> Self {
+    /// The settings for a seed. `large`: with large transactions, whatever it says.
+    pub fn draw(seed: u64, nodes: usize, witness: bool, large: bool) -> Self {
         let mut rng = Rng::new(seed, &[0x5e77]);
         Settings {
             nodes,
@@ -86,7 +86,7 @@ impl Settings {
             cache: [4 << 10, 64 << 10, 16 << 20][rng.below(3) as usize],
             suspect: rng.ms(1_600, 3_000),
             witness,
-            large: Large::draw(seed),
+            large: Large::draw(seed, large),
         }
     }
 }

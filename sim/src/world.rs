@@ -7,6 +7,7 @@
 //! dropped in the middle of anything, or left without time, as with a signal.
 
 mod force;
+mod large;
 mod watch;
 
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub struct Config {
     pub nodes: usize,
     /// Whether the last of them is a witness.
     pub witness: bool,
+    /// Whether there are large transactions even if the seed says otherwise.
+    pub large: bool,
     /// For how long there are faults, in simulated time.
     pub faults_for: Duration,
     /// The fault to plant, if any.
@@ -76,6 +79,7 @@ impl Config {
             seed,
             nodes: 5,
             witness: false,
+            large: false,
             faults_for: Duration::from_secs(30),
             plant: None,
             print: false,
@@ -159,7 +163,7 @@ pub fn run(config: Config) -> Outcome {
 
 impl World {
     fn new(config: Config) -> World {
-        let settings = Settings::draw(config.seed, config.nodes, config.witness);
+        let settings = Settings::draw(config.seed, config.nodes, config.witness, config.large);
         let shared = Shared::new(config.seed, settings, config.plant, config.print);
         let mut rng = Rng::new(config.seed, &[0x3021d]);
         let machines = (0..config.nodes)
@@ -205,14 +209,11 @@ impl World {
         }
         let mut next_fault_us = self.now();
         let end_us = self.now() + config.faults_for.as_micros() as u64;
+        let mut aim = Rng::new(config.seed, &[0x1a49e, 1]);
         while self.now() < end_us && !self.violated() {
+            self.aim_at_large(&mut aim);
             if self.now() >= next_fault_us {
-                let health = Health {
-                    nodes: self.machines.len(),
-                    running: self.machines.iter().filter(|m| m.running.is_some()).count(),
-                    whole: self.settled().is_ok(),
-                    witness: config.witness,
-                };
+                let health = self.health();
                 let (fault, pause) = next(&mut self.rng, health);
                 if let Some(fault) = fault.filter(|f| self.may_be(f)) {
                     self.shared.note(None, format_args!("{fault:?}"));
@@ -244,6 +245,15 @@ impl World {
             self.compare();
         }
         converged
+    }
+
+    fn health(&self) -> Health {
+        Health {
+            nodes: self.machines.len(),
+            running: self.machines.iter().filter(|m| m.running.is_some()).count(),
+            whole: self.settled().is_ok(),
+            witness: self.shared.settings.witness,
+        }
     }
 
     fn now(&self) -> u64 {

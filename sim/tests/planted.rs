@@ -156,3 +156,8 @@ fn a_copy_without_chunks_is_seen() {
     // Their end was delivered before they were thrown away.
     fires(Plant::EndMissed, Oracle::Contents, 145, 60, 30);
 }
+
+#[test]
+fn chunks_that_nobody_asks_for_are_seen() {
+    fires(Plant::AskerSilent, Oracle::Liveness, 20, 40, 10);
+}

@@ -34,6 +34,20 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
+fn the_same_seed_gives_the_same_run_with_large_transactions() {
+    let large = Config {
+        large: true,
+        ..config(505, 5, 12)
+    };
+    let (first, again) = (run(large), run(large));
+    assert_eq!(
+        (first.trace_hash, first.counts),
+        (again.trace_hash, again.counts)
+    );
+    assert!(first.counts.large_committed > 5, "{:?}", first.counts);
+}
+
+#[test]
 fn the_thread_it_runs_on_makes_no_difference() {
     let here = run(config(510, 3, 8)).trace_hash;
     let there = std::thread::spawn(|| {
@@ -73,6 +87,12 @@ fn faults_of_every_kind_break_no_promise() {
         all.evictions > 5,
         all.leaves > 0,
         all.digests > 500,
+        all.large > 200,
+        all.large_committed > 100,
+        all.large_rolled_back > 30,
+        all.between > 5,
+        all.whole > 20,
+        all.thrown > 10,
     ];
     assert!(happened.iter().all(|h| *h), "{all:?}");
 }

@@ -261,7 +261,8 @@ impl Session {
     /// The part that this node is to ask for now: see `asks_after`. Several large
     /// transactions take turns.
     fn next_chunk(&self, inner: &mut Inner) -> Option<(Seqno, u32)> {
-        if inner.phase != Phase::Joined || inner.held {
+        let silent = self.shared.planted(Plant::AskerSilent, self.host.slot);
+        if inner.phase != Phase::Joined || inner.held || silent {
             return None;
         }
         let mut paces = std::mem::take(&mut inner.paces);
@@ -303,7 +304,8 @@ impl Session {
         let with_data = || inner.state.members().filter(|m| !m.witness);
         let own = with_data().find(|m| m.uuid == self.uuid)?;
         let before = with_data().filter(|m| rank(m) < rank(own)).count();
-        Some(TAKE_OVER * before as u32)
+        let never = before > 0 && self.shared.planted_everywhere(Plant::AskerSilent);
+        (!never).then_some(TAKE_OVER * before as u32)
     }
 
     /// Whether the next transaction is a large one.

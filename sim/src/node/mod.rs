@@ -91,6 +91,11 @@ pub struct Picture {
     pub primary: bool,
     /// Whether it has a state with which it could go on alone.
     pub complete: bool,
+    /// Whether something is being applied in chunks, and whether it comes from a
+    /// client here.
+    pub open: bool,
+    /// See `open`.
+    pub sends: bool,
     /// Everything, for the report.
     pub text: String,
 }
@@ -423,6 +428,8 @@ impl Session {
             members: inner.state.members().count(),
             primary: status.primary,
             complete: matches!(inner.phase, Phase::Joined | Phase::NonPrimary) && !inner.held,
+            open: inner.state.has_chunked(),
+            sends: !inner.own_large.is_empty(),
             text: format!(
                 "{:?} {:?} held {} at {} released {} left {} next {:?} index {} of {} (log to {}) pending {} ({} in the \
                  order) open {:?} primary {} leader {:x?} id {:x} voters {:x?} of {:x?} members {:?} failed {:?}",
