@@ -283,13 +283,15 @@ impl Database {
         self.lacking.written(all);
     }
 
-    /// The server throws away what it has of the large transaction `id`, on its
-    /// disk as well, once that is noted.
-    pub fn throw_away(&mut self, history: Uuid, id: Seqno) {
+    /// The server throws away what it has of the large transaction `id`, once
+    /// that is noted: at once on its disk too, if `durably`.
+    pub fn throw_away(&mut self, history: Uuid, id: Seqno, durably: bool) {
         self.lacks(history, id);
         self.write_notes();
         self.now.uncommitted.remove(&id);
-        self.durable.uncommitted.remove(&id);
+        if durably {
+            self.durable.uncommitted.remove(&id);
+        }
     }
 }
 

@@ -70,11 +70,13 @@ pub enum Plant {
     EndMissed,
     /// One node asks for no chunks, and nobody does so in its place.
     AskerSilent,
+    /// What a server throws away is back after a crash, if that comes soon.
+    RowsComeBack,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 27] = [
+    pub const ALL: [Plant; 28] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DeafToDisk,
@@ -102,6 +104,7 @@ impl Plant {
         Plant::LackingDonates,
         Plant::EndMissed,
         Plant::AskerSilent,
+        Plant::RowsComeBack,
     ];
 
     /// The slot on which faults of a single node are planted.
@@ -136,6 +139,7 @@ impl Plant {
             Plant::LackingDonates => "lacking-donates",
             Plant::EndMissed => "end-missed",
             Plant::AskerSilent => "asker-silent",
+            Plant::RowsComeBack => "rows-come-back",
         }
     }
 }

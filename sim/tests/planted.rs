@@ -161,3 +161,8 @@ fn a_copy_without_chunks_is_seen() {
 fn chunks_that_nobody_asks_for_are_seen() {
     fires(Plant::AskerSilent, Oracle::Liveness, 20, 40, 10);
 }
+
+#[test]
+fn chunks_that_come_back_after_a_crash_are_seen() {
+    fires(Plant::RowsComeBack, Oracle::NothingOpen, 65, 60, 30);
+}

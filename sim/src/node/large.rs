@@ -207,7 +207,7 @@ impl Session {
             }
             ChunkPart::End => return db.now.end(seqno, id),
             ChunkPart::Rollback => {
-                if !self.shared.planted_everywhere(Plant::RollbackIgnored) {
+                if !lacking && !self.shared.planted_everywhere(Plant::RollbackIgnored) {
                     db.now.uncommitted.remove(&id);
                 }
                 db.now.pass(seqno);
@@ -230,7 +230,8 @@ impl Session {
         if inner.large_rng.chance(large.thrown) {
             self.note(format_args!("throws away the chunks from {id} on"));
             self.shared.count(|c| c.thrown += 1);
-            db.throw_away(history, id);
+            let durably = !self.shared.planted_everywhere(Plant::RowsComeBack);
+            db.throw_away(history, id, durably);
             if !self.shared.planted_everywhere(Plant::EndMissed) {
                 // Its end may have its place already, and this was not noted then.
                 let open: Vec<Seqno> = inner.state.chunked().map(|(c, _)| c.id).collect();
