@@ -284,9 +284,18 @@ impl Database {
     }
 
     /// The server throws away what it has of the large transaction `id`, once
-    /// that is noted: at once on its disk too, if `durably`.
-    pub fn throw_away(&mut self, history: Uuid, id: Seqno, durably: bool) {
-        self.lacks(history, id);
+    /// that is noted: at once on its disk too, if `durably`. For the rest see
+    /// [`Lacking::thrown_away`].
+    pub fn throw_away(
+        &mut self,
+        history: Uuid,
+        id: Seqno,
+        is_open: bool,
+        delivered: Seqno,
+        durably: bool,
+    ) {
+        self.lacking.thrown_away(history, id, is_open, delivered);
+        self.named.insert((history, id));
         self.write_notes();
         self.now.uncommitted.remove(&id);
         if durably {

@@ -231,12 +231,16 @@ impl Session {
             self.note(format_args!("throws away the chunks from {id} on"));
             self.shared.count(|c| c.thrown += 1);
             let durably = !self.shared.planted_everywhere(Plant::RowsComeBack);
-            db.throw_away(history, id, durably);
-            if !self.shared.planted_everywhere(Plant::EndMissed) {
-                // Its end may have its place already, and this was not noted then.
-                let open: Vec<Seqno> = inner.state.chunked().map(|(c, _)| c.id).collect();
-                db.over_but(&open, inner.positions.last_ordered());
-            }
+            // Its end may have its place already.
+            let is_open = self.shared.planted_everywhere(Plant::EndMissed)
+                || inner.state.chunked().any(|(c, _)| c.id == id);
+            db.throw_away(
+                history,
+                id,
+                is_open,
+                inner.positions.last_ordered(),
+                durably,
+            );
         }
     }
 
