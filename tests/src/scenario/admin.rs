@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use dromon_sandbox::Node;
 
-use super::{ask, set_up};
+use super::{ask, set_up, writers_on};
 use crate::check;
 use crate::harness::Case;
-use crate::load::{self, DEADLOCK, RETRY, Session, Storm, Writer};
+use crate::load::{self, DEADLOCK, Session, Storm};
 
 /// How long a state is held while it is looked at.
 const HOLD: Duration = Duration::from_secs(1);
@@ -31,21 +31,6 @@ fn set_up_table(case: &Case) -> anyhow::Result<()> {
             "INSERT INTO t SELECT seq, 0 FROM seq_1_to_500",
         ],
     )
-}
-
-fn writers_on(case: &Case, nodes: [usize; 2]) -> anyhow::Result<Storm> {
-    let writers = (0..4)
-        .map(|client| {
-            Writer::new(&case.node(nodes[client % 2]), |s| {
-                let id = s.rng.below(500) + 1;
-                s.exec(&format!("UPDATE t SET v = v + 1 WHERE id = {id}"))
-                    .map(drop)
-            })
-        })
-        .collect();
-    let storm = Storm::start(&case.db, writers, RETRY)?;
-    storm.blow(Duration::from_millis(300));
-    Ok(storm)
 }
 
 fn position(node: &Node) -> anyhow::Result<i64> {

@@ -10,16 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use dromon_sandbox::WsrepStatus;
 
-use super::set_up;
+use super::{set_up, writers_on};
 use crate::check;
 use crate::harness::Case;
-use crate::load::{RETRY, Session, Storm, Writer};
+use crate::load::Session;
 
 /// How long is looked at what goes on, or does not.
 const LOOK: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(60);
 const ASK: Duration = Duration::from_secs(10);
-const WRITERS: usize = 4;
 
 /// db3 is held twice: the others wait for it, then, in quarantine, they do not.
 pub fn slow_node(case: &mut Case) -> anyhow::Result<()> {
@@ -43,7 +42,7 @@ pub fn slow_node(case: &mut Case) -> anyhow::Result<()> {
 /// The default: everybody's writers stand still until db3 goes on, and status
 /// and log say for whom.
 fn waited_for(case: &mut Case) -> anyhow::Result<()> {
-    let storm = writers(case)?;
+    let storm = writers_on(case, [0, 1])?;
     let before = seqno(case, 0)?;
     storm.blow(LOOK);
     let free = seqno(case, 0)? - before;
@@ -84,7 +83,7 @@ fn waited_for(case: &mut Case) -> anyhow::Result<()> {
 /// `dromon.slow_node=quarantine`: after five seconds the others go on. db3 keeps
 /// the log all the while, and catches up when it can.
 fn in_quarantine(case: &mut Case) -> anyhow::Result<()> {
-    let storm = writers(case)?;
+    let storm = writers_on(case, [0, 1])?;
     let marks = check::log_marks(&case.cluster());
     let before = seqno(case, 0)?;
     storm.blow(LOOK);
@@ -144,21 +143,6 @@ fn in_quarantine(case: &mut Case) -> anyhow::Result<()> {
         begin.elapsed().as_secs_f64()
     ));
     Ok(())
-}
-
-fn writers(case: &Case) -> anyhow::Result<Storm> {
-    let writers = (0..WRITERS)
-        .map(|client| {
-            Writer::new(&case.node(client % 2), |s| {
-                let id = s.rng.below(500) + 1;
-                s.exec(&format!("UPDATE t SET v = v + 1 WHERE id = {id}"))
-                    .map(drop)
-            })
-        })
-        .collect();
-    let storm = Storm::start(&case.db, writers, RETRY)?;
-    storm.blow(Duration::from_millis(300));
-    Ok(storm)
 }
 
 /// Holds db3's appliers: none gets at the table.
