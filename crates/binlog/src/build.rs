@@ -7,6 +7,7 @@
 //! | GTID event of MariaDB | [`normalise_gtid`], once, when it is stored | room for a commit id, so that hints can be set in place |
 //! | the same | [`patch_gtid`], when it is sent | hints for parallel replicas |
 //! | GTID event of MySQL | [`patch_clock`], when it is sent | the same |
+//! | any that is stored in another file | [`place`], once, when it is stored | the end position |
 //! | format description | [`format_for_replica`], when it is sent | a replica that starts in the middle of a file must not take it for a restart of the primary |
 //! | any | [`with_checksum`], when it is sent | a replica that wants no checksums, or a primary that sent none |
 
@@ -175,12 +176,26 @@ pub fn with_checksum<'a>(event: &Event<'a>, wanted: Checksum) -> Result<Cow<'a, 
     Ok(Cow::Owned(out))
 }
 
+/// Where the end position stands.
+const END_POS_AT: usize = 13;
+
+/// Tells an event, in place, at which byte of a file it stands now.
+pub fn place(raw: &mut [u8], checksum: Checksum, at: u64) -> Result<(), EventError> {
+    let event = Event::parse_unverified(raw, checksum)?;
+    let has_checksum = event.checksum() == Checksum::Crc32;
+    let end = at + raw.len() as u64;
+    raw[END_POS_AT..END_POS_AT + 4].copy_from_slice(&(end as u32).to_le_bytes());
+    if has_checksum {
+        checksum::mend(raw);
+    }
+    Ok(())
+}
+
 /// The format description of a file for a replica: the file counts as closed,
 /// and one that starts in the middle is told neither that the primary was
 /// restarted nor a position.
 pub fn format_for_replica(event: &Event<'_>, from_beginning: bool) -> Result<Vec<u8>, EventError> {
     const CREATED_AT: usize = HEADER_LEN + 52;
-    const END_POS_AT: usize = 13;
     let format = Format::decode(event.raw())?;
     let mut out = event.raw().to_vec();
     out[FLAGS_AT] &= !(flags::IN_USE as u8);

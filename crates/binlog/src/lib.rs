@@ -24,7 +24,7 @@ mod value;
 
 pub use build::{
     GtidHint, Maker, Place, format_for_replica, has_room, normalise_gtid, patch_clock, patch_gtid,
-    with_checksum,
+    place, with_checksum,
 };
 pub use checksum::{CRC_LEN, Checksum, crc32, mend, verify};
 pub use column::ColumnType;
