@@ -17,6 +17,9 @@ use crate::error::{EventError, Flaw};
 use crate::header::{EventType, HEADER_LEN, Header};
 
 const VERSION_LEN: usize = 50;
+/// Servers too old for checksums know no more types than this. Others do, so
+/// that a damaged version does not make us believe that there are no checksums.
+const OLD_TYPES_MAX: usize = 35;
 
 /// Whose events these are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,10 @@ impl Format {
             checksum::verify(event)?;
             (lens, Some(checksum))
         } else {
+            let types = r.left();
+            if types > OLD_TYPES_MAX {
+                return Err(r.bad("number of types, for so old a server,", types as u64));
+            }
             (r.rest(), None)
         };
         Ok(Format {
