@@ -1,11 +1,13 @@
 //! Shows binlog files, one line for each event, and checks that they are
-//! understood: `binlog-show [--rows] FILE…`.
+//! understood: `binlog-show [--rows] [--packets] FILE…`.
 //!
 //! Of every event the checksum and the place are verified, and its body is
 //! decoded and written again, which must give the same bytes. GTID events get
 //! room for a commit id, one is set and taken away again. With `--rows` the
 //! values of changed rows follow, numbered as `mariadb-binlog -v` does it. A
-//! file that ends within a group is no error; where it does is said.
+//! file that ends within a group is no error; where it does is said. With
+//! `--packets` a file is what a primary sent: each event behind its length, a
+//! u32, without the protocol's own bytes.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -33,6 +35,7 @@ struct Totals {
 
 fn main() -> ExitCode {
     let mut rows = false;
+    let mut packets = false;
     let mut failed = false;
     let mut files = 0;
     for arg in std::env::args().skip(1) {
@@ -40,8 +43,12 @@ fn main() -> ExitCode {
             rows = true;
             continue;
         }
+        if arg == "--packets" {
+            packets = true;
+            continue;
+        }
         files += 1;
-        match show(&arg, rows) {
+        match show(&arg, rows, packets) {
             Ok(totals) => println!(
                 "{arg}: {} events, {} groups, {} rows; all checked",
                 totals.events, totals.groups, totals.rows
@@ -53,7 +60,7 @@ fn main() -> ExitCode {
         }
     }
     if files == 0 {
-        eprintln!("usage: binlog-show [--rows] FILE…");
+        eprintln!("usage: binlog-show [--rows] [--packets] FILE…");
     }
     match failed || files == 0 {
         true => ExitCode::FAILURE,
@@ -61,18 +68,40 @@ fn main() -> ExitCode {
     }
 }
 
-fn show(name: &str, rows: bool) -> Result<Totals, Failure> {
+/// The event that comes next, `None` at the end.
+fn next_event<'a>(
+    bytes: &'a [u8],
+    at: u64,
+    packets: &mut Option<usize>,
+) -> Result<Option<&'a [u8]>, Failure> {
+    if let Some(place) = packets {
+        let Some((len, rest)) = bytes[*place..].split_first_chunk() else {
+            return Ok(None);
+        };
+        let len = u32::from_le_bytes(*len) as usize;
+        *place += 4 + len;
+        return Ok(rest.get(..len));
+    }
+    Ok(match cut_event(&bytes[at as usize..], at, EVENT_MAX)? {
+        Cut::Event(raw) => Some(raw),
+        Cut::More { .. } => None,
+    })
+}
+
+fn show(name: &str, rows: bool, packets: bool) -> Result<Totals, Failure> {
     let bytes = std::fs::read(name)?;
-    check_magic(&bytes)?;
-    let mut grouper = Grouper::of_file();
+    let mut place = packets.then_some(0);
+    let mut grouper = match packets {
+        true => Grouper::of_connection(),
+        false => {
+            check_magic(&bytes)?;
+            Grouper::of_file()
+        }
+    };
     let mut tables = HashMap::new();
     let mut totals = Totals::default();
-    loop {
+    while let Some(raw) = next_event(&bytes, grouper.at(), &mut place)? {
         let at = grouper.at();
-        let raw = match cut_event(&bytes[at as usize..], at, EVENT_MAX)? {
-            Cut::Event(raw) => raw,
-            Cut::More { .. } => break,
-        };
         let seen = grouper.event(raw)?;
         let format = grouper.format().cloned().unwrap_or_else(Format::unknown);
         let payload = seen.event.decode(&format)?;
@@ -104,7 +133,11 @@ fn show(name: &str, rows: bool) -> Result<Totals, Failure> {
             );
         }
     }
-    if grouper.settled() != bytes.len() as u64 {
+    let end = match packets {
+        true => grouper.at(),
+        false => bytes.len() as u64,
+    };
+    if grouper.settled() != end {
         println!("! torn from byte {} on", grouper.settled());
     }
     Ok(totals)
@@ -112,16 +145,23 @@ fn show(name: &str, rows: bool) -> Result<Totals, Failure> {
 
 /// What this crate claims about every event.
 fn check(event: &Event<'_>, payload: &Payload<'_>, format: &Format) -> Result<(), Failure> {
-    let again = encode_event(event.header(), payload, format);
-    // The flag of a file that is being written is not covered by its checksum,
-    // and everything else must be the same.
+    let of_event = &Format {
+        checksum: Some(event.checksum()),
+        ..format.clone()
+    };
+    let again = encode_event(event.header(), payload, of_event);
     if again != event.raw() {
         return Err(format!("written again it differs: {:02x?}", event.raw()).into());
     }
+    // A format description has its own checksum always, and says what others have.
+    let own = match event.kind() {
+        EventType::FORMAT_DESCRIPTION => format.checksum(),
+        _ => event.checksum(),
+    };
     for other in [Checksum::Off, Checksum::Crc32] {
         let changed = with_checksum(event, other)?;
         let parsed = Event::parse(&changed, other)?;
-        if *with_checksum(&parsed, format.checksum())? != *event.raw() {
+        if *with_checksum(&parsed, own)? != *event.raw() {
             return Err("another checksum and back differs".into());
         }
     }

@@ -116,7 +116,8 @@ impl Maker {
             server_id: self.server_id,
             len: 0,
             end_pos,
-            flags: flags::ARTIFICIAL,
+            // As MariaDB sends it, though it stands in no file.
+            flags: 0,
         };
         header.encode(&mut out);
         out.extend_from_slice(file.as_bytes());

@@ -136,8 +136,8 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// How the rest of a file is encrypted. A primary sends events in clear, so
-/// this is met in copied files only.
+/// How the rest of a file is encrypted. In a file nothing behind it can be
+/// read. A primary sends it too, but everything else in clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartEncryption {
     /// 1.

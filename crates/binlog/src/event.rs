@@ -173,7 +173,7 @@ pub enum Payload<'a> {
     Annotate(&'a [u8]),
     /// Begin of XA recovery.
     Checkpoint(Checkpoint<'a>),
-    /// What follows is encrypted. Nothing of it can be read here.
+    /// What follows in a file is encrypted; nothing of it can be read here.
     StartEncryption(StartEncryption),
     /// Begin of a transaction of MySQL.
     MySqlGtid(MySqlGtid<'a>),

@@ -277,6 +277,10 @@ impl Grouper {
     }
 
     /// Of what a primary sends. Bytes are counted from 0 on.
+    ///
+    /// Of a file that is encrypted the primary sends all in clear, and
+    /// nevertheless the event START_ENCRYPTION: whoever stores what it sent
+    /// must leave that one out.
     pub fn of_connection() -> Grouper {
         Grouper {
             format: None,
@@ -387,7 +391,10 @@ impl Grouper {
             | EventType::PREVIOUS_GTIDS
             | EventType::BINLOG_CHECKPOINT => Ok((Step::Between, self.abandon())),
             EventType::START_ENCRYPTION => match self.payload(event)? {
-                Payload::StartEncryption(start) => Err(Refused::Encrypted(start.key_version)),
+                // A primary sends this one too, but what follows in clear.
+                Payload::StartEncryption(start) if self.places => {
+                    Err(Refused::Encrypted(start.key_version))
+                }
                 _ => Ok((Step::Between, self.abandon())),
             },
             EventType::GTID

@@ -436,6 +436,10 @@ fn files_that_are_refused() {
             key_version: 3
         }
     );
+    // A connection goes on in clear.
+    let mut connection = Grouper::of_connection();
+    connection.event(&first).unwrap();
+    assert_eq!(connection.event(&raw).unwrap().step, Step::Between);
     // After an error nothing has changed: the right event is taken.
     let mut stop = event(EventType::STOP, &Payload::Stop, &f);
     place(&mut stop, Checksum::Off, at + 1).unwrap();
