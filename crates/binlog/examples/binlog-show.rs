@@ -231,7 +231,7 @@ fn describe(
                 "thread {} in {}: {} {status:?}",
                 q.thread_id,
                 text(q.database),
-                text(&q.text()?)
+                text(&q.text(EVENT_MAX as usize)?)
             )
         }
         Payload::Xid(n) => n.to_string(),
@@ -317,7 +317,7 @@ fn show_rows(
             _ => Err(format!("rows of the table {} without its columns", event.table_id).into()),
         };
     };
-    let data = event.data()?;
+    let data = event.data(EVENT_MAX as usize)?;
     let mut count = 0;
     for row in event.rows(&data, &table.columns)? {
         let row = row?;

@@ -26,10 +26,10 @@ const GAIN_MAX: usize = 1100;
 /// Why data cannot be decompressed.
 pub(crate) type Damage = &'static str;
 
-/// The raw data of an event's compressed part.
+/// The raw data of an event's compressed part, if they are at most `max` bytes.
 ///
 /// Memory is reserved as data come, not on the word of the length.
-pub fn decompress(data: &[u8]) -> Result<Vec<u8>, Damage> {
+pub fn decompress(data: &[u8], max: usize) -> Result<Vec<u8>, Damage> {
     let (&first, rest) = data.split_first().ok_or("it is empty")?;
     if first & 0x80 == 0 {
         return Err("its first byte lacks the mark of compression");
@@ -42,6 +42,9 @@ pub fn decompress(data: &[u8]) -> Result<Vec<u8>, Damage> {
         return Err("the length of its raw data is missing");
     }
     let (len, stream) = rest.split_at(n);
+    if be(len) > max as u64 {
+        return Err("its raw data are longer than allowed");
+    }
     inflate(ZlibDecoder::new(stream), stream.len(), be(len))
 }
 
@@ -118,16 +121,17 @@ mod tests {
         fn round_trip(raw in proptest::collection::vec(0u8..4, 0..70_000)) {
             let packed = compress(&raw);
             prop_assert_eq!(raw_len(&packed), Some(raw.len() as u64));
-            prop_assert_eq!(decompress(&packed).unwrap(), raw);
+            prop_assert_eq!(decompress(&packed, raw.len()).unwrap(), &raw[..]);
+            prop_assert!(raw.is_empty() || decompress(&packed, raw.len() - 1).is_err());
         }
 
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..64), first in 0x80u8..0x90) {
-            let _ = decompress(&bytes);
+            let _ = decompress(&bytes, 1 << 20);
             let _ = decompress_column(&bytes);
             let mut marked = vec![first];
             marked.extend(&bytes);
-            let _ = decompress(&marked);
+            let _ = decompress(&marked, 1 << 20);
             let _ = decompress_column(&marked);
         }
 
@@ -138,7 +142,7 @@ mod tests {
             let mut packed = compress(&raw);
             let at = at % packed.len();
             packed[at] = to;
-            if let Ok(other) = decompress(&packed) {
+            if let Ok(other) = decompress(&packed, 1 << 20) {
                 prop_assert_eq!(other, raw);
             }
         }
@@ -149,11 +153,11 @@ mod tests {
         let mut packed = compress(b"abc");
         assert_eq!(&packed[..2], &[0x81, 3]);
         packed[1] = 4;
-        assert!(decompress(&packed).is_err());
+        assert!(decompress(&packed, 100).is_err());
         // 4 GiB from a few bytes.
         let mut lie = vec![0x84, 0xff, 0xff, 0xff, 0xff];
         lie.extend(&packed[2..]);
-        assert!(decompress(&lie).is_err());
+        assert!(decompress(&lie, usize::MAX).is_err());
         assert_eq!(compress(&vec![0; 3088])[..3], [0x82, 0x0c, 0x10]);
     }
 }

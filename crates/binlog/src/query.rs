@@ -67,12 +67,12 @@ impl<'a> Query<'a> {
         out.extend_from_slice(self.stored);
     }
 
-    /// The statement.
-    pub fn text(&self) -> Result<Cow<'a, [u8]>, EventError> {
+    /// The statement, if it is at most `max` bytes where it is compressed.
+    pub fn text(&self, max: usize) -> Result<Cow<'a, [u8]>, EventError> {
         if !self.compressed {
             return Ok(Cow::Borrowed(self.stored));
         }
-        match compress::decompress(self.stored) {
+        match compress::decompress(self.stored, max) {
             Ok(text) => Ok(Cow::Owned(text)),
             Err(damage) => Err(EventError {
                 kind: EventType::QUERY_COMPRESSED,

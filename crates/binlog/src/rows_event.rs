@@ -64,7 +64,8 @@ pub struct RowsEvent<'a> {
     stored_at: usize,
 }
 
-const COLUMNS_MAX: usize = 1 << 16;
+/// What servers allow.
+pub(crate) const COLUMNS_MAX: usize = 4096;
 
 /// Change, version, compressed.
 fn nature(kind: EventType) -> Option<(Change, u8, bool)> {
@@ -151,13 +152,14 @@ impl<'a> RowsEvent<'a> {
         out.extend_from_slice(self.stored);
     }
 
-    /// The bytes of the rows.
-    pub fn data(&self) -> Result<Cow<'a, [u8]>, EventError> {
+    /// The bytes of the rows, if they are at most `max` where they are
+    /// compressed.
+    pub fn data(&self, max: usize) -> Result<Cow<'a, [u8]>, EventError> {
         // A statement that changed nothing may end with an empty event.
         if !self.compressed || self.stored.is_empty() {
             return Ok(Cow::Borrowed(self.stored));
         }
-        match compress::decompress(self.stored) {
+        match compress::decompress(self.stored, max) {
             Ok(data) => Ok(Cow::Owned(data)),
             Err(damage) => Err(EventError {
                 kind: self.kind,

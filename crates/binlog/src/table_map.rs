@@ -18,9 +18,7 @@ use crate::column::ColumnType;
 use crate::error::EventError;
 use crate::format::Flavour;
 use crate::header::{EventType, HEADER_LEN};
-
-/// Columns beyond this are an error; servers allow 4096 and 4017.
-const COLUMNS_MAX: usize = 1 << 16;
+use crate::rows_event::COLUMNS_MAX;
 
 /// A table's name and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -203,7 +203,7 @@ proptest! {
         let event = Event::parse(&raw, Checksum::Crc32).unwrap();
         let Payload::Rows(event) = event.decode(&format).unwrap() else { panic!("it carries rows") };
         prop_assert_eq!(event.change, change);
-        let read = event.data().unwrap();
+        let read = event.data(1 << 20).unwrap();
         prop_assert_eq!(&read[..], &data[..]);
         let rows: Vec<_> = event.rows(&read, &kinds).unwrap().collect::<Result<_, _>>().unwrap();
         let found: Vec<_> = rows.iter().map(|r| (said(&r.before), said(&r.after))).collect();
