@@ -1,4 +1,18 @@
 //! MariaDB and MySQL replication events, read and made without I/O.
+//!
+//! [`cut_event`] finds an event's end in a stream of bytes. A [`Grouper`] takes
+//! one after the other, checks each, and says where groups (transactions) begin
+//! and end. [`Event::decode`] says what one contains; rows come out of a
+//! [`RowsEvent`] with the columns of its [`TableMap`], and their cells become
+//! [`Value`]s when asked.
+//!
+//! Events are kept and sent on byte for byte. The few that a relay makes are
+//! made by a [`Maker`], and the few changes it makes are [`place`],
+//! [`normalise_gtid`], [`patch_gtid`], [`patch_clock`], [`format_for_replica`]
+//! and [`with_checksum`].
+//!
+//! The formats, drawn, and what is not covered: `docs/binlog.md`.
+
 #![forbid(unsafe_code)]
 
 mod build;
