@@ -1,7 +1,7 @@
-//! Copies a binlog file as a relay stores it: `binlog-copy FROM TO [COMMIT_ID]`.
+//! Copies a binlog file as a relay stores it: `binlog-copy FROM TO [COMMIT_ID|none]`.
 //!
-//! GTID events get room for a commit id, and this one if it is given; as they
-//! grow, all events are told their new places. Everything else stays the same,
+//! GTID events get room for a commit id, and this one if it is given, or none
+//! if so said; as they grow, all events are told their new places. Everything else stays the same,
 //! which `mariadb-binlog` can confirm.
 
 use std::process::ExitCode;
@@ -15,9 +15,10 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (from, to, commit_id) = match &args[..] {
         [from, to] => (from, to, None),
-        [from, to, id] => (from, to, id.parse().ok()),
+        [from, to, id] if id == "none" => (from, to, Some(None)),
+        [from, to, id] if id.parse::<u64>().is_ok() => (from, to, Some(id.parse().ok())),
         _ => {
-            eprintln!("usage: binlog-copy FROM TO [COMMIT_ID]");
+            eprintln!("usage: binlog-copy FROM TO [COMMIT_ID|none]");
             return ExitCode::FAILURE;
         }
     };
@@ -33,7 +34,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn copy(from: &str, to: &str, commit_id: Option<u64>) -> Result<u64, Box<dyn std::error::Error>> {
+/// `commit_id`: what it shall be, or nothing is changed.
+fn copy(
+    from: &str,
+    to: &str,
+    commit_id: Option<Option<u64>>,
+) -> Result<u64, Box<dyn std::error::Error>> {
     let bytes = std::fs::read(from)?;
     check_magic(&bytes)?;
     let mut out = FILE_MAGIC.to_vec();
@@ -49,7 +55,7 @@ fn copy(from: &str, to: &str, commit_id: Option<u64>) -> Result<u64, Box<dyn std
         if event.kind() == EventType::GTID {
             grown += u64::from(!has_room(&event)?);
             stored = normalise_gtid(&event)?.into_owned();
-            if commit_id.is_some() {
+            if let Some(commit_id) = commit_id {
                 let hint = GtidHint {
                     commit_id,
                     flags: None,

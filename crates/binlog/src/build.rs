@@ -159,7 +159,14 @@ impl Maker {
 pub fn with_checksum<'a>(event: &Event<'a>, wanted: Checksum) -> Result<Cow<'a, [u8]>, EventError> {
     if event.kind() == EventType::FORMAT_DESCRIPTION {
         let format = Format::decode(event.raw())?;
-        if format.checksum.is_none() || format.checksum() == wanted {
+        if format.checksum.is_none() && wanted == Checksum::Crc32 {
+            return Err(EventError {
+                kind: event.kind(),
+                offset: HEADER_LEN,
+                flaw: Flaw::Unsupported("a server so old knows no checksums"),
+            });
+        }
+        if format.checksum() == wanted {
             return Ok(Cow::Borrowed(event.raw()));
         }
         let mut out = event.raw().to_vec();

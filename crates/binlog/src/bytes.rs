@@ -204,6 +204,14 @@ pub(crate) fn put_lenenc(out: &mut Vec<u8>, value: u64) {
     }
 }
 
+/// A length of one byte.
+///
+/// # Panics
+/// If it is longer: what was decoded never is.
+pub(crate) fn put_len_u8(out: &mut Vec<u8>, len: usize) {
+    out.push(u8::try_from(len).expect("a name of at most 255 bytes"));
+}
+
 /// Bit `n` of a bitmap that begins with the lowest bit.
 pub(crate) fn bit(map: &[u8], n: usize) -> bool {
     map.get(n / 8).is_some_and(|byte| byte >> (n % 8) & 1 == 1)

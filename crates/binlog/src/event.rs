@@ -185,6 +185,10 @@ pub enum Payload<'a> {
 
 impl Payload<'_> {
     /// Writes the body as a server of this format would.
+    ///
+    /// # Panics
+    /// If a name or the status variables are longer than a length field can
+    /// say; nothing that was decoded is.
     pub fn encode(&self, kind: EventType, format: &Format, out: &mut Vec<u8>) {
         match self {
             Payload::Format(format) => format.encode(out),
@@ -218,6 +222,9 @@ impl Payload<'_> {
 
 /// A whole event of such a header and body. Its length is set and its checksum
 /// computed; the other fields of the header are taken as they are.
+///
+/// # Panics
+/// As [`Payload::encode`].
 pub fn encode_event(header: &Header, payload: &Payload<'_>, format: &Format) -> Vec<u8> {
     let checksum = match payload {
         Payload::Format(own) if own.checksum.is_some() => Checksum::Crc32,

@@ -15,7 +15,7 @@
 //! ignore what follows. So 8 bytes of zeros at the end are room for a commit
 //! id, which [`crate::patch_gtid`] uses.
 
-use crate::bytes::Reader;
+use crate::bytes::{Reader, put_len_u8};
 use crate::error::EventError;
 use crate::gtid::Gtid;
 use crate::header::Header;
@@ -87,8 +87,8 @@ impl<'a> Xid<'a> {
 
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.format.to_le_bytes());
-        out.push(self.gtrid.len() as u8);
-        out.push(self.bqual.len() as u8);
+        put_len_u8(out, self.gtrid.len());
+        put_len_u8(out, self.bqual.len());
         out.extend_from_slice(self.gtrid);
         out.extend_from_slice(self.bqual);
     }

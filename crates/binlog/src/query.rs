@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use crate::bytes::Reader;
+use crate::bytes::{Reader, put_len_u8};
 use crate::compress;
 use crate::error::{EventError, Flaw};
 use crate::header::{EventType, HEADER_LEN};
@@ -58,9 +58,10 @@ impl<'a> Query<'a> {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.thread_id.to_le_bytes());
         out.extend_from_slice(&self.exec_seconds.to_le_bytes());
-        out.push(self.database.len() as u8);
+        put_len_u8(out, self.database.len());
         out.extend_from_slice(&self.error.to_le_bytes());
-        out.extend_from_slice(&(self.status.len() as u16).to_le_bytes());
+        let status_len = u16::try_from(self.status.len()).expect("a status of at most 64 KiB");
+        out.extend_from_slice(&status_len.to_le_bytes());
         out.extend_from_slice(self.status);
         out.extend_from_slice(self.database);
         out.push(0);

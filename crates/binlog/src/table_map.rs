@@ -13,7 +13,7 @@
 //! signs and character sets (MINIMAL), or names and the primary key too (FULL).
 //! Other keys are never in them.
 
-use crate::bytes::{Reader, bit, bitmap_len, put_le, put_lenenc};
+use crate::bytes::{Reader, bit, bitmap_len, put_le, put_len_u8, put_lenenc};
 use crate::column::ColumnType;
 use crate::error::EventError;
 use crate::format::Flavour;
@@ -108,7 +108,7 @@ impl<'a> TableMap<'a> {
         put_le(out, self.table_id, id_len);
         put_le(out, u64::from(self.flags), 2);
         for name in [self.database, self.table] {
-            out.push(name.len() as u8);
+            put_len_u8(out, name.len());
             out.extend_from_slice(name);
             out.push(0);
         }

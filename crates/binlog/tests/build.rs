@@ -265,6 +265,13 @@ fn formats_for_replicas() {
     let off = with_checksum(&event, Checksum::Off).unwrap();
     assert_eq!(Format::decode(&off).unwrap(), mariadb(Checksum::Off));
     assert_eq!(off.len(), raw.len());
+    let mut old = format("5.5.62", None);
+    old.post_header_lens.truncate(27);
+    let raw = format_event(&old);
+    let event = Event::parse(&raw, Checksum::Off).unwrap();
+    assert_eq!(&*with_checksum(&event, Checksum::Off).unwrap(), &raw[..]);
+    let error = with_checksum(&event, Checksum::Crc32).unwrap_err();
+    assert!(error.to_string().contains("no checksums"), "{error}");
 }
 
 #[test]
