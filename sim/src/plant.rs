@@ -53,6 +53,12 @@ pub enum Plant {
     /// Who comes back with the log of a member that had no vote yet waits for a
     /// primary component, which may wait for that log.
     LearnerWaits,
+    /// Who comes back with the log of a member that had no vote yet joins anew
+    /// without asking whether it counts.
+    LearnerErases,
+    /// Logs are cut behind members that are out of the view, though an agreement
+    /// with them is still in force.
+    CutBehind,
     /// The note that a database must get a large transaction whole is never made
     /// durable.
     LackingForgotten,
@@ -76,7 +82,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 28] = [
+    pub const ALL: [Plant; 30] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DeafToDisk,
@@ -97,6 +103,8 @@ impl Plant {
         Plant::CopySkipped,
         Plant::CopyLate,
         Plant::LearnerWaits,
+        Plant::LearnerErases,
+        Plant::CutBehind,
         Plant::LackingForgotten,
         Plant::ChunksLost,
         Plant::RollbackIgnored,
@@ -132,6 +140,8 @@ impl Plant {
             Plant::CopySkipped => "copy-skipped",
             Plant::CopyLate => "copy-late",
             Plant::LearnerWaits => "learner-waits",
+            Plant::LearnerErases => "learner-erases",
+            Plant::CutBehind => "cut-behind",
             Plant::LackingForgotten => "lacking-forgotten",
             Plant::ChunksLost => "chunks-lost",
             Plant::RollbackIgnored => "rollback-ignored",

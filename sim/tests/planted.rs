@@ -120,6 +120,11 @@ fn a_log_without_a_vote_that_waits_for_the_leader_that_waits_for_it_is_standing_
 }
 
 #[test]
+fn cutting_the_log_behind_a_voter_that_is_only_half_removed_is_standing_still() {
+    fires(Plant::CutBehind, Oracle::Standstill, 479, 0, 30);
+}
+
+#[test]
 fn letting_those_left_behind_follow_by_the_log_mixes_incarnations() {
     fires(Plant::ForkUnchecked, Oracle::Contents, 15, 20, 30);
 }

@@ -21,7 +21,7 @@ pub mod messages;
 pub mod node;
 pub mod options;
 mod quarantine;
-mod retention;
+pub mod retention;
 pub mod spool;
 pub mod status;
 mod streams;

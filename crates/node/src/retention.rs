@@ -1,7 +1,7 @@
 //! How far the log may be shortened: to a checkpoint that everybody can start
 //! from who may still have to. A pure decision.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use dromon_writeset::Seqno;
 
@@ -55,6 +55,14 @@ pub fn keep(
         .front()
         .is_some_and(|m| m.index < keep)
         .then_some(keep)
+}
+
+/// Whether the order may still need the log of somebody whom the `view` does not
+/// name: a member by an agreement that is `in_force` until the one without it is
+/// settled. What is cut behind such a one can never be given to it again, and
+/// its vote may be the one that is missing after an outage.
+pub fn misses_somebody(in_force: &BTreeSet<u64>, view: impl Iterator<Item = u64>) -> bool {
+    !in_force.is_subset(&view.collect())
 }
 
 /// Whether more than `max` bytes were delivered since the checkpoint at `index`.
@@ -131,6 +139,13 @@ mod tests {
             None,
             "what is not durable here stays"
         );
+    }
+
+    #[test]
+    fn who_is_out_of_the_view_is_heeded_until_that_is_agreed() {
+        let in_force = [1, 2, 3].into();
+        assert!(misses_somebody(&in_force, [1, 2].into_iter()));
+        assert!(!misses_somebody(&in_force, [1, 2, 3, 4].into_iter()));
     }
 
     proptest! {

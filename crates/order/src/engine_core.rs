@@ -402,6 +402,11 @@ impl Core {
             let m = metrics.borrow_watched();
             status.term = m.current_term;
             status.members = from_raft_members(&m.membership_config);
+            status.in_force = from_raft_members(&m.committed_membership_config)
+                .addrs
+                .into_keys()
+                .chain(status.members.addrs.keys().copied())
+                .collect();
             status.leader = m.current_leader.map(|id| {
                 let addr = status.members.addrs.get(&id).cloned();
                 (id, addr.unwrap_or_default())

@@ -4,7 +4,7 @@
 //! [`engine`](crate::engine) is one implementation; another one can stand
 //! behind the same trait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -235,6 +235,9 @@ pub struct OrderStatus {
     pub delivered: u64,
     /// The members by the newest membership entry in the log, committed or not.
     pub members: Members,
+    /// Members of the newest committed membership or of a later one: whoever leads
+    /// next may need the answer of any of these.
+    pub in_force: BTreeSet<RaftId>,
     /// Members this node, as leader, watches. Empty on followers.
     pub peers: BTreeMap<RaftId, PeerStatus>,
     /// What is left of the primary lease.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dromon_certify::Verdict;
 use dromon_node::cluster::{ClusterState, ClusterView, Event, MemberState};
 use dromon_node::messages::{Control, LeaveReason, decode, encode, kind};
+use dromon_node::retention::misses_somebody;
 use dromon_order::{Committed, CommittedBody, Order, Sequencer};
 use dromon_writeset::{Key, KeyCollector, KeyType, Seqno, Uuid, WriteSet};
 use tokio::time::Instant;
@@ -442,6 +443,12 @@ impl Session {
     /// Drops what neither this database after a crash, nor a member behind, nor
     /// a joiner needs.
     fn purge_log(&self, inner: &mut Inner) {
+        let Some(engine) = self.engine() else { return };
+        let heedless = self.shared.planted_everywhere(Plant::CutBehind);
+        let view = inner.state.members().map(|m| m.raft_id);
+        if !heedless && misses_somebody(&engine.status().in_force, view) {
+            return;
+        }
         let mut need = self.needs_log(inner);
         for m in inner.state.members().filter(|m| m.uuid != self.uuid) {
             let said = inner.reports.get(&m.uuid).map(|(p, _)| p.needs_log);
@@ -463,9 +470,7 @@ impl Session {
         if inner.marks.front().is_some_and(|m| m.index == keep) {
             return;
         }
-        if let Some(engine) = self.engine()
-            && engine.purge_to(keep).is_ok()
-        {
+        if engine.purge_to(keep).is_ok() {
             inner.marks.retain(|m| m.index >= keep);
         }
     }

@@ -49,6 +49,8 @@ struct Found {
     raft_id: RaftId,
     /// Whether its own log says that it votes.
     votes: bool,
+    /// Whether its own log names it as a member.
+    named: bool,
     /// Whom to ask to order the join; `None`: this node orders it itself.
     ask: Option<String>,
 }
@@ -342,9 +344,14 @@ async fn find(
                 let erases = process.shared.planted_everywhere(Plant::EraseFirst);
                 if let Some(found) = ask_around(process, position, end, rng).await? {
                     let leader = found.ask.clone().unwrap_or_default();
-                    if erases || !votes || is_gone(process, leader, own.raft_id).await {
+                    let erases = erases
+                        || !votes && process.shared.planted_everywhere(Plant::LearnerErases)
+                        || !counts(process, leader, own.raft_id, own.named).await;
+                    if erases {
                         return Ok(found);
                     }
+                } else if !own.named {
+                    return find_cluster(process, position, end, rng).await;
                 }
                 if !votes && process.shared.planted_everywhere(Plant::LearnerWaits) {
                     return find_cluster(process, position, end, rng).await;
@@ -381,15 +388,20 @@ async fn find(
             log_start: 0,
             raft_id: rng.u64().max(1),
             votes: false,
+            named: false,
             ask: None,
         });
     }
     find_cluster(process, position, end, rng).await
 }
 
-/// Whether the leader at `addr` counts the log `raft_id` no more.
-async fn is_gone(process: &Process, addr: String, raft_id: RaftId) -> bool {
-    ask(process, &addr, &Request::Gone { raft_id }).await == Some(Answer::Ok)
+/// Whether the leader at `addr` counts this log, or does not say that it does
+/// not, which by itself it may.
+async fn counts(process: &Process, addr: String, raft_id: RaftId, named: bool) -> bool {
+    match ask(process, &addr, &Request::Gone { raft_id }).await {
+        Some(answer) => answer != Answer::Ok,
+        None => named,
+    }
 }
 
 /// Planted: who has a log waits until all whom it names run.
@@ -401,14 +413,13 @@ async fn wait_for_all(process: &Process, log: &Inspected) {
     }
 }
 
-/// The own log, if it is a member's and of the database's history. One without
-/// a vote counts too: the others may just have given it one.
+/// The own log, if it is not only its own and of the database's history. One
+/// without a vote counts too: the others may just have given it one.
 fn own_log(info: &Inspected, position: Position) -> Result<Option<Found>, String> {
     let state = ClusterState::decode(&info.checkpoint.sequencer, &info.checkpoint.node)
         .map_err(|e| e.to_string())?;
     let votes = info.members.is_voter(info.id);
-    let counted = votes || info.members.addrs.contains_key(&info.id);
-    if !counted || !position.is_defined() || state.position().history != position.history {
+    if !position.is_defined() || state.position().history != position.history {
         return Ok(None);
     }
     Ok(Some(Found {
@@ -420,6 +431,7 @@ fn own_log(info: &Inspected, position: Position) -> Result<Option<Found>, String
         need: Need::Log,
         raft_id: info.id,
         votes,
+        named: votes || info.members.addrs.contains_key(&info.id),
         ask: None,
     }))
 }
@@ -523,6 +535,7 @@ async fn ask_around(
                     log_start: index,
                     raft_id: rng.u64().max(1),
                     votes: false,
+                    named: false,
                     ask: Some(addr),
                 }));
             }

@@ -561,6 +561,8 @@ impl Node {
         self.forget_chunks();
         lock(&self.streams).clear();
         self.alone_later.store(false, Relaxed);
+        // A forced recovery may begin below where this node was.
+        self.newest_small.store(0, Relaxed);
         self.queue.reset_stats();
         // Nothing is handed out until the database has a position.
         self.queue.hold_after(Seqno::MIN);

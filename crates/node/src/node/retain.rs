@@ -10,7 +10,7 @@ use std::sync::mpsc::{TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dromon_gates::Seqno;
-use dromon_order::Order;
+use dromon_order::{Order, RaftId};
 
 use super::{Node, Phase, lock};
 use crate::cluster::MemberState;
@@ -104,7 +104,7 @@ impl Node {
             floor: self.settings().log_retain,
             max: self.settings().log_max,
         };
-        let Some(others) = self.needs_of_others() else {
+        let Some(others) = self.needs_of_others(&order.status().in_force) else {
             return;
         };
         if self.is_given_up(bytes_now, limits.max) {
@@ -203,13 +203,17 @@ impl Node {
         }
     }
 
-    /// What every other member needs; `None` if one has not said yet.
-    fn needs_of_others(&self) -> Option<Vec<Need>> {
+    /// What every other member needs; `None` if one has not said yet, or is gone
+    /// from the view and not yet from the log's members.
+    fn needs_of_others(&self, in_force: &BTreeSet<RaftId>) -> Option<Vec<Need>> {
         let (own, members) = {
             let shared = self.shared();
             let members = shared.view.as_ref().map(|v| v.members.clone());
             (shared.uuid, members.unwrap_or_default())
         };
+        if retention::misses_somebody(in_force, members.iter().map(|m| m.raft_id)) {
+            return None;
+        }
         let reports = self.flow.reports();
         let mut needs = Vec::new();
         for m in members.iter().filter(|m| m.uuid != own) {

@@ -15,12 +15,17 @@ use crate::options::{ClusterAddress, Durability, Settings};
 /// How long one question to another node may take.
 const ASK: Duration = Duration::from_secs(3);
 
+/// Whether others vote by this log.
+fn has_others(log: &LogSummary) -> bool {
+    log.voters.iter().any(|id| *id != log.id)
+}
+
 /// Whether a log that only waits for a majority may be one that it needs: it
 /// votes, or is stored by a member that the others may just have given a vote.
 /// The leader counts on that log from the moment it proposes so; who died
 /// before that entry came would else wait for the leader, and the leader for it.
 fn may_be_missed(log: &LogSummary) -> bool {
-    log.members.contains_key(&log.id) && log.voters.iter().any(|id| *id != log.id)
+    log.members.contains_key(&log.id) && has_others(log)
 }
 
 impl Node {
@@ -155,10 +160,11 @@ impl Node {
     ///
     /// Its vote stands for what it has acknowledged, and it may be one of only
     /// two copies of that: who erased it would bring the cluster one death
-    /// nearer to losing it. Once the members have gone on without it, nothing
-    /// rests on it any more. No answer means that it stays: an evicted node
-    /// notices that later. One that is damaged, or of another history, does not
-    /// count here; the caller finds out.
+    /// nearer to losing it. One without a vote may be about to get it, whatever
+    /// this node has heard of that. Once the members have gone on without it,
+    /// nothing rests on it any more. No answer means that it stays: an evicted
+    /// node notices that later. One that is damaged, or of another history, does
+    /// not count here; the caller finds out.
     fn own_log_first(
         &self,
         name: &str,
@@ -166,16 +172,14 @@ impl Node {
         position: Position,
         settings: &Settings,
     ) -> Option<Found> {
-        let counts = |log: &LogSummary| log.is_voter() && log.voters.len() > 1;
-        let found = self.resumable(position, settings, counts);
+        let found = self.resumable(position, settings, has_others);
         let found = found.ok().flatten()?;
-        let raft_id = self.look_into_log(settings).ok()??.id;
-        let gone = self.ask(name, addr, &Request::Gone { raft_id });
-        if matches!(gone, Ok(Ok(Answer::Ok))) {
-            return None;
-        }
+        let log = self.look_into_log(settings).ok()??;
+        let gone = self.ask(name, addr, &Request::Gone { raft_id: log.id });
         let counts = match gone {
+            Ok(Ok(Answer::Ok)) => return None,
             Ok(Ok(_)) => "counts",
+            _ if !may_be_missed(&log) => return None,
             _ => "has not said whether it still counts",
         };
         self.note(&format!(
@@ -464,6 +468,8 @@ mod tests {
             "it may have been given a vote since"
         );
         assert!(!may_be_missed(&log(1, &[1], &[1])), "nobody else");
-        assert!(!may_be_missed(&log(3, &[1, 2], &[1, 2])), "not a member");
+        let unnamed = log(3, &[1, 2], &[1, 2]);
+        assert!(!may_be_missed(&unnamed), "not a member");
+        assert!(has_others(&unnamed), "unless the leader says so");
     }
 }
