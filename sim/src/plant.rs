@@ -54,7 +54,8 @@ pub enum Plant {
     /// primary component, which may wait for that log.
     LearnerWaits,
     /// Who comes back with the log of a member that had no vote yet joins anew
-    /// without asking whether it counts.
+    /// without asking whether it counts. Logs are cut as by the next one, too:
+    /// the one seed known stands on both.
     LearnerErases,
     /// Logs are cut behind members that are out of the view, though an agreement
     /// with them is still in force.

@@ -125,6 +125,11 @@ fn cutting_the_log_behind_a_voter_that_is_only_half_removed_is_standing_still() 
 }
 
 #[test]
+fn erasing_a_log_that_is_just_being_given_a_vote_is_seen() {
+    fires(Plant::LearnerErases, Oracle::Liveness, 897, 0, 30);
+}
+
+#[test]
 fn letting_those_left_behind_follow_by_the_log_mixes_incarnations() {
     fires(Plant::ForkUnchecked, Oracle::Contents, 15, 20, 30);
 }

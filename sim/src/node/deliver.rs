@@ -444,7 +444,9 @@ impl Session {
     /// a joiner needs.
     fn purge_log(&self, inner: &mut Inner) {
         let Some(engine) = self.engine() else { return };
-        let heedless = self.shared.planted_everywhere(Plant::CutBehind);
+        let heedless = [Plant::CutBehind, Plant::LearnerErases]
+            .iter()
+            .any(|p| self.shared.planted_everywhere(*p));
         let view = inner.state.members().map(|m| m.raft_id);
         if !heedless && misses_somebody(&engine.status().in_force, view) {
             return;
