@@ -258,9 +258,11 @@ fn is_plain(gtid: &GtidEvent<'_>) -> bool {
 }
 
 /// Whether a commit id can be set and taken away in place.
+///
+/// Without room one that stands there can still be exchanged for another.
 pub fn has_room(event: &Event<'_>) -> Result<bool, EventError> {
     let gtid = gtid_of(event)?;
-    Ok(gtid.commit_id.is_some() || is_plain(&gtid) && gtid.tail.len() >= COMMIT_ID_LEN)
+    Ok(is_plain(&gtid) && (gtid.commit_id.is_some() || gtid.tail.len() >= COMMIT_ID_LEN))
 }
 
 /// A GTID event with room for a commit id: itself if it has one, else with
@@ -320,7 +322,7 @@ pub fn patch_gtid(raw: &mut [u8], checksum: Checksum, hint: GtidHint) -> Result<
     let mut body = Vec::with_capacity(event.body().len());
     new.encode(&mut body);
     let range = HEADER_LEN..HEADER_LEN + event.body().len();
-    // By what was checked above.
+    // By what was checked above, and as no body is read that is too short.
     assert_eq!(body.len(), range.len(), "a hint changes no length");
     let has_checksum = event.checksum() == Checksum::Crc32;
     raw[range].copy_from_slice(&body);

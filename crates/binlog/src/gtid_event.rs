@@ -16,11 +16,11 @@
 //! id, which [`crate::patch_gtid`] uses.
 
 use crate::bytes::{Reader, put_len_u8};
-use crate::error::EventError;
+use crate::error::{EventError, Flaw};
 use crate::gtid::Gtid;
 use crate::header::Header;
 
-/// Least length in bytes of the body.
+/// Least length in bytes of the body. Servers read so much unasked.
 pub(crate) const BODY_MIN: usize = 19;
 
 /// Flags of a GTID event.
@@ -158,6 +158,13 @@ const PARTS: u8 = gtid_flags::GROUP_COMMIT_ID | gtid_flags::PREPARED_XA | gtid_f
 
 impl<'a> GtidEvent<'a> {
     pub(crate) fn decode(r: &mut Reader<'a>, header: &Header) -> Result<GtidEvent<'a>, EventError> {
+        if r.left() < BODY_MIN {
+            return Err(r.error(Flaw::Short {
+                field: "body",
+                need: BODY_MIN,
+                have: r.left(),
+            }));
+        }
         let seqno = r.u64("seqno")?;
         let domain = r.u32("domain")?;
         let flags = r.u8("flags")?;

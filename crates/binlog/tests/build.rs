@@ -301,4 +301,40 @@ fn room_is_needed() {
     let event = Event::parse(&strange, Checksum::Crc32).unwrap();
     assert!(!has_room(&event).unwrap());
     assert_eq!(&*normalise_gtid(&event).unwrap(), &strange[..]);
+
+    // One with a commit id keeps it, or gets another: none can be taken away.
+    let mut strange = written(0, Some(5), None, Some(extra), &f);
+    let event = Event::parse(&strange, Checksum::Crc32).unwrap();
+    assert!(!has_room(&event).unwrap());
+    assert_eq!(&*normalise_gtid(&event).unwrap(), &strange[..]);
+    let hint = |commit_id| GtidHint {
+        commit_id,
+        flags: None,
+    };
+    let before = strange.clone();
+    assert!(patch_gtid(&mut strange, Checksum::Crc32, hint(None)).is_err());
+    assert_eq!(strange, before);
+    patch_gtid(&mut strange, Checksum::Crc32, hint(Some(6))).unwrap();
+    assert_eq!(gtid_in(&strange, &f).commit_id, Some(6));
+}
+
+/// Servers read 19 bytes without looking, so a shorter body is no GTID event,
+/// whatever its flags would need.
+#[test]
+fn short_gtid_events_are_refused() {
+    let f = mariadb(Checksum::Crc32);
+    let hint = GtidHint {
+        commit_id: None,
+        flags: None,
+    };
+    for len in 0..19 {
+        let body = &[0; 19][..len];
+        let mut raw = encode_event(&header(EventType::GTID), &Payload::Other(body), &f);
+        let event = Event::parse(&raw, Checksum::Crc32).unwrap();
+        assert!(event.decode(&f).is_err(), "{len} bytes");
+        assert!(has_room(&event).is_err() && normalise_gtid(&event).is_err());
+        let before = raw.clone();
+        assert!(patch_gtid(&mut raw, Checksum::Crc32, hint).is_err());
+        assert_eq!(raw, before);
+    }
 }
