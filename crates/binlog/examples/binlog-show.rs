@@ -182,7 +182,7 @@ fn check(event: &Event<'_>, payload: &Payload<'_>, format: &Format) -> Result<()
             match parsed.decode(format)? {
                 Payload::Gtid(after) => {
                     let same = after.gtid == before.gtid
-                        && after.xid == before.xid
+                        && after.xa == before.xa
                         && after.extra == before.extra;
                     if !same || after.commit_id != commit_id {
                         return Err("a hint changed more than the hint".into());
@@ -264,7 +264,7 @@ fn describe(
             g.gtid,
             g.flags,
             g.commit_id,
-            g.xid,
+            g.xa,
             g.extra,
             g.tail.len()
         ),

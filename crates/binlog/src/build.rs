@@ -154,11 +154,11 @@ impl Maker {
 /// The event with another checksum, or none. Its end position stays that of
 /// the file it comes from.
 ///
-/// A format description keeps its own checksum; the byte in it which speaks of
-/// the others is changed.
+/// A format description keeps its own checksum, mended if the primary did not;
+/// the byte in it which speaks of the others is changed.
 pub fn with_checksum<'a>(event: &Event<'a>, wanted: Checksum) -> Result<Cow<'a, [u8]>, EventError> {
     if event.kind() == EventType::FORMAT_DESCRIPTION {
-        let format = Format::decode(event.raw())?;
+        let format = Format::read(event.raw())?;
         if format.checksum.is_none() && wanted == Checksum::Crc32 {
             return Err(EventError {
                 kind: event.kind(),
@@ -166,7 +166,8 @@ pub fn with_checksum<'a>(event: &Event<'a>, wanted: Checksum) -> Result<Cow<'a, 
                 flaw: Flaw::Unsupported("a server so old knows no checksums"),
             });
         }
-        if format.checksum() == wanted {
+        let fits = format.checksum.is_none() || checksum::verify(event.raw()).is_ok();
+        if fits && format.checksum() == wanted {
             return Ok(Cow::Borrowed(event.raw()));
         }
         let mut out = event.raw().to_vec();
@@ -187,7 +188,8 @@ pub fn with_checksum<'a>(event: &Event<'a>, wanted: Checksum) -> Result<Cow<'a, 
 /// Where the end position stands.
 const END_POS_AT: usize = 13;
 
-/// Tells an event, in place, at which byte of a file it stands now.
+/// Tells an event, in place, at which byte of a file it stands now, and mends
+/// its checksum. It must have been checked before, as an [`Event`].
 pub fn place(raw: &mut [u8], checksum: Checksum, at: u64) -> Result<(), EventError> {
     let event = Event::parse_unverified(raw, checksum)?;
     let has_checksum = event.checksum() == Checksum::Crc32;
@@ -204,7 +206,7 @@ pub fn place(raw: &mut [u8], checksum: Checksum, at: u64) -> Result<(), EventErr
 /// restarted nor a position.
 pub fn format_for_replica(event: &Event<'_>, from_beginning: bool) -> Result<Vec<u8>, EventError> {
     const CREATED_AT: usize = HEADER_LEN + 52;
-    let format = Format::decode(event.raw())?;
+    let format = Format::read(event.raw())?;
     let mut out = event.raw().to_vec();
     out[FLAGS_AT] &= !(flags::IN_USE as u8);
     if !from_beginning {
@@ -286,7 +288,8 @@ pub fn normalise_gtid<'a>(event: &Event<'a>) -> Result<Cow<'a, [u8]>, EventError
 }
 
 /// Changes the hints of a GTID event in place. Neither its length nor anything
-/// but the hints and the checksum changes.
+/// but the hints and the checksum changes. It must have been checked before, as
+/// an [`Event`].
 ///
 /// Fails, and changes nothing, if there is no room: see [`normalise_gtid`].
 pub fn patch_gtid(raw: &mut [u8], checksum: Checksum, hint: GtidHint) -> Result<(), EventError> {
@@ -332,7 +335,8 @@ pub fn patch_gtid(raw: &mut [u8], checksum: Checksum, hint: GtidHint) -> Result<
     Ok(())
 }
 
-/// Sets the logical clock of a GTID event of MySQL (5.7 and later) in place.
+/// Sets the logical clock of a GTID event of MySQL (5.7 and later) in place. It
+/// must have been checked before, as an [`Event`].
 pub fn patch_clock(
     raw: &mut [u8],
     checksum: Checksum,

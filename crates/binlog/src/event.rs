@@ -5,7 +5,7 @@ use crate::checksum::{self, Checksum};
 use crate::control::{Checkpoint, Heartbeat, Rotate, StartEncryption};
 use crate::error::{EventError, Flaw};
 use crate::format::Format;
-use crate::gtid_event::{GtidEvent, Xid};
+use crate::gtid_event::{GtidEvent, XaPrepare};
 use crate::gtid_list::GtidList;
 use crate::header::{EventType, HEADER_LEN, Header};
 use crate::mysql_gtid::{GtidSet, MySqlGtid};
@@ -14,7 +14,8 @@ use crate::rows_event::RowsEvent;
 use crate::table_map::TableMap;
 
 /// The bytes of one event. Making one checks length and checksum, so that
-/// whoever has one may store or pass on its bytes.
+/// whoever has one may store or pass on its bytes; [`Event::parse_unverified`]
+/// takes the caller's word for the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
     header: Header,
@@ -34,8 +35,21 @@ impl<'a> Event<'a> {
         Ok(event)
     }
 
-    /// The same without computing the checksum, for bytes that were verified
-    /// when they were stored.
+    /// The same for what a primary sends. Of a format description that says
+    /// that the others have no checksums, its own is not looked at: servers do
+    /// not mend it after the changes that they make while sending.
+    pub fn parse_sent(raw: &'a [u8], checksum: Checksum) -> Result<Event<'a>, EventError> {
+        let event = Event::parse_unverified(raw, checksum)?;
+        let stale = event.kind() == EventType::FORMAT_DESCRIPTION
+            && Format::read(raw)?.checksum == Some(Checksum::Off);
+        if event.checksum == Checksum::Crc32 && !stale {
+            checksum::verify(raw)?;
+        }
+        Ok(event)
+    }
+
+    /// The same without computing any checksum, only for bytes that the caller
+    /// verified before: when they were stored, or a moment ago.
     pub fn parse_unverified(raw: &'a [u8], checksum: Checksum) -> Result<Event<'a>, EventError> {
         let header = Header::decode(raw)?;
         if header.len as usize != raw.len() {
@@ -49,7 +63,7 @@ impl<'a> Event<'a> {
             });
         }
         let checksum = match header.kind {
-            EventType::FORMAT_DESCRIPTION => match Format::decode(raw)?.checksum {
+            EventType::FORMAT_DESCRIPTION => match Format::read(raw)?.checksum {
                 Some(_) => Checksum::Crc32,
                 None => Checksum::Off,
             },
@@ -98,7 +112,7 @@ impl<'a> Event<'a> {
         let kind = self.header.kind;
         let mut r = Reader::new(self.body, HEADER_LEN, kind);
         Ok(match kind {
-            EventType::FORMAT_DESCRIPTION => Payload::Format(Box::new(Format::decode(self.raw)?)),
+            EventType::FORMAT_DESCRIPTION => Payload::Format(Box::new(Format::read(self.raw)?)),
             EventType::ROTATE => Payload::Rotate(Rotate::decode(&mut r)?),
             EventType::STOP => {
                 r.end()?;
@@ -114,7 +128,7 @@ impl<'a> Event<'a> {
                 r.end()?;
                 Payload::Xid(xid)
             }
-            EventType::XA_PREPARE => Payload::XaPrepare(Xid::decode_prepare(&mut r)?),
+            EventType::XA_PREPARE => Payload::XaPrepare(XaPrepare::decode(&mut r)?),
             EventType::TABLE_MAP => Payload::TableMap(Box::new(TableMap::decode(
                 &mut r,
                 format.table_id_len(kind),
@@ -159,8 +173,8 @@ pub enum Payload<'a> {
     Query(Query<'a>),
     /// Commit; the number is the primary's own.
     Xid(u64),
-    /// Prepare of an XA transaction, which ends its group.
-    XaPrepare(Xid<'a>),
+    /// Prepare of an XA transaction, or its only phase; ends its group.
+    XaPrepare(XaPrepare<'a>),
     /// The columns of a table.
     TableMap(Box<TableMap<'a>>),
     /// Changed rows.
@@ -200,7 +214,7 @@ impl Payload<'_> {
             Payload::Heartbeat(heartbeat) => heartbeat.encode_v1(out),
             Payload::Query(query) => query.encode(out),
             Payload::Xid(xid) => out.extend_from_slice(&xid.to_le_bytes()),
-            Payload::XaPrepare(xid) => xid.encode_prepare(out),
+            Payload::XaPrepare(prepare) => prepare.encode(out),
             Payload::TableMap(map) => map.encode(format.table_id_len(kind), out),
             Payload::Rows(rows) => rows.encode(format.table_id_len(kind), out),
             Payload::Gtid(gtid) => gtid.encode(out),

@@ -10,6 +10,10 @@
 //! ```
 //!
 //! Servers older than MariaDB 5.3 and MySQL 5.6.1 have neither of the last two.
+//!
+//! A primary changes the event while it sends it (creation time, flags, end),
+//! and where the others have no checksums it leaves this one as it was: what
+//! came over a connection and says 0 has a last field without meaning.
 
 use crate::bytes::Reader;
 use crate::checksum::{self, CRC_LEN, Checksum};
@@ -48,6 +52,15 @@ pub struct Format {
 impl Format {
     /// Reads a whole event, checksum included, and verifies it.
     pub fn decode(event: &[u8]) -> Result<Format, EventError> {
+        let format = Format::read(event)?;
+        if format.checksum.is_some() {
+            checksum::verify(event)?;
+        }
+        Ok(format)
+    }
+
+    /// Reads a whole event whose checksum was looked at before.
+    pub(crate) fn read(event: &[u8]) -> Result<Format, EventError> {
         let kind = EventType::FORMAT_DESCRIPTION;
         let header = Header::decode(event)?;
         let mut r = Reader::new(&event[HEADER_LEN..], HEADER_LEN, header.kind);
@@ -91,7 +104,6 @@ impl Format {
             let Some(checksum) = Checksum::from_number(number) else {
                 return Err(r.bad("checksum algorithm", u64::from(number)));
             };
-            checksum::verify(event)?;
             (lens, Some(checksum))
         } else {
             let types = r.left();

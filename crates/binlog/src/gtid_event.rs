@@ -59,29 +59,41 @@ pub mod gtid_extra {
     pub(crate) const KNOWN: u8 = 31;
 }
 
+/// Longest part of an XA name in bytes; servers have no room for more.
+const XA_PART_MAX: usize = 64;
+
 /// Name of an XA transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Xid<'a> {
+pub struct XaName<'a> {
     /// As the client gave it.
     pub format: u32,
-    /// The global part.
+    /// The global part, at most 64 bytes.
     pub gtrid: &'a [u8],
-    /// The branch.
+    /// The branch, at most 64 bytes.
     pub bqual: &'a [u8],
-    /// In a prepare event: whether it commits at once. Else false.
-    pub one_phase: bool,
 }
 
-impl<'a> Xid<'a> {
-    fn decode(r: &mut Reader<'a>) -> Result<Xid<'a>, EventError> {
+impl<'a> XaName<'a> {
+    fn decode(r: &mut Reader<'a>) -> Result<XaName<'a>, EventError> {
         let format = r.u32("XA format")?;
         let gtrid = usize::from(r.u8("XA length")?);
         let bqual = usize::from(r.u8("XA length")?);
-        Ok(Xid {
+        XaName::parts(r, format, gtrid, bqual)
+    }
+
+    fn parts(
+        r: &mut Reader<'a>,
+        format: u32,
+        gtrid: usize,
+        bqual: usize,
+    ) -> Result<XaName<'a>, EventError> {
+        if let Some(long) = [gtrid, bqual].into_iter().find(|len| *len > XA_PART_MAX) {
+            return Err(r.bad("length of an XA name", long as u64));
+        }
+        Ok(XaName {
             format,
             gtrid: r.take(gtrid, "XA name")?,
             bqual: r.take(bqual, "XA branch")?,
-            one_phase: false,
         })
     }
 
@@ -92,9 +104,23 @@ impl<'a> Xid<'a> {
         out.extend_from_slice(self.gtrid);
         out.extend_from_slice(self.bqual);
     }
+}
 
-    /// Of a prepare event: one phase u8, format u32, lengths u32 and u32, names.
-    pub(crate) fn decode_prepare(r: &mut Reader<'a>) -> Result<Xid<'a>, EventError> {
+/// The end of the first phase of an XA transaction.
+///
+/// ```text
+/// one phase u8, format u32, lengths u32 and u32, names
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XaPrepare<'a> {
+    /// Which.
+    pub name: XaName<'a>,
+    /// It is its commit too: XA COMMIT … ONE PHASE.
+    pub one_phase: bool,
+}
+
+impl<'a> XaPrepare<'a> {
+    pub(crate) fn decode(r: &mut Reader<'a>) -> Result<XaPrepare<'a>, EventError> {
         let one_phase = match r.u8("one-phase mark")? {
             0 => false,
             1 => true,
@@ -103,23 +129,23 @@ impl<'a> Xid<'a> {
         let format = r.u32("XA format")?;
         let gtrid = r.u32("XA length")? as usize;
         let bqual = r.u32("XA length")? as usize;
-        let xid = Xid {
-            format,
-            gtrid: r.take(gtrid, "XA name")?,
-            bqual: r.take(bqual, "XA branch")?,
-            one_phase,
-        };
+        let name = XaName::parts(r, format, gtrid, bqual)?;
         r.end()?;
-        Ok(xid)
+        Ok(XaPrepare { name, one_phase })
     }
 
-    pub(crate) fn encode_prepare(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let XaName {
+            format,
+            gtrid,
+            bqual,
+        } = self.name;
         out.push(u8::from(self.one_phase));
-        out.extend_from_slice(&self.format.to_le_bytes());
-        out.extend_from_slice(&(self.gtrid.len() as u32).to_le_bytes());
-        out.extend_from_slice(&(self.bqual.len() as u32).to_le_bytes());
-        out.extend_from_slice(self.gtrid);
-        out.extend_from_slice(self.bqual);
+        out.extend_from_slice(&format.to_le_bytes());
+        out.extend_from_slice(&(gtrid.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(bqual.len() as u32).to_le_bytes());
+        out.extend_from_slice(gtrid);
+        out.extend_from_slice(bqual);
     }
 }
 
@@ -147,7 +173,7 @@ pub struct GtidEvent<'a> {
     /// Groups that were committed together have the same.
     pub commit_id: Option<u64>,
     /// The XA transaction that is prepared or completed.
-    pub xid: Option<Xid<'a>>,
+    pub xa: Option<XaName<'a>>,
     /// The second byte of flags and its parts.
     pub extra: Option<GtidExtra>,
     /// What follows: zeros, or parts of a later version.
@@ -172,9 +198,9 @@ impl<'a> GtidEvent<'a> {
             0 => None,
             _ => Some(r.u64("commit id")?),
         };
-        let xid = match flags & (gtid_flags::PREPARED_XA | gtid_flags::COMPLETED_XA) {
+        let xa = match flags & (gtid_flags::PREPARED_XA | gtid_flags::COMPLETED_XA) {
             0 => None,
-            _ => Some(Xid::decode(r)?),
+            _ => Some(XaName::decode(r)?),
         };
         let extra = match r.peek_rest().first() {
             None | Some(0) => None,
@@ -188,7 +214,7 @@ impl<'a> GtidEvent<'a> {
             },
             flags,
             commit_id,
-            xid,
+            xa,
             extra,
             tail: r.rest(),
         })
@@ -200,9 +226,9 @@ impl<'a> GtidEvent<'a> {
         if self.commit_id.is_some() {
             flags |= gtid_flags::GROUP_COMMIT_ID;
         }
-        if self.xid.is_some() {
-            let xa = gtid_flags::PREPARED_XA | gtid_flags::COMPLETED_XA;
-            flags |= match self.flags & xa {
+        if self.xa.is_some() {
+            let both = gtid_flags::PREPARED_XA | gtid_flags::COMPLETED_XA;
+            flags |= match self.flags & both {
                 0 => gtid_flags::PREPARED_XA,
                 which => which,
             };
@@ -213,8 +239,8 @@ impl<'a> GtidEvent<'a> {
         if let Some(commit_id) = self.commit_id {
             out.extend_from_slice(&commit_id.to_le_bytes());
         }
-        if let Some(xid) = &self.xid {
-            xid.encode(out);
+        if let Some(name) = &self.xa {
+            name.encode(out);
         }
         if let Some(extra) = &self.extra {
             extra.encode(out);

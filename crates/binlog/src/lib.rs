@@ -48,7 +48,7 @@ pub use error::{EventError, Flaw};
 pub use event::{Event, Payload, encode_event};
 pub use format::{Flavour, Format, version_bytes};
 pub use gtid::{BinlogState, Compared, Gtid, ParseGtidError, Position};
-pub use gtid_event::{GtidEvent, GtidExtra, Xid, gtid_extra, gtid_flags};
+pub use gtid_event::{GtidEvent, GtidExtra, XaName, XaPrepare, gtid_extra, gtid_flags};
 pub use gtid_list::{GtidList, gtid_list_flags};
 pub use header::{EventType, FILE_MAGIC, HEADER_LEN, Header, flags};
 pub use mysql_gtid::{CommitInfo, GtidSet, LogicalClock, MySqlGtid, SourceSet, uuid_text};

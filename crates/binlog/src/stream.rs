@@ -172,6 +172,8 @@ pub enum Ending {
     Rollback,
     /// XA PREPARE: it is committed, or not, by a later group.
     XaPrepare,
+    /// XA COMMIT … ONE PHASE (MySQL): the same event, but it is committed.
+    XaOnePhase,
     /// A statement that stands alone: DDL, XA COMMIT and others.
     Statement,
     /// All of it was in one compressed event (MySQL 8).
@@ -324,7 +326,12 @@ impl Grouper {
         let at = self.at;
         let bad = |error| StreamError::Event { at, error };
         let header = Header::decode(raw).map_err(bad)?;
-        let event = Event::parse(raw, self.checksum_of(&header, raw)?).map_err(bad)?;
+        let checksum = self.checksum_of(&header, raw)?;
+        let event = match self.places {
+            true => Event::parse(raw, checksum),
+            false => Event::parse_sent(raw, checksum),
+        }
+        .map_err(bad)?;
         let end = at + raw.len() as u64;
         let placed = self.places && header.end_pos != 0 && !header.has(flags::ARTIFICIAL);
         if placed && header.end_pos != end as u32 {
@@ -382,8 +389,13 @@ impl Grouper {
                 Ok((self.passing(end), None))
             }
             EventType::FORMAT_DESCRIPTION => {
-                self.format = Some(Format::decode(event.raw())?);
+                self.format = Some(Format::read(event.raw())?);
                 Ok((Step::Between, self.abandon()))
+            }
+            // A primary says so to a replica whose position is in a hole, also
+            // between a GTID and what follows it.
+            EventType::GTID_LIST if event.header().has(flags::ARTIFICIAL) => {
+                Ok((self.passing(end), None))
             }
             EventType::ROTATE
             | EventType::STOP
@@ -499,7 +511,10 @@ impl Grouper {
     fn ending(&self, event: &Event<'_>, mode: &mut Mode) -> Result<Option<Ending>, EventError> {
         Ok(match event.kind() {
             EventType::XID => Some(Ending::Xid),
-            EventType::XA_PREPARE => Some(Ending::XaPrepare),
+            EventType::XA_PREPARE => match self.payload(event)? {
+                Payload::XaPrepare(prepare) if prepare.one_phase => Some(Ending::XaOnePhase),
+                _ => Some(Ending::XaPrepare),
+            },
             EventType::TRANSACTION_PAYLOAD => Some(Ending::Payload),
             EventType::INCIDENT if *mode != Mode::Transaction => Some(Ending::Statement),
             EventType::EXECUTE_LOAD_QUERY => {

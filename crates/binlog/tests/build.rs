@@ -4,7 +4,7 @@ mod support;
 
 use dromon_binlog::{
     BinlogState, Checksum, Event, EventType, Format, Gtid, GtidEvent, GtidExtra, GtidHint,
-    GtidList, LogicalClock, Maker, MySqlGtid, Payload, Place, Rotate, Xid, encode_event, flags,
+    GtidList, LogicalClock, Maker, MySqlGtid, Payload, Place, Rotate, XaName, encode_event, flags,
     format_for_replica, gtid_extra, gtid_flags, has_room, normalise_gtid, patch_clock, patch_gtid,
     place, with_checksum,
 };
@@ -51,11 +51,10 @@ fn written(
         },
         flags,
         commit_id,
-        xid: name.map(|gtrid| Xid {
+        xa: name.map(|gtrid| XaName {
             format: 1,
             gtrid,
             bqual: b"b",
-            one_phase: false,
         }),
         extra,
         tail: &[],
@@ -108,7 +107,7 @@ proptest! {
             prop_assert_eq!(patched.len(), roomy.len());
             let after = gtid_in(&patched, &f);
             prop_assert_eq!(after.commit_id, commit_id);
-            prop_assert_eq!((after.gtid, after.xid, after.extra), (before.gtid, before.xid, before.extra));
+            prop_assert_eq!((after.gtid, after.xa, after.extra), (before.gtid, before.xa, before.extra));
             let of_hint = GtidHint::FLAGS;
             prop_assert_eq!(after.flags & of_hint, model.flags.unwrap() & of_hint);
             let fixed = !(of_hint | gtid_flags::GROUP_COMMIT_ID);

@@ -5,7 +5,7 @@ mod support;
 use dromon_binlog::{
     Checksum, CommitInfo, Event, EventType, Format, Gtid, GtidEvent, GtidExtra, GtidList, GtidSet,
     LogicalClock, MySqlGtid, Payload, Query, Rotate, SourceSet, StartEncryption, TableMapParts,
-    Xid, compress, encode_event, gtid_flags,
+    XaName, XaPrepare, compress, encode_event, gtid_flags,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -57,7 +57,7 @@ proptest! {
     #[test]
     fn gtids(
         domain: u32, seqno: u64, flags: u8, commit_id: Option<u64>,
-        xid in proptest::option::of((any::<u32>(), bytes(65), bytes(65))),
+        xa in proptest::option::of((any::<u32>(), bytes(65), bytes(65))),
         extra in proptest::option::of((1u8..32, any::<u8>(), any::<u64>(), any::<u64>())),
         room in 0usize..12, checksum in checksums()
     ) {
@@ -65,10 +65,8 @@ proptest! {
         if commit_id.is_some() {
             flags |= gtid_flags::GROUP_COMMIT_ID;
         }
-        let xid = xid.as_ref().map(|(format, gtrid, bqual)| Xid {
-            format: *format, gtrid, bqual, one_phase: false,
-        });
-        if xid.is_some() {
+        let xa = xa.as_ref().map(|(format, gtrid, bqual)| XaName { format: *format, gtrid, bqual });
+        if xa.is_some() {
             flags |= if seqno % 2 == 0 { gtid_flags::PREPARED_XA } else { gtid_flags::COMPLETED_XA };
         }
         let extra = extra.map(|(flags, engines, alter_begin, thread_id)| GtidExtra {
@@ -79,14 +77,14 @@ proptest! {
         });
         let zeros = [0; 20];
         let mut parts = 13 + commit_id.map_or(0, |_| 8);
-        parts += xid.map_or(0, |x| 6 + x.gtrid.len() + x.bqual.len());
+        parts += xa.map_or(0, |x| 6 + x.gtrid.len() + x.bqual.len());
         parts += extra.map_or(0, |e| {
             1 + usize::from(e.flags & 1 != 0) + 8 * usize::from(e.flags & 12 != 0) + 8 * usize::from(e.flags & 16 != 0)
         });
         let tail = &zeros[..room.max(19usize.saturating_sub(parts))];
         let event = GtidEvent {
             gtid: Gtid { domain, server: 7, seqno },
-            flags, commit_id, xid, extra, tail,
+            flags, commit_id, xa, extra, tail,
         };
         round_trip(EventType::GTID, &Payload::Gtid(event), &mariadb(checksum))?;
     }
@@ -128,8 +126,9 @@ proptest! {
         round_trip(EventType::ROWS_QUERY, &Payload::Annotate(&file), &format)?;
         let start = StartEncryption { scheme: 1, key_version, nonce };
         round_trip(EventType::START_ENCRYPTION, &Payload::StartEncryption(start), &format)?;
-        let xid = Xid { format: key_version, gtrid: &file, bqual: &nonce, one_phase: flag % 2 == 0 };
-        round_trip(EventType::XA_PREPARE, &Payload::XaPrepare(xid), &format)?;
+        let name = XaName { format: key_version, gtrid: &file, bqual: &nonce };
+        let prepare = XaPrepare { name, one_phase: flag % 2 == 0 };
+        round_trip(EventType::XA_PREPARE, &Payload::XaPrepare(prepare), &format)?;
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn gtids() {
     assert_eq!(gtid.gtid.to_string(), "3-7-1032");
     let ddl = gtid_flags::STANDALONE | gtid_flags::ALLOW_PARALLEL | gtid_flags::DDL;
     assert_eq!(gtid.flags, ddl);
-    assert_eq!((gtid.commit_id, gtid.xid, gtid.extra), (None, None, None));
+    assert_eq!((gtid.commit_id, gtid.xa, gtid.extra), (None, None, None));
 
     let raw = hex(GTID_COMMIT_ID);
     let Payload::Gtid(gtid) = read(&raw, &crc()).1 else {
@@ -80,11 +80,8 @@ fn gtids() {
     };
     assert!(gtid.has(gtid_flags::PREPARED_XA));
     assert_eq!(gtid.commit_id, Some(3164));
-    let xid = gtid.xid.unwrap();
-    assert_eq!(
-        (xid.format, xid.gtrid, xid.bqual),
-        (1, &b"g2"[..], &b""[..])
-    );
+    let xa = gtid.xa.unwrap();
+    assert_eq!((xa.format, xa.gtrid, xa.bqual), (1, &b"g2"[..], &b""[..]));
     let extra = gtid.extra.unwrap();
     assert_eq!((extra.flags, extra.engines), (1, 255));
 
@@ -140,11 +137,11 @@ fn lists() {
 #[test]
 fn ends_of_transactions() {
     let raw = hex(XA_PREPARE);
-    let Payload::XaPrepare(xid) = read(&raw, &crc()).1 else {
+    let Payload::XaPrepare(prepare) = read(&raw, &crc()).1 else {
         panic!("a prepare");
     };
     assert_eq!(
-        (xid.gtrid, xid.bqual, xid.one_phase),
+        (prepare.name.gtrid, prepare.name.bqual, prepare.one_phase),
         (&b"g2"[..], &b""[..], false)
     );
     let raw = hex(XID_WITHOUT_CHECKSUM);

@@ -4,9 +4,10 @@
 mod support;
 
 use dromon_binlog::{
-    Checksum, Cut, EVENT_MAX, Ending, EventType, FILE_MAGIC, Format, GroupName, Grouper, GtidEvent,
-    GtidList, LogicalClock, MySqlGtid, Payload, Rotate, StartEncryption, Step, StreamError, Xid,
-    check_magic, cut_event, gtid_flags, place,
+    Checksum, Cut, EVENT_MAX, Ending, Event, EventType, FILE_MAGIC, Format, GroupName, Grouper,
+    GtidEvent, GtidList, Header, LogicalClock, MySqlGtid, Payload, Rotate, StartEncryption, Step,
+    StreamError, XaName, XaPrepare, check_magic, cut_event, encode_event, flags,
+    format_for_replica, gtid_flags, place, with_checksum,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,14 +16,29 @@ use support::{event, format, format_event, gtid, header, mariadb, query};
 /// What is written into a stream.
 #[derive(Clone, Copy, Debug)]
 enum Item {
-    Transaction { inside: usize },
-    NotTransactional { inside: usize, rollback: bool },
-    Ddl { annotated: bool },
-    XaPrepare,
+    Transaction {
+        inside: usize,
+    },
+    NotTransactional {
+        inside: usize,
+        rollback: bool,
+    },
+    Ddl {
+        annotated: bool,
+    },
+    XaPrepare {
+        one_phase: bool,
+    },
+    /// With a list of the primary's own between its GTID and the rest.
+    InAHole {
+        inside: usize,
+    },
     XaCommit,
     List,
     Heartbeat,
-    Unfinished { inside: usize },
+    Unfinished {
+        inside: usize,
+    },
 }
 
 fn item() -> impl Strategy<Value = Item> {
@@ -31,7 +47,8 @@ fn item() -> impl Strategy<Value = Item> {
         (0usize..6, any::<bool>())
             .prop_map(|(inside, rollback)| Item::NotTransactional { inside, rollback }),
         any::<bool>().prop_map(|annotated| Item::Ddl { annotated }),
-        Just(Item::XaPrepare),
+        any::<bool>().prop_map(|one_phase| Item::XaPrepare { one_phase }),
+        (0usize..3).prop_map(|inside| Item::InAHole { inside }),
         Just(Item::XaCommit),
         Just(Item::List),
         Just(Item::Heartbeat),
@@ -41,20 +58,31 @@ fn item() -> impl Strategy<Value = Item> {
 
 /// The events of an item, and how its group ends.
 fn write(item: Item, seqno: u64, f: &Format) -> (Vec<Vec<u8>>, Option<Ending>) {
-    let begin = |flags, xid| {
+    let begin = |flags, xa| {
         let gtid = GtidEvent {
-            xid,
+            xa,
             ..gtid(seqno, flags)
         };
         event(EventType::GTID, &Payload::Gtid(gtid), f)
     };
     let statement = |text| event(EventType::QUERY, &Payload::Query(query(text)), f);
     let annotate = || event(EventType::ANNOTATE_ROWS, &Payload::Annotate(b"x"), f);
-    let xid = Xid {
+    let name = XaName {
         format: 1,
         gtrid: b"x",
         bqual: b"",
-        one_phase: false,
+    };
+    let prepare = |one_phase| {
+        let prepare = XaPrepare { name, one_phase };
+        event(EventType::XA_PREPARE, &Payload::XaPrepare(prepare), f)
+    };
+    // Made for one replica, whatever is open.
+    let artificial_list = || {
+        let head = Header {
+            flags: flags::ARTIFICIAL,
+            ..header(EventType::GTID_LIST)
+        };
+        encode_event(&head, &Payload::GtidList(GtidList::default()), f)
     };
     let inner = |n| {
         let names = [
@@ -94,14 +122,24 @@ fn write(item: Item, seqno: u64, f: &Format) -> (Vec<Vec<u8>>, Option<Ending>) {
             events.push(statement("create table x(a int)"));
             Some(Ending::Statement)
         }
-        Item::XaPrepare => {
-            events.push(begin(gtid_flags::PREPARED_XA, Some(xid)));
+        Item::InAHole { inside } => {
+            events.push(begin(gtid_flags::TRANSACTIONAL, None));
+            events.push(artificial_list());
+            events.extend(inner(inside));
+            events.push(event(EventType::XID, &Payload::Xid(seqno), f));
+            Some(Ending::Xid)
+        }
+        Item::XaPrepare { one_phase } => {
+            events.push(begin(gtid_flags::PREPARED_XA, Some(name)));
             events.extend(inner(2));
-            events.push(event(EventType::XA_PREPARE, &Payload::XaPrepare(xid), f));
-            Some(Ending::XaPrepare)
+            events.push(prepare(one_phase));
+            Some(match one_phase {
+                true => Ending::XaOnePhase,
+                false => Ending::XaPrepare,
+            })
         }
         Item::XaCommit => {
-            events.push(begin(gtid_flags::COMPLETED_XA, Some(xid)));
+            events.push(begin(gtid_flags::COMPLETED_XA, Some(name)));
             events.push(statement("XA COMMIT X'78',X'',1"));
             Some(Ending::Statement)
         }
@@ -158,7 +196,9 @@ fn file(items: &[Item], f: &Format) -> Written {
     for (n, item) in items.iter().enumerate() {
         let (events, ending) = write(*item, n as u64 + 1, f);
         let begin = w.bytes.len() as u64;
-        let count = events.len() as u64;
+        // What was made for one replica does not count.
+        let made = u64::from(matches!(item, Item::InAHole { .. }));
+        let count = events.len() as u64 - made;
         let heartbeat = matches!(item, Item::Heartbeat);
         // A heartbeat may stand anywhere; all else ends what is open.
         if !heartbeat && let Some(begin) = open.take() {
@@ -311,6 +351,15 @@ fn groups_of_mysql() {
     let statement = |text| event(EventType::QUERY, &Payload::Query(query(text)), &f);
     let xid = || event(EventType::XID, &Payload::Xid(1), &f);
     let payload = event(EventType::TRANSACTION_PAYLOAD, &Payload::Other(b"zstd"), &f);
+    let prepare = |one_phase| {
+        let name = XaName {
+            format: 1,
+            gtrid: b"1",
+            bqual: b"",
+        };
+        let prepare = XaPrepare { name, one_phase };
+        event(EventType::XA_PREPARE, &Payload::XaPrepare(prepare), &f)
+    };
     let events = [
         format_event(&f),
         begin(5),
@@ -324,19 +373,17 @@ fn groups_of_mysql() {
         begin(7),
         statement("XA START X'31',X'',1"),
         statement("XA END X'31',X'',1"),
-        event(
-            EventType::XA_PREPARE,
-            &Payload::XaPrepare(Xid {
-                format: 1,
-                gtrid: b"1",
-                bqual: b"",
-                one_phase: false,
-            }),
-            &f,
-        ),
+        prepare(false),
+        begin(8),
+        statement("XA START X'31',X'',1"),
+        statement("XA END X'31',X'',1"),
+        prepare(true),
     ];
     let steps = steps(&events);
-    assert_eq!(endings(&steps), "-(..Xid)(Statement)(Payload)(..XaPrepare)");
+    assert_eq!(
+        endings(&steps),
+        "-(..Xid)(Statement)(Payload)(..XaPrepare)(..XaOnePhase)"
+    );
     let Step::End(group, _) = steps[4] else {
         panic!("the first group ends there");
     };
@@ -398,6 +445,116 @@ fn a_connection_begins_with_a_rotate_of_either_kind() {
         grouper.event(&gtid).unwrap();
         assert!(grouper.interrupt().is_some());
         assert!(grouper.open().is_none() && grouper.format().is_none());
+    }
+}
+
+/// A primary changes its format description while sending it. Where there are
+/// no checksums it does not mend that event's own.
+#[test]
+fn a_stale_checksum_over_a_connection() {
+    for wanted in [Checksum::Off, Checksum::Crc32] {
+        let f = mariadb(wanted);
+        let mut raw = format_event(&f);
+        // It was not created by a start of the server.
+        raw[19 + 52..19 + 56].fill(0);
+        let file = Grouper::of_file().event(&raw);
+        assert!(
+            matches!(file, Err(StreamError::Event { .. })),
+            "files are not changed"
+        );
+        let mut connection = Grouper::of_connection();
+        let seen = connection.event(&raw);
+        if wanted == Checksum::Crc32 {
+            assert!(seen.is_err(), "there it would have been mended");
+            continue;
+        }
+        let seen = seen.unwrap();
+        assert_eq!(seen.event.raw(), raw);
+        let own = Format { created: 0, ..f };
+        assert_eq!(connection.format(), Some(&own));
+        assert_eq!(
+            seen.event.decode(&own),
+            Ok(Payload::Format(Box::new(own.clone())))
+        );
+        // Whatever is made of it has a right one.
+        for to in [Checksum::Off, Checksum::Crc32] {
+            let sent = with_checksum(&seen.event, to).unwrap();
+            Event::parse(&sent, to).unwrap();
+        }
+        let sent = format_for_replica(&seen.event, true).unwrap();
+        Event::parse(&sent, Checksum::Off).unwrap();
+        let mut stored = raw.clone();
+        place(&mut stored, Checksum::Off, 4).unwrap();
+        Grouper::of_file().event(&stored).unwrap();
+        connection
+            .event(&event(
+                EventType::GTID,
+                &Payload::Gtid(gtid(1, gtid_flags::TRANSACTIONAL)),
+                &own,
+            ))
+            .unwrap();
+        assert!(connection.open().is_some());
+    }
+}
+
+/// A primary sends a list to a replica whose position is in a hole, and that
+/// may be between a GTID and what follows it. Any other list ends what is open.
+#[test]
+fn a_list_within_a_group() {
+    let f = mariadb(Checksum::Crc32);
+    for artificial in [true, false] {
+        let mut head = header(EventType::GTID_LIST);
+        head.flags = if artificial { flags::ARTIFICIAL } else { 0 };
+        let list = encode_event(&head, &Payload::GtidList(GtidList::default()), &f);
+        let mut grouper = Grouper::of_connection();
+        grouper.event(&format_event(&f)).unwrap();
+        let first = gtid(9, gtid_flags::TRANSACTIONAL);
+        let begin = event(EventType::GTID, &Payload::Gtid(first), &f);
+        grouper.event(&begin).unwrap();
+        let seen = grouper.event(&list).unwrap();
+        assert_eq!(seen.step, Step::Between);
+        assert_eq!(seen.abandoned.is_none(), artificial);
+        let xid = event(EventType::XID, &Payload::Xid(1), &f);
+        let (group, expected) = match grouper.event(&xid).unwrap().step {
+            Step::End(group, Ending::Xid) => (group, GroupName::MariaDb(first.gtid)),
+            Step::Alone(group, Ending::Xid) => (group, GroupName::Nameless),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(group.name, expected);
+        assert_eq!(group.name == GroupName::Nameless, !artificial);
+    }
+}
+
+/// Servers keep 64 bytes for each part of an XA name.
+#[test]
+fn long_xa_names_are_refused() {
+    let f = mariadb(Checksum::Crc32);
+    let long = [b'x'; 65];
+    for (gtrid, bqual) in [(64, 64), (65, 0), (0, 65)] {
+        let name = XaName {
+            format: 1,
+            gtrid: &long[..gtrid],
+            bqual: &long[..bqual],
+        };
+        let gtid = GtidEvent {
+            xa: Some(name),
+            ..gtid(1, gtid_flags::PREPARED_XA)
+        };
+        let prepare = XaPrepare {
+            name,
+            one_phase: false,
+        };
+        let fits = gtrid.max(bqual) <= 64;
+        for raw in [
+            event(EventType::GTID, &Payload::Gtid(gtid), &f),
+            event(EventType::XA_PREPARE, &Payload::XaPrepare(prepare), &f),
+        ] {
+            let mut grouper = Grouper::of_connection();
+            grouper.event(&format_event(&f)).unwrap();
+            assert_eq!(grouper.event(&raw).is_ok(), fits, "{gtrid} {bqual}");
+            // After an error nothing has changed.
+            assert!(fits || grouper.open().is_none());
+        }
     }
 }
 

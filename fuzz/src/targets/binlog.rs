@@ -183,8 +183,8 @@ fn hints(event: &Event<'_>, before: &GtidEvent<'_>, format: &Format) {
         };
         assert_eq!(after.commit_id, commit_id);
         assert_eq!(
-            (after.gtid, after.xid, after.extra),
-            (before.gtid, before.xid, before.extra)
+            (after.gtid, after.xa, after.extra),
+            (before.gtid, before.xa, before.extra)
         );
     }
     assert_eq!(raw, roomy);

@@ -88,7 +88,7 @@ pub fn gtid(seqno: u64, flags: u8) -> GtidEvent<'static> {
         },
         flags,
         commit_id: None,
-        xid: None,
+        xa: None,
         extra: None,
         tail: &[0; 6],
     }
