@@ -317,6 +317,14 @@ fn show_rows(
             _ => Err(format!("rows of the table {} without its columns", event.table_id).into()),
         };
     };
+    let images = event.columns.iter().chain(event.columns_after);
+    if event.width > 0 && images.fold(0, |any, byte| any | byte) == 0 {
+        println!(
+            "! rows of {} without a column: nobody can count them",
+            table.name
+        );
+        return Ok(0);
+    }
     let data = event.data(EVENT_MAX as usize)?;
     let mut count = 0;
     for row in event.rows(&data, &table.columns)? {
@@ -347,7 +355,7 @@ fn show_image(image: &Image<'_>, table: &Table, print: bool) -> Result<(), Failu
         if *cell == Cell::Absent {
             continue;
         }
-        let value = cell.value(table.columns[n], table.unsigned[n]);
+        let value = cell.value(table.columns[n], table.unsigned[n], EVENT_MAX as usize);
         if let Some(value) = value.transpose()?
             && print
         {

@@ -104,11 +104,12 @@ impl Maker {
     }
 
     /// There is nothing to send; the end is at `position` of `file`. Gives
-    /// `None` if the position does not fit into its 32 bits.
+    /// `None` if the position does not fit into its 32 bits, or is 0, which
+    /// would say that it stands elsewhere.
     ///
     /// The place of the maker has no meaning here.
     pub fn heartbeat(&self, file: &str, position: u64) -> Option<Vec<u8>> {
-        let end_pos = u32::try_from(position).ok()?;
+        let end_pos = u32::try_from(position).ok().filter(|end| *end > 0)?;
         let mut out = Vec::new();
         let header = Header {
             timestamp: 0,

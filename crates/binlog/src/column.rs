@@ -213,7 +213,41 @@ impl ColumnType {
         })
     }
 
-    /// The bytes of a value, without the length in front of it.
+    /// Whether a table can have such a column. What was decoded always is; a
+    /// caller can make others, whose values are not read.
+    pub(crate) fn is_possible(self) -> bool {
+        match self {
+            ColumnType::Int { bytes } => matches!(bytes, 1..=4 | 8),
+            ColumnType::Decimal { precision, scale } => {
+                (1..=65).contains(&precision) && scale <= precision
+            }
+            ColumnType::Time { fraction }
+            | ColumnType::DateTime { fraction }
+            | ColumnType::Timestamp { fraction } => fraction <= 6,
+            ColumnType::Bit { bits } => (1..=64).contains(&bits),
+            ColumnType::Enum { bytes } => matches!(bytes, 1 | 2),
+            ColumnType::Set { bytes } => (1..=8).contains(&bytes),
+            ColumnType::Blob { len_bytes }
+            | ColumnType::CompressedBlob { len_bytes }
+            | ColumnType::Json { len_bytes }
+            | ColumnType::Geometry { len_bytes }
+            | ColumnType::Vector { len_bytes } => (1..=4).contains(&len_bytes),
+            ColumnType::Char { .. }
+            | ColumnType::VarChar { .. }
+            | ColumnType::CompressedVarChar { .. }
+            | ColumnType::Float
+            | ColumnType::Double
+            | ColumnType::Year
+            | ColumnType::Date
+            | ColumnType::OldTime
+            | ColumnType::OldDateTime
+            | ColumnType::OldTimestamp
+            | ColumnType::Null => true,
+        }
+    }
+
+    /// The bytes of a value, without the length in front of it. The type must
+    /// be possible.
     pub(crate) fn take<'a>(self, r: &mut Reader<'a>) -> Result<&'a [u8], EventError> {
         let len = match self {
             ColumnType::Null => 0,

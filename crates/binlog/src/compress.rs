@@ -69,8 +69,11 @@ pub fn compress(raw: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory can be written")
 }
 
-/// The value of a column declared COMPRESSED.
-pub fn decompress_column(data: &[u8]) -> Result<Cow<'_, [u8]>, Damage> {
+/// The value of a column declared COMPRESSED, if it is at most `max` bytes
+/// where it is compressed.
+///
+/// Memory is reserved as data come, not on the word of the length.
+pub fn decompress_column(data: &[u8], max: usize) -> Result<Cow<'_, [u8]>, Damage> {
     // The empty value has not even the first byte.
     let Some((&first, rest)) = data.split_first() else {
         return Ok(Cow::Borrowed(data));
@@ -83,6 +86,9 @@ pub fn decompress_column(data: &[u8]) -> Result<Cow<'_, [u8]>, Damage> {
                 return Err("the length of its raw data is missing");
             }
             let (len, stream) = rest.split_at(n);
+            if be(len) > max as u64 {
+                return Err("its raw data are longer than allowed");
+            }
             let raw = if first & 8 != 0 {
                 inflate(DeflateDecoder::new(stream), stream.len(), be(len))
             } else {
@@ -127,12 +133,20 @@ mod tests {
 
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..64), first in 0x80u8..0x90) {
-            let _ = decompress(&bytes, 1 << 20);
-            let _ = decompress_column(&bytes);
+            if let Ok(raw) = decompress(&bytes, 1 << 20) {
+                prop_assert_eq!(raw_len(&bytes), Some(raw.len() as u64));
+            }
+            for max in [0, 1 << 20] {
+                if let Ok(value) = decompress_column(&bytes, max) {
+                    prop_assert!(value.len() <= max.max(bytes.len()));
+                }
+            }
             let mut marked = vec![first];
             marked.extend(&bytes);
-            let _ = decompress(&marked, 1 << 20);
-            let _ = decompress_column(&marked);
+            if let Ok(raw) = decompress(&marked, 1 << 20) {
+                prop_assert_eq!(raw_len(&marked), Some(raw.len() as u64));
+            }
+            let _ = decompress_column(&marked, 1 << 20);
         }
 
         #[test]
@@ -146,6 +160,21 @@ mod tests {
                 prop_assert_eq!(other, raw);
             }
         }
+    }
+
+    #[test]
+    fn columns_have_a_limit() {
+        let raw = [7; 3000];
+        // The stream is the same; the byte in front of it has another meaning.
+        let mut packed = compress(&raw);
+        assert_eq!(decompress_column(&packed, 3000).as_deref(), Ok(&raw[..]));
+        let error = decompress_column(&packed, 2999).unwrap_err();
+        assert_eq!(error, "its raw data are longer than allowed");
+        packed[2] ^= 1;
+        assert!(decompress_column(&packed, 5000).is_err());
+        // What is not compressed has the length that it has.
+        assert_eq!(decompress_column(b"\0abc", 0).as_deref(), Ok(&b"abc"[..]));
+        assert_eq!(decompress_column(b"", 0).as_deref(), Ok(&b""[..]));
     }
 
     #[test]

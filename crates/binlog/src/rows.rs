@@ -25,16 +25,17 @@ pub enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// The value, if there is one. `unsigned`: see [`Value::decode`].
+    /// The value, if there is one. `unsigned`, `max`: see [`Value::decode`].
     pub fn value(
         self,
         column: ColumnType,
         unsigned: bool,
+        max: usize,
     ) -> Option<Result<Value<'a>, ValueError>> {
         match self {
             Cell::Absent => None,
             Cell::Null => Some(Ok(Value::Null)),
-            Cell::Bytes(bytes) => Some(Value::decode(column, bytes, unsigned)),
+            Cell::Bytes(bytes) => Some(Value::decode(column, bytes, unsigned, max)),
         }
     }
 }
@@ -53,8 +54,9 @@ pub struct Row<'a> {
 
 /// The rows of an event, one by one. It ends after an error.
 ///
-/// An event whose images have no column at all gives no rows: how many it has
-/// cannot be told from it.
+/// Rows whose images have no column at all (an insert of defaults alone, under
+/// `binlog_row_image=MINIMAL`) take no bytes: how many there are, and which,
+/// cannot be told from the event. They are an error.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
     reader: Reader<'a>,
@@ -62,6 +64,8 @@ pub struct Rows<'a> {
     change: Change,
     present: &'a [u8],
     present_after: &'a [u8],
+    /// Rows take no bytes.
+    countless: bool,
 }
 
 impl<'a> RowsEvent<'a> {
@@ -79,17 +83,23 @@ impl<'a> RowsEvent<'a> {
                 value: self.width as u64,
             }));
         }
+        if columns.iter().any(|column| !column.is_possible()) {
+            return Err(reader.error(Flaw::Unsupported("no table has such columns")));
+        }
         let (present, present_after) = match self.change {
             Change::Insert => (&[][..], self.columns),
             Change::Delete => (self.columns, &[][..]),
             Change::Update => (self.columns, self.columns_after),
         };
+        let none = |map| !(0..self.width).any(|n| bit(map, n));
         Ok(Rows {
             reader,
             columns,
             change: self.change,
             present,
             present_after,
+            // An event without a table has no rows: it ends a statement.
+            countless: self.width > 0 && none(present) && none(present_after),
         })
     }
 }
@@ -99,11 +109,17 @@ impl<'a> Iterator for Rows<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let left = self.reader.left();
+        if std::mem::take(&mut self.countless) {
+            let flaw = Flaw::Unsupported("no column stands in its rows: nobody can count them");
+            let error = self.reader.error(flaw);
+            self.reader.rest();
+            return Some(Err(error));
+        }
         if left == 0 {
             return None;
         }
         let row = match self.row() {
-            // Without columns it would go on for ever.
+            // Without a table it would go on for ever.
             Ok(_) if self.reader.left() == left => {
                 Err(self.reader.error(Flaw::Excess { count: left }))
             }

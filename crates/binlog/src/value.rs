@@ -131,17 +131,28 @@ pub enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// Reads a cell's bytes. Whether a whole number is unsigned is not in its
-    /// bytes; it is in the table map's metadata, or in the schema.
+    /// bytes; it is in the table map's metadata, or in the schema. What is
+    /// compressed may have `max` bytes.
     pub fn decode(
         column: ColumnType,
         bytes: &'a [u8],
         unsigned: bool,
+        max: usize,
     ) -> Result<Value<'a>, ValueError> {
-        decode(column, bytes, unsigned).map_err(|what| ValueError { column, what })
+        match column.is_possible() {
+            true => decode(column, bytes, unsigned, max),
+            false => Err("no table has such a column"),
+        }
+        .map_err(|what| ValueError { column, what })
     }
 }
 
-fn decode(column: ColumnType, bytes: &[u8], unsigned: bool) -> Result<Value<'_>, &'static str> {
+fn decode(
+    column: ColumnType,
+    bytes: &[u8],
+    unsigned: bool,
+    max: usize,
+) -> Result<Value<'_>, &'static str> {
     let sized = |n: usize| match bytes.len() == n {
         true => Ok(()),
         false => Err("it has not the size of its type"),
@@ -229,7 +240,7 @@ fn decode(column: ColumnType, bytes: &[u8], unsigned: bool) -> Result<Value<'_>,
             Value::Bytes(Cow::Borrowed(bytes))
         }
         ColumnType::CompressedVarChar { .. } | ColumnType::CompressedBlob { .. } => {
-            Value::Bytes(compress::decompress_column(bytes)?)
+            Value::Bytes(compress::decompress_column(bytes, max)?)
         }
         ColumnType::Json { .. } => Value::Json(bytes),
         ColumnType::Geometry { .. } => Value::Geometry(bytes),
@@ -466,8 +477,12 @@ mod tests {
 
     use super::*;
 
+    const MAX: usize = 1 << 16;
+
     fn shown(column: ColumnType, bytes: &[u8]) -> String {
-        Value::decode(column, bytes, false).unwrap().to_string()
+        Value::decode(column, bytes, false, MAX)
+            .unwrap()
+            .to_string()
     }
 
     /// By the definition of the format, the other way round.
@@ -531,7 +546,7 @@ mod tests {
             let bytes = &n.to_be_bytes()[8 - 3 - len..];
             let time = Time { negative: negative && size != 0, hours: h, minutes: m, seconds: s, micros, digits };
             prop_assert_eq!(
-                Value::decode(ColumnType::Time { fraction: digits }, bytes, false),
+                Value::decode(ColumnType::Time { fraction: digits }, bytes, false, MAX),
                 Ok(Value::Time(time))
             );
         }
@@ -541,9 +556,9 @@ mod tests {
             let bytes = &n.to_le_bytes()[..usize::from(size)];
             let bits = u32::from(size) * 8;
             let column = ColumnType::Int { bytes: size };
-            prop_assert_eq!(Value::decode(column, bytes, false), Ok(Value::Int(signed(n as u64, bits))));
+            prop_assert_eq!(Value::decode(column, bytes, false, MAX), Ok(Value::Int(signed(n as u64, bits))));
             let mask = u64::MAX >> (64 - bits);
-            prop_assert_eq!(Value::decode(column, bytes, true), Ok(Value::UInt(n as u64 & mask)));
+            prop_assert_eq!(Value::decode(column, bytes, true, MAX), Ok(Value::UInt(n as u64 & mask)));
         }
 
         #[test]
@@ -553,10 +568,33 @@ mod tests {
             let mut meta = Reader::new(&meta, 0, EventType::TABLE_MAP);
             if let Ok(column) = ColumnType::decode(number, &mut meta) {
                 let mut r = Reader::new(&bytes, 0, EventType::WRITE_ROWS_V1);
+                prop_assert!(column.is_possible());
                 if let Ok(cell) = column.take(&mut r) {
-                    let _ = Value::decode(column, cell, true).map(|v| v.to_string());
+                    prop_assert_eq!(r.offset() + r.left(), bytes.len());
+                    let _ = Value::decode(column, cell, true, MAX).map(|v| v.to_string());
                 }
-                let _ = Value::decode(column, &bytes, false).map(|v| v.to_string());
+                let _ = Value::decode(column, &bytes, false, MAX).map(|v| v.to_string());
+            }
+        }
+
+        /// Column types that a caller made up.
+        #[test]
+        fn any_column(which in 0usize..10, n: u8, m: u8, bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let column = [
+                ColumnType::Int { bytes: n },
+                ColumnType::Decimal { precision: n, scale: m },
+                ColumnType::Time { fraction: n },
+                ColumnType::DateTime { fraction: n },
+                ColumnType::Timestamp { fraction: n },
+                ColumnType::Bit { bits: n },
+                ColumnType::Enum { bytes: n },
+                ColumnType::Set { bytes: n },
+                ColumnType::Blob { len_bytes: n },
+                ColumnType::CompressedBlob { len_bytes: n },
+            ][which];
+            for len in [bytes.len(), usize::from(n).min(bytes.len()), 0] {
+                let value = Value::decode(column, &bytes[..len], m % 2 == 0, MAX);
+                prop_assert!(column.is_possible() || value.is_err());
             }
         }
     }
@@ -592,7 +630,7 @@ mod tests {
         );
         let bytes = (-8385958i32).to_le_bytes();
         assert_eq!(shown(ColumnType::OldTime, &bytes[..3]), "'-838:59:58'");
-        assert!(Value::decode(ColumnType::OldTime, &[1, 2], false).is_err());
-        assert!(Value::decode(decimal, &[0xff; 7], false).is_err());
+        assert!(Value::decode(ColumnType::OldTime, &[1, 2], false, MAX).is_err());
+        assert!(Value::decode(decimal, &[0xff; 7], false, MAX).is_err());
     }
 }

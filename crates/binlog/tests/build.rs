@@ -200,6 +200,7 @@ fn events_of_our_own() {
         let head = event.header();
         assert_eq!((head.flags, head.timestamp, head.end_pos), (0, 0, 12345));
         assert!(nowhere.heartbeat("bin.000042", 1 << 32).is_none());
+        assert!(nowhere.heartbeat("bin.000042", 0).is_none());
 
         let raw = nowhere.heartbeat_v2("bin.000042", 1 << 40);
         let Payload::Heartbeat(heartbeat) = decode(&raw, &f).1 else {

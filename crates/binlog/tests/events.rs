@@ -161,22 +161,44 @@ proptest! {
 
     #[test]
     fn formats(
-        version in "[0-9a-zA-Z.-]{0,49}", created: u32, lens in bytes(180), checksum in checksums(), flags: u16
+        maria: bool, version in (0u32..13, 0u32..13, 0u32..13), created: u32, lens in bytes(180),
+        checksum in checksums(), change in 1u8.., at: usize
     ) {
-        let mut format = format(&version, Some(checksum));
+        let (major, minor, patch) = version;
+        let suffix = if maria { "-MariaDB-log" } else { "-log" };
+        let knows = version >= if maria { (5, 3, 0) } else { (5, 6, 1) };
+        let mut format = format(&format!("{major}.{minor}.{patch}{suffix}"), knows.then_some(checksum));
         format.created = created;
         format.post_header_lens = lens;
-        // A version too old for checksums has none to speak of.
-        let mut raw = encode_event(&header(EventType::FORMAT_DESCRIPTION), &Payload::Format(Box::new(format.clone())), &format);
-        if let Ok(decoded) = Format::decode(&raw)
-            && decoded.checksum.is_some()
-        {
-            prop_assert_eq!(&decoded, &format);
-            // Whether the file is open does not count.
-            raw[17] ^= 1;
-            prop_assert_eq!(&Format::decode(&raw).unwrap(), &format);
-            raw[18] ^= (flags >> 8) as u8 | 1;
+        let write = |format: &Format| {
+            let payload = Payload::Format(Box::new(format.clone()));
+            encode_event(&header(EventType::FORMAT_DESCRIPTION), &payload, format)
+        };
+        let mut raw = write(&format);
+        // A version too old for checksums knows few types.
+        if !knows && format.post_header_lens.len() > 35 {
             prop_assert!(Format::decode(&raw).is_err());
+            format.post_header_lens.truncate(35);
+            raw = write(&format);
+        }
+        prop_assert_eq!(Format::decode(&raw).unwrap(), format.clone());
+        let event = Event::parse(&raw, Checksum::Off).unwrap();
+        let own = if knows { Checksum::Crc32 } else { Checksum::Off };
+        prop_assert_eq!(event.checksum(), own);
+        prop_assert_eq!(event.decode(&format), Ok(Payload::Format(Box::new(format.clone()))));
+        prop_assert_eq!(Event::parse_sent(&raw, Checksum::Off), Ok(event));
+        // Whether the file is open does not count.
+        raw[17] ^= 1;
+        prop_assert_eq!(Format::decode(&raw).unwrap(), format.clone());
+        raw[17] ^= 1;
+        // All else does, where there is a checksum, and with so many types
+        // that no changed version makes a server of before checksums of it.
+        if knows && format.post_header_lens.len() > 35 {
+            let at = at % raw.len();
+            raw[at] ^= change;
+            let counts = at != 17 || change != 1;
+            prop_assert_eq!(Format::decode(&raw).is_err(), counts);
+            prop_assert_eq!(Event::parse(&raw, Checksum::Off).is_err(), counts && at != 4);
         }
     }
 
@@ -245,14 +267,29 @@ proptest! {
 
     #[test]
     fn any_bytes(raw in bytes(80), checksum in checksums()) {
-        let _ = Event::parse(&raw, checksum);
+        // The chance that length and checksum fit is none.
+        prop_assert!(Event::parse(&raw, Checksum::Crc32).is_err());
         let mut raw = raw;
-        if raw.len() >= 19 {
-            let len = raw.len() as u32;
-            raw[9..13].copy_from_slice(&len.to_le_bytes());
-            if let Ok(event) = Event::parse_unverified(&raw, checksum) {
-                let _ = event.decode(&mariadb(checksum));
-            }
+        if raw.len() < 19 {
+            prop_assert!(Event::parse_unverified(&raw, checksum).is_err());
+            return Ok(());
+        }
+        let len = raw.len() as u32;
+        raw[9..13].copy_from_slice(&len.to_le_bytes());
+        let Ok(event) = Event::parse_unverified(&raw, checksum) else {
+            let short = len < 23 && checksum == Checksum::Crc32;
+            prop_assert!(short || raw[4] == 15);
+            return Ok(());
+        };
+        prop_assert_eq!(event.body().len(), raw.len() - 19 - event.checksum().size());
+        prop_assert_eq!(Event::parse(&raw, checksum).is_ok(), event.checksum() == Checksum::Off);
+        if let Ok(payload) = event.decode(&mariadb(checksum)) {
+            // What can be read can be written, no shorter than it was read.
+            let own = mariadb(event.checksum());
+            let again = encode_event(event.header(), &payload, &own);
+            let read = Event::parse(&again, event.checksum()).unwrap();
+            prop_assert_eq!(read.header().kind, event.kind());
+            prop_assert!(read.decode(&own).is_ok());
         }
     }
 

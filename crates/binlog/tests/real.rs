@@ -242,7 +242,7 @@ fn compressed_rows() {
         let show = |at: usize, cell: &Cell<'_>| {
             // Every other number is unsigned.
             let unsigned = at.is_multiple_of(2);
-            let value: Value<'_> = cell.value(columns[at], unsigned).unwrap().unwrap();
+            let value: Value<'_> = cell.value(columns[at], unsigned, 0).unwrap().unwrap();
             value.to_string()
         };
         let cells: Vec<_> = after

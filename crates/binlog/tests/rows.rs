@@ -3,8 +3,8 @@
 mod support;
 
 use dromon_binlog::{
-    Cell, Change, Checksum, ColumnType, Event, EventType, Payload, RowsEvent, TableMapParts, Value,
-    compress, encode_event,
+    Cell, Change, Checksum, ColumnType, Event, EventType, Flaw, Payload, Row, RowsEvent,
+    TableMapParts, Value, compress, encode_event,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -176,6 +176,8 @@ proptest! {
         present_after[width - 1] = true;
         let mut data = Vec::new();
         let mut expected = Vec::new();
+        // Where each row ends.
+        let mut ends = Vec::new();
         let images = if change == Change::Update { 2 } else { 1 };
         for pair in values.chunks_exact(images) {
             let first = write_image(&columns, &present, &pair[0], &mut data);
@@ -187,6 +189,7 @@ proptest! {
                     (Some(first), Some(after))
                 }
             });
+            ends.push(data.len());
         }
         let mut kind = match change { Change::Insert => 23, Change::Update => 24, Change::Delete => 25 };
         if second_version { kind += 7; }
@@ -210,21 +213,41 @@ proptest! {
         prop_assert_eq!(found, expected);
         // Values of any bytes are values or errors.
         for cell in rows.iter().flat_map(|r| r.before.iter().chain(&r.after)).flatten().zip(kinds.iter().cycle()) {
-            if let Some(Ok(value)) = cell.0.value(*cell.1, true) {
+            if let Some(Ok(value)) = cell.0.value(*cell.1, true, 0) {
                 let _ = value.to_string();
             }
         }
-        check_cut(&event, &data, &kinds, cut % data.len().max(1));
+        check_cut(&event, &data, &kinds, cut % data.len().max(1), &ends, &rows);
     }
 }
 
-/// Rows cut anywhere end in an error or at the end of a row.
-fn check_cut(event: &RowsEvent<'_>, data: &[u8], kinds: &[ColumnType], cut: usize) {
-    let whole = event.rows(data, kinds).unwrap().count();
+/// Of rows cut anywhere those come that are whole, and then an error, unless
+/// they were cut between two.
+fn check_cut(
+    event: &RowsEvent<'_>,
+    data: &[u8],
+    kinds: &[ColumnType],
+    cut: usize,
+    ends: &[usize],
+    rows: &[Row<'_>],
+) {
     let parts: Vec<_> = event.rows(&data[..cut], kinds).unwrap().collect();
-    assert!(parts.len() <= whole);
-    let errors = parts.iter().filter(|row| row.is_err()).count();
-    assert!(errors <= 1 && parts.iter().take(parts.len() - errors).all(Result::is_ok));
+    let whole = ends.iter().filter(|end| **end <= cut).count();
+    let torn = cut > 0 && !ends.contains(&cut);
+    assert_eq!(parts.len(), whole + usize::from(torn));
+    for (part, row) in parts.iter().zip(&rows[..whole]) {
+        assert_eq!(part.as_ref(), Ok(row));
+    }
+    if let Some(Err(error)) = parts.get(whole) {
+        assert!(matches!(error.flaw, Flaw::Short { .. }), "{error}");
+        // The place is that in the event: behind its head and the whole rows.
+        let begin = whole.checked_sub(1).map_or(0, |last| ends[last]);
+        let head = event.rows(&[], kinds).unwrap().count();
+        assert_eq!(head, 0);
+        assert!(error.offset > begin && error.offset <= 19 + 40 + cut);
+    } else {
+        assert!(!torn);
+    }
 }
 
 #[test]
@@ -247,7 +270,7 @@ fn columns_of_another_table() {
     let mut rows = event.rows(event.stored, &columns).unwrap();
     let row = rows.next().unwrap().unwrap();
     let after = row.after.unwrap();
-    assert_eq!(after[1].value(tiny, false), Some(Ok(Value::Int(1))));
+    assert_eq!(after[1].value(tiny, false, 0), Some(Ok(Value::Int(1))));
     assert!(rows.next().is_none());
 }
 
@@ -270,4 +293,72 @@ fn rows_without_columns_end() {
     let mut rows = event.rows(event.stored, &columns).unwrap();
     assert!(rows.next().unwrap().is_err());
     assert!(rows.next().is_none());
+}
+
+/// An insert of defaults alone under `binlog_row_image=MINIMAL`: rows that take
+/// no bytes. Nobody may believe that there are none.
+#[test]
+fn rows_without_columns_are_not_none() {
+    let format = mariadb(Checksum::Off);
+    let tiny = ColumnType::Int { bytes: 1 };
+    let kinds = [
+        (EventType::WRITE_ROWS_V1, 1),
+        (EventType::DELETE_ROWS_V1, 1),
+        (EventType::UPDATE_ROWS_V1, 2),
+    ];
+    for (kind, images) in kinds {
+        // Bits beyond the last column have no meaning.
+        for bits in [0, 0xfc] {
+            let mut body = vec![9, 0, 0, 0, 0, 0, 1, 0, 2];
+            body.extend(vec![bits; images]);
+            let raw = encode_event(&header(kind), &Payload::Other(&body), &format);
+            let event = Event::parse(&raw, Checksum::Off).unwrap();
+            let Payload::Rows(event) = event.decode(&format).unwrap() else {
+                panic!("it carries rows");
+            };
+            let columns = [tiny, tiny];
+            let mut rows = event.rows(event.stored, &columns).unwrap();
+            let error = rows.next().unwrap().unwrap_err();
+            assert!(error.to_string().contains("nobody can count"), "{error}");
+            assert!(rows.next().is_none());
+        }
+    }
+    // Of no table: it only ends a statement.
+    let body = [0xff, 0xff, 0xff, 0, 0, 0, 1, 0, 0];
+    let raw = encode_event(
+        &header(EventType::WRITE_ROWS_V1),
+        &Payload::Other(&body),
+        &format,
+    );
+    let event = Event::parse(&raw, Checksum::Off).unwrap();
+    let Payload::Rows(event) = event.decode(&format).unwrap() else {
+        panic!("it carries rows");
+    };
+    assert!(event.rows(event.stored, &[]).unwrap().next().is_none());
+}
+
+/// Column types that no table map says.
+#[test]
+fn impossible_columns_are_refused() {
+    let format = mariadb(Checksum::Off);
+    let body = [9, 0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 7, 7, 7, 7];
+    let raw = encode_event(
+        &header(EventType::WRITE_ROWS_V1),
+        &Payload::Other(&body),
+        &format,
+    );
+    let event = Event::parse(&raw, Checksum::Off).unwrap();
+    let Payload::Rows(event) = event.decode(&format).unwrap() else {
+        panic!("it carries rows");
+    };
+    for column in [
+        ColumnType::Int { bytes: 0 },
+        ColumnType::Decimal {
+            precision: 1,
+            scale: 2,
+        },
+        ColumnType::Timestamp { fraction: 7 },
+    ] {
+        assert!(event.rows(event.stored, &[column]).is_err(), "{column:?}");
+    }
 }

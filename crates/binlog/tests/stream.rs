@@ -302,8 +302,22 @@ proptest! {
     #[test]
     fn any_bytes(bytes in vec(any::<u8>(), 0..100), connection: bool) {
         let mut grouper = if connection { Grouper::of_connection() } else { Grouper::of_file() };
-        let _ = cut_event(&bytes, 0, 1000);
-        let _ = grouper.event(&bytes);
+        match cut_event(&bytes, 0, 1000) {
+            Ok(Cut::Event(event)) => prop_assert!(bytes.starts_with(event) && event.len() >= 19),
+            Ok(Cut::More { need }) => prop_assert!(need > bytes.len() && need <= 1000),
+            Err(error) => prop_assert!(bytes.len() >= 19, "{error}"),
+        }
+        // Without a right length, and a format description before, nothing is
+        // taken; and nothing has changed.
+        let before = grouper.at();
+        let alone = bytes.get(9..13).map(|len| u32::from_le_bytes(len.try_into().unwrap()));
+        if grouper.event(&bytes).is_ok() {
+            prop_assert_eq!(alone, Some(bytes.len() as u32));
+            prop_assert!(matches!(bytes[4], 4 | 15 | 27));
+        } else {
+            prop_assert_eq!((grouper.at(), grouper.settled()), (before, before));
+            prop_assert!(grouper.open().is_none() && grouper.format().is_none());
+        }
     }
 }
 

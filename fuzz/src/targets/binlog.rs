@@ -129,9 +129,7 @@ fn one<'a>(event: &Event<'a>, format: &Format, table: &mut Option<dromon_binlog:
                 for row in rows.flatten() {
                     let images = row.before.iter().chain(&row.after);
                     for (cell, column) in images.flat_map(|image| image.iter().zip(&columns)) {
-                        // A column's own compression is bounded by its bytes alone.
-                        let small = !matches!(cell, dromon_binlog::Cell::Bytes(b) if b.len() > 200);
-                        if small && let Some(Ok(value)) = cell.value(*column, true) {
+                        if let Some(Ok(value)) = cell.value(*column, true, MAX as usize) {
                             let _ = value.to_string();
                         }
                     }
