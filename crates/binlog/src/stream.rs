@@ -360,10 +360,12 @@ impl Grouper {
         })
     }
 
-    /// An artificial rotate comes before the format description that it
-    /// announces, so that only its bytes can tell whether it has a checksum.
+    /// Over a connection an artificial rotate comes before the format
+    /// description that it announces, so that only its bytes can tell whether
+    /// it has a checksum. A file begins with the format description.
     fn checksum_of(&self, header: &Header, raw: &[u8]) -> Result<Checksum, StreamError> {
-        let rotate = header.kind == EventType::ROTATE && header.has(flags::ARTIFICIAL);
+        let sent = !self.places;
+        let rotate = sent && header.kind == EventType::ROTATE && header.has(flags::ARTIFICIAL);
         if rotate && checksum::verify(raw).is_ok() {
             return Ok(Checksum::Crc32);
         }
@@ -371,10 +373,12 @@ impl Grouper {
             Some(format) => Ok(format.checksum()),
             None if rotate || header.kind == EventType::FORMAT_DESCRIPTION => Ok(Checksum::Off),
             // Between the rotate and the format description.
-            None if header.kind == EventType::HEARTBEAT => Ok(match checksum::verify(raw) {
-                Ok(_) => Checksum::Crc32,
-                Err(_) => Checksum::Off,
-            }),
+            None if sent && header.kind == EventType::HEARTBEAT => {
+                Ok(match checksum::verify(raw) {
+                    Ok(_) => Checksum::Crc32,
+                    Err(_) => Checksum::Off,
+                })
+            }
             None => Err(StreamError::NoFormat {
                 at: self.at,
                 kind: header.kind,
