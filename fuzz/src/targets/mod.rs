@@ -1,5 +1,6 @@
 //! The targets.
 
+mod binlog;
 mod cluster;
 mod files;
 mod log_files;
@@ -35,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     cluster::NODE_MESSAGE,
     cluster::CLUSTER_STATE,
     cluster::DELIVERY,
+    binlog::BINLOG,
     texts::OPTIONS,
     texts::ADDRESSES,
     texts::STATE_FILES,
