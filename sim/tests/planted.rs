@@ -164,7 +164,7 @@ fn touching_what_is_open_is_seen() {
 fn a_copy_without_chunks_is_seen() {
     fires(Plant::LackingDonates, Oracle::Contents, 145, 60, 30);
     // Their end was delivered before they were thrown away.
-    fires(Plant::EndMissed, Oracle::Contents, 145, 60, 30);
+    fires(Plant::EndMissed, Oracle::Contents, 316, 60, 30);
 }
 
 #[test]
