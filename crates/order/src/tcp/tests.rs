@@ -155,9 +155,11 @@ fn fake(bytes: Vec<u8>, close: bool) -> String {
         let mut buf = [0; 4096];
         let _ = s.read(&mut buf);
         s.write_all(&bytes).unwrap();
-        if !close {
-            while matches!(s.read(&mut buf), Ok(n) if n > 0) {}
+        if close {
+            s.shutdown(std::net::Shutdown::Write).unwrap();
         }
+        // What is still unread when a socket closes makes the end a reset.
+        while matches!(s.read(&mut buf), Ok(n) if n > 0) {}
     });
     at
 }
