@@ -86,7 +86,7 @@ struct Saved {
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 6;
+const FORMAT: u8 = 7;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -573,6 +573,7 @@ impl ClusterState {
             joined_at: self.seqno + 1,
             log_start: join.log_start,
             witness: join.witness,
+            stateless: join.stateless,
         };
         self.members.insert(join.uuid, member);
         let view = self.next_view(&mut events);

@@ -84,6 +84,8 @@ pub struct Join {
     pub vote_policy: u8,
     /// Whether it votes and stores the log, but has no database.
     pub witness: bool,
+    /// `gcs.stateless`: it gives nobody a copy.
+    pub stateless: bool,
 }
 
 /// Why a member leaves.

@@ -235,6 +235,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         log_start,
         vote_policy: 0,
         witness,
+        stateless: false,
     };
     session.spawn(store.clone().run());
     session.spawn(session.clone().deliver_all(again));

@@ -21,6 +21,7 @@ pub(crate) fn member(n: u8, name: &str, state: MemberState) -> Member {
         joined_at: 0,
         log_start: 0,
         witness: false,
+        stateless: false,
     }
 }
 
@@ -39,6 +40,7 @@ fn join(n: u8, position: Position, need: Need) -> Control {
         log_start: 0,
         vote_policy: n % 2,
         witness: false,
+        stateless: false,
     })
 }
 

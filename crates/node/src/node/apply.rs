@@ -464,6 +464,17 @@ impl Node {
             && position.history == view.position.history;
         let fresh = view.members.len() == 1 && !position.is_defined();
         let by_log = need == Need::Log && !fresh && !lacks_nothing;
+        if !fresh && !lacks_nothing {
+            let addr = self.settings().advertised.to_string();
+            let from = match need {
+                Need::Log => position.seqno + 1,
+                Need::Copy => 0,
+            };
+            self.note(&format!("IST receiver addr using tcp://{addr}"));
+            self.note(&format!(
+                "Prepared IST receiver for {from}-{joined_at}, listening at: tcp://{addr}"
+            ));
+        }
         if by_log {
             self.note(&format!(
                 "IST receiver: catching up from the log, seqnos {} to {joined_at} ({} events), no copy needed",

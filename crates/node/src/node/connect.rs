@@ -405,6 +405,7 @@ impl Node {
             log_start: found.log_start,
             vote_policy: settings.vote_policy,
             witness: self.setup.witness,
+            stateless: settings.stateless,
         };
         self.shared().join = Some(join.clone());
         let (state, replay_to) = self.begin_state(

@@ -509,6 +509,29 @@ impl Node {
         self.changed.notify_all();
     }
 
+    /// Says, where the leader runs, to whom the log goes from now on.
+    fn tell_sender(
+        &self,
+        order: &Arc<dyn Order>,
+        view: &ClusterView,
+        joined: Option<(Uuid, Need)>,
+        own: Uuid,
+    ) {
+        let joiner = joined.filter(|(uuid, _)| *uuid != own);
+        let joiner = joiner.and_then(|(uuid, _)| view.members.iter().find(|m| m.uuid == uuid));
+        if let Some(m) = joiner
+            && order.status().is_leader
+        {
+            self.note(&format!(
+                "async IST sender starting to serve tcp://{} sending the log from index {} on, seqno {} and what follows \
+                 included",
+                m.addr,
+                m.log_start + 1,
+                view.position.seqno
+            ));
+        }
+    }
+
     fn view_delivered(
         self: &Arc<Self>,
         order: &Arc<dyn Order>,
@@ -541,6 +564,7 @@ impl Node {
             view.members.len(),
             view.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
         ));
+        self.tell_sender(order, &view, joined, own);
         self.streams_left(&view);
         self.publish(order, &course.state);
         if joined.is_some_and(|(uuid, _)| uuid == own) {

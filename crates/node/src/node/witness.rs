@@ -82,7 +82,7 @@ impl Node {
     pub(super) fn has_data_member(&self) -> bool {
         let shared = self.shared();
         let mut members = shared.view.iter().flat_map(|v| &v.members);
-        members.any(|m| m.complete && !m.witness)
+        members.any(|m| m.complete && !m.witness && !m.stateless)
     }
 
     /// Hands an event to the appliers; a witness has none.

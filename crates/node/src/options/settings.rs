@@ -66,7 +66,7 @@ pub struct Settings {
     pub segment: u8,
     /// Weight to show and sum, 0 to 255.
     pub weight: u8,
-    /// This node keeps no data.
+    /// This node gives nobody a copy.
     pub stateless: bool,
 
     /// Silence after which the majority removes a member.

@@ -293,8 +293,8 @@ table! {
         "payloads that wait leave memory at 128 MiB, which cannot be set in this version; they are read again from the log";
     "gcs.recv_q_soft_limit": Double(0.0, 1.0), Is("0.25"), Any, Always, Dbl, RW, Ignored:
         "payloads that wait leave memory at 128 MiB, which cannot be set in this version; they are read again from the log";
-    "gcs.stateless": B, Is("false"), Connect, IfSet, Bool, RO, Ignored:
-        "not available in this version: every node keeps data and can be chosen as donor";
+    "gcs.stateless": B, Is("false"), Connect, IfSet, Bool, RO, Kept:
+        "this node gives nobody a copy";
     "gcs.sync_donor": B, Is("no"), Any, Always, Bool, RW, Ignored:
         "not available in this version: only synced members count for flow control, a donor does not";
     "gcs.vote_policy": Int(0, 255), Is("0"), Connect, IfSet, Listed::Int, RO, Kept:

@@ -673,7 +673,6 @@ fn what_this_version_lacks_is_said_when_it_is_asked_for() {
         "socket.ssl_compression=yes",
         "pc.recovery=false",
         "pc.wait_prim=FALSE",
-        "gcs.stateless=1",
         "gcs.sync_donor=yes",
         "cert.optimistic_pa=no",
         "debug=yes",
