@@ -27,6 +27,7 @@ pub mod status;
 mod streams;
 pub mod tcp;
 mod trx;
+mod turn;
 mod uniques;
 mod votes;
 

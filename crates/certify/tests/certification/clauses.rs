@@ -494,10 +494,10 @@ fn open(c: &mut Cluster, spec: Spec) -> Seqno {
     seqno
 }
 
-fn chunk(c: &mut Cluster) -> Seqno {
+/// One more chunk behind that at `before`: its place, and what it depends on.
+fn chunk(c: &mut Cluster, before: Seqno) -> (Seqno, Seqno) {
     let seqno = c.0.position() + 1;
-    c.0.chunk(seqno);
-    seqno
+    (seqno, c.0.chunk(seqno, before))
 }
 
 #[test]
@@ -508,16 +508,32 @@ fn whoever_touches_an_open_write_set_fails_whatever_it_has_seen() {
     {
         let mut c = Cluster::new();
         let id = open(&mut c, row(A, 1, held));
-        let last = chunk(&mut c);
+        let (last, _) = chunk(&mut c, id);
         let newcomer = row(B, last, new);
         if rule(held, new) == Rule::Free {
-            assert_eq!(c.depends(newcomer), last, "{held} {new}");
+            assert_eq!(c.depends(newcomer), id, "{held} {new}");
         } else {
             assert_eq!(c.collides(newcomer), id, "{held} {new}");
         }
         // Row locks of its own node keep A's others away from the row.
-        assert!(c.depends(row(A, last, new)) >= last);
+        assert!(c.depends(row(A, last, new)) >= id);
     }
+}
+
+#[test]
+fn chunks_follow_their_own_and_what_shares_its_time_with_nothing() {
+    let mut c = Cluster::new();
+    let id = open(&mut c, row(A, 1, Update));
+    let other = Spec::plain(B, id).with(&["d", "u", "row"], Update);
+    assert_eq!(c.depends(other), id, "the first is alone");
+    let (first, depends_on) = chunk(&mut c, id);
+    assert_eq!(depends_on, id, "not on the small one between");
+    let other = Spec::plain(B, first).with(&["d", "u", "row2"], Update);
+    assert_eq!(c.depends(other), id, "nor the small ones on it");
+    assert_eq!(chunk(&mut c, first).1, first);
+    let view = c.0.position() + 1;
+    c.0.view(view);
+    assert_eq!(chunk(&mut c, view - 1).1, view);
 }
 
 #[test]

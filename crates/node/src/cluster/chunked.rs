@@ -105,6 +105,8 @@ pub(super) struct Open {
     pub chunked: Arc<Chunked>,
     /// The part that comes next.
     pub next: u32,
+    /// The place of the one before it.
+    pub last: Seqno,
 }
 
 impl ClusterState {
@@ -171,12 +173,14 @@ impl ClusterState {
         let open = Open {
             chunked: chunked.clone(),
             next: 1,
+            last: id,
         };
         self.chunked.insert(id, open);
         Event::Chunk {
             seqno: id,
             chunked,
             part: ChunkPart::Data(0),
+            depends_on: id - 1,
         }
     }
 
@@ -188,18 +192,20 @@ impl ClusterState {
         self.seqno += 1;
         open.next += 1;
         let chunked = open.chunked.clone();
-        let part = if n < chunked.chunks() {
-            self.certifier.chunk(self.seqno);
-            ChunkPart::Data(n)
+        let before = std::mem::replace(&mut open.last, self.seqno);
+        let (part, depends_on) = if n < chunked.chunks() {
+            let depends_on = self.certifier.chunk(self.seqno, before);
+            (ChunkPart::Data(n), depends_on)
         } else {
             self.certifier.close(id, self.seqno);
             self.chunked.remove(&id);
-            ChunkPart::End
+            (ChunkPart::End, self.seqno - 1)
         };
         vec![Event::Chunk {
             seqno: self.seqno,
             chunked,
             part,
+            depends_on,
         }]
     }
 
@@ -232,6 +238,7 @@ impl ClusterState {
             seqno: self.seqno,
             chunked: open.chunked,
             part: ChunkPart::Rollback,
+            depends_on: self.seqno - 1,
         })
     }
 

@@ -108,6 +108,8 @@ pub enum Event {
         chunked: Arc<Chunked>,
         /// Which part.
         part: ChunkPart,
+        /// What must be finished before it starts.
+        depends_on: Seqno,
     },
     /// The members changed.
     View {

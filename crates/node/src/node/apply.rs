@@ -14,7 +14,7 @@ use dromon_writeset::Flags;
 use super::delivery::{to_view, view_member};
 use super::transfer::{Bypass, NoCopy};
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
-use crate::cluster::{ChunkPart, ClusterView, MemberState};
+use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Applier, Meta, Outcome, View};
 use crate::flow::FlowLimits;
 use crate::messages::{Control, LeaveReason, Need, Position, encode, kind};
@@ -147,11 +147,9 @@ impl Node {
                     self.gates.pass_commit(seqno);
                     return None;
                 }
-                let ws = self.chunk_to_apply(seqno, &chunked, part)?;
-                let data = matches!(part, ChunkPart::Data(_)) && !ws.flags.is_rollback();
-                let began = Instant::now();
+                let ws = self.chunk_to_apply(seqno, depends_on, &chunked, part)?;
                 let ended = self.apply_write_set(applier, waiter, seqno, ws);
-                self.chunk_applied(data.then(|| began.elapsed()));
+                self.chunk_applied();
                 ended
             }
             Item::View(view) if !view.primary => {

@@ -247,7 +247,8 @@ impl Node {
                 seqno,
                 chunked,
                 part,
-            } => self.chunk_delivered(&course.state, seqno, chunked, part),
+                depends_on,
+            } => self.chunk_delivered(&course.state, seqno, chunked, part, depends_on),
             Event::View { view, joined, left } => {
                 self.view_delivered(order, course, view, joined, left);
             }
