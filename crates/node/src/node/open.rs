@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::time::{Duration, Instant};
 
 use dromon_gates::{ApplyQueue, Gates};
 use dromon_writeset::Uuid;
 
 use super::chunks::Chunks;
-use super::{Counters, Delivered, Engines, Node, Pending, Setup, Shared, lock};
+use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
 use crate::database::Database;
 use crate::ddl_marks::{MARKS_FILE, Marks};
 use crate::flow::Flow;
@@ -36,6 +37,9 @@ pub enum OpenError {
     #[error("wsrep_provider_options: {0}")]
     Order(String),
 }
+
+/// How long a statement that sets `pc.weight` waits until that counts.
+const WEIGHT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What to do where a file that cannot be read is not to be trusted. Without
 /// `grastate.dat` the start would count as the first one, and go by the engine.
@@ -206,7 +210,9 @@ impl Node {
             }
             options::Action::Weight(weight) => {
                 let uuid = self.shared().uuid;
-                self.order_control(Control::Weight { uuid, weight })
+                self.order_control(Control::Weight { uuid, weight })?;
+                self.wait_weight(uuid, weight);
+                Ok(())
             }
             options::Action::Evict(Some(uuid)) => self.order_control(Control::Leave {
                 uuid,
@@ -244,6 +250,29 @@ impl Node {
             *said = notes;
         }
         Ok(())
+    }
+
+    /// Waits until `weight` counts: who sets it and then cuts the others off means
+    /// what he has set. Without a majority it cannot yet.
+    fn wait_weight(&self, own: Uuid, weight: u8) {
+        let deadline = Instant::now() + WEIGHT_PATIENCE;
+        let mut shared = self.shared();
+        loop {
+            let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+            let counts = members.iter().find(|m| m.uuid == own);
+            if shared.phase != Phase::Joined || counts.is_none_or(|m| m.weight == weight) {
+                return;
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+            shared = self.wait_shared(shared, deadline);
+        }
+        drop(shared);
+        self.note(&format!(
+            "pc.weight={weight} does not count yet: no majority took it within {} s. It will when there is one",
+            WEIGHT_PATIENCE.as_secs()
+        ));
     }
 
     fn order_control(&self, control: Control) -> Result<(), String> {
