@@ -153,7 +153,10 @@ impl Node {
                 ended
             }
             Item::View(view) if !view.primary => {
-                applier.view(&view);
+                // Nothing follows the last one.
+                if !self.shared().final_delivered {
+                    applier.view(&view);
+                }
                 None
             }
             Item::View(view) => {

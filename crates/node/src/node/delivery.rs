@@ -690,6 +690,9 @@ impl Node {
 
     /// This node's own departure came through the order.
     fn own_leave_delivered(&self, seqno: Seqno, reason: Option<LeaveReason>) {
+        if self.phase() == Phase::Inconsistent {
+            return; // its last views are on their way; this one would come between
+        }
         let view = self.final_view(seqno - 1);
         let item = Item::Final(view);
         self.enqueue(QueueItem {
