@@ -466,15 +466,11 @@ impl Node {
         let fresh = view.members.len() == 1 && !position.is_defined();
         let by_log = need == Need::Log && !fresh && !lacks_nothing;
         if !fresh && !lacks_nothing {
-            let addr = self.settings().advertised.to_string();
             let from = match need {
                 Need::Log => position.seqno + 1,
                 Need::Copy => 0,
             };
-            self.note(&format!("IST receiver addr using tcp://{addr}"));
-            self.note(&format!(
-                "Prepared IST receiver for {from}-{joined_at}, listening at: tcp://{addr}"
-            ));
+            self.tell_receiver(from, joined_at);
         }
         if by_log {
             self.note(&format!(

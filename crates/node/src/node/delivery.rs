@@ -510,6 +510,15 @@ impl Node {
         self.changed.notify_all();
     }
 
+    /// Says what this node is going to catch up with.
+    pub(super) fn tell_receiver(&self, from: Seqno, to: Seqno) {
+        let addr = self.settings().advertised.to_string();
+        self.note(&format!("IST receiver addr using tcp://{addr}"));
+        self.note(&format!(
+            "Prepared IST receiver for {from}-{to}, listening at: tcp://{addr}"
+        ));
+    }
+
     /// Says, where the leader runs, to whom the log goes from now on.
     fn tell_sender(
         &self,
@@ -580,6 +589,7 @@ impl Node {
             self.evicted(seqno);
             return;
         }
+        let mut is_back = false;
         {
             let mut shared = self.shared();
             let origin = shared.join.as_ref().map(|j| j.origin);
@@ -612,7 +622,11 @@ impl Node {
                 // A donor still is one.
                 let member = course.state.members().find(|m| m.uuid == own);
                 shared.own_state = member.map_or(MemberState::Joined, |m| m.state);
+                is_back = true;
             }
+        }
+        if is_back {
+            self.tell_receiver(self.gates.released() + 1, seqno);
         }
         self.changed.notify_all();
         if left_self.is_some() && !rejoins && present {
