@@ -223,6 +223,7 @@ impl Node {
             return Ok(());
         }
         if let Some(view) = &view {
+            self.tell_receiver(position.seqno + 1, view.position.seqno);
             self.catch_up(position.seqno, view.position.seqno);
         }
         self.gates.reset(position.seqno);
