@@ -1,0 +1,5 @@
+//! The binlog server: pulls from a primary, stores crash-safely, serves replicas.
+
+#![forbid(unsafe_code)]
+
+pub mod store;
