@@ -4,6 +4,7 @@ mod binlog;
 mod cluster;
 mod files;
 mod log_files;
+mod mysql;
 mod network;
 mod texts;
 mod write_sets;
@@ -37,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     cluster::CLUSTER_STATE,
     cluster::DELIVERY,
     binlog::BINLOG,
+    mysql::MYSQL_PACKETS,
     texts::OPTIONS,
     texts::ADDRESSES,
     texts::STATE_FILES,

@@ -89,8 +89,8 @@ mod tests {
             prop_assert!(v.remove + v.held < files.len().max(1), "the last one stays");
             let left = |gone: usize| files[gone..].iter().map(|f| f.bytes).sum::<u64>();
             // What a replica needs goes only beyond the hard limit.
-            for n in 0..v.remove {
-                if needed.is_some_and(|needed| needed <= files[n].number) {
+            for (n, file) in files.iter().enumerate().take(v.remove) {
+                if needed.is_some_and(|needed| needed <= file.number) {
                     prop_assert!(limits.size_hard.is_some_and(|l| left(n) > l));
                 }
             }

@@ -204,11 +204,11 @@ fn groups_of_any(events: &[Vec<u8>]) -> Vec<(Gtid, usize)> {
     groups(&all)
 }
 
+/// GTIDs, and the number of events of each group.
+pub type Groups = Vec<(Gtid, usize)>;
+
 /// As [`read`]: what could be read, as groups, when damage was met.
-pub fn try_read(
-    view: &Arc<View>,
-    from: Place,
-) -> Result<Vec<(Gtid, usize)>, (String, Vec<(Gtid, usize)>)> {
+pub fn try_read(view: &Arc<View>, from: Place) -> Result<Groups, (String, Groups)> {
     let mut cursor = Cursor::new(Arc::clone(view), from);
     let mut grouper = Grouper::of_file();
     let mut whole = 0;
