@@ -2,5 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod log;
+pub mod pull;
 pub mod store;
 pub mod wire;

@@ -1,0 +1,395 @@
+//! The connection to the primary: sockets, and what is done when they break.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::{SockRef, TcpKeepalive};
+
+use super::backoff::Backoff;
+use super::ingest::{Act, Ingest, IngestError};
+use super::session::{Primary, Session, SessionError, Step, Wish, sent};
+use crate::log::{Level, Log};
+use crate::store::{Part, Store, StoreError};
+use crate::wire::{AckSemiSync, Frames, WireError, put_packet};
+
+/// Bytes read at once, and so the most that one fsync waits for.
+const READ_MAX: usize = 1 << 20;
+/// Longest answer before the stream.
+const ANSWER_MAX: usize = 1 << 20;
+/// Longest event, with the mark in front of it.
+const EVENT_PACKET_MAX: usize = dromon_binlog::EVENT_MAX as usize + 3;
+/// A connection that lived so long was a success.
+const LIVED: Duration = Duration::from_secs(10);
+
+/// Where the events come from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// `host:port`.
+    pub address: String,
+    /// All but the position.
+    pub wish: Wish,
+    /// Silence for so long means that the connection is dead.
+    pub dead_after: Duration,
+    /// Longest pause between attempts.
+    pub backoff_max: Duration,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// No name, no route, nobody there.
+    #[error("The primary {address} cannot be reached: {source}.")]
+    Connect {
+        /// Which.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It broke.
+    #[error("The connection to the primary broke: {0}.")]
+    Broken(io::Error),
+    /// Silence.
+    #[error("Nothing came from the primary for {} s, not even a heartbeat: the connection counts as dead.", .0.as_secs_f64())]
+    Silent(Duration),
+    /// The other side ended it.
+    #[error("The primary closed the connection.")]
+    Closed,
+    /// Packets that are none.
+    #[error("The primary cannot be understood: {0}.")]
+    Wire(#[from] WireError),
+    /// It refused.
+    #[error("{0}.")]
+    Session(#[from] SessionError),
+    /// Its events cannot be stored.
+    #[error("{0}")]
+    Ingest(#[from] IngestError),
+    /// The own disk. Not tried again.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The relay ends.
+    #[error("The relay ends.")]
+    Stopping,
+}
+
+/// How it stands, for others.
+#[derive(Clone, Debug, Default)]
+pub struct Following {
+    /// Events are coming.
+    pub connected: bool,
+    /// Of the present or last connection.
+    pub primary: Primary,
+    /// Its current file, as it calls it.
+    pub file: String,
+    /// Up to where events came.
+    pub position: u64,
+    /// Connections so far.
+    pub connections: u64,
+    /// Why the last one ended.
+    pub last_error: Option<String>,
+    /// Groups out of their domain's order.
+    pub unordered: u64,
+    stopping: bool,
+    stream: Option<Arc<TcpStream>>,
+}
+
+/// Pulls until it is told to end.
+pub struct Puller {
+    source: Source,
+    store: Store,
+    ingest: Ingest,
+    following: Arc<Mutex<Following>>,
+    log: Log,
+    /// Called now and then between events: retention.
+    every_now_and_then: Box<dyn FnMut() -> Result<(), StoreError> + Send>,
+}
+
+fn lock(following: &Mutex<Following>) -> MutexGuard<'_, Following> {
+    following.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Following {
+    /// Ends the connection and all attempts.
+    pub fn stop(following: &Mutex<Following>) {
+        let mut state = lock(following);
+        state.stopping = true;
+        if let Some(stream) = &state.stream {
+            // It may be closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Puller {
+    /// Of a store, which it fills.
+    pub fn new(
+        source: Source,
+        store: Store,
+        log: Log,
+        every_now_and_then: Box<dyn FnMut() -> Result<(), StoreError> + Send>,
+    ) -> Puller {
+        Puller {
+            source,
+            store,
+            ingest: Ingest::new(),
+            following: Arc::default(),
+            log,
+            every_now_and_then,
+        }
+    }
+
+    /// How it stands.
+    pub fn following(&self) -> Arc<Mutex<Following>> {
+        Arc::clone(&self.following)
+    }
+
+    /// Connects, and connects again, until told to end or the disk fails.
+    pub fn run(mut self) -> Result<(), StoreError> {
+        let mut backoff = Backoff::new(Duration::from_millis(100), self.source.backoff_max);
+        let mut said = String::new();
+        loop {
+            let began = Instant::now();
+            let Err(error) = self.connection();
+            self.ingest.interrupt();
+            {
+                let mut following = lock(&self.following);
+                following.connected = false;
+                following.stream = None;
+                following.last_error = Some(error.to_string());
+                if following.stopping {
+                    drop(following);
+                    return self.store.close();
+                }
+            }
+            if let PullError::Store(error) = error {
+                self.log.say(Level::Error, &error.to_string());
+                return Err(error);
+            }
+            self.store.abandon()?;
+            self.store.flush()?;
+            if began.elapsed() > LIVED {
+                backoff.succeeded();
+            }
+            let pause = backoff.failed(random());
+            let text = error.to_string();
+            // A primary that is away for a night does not fill the log.
+            if text != said || backoff.failures().is_power_of_two() {
+                self.log.say(
+                    Level::Warning,
+                    &format!(
+                        "{text} Attempt {} follows in {:.1} s.",
+                        backoff.failures() + 1,
+                        pause.as_secs_f64()
+                    ),
+                );
+                said = text;
+            }
+            self.pause(pause)?;
+        }
+    }
+
+    fn pause(&mut self, pause: Duration) -> Result<(), StoreError> {
+        let until = Instant::now() + pause;
+        loop {
+            (self.every_now_and_then)()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || lock(&self.following).stopping {
+                return Ok(());
+            }
+            thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+
+    fn connect(&self) -> Result<Arc<TcpStream>, PullError> {
+        let address = &self.source.address;
+        let cannot = |source| PullError::Connect {
+            address: address.clone(),
+            source,
+        };
+        let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(cannot)?.collect();
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for one in found {
+            match TcpStream::connect_timeout(&one, self.source.dead_after) {
+                Ok(stream) => {
+                    prepare(&stream, self.source.dead_after).map_err(PullError::Broken)?;
+                    return Ok(Arc::new(stream));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(cannot(last))
+    }
+
+    fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
+        let stream = self.connect()?;
+        {
+            let mut following = lock(&self.following);
+            if following.stopping {
+                return Err(PullError::Stopping);
+            }
+            following.stream = Some(Arc::clone(&stream));
+        }
+        let mut session = Session::new(Wish {
+            position: self.store.state().position().to_string(),
+            ..self.source.wish.clone()
+        });
+        let mut frames = Frames::new(ANSWER_MAX);
+        let mut buf = vec![0; READ_MAX];
+        self.introduce(&stream, &mut session, &mut frames, &mut buf)?;
+        let primary = session.primary().clone();
+        self.log.say(
+            Level::Note,
+            &format!(
+                "Follows {} ({}, server id {}){} from {}.",
+                self.source.address,
+                primary.version,
+                primary.server_id,
+                if primary.semi_sync {
+                    " with semi-sync"
+                } else {
+                    ""
+                },
+                match self.store.state().position() {
+                    position if position.is_empty() => "the beginning".to_owned(),
+                    position => position.to_string(),
+                }
+            ),
+        );
+        let semi_sync = primary.semi_sync;
+        {
+            let mut following = lock(&self.following);
+            following.connected = true;
+            following.connections += 1;
+            following.primary = primary;
+        }
+        frames.set_max(EVENT_PACKET_MAX);
+        loop {
+            let mut ack = None;
+            while let Some(packet) = frames.packet()? {
+                let sent = sent(&packet, semi_sync)?;
+                let unordered = take(&mut self.ingest, &mut self.store, sent.event)?;
+                if unordered {
+                    lock(&self.following).unordered += 1;
+                }
+                if sent.ack {
+                    let (file, position) = self.ingest.place();
+                    ack = Some(AckSemiSync {
+                        position,
+                        file: file.to_vec(),
+                    });
+                }
+            }
+            // Everything that has come is taken: one fsync for all of it.
+            self.store.flush()?;
+            if let Some(ack) = ack {
+                let mut out = Vec::new();
+                put_packet(&mut out, 0, &ack.encode());
+                (&*stream).write_all(&out).map_err(PullError::Broken)?;
+            }
+            {
+                let (file, position) = self.ingest.place();
+                let mut following = lock(&self.following);
+                following.position = position;
+                if following.file.as_bytes() != file {
+                    following.file = String::from_utf8_lossy(file).into_owned();
+                }
+            }
+            (self.every_now_and_then)()?;
+            self.read(&stream, &mut frames, &mut buf)?;
+        }
+    }
+
+    fn introduce(
+        &self,
+        stream: &TcpStream,
+        session: &mut Session,
+        frames: &mut Frames,
+        buf: &mut [u8],
+    ) -> Result<(), PullError> {
+        loop {
+            while let Some(packet) = frames.packet()? {
+                let step = session.packet(&packet)?;
+                let (payload, sequence) = match &step {
+                    Step::Read => continue,
+                    Step::Reply(payload) => (payload, frames.sequence()),
+                    Step::Send(payload) | Step::Stream(payload) => (payload, 0),
+                };
+                let mut out = Vec::new();
+                let next = put_packet(&mut out, sequence, payload);
+                frames.set_sequence(next);
+                (&mut &*stream).write_all(&out).map_err(PullError::Broken)?;
+                if let Step::Stream(_) = step {
+                    return Ok(());
+                }
+            }
+            self.read(stream, frames, buf)?;
+        }
+    }
+
+    fn read(
+        &self,
+        mut stream: &TcpStream,
+        frames: &mut Frames,
+        buf: &mut [u8],
+    ) -> Result<(), PullError> {
+        match stream.read(buf) {
+            Ok(0) => Err(PullError::Closed),
+            Ok(n) => {
+                frames.feed(&buf[..n]);
+                Ok(())
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                Err(PullError::Silent(self.source.dead_after))
+            }
+            Err(e) => Err(PullError::Broken(e)),
+        }
+    }
+}
+
+/// Stores an event as [`Ingest`] says. Gives whether it was out of its domain's order.
+pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<bool, PullError> {
+    let taken = ingest.event(event, store.state(), store.format())?;
+    if taken.abandon {
+        store.abandon()?;
+    }
+    match taken.act {
+        Act::Nothing => {}
+        Act::File(format) => store.begin_file(&format)?,
+        Act::Store(raw, part) => {
+            if matches!(part, Part::Begin | Part::Alone(..)) && store.is_full() {
+                store.rotate()?;
+            }
+            store.append(raw, part)?;
+        }
+    }
+    Ok(taken.unordered.is_some())
+}
+
+/// Options of a socket over which silence means death.
+pub(crate) fn prepare(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(dead_after))?;
+    stream.set_write_timeout(Some(dead_after))?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_user_timeout(Some(dead_after))?;
+    let probe = (dead_after / 3).max(Duration::from_secs(1));
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(probe)
+            .with_interval(probe)
+            .with_retries(3),
+    )
+}
+
+/// For jitter only.
+fn random() -> u32 {
+    getrandom::u32().unwrap_or(0x8000_0000)
+}
