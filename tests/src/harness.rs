@@ -204,13 +204,18 @@ impl Case {
         Ok(Cluster::open(&dir)?.purge()?)
     }
 
+    /// A directory of the scenario's own; not made.
+    pub fn dir(&self) -> PathBuf {
+        self.base.join(&self.db)
+    }
+
     /// Prepares (does not start) a cluster of the scenario's own and makes it
     /// the scenario's cluster.
     pub fn own_cluster(
         &self,
         change: impl FnOnce(&mut ClusterSpec),
     ) -> anyhow::Result<Arc<Cluster>> {
-        let dir = self.base.join(&self.db);
+        let dir = self.dir();
         let mut spec = spec(&self.options, dir, self.port_hint);
         change(&mut spec);
         let cluster = Arc::new(Cluster::create(&spec)?);

@@ -110,6 +110,10 @@ fn main() -> ExitCode {
         for scenario in scenario::all() {
             println!("{:<18} {}", scenario.name, scenario.shows);
         }
+        println!("\nOnly by name:");
+        for scenario in scenario::relay::all() {
+            println!("{:<18} {}", scenario.name, scenario.shows);
+        }
         return ExitCode::SUCCESS;
     }
     match run(args) {
@@ -125,7 +129,8 @@ fn main() -> ExitCode {
 fn run(args: Args) -> anyhow::Result<bool> {
     let mut chosen = Vec::new();
     for name in &args.names {
-        let found = scenario::all().into_iter().find(|s| s.name == name);
+        let mut known = scenario::all().into_iter().chain(scenario::relay::all());
+        let found = known.find(|s| s.name == name);
         chosen.push(found.ok_or_else(|| {
             anyhow::anyhow!("there is no scenario {name}; `storms --list` names them")
         })?);

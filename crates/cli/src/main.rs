@@ -10,6 +10,7 @@ mod bench;
 mod down;
 mod log;
 mod place;
+mod relay;
 mod status;
 mod up;
 mod witness;
@@ -48,6 +49,8 @@ enum Command {
     Bench(bench::Args),
     /// Run a member that votes and stores the log, without a server and without data.
     Witness(Box<witness::Args>),
+    /// Run a binlog server between a primary and its replicas.
+    Relay(relay::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Log(args) => Ok(log::run(&args)),
         Command::Bench(args) => Ok(bench::run(&args)),
         Command::Witness(args) => Ok(witness::run(&args)),
+        Command::Relay(args) => Ok(relay::run(&args)),
     };
     match result {
         Ok(code) => code,

@@ -9,6 +9,7 @@ mod ddl_storm;
 mod joins;
 mod outage;
 mod reads;
+pub mod relay;
 mod secure;
 mod slow_node;
 mod statements;

@@ -69,6 +69,8 @@ pub struct Taken {
     pub act: Act,
     /// It is out of the order of its domain's numbers (a primary without gtid_strict_mode).
     pub unordered: Option<Gtid>,
+    /// The primary has nothing more: all up to [`Ingest::place`] was sent, or was here before.
+    pub heartbeat: bool,
 }
 
 /// Follows one connection after the other.
@@ -121,6 +123,7 @@ impl Ingest {
             abandon: seen.abandoned.is_some(),
             act: Act::Nothing,
             unordered: None,
+            heartbeat: event.kind() == EventType::HEARTBEAT,
         };
         let header = *event.header();
         if header.end_pos != 0 && !header.has(flags::ARTIFICIAL) {

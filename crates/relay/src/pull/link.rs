@@ -265,15 +265,19 @@ impl Puller {
             following.primary = primary;
         }
         frames.set_max(EVENT_PACKET_MAX);
+        let mut acknowledged = None;
         loop {
             let mut ack = None;
             while let Some(packet) = frames.packet()? {
                 let sent = sent(&packet, semi_sync)?;
-                let unordered = take(&mut self.ingest, &mut self.store, sent.event)?;
-                if unordered {
+                let took = take(&mut self.ingest, &mut self.store, sent.event)?;
+                if took.unordered {
                     lock(&self.following).unordered += 1;
                 }
-                if sent.ack {
+                // What was stored but not acknowledged when a connection broke is not sent again:
+                // the first heartbeat tells where it ended.
+                let again = took.heartbeat && semi_sync && !self.store.in_group();
+                if sent.ack || again {
                     let (file, position) = self.ingest.place();
                     ack = Some(AckSemiSync {
                         position,
@@ -283,10 +287,11 @@ impl Puller {
             }
             // Everything that has come is taken: one fsync for all of it.
             self.store.flush()?;
-            if let Some(ack) = ack {
+            if let Some(ack) = ack.filter(|ack| acknowledged.as_ref() != Some(ack)) {
                 let mut out = Vec::new();
                 put_packet(&mut out, 0, &ack.encode());
                 (&*stream).write_all(&out).map_err(PullError::Broken)?;
+                acknowledged = Some(ack);
             }
             {
                 let (file, position) = self.ingest.place();
@@ -354,8 +359,17 @@ impl Puller {
     }
 }
 
-/// Stores an event as [`Ingest`] says. Gives whether it was out of its domain's order.
-pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<bool, PullError> {
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Took {
+    /// It was out of its domain's order.
+    pub unordered: bool,
+    /// The primary has nothing more.
+    pub heartbeat: bool,
+}
+
+/// Stores an event as [`Ingest`] says.
+pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took, PullError> {
     let taken = ingest.event(event, store.state(), store.format())?;
     if taken.abandon {
         store.abandon()?;
@@ -370,7 +384,10 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<bool
             store.append(raw, part)?;
         }
     }
-    Ok(taken.unordered.is_some())
+    Ok(Took {
+        unordered: taken.unordered.is_some(),
+        heartbeat: taken.heartbeat,
+    })
 }
 
 /// Options of a socket over which silence means death.

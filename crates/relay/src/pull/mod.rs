@@ -15,5 +15,6 @@ mod session;
 
 pub use backoff::Backoff;
 pub use ingest::{Act, Ingest, IngestError, Taken};
-pub use link::{Following, PullError, Puller, Source, take};
+pub(crate) use link::prepare;
+pub use link::{Following, PullError, Puller, Source, Took, take};
 pub use session::{Primary, Sent, Session, SessionError, Step, Wish, sent};
