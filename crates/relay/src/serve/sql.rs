@@ -41,8 +41,8 @@ pub fn tokens(text: &str) -> Result<Vec<Placed>, &'static str> {
         if c.is_whitespace() {
             continue;
         }
-        if rest.starts_with("/*") {
-            let end = rest[2..].find("*/").ok_or("a comment has no end")?;
+        if let Some(comment) = rest.strip_prefix("/*") {
+            let end = comment.find("*/").ok_or("a comment has no end")?;
             let to = from + 2 + end + 2;
             while chars.next_if(|(n, _)| *n < to).is_some() {}
             continue;
