@@ -345,6 +345,8 @@ impl Relay {
         let out = program("mariadb-binlog")
             .args([
                 "--no-defaults",
+                // It wants to be told where the first file begins, if that is not at nothing.
+                "--skip-gtid-strict-mode",
                 "--verify-binlog-checksum",
                 "--base64-output=DECODE-ROWS",
             ])
@@ -417,7 +419,7 @@ impl Load {
             "CREATE DATABASE rt",
             "CREATE TABLE rt.t (id INT AUTO_INCREMENT PRIMARY KEY, client INT, v INT, s VARCHAR(200), KEY (v))",
             "CREATE TABLE rt.u (id INT PRIMARY KEY, n BIGINT)",
-            "INSERT INTO rt.u SELECT seq, 0 FROM seq_1_to_100",
+            "INSERT INTO rt.u SELECT seq, 0 FROM rt.seq_1_to_100",
         ])
     }
 
@@ -465,7 +467,7 @@ fn one(conn: &mut Conn, client: u32, n: u64) -> anyhow::Result<()> {
     let key = n * 7 % 100 + 1;
     match n % 50 {
         0 => conn.query_drop(format!(
-            "INSERT INTO t (client, v, s) SELECT {client}, seq, REPEAT('x', 150) FROM seq_1_to_2000"
+            "INSERT INTO t (client, v, s) SELECT {client}, seq, REPEAT('x', 150) FROM rt.seq_1_to_2000"
         ))?,
         10 if client == 0 => {
             conn.query_drop(format!("CREATE OR REPLACE TABLE d{} (a INT)", n % 3))?
