@@ -90,6 +90,7 @@ fn join(n: u8, need: Need) -> Join {
         weight: 1,
         vote_policy: 0,
         witness: false,
+        stateless: false,
         position: Position {
             history: uuid(0xaa),
             seqno: 10,
