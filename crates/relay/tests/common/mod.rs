@@ -99,7 +99,7 @@ pub fn gtid_event(gtid: Gtid, flags: u8, checksum: Checksum) -> Vec<u8> {
         gtid,
         flags,
         commit_id: None,
-        xid: None,
+        xa: None,
         extra: None,
         tail: &[0; 8],
     });
