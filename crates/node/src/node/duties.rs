@@ -210,6 +210,7 @@ impl Node {
         self.flow.expire();
         if self.was_away() {
             self.flow.forgive_silence();
+            lock(&self.stalled).forgive(Instant::now());
         }
         self.look_for_delays();
         self.look_for_slow();
@@ -220,8 +221,9 @@ impl Node {
                 self.hand_to_data(&order, &status);
             }
         } else {
-            let nobody = std::iter::empty();
-            lock(&self.first_seen).look(Instant::now(), nobody);
+            let (now, nobody) = (Instant::now(), std::iter::empty());
+            lock(&self.first_seen).look(now, nobody);
+            lock(&self.stalled).look(now, 0, std::iter::empty());
         }
         Some(encode(&self.progress()?))
     }
@@ -274,6 +276,10 @@ impl Node {
     }
 
     fn progress(&self) -> Option<Progress> {
+        // A report is a sign of life, and this member has none to give.
+        if self.engine_failed.load(Relaxed) {
+            return None;
+        }
         let (uuid, state) = {
             let shared = self.shared();
             shared.joined.as_ref()?;
@@ -363,11 +369,14 @@ impl Node {
                 let _ = order.propose(kind::CONTROL, 0, encode(&Control::Cut { seqno: safe }));
             }
         }
-        let suspect = self.settings().suspect_timeout;
+        let settings = self.settings();
+        let suspect = settings.suspect_timeout;
         let status = order.status();
         let now = Instant::now();
         let ids = view.members.iter().map(|m| (m.uuid, m.raft_id));
         lock(&self.first_seen).look(now, ids);
+        let matched = status.peers.iter().map(|(id, p)| (*id, p.matched));
+        lock(&self.stalled).look(now, status.committed, matched);
         for m in view.members.iter().filter(|m| m.uuid != own) {
             let order_silent = status.peers.get(&m.raft_id).map(|p| p.silent);
             let reports_silent = self.flow.silent(&m.uuid);
@@ -379,9 +388,14 @@ impl Node {
                 // It may still be starting: give it longer.
                 (_, None) => lock(&self.first_seen).known_for(now, m.uuid, m.raft_id) / 4,
             };
-            if silent < suspect {
-                continue;
-            }
+            let why = match self.stands_still(now, m.raft_id, &status, &settings) {
+                _ if silent >= suspect => format!("silent for {:.1} s", silent.as_secs_f64()),
+                Some(stood) => format!(
+                    "it answers, but its log has stored nothing for {:.1} s (evs.inactive_timeout), so its disk hangs",
+                    stood.as_secs_f64()
+                ),
+                None => continue,
+            };
             let mut evicting = lock(&self.evicting);
             if evicting
                 .get(&m.uuid)
@@ -392,17 +406,33 @@ impl Node {
             evicting.insert(m.uuid, Instant::now());
             drop(evicting);
             self.note(&format!(
-                "declaring {} ({}) at {} inactive: silent for {:.1} s; it is evicted",
-                m.uuid,
-                m.name,
-                m.addr,
-                silent.as_secs_f64()
+                "declaring {} ({}) at {} inactive: {why}; it is evicted",
+                m.uuid, m.name, m.addr,
             ));
             let term = status.term;
             let leave = encode(&Control::Evict { uuid: m.uuid, term });
             // Asked again after another suspect timeout.
             let _ = order.propose(kind::CONTROL, 0, leave);
         }
+    }
+
+    /// For how long a member's log stands still, if that is too long. One that is
+    /// just beginning, or is given a checkpoint first, has four times as long.
+    fn stands_still(
+        &self,
+        now: Instant,
+        log: RaftId,
+        status: &OrderStatus,
+        settings: &Settings,
+    ) -> Option<Duration> {
+        let stood = lock(&self.stalled).for_long(now, log);
+        let begins = !status.members.is_voter(log)
+            || status
+                .peers
+                .get(&log)
+                .is_none_or(|p| p.matched + 1 < status.first_log);
+        let patience = settings.inactive_timeout * if begins { 4 } else { 1 };
+        (stood >= patience).then_some(stood)
     }
 
     /// The primary lease was lost or came back. On the service thread.

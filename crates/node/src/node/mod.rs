@@ -63,6 +63,7 @@ use crate::options::{ClusterAddress, Options, Settings};
 use crate::quarantine::Quarantine;
 use crate::retention::Mark;
 use crate::spool::{MapFile, Spooler};
+use crate::stalled::Stalled;
 use crate::status::QueueStat;
 use crate::streams::Streams;
 use crate::trx::{Trx, TrxMap};
@@ -511,6 +512,8 @@ pub struct Node {
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
     first_seen: Mutex<FirstSeen>,
+    /// As leader: whose log stands still.
+    stalled: Mutex<Stalled>,
     connected_before: AtomicBool,
     /// The database was brought up once: its engines run.
     was_up: AtomicBool,

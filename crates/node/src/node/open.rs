@@ -142,6 +142,7 @@ impl Node {
             sought: Mutex::new(None),
             last_tick: Mutex::new(None),
             first_seen: Mutex::default(),
+            stalled: Mutex::default(),
             connected_before: Default::default(),
             was_up: Default::default(),
             engine_failed: Default::default(),

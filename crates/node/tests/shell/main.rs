@@ -9,6 +9,7 @@ mod bf_abort;
 mod bypass;
 mod chunks;
 mod ddl_crash;
+mod disks;
 mod flow;
 mod load;
 mod membership;

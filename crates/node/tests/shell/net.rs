@@ -30,10 +30,20 @@ pub struct Net {
     damaged: Mutex<BTreeSet<PathBuf>>,
     /// By address: syncs of the database's directory, and whether they fail now.
     syncs: Mutex<HashMap<String, (u64, bool)>>,
+    /// By address: a disk under the log that is not well.
+    disks: Mutex<HashMap<String, Ill>>,
     /// Addresses whose next engine begins its log and does not start.
     failing: Mutex<BTreeSet<String>>,
     wires: Mutex<Wires>,
     askers: AtomicU64,
+}
+
+/// What is wrong with a disk.
+enum Ill {
+    /// It answers nothing; what it was told waits.
+    Hangs(Vec<(Arc<MemLog>, WriteOp, WriteDone)>),
+    /// It fails all it is told.
+    Fails,
 }
 
 #[derive(Default)]
@@ -58,6 +68,7 @@ impl Net {
             logs: Mutex::default(),
             damaged: Mutex::default(),
             syncs: Mutex::default(),
+            disks: Mutex::default(),
             failing: Mutex::default(),
             wires: Mutex::default(),
             askers: AtomicU64::new(1),
@@ -103,6 +114,26 @@ impl Net {
     /// From now on syncs of the database at `addr` fail.
     pub fn fail_syncs(&self, addr: &str) {
         lock(&self.syncs).entry(addr.to_owned()).or_default().1 = true;
+    }
+
+    /// From now on the disk under the log at `addr` answers nothing.
+    pub fn hang_log(&self, addr: &str) {
+        lock(&self.disks).insert(addr.to_owned(), Ill::Hangs(Vec::new()));
+    }
+
+    /// From now on the disk under the log at `addr` fails all it is told.
+    pub fn fail_log(&self, addr: &str) {
+        lock(&self.disks).insert(addr.to_owned(), Ill::Fails);
+    }
+
+    /// The disk is well again, and does what it was told meanwhile.
+    pub fn mend_log(&self, addr: &str) {
+        let mut disks = lock(&self.disks);
+        if let Some(Ill::Hangs(told)) = disks.remove(addr) {
+            for (log, op, done) in told {
+                log.submit(op, done);
+            }
+        }
     }
 
     /// The next engine at `addr` makes its log ready and then does not start.
@@ -194,17 +225,23 @@ impl Net {
 
 /// A log as one process has it open: dead with the process.
 struct Opened {
+    net: Arc<Net>,
+    addr: String,
     log: Arc<MemLog>,
     alive: Arc<AtomicBool>,
 }
 
 impl LogStore for Opened {
     fn submit(&self, op: WriteOp, done: WriteDone) {
-        if self.alive.load(Ordering::Acquire) {
-            self.log.submit(op, done);
-        } else {
-            done(Err(io::Error::other("the process was killed")));
+        if !self.alive.load(Ordering::Acquire) {
+            return done(Err(io::Error::other("the process was killed")));
         }
+        match lock(&self.net.disks).get_mut(&self.addr) {
+            Some(Ill::Hangs(told)) => return told.push((self.log.clone(), op, done)),
+            Some(Ill::Fails) => {}
+            None => return self.log.submit(op, done),
+        }
+        done(Err(io::Error::other("the disk is broken")));
     }
 
     fn bounds(&self) -> (u64, u64) {
@@ -259,6 +296,8 @@ impl Engines for MemEngines {
         }
         self.net.whole(dir)?;
         let store: Arc<dyn LogStore> = Arc::new(Opened {
+            net: self.net.clone(),
+            addr: self.addr.clone(),
             log: self.net.log(dir),
             alive: self.alive.clone(),
         });
