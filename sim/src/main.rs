@@ -136,7 +136,7 @@ impl Total {
         println!(
             "{} seeds, {} violations: {} entries, {} acknowledged, {} refused, {} unknown, {} taken back, {} current \
              reads, {} crashes ({} total outages, {} with absences), {} forced recoveries ({} acknowledged given \
-             up, {} came by the log, {} took a copy), {} partitions, {} pauses, {} clock jumps, {} backwards, {} disk errors, {} deaths during a change of members, {} broken connections, {} \
+             up, {} came by the log, {} took a copy), {} partitions, {} pauses, {} clock jumps, {} backwards, {} disk errors, {} disks that hung, {} deaths during a change of members, {} broken connections, {} \
              elections, {} joins ({} with a copy), {} resumed logs, {} evictions, {} leaves, {} state \
              comparisons; {} large in chunks ({} committed, {} rolled back, {} databases begun between chunks, {} \
              times given whole, {} thrown away, {} copies refused); worst convergence {:.1} s (seed {}); longest standstill of a majority {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
@@ -161,6 +161,7 @@ impl Total {
             c.jumps,
             c.backs,
             c.disk_errors,
+            c.hangs,
             c.changes,
             c.breaks,
             c.elections,

@@ -64,6 +64,11 @@ impl Settings {
         self.election_min() * 2
     }
 
+    /// A member whose log stands still for this long is evicted.
+    pub fn inactive(&self) -> Duration {
+        self.suspect * 3 / 2
+    }
+
     /// Whether the node in `slot` has no database.
     pub fn is_witness(&self, slot: usize) -> bool {
         self.witness && slot + 1 == self.nodes
@@ -132,6 +137,10 @@ pub struct Counts {
     pub old_by_copy: u64,
     /// Disks that failed an operation or were full.
     pub disk_errors: u64,
+    /// Disks that hung.
+    pub hangs: u64,
+    /// Members put out whose log stood still.
+    pub stood_still: u64,
     /// Nodes that died while the membership was being changed.
     pub changes: u64,
     /// Changes of leadership.
@@ -187,6 +196,8 @@ impl Counts {
         self.old_by_log += o.old_by_log;
         self.old_by_copy += o.old_by_copy;
         self.disk_errors += o.disk_errors;
+        self.hangs += o.hangs;
+        self.stood_still += o.stood_still;
         self.changes += o.changes;
         self.elections += o.elections;
         self.joins += o.joins;

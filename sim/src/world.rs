@@ -138,6 +138,8 @@ struct Machine {
     drift: i64,
     /// Until when its disk is slow, and its database.
     slow_until_us: (u64, u64),
+    /// Until when its disk may still be at what it began while it hung.
+    hung_until_us: u64,
     /// It was asked to leave.
     leaves: bool,
     /// How long it stays away when it has left.
@@ -185,6 +187,7 @@ impl World {
                 drift_ppm: rng.range(0, 4_000) as i64 - 2_000,
                 drift: 0,
                 slow_until_us: (0, 0),
+                hung_until_us: 0,
                 leaves: false,
                 away: Duration::ZERO,
             })
@@ -307,6 +310,9 @@ impl World {
             if m.slow_until_us.0 > 0 && now_us >= m.slow_until_us.0 {
                 m.slow_until_us.0 = 0;
                 m.host.speed.set_extra(Duration::ZERO);
+            }
+            if m.hung_until_us > 0 && now_us >= m.hung_until_us {
+                m.hung_until_us = 0;
             }
             if m.full_until_us > 0 && now_us >= m.full_until_us {
                 m.full_until_us = 0;
@@ -536,6 +542,10 @@ impl World {
                 let m = &mut self.machines[slot];
                 m.host.speed.set_extra(extra);
                 m.slow_until_us.0 = after(for_);
+                if extra >= Duration::from_secs(1) {
+                    self.shared.count(|c| c.hangs += 1);
+                    m.hung_until_us = m.hung_until_us.max(after(for_ + extra));
+                }
             }
             Fault::SlowApply { slot, extra, for_ } => {
                 let m = &mut self.machines[slot];

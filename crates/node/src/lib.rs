@@ -23,7 +23,7 @@ pub mod options;
 mod quarantine;
 pub mod retention;
 pub mod spool;
-mod stalled;
+pub mod stalled;
 pub mod status;
 mod streams;
 pub mod tcp;

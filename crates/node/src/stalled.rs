@@ -11,7 +11,7 @@ use dromon_order::RaftId;
 
 /// By log: how far it is durable, and since when it stands there.
 #[derive(Debug, Default)]
-pub(crate) struct Stalled(BTreeMap<RaftId, (u64, Instant)>);
+pub struct Stalled(BTreeMap<RaftId, (u64, Instant)>);
 
 impl Stalled {
     /// `matched`: how far the other members' logs are durable; `committed`: what a

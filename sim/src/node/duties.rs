@@ -234,10 +234,13 @@ impl Session {
             for known in inner.known.values_mut() {
                 *known = now;
             }
+            inner.stalled.forgive(now.into_std());
         }
         self.ask_synced(&mut inner);
         if status.is_leader && status.primary && inner.phase == Phase::Joined {
             self.lead(&mut inner, &status);
+        } else {
+            inner.stalled.look(now.into_std(), 0, std::iter::empty());
         }
         inner.joined.as_ref()?;
         let released = inner.positions.released();
@@ -317,6 +320,10 @@ impl Session {
         }
         let suspect = self.shared.settings.suspect;
         let now = Instant::now();
+        let matched = status.peers.iter().map(|(id, p)| (*id, p.matched));
+        inner
+            .stalled
+            .look(now.into_std(), status.committed, matched);
         let mut silent = Vec::new();
         for m in inner.state.members().filter(|m| m.uuid != self.uuid) {
             // Never heard of here: silent since it became known.
@@ -326,8 +333,13 @@ impl Session {
             };
             let order = status.peers.get(&m.raft_id).and_then(|p| p.silent);
             let for_long = order.map_or(now - since, |o| o.min(now - since));
+            let stood = inner.stalled.for_long(now.into_std(), m.raft_id);
+            let votes = status.members.is_voter(m.raft_id);
             if for_long >= suspect {
                 silent.push((m.uuid, m.name.clone()));
+            } else if votes && stood >= self.shared.settings.inactive() {
+                silent.push((m.uuid, m.name.clone()));
+                self.shared.count(|c| c.stood_still += 1);
             }
         }
         for m in inner.state.members() {

@@ -32,6 +32,7 @@ use dromon_gates::Positions;
 use dromon_node::Position;
 use dromon_node::cluster::{ChunkPart, Chunked, ClusterState, ClusterView, MemberState};
 use dromon_node::messages::{Control, LeaveReason, Need, Progress, encode, kind};
+use dromon_node::stalled::Stalled;
 use dromon_order::{Engine, Order, RaftId};
 use dromon_writeset::{Seqno, Uuid};
 use futures_util::FutureExt;
@@ -264,6 +265,7 @@ struct Inner {
     reports: BTreeMap<Uuid, (Progress, Instant)>,
     /// Since when each member is known.
     known: BTreeMap<Uuid, Instant>,
+    stalled: Stalled,
     evicting: BTreeMap<Uuid, Instant>,
     cut_asked: Seqno,
     sync_asked: bool,

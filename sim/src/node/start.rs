@@ -14,6 +14,7 @@ use dromon_node::forks::LogEnd;
 use dromon_node::messages::{
     Answer, CheckpointParts, Control, Join, LeaveReason, Need, Request, decode, encode,
 };
+use dromon_node::stalled::Stalled;
 use dromon_order::logstore::LogStore;
 use dromon_order::{
     Checkpoint, Engine, EngineConfig, Inspected, LogId, Members, NodeHandler, Order, RaftId, Start,
@@ -632,6 +633,7 @@ impl Inner {
             view_seen: false,
             reports: BTreeMap::new(),
             known: BTreeMap::new(),
+            stalled: Stalled::default(),
             evicting: BTreeMap::new(),
             cut_asked: found.state.cut(),
             sync_asked: false,
