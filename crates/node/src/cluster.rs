@@ -22,7 +22,9 @@ mod chunked;
 mod event;
 
 use chunked::Open;
-pub use chunked::{CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, id_of as chunked_id_of};
+pub use chunked::{
+    CHUNK_CLOSES, CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, chunk_log2, id_of as chunked_id_of,
+};
 pub use event::{ClusterView, Event, Member, MemberState};
 
 /// How many seqnos a departed incarnation is remembered, so that late copies

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod closed;
 pub mod cluster;
 pub mod database;
 pub mod ddl_marks;

@@ -50,7 +50,8 @@ pub struct Header {
     pub last_seen: Seqno,
     /// The seqno of the same transaction's previous fragment, -1 if none.
     pub prev_fragment: Seqno,
-    /// May be applied in chunks of about 2 to this many bytes; 0: only whole.
+    /// May be applied in chunks of about 2 to this many bytes; 0: only whole. The
+    /// highest bit is free for who applies them.
     pub chunk: u8,
 }
 

@@ -490,7 +490,14 @@ fn a_repeated_seqno_stops_the_node() {
 /// A write set at the next seqno that is applied in chunks from there on.
 fn open(c: &mut Cluster, spec: Spec) -> Seqno {
     let seqno = c.0.position() + 1;
-    assert!(c.0.certify_open(seqno, &spec.make(seqno)).passed());
+    assert!(c.0.certify_open(seqno, &spec.make(seqno), false).passed());
+    seqno
+}
+
+/// The same, and it closes its tables.
+fn open_closing(c: &mut Cluster, spec: Spec) -> Seqno {
+    let seqno = c.0.position() + 1;
+    assert!(c.0.certify_open(seqno, &spec.make(seqno), true).passed());
     seqno
 }
 
@@ -579,11 +586,51 @@ fn a_dropped_write_set_leaves_no_trace() {
 }
 
 #[test]
+fn nobody_changes_anything_in_a_closed_table() {
+    let other =
+        |source, seen, key_type| Spec::plain(source, seen).with(&["d", "t", "other"], key_type);
+    let mut c = Cluster::new();
+    // It only looks at u.
+    let large = row(A, 1, Exclusive).with(&["d", "u", "parent"], Reference);
+    let id = open_closing(&mut c, large);
+    assert_eq!(c.0.closes(id).len(), 1);
+    for source in [A, B] {
+        for key_type in [Update, Exclusive] {
+            assert_eq!(c.collides(other(source, id, key_type)), id, "{source:?}");
+        }
+        for key_type in [Shared, Reference] {
+            assert!(c.depends(other(source, id, key_type)) >= id);
+        }
+        assert_eq!(c.collides(whole_table(source, id)), id);
+        // What one looks at is not closed.
+        let name = if source == A { "a" } else { "b" };
+        let neighbour = Spec::plain(source, id).with(&["d", "u", name], Exclusive);
+        assert!(c.depends(neighbour) >= id);
+    }
+    // Nobody opens another one there.
+    let next = c.0.position() + 1;
+    let second = other(A, id, Exclusive).make(next);
+    assert!(!c.0.certify_open(next, &second, true).passed());
+    let end = c.0.position() + 1;
+    c.0.close(id, end);
+    assert_eq!(c.depends(other(B, 1, Exclusive)), end, "its rows are free");
+    // A rolled back one opens its tables too.
+    let id = open_closing(&mut c, row(A, end, Exclusive));
+    assert_eq!(c.collides(other(B, id, Exclusive)), id);
+    let gone = c.0.position() + 1;
+    c.0.drop_open(id, gone);
+    assert_eq!(c.depends(other(B, 1, Exclusive)), gone);
+    // One that does not close its table leaves the rest of it to others.
+    let id = open(&mut c, row(A, gone, Exclusive));
+    assert!(c.depends(other(A, id, Exclusive)) >= id);
+}
+
+#[test]
 fn what_is_too_late_does_not_open() {
     let mut c = Cluster::new();
     c.depends(row(B, 1, Update));
     let late = row(A, 1, Update).make(3);
-    assert!(!c.0.certify_open(3, &late).passed());
+    assert!(!c.0.certify_open(3, &late, true).passed());
     assert_eq!(c.0.open().count(), 0);
 }
 

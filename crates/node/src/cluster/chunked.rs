@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 
-use dromon_writeset::{Flags, Plan, Seqno, Uuid, WriteSet};
+use dromon_writeset::{Flags, KeyHash, Plan, Seqno, Uuid, WriteSet};
 
 use super::{ClusterState, Event, MemberState};
 
@@ -24,6 +24,16 @@ use super::{ClusterState, Event, MemberState};
 pub const CHUNK_MIN: u8 = 7;
 /// See [`CHUNK_MIN`].
 pub const CHUNK_MAX: u8 = 24;
+
+/// Set in the header's `chunk` beside the size: the write set inserts into or
+/// deletes from a unique index other than the primary one, so that in chunks it
+/// closes its tables.
+pub const CHUNK_CLOSES: u8 = 0x80;
+
+/// The size of the chunks, as a power of two, in a header's `chunk`.
+pub fn chunk_log2(chunk: u8) -> u8 {
+    chunk & !CHUNK_CLOSES
+}
 
 /// While something is applied in chunks no checkpoint is taken, so that the log
 /// grows. After this many bytes of it, further ones are not cut.
@@ -125,7 +135,8 @@ impl ClusterState {
             .values()
             .any(|m| m.uuid != header.source && !m.witness && m.state != MemberState::Joiner);
         let gives = self.transfers.values().any(|d| *d == header.source);
-        if !(CHUNK_MIN..=CHUNK_MAX).contains(&header.chunk)
+        let log2 = chunk_log2(header.chunk);
+        if !(CHUNK_MIN..=CHUNK_MAX).contains(&log2)
             || header.flags.without(extra) != plain
             || !known
             || !others
@@ -134,7 +145,7 @@ impl ClusterState {
         {
             return None;
         }
-        Plan::of(write_set.payload(), 1 << header.chunk).ok()
+        Plan::of(write_set.payload(), 1 << log2).ok()
     }
 
     /// A write set with a plan takes its place: as its first chunk, or, if it
@@ -149,7 +160,8 @@ impl ClusterState {
     ) -> Event {
         self.seqno += 1;
         let id = self.seqno;
-        let verdict = self.certifier.certify_open(id, write_set.head());
+        let closes = write_set.header().chunk & CHUNK_CLOSES != 0;
+        let verdict = self.certifier.certify_open(id, write_set.head(), closes);
         let source = write_set.header().source;
         if !verdict.passed() {
             return Event::WriteSet {
@@ -246,6 +258,11 @@ impl ClusterState {
     /// own database does not show it, so it must not give a copy.
     pub(super) fn sends_chunked(&self, uuid: &Uuid) -> bool {
         self.chunked.values().any(|o| o.chunked.source() == *uuid)
+    }
+
+    /// The tables that the large write set `id` closes while it is applied in chunks.
+    pub fn closes(&self, id: Seqno) -> &[KeyHash] {
+        self.certifier.closes(id)
     }
 
     /// What is applied in chunks now, and the part that comes next of each.

@@ -29,7 +29,9 @@ use dromon_writeset::{Flags, Plan, Uuid, WholeOnly, WriteSet};
 
 use super::large::LargeOpen;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
-use crate::cluster::{ChunkPart, Chunked, ClusterState, Member, MemberState, chunked_id_of};
+use crate::cluster::{
+    CHUNK_CLOSES, ChunkPart, Chunked, ClusterState, Member, MemberState, chunk_log2, chunked_id_of,
+};
 use crate::lacking::{LACKING_FILE, Lacking};
 use crate::messages::{Control, Position, encode, kind};
 use crate::trx::{Stage, Trx};
@@ -132,6 +134,11 @@ impl Node {
         self.tell_chunk(seqno, &chunked, part, left);
         let history = *lock(&self.history);
         let is_own = sent.is_some();
+        match part {
+            ChunkPart::Data(0) => self.closed.close(id, state.closes(id)),
+            ChunkPart::Data(_) => {}
+            ChunkPart::End | ChunkPart::Rollback => self.closed.open(id),
+        }
         if first {
             let last_seen = chunked.write_set.header().last_seen;
             self.count_certified(seqno, last_seen, &Verdict::Passed { depends_on });
@@ -220,9 +227,14 @@ impl Node {
         };
         match part {
             ChunkPart::Data(0) => self.note(&format!(
-                "{who}: its {:.1} MB are applied in {} chunks from seqno {seqno} on; others pass them",
+                "{who}: its {:.1} MB are applied in {} chunks from seqno {seqno} on; others pass them{}",
                 chunked.write_set.payload_len() as f64 / 1e6,
-                chunked.chunks()
+                chunked.chunks(),
+                match chunked.write_set.header().chunk & CHUNK_CLOSES {
+                    0 => "",
+                    _ => ", but for those that change its tables: it inserts into or deletes from a unique index that \
+                          is not the primary key, so they wait until it is over",
+                }
             )),
             ChunkPart::Data(_) => {}
             ChunkPart::End => self.note(&format!(
@@ -251,7 +263,7 @@ impl Node {
     /// A large write set of a client here could not be cut.
     pub(super) fn tell_whole(&self, write_set: &WriteSet) {
         let header = write_set.header();
-        let why = match Plan::of(write_set.payload(), 1 << header.chunk) {
+        let why = match Plan::of(write_set.payload(), 1 << chunk_log2(header.chunk)) {
             Err(WholeOnly::Short) => return,
             Err(why) => why.to_string(),
             Ok(_) => "its node gives a copy, or the others are joining, or large transactions that are not over \

@@ -594,6 +594,7 @@ impl Node {
         self.engine_failed
             .store(false, std::sync::atomic::Ordering::Relaxed);
         self.flow.clear();
+        self.closed.clear();
     }
 
     /// Has the own join ordered and waits until it is delivered here.

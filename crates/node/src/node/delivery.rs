@@ -754,6 +754,7 @@ impl Node {
             })
         };
         self.flow.clear();
+        self.closed.clear();
         self.abandon_pending();
         self.push_non_primary(own.into_iter().collect());
     }

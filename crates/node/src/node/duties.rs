@@ -465,6 +465,7 @@ impl Node {
                 .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
         };
         self.flow.clear();
+        self.closed.clear();
         self.abandon_pending();
         self.note(
             "this node has lost contact with the majority: it is non-primary, refuses writes and current \

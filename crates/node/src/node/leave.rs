@@ -51,6 +51,7 @@ impl Node {
             self.queue.resume();
         }
         self.flow.clear();
+        self.closed.clear();
         let order = self.order();
         let joined = {
             let shared = self.shared();
@@ -211,6 +212,7 @@ impl Node {
         self.set_order(None);
         self.abandon_sent_by(order.as_ref());
         self.flow.clear();
+        self.closed.clear();
         let mut shared = self.shared();
         shared.own_state = MemberState::Joiner;
     }

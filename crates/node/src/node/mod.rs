@@ -48,6 +48,7 @@ use dromon_gates::{ApplyQueue, Gates, Waiter};
 use dromon_order::{Checkpoint, EngineConfig, Inspected, NodeHandler, Order, RaftId, Start};
 use dromon_writeset::{Flags, Seqno, Uuid};
 
+use crate::closed::ClosedTables;
 use crate::cluster::{ChunkPart, Chunked, ClusterView, MemberState};
 use crate::database::{Database, Level, View};
 use crate::ddl_marks::Marks;
@@ -512,6 +513,8 @@ pub struct Node {
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
     first_seen: Mutex<FirstSeen>,
+    /// Tables that large ones keep to themselves.
+    closed: ClosedTables,
     /// As leader: whose log stands still.
     stalled: Mutex<Stalled>,
     connected_before: AtomicBool,

@@ -10,6 +10,7 @@ use dromon_writeset::Uuid;
 
 use super::chunks::Chunks;
 use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
+use crate::closed::ClosedTables;
 use crate::database::Database;
 use crate::ddl_marks::{MARKS_FILE, Marks};
 use crate::flow::Flow;
@@ -142,6 +143,7 @@ impl Node {
             sought: Mutex::new(None),
             last_tick: Mutex::new(None),
             first_seen: Mutex::default(),
+            closed: ClosedTables::default(),
             stalled: Mutex::default(),
             connected_before: Default::default(),
             was_up: Default::default(),

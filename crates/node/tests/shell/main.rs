@@ -8,6 +8,7 @@ mod alone;
 mod bf_abort;
 mod bypass;
 mod chunks;
+mod closed;
 mod ddl_crash;
 mod disks;
 mod flow;

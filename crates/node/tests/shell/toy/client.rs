@@ -245,6 +245,16 @@ impl Session {
         Ok(())
     }
 
+    /// As if the last row had come into a unique index besides the primary one.
+    pub fn add_unique(&mut self, key: Key) {
+        let trx = self.handle();
+        let mut row = vec![1];
+        row.extend(key.row.to_be_bytes());
+        let parts: [&[u8]; 3] = [b"toy", &[key.table], &row];
+        let added = self.node().append_key(&trx, &parts, KeyType::Exclusive);
+        assert_eq!(added, Outcome::Ok);
+    }
+
     /// Locks a row, reads it, writes it back `n` higher.
     pub fn add(&mut self, key: Key, n: i64) -> Result<(), End> {
         self.lock(key)?;
