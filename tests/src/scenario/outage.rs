@@ -51,6 +51,19 @@ pub fn all_killed(case: &mut Case) -> anyhow::Result<()> {
             back.as_secs_f64()
         ));
     }
+    // What `dromon up` does beside two that run.
+    cluster.node(1).kill()?;
+    let took = cluster.start_missing(JOIN_LIMIT)?;
+    let ran: Vec<usize> = (0..took.len()).filter(|i| took[*i].is_zero()).collect();
+    ensure!(
+        ran == [0, 2],
+        "started again: not only the second, {took:?}"
+    );
+    check::settled(&cluster, &case.db)?;
+    case.note(format!(
+        "one killed, and what did not run started: Synced {:.1} s later",
+        took[1].as_secs_f64()
+    ));
     check::whole(&cluster)
 }
 
