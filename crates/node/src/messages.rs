@@ -33,6 +33,19 @@ impl Position {
         seqno: -1,
     };
 
+    /// What a line of a server started with `--wsrep-recover` tells: `Recovered
+    /// position: <uuid>:<seqno>[,...]`.
+    pub fn in_recovered_line(line: &str) -> Option<Position> {
+        let (_, rest) = line.split_once("Recovered position:")?;
+        let gtid = rest.trim().split(',').next()?;
+        let (uuid, seqno) = gtid.split_once(':')?;
+        let position = Position {
+            history: uuid.parse().ok()?,
+            seqno: seqno.trim().parse().ok()?,
+        };
+        Some(position)
+    }
+
     /// Whether this names a place in a history.
     pub fn is_defined(&self) -> bool {
         !self.history.is_nil() && self.seqno >= 0

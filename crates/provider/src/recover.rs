@@ -97,24 +97,12 @@ fn run(exe: &Path, args: &[String], log: &str) -> Result<(), String> {
 fn read_position(log: &Path) -> Result<Position, String> {
     let text = fs::read(log).map_err(|e| format!("its log {}: {e}", log.display()))?;
     let text = String::from_utf8_lossy(&text);
-    if let Some(position) = text.lines().rev().find_map(parse_line) {
+    if let Some(position) = text.lines().rev().find_map(Position::in_recovered_line) {
         return Ok(position);
     }
     let is_error = |l: &&str| l.contains("[ERROR]") || l.contains("error");
     let last = text.lines().rfind(is_error).or(text.lines().next_back());
     Err(last.unwrap_or("it ended without a word").to_owned())
-}
-
-/// Finds `Recovered position: <uuid>:<seqno>[,...]`.
-fn parse_line(line: &str) -> Option<Position> {
-    let (_, rest) = line.split_once("Recovered position:")?;
-    let gtid = rest.trim().split(',').next()?;
-    let (uuid, seqno) = gtid.split_once(':')?;
-    let position = Position {
-        history: uuid.parse().ok()?,
-        seqno: seqno.trim().parse().ok()?,
-    };
-    Some(position)
 }
 
 #[cfg(test)]
@@ -125,13 +113,16 @@ mod tests {
     fn the_line_of_the_server_is_read() {
         let line = "2026-11-21 22:17:25 0 [Note] WSREP: Recovered position: \
                     4c23a442-2c81-445d-9638-2706ef389008:29768,0-1-5";
-        let position = parse_line(line).expect("a position");
+        let position = Position::in_recovered_line(line).expect("a position");
         assert_eq!(position.seqno, 29768);
         assert_eq!(
             position.history.to_string(),
             "4c23a442-2c81-445d-9638-2706ef389008"
         );
-        assert_eq!(parse_line("WSREP: Recovered position: nonsense"), None);
+        assert_eq!(
+            Position::in_recovered_line("WSREP: Recovered position: nonsense"),
+            None
+        );
     }
 
     #[test]

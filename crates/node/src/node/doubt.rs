@@ -99,7 +99,7 @@ impl Node {
                  tell whether the tables have its effect",
                 match progress {
                     Progress::Begun => "begins",
-                    Progress::Ended { .. } => "is over",
+                    Progress::Ended { .. } | Progress::Stopped => "is over",
                 },
                 crate::ddl_marks::MARKS_FILE,
                 self.settings().base_dir.display()
@@ -170,6 +170,9 @@ impl Node {
             }
             if !status.primary && self.was_evicted(order) {
                 return Err(ConnectError::Evicted);
+            }
+            if !status.primary {
+                self.force_if_asked();
             }
             if told.is_none_or(|at| at.elapsed() >= Duration::from_secs(10)) {
                 told = Some(Instant::now());

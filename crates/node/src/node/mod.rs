@@ -5,7 +5,8 @@
 //!                             isolation.rs TOI, votes on what failed
 //!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
 //!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
-//!   connect / disconnect      connect.rs   joining; search.rs founding, the own log, the others; leave.rs leaving;
+//!   connect / disconnect      connect.rs   joining; search.rs the own log, the others; founding.rs founding, and
+//!                             what edits of the state file may do; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
 //!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come
@@ -24,6 +25,7 @@ mod connect;
 mod delivery;
 mod doubt;
 mod duties;
+mod founding;
 mod isolation;
 mod large;
 mod leave;
@@ -194,6 +196,8 @@ pub struct LogSummary {
     pub voters: BTreeSet<RaftId>,
     /// How far it got.
     pub end: LogEnd,
+    /// Index of its last entry.
+    pub last: u64,
 }
 
 impl LogSummary {
@@ -214,6 +218,7 @@ impl From<Inspected> for LogSummary {
                 last: found.last.term,
                 term: found.term,
             },
+            last: found.last.index,
         }
     }
 }
@@ -525,8 +530,13 @@ pub struct Node {
     /// A witness: when it last handed leadership on, and how long it waits
     /// before it does so again.
     handed_over: Mutex<Option<(Instant, Duration)>>,
-    /// A witness: go on without a majority when it connects.
+    /// Go on without a majority when it connects: `--force-primary`, or founding
+    /// although the own log names others.
     force_primary: AtomicBool,
+    /// It did so while founding: the others are to be dropped once it is in.
+    went_alone: AtomicBool,
+    /// What the storage engine said where the state file says something else.
+    engine_word: Mutex<Option<Position>>,
     /// A witness: its log leads nowhere any more.
     forget_log: AtomicBool,
 }

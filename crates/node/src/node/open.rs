@@ -12,7 +12,7 @@ use super::chunks::Chunks;
 use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
 use crate::closed::ClosedTables;
 use crate::database::Database;
-use crate::ddl_marks::{MARKS_FILE, Marks};
+use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
 use crate::flow::Flow;
 use crate::grastate::{GraState, StateFile, ViewState};
 use crate::lacking::{LACKING_FILE, LackingFile};
@@ -151,6 +151,8 @@ impl Node {
             rejoiner: Mutex::new(None),
             handed_over: Mutex::default(),
             force_primary: Default::default(),
+            engine_word: Mutex::default(),
+            went_alone: Default::default(),
             forget_log: Default::default(),
             secured: Mutex::default(),
             setup,
@@ -299,6 +301,14 @@ impl Node {
     }
 
     fn save(&self, state: GraState) {
+        if state.seqno < 0
+            && let Err(e) = lock(&self.ddl_marks).runs()
+        {
+            self.warn(&format!(
+                "{MARKS_FILE} in {} still says where this node stopped last: {e}",
+                self.settings().base_dir.display()
+            ));
+        }
         let result = match lock(&self.state_file).as_mut() {
             Some(file) => file.write(state),
             None => return,
@@ -387,6 +397,18 @@ impl Node {
             seqno: position.seqno,
             safe_to_bootstrap: last,
         });
+        let stopped = Mark {
+            at: position,
+            progress: Progress::Stopped,
+        };
+        if position.is_defined()
+            && !self.setup.witness
+            && let Err(e) = lock(&self.ddl_marks).write(stopped)
+        {
+            self.note(&format!(
+                "the orderly stop could not be noted in {MARKS_FILE} ({e}): the next start asks the storage engine"
+            ));
+        }
         if let Err(e) = ViewState::remove(&self.settings().base_dir) {
             self.warn(&e.to_string());
         }
@@ -399,6 +421,13 @@ impl Node {
             seqno: -1,
             safe_to_bootstrap: false,
         });
+    }
+
+    /// Whether there is no state file yet, or an empty one.
+    pub(super) fn never_saved(&self) -> bool {
+        lock(&self.state_file)
+            .as_ref()
+            .is_none_or(StateFile::is_new)
     }
 
     /// What the state file says.

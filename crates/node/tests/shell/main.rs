@@ -11,6 +11,7 @@ mod chunks;
 mod closed;
 mod ddl_crash;
 mod disks;
+mod edits;
 mod flow;
 mod load;
 mod membership;

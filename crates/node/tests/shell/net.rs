@@ -32,6 +32,8 @@ pub struct Net {
     syncs: Mutex<HashMap<String, (u64, bool)>>,
     /// By address: a disk under the log that is not well.
     disks: Mutex<HashMap<String, Ill>>,
+    /// By address: what the storage engine there says when it is asked.
+    told: Mutex<HashMap<String, dromon_node::Position>>,
     /// Addresses whose next engine begins its log and does not start.
     failing: Mutex<BTreeSet<String>>,
     wires: Mutex<Wires>,
@@ -69,6 +71,7 @@ impl Net {
             damaged: Mutex::default(),
             syncs: Mutex::default(),
             disks: Mutex::default(),
+            told: Mutex::default(),
             failing: Mutex::default(),
             wires: Mutex::default(),
             askers: AtomicU64::new(1),
@@ -139,6 +142,11 @@ impl Net {
     /// The next engine at `addr` makes its log ready and then does not start.
     pub fn fail_start(&self, addr: &str) {
         lock(&self.failing).insert(addr.to_owned());
+    }
+
+    /// The storage engine at `addr`, when it is asked, says that it stands at `position`.
+    pub fn tell(&self, addr: &str, position: dromon_node::Position) {
+        lock(&self.told).insert(addr.to_owned(), position);
     }
 
     /// Ends all cuts.
@@ -360,7 +368,8 @@ impl Engines for MemEngines {
     }
 
     fn recover_position(&self, _data_dir: &Path) -> Result<dromon_node::Position, String> {
-        Err("a toy database has nobody to ask".into())
+        let told = lock(&self.net.told).get(&self.addr).copied();
+        told.ok_or_else(|| "a toy database has nobody to ask".into())
     }
 
     fn sync_data(&self, _data_dir: &Path) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use dromon_node::ddl_marks::MARKS_FILE;
-use dromon_node::grastate::{STATE_FILE, VIEW_FILE};
+use dromon_node::grastate::{GraState, STATE_FILE, VIEW_FILE};
 use dromon_node::lacking::LACKING_FILE;
 use dromon_node::{Database, Level, Node, Outcome, Position, Setup};
 use tempfile::TempDir;
@@ -189,6 +189,41 @@ impl World {
         let dir = lock(&self.data_dirs).get(&n).cloned();
         let path = dir.expect("a node that was started").join(STATE_FILE);
         std::fs::read_to_string(path).expect("the state file")
+    }
+
+    /// Somebody edits the state file of node `n`, which does not run: in the line
+    /// `key`, `value` stands now. Counts for the next start.
+    pub fn edit_state_file(&self, n: usize, key: &str, value: &str) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        let path = dir.expect("a node that was started").join(STATE_FILE);
+        let text = std::fs::read_to_string(&path).expect("the state file");
+        let edited: Vec<String> = text
+            .lines()
+            .map(|line| match line.split_once(':') {
+                Some((name, _)) if name == key => format!("{key}: {value}"),
+                _ => line.to_owned(),
+            })
+            .collect();
+        std::fs::write(&path, edited.join("\n") + "\n").expect("room");
+    }
+
+    /// Somebody writes a state file for node `n`, which does not run.
+    pub fn write_state_file(&self, n: usize, position: Position) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        let path = dir.expect("a node that was started").join(STATE_FILE);
+        let state = GraState {
+            uuid: position.history,
+            seqno: position.seqno,
+            safe_to_bootstrap: false,
+        };
+        std::fs::write(path, state.to_string()).expect("room");
+    }
+
+    /// Somebody removes the state file of node `n`, which does not run.
+    pub fn remove_state_file(&self, n: usize) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        let path = dir.expect("a node that was started").join(STATE_FILE);
+        std::fs::remove_file(path).expect("the state file");
     }
 
     /// A bit changes in the log of node `n`, which has been opened last.
