@@ -189,7 +189,7 @@ fn foreign_files(place: &Path, tls: &Path) -> anyhow::Result<TlsFiles> {
     let (cert, key) = (place.join("stranger.pem"), place.join("stranger.key"));
     let made = std::process::Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-nodes", "-days", "9"])
-        .args(["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=db1"])
+        .args(["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=member"])
         .arg("-config")
         .arg(tls.join("openssl.cnf"))
         .args(["-extensions", "node", "-keyout"])
