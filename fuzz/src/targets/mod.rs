@@ -4,6 +4,7 @@ mod binlog;
 mod cluster;
 mod files;
 mod log_files;
+mod marks;
 mod mysql;
 mod network;
 mod texts;
@@ -42,6 +43,10 @@ pub const TARGETS: &[Target] = &[
     texts::OPTIONS,
     texts::ADDRESSES,
     texts::STATE_FILES,
+    texts::WITNESS_FILE,
+    texts::RECOVERED,
+    marks::DDL_MARKS,
+    marks::LACKING,
 ];
 
 /// What `again` makes of an input that it can read, it must make of that, too.
