@@ -270,6 +270,16 @@ impl Flow {
             .min()
     }
 
+    /// The same of all members but `own`.
+    pub fn lowest_released_but(&self, own: &Uuid) -> Option<Seqno> {
+        let inner = self.lock();
+        inner
+            .heard()
+            .filter(|(u, _)| *u != own && !inner.quarantined.contains(u))
+            .map(|(_, r)| r.progress.released)
+            .min()
+    }
+
     /// The last report of every member.
     pub fn reports(&self) -> Vec<Reported> {
         self.lock().reports.values().cloned().collect()

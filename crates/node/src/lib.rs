@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bulk;
 mod closed;
 pub mod cluster;
 pub mod database;

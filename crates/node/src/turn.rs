@@ -13,6 +13,9 @@
 //! [`SHARE`] of the pace that they have between chunks, the chunk's time included:
 //! then the large one takes what they leave. That pace is measured in full turns,
 //! of which there is one in [`PROBE`].
+//!
+//! With a share set (`dromon.bulk_share`) no turn is shorter than what makes the
+//! chunk's time that share of both.
 
 use std::time::Duration;
 
@@ -24,6 +27,8 @@ pub const YIELD: Duration = Duration::from_millis(250);
 pub const SHARE: f64 = 0.9;
 /// One in so many turns is full, to measure.
 pub const PROBE: u32 = 8;
+/// What a share asks for is never longer.
+const LEAST_MAX: Duration = Duration::from_secs(2);
 /// Shorter stretches say nothing of a pace.
 const MEASURE_MIN: Duration = Duration::from_millis(4);
 
@@ -40,6 +45,8 @@ pub struct Cycle {
     pub way: Duration,
     /// Since it was applied.
     pub turn: Duration,
+    /// What part of the time chunks may take, above 0, at most 1, if that is set.
+    pub share: Option<f64>,
 }
 
 /// What the turns before have taught.
@@ -54,6 +61,12 @@ impl Turns {
     /// None: the next chunk may be asked for. Else that is to be looked at again
     /// when so many small ones have passed in this cycle, or so much time.
     pub fn wait(&self, c: &Cycle) -> Option<(u64, Duration)> {
+        let least = c.share.map_or(Duration::ZERO, |share| {
+            c.blocked.mul_f64(1.0 / share - 1.0).min(LEAST_MAX)
+        });
+        if let Some(left) = least.checked_sub(c.turn).filter(|l| !l.is_zero()) {
+            return Some((u64::MAX, left));
+        }
         // Small ones pass on the way, too.
         let full = c.blocked.mul_f64(PART).saturating_sub(c.way).min(YIELD);
         let left = full.checked_sub(c.turn).filter(|l| !l.is_zero())?;
@@ -160,6 +173,7 @@ mod tests {
             blocked: MS(20),
             way: MS(1),
             turn: MS(4),
+            share: None,
         };
         assert_eq!(turns.wait(&quick), None);
         for _ in 0..PROBE {

@@ -298,6 +298,9 @@ impl Node {
         }
         if applied.ok {
             self.gates.release(seqno);
+            if ws.flags.is_fragment() {
+                self.fragment_applied((ws.source, ws.conn_id), payload.len() as u64);
+            }
         } else {
             self.outvoted(seqno, "applying it failed here and not elsewhere");
             // Not finished here, ever: the position must not pass it.

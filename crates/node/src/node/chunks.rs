@@ -34,6 +34,7 @@ use crate::cluster::{
 };
 use crate::lacking::{LACKING_FILE, Lacking};
 use crate::messages::{Control, Position, encode, kind};
+use crate::streams::{TOLD_AGE, next_told};
 use crate::trx::{Stage, Trx};
 use crate::turn::{Cycle, Turns};
 
@@ -78,6 +79,15 @@ struct Open {
     taken_over: bool,
     /// The part of which was said that it does not come.
     told: Option<u32>,
+    /// The log tells of it when it is so old.
+    tell_at: Duration,
+}
+
+impl Open {
+    /// The transaction, how many chunks are out, its age.
+    fn so_far(&self) -> (Arc<Chunked>, u32, Duration) {
+        (self.chunked.clone(), self.next, self.began.elapsed())
+    }
 }
 
 /// What the asking thread does next.
@@ -142,6 +152,7 @@ impl Node {
         if first {
             let last_seen = chunked.write_set.header().last_seen;
             self.count_certified(seqno, last_seen, &Verdict::Passed { depends_on });
+            self.counters.streamed_automatic.fetch_add(1, Relaxed);
         }
         let client = {
             let mut chunks = lock(&self.chunks);
@@ -167,6 +178,7 @@ impl Node {
                         asked: None,
                         taken_over: false,
                         told: None,
+                        tell_at: TOLD_AGE,
                     });
                     open.next = n + 1;
                     open.moved = Instant::now();
@@ -227,7 +239,8 @@ impl Node {
         };
         match part {
             ChunkPart::Data(0) => self.note(&format!(
-                "{who}: its {:.1} MB are applied in {} chunks from seqno {seqno} on; others pass them{}",
+                "{who}: its {:.1} MB are applied in {} chunks from seqno {seqno} on (automatic: it is above \
+                 dromon.auto_stream_size); others pass them{}",
                 chunked.write_set.payload_len() as f64 / 1e6,
                 chunked.chunks(),
                 match chunked.write_set.header().chunk & CHUNK_CLOSES {
@@ -294,17 +307,40 @@ impl Node {
     pub(super) fn open_chunked(&self) -> Vec<LargeOpen> {
         let open: Vec<_> = {
             let chunks = lock(&self.chunks);
-            let of = |o: &Open| (o.chunked.clone(), o.next, o.began.elapsed());
-            chunks.open.values().map(of).collect()
+            chunks.open.values().map(Open::so_far).collect()
         };
-        let large = |(chunked, next, age): &(Arc<Chunked>, u32, Duration)| LargeOpen {
+        open.iter().map(|o| self.of_chunked(o)).collect()
+    }
+
+    fn of_chunked(&self, (chunked, next, age): &(Arc<Chunked>, u32, Duration)) -> LargeOpen {
+        LargeOpen {
             whose: self.whose(chunked),
             parts: format!("{next} of {} chunks", chunked.chunks()),
             bytes: chunked.write_set.payload_len(),
             age: *age,
             by: "automatic",
+            held: Duration::ZERO,
+        }
+    }
+
+    /// Those that have become so old that the log tells of them.
+    pub(super) fn old_chunked(&self) -> Vec<LargeOpen> {
+        let old: Vec<_> = {
+            let mut chunks = lock(&self.chunks);
+            let open = chunks.open.values_mut();
+            let old = open.filter(|o| o.began.elapsed() >= o.tell_at);
+            old.map(|o| {
+                o.tell_at = next_told(o.began.elapsed());
+                o.so_far()
+            })
+            .collect()
         };
-        open.iter().map(large).collect()
+        old.iter().map(|o| self.of_chunked(o)).collect()
+    }
+
+    /// How many there are.
+    pub(super) fn count_chunked(&self) -> usize {
+        lock(&self.chunks).open.len()
     }
 
     /// Says of which no chunk has come for long.
@@ -574,6 +610,14 @@ impl Node {
         self.chunks_changed();
     }
 
+    /// What part of the time chunks may take, if that is set: all of them together
+    /// as much as so many clients that stream.
+    fn chunks_share(&self) -> Option<f64> {
+        let share = self.settings().bulk_bound?;
+        let (chunked, streaming) = (self.count_chunked().max(1), self.count_streaming());
+        Some(share * chunked as f64 / (chunked + streaming) as f64)
+    }
+
     /// Waits until the chunk behind that at `last` may come (see the module's
     /// text), and that at `all_through` is applied everywhere.
     fn wait_for_turn(
@@ -599,9 +643,11 @@ impl Node {
                 return false;
             }
             let applied = Instant::now();
+            let share = self.chunks_share();
             let mut cycle = Cycle {
                 blocked: applied - in_its_turn,
                 way: lock(&self.chunks).way,
+                share,
                 ..Cycle::default()
             };
             let mut tail = None;

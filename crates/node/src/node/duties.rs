@@ -95,6 +95,7 @@ impl NodeHandler for Handler {
         if let (Some(node), Some(progress)) = (self.node.upgrade(), decode::<Progress>(&body)) {
             node.compare(&progress);
             node.flow.report(progress);
+            node.look_applied();
             node.chunks_changed();
         }
     }
@@ -104,6 +105,7 @@ impl NodeHandler for Handler {
         // If it could not be started, or ended while a chunk came.
         node.start_pacing();
         node.tell_stuck();
+        node.tell_old();
         node.tick()
     }
 

@@ -52,6 +52,7 @@ impl Node {
         }
         self.flow.clear();
         self.closed.clear();
+        self.wake_bulk();
         let order = self.order();
         let joined = {
             let shared = self.shared();

@@ -117,7 +117,8 @@ impl Node {
         if !self.serving() {
             return unsent(Outcome::ConnFail);
         }
-        if !self.wait_for_tables(trx)
+        if !self.wait_bulk(trx)
+            || !self.wait_for_tables(trx)
             || !self.flow.wait(&trx.waiter, || self.flow_limits())
             || self
                 .gates
@@ -769,6 +770,7 @@ impl Node {
             });
             trx.waiter.wake();
         }
+        self.wake_bulk();
         // Those were sent.
         for trx in lock(&self.chunks).abandon() {
             trx.lock().abandoned = Some(Abandoned::Sent);

@@ -9,17 +9,19 @@
 //!                             what edits of the state file may do; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
-//!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come
+//!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come;
+//!                             bulk.rs      as fragments that a client asked for: where these wait
 //!   order thread              duties.rs    progress reports, requests of other nodes
 //!   no database at all        witness.rs   what a witness does otherwise
 //! ```
 //!
 //! Locks are taken in the order `shared`, `pending`, `chunks`, a transaction,
-//! `flow`, gates; none is held across a call of the database or of the order that can
+//! `streaming`, `flow`, gates; none is held across a call of the database or of the order that can
 //! block.
 
 mod alone;
 mod apply;
+mod bulk;
 mod chunks;
 mod connect;
 mod delivery;
@@ -452,6 +454,9 @@ pub(crate) struct Counters {
     pub local_cert_failures: AtomicU64,
     pub local_replays: AtomicU64,
     pub causal_reads: AtomicU64,
+    pub bulk_held_ns: AtomicU64,
+    pub streamed_automatic: AtomicU64,
+    pub streamed_asked_for: AtomicU64,
     pub cert_distance_sum: AtomicU64,
     pub cert_interval_sum: AtomicU64,
     pub certified: AtomicU64,
@@ -477,6 +482,7 @@ pub struct Node {
     pending: Mutex<Pending>,
     chunks: Mutex<chunks::Chunks>,
     streams: Mutex<Streams>,
+    streaming: Mutex<bulk::Streaming>,
     /// The newest place that a write set or a statement took, not as a chunk.
     newest_small: AtomicI64,
     /// The engine was told to go alone and had not done so in time.

@@ -108,6 +108,7 @@ impl Node {
             pending: Mutex::new(Pending::default()),
             chunks: Mutex::new(Chunks::new(lacking)),
             streams: Mutex::new(Streams::default()),
+            streaming: Mutex::default(),
             newest_small: AtomicI64::new(0),
             alone_later: AtomicBool::new(false),
             lacking_file: Mutex::new(lacking_file),

@@ -150,6 +150,8 @@ pub struct Settings {
     pub auto_stream_size: u64,
     /// Part of the throughput for large write sets, above 0, at most 1.
     pub bulk_share: f64,
+    /// The same, if somebody has set it: then it bounds chunks and fragments, too.
+    pub bulk_bound: Option<f64>,
     /// Bytes of one piece of a large write set.
     pub piece_size: usize,
 }
