@@ -6,6 +6,7 @@
 
 mod alone;
 mod bf_abort;
+mod bulk;
 mod bypass;
 mod chunks;
 mod closed;
