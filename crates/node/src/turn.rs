@@ -164,6 +164,30 @@ mod tests {
     }
 
     #[test]
+    fn a_share_makes_turns_no_shorter_than_it_says() {
+        let mut turns = Turns::default();
+        turns.over(Some((MS(10), 1)));
+        let cycle = |turn, share| Cycle {
+            elapsed: MS(21) + turn,
+            passed: 1000,
+            blocked: MS(20),
+            way: MS(1),
+            turn,
+            share,
+        };
+        assert_eq!(turns.wait(&cycle(MS(0), None)), None);
+        assert_eq!(turns.wait(&cycle(MS(0), Some(1.0))), None);
+        let wait = turns.wait(&cycle(MS(10), Some(0.25)));
+        assert_eq!(wait, Some((u64::MAX, MS(50))));
+        assert_eq!(turns.wait(&cycle(MS(60), Some(0.25))), None);
+        let hiccup = Cycle {
+            blocked: MS(60_000),
+            ..cycle(MS(0), Some(0.01))
+        };
+        assert_eq!(turns.wait(&hiccup), Some((u64::MAX, LEAST_MAX)));
+    }
+
+    #[test]
     fn more_than_is_known_of_is_found_out() {
         let mut turns = Turns::default();
         turns.over(Some((MS(10), 1)));

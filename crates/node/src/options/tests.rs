@@ -430,6 +430,23 @@ fn settings_have_the_defaults_in_units() {
     );
     assert_eq!((s.key_escalation, s.auto_stream_size), (200_000, 16 << 20));
     assert_eq!((s.bulk_share, s.piece_size), (0.25, 256 << 10));
+    assert_eq!(s.bulk_bound, None, "nobody has set it");
+}
+
+#[test]
+fn a_share_that_somebody_sets_bounds_more_than_pieces() {
+    let given = started("dromon.bulk_share=0.25");
+    assert_eq!(given.settings().bulk_bound, Some(0.25));
+    let mut later = started("");
+    let running = Phase::Runtime { connected: true };
+    let whole = later.to_string();
+    let _ = later.set(&whole, running);
+    assert_eq!(later.settings().bulk_bound, None);
+    for (text, share) in [("0.25", 0.25), ("0.7", 0.7), ("1", 1.0)] {
+        let _ = later.set(&format!("dromon.bulk_share={text}"), running);
+        let s = later.settings();
+        assert_eq!((s.bulk_share, s.bulk_bound), (share, Some(share)));
+    }
 }
 
 #[test]
