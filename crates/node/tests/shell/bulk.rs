@@ -88,14 +88,19 @@ fn a_fragment_waits_for_who_does_not_apply_and_small_ones_do_not() {
         assert_eq!(db.stat("flow_control_active"), "false");
         assert!(!fragment.is_finished());
         go_on(world);
-        let (t, end, _) = fragment.join().expect("no panic");
+        let (mut t, end, _) = fragment.join().expect("no panic");
         assert!(end.is_ok(), "{end:?}");
         assert!(db.count("dromon_bulk_held_ns") > 1_000_000);
         let open = db.stat("dromon_large_open");
         assert!(open.contains("asked for, held back for "), "{open}");
+        // The log tells of it from 1 MB on.
+        for n in 1000..1003 {
+            stream(&mut t, n, LARGE).expect("nobody is in its way");
+        }
         assert!(t.commit().is_committed());
         nothing_open(world);
-        assert!(world.report.said("held back for "));
+        let told = [" s, held back for ", "committed at seqno"];
+        assert!(told.iter().all(|t| world.report.said(t)));
         assert_eq!(world.db(3).read(row(2)), 1);
         for db in world.members() {
             assert_eq!(db.count("dromon_streamed_asked_for"), 1);
@@ -225,8 +230,13 @@ fn who_is_desynced_is_not_waited_for() {
     });
 }
 
-/// Streams fragments until `stop`; counts them, and says what it wrote.
-fn streamer(db: &Arc<Db>, from: u32, stop: &Arc<AtomicBool>) -> (Arc<AtomicU64>, JoinHandle<End>) {
+/// Streams fragments until `stop`, and commits; counts them.
+fn streamer(
+    db: &Arc<Db>,
+    from: u32,
+    bytes: usize,
+    stop: &Arc<AtomicBool>,
+) -> (Arc<AtomicU64>, JoinHandle<End>) {
     let done = Arc::new(AtomicU64::new(0));
     let (db, count, stop) = (db.clone(), done.clone(), stop.clone());
     let thread = std::thread::spawn(move || {
@@ -235,7 +245,7 @@ fn streamer(db: &Arc<Db>, from: u32, stop: &Arc<AtomicBool>) -> (Arc<AtomicU64>,
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            if let Err(end) = stream(&mut t, n, LARGE) {
+            if let Err(end) = stream(&mut t, n, bytes) {
                 return end;
             }
             count.fetch_add(1, Ordering::Relaxed);
@@ -253,8 +263,8 @@ fn two_share_fairly() {
             world.db(3).holds.jitter(7);
             let stop = Arc::new(AtomicBool::new(false));
             let other = if same { world.db(1) } else { world.db(2) };
-            let (a, first) = streamer(&world.db(1), 10_000, &stop);
-            let (b, second) = streamer(&other, 20_000, &stop);
+            let (a, first) = streamer(&world.db(1), 10_000, LARGE, &stop);
+            let (b, second) = streamer(&other, 20_000, LARGE, &stop);
             let of = |n: &Arc<AtomicU64>| n.load(Ordering::Relaxed);
             world.until("some have passed", || of(&a) + of(&b) >= 60);
             let (a, b) = (of(&a), of(&b));
@@ -284,7 +294,8 @@ fn beside_small_ones(options: &'static str) -> u64 {
                 }
             })
         };
-        let (done, large) = streamer(&world.db(1), 10_000, &stop);
+        // Less than a piece: those have a pace of their own.
+        let (done, large) = streamer(&world.db(1), 10_000, 200_000, &stop);
         std::thread::sleep(Duration::from_secs(2));
         passed.store(done.load(Ordering::Relaxed), Ordering::Relaxed);
         stop.store(true, Ordering::Relaxed);
@@ -298,8 +309,7 @@ fn beside_small_ones(options: &'static str) -> u64 {
 #[test]
 fn a_share_bounds_it_beside_small_ones() {
     let free = beside_small_ones("");
-    let bound = beside_small_ones("dromon.bulk_share=0.2");
-    // Two of LARGE go between two pauses.
+    let bound = beside_small_ones("dromon.bulk_share=0.05");
     assert!(
         bound > 2 && bound * 2 < free,
         "{bound}, without a share {free}"
