@@ -11,6 +11,7 @@ use dromon_writeset::{Header, Uuid};
 
 use super::{Node, lock};
 use crate::bulk::{Bulk, Client, Limits, Next, SMALL};
+use crate::streams::Stream;
 use crate::trx::Trx;
 
 /// Who waits looks again at least so often: a report may be lost, or whoever did
@@ -113,13 +114,18 @@ impl Node {
             }
             return;
         }
-        let client = (header.source, header.conn_id);
-        if flags.ends() || !passed {
-            streaming.bulk.ended(client);
-        } else {
+        if passed && !flags.ends() {
             let now = self.opened_at.elapsed();
+            let client = (header.source, header.conn_id);
             streaming.bulk.ordered(client, seqno, bytes, now);
         }
+    }
+
+    /// A streaming transaction is over.
+    pub(super) fn bulk_ended(&self, stream: &Stream) {
+        lock(&self.streaming)
+            .bulk
+            .ended((stream.source, stream.conn));
     }
 
     /// A fragment of another node is applied here: its origin may wait for that.

@@ -111,6 +111,7 @@ impl Node {
         }
         let ended = lock(&self.streams).delivered(seqno, header, bytes, passed);
         let Some((stream, end)) = ended else { return };
+        self.bulk_ended(&stream);
         if stream.bytes < TOLD_BYTES && stream.age() < TOLD_AGE {
             return;
         }
@@ -126,6 +127,7 @@ impl Node {
         let is_member = |uuid: &Uuid| view.members.iter().any(|m| m.uuid == *uuid);
         let gone = lock(&self.streams).keep_members(is_member);
         for stream in gone {
+            self.bulk_ended(&stream);
             self.tell_stream(
                 &stream,
                 "rolled back, as its node left the cluster or lost touch with it",
