@@ -46,6 +46,7 @@ impl Node {
         };
         let client = (self.shared().uuid, client);
         let ready = self.opened_at.elapsed();
+        let mut waited = false;
         let passed = loop {
             if trx.waiter.interrupted() || !self.serving() {
                 break false;
@@ -61,6 +62,7 @@ impl Node {
                         break true;
                     }
                     next => {
+                        waited = true;
                         streaming.waiting.push(trx.waiter.clone());
                         match next {
                             Next::At(time) => time.min(now + LOOK),
@@ -76,8 +78,8 @@ impl Node {
             let mut streaming = lock(&self.streaming);
             streaming.waiting.retain(|w| !Arc::ptr_eq(w, &trx.waiter));
         };
-        let held = self.opened_at.elapsed() - ready;
-        if held >= Duration::from_millis(1) {
+        if waited {
+            let held = self.opened_at.elapsed() - ready;
             let nanos = u64::try_from(held.as_nanos()).unwrap_or(u64::MAX);
             self.counters.bulk_held_ns.fetch_add(nanos, Relaxed);
             lock(&self.streams).held((client.0, trx.id), held);
