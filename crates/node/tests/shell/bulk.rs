@@ -256,7 +256,7 @@ fn streamer(
 #[test]
 fn two_share_fairly() {
     for same in [true, false] {
-        run(3, "", LIMIT, move |world| {
+        run(3, PATIENT, LIMIT, move |world| {
             // Applying takes a while, now and then.
             world.db(3).holds.jitter(7);
             let stop = Arc::new(AtomicBool::new(false));
@@ -277,7 +277,8 @@ fn two_share_fairly() {
 
 #[test]
 fn a_share_bounds_it_beside_small_ones() {
-    run(3, "dromon.bulk_share=0.05", LIMIT, |world| {
+    let options = format!("{PATIENT};dromon.bulk_share=0.05");
+    run(3, &options, LIMIT, |world| {
         let stop = Arc::new(AtomicBool::new(false));
         let small = {
             let (db, stop) = (world.db(2), stop.clone());
