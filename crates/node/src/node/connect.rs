@@ -663,6 +663,7 @@ impl Node {
                     }
                 }
             }
+            self.still_starting("waiting for a majority of the logs");
             let again = Instant::now() + Duration::from_secs(2);
             let mut shared = self.shared();
             while shared.joined.is_none() {

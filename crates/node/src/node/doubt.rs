@@ -184,6 +184,7 @@ impl Node {
                     }
                 ));
             }
+            self.still_starting("waiting for a member that knows how a statement ended");
             std::thread::sleep(LOOK);
         }
     }

@@ -20,6 +20,8 @@ use crate::options::Settings;
 const SEEK_AFTER: Duration = Duration::from_secs(3);
 /// How often a node that catches up says how far it is.
 const CATCH_UP_TOLD: Duration = Duration::from_secs(10);
+/// How often whoever started the process hears that it takes longer.
+const STARTING_TOLD: Duration = Duration::from_secs(5);
 /// A tick this late means that this node itself did not run.
 const AWAY: Duration = Duration::from_secs(1);
 /// The leader orders a cut when it has grown by this much.
@@ -209,6 +211,7 @@ impl Node {
         self.status_changed(&status);
         self.follow_database();
         self.tell_progress();
+        self.tell_starting();
         self.flow.expire();
         if self.was_away() {
             self.flow.forgive_silence();
@@ -268,6 +271,35 @@ impl Node {
             (from, to, at)
         };
         self.note_progress(from, to, at);
+    }
+
+    /// More time is needed to come up, for what `doing` says.
+    pub(super) fn still_starting(&self, doing: &str) {
+        if self.was_synced.load(Relaxed) {
+            return;
+        }
+        {
+            let mut told = lock(&self.starting_told);
+            if told.is_some_and(|at| at.elapsed() < STARTING_TOLD) {
+                return;
+            }
+            *told = Some(Instant::now());
+        }
+        self.db.still_starting(doing);
+    }
+
+    fn tell_starting(&self) {
+        let (phase, state) = {
+            let shared = self.shared();
+            (shared.phase, shared.own_state)
+        };
+        match (phase, state) {
+            (_, MemberState::Synced) => self.was_synced.store(true, Relaxed),
+            (Phase::Joining | Phase::Joined, _) => {
+                self.still_starting("catching up with the cluster");
+            }
+            _ => {}
+        }
     }
 
     /// Whether this node got no time to run for a while (stopped, starved).

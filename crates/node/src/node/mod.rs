@@ -531,6 +531,10 @@ pub struct Node {
     connected_before: AtomicBool,
     /// The database was brought up once: its engines run.
     was_up: AtomicBool,
+    /// It has caught up once: whoever started the process need not wait any more.
+    was_synced: AtomicBool,
+    /// When that one heard last that more time is needed.
+    starting_told: Mutex<Option<Instant>>,
     engine_failed: AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// A witness: when it last handed leadership on, and how long it waits

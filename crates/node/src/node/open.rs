@@ -148,6 +148,8 @@ impl Node {
             stalled: Mutex::default(),
             connected_before: Default::default(),
             was_up: Default::default(),
+            was_synced: Default::default(),
+            starting_told: Mutex::default(),
             engine_failed: Default::default(),
             rejoiner: Mutex::new(None),
             handed_over: Mutex::default(),

@@ -228,6 +228,7 @@ impl Node {
             said.clear();
             while let Some(addr) = candidates.get(next).cloned() {
                 next += 1;
+                self.still_starting("looking for a primary component");
                 match self.ask(
                     name,
                     &addr,

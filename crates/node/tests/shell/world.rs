@@ -54,6 +54,12 @@ impl Report {
         lock(&self.lines).iter().any(|line| line.contains(text))
     }
 
+    /// How many of the lines kept are of `who` and say `text`.
+    pub fn times(&self, who: &str, text: &str) -> usize {
+        let says = |line: &&String| line.contains(&format!(" {who} ")) && line.contains(text);
+        lock(&self.lines).iter().filter(says).count()
+    }
+
     /// What must not happen and has.
     pub fn violations(&self) -> Vec<String> {
         lock(&self.violations).clone()
@@ -77,6 +83,11 @@ impl Database for Lines {
 
     fn wants_bypass(&self) -> bool {
         self.words
+    }
+
+    fn still_starting(&self, doing: &str) {
+        self.report
+            .line(&self.name, &format!("still starting: {doing}"));
     }
 }
 
