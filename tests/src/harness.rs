@@ -120,7 +120,12 @@ pub struct Case {
     cluster: Arc<Mutex<Option<Arc<Cluster>>>>,
     notes: Vec<Note>,
     gear: Gear,
+    expected: Vec<Expected>,
 }
+
+/// A word that is right in one node's log although it mostly is not: the node's
+/// number from 0, and the word.
+pub type Expected = (usize, &'static str);
 
 /// A line about what a scenario saw.
 pub struct Note {
@@ -153,6 +158,11 @@ impl Case {
             text: text.into(),
             printed: false,
         });
+    }
+
+    /// Takes it as right if this node (0 is db1) logs lines with this word.
+    pub fn expect_in_log(&mut self, node: usize, word: &'static str) {
+        self.expected.push((node, word));
     }
 
     /// A note of a long scenario: printed now, and kept for the report.
@@ -196,7 +206,7 @@ impl Case {
             return Ok(());
         };
         if cluster.record().is_dromon() {
-            check::logs_clean(&cluster, &vec![0; cluster.nodes().len()])?;
+            check::logs_clean(&cluster, &vec![0; cluster.nodes().len()], &self.expected)?;
         }
         cluster.stop_all(STOP_LIMIT)?;
         self.gear = Gear::default();
@@ -345,6 +355,7 @@ impl Harness {
             cluster: Arc::clone(&cluster),
             notes: Vec::new(),
             gear: Gear::default(),
+            expected: Vec::new(),
         };
         let run = scenario.run;
         let (sender, receiver) = mpsc::channel();
@@ -352,7 +363,7 @@ impl Harness {
             let result = prepare(&case, shared).and_then(|()| run(&mut case));
             let _ = sender.send(()); // the watchdog may have given up
             // The gear outlives the scenario: its servers still use it.
-            (result, case.notes, case.gear)
+            (result, case.notes, case.gear, case.expected)
         });
         let rounds = u32::try_from(self.options.rounds).unwrap_or(u32::MAX);
         let limit = self.options.seconds * 3 + SLACK + scenario.round * rounds;
@@ -369,9 +380,9 @@ impl Harness {
                 cluster.kill_all()?; // its clients get an error and the thread ends
             }
         }
-        let (mut result, mut notes, gear) = thread.join().unwrap_or_else(|_| {
+        let (mut result, mut notes, gear, expected) = thread.join().unwrap_or_else(|_| {
             let why = anyhow::anyhow!("the scenario panicked");
-            (Err(why), Vec::new(), Gear::default())
+            (Err(why), Vec::new(), Gear::default(), Vec::new())
         });
         if !in_time {
             result = Err(anyhow::anyhow!(
@@ -392,7 +403,7 @@ impl Harness {
                 printed: false,
             });
         }
-        result = result.and_then(|()| check::logs_clean(&used, &marks));
+        result = result.and_then(|()| check::logs_clean(&used, &marks, &expected));
         if result.is_err() {
             if in_time {
                 watch::report(&used, false);

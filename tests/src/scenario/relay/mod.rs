@@ -1,7 +1,7 @@
 //! A primary, `dromon relay` and replicas, all of them unmodified servers without a cluster.
 //! Run by name.
 
-mod plain;
+pub(super) mod plain;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;

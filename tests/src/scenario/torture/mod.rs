@@ -7,6 +7,7 @@ mod bank;
 mod deaths;
 mod joining;
 mod nemesis;
+mod orphans;
 mod pauses;
 mod quorum;
 mod refeed;
@@ -72,6 +73,12 @@ pub fn all() -> Vec<Scenario> {
             "appliers of two nodes held, 12 rows acknowledged on the third, which dies; the two die, restart and go on; the third comes back",
             120,
             quorum::held_appliers,
+        ),
+        (
+            "orphans",
+            "a streaming transaction is open when its origin dies, and when all do: its rows can be written, its fragments are gone",
+            120,
+            orphans::streams,
         ),
         (
             "append",
