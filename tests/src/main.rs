@@ -110,6 +110,10 @@ fn main() -> ExitCode {
         for scenario in scenario::all() {
             println!("{:<18} {}", scenario.name, scenario.shows);
         }
+        println!("\nOnly by name, or with --torture:");
+        for scenario in scenario::long() {
+            println!("{:<18} {}", scenario.name, scenario.shows);
+        }
         println!("\nOnly by name:");
         for scenario in scenario::relay::all() {
             println!("{:<18} {}", scenario.name, scenario.shows);
@@ -129,7 +133,8 @@ fn main() -> ExitCode {
 fn run(args: Args) -> anyhow::Result<bool> {
     let mut chosen = Vec::new();
     for name in &args.names {
-        let mut known = scenario::all().into_iter().chain(scenario::relay::all());
+        let others = scenario::long().into_iter().chain(scenario::relay::all());
+        let mut known = scenario::all().into_iter().chain(others);
         let found = known.find(|s| s.name == name);
         chosen.push(found.ok_or_else(|| {
             anyhow::anyhow!("there is no scenario {name}; `storms --list` names them")
@@ -137,6 +142,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
     }
     if args.torture && args.names.is_empty() {
         chosen.extend(scenario::torture::all());
+        chosen.extend(scenario::long());
     }
     if chosen.is_empty() {
         chosen = scenario::all();

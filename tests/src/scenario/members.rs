@@ -101,7 +101,6 @@ fn evict(case: &mut Case, cluster: &Cluster, next: &mut u64) -> anyhow::Result<(
     let mut refused = 0;
     while Instant::now() < end {
         let wrote = Session::open(last, "", 0)
-            .map_err(anyhow::Error::from)
             .and_then(|mut s| Ok(s.exec(&format!("INSERT INTO {}.t VALUES (0, 0)", case.db))?));
         ensure!(wrote.is_err(), "the evicted db5 took a write");
         refused += 1;

@@ -187,12 +187,6 @@ pub fn all() -> Vec<Scenario> {
             witness::disk_lost,
         ),
         (
-            "async",
-            "a primary, a node, a replica, with wsrep_gtid_mode and without: the node killed under load, then all equal",
-            Own,
-            replication::through_a_node,
-        ),
-        (
             "systemd",
             "started by the unit's line with galera_recovery; a node that waits for the others is not given up",
             Own,
@@ -264,6 +258,17 @@ pub fn all() -> Vec<Scenario> {
         })
         .chain(torture::all())
         .collect()
+}
+
+/// What takes longer than it may in the short list: run by name, and by `make torture`.
+pub fn long() -> Vec<Scenario> {
+    vec![Scenario {
+        name: "async",
+        shows: "a primary, a node, a replica, with wsrep_gtid_mode and without: the node killed under load, then all equal",
+        servers: Servers::Own,
+        run: replication::through_a_node,
+        round: Duration::from_secs(60),
+    }]
 }
 
 /// Runs statements on db1 and waits until all nodes have them.
