@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use dromon_binlog::Checksum;
-use dromon_relay::pull::{Session, SessionError, Step, Wish, sent};
+use dromon_relay::pull::{Session, SessionError, Step, Wish, follow, sent};
 use dromon_relay::serve::{self, Facts, From, Reply, Wants};
 use dromon_relay::wire::{
     AuthSwitch, Command, Dump, Failure, Frames, Greeting, Login, NATIVE_PASSWORD, PasswordHash,
@@ -268,4 +268,43 @@ fn packets_of_the_stream() {
     );
     assert!(sent(&[0xfe, 0, 0, 0, 0], false).is_err());
     assert!(sent(&[], false).is_err());
+}
+
+/// As a server sends it: after each event that is to be acknowledged the numbers begin anew, at 1.
+#[test]
+fn numbers_begin_anew_after_an_event_that_is_to_be_acknowledged() {
+    let mut bytes = Vec::new();
+    for (sequence, ack, event) in [
+        (1, 0, 10),
+        (2, 0, 11),
+        (3, 1, 12),
+        (1, 0, 13),
+        (2, 1, 14),
+        (1, 1, 15),
+        (1, 0, 16),
+    ] {
+        put_packet(&mut bytes, sequence, &[0, 0xef, ack, event]);
+    }
+    let mut frames = Frames::new(100);
+    frames.set_sequence(1);
+    frames.feed(&bytes);
+    let mut got = Vec::new();
+    while let Some(packet) = frames.packet().expect("the numbers are those of a server") {
+        let sent = follow(&mut frames, &packet, true).expect("an event");
+        got.push((sent.event[0], sent.ack));
+    }
+    let expected = [
+        (10, false),
+        (11, false),
+        (12, true),
+        (13, false),
+        (14, true),
+        (15, true),
+        (16, false),
+    ];
+    assert_eq!(got, expected);
+    // Without semi-sync nothing begins anew.
+    let mut frames = Frames::new(100);
+    follow(&mut frames, &[0, 0xef, 1, 7], false).expect("an event");
+    assert_eq!(frames.sequence(), 0);
 }

@@ -10,7 +10,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::backoff::Backoff;
 use super::ingest::{Act, Ingest, IngestError};
-use super::session::{Primary, Session, SessionError, Step, Wish, sent};
+use super::session::{Primary, Session, SessionError, Step, Wish, follow};
 use crate::log::{Level, Log};
 use crate::store::{Part, Store, StoreError};
 use crate::wire::{AckSemiSync, Frames, WireError, put_packet};
@@ -269,7 +269,7 @@ impl Puller {
         loop {
             let mut ack = None;
             while let Some(packet) = frames.packet()? {
-                let sent = sent(&packet, semi_sync)?;
+                let sent = follow(&mut frames, &packet, semi_sync)?;
                 let took = take(&mut self.ingest, &mut self.store, sent.event)?;
                 if took.unordered {
                     lock(&self.following).unordered += 1;

@@ -17,4 +17,4 @@ pub use backoff::Backoff;
 pub use ingest::{Act, Ingest, IngestError, Taken};
 pub(crate) use link::prepare;
 pub use link::{Following, PullError, Puller, Source, Took, take};
-pub use session::{Primary, Sent, Session, SessionError, Step, Wish, sent};
+pub use session::{Primary, Sent, Session, SessionError, Step, Wish, follow, sent};

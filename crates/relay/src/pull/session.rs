@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use crate::wire::{
-    Answer, AuthSwitch, Command, Dump, Failure, Greeting, Login, NATIVE_PASSWORD, Register, Row,
-    SALT_LEN, WireError, capabilities, dump_flags, native_reply, parse_row,
+    Answer, AuthSwitch, Command, Dump, Failure, Frames, Greeting, Login, NATIVE_PASSWORD, Register,
+    Row, SALT_LEN, WireError, capabilities, dump_flags, native_reply, parse_row,
 };
 
 /// Who comes, and what it wants.
@@ -335,6 +335,22 @@ pub struct Sent<'a> {
     pub event: &'a [u8],
     /// The primary waits until it is stored.
     pub ack: bool,
+}
+
+/// Opens a packet of the stream that came out of `frames`. `semi_sync`: as agreed.
+///
+/// A primary that wants an acknowledgement counts as if that had come in between as packet 0: its
+/// next packet has number 1, however many it goes on to send before it is answered.
+pub fn follow<'a>(
+    frames: &mut Frames,
+    packet: &'a [u8],
+    semi_sync: bool,
+) -> Result<Sent<'a>, SessionError> {
+    let sent = sent(packet, semi_sync)?;
+    if sent.ack {
+        frames.set_sequence(1);
+    }
+    Ok(sent)
 }
 
 /// Opens a packet of the stream. `semi_sync`: as agreed.

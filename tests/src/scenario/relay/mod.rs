@@ -161,8 +161,6 @@ fn semi_sync(case: &mut Case) -> anyhow::Result<()> {
         ],
     )?;
     let mut relay = Relay::new(&dir, "relay", 9, primary.port, &["file_size=2M"])?;
-    // Without anybody who acknowledges, nothing is waited for.
-    Load::prepare(&primary)?;
     relay.start()?;
     let clients = || -> anyhow::Result<u64> {
         let row: (String, u64) = primary.one("SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'")?;
@@ -176,6 +174,9 @@ fn semi_sync(case: &mut Case) -> anyhow::Result<()> {
         );
         thread::sleep(Duration::from_millis(50));
     }
+    // Not earlier: a commit waits (rpl_semi_sync_master_wait_no_slave) also if there is nobody who
+    // could acknowledge it.
+    Load::prepare(&primary)?;
     let load = Load::start(&primary, 3);
     thread::sleep(case.options.seconds.min(Duration::from_secs(5)));
     let before = load.done.load(Ordering::Relaxed);
