@@ -1,13 +1,16 @@
 //! What a relay is told: on the command line, and in a file of `key = value` lines.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dromon_binlog::BinlogState;
 
+use crate::http::Watch;
+use crate::net::{ClientTls, ServerTls, TlsError};
 use crate::pull::{Source, Wish};
-use crate::serve::{Account, ServeOptions};
+use crate::serve::{Account, Policy, ServeOptions};
 use crate::store::{Limits, StoreOptions};
 
 /// What was said; nothing is checked yet. The last word of a key counts.
@@ -47,6 +50,18 @@ pub struct Config {
     pub hold: Duration,
     /// A replica that was away for so long is forgotten.
     pub forget: Option<Duration>,
+    /// Where HTTP is answered.
+    pub http: Option<String>,
+    /// As whom replicas are asked what they have applied.
+    pub watch: Option<Watch>,
+}
+
+impl Config {
+    /// Whether anybody shall get hints.
+    pub fn hints(&self) -> bool {
+        let serve = &self.serve;
+        serve.policy == Policy::Group || serve.policies.values().any(|p| *p == Policy::Group)
+    }
 }
 
 /// The settings cannot be used.
@@ -166,6 +181,50 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "60s",
     ),
     ("connections", "most connections at a time", "500"),
+    (
+        "policy",
+        "commit ids for parallel replicas: pass or group; or SERVER_ID:pass, SERVER_ID:group for one replica; may be repeated",
+        "pass",
+    ),
+    (
+        "http",
+        "address and port for /metrics, /status.json, /replica/NAME",
+        "off",
+    ),
+    (
+        "watch_user",
+        "account on all replicas, to ask them what they have applied",
+        "none",
+    ),
+    ("watch_password", "its password", "none"),
+    (
+        "watch_password_file",
+        "file with its password, instead",
+        "none",
+    ),
+    (
+        "tls_cert",
+        "certificate (PEM) for replicas that ask for TLS",
+        "none",
+    ),
+    ("tls_key", "its key", "none"),
+    ("tls_required", "let nobody in without TLS", "off"),
+    (
+        "primary_tls",
+        "off; ca: encrypt, the primary's certificate must be signed by primary_tls_ca; name: and be for the name of primary",
+        "off",
+    ),
+    (
+        "primary_tls_ca",
+        "certificates (PEM) of who may sign the primary's",
+        "none",
+    ),
+    (
+        "primary_tls_cert",
+        "certificate that is shown to the primary",
+        "none",
+    ),
+    ("primary_tls_key", "its key", "none"),
     (
         "report_host",
         "name for the primary's SHOW SLAVE HOSTS",
@@ -292,6 +351,17 @@ impl Given {
                 "it must be longer than heartbeat, better three times as long",
             ));
         }
+        let tls = self.primary_tls()?;
+        let (policy, policies) = self.policies()?;
+        let server_tls = self.server_tls()?;
+        let tls_required = self.parsed("tls_required", switch)?.unwrap_or(false);
+        if tls_required && server_tls.is_none() {
+            return Err(self.bad("tls_required", "nobody could come in: there is no tls_cert"));
+        }
+        let http = self.text("http").filter(|http| http != "off");
+        if http.as_ref().is_some_and(|http| !http.contains(':')) {
+            return Err(self.bad("http", "write address:port, as in 127.0.0.1:9307"));
+        }
         let defaults = StoreOptions::default();
         let prefix = self.text("log_bin").unwrap_or(defaults.prefix);
         if prefix.contains(['/', ' ', '\'']) || prefix.len() > 200 {
@@ -309,7 +379,8 @@ impl Given {
                 address,
                 wish: Wish {
                     user: self.must("user", "repl")?,
-                    password: self.password()?,
+                    password: self.password("password", "password_file")?,
+                    tls: tls.is_some(),
                     server_id,
                     report_host: self.text("report_host").unwrap_or_default(),
                     report_port: port,
@@ -317,6 +388,7 @@ impl Given {
                     semi_sync: self.parsed("semi_sync", switch)?.unwrap_or(true),
                     position: String::new(),
                 },
+                tls,
                 dead_after,
                 backoff_max: self.duration("backoff_max", 10)?,
             },
@@ -337,6 +409,10 @@ impl Given {
             serve: ServeOptions {
                 server_id,
                 accounts: self.accounts()?,
+                policy,
+                policies,
+                tls: server_tls,
+                tls_required,
                 connections_max: self.parsed("connections", number)?.unwrap_or(500) as usize,
                 write_timeout: self.duration("write_timeout", 60)?,
                 heartbeat: Duration::from_secs(30),
@@ -348,7 +424,113 @@ impl Given {
             },
             hold: self.duration("hold", 3600)?,
             forget: self.parsed("forget", duration)?,
+            http,
+            watch: match self.text("watch_user") {
+                None => None,
+                Some(user) => Some(Watch {
+                    user,
+                    password: self.password("watch_password", "watch_password_file")?,
+                }),
+            },
         })
+    }
+
+    fn policies(&self) -> Result<(Policy, BTreeMap<u32, Policy>), ConfigError> {
+        let mut all = Policy::Pass;
+        let mut policies = BTreeMap::new();
+        for said in self.said.iter().filter(|s| s.key == "policy") {
+            let bad = |why: &str| ConfigError::Bad {
+                place: said.place.clone(),
+                why: format!("policy = {}: {why}", said.value),
+            };
+            let (id, word) = match said.value.split_once(':') {
+                None => (None, said.value.as_str()),
+                Some((id, word)) => (
+                    Some(number(id.trim()).map_err(|why| bad(&why))?),
+                    word.trim(),
+                ),
+            };
+            let policy = match word {
+                "pass" => Policy::Pass,
+                "group" => Policy::Group,
+                "logical_clock" => {
+                    return Err(bad(
+                        "it is for replicas of MySQL, whose transactions a relay cannot store yet; write pass or group",
+                    ));
+                }
+                _ => return Err(bad("write pass or group")),
+            };
+            match id {
+                None => all = policy,
+                Some(id) => {
+                    policies.insert(id, policy);
+                }
+            }
+        }
+        Ok((all, policies))
+    }
+
+    fn file(&self, key: &str) -> Option<PathBuf> {
+        self.text(key).map(PathBuf::from)
+    }
+
+    fn server_tls(&self) -> Result<Option<ServerTls>, ConfigError> {
+        match (self.file("tls_cert"), self.file("tls_key")) {
+            (None, None) => Ok(None),
+            (Some(cert), Some(key)) => ServerTls::load(&cert, &key)
+                .map(Some)
+                .map_err(|e| self.unusable(&e)),
+            (Some(_), None) => Err(self.bad("tls_cert", "there is no tls_key with it")),
+            (None, Some(_)) => Err(self.bad("tls_key", "there is no tls_cert with it")),
+        }
+    }
+
+    fn primary_tls(&self) -> Result<Option<ClientTls>, ConfigError> {
+        let named = match self.text("primary_tls").as_deref() {
+            None | Some("off") => {
+                for key in ["primary_tls_ca", "primary_tls_cert", "primary_tls_key"] {
+                    if self.get(key).is_some() {
+                        return Err(self.bad(
+                            key,
+                            "it has no effect: write primary_tls = ca, or name, too",
+                        ));
+                    }
+                }
+                return Ok(None);
+            }
+            Some("ca") => false,
+            Some("name") => true,
+            Some(_) => return Err(self.bad("primary_tls", "write off, ca or name")),
+        };
+        let Some(ca) = self.file("primary_tls_ca") else {
+            return Err(self.bad(
+                "primary_tls",
+                "there is no primary_tls_ca: without it anybody could pass for the primary",
+            ));
+        };
+        let own = (self.file("primary_tls_cert"), self.file("primary_tls_key"));
+        let own = match &own {
+            (Some(cert), Some(key)) => Some((cert.as_path(), key.as_path())),
+            (None, None) => None,
+            _ => {
+                return Err(self.bad(
+                    "primary_tls",
+                    "give both primary_tls_cert and primary_tls_key",
+                ));
+            }
+        };
+        ClientTls::load(&ca, named, own)
+            .map(Some)
+            .map_err(|e| self.unusable(&e))
+    }
+
+    fn unusable(&self, error: &TlsError) -> ConfigError {
+        ConfigError::Bad {
+            place: self
+                .get(error.key)
+                .map_or("settings".into(), |s| s.place.clone()),
+            why: error.to_string(),
+        }
     }
 
     fn bad(&self, key: &str, why: &str) -> ConfigError {
@@ -364,19 +546,16 @@ impl Given {
         Ok(found.unwrap_or(Duration::from_secs(default_secs)))
     }
 
-    fn password(&self) -> Result<String, ConfigError> {
-        let Some(file) = self.get("password_file") else {
-            return Ok(self.text("password").unwrap_or_default());
+    fn password(&self, key: &str, file_key: &str) -> Result<String, ConfigError> {
+        let Some(file) = self.get(file_key) else {
+            return Ok(self.text(key).unwrap_or_default());
         };
-        if self.get("password").is_some() {
-            return Err(self.bad(
-                "password_file",
-                "there is a password, too; write one of the two",
-            ));
+        if self.get(key).is_some() {
+            return Err(self.bad(file_key, "there is a password, too; write one of the two"));
         }
         let text = fs::read_to_string(&file.value).map_err(|e| ConfigError::Bad {
             place: file.place.clone(),
-            why: format!("password_file = {}: {e}", file.value),
+            why: format!("{file_key} = {}: {e}", file.value),
         })?;
         Ok(text.lines().next().unwrap_or_default().to_owned())
     }
@@ -551,6 +730,15 @@ mod tests {
                 "password_file = /nowhere/p: No such file",
             ),
             ("log_bin = a/b", "without a directory"),
+            ("policy = fast", "write pass or group"),
+            ("policy = x:group", "write a number"),
+            ("policy = logical_clock", "cannot store yet"),
+            ("http = 9307", "write address:port"),
+            ("tls_required = on", "no tls_cert"),
+            ("tls_cert = /nowhere/c", "there is no tls_key"),
+            ("primary_tls = on", "write off, ca or name"),
+            ("primary_tls = ca", "there is no primary_tls_ca"),
+            ("primary_tls_ca = /nowhere/ca", "it has no effect"),
         ] {
             let error = with(line).expect_err(line).to_string();
             assert!(error.contains(expected), "{line}: {error}");

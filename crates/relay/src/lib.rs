@@ -12,13 +12,17 @@
 //! | [`pull`] | the relay as a replica | `session`, `ingest`, `backoff` |
 //! | [`store`] | files, their index, what may be purged | `catalogue`, `tail`, `purge`, `mark` |
 //! | [`serve`] | the relay as a primary | `session`, `sql`, `feed`, `registry` |
+//! | [`http`] | how it stands, for monitoring and load balancers | `page`, `status` |
+//! | [`net`] | sockets, TLS | |
 //!
 //! Formats and promises: `docs/relay.md`.
 
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod http;
 pub mod log;
+pub mod net;
 pub mod pull;
 mod run;
 pub mod serve;

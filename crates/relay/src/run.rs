@@ -14,8 +14,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::Config;
+use crate::http::HttpServer;
 use crate::log::{Level, Log};
-use crate::pull::{Following, Puller};
+use crate::pull::{Desk, Following, Login, Puller, read_for_ever};
 use crate::serve::{Registry, Server};
 use crate::store::{Limits, Opened, Store, StoreError, View};
 
@@ -23,6 +24,8 @@ use crate::store::{Limits, Opened, Store, StoreError, View};
 const REPLICAS: &str = "dromon-relay.replicas";
 /// How often is looked what may go.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// For each packet of the answer when the primary's tables are read.
+const TABLES_LIMIT: Duration = Duration::from_secs(60);
 
 /// A relay cannot start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +63,14 @@ pub enum RunError {
     /// The port.
     #[error("replicas cannot connect to {address}: {source}. Choose another one with listen = …")]
     Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The port of HTTP.
+    #[error("HTTP cannot be answered on {address}: {source}. Choose another one with http = …")]
+    Http {
         /// Where.
         address: String,
         /// Why.
@@ -122,11 +133,13 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         held: 0,
     };
     let every_now_and_then = Box::new(move || housekeeping.now_and_then());
+    let desk = config.hints().then(Arc::<Desk>::default);
     let puller = Puller::new(
         config.source.clone(),
         store,
         log.clone(),
         every_now_and_then,
+        desk.clone(),
     );
     let following = puller.following();
     let system = |what| move |source| RunError::System { what, source };
@@ -143,6 +156,40 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
                 }
             })
             .map_err(system("start a thread"))?;
+    }
+    if let Some(desk) = desk {
+        let login = Login {
+            address: config.source.address.clone(),
+            user: config.source.wish.user.clone(),
+            password: config.source.wish.password.clone(),
+            tls: config.source.tls.clone(),
+            limit: TABLES_LIMIT,
+        };
+        let log = log.clone();
+        thread::Builder::new()
+            .name("dromon-tables".into())
+            .spawn(move || read_for_ever(&desk, &login, &log))
+            .map_err(system("start a thread"))?;
+    }
+    if let Some(address) = &config.http {
+        let http = Arc::new(HttpServer {
+            address: config.source.address.clone(),
+            heartbeat: config.source.wish.heartbeat,
+            server: Arc::clone(&server),
+            view: Arc::clone(&view),
+            following: Arc::clone(&following),
+            watch: config.watch.clone(),
+            log: log.clone(),
+        });
+        let listener = TcpListener::bind(address).map_err(|source| RunError::Http {
+            address: address.clone(),
+            source,
+        })?;
+        thread::Builder::new()
+            .name("dromon-http-listen".into())
+            .spawn(move || http.listen(&listener))
+            .map_err(system("start a thread"))?;
+        log.say(Level::Note, &format!("Answers HTTP on {address}."));
     }
     thread::Builder::new()
         .name("dromon-listen".into())

@@ -55,7 +55,7 @@ fn run(view: &Arc<View>, feed: &mut Feed, from: Place) -> Result<Vec<u8>, FeedEr
     loop {
         match cursor.look().expect("readable") {
             Next::Event(len) => {
-                feed.event(cursor.event(len))?;
+                feed.event(cursor.event(len), |_| None)?;
                 cursor.pass(len);
             }
             Next::File(number) => {

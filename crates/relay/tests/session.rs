@@ -17,6 +17,7 @@ fn wish() -> Wish {
     Wish {
         user: "repl".into(),
         password: "secret".into(),
+        tls: false,
         server_id: 9,
         report_host: "relay".into(),
         report_port: 3307,

@@ -6,9 +6,10 @@
 //! | format description | the beginning of a file if it says something new, else nothing |
 //! | rotate, GTID list, checkpoint, stop, encryption, heartbeat | nothing: the relay's files have their own |
 
+use dromon_binlog::hints::{Hint, Hints};
 use dromon_binlog::{
     BinlogState, Checksum, Event, EventError, EventType, Format, Group, GroupName, Grouper, Gtid,
-    Payload, Step, StreamError, flags, format_for_replica, normalise_gtid, with_checksum,
+    Payload, Seen, Step, StreamError, flags, format_for_replica, normalise_gtid, with_checksum,
 };
 
 use crate::store::Part;
@@ -71,6 +72,10 @@ pub struct Taken {
     pub unordered: Option<Gtid>,
     /// The primary has nothing more: all up to [`Ingest::place`] was sent, or was here before.
     pub heartbeat: bool,
+    /// When the event was made, in seconds of the primary's clock; 0: it does not say.
+    pub time: u32,
+    /// Of the group that is whole with it.
+    pub hint: Option<Hint>,
 }
 
 /// Follows one connection after the other.
@@ -80,6 +85,7 @@ pub struct Ingest {
     /// The primary's file, and where in it the last event ended.
     file: Vec<u8>,
     position: u64,
+    hints: Option<Hints>,
 }
 
 impl Default for Ingest {
@@ -95,7 +101,21 @@ impl Ingest {
             grouper: Grouper::of_connection(),
             file: Vec::new(),
             position: 0,
+            hints: None,
         }
+    }
+
+    /// The same, and it computes hints, which know all up to what is stored.
+    pub fn with_hints(hints: Hints) -> Ingest {
+        Ingest {
+            hints: Some(hints),
+            ..Ingest::new()
+        }
+    }
+
+    /// What computes hints.
+    pub fn hints(&mut self) -> Option<&mut Hints> {
+        self.hints.as_mut()
     }
 
     /// The connection was lost. What came of an open group is to be taken back.
@@ -103,6 +123,9 @@ impl Ingest {
         self.grouper = Grouper::of_connection();
         self.file.clear();
         self.position = 0;
+        if let Some(hints) = &mut self.hints {
+            hints.interrupt();
+        }
     }
 
     /// The primary's file and the end of the last event in it.
@@ -124,6 +147,12 @@ impl Ingest {
             act: Act::Nothing,
             unordered: None,
             heartbeat: event.kind() == EventType::HEARTBEAT,
+            time: match event.header().kind {
+                // Of its file's beginning.
+                EventType::FORMAT_DESCRIPTION | EventType::GTID_LIST => 0,
+                _ => event.header().timestamp,
+            },
+            hint: None,
         };
         let header = *event.header();
         if header.end_pos != 0 && !header.has(flags::ARTIFICIAL) {
@@ -138,6 +167,7 @@ impl Ingest {
         let part = match seen.step {
             Step::Between => {
                 taken.act = self.between(&event, current)?;
+                self.look(&seen);
                 return Ok(taken);
             }
             Step::Begin(group) => {
@@ -152,7 +182,13 @@ impl Ingest {
             Step::Alone(group, _) => Part::Alone(name(&group, header.kind)?, group.timestamp),
         };
         taken.act = Act::Store(stored(&event)?, part);
+        taken.hint = self.look(&seen);
         Ok(taken)
+    }
+
+    fn look(&mut self, seen: &Seen<'_>) -> Option<Hint> {
+        let hints = self.hints.as_mut()?;
+        hints.event(seen, self.grouper.format()?)
     }
 
     fn between(&mut self, event: &Event<'_>, current: Option<&Format>) -> Result<Act, IngestError> {

@@ -1,17 +1,21 @@
 //! The connection to the primary: sockets, and what is done when they break.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use socket2::{SockRef, TcpKeepalive};
+use dromon_binlog::GroupName;
+use dromon_binlog::hints::{Hint, Hints, Limits};
 
 use super::backoff::Backoff;
+use super::desk::Desk;
 use super::ingest::{Act, Ingest, IngestError};
 use super::session::{Primary, Session, SessionError, Step, Wish, follow};
+use crate::http::HintStatus;
 use crate::log::{Level, Log};
+use crate::net::{ClientTls, Socket};
 use crate::store::{Part, Store, StoreError};
 use crate::wire::{AckSemiSync, Frames, WireError, put_packet};
 
@@ -21,6 +25,16 @@ const READ_MAX: usize = 1 << 20;
 const ANSWER_MAX: usize = 1 << 20;
 /// Longest event, with the mark in front of it.
 const EVENT_PACKET_MAX: usize = dromon_binlog::EVENT_MAX as usize + 3;
+/// For hints. A batch is short: keys of some thousand transactions are plenty.
+const LIMITS: Limits = Limits {
+    history_keys: 100_000,
+    table_keys: 20_000,
+    transaction_keys: 50_000,
+    tables: 4096,
+    bytes: 64 << 20,
+    batch: 32,
+    domains: 64,
+};
 /// A connection that lived so long was a success.
 const LIVED: Duration = Duration::from_secs(10);
 
@@ -31,6 +45,8 @@ pub struct Source {
     pub address: String,
     /// All but the position.
     pub wish: Wish,
+    /// How to encrypt, if [`Wish::tls`].
+    pub tls: Option<ClientTls>,
     /// Silence for so long means that the connection is dead.
     pub dead_after: Duration,
     /// Longest pause between attempts.
@@ -51,6 +67,12 @@ pub enum PullError {
     /// It broke.
     #[error("The connection to the primary broke: {0}.")]
     Broken(io::Error),
+    /// TLS did not come about.
+    #[error(
+        "The connection to the primary cannot be encrypted: {0}. Nothing secret was said to it. Compare primary_tls_ca \
+         with who signed the primary's certificate (its ssl_cert)."
+    )]
+    NotEncrypted(io::Error),
     /// Silence.
     #[error("Nothing came from the primary for {} s, not even a heartbeat: the connection counts as dead.", .0.as_secs_f64())]
     Silent(Duration),
@@ -91,6 +113,16 @@ pub struct Following {
     pub last_error: Option<String>,
     /// Groups out of their domain's order.
     pub unordered: u64,
+    /// Whether the connection is encrypted.
+    pub encrypted: bool,
+    /// When anything came last.
+    pub heard: Option<Instant>,
+    /// That was a heartbeat: the primary had nothing more.
+    pub idle: bool,
+    /// When the newest event was made, in seconds of the primary's clock.
+    pub newest: u32,
+    /// If hints are computed.
+    pub hints: Option<HintStatus>,
     stopping: bool,
     stream: Option<Arc<TcpStream>>,
 }
@@ -98,6 +130,7 @@ pub struct Following {
 /// Pulls until it is told to end.
 pub struct Puller {
     source: Source,
+    desk: Option<Arc<Desk>>,
     store: Store,
     ingest: Ingest,
     following: Arc<Mutex<Following>>,
@@ -129,11 +162,17 @@ impl Puller {
         store: Store,
         log: Log,
         every_now_and_then: Box<dyn FnMut() -> Result<(), StoreError> + Send>,
+        desk: Option<Arc<Desk>>,
     ) -> Puller {
+        let ingest = match desk {
+            None => Ingest::new(),
+            Some(_) => Ingest::with_hints(Hints::behind(LIMITS, store.state().position())),
+        };
         Puller {
             source,
             store,
-            ingest: Ingest::new(),
+            desk,
+            ingest,
             following: Arc::default(),
             log,
             every_now_and_then,
@@ -202,34 +241,23 @@ impl Puller {
         }
     }
 
-    fn connect(&self) -> Result<Arc<TcpStream>, PullError> {
+    fn connect(&self) -> Result<Socket, PullError> {
         let address = &self.source.address;
         let cannot = |source| PullError::Connect {
             address: address.clone(),
             source,
         };
-        let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(cannot)?.collect();
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for one in found {
-            match TcpStream::connect_timeout(&one, self.source.dead_after) {
-                Ok(stream) => {
-                    prepare(&stream, self.source.dead_after).map_err(PullError::Broken)?;
-                    return Ok(Arc::new(stream));
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(cannot(last))
+        Socket::connect(address, self.source.dead_after).map_err(cannot)
     }
 
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
-        let stream = self.connect()?;
+        let mut stream = self.connect()?;
         {
             let mut following = lock(&self.following);
             if following.stopping {
                 return Err(PullError::Stopping);
             }
-            following.stream = Some(Arc::clone(&stream));
+            following.stream = Some(Arc::clone(stream.tcp()));
         }
         let mut session = Session::new(Wish {
             position: self.store.state().position().to_string(),
@@ -237,7 +265,7 @@ impl Puller {
         });
         let mut frames = Frames::new(ANSWER_MAX);
         let mut buf = vec![0; READ_MAX];
-        self.introduce(&stream, &mut session, &mut frames, &mut buf)?;
+        self.introduce(&mut stream, &mut session, &mut frames, &mut buf)?;
         let primary = session.primary().clone();
         self.log.say(
             Level::Note,
@@ -262,15 +290,24 @@ impl Puller {
             let mut following = lock(&self.following);
             following.connected = true;
             following.connections += 1;
+            following.encrypted = stream.is_encrypted();
             following.primary = primary;
         }
         frames.set_max(EVENT_PACKET_MAX);
         let mut acknowledged = None;
         loop {
             let mut ack = None;
+            let mut last = None;
+            let mut counted = HintStatus::default();
             while let Some(packet) = frames.packet()? {
                 let sent = follow(&mut frames, &packet, semi_sync)?;
                 let took = take(&mut self.ingest, &mut self.store, sent.event)?;
+                last = Some((took.heartbeat, took.time));
+                if let Some(hinted) = took.hinted {
+                    counted.groups += 1;
+                    counted.joined += u64::from(hinted.joined);
+                    counted.barriers += u64::from(hinted.barrier);
+                }
                 if took.unordered {
                     lock(&self.following).unordered += 1;
                 }
@@ -290,25 +327,59 @@ impl Puller {
             if let Some(ack) = ack.filter(|ack| acknowledged.as_ref() != Some(ack)) {
                 let mut out = Vec::new();
                 put_packet(&mut out, 0, &ack.encode());
-                (&*stream).write_all(&out).map_err(PullError::Broken)?;
+                stream.send(&out).map_err(PullError::Broken)?;
                 acknowledged = Some(ack);
             }
             {
                 let (file, position) = self.ingest.place();
                 let mut following = lock(&self.following);
                 following.position = position;
+                if let Some((idle, time)) = last {
+                    following.heard = Some(Instant::now());
+                    following.idle = idle;
+                    // What a connection begins with has none.
+                    if time > 0 {
+                        following.newest = time;
+                    }
+                }
                 if following.file.as_bytes() != file {
                     following.file = String::from_utf8_lossy(file).into_owned();
                 }
             }
+            self.exchange(counted);
             (self.every_now_and_then)()?;
-            self.read(&stream, &mut frames, &mut buf)?;
+            self.read(&mut stream, &mut frames, &mut buf)?;
         }
+    }
+
+    /// Takes the tables that were read, asks for them if they are not known.
+    fn exchange(&mut self, counted: HintStatus) {
+        let (Some(desk), Some(hints)) = (&self.desk, self.ingest.hints()) else {
+            return;
+        };
+        if let Some(read) = desk.take() {
+            hints.offer(read.before, read.after, read.catalog);
+        }
+        let mut following = lock(&self.following);
+        desk.want(
+            !hints.has_catalog() && !hints.has_offer(),
+            following.primary.server_id,
+        );
+        let (catalogs, error) = desk.told();
+        let so_far = following.hints.take().unwrap_or_default();
+        following.hints = Some(HintStatus {
+            catalog: hints.has_catalog(),
+            catalogs,
+            error,
+            groups: so_far.groups + counted.groups,
+            joined: so_far.joined + counted.joined,
+            barriers: so_far.barriers + counted.barriers,
+        });
     }
 
     fn introduce(
         &self,
-        stream: &TcpStream,
+        stream: &mut Socket,
         session: &mut Session,
         frames: &mut Frames,
         buf: &mut [u8],
@@ -318,24 +389,46 @@ impl Puller {
                 let step = session.packet(&packet)?;
                 let (payload, sequence) = match &step {
                     Step::Read => continue,
-                    Step::Reply(payload) => (payload, frames.sequence()),
+                    Step::Reply(payload) | Step::Encrypt(payload) => (payload, frames.sequence()),
                     Step::Send(payload) | Step::Stream(payload) => (payload, 0),
                 };
                 let mut out = Vec::new();
                 let next = put_packet(&mut out, sequence, payload);
                 frames.set_sequence(next);
-                (&mut &*stream).write_all(&out).map_err(PullError::Broken)?;
-                if let Step::Stream(_) = step {
-                    return Ok(());
+                stream.send(&out).map_err(PullError::Broken)?;
+                match step {
+                    Step::Stream(_) => return Ok(()),
+                    Step::Encrypt(_) => self.encrypt(stream, session, frames)?,
+                    _ => {}
                 }
             }
             self.read(stream, frames, buf)?;
         }
     }
 
+    fn encrypt(
+        &self,
+        stream: &mut Socket,
+        session: &mut Session,
+        frames: &mut Frames,
+    ) -> Result<(), PullError> {
+        let not = |why: io::Error| PullError::NotEncrypted(why);
+        // What came before it could have been said by anybody on the way.
+        if let (Some(tls), true) = (&self.source.tls, frames.is_empty()) {
+            stream.encrypt(tls, &self.source.address).map_err(not)?;
+        } else {
+            return Err(not(io::Error::other("it speaks before its turn")));
+        }
+        let login = session.encrypted().unwrap_or_default();
+        let mut out = Vec::new();
+        let next = put_packet(&mut out, frames.sequence(), &login);
+        frames.set_sequence(next);
+        stream.send(&out).map_err(PullError::Broken)
+    }
+
     fn read(
         &self,
-        mut stream: &TcpStream,
+        stream: &mut Socket,
         frames: &mut Frames,
         buf: &mut [u8],
     ) -> Result<(), PullError> {
@@ -366,6 +459,27 @@ pub struct Took {
     pub unordered: bool,
     /// The primary has nothing more.
     pub heartbeat: bool,
+    /// When the event was made, in seconds of the primary's clock; 0: it does not say.
+    pub time: u32,
+    /// Of a group that became whole, if hints are computed.
+    pub hinted: Option<HintTook>,
+}
+
+/// What was found out about a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintTook {
+    /// It is in a batch with the one before.
+    pub joined: bool,
+    /// Nothing may run beside it.
+    pub barrier: bool,
+}
+
+/// A batch is called after its first group.
+fn own(hint: &Hint) -> Option<u64> {
+    match hint.group.name {
+        GroupName::MariaDb(gtid) => Some(gtid.seqno),
+        _ => None,
+    }
 }
 
 /// Stores an event as [`Ingest`] says.
@@ -384,26 +498,20 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took
             store.append(raw, part)?;
         }
     }
+    if let Some(hint) = &taken.hint
+        && let GroupName::MariaDb(gtid) = hint.group.name
+    {
+        store.hint(gtid, hint.commit_id);
+    }
     Ok(Took {
+        hinted: taken.hint.as_ref().map(|hint| HintTook {
+            joined: hint.commit_id.is_some_and(|id| Some(id) != own(hint)),
+            barrier: hint.barrier.is_some(),
+        }),
         unordered: taken.unordered.is_some(),
         heartbeat: taken.heartbeat,
+        time: taken.time,
     })
-}
-
-/// Options of a socket over which silence means death.
-pub(crate) fn prepare(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(dead_after))?;
-    stream.set_write_timeout(Some(dead_after))?;
-    let socket = SockRef::from(stream);
-    socket.set_tcp_user_timeout(Some(dead_after))?;
-    let probe = (dead_after / 3).max(Duration::from_secs(1));
-    socket.set_tcp_keepalive(
-        &TcpKeepalive::new()
-            .with_time(probe)
-            .with_interval(probe)
-            .with_retries(3),
-    )
 }
 
 /// For jitter only.

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
+use super::entry::{Entry, EntryStep};
 use crate::wire::{
-    Answer, AuthSwitch, Command, Dump, Failure, Frames, Greeting, Login, NATIVE_PASSWORD, Register,
-    Row, SALT_LEN, WireError, capabilities, dump_flags, native_reply, parse_row,
+    Answer, Command, Dump, Failure, Frames, Register, Row, WireError, dump_flags, parse_row,
 };
 
 /// Who comes, and what it wants.
@@ -18,6 +18,8 @@ pub struct Wish {
     pub user: String,
     /// Its password.
     pub password: String,
+    /// Say nothing before the connection is encrypted.
+    pub tls: bool,
     /// Own server id; no other replica of the primary may have it.
     pub server_id: u32,
     /// Shown by the primary's SHOW SLAVE HOSTS.
@@ -61,6 +63,12 @@ pub enum SessionError {
         /// Its name.
         plugin: String,
     },
+    /// It does not offer TLS.
+    #[error(
+        "The primary does not offer TLS, but primary_tls asks for it; nothing was said to it. Give it a certificate \
+         (ssl_cert, ssl_key), or set primary_tls = off if the network between is trusted"
+    )]
+    NoTls,
     /// Itself.
     #[error(
         "The primary has the relay's own server id {0}. Every server needs its own: choose another one for the relay"
@@ -73,6 +81,8 @@ pub enum SessionError {
 pub enum Step {
     /// Read on.
     Read,
+    /// An answer within the exchange, behind which TLS begins: see [`Session::encrypted`].
+    Encrypt(Vec<u8>),
     /// An answer within the exchange: it takes the next sequence number.
     Reply(Vec<u8>),
     /// A new command: sequence numbers begin anew.
@@ -96,25 +106,26 @@ pub struct Primary {
 #[derive(Debug)]
 pub struct Session {
     wish: Wish,
+    entry: Entry,
     at: At,
     primary: Primary,
 }
 
 #[derive(Debug)]
 enum At {
-    Greeting,
-    Proof,
-    Question(usize, Table),
+    Entry,
+    Question(usize, Table, Option<Row>),
     SemiSync,
     Register,
     Stream,
 }
 
+/// How far an answer was read.
 #[derive(Debug)]
-enum Table {
+pub(super) enum Table {
     Answer,
     Columns { count: usize, left: usize },
-    Rows { columns: usize, first: Option<Row> },
+    Rows { columns: usize },
 }
 
 /// The number of the question whose answer decides about semi-sync.
@@ -124,8 +135,9 @@ impl Session {
     /// Before the greeting.
     pub fn new(wish: Wish) -> Session {
         Session {
+            entry: Entry::new(&wish.user, &wish.password, wish.tls),
             wish,
-            at: At::Greeting,
+            at: At::Entry,
             primary: Primary::default(),
         }
     }
@@ -133,6 +145,11 @@ impl Session {
     /// What is known so far.
     pub fn primary(&self) -> &Primary {
         &self.primary
+    }
+
+    /// TLS has come about. Gives what to send.
+    pub fn encrypted(&mut self) -> Option<Vec<u8>> {
+        self.entry.encrypted()
     }
 
     fn question(&self, n: usize) -> Option<String> {
@@ -153,7 +170,7 @@ impl Session {
     fn ask(&mut self, n: usize) -> Step {
         match self.question(n) {
             Some(text) => {
-                self.at = At::Question(n, Table::Answer);
+                self.at = At::Question(n, Table::Answer, None);
                 Step::Send(Command::Query(text.into_bytes()).encode())
             }
             None => self.register(),
@@ -174,45 +191,20 @@ impl Session {
     pub fn packet(&mut self, packet: &[u8]) -> Result<Step, SessionError> {
         let unexpected = |what: &str| SessionError::Unexpected { what: what.into() };
         match &mut self.at {
-            At::Greeting => {
-                if let Some(0xff) = packet.first()
-                    && let Answer::Error(failure) = Answer::decode(packet)?
-                {
-                    return Err(refused("the connection", failure));
+            At::Entry => match self.entry.packet(packet)? {
+                EntryStep::Reply(reply) => Ok(Step::Reply(reply)),
+                EntryStep::Encrypt(request) => Ok(Step::Encrypt(request)),
+                EntryStep::Done => {
+                    self.primary.version = self.entry.version().to_owned();
+                    Ok(self.ask(0))
                 }
-                let greeting = Greeting::decode(packet)?;
-                self.primary.version = greeting.version;
-                self.at = At::Proof;
-                let login = Login {
-                    capabilities: capabilities::OURS & greeting.capabilities,
-                    user: self.wish.user.clone(),
-                    reply: native_reply(self.wish.password.as_bytes(), &greeting.salt),
-                    plugin: NATIVE_PASSWORD.into(),
-                };
-                Ok(Step::Reply(login.encode()))
-            }
-            At::Proof => {
-                if packet.first() == Some(&0xfe) {
-                    let switch = AuthSwitch::decode(packet)?;
-                    let salt: Option<[u8; SALT_LEN]> = switch.salt[..].try_into().ok();
-                    return match salt {
-                        Some(salt) if switch.plugin == NATIVE_PASSWORD => Ok(Step::Reply(
-                            native_reply(self.wish.password.as_bytes(), &salt),
-                        )),
-                        _ => Err(SessionError::Plugin {
-                            plugin: switch.plugin,
-                        }),
-                    };
-                }
-                match Answer::decode(packet)? {
-                    Answer::Ok => Ok(self.ask(0)),
-                    Answer::Error(failure) => Err(refused("the login", failure)),
-                    _ => Err(unexpected("the login")),
-                }
-            }
-            At::Question(n, table) => {
+            },
+            At::Question(n, table, first) => {
                 let n = *n;
-                match answer(table, packet)? {
+                let keep = |row| {
+                    first.get_or_insert(row);
+                };
+                match answer(table, packet, keep)? {
                     Told::More => Ok(Step::Read),
                     Told::Refused(failure) => {
                         let question = self.question(n).unwrap_or_default();
@@ -222,7 +214,10 @@ impl Session {
                         let question = self.question(n).unwrap_or_default();
                         Err(unexpected(&question))
                     }
-                    Told::Done(row) => self.told(n, row),
+                    Told::Done(_) => {
+                        let row = first.take();
+                        self.told(n, row)
+                    }
                 }
             }
             At::SemiSync => match Answer::decode(packet)? {
@@ -272,25 +267,31 @@ impl Session {
     }
 }
 
-fn refused(what: &str, failure: Failure) -> SessionError {
+pub(crate) fn refused(what: &str, failure: Failure) -> SessionError {
     SessionError::Refused {
         what: what.to_owned(),
         failure,
     }
 }
 
-enum Told {
+/// What became of a packet of an answer.
+pub(super) enum Told {
     More,
-    Done(Option<Row>),
+    /// All of it, with so many warnings.
+    Done(u16),
     Refused(Failure),
     Odd,
 }
 
-/// Reads an answer: ok, or a table of which the first row is kept.
-fn answer(table: &mut Table, packet: &[u8]) -> Result<Told, WireError> {
+/// Reads an answer: ok, or a table, whose rows are given away one by one.
+pub(super) fn answer(
+    table: &mut Table,
+    packet: &[u8],
+    mut take: impl FnMut(Row),
+) -> Result<Told, WireError> {
     match table {
         Table::Answer => Ok(match Answer::decode(packet)? {
-            Answer::Ok => Told::Done(None),
+            Answer::Ok => Told::Done(0),
             Answer::Error(failure) => Told::Refused(failure),
             Answer::Table(0) | Answer::End => Told::Odd,
             Answer::Table(count) => {
@@ -300,10 +301,7 @@ fn answer(table: &mut Table, packet: &[u8]) -> Result<Told, WireError> {
         }),
         Table::Columns { count, left: 0 } => match Answer::decode(packet)? {
             Answer::End => {
-                *table = Table::Rows {
-                    columns: *count,
-                    first: None,
-                };
+                *table = Table::Rows { columns: *count };
                 Ok(Told::More)
             }
             _ => Ok(Told::Odd),
@@ -312,17 +310,18 @@ fn answer(table: &mut Table, packet: &[u8]) -> Result<Told, WireError> {
             *left -= 1;
             Ok(Told::More)
         }
-        Table::Rows { columns, first } => {
+        Table::Rows { columns } => {
             if packet.first() == Some(&0xfe) && packet.len() < 9 {
-                return Ok(Told::Done(first.take()));
+                let count = packet.get(1..3).unwrap_or_default();
+                let count = count.first_chunk().map_or(0, |b| u16::from_le_bytes(*b));
+                return Ok(Told::Done(count));
             }
             if packet.first() == Some(&0xff)
                 && let Answer::Error(failure) = Answer::decode(packet)?
             {
                 return Ok(Told::Refused(failure));
             }
-            let row = parse_row(packet, *columns)?;
-            first.get_or_insert(row);
+            take(parse_row(packet, *columns)?);
             Ok(Told::More)
         }
     }

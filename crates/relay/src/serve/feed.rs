@@ -6,9 +6,12 @@
 //! new file   the stored rotate, a rotate made here, and all of that file
 //! ```
 
+use std::collections::BTreeMap;
+
 use dromon_binlog::{
-    BinlogState, Checksum, Event, EventError, EventType, Format, GroupName, Grouper, GtidList,
-    Maker, Place as At, Step, StreamError, format_for_replica, with_checksum,
+    BinlogState, Checksum, Event, EventError, EventType, Format, GroupName, Grouper, Gtid,
+    GtidHint, GtidList, Maker, Place as At, Position, Step, StreamError, format_for_replica,
+    patch_gtid, with_checksum,
 };
 
 use crate::store::{Refused, Wanted};
@@ -31,6 +34,32 @@ pub enum FeedError {
     NoEnd,
 }
 
+/// What is done with commit ids, by which a parallel replica knows what it may run at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// They are the primary's.
+    #[default]
+    Pass,
+    /// Those of the relay, from what transactions write. A group of which nothing was found out has
+    /// the primary's.
+    Group,
+}
+
+impl Policy {
+    /// As in the settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Pass => "pass",
+            Policy::Group => "group",
+        }
+    }
+}
+
+/// Set in commit ids of the primary that stand among those of the relay, which are seqnos.
+const FOREIGN: u64 = 1 << 63;
+/// Domains whose last commit id is remembered.
+const DOMAINS_MAX: usize = 1024;
+
 /// One replica's feed.
 #[derive(Debug)]
 pub struct Feed {
@@ -46,6 +75,13 @@ pub struct Feed {
     sequence: u8,
     out: Vec<u8>,
     groups: u64,
+    policy: Policy,
+    /// Groups that were given with the commit id of the one before.
+    joined: u64,
+    /// Of the last group of each domain.
+    last_ids: BTreeMap<u32, Option<u64>>,
+    /// What the replica had, and has by now if it took what it was given.
+    given: Position,
 }
 
 impl Feed {
@@ -68,7 +104,31 @@ impl Feed {
             sequence,
             out: Vec::new(),
             groups: 0,
+            policy: Policy::Pass,
+            joined: 0,
+            last_ids: BTreeMap::new(),
+            given: Position::new(),
         }
+    }
+
+    /// What is done with commit ids.
+    pub fn policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Groups that were given with the commit id of the one before in their domain.
+    pub fn joined(&self) -> u64 {
+        self.joined
+    }
+
+    /// What the replica has before the first event.
+    pub fn has(&mut self, position: Position) {
+        self.given = position;
+    }
+
+    /// All that it has if it took what it was given.
+    pub fn given(&self) -> &Position {
+        &self.given
     }
 
     /// What is to be sent.
@@ -160,8 +220,13 @@ impl Feed {
         Ok(())
     }
 
-    /// The next stored event.
-    pub fn event(&mut self, raw: &[u8]) -> Result<(), FeedError> {
+    /// The next stored event. `hint`: asked for groups that are given, and gives their commit id if
+    /// one is known: see [`Policy::Group`].
+    pub fn event(
+        &mut self,
+        raw: &[u8],
+        hint: impl FnOnce(Gtid) -> Option<Option<u64>>,
+    ) -> Result<(), FeedError> {
         let seen = self.grouper.event(raw)?;
         let (event, step) = (seen.event, seen.step);
         if let Step::Begin(group) | Step::Alone(group, _) = step {
@@ -171,6 +236,12 @@ impl Feed {
             };
             self.groups += u64::from(!self.skips);
         }
+        if let Step::End(group, _) | Step::Alone(group, _) = step
+            && let GroupName::MariaDb(gtid) = group.name
+            && !self.skips
+        {
+            self.given.set(gtid);
+        }
         self.turned = event.kind() == EventType::ROTATE;
         if event.kind() == EventType::FORMAT_DESCRIPTION {
             return self.put_format(&event, true);
@@ -179,9 +250,55 @@ impl Feed {
         if of_group && self.skips || event.kind() == EventType::ANNOTATE_ROWS && !self.annotate {
             return Ok(());
         }
-        let wanted = with_checksum(&event, self.checksum)?;
+        let mut wanted = with_checksum(&event, self.checksum)?;
+        if let Step::Begin(group) = step
+            && let GroupName::MariaDb(gtid) = group.name
+            && event.kind() == EventType::GTID
+        {
+            let mut id = group.commit_id;
+            if self.policy == Policy::Group {
+                id = self.patch(wanted.to_mut(), gtid, id, hint(gtid));
+            }
+            let last = self.last_ids.insert(gtid.domain, id);
+            self.joined += u64::from(id.is_some() && last == Some(id));
+            if self.last_ids.len() > DOMAINS_MAX {
+                self.last_ids.clear();
+            }
+        }
         self.put(&wanted);
         Ok(())
+    }
+
+    /// Sets the commit id. Gives what it is then.
+    fn patch(
+        &self,
+        raw: &mut [u8],
+        gtid: Gtid,
+        own: Option<u64>,
+        hint: Option<Option<u64>>,
+    ) -> Option<u64> {
+        let id = match hint {
+            Some(id) => id.filter(|id| id & FOREIGN == 0),
+            // As the primary said. Its numbers may be those of other batches by chance.
+            None => own.map(|id| id | FOREIGN),
+        };
+        let mut set = |commit_id| {
+            let hint = GtidHint {
+                commit_id,
+                flags: None,
+            };
+            patch_gtid(raw, self.checksum, hint).is_ok()
+        };
+        if set(id) {
+            return id;
+        }
+        // It has parts that this build does not know, so nothing can be added or taken away. A
+        // number of its own is as good as none.
+        let alone = own.map(|_| gtid.seqno);
+        match alone.is_some() && set(alone) {
+            true => alone,
+            false => own,
+        }
     }
 
     /// The replica is to know that the relay is there.

@@ -15,7 +15,7 @@ mod server;
 mod session;
 mod sql;
 
-pub use feed::{Feed, FeedError};
+pub use feed::{Feed, FeedError, Policy};
 pub use registry::{Known, Registry};
 pub use server::{Account, ServeOptions, Server};
 pub use session::{Facts, From, Host, Reply, Session, Wants, errors};

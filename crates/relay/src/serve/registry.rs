@@ -9,6 +9,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use dromon_binlog::Position;
 
 use super::session::Host;
 
@@ -25,6 +28,14 @@ pub struct Known {
     pub last_seen: u64,
     /// Its connection, if it is here.
     pub connection: Option<u32>,
+    /// Where it came from.
+    pub address: Option<IpAddr>,
+    /// What it had when it came, and was sent since.
+    pub sent: Position,
+    /// Groups that it was sent since it came.
+    pub groups: u64,
+    /// Of them, those with the commit id of the one before.
+    pub joined: u64,
     /// Files that it was sent something of, and since when.
     entered: VecDeque<(u64, u64)>,
 }
@@ -66,6 +77,10 @@ impl Registry {
                 needs,
                 last_seen,
                 connection: None,
+                address: None,
+                sent: Position::new(),
+                groups: 0,
+                joined: 0,
                 entered: VecDeque::new(),
             };
             registry.known.insert(id, known);
@@ -98,10 +113,51 @@ impl Registry {
             needs: file,
             last_seen: now,
             connection: Some(connection),
+            address: None,
+            sent: Position::new(),
+            groups: 0,
+            joined: 0,
             entered: VecDeque::new(),
         };
         self.known.insert(id, known);
         self.changed = true;
+    }
+
+    /// Where it came from.
+    pub fn at(&mut self, id: u32, connection: u32, address: IpAddr) {
+        if let Some(known) = self.here(id, connection) {
+            known.address = Some(address);
+        }
+    }
+
+    /// It was sent so many groups, and has all up to there, if it took them.
+    pub fn was_sent(
+        &mut self,
+        id: u32,
+        connection: u32,
+        sent: &Position,
+        groups: u64,
+        joined: u64,
+    ) {
+        if let Some(known) = self.here(id, connection) {
+            known.sent.clone_from(sent);
+            known.groups = groups;
+            known.joined = joined;
+        }
+    }
+
+    fn here(&mut self, id: u32, connection: u32) -> Option<&mut Known> {
+        let known = self.known.get_mut(&id)?;
+        (known.connection == Some(connection)).then_some(known)
+    }
+
+    /// The replicas of this name: the server id, or what it calls itself.
+    pub fn named(&self, name: &str) -> Vec<(u32, &Known)> {
+        if let Ok(id) = name.parse::<u32>() {
+            return self.known.get(&id).map(|k| (id, k)).into_iter().collect();
+        }
+        let named = self.known.iter().filter(|(_, k)| k.host == name);
+        named.map(|(id, k)| (*id, k)).collect()
     }
 
     /// Whether this is still the replica's connection.

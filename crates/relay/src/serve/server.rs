@@ -1,17 +1,20 @@
 //! Sockets of replicas.
 
-use std::io::{self, Read, Write};
+use std::collections::BTreeMap;
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::feed::{Feed, FeedError};
+use dromon_binlog::Position;
+
+use super::feed::{Feed, FeedError, Policy};
 use super::registry::Registry;
 use super::session::{Facts, From, Reply, Session, Wants, errors};
 use crate::log::{Level, Log};
-use crate::pull::prepare;
+use crate::net::{ServerTls, Silence, Socket, prepare};
 use crate::store::{Cursor, Found, Next, Place, StoreError, View, Wanted};
 use crate::wire::{
     AuthSwitch, Command, Failure, Frames, Greeting, Login, NATIVE_PASSWORD, PasswordHash, Register,
@@ -48,6 +51,14 @@ pub struct ServeOptions {
     pub server_id: u32,
     /// Who may connect.
     pub accounts: Vec<Account>,
+    /// What is done with commit ids, for those who are not in `policies`.
+    pub policy: Policy,
+    /// The same, by server id.
+    pub policies: BTreeMap<u32, Policy>,
+    /// For those who ask for TLS.
+    pub tls: Option<ServerTls>,
+    /// Nobody is let in without.
+    pub tls_required: bool,
     /// Most connections at a time.
     pub connections_max: usize,
     /// A replica that takes nothing for so long is disconnected.
@@ -78,6 +89,8 @@ enum Ended {
     Gone,
     #[error("{0}")]
     Refused(Failure),
+    #[error("it asked for TLS, which did not come about: {0}")]
+    NotEncrypted(io::Error),
     #[error("another connection of the same server id has come")]
     Replaced,
     /// It comes again; an error would stop it for good.
@@ -117,6 +130,17 @@ impl Server {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The relay's own.
+    pub fn server_id(&self) -> u32 {
+        self.options.server_id
+    }
+
+    /// What is done with commit ids for a replica.
+    pub fn policy(&self, id: u32) -> Policy {
+        let own = self.options.policies.get(&id);
+        own.copied().unwrap_or(self.options.policy)
+    }
+
     /// Takes connections until the process ends.
     pub fn listen(self: Arc<Server>, listener: &TcpListener) {
         loop {
@@ -151,7 +175,7 @@ impl Server {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection {
             server: self,
-            stream,
+            stream: Socket::new(stream),
             frames: Frames::new(LOGIN_MAX),
             buf: vec![0; 16 << 10],
             number,
@@ -197,7 +221,7 @@ impl Server {
 
 struct Connection<'a> {
     server: &'a Server,
-    stream: TcpStream,
+    stream: Socket,
     frames: Frames,
     buf: Vec<u8>,
     number: u32,
@@ -227,21 +251,21 @@ impl Connection<'_> {
         let mut out = Vec::new();
         let next = put_packet(&mut out, self.frames.sequence(), packet);
         self.frames.set_sequence(next);
-        Ok(self.stream.write_all(&out)?)
+        Ok(self.stream.send(&out)?)
     }
 
     fn refuse(&mut self, sequence: u8, failure: &Failure) -> Result<(), Ended> {
         let mut out = Vec::new();
         put_packet(&mut out, sequence, &error(failure));
-        self.stream.write_all(&out)?;
+        self.stream.send(&out)?;
         Err(Ended::Refused(failure.clone()))
     }
 
     fn run(&mut self) -> Result<(), Ended> {
-        prepare(&self.stream, self.server.options.write_timeout)?;
-        self.stream.set_read_timeout(Some(LOGIN_TIME))?;
+        prepare(self.stream.tcp(), self.server.options.write_timeout)?;
+        self.stream.tcp().set_read_timeout(Some(LOGIN_TIME))?;
         self.login()?;
-        self.stream.set_read_timeout(Some(IDLE))?;
+        self.stream.tcp().set_read_timeout(Some(IDLE))?;
         self.frames.set_max(COMMAND_MAX);
         loop {
             self.frames.set_sequence(0);
@@ -258,7 +282,7 @@ impl Connection<'_> {
                         Reply::Table(table) => {
                             let mut out = Vec::new();
                             put_result(&mut out, self.frames.sequence(), &table);
-                            self.stream.write_all(&out)?;
+                            self.stream.send(&out)?;
                         }
                     }
                 }
@@ -295,24 +319,20 @@ impl Connection<'_> {
             true => format!("5.5.5-{version}"),
             false => version,
         };
+        let mut offered =
+            capabilities::OURS | capabilities::PLUGIN_AUTH_LENENC | capabilities::CONNECT_ATTRS;
+        if self.server.options.tls.is_some() {
+            offered |= capabilities::SSL;
+        }
         let greeting = Greeting {
             version,
             connection: self.number,
             salt,
-            capabilities: capabilities::OURS
-                | capabilities::PLUGIN_AUTH_LENENC
-                | capabilities::CONNECT_ATTRS,
+            capabilities: offered,
             plugin: NATIVE_PASSWORD.into(),
         };
         self.send(&greeting.encode())?;
-        let packet = self.packet()?;
-        let Some(login) = Login::decode(&packet)? else {
-            let failure = Failure {
-                state: *b"08S01",
-                ..Failure::new(2026, "This relay does not offer TLS yet")
-            };
-            return self.refuse(self.frames.sequence(), &failure);
-        };
+        let login = self.encrypted_login()?;
         let mut reply = login.reply;
         if login.plugin != NATIVE_PASSWORD {
             let switch = AuthSwitch {
@@ -342,6 +362,41 @@ impl Connection<'_> {
         self.send(&ok())
     }
 
+    /// The login, behind TLS if the client asks for that.
+    fn encrypted_login(&mut self) -> Result<Login, Ended> {
+        let no_tls = |message: &str| Failure {
+            state: *b"08S01",
+            ..Failure::new(2026, message)
+        };
+        let mut packet = self.packet()?;
+        let mut login = Login::decode(&packet)?;
+        if login.is_none() {
+            let (Some(tls), true) = (&self.server.options.tls, self.frames.is_empty()) else {
+                let failure = no_tls("This relay does not offer TLS: it has no tls_cert");
+                return Err(self
+                    .refuse(self.frames.sequence(), &failure)
+                    .err()
+                    .unwrap_or(Ended::Gone));
+            };
+            self.stream.accept(tls).map_err(Ended::NotEncrypted)?;
+            packet = self.packet()?;
+            login = Login::decode(&packet)?;
+        }
+        let in_the_clear = self.server.options.tls_required && !self.stream.is_encrypted();
+        match login {
+            Some(login) if !in_the_clear => Ok(login),
+            _ => {
+                let failure = no_tls(
+                    "This relay takes encrypted connections only (tls_required). Use MASTER_SSL = 1 in CHANGE MASTER TO",
+                );
+                Err(self
+                    .refuse(self.frames.sequence(), &failure)
+                    .err()
+                    .unwrap_or(Ended::Gone))
+            }
+        }
+    }
+
     fn facts(&self) -> Facts {
         let state = self.server.view.state();
         Facts {
@@ -366,7 +421,7 @@ impl Connection<'_> {
             Ok(sequence) => {
                 let mut out = Vec::new();
                 put_packet(&mut out, sequence, &eof());
-                Ok(self.stream.write_all(&out)?)
+                Ok(self.stream.send(&out)?)
             }
         }
     }
@@ -380,10 +435,21 @@ impl Connection<'_> {
             .map(|r| r.server_id)
             .filter(|id| *id != 0);
         let (place, state, wanted) = self.begin(wants).map_err(|e| (e, sequence))?;
+        let has = match &wants.from {
+            From::Gtid(position) => position.clone(),
+            From::File(..) => server
+                .view
+                .head(place.file)
+                .map_or_else(|_| Position::new(), |head| head.start.position()),
+        };
         if let (Some(id), Some(r)) = (id, &self.registered) {
-            server
-                .registry()
-                .begins(id, &r.host, r.port, self.number, place.file, unix_now());
+            let mut registry = server.registry();
+            registry.begins(id, &r.host, r.port, self.number, place.file, unix_now());
+            if let Ok(address) = self.stream.tcp().peer_addr() {
+                registry.at(id, self.number, address.ip());
+            }
+            registry.was_sent(id, self.number, &has, 0, 0);
+            drop(registry);
             // A leftover connection of it looks now.
             server.view.wake();
         }
@@ -394,6 +460,8 @@ impl Connection<'_> {
             wanted,
             sequence,
         );
+        feed.has(has);
+        feed.policy(server.policy(wants.server_id));
         let result = self.stream_to(&mut feed, wants, place, state, id);
         if let Some(id) = id {
             server.registry().ends(id, self.number, unix_now());
@@ -488,6 +556,7 @@ impl Connection<'_> {
         };
         let mut name = view.name(place.file);
         let mut cursor = Cursor::new(Arc::clone(&view), place);
+        let mut hints = view.hints();
         let feeding = |e: FeedError, name: &str, at: u64| match e {
             FeedError::Refused(refused) => {
                 Ended::Refused(Failure::new(errors::DUMP, refused.to_string()))
@@ -514,7 +583,9 @@ impl Connection<'_> {
             match cursor.look().map_err(|e| damaged(&e))? {
                 Next::Event(len) => {
                     let at = cursor.place().at;
-                    feed.event(cursor.event(len))
+                    let place = cursor.place();
+                    let hint = |gtid| Some(hints.look(place, gtid)?.commit_id);
+                    feed.event(cursor.event(len), hint)
                         .map_err(|e| feeding(e, &name, at))?;
                     cursor.pass(len);
                     // Much may be left out in silence.
@@ -524,7 +595,7 @@ impl Connection<'_> {
                     if feed.out().len() >= OUT
                         || !feed.out().is_empty() && sent.elapsed() >= heartbeat
                     {
-                        self.flush(feed, &mut sent)?;
+                        self.flush(feed, &mut sent, id)?;
                         self.still_wanted(&view, id)?;
                     }
                 }
@@ -544,7 +615,7 @@ impl Connection<'_> {
                     }
                 }
                 Next::End => {
-                    self.flush(feed, &mut sent)?;
+                    self.flush(feed, &mut sent, id)?;
                     if wants.non_block {
                         return Ok(());
                     }
@@ -556,7 +627,7 @@ impl Connection<'_> {
                     self.still_there()?;
                     if sent.elapsed() >= heartbeat {
                         feed.heartbeat(&name, cursor.place().at);
-                        self.flush(feed, &mut sent)?;
+                        self.flush(feed, &mut sent, id)?;
                     }
                 }
             }
@@ -573,25 +644,25 @@ impl Connection<'_> {
         }
     }
 
-    fn flush(&mut self, feed: &mut Feed, sent: &mut Instant) -> Result<(), Ended> {
+    fn flush(&mut self, feed: &mut Feed, sent: &mut Instant, id: Option<u32>) -> Result<(), Ended> {
         if !feed.out().is_empty() {
-            self.stream.write_all(feed.out())?;
+            self.stream.send(feed.out())?;
             feed.sent();
             *sent = Instant::now();
+            if let Some(id) = id {
+                let mut registry = self.server.registry();
+                registry.was_sent(id, self.number, feed.given(), feed.groups(), feed.joined());
+            }
         }
         Ok(())
     }
 
     /// A replica says nothing while it is fed; that it went can be read.
     fn still_there(&mut self) -> Result<(), Ended> {
-        self.stream.set_nonblocking(true)?;
-        let peeked = self.stream.peek(&mut [0]);
-        self.stream.set_nonblocking(false)?;
-        match peeked {
+        match self.stream.silence()? {
+            Silence::There => Ok(()),
             // Its end, or that it quits.
-            Ok(_) => Err(Ended::Gone),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(e) => Err(e.into()),
+            Silence::Broken => Err(Ended::Gone),
         }
     }
 }

@@ -15,12 +15,14 @@
 //! 3. Damage is named with file and byte, never served, never mended by guessing.
 //! 4. After the first failed write or fsync nothing more is stored.
 
+mod beside;
 mod catalogue;
 mod error;
 mod mark;
 mod names;
 mod purge;
 mod scan;
+mod stamps;
 mod tail;
 mod view;
 
@@ -34,14 +36,18 @@ use dromon_binlog::{
 };
 use dromon_log::{Device, DeviceFile};
 
+use beside::Beside;
+
+pub use beside::{HintReader, Hinted, beside};
 pub use catalogue::{Begin, Catalogue, FileEntry, Point, Refused, Text, Wanted};
 pub use error::StoreError;
 pub use mark::Place;
 pub use names::{file_name, file_number};
 pub use purge::{Candidate, Limits, Verdict, verdict};
 pub use scan::{Head, Rest, Scan};
+pub use stamps::Stamps;
 pub use tail::{Chunk, Tail};
-pub use view::{Cursor, Found, Listed, Next, View};
+pub use view::{Cursor, Found, Listed, Next, Stored, View};
 
 /// Bytes of a group that is not whole kept in memory before they are written.
 const SPILL: usize = 4 << 20;
@@ -91,6 +97,8 @@ pub struct Store {
     open: Option<OpenFile>,
     state: BinlogState,
     time: u32,
+    /// Appended since the last flush.
+    groups: u64,
     failed: Option<Arc<StoreError>>,
 }
 
@@ -110,6 +118,11 @@ struct OpenFile {
     published: u64,
     points: Vec<Point>,
     last_point: u64,
+    /// Where the newest group begins.
+    group_at: u64,
+    /// Of groups that are not shown yet.
+    hints: Vec<Hinted>,
+    beside: Beside,
 }
 
 impl OpenFile {
@@ -212,6 +225,7 @@ impl Store {
             open: last.map(|(open, _, _)| open),
             state,
             time,
+            groups: 0,
             failed: None,
         };
         if finished {
@@ -346,6 +360,9 @@ impl Store {
             published: body,
             points: Vec::new(),
             last_point: body,
+            group_at: body,
+            hints: Vec::new(),
+            beside: Beside::of(number),
         });
         self.write_mark()?;
         let synced = self.mark.sync_data();
@@ -357,6 +374,10 @@ impl Store {
             .device
             .create(name)
             .map_err(StoreError::io("create", name))?;
+        // Of a file that had this number before, and was moved away.
+        if let Some(number) = file_number(&self.options.prefix, name) {
+            beside::remove(&*self.device, number)?;
+        }
         file.write_at(&mut [IoSlice::new(bytes)], 0)
             .map_err(StoreError::io("write", name))?;
         file.sync_all().map_err(StoreError::io("sync", name))?;
@@ -374,6 +395,9 @@ impl Store {
         };
         let at = open.end();
         place(&mut raw, Checksum::Crc32, at)?;
+        if let Part::Begin | Part::Alone(..) = part {
+            open.group_at = at;
+        }
         if let Part::Begin | Part::Alone(..) = part
             && at >= open.last_point + self.options.point_every
         {
@@ -390,11 +414,23 @@ impl Store {
                 self.state.add(gtid);
             }
             self.time = time;
+            self.groups += 1;
         }
         if self.open.as_ref().is_some_and(|o| o.buf.len() >= SPILL) {
             self.spill()?;
         }
         Ok(())
+    }
+
+    /// What replicas shall see of the group that was appended last, which is whole.
+    pub fn hint(&mut self, gtid: Gtid, commit_id: Option<u64>) {
+        if let Some(open) = self.open.as_mut().filter(|o| o.settled == o.end()) {
+            open.hints.push(Hinted {
+                at: open.group_at,
+                gtid,
+                commit_id,
+            });
+        }
     }
 
     fn append_settled(&mut self, raw: &[u8]) {
@@ -487,6 +523,11 @@ impl Store {
             None => Ok(()),
         };
         self.or_end(synced)?;
+        if let Some(open) = &mut self.open {
+            let hints = std::mem::take(&mut open.hints);
+            let added = open.beside.add(&*self.device, &hints);
+            self.or_end(added)?;
+        }
         let Some(open) = &mut self.open else {
             return Ok(());
         };
@@ -496,8 +537,14 @@ impl Store {
         let rest = open.points.split_off(later.unwrap_or(open.points.len()));
         let points = std::mem::replace(&mut open.points, rest);
         self.write_mark()?;
-        self.view
-            .publish(settled, chunk, points, &self.state, self.time);
+        self.view.publish(
+            settled,
+            chunk,
+            points,
+            &self.state,
+            self.time,
+            std::mem::take(&mut self.groups),
+        );
         Ok(())
     }
 
@@ -621,7 +668,12 @@ fn recover_last(
         }
         // What a killed process wrote may not be on the disk.
         file.sync_all().map_err(StoreError::io("sync", &name))?;
+        let mut beside = Beside::of(number);
+        beside.cut(&**device, scan.settled)?;
         let open = OpenFile {
+            group_at: scan.settled,
+            hints: Vec::new(),
+            beside,
             number,
             name,
             file,

@@ -2,17 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dromon_binlog::{BinlogState, Cut, EVENT_MAX, Position, cut_event};
 use dromon_log::{Device, DeviceFile};
 
+use super::beside::{self, HintReader};
 use super::catalogue::{Begin, Catalogue, FileEntry, Point, Refused};
 use super::error::StoreError;
 use super::mark::Place;
 use super::names::{file_name, file_number};
 use super::purge::{Candidate, Limits, Verdict, verdict};
 use super::scan::{Events, Head, head, scan};
+use super::stamps::Stamps;
 use super::tail::{Chunk, Tail};
 
 /// Bytes read from a file at once.
@@ -25,11 +27,16 @@ pub struct View {
     point_every: u64,
     shared: Mutex<Shared>,
     grown: Condvar,
+    /// Where the clock of [`Stamps`] begins.
+    origin: Instant,
 }
 
 struct Shared {
     catalogue: Catalogue,
     tail: Tail,
+    stamps: Stamps,
+    /// Groups, bytes and fsyncs since the start.
+    stored: Stored,
     failed: Option<Arc<StoreError>>,
     closed: bool,
 }
@@ -41,6 +48,17 @@ pub struct Listed {
     pub name: String,
     /// Its bytes that are on the disk.
     pub bytes: u64,
+}
+
+/// What was stored since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Groups.
+    pub groups: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Times that something was brought to the disk.
+    pub syncs: u64,
 }
 
 /// Where a replica begins.
@@ -60,11 +78,21 @@ impl View {
         tail_max: usize,
         catalogue: Catalogue,
     ) -> View {
+        // How old the last group is that was here before is known by its time alone.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let age = since.unwrap_or_default().as_secs();
+        let age = match catalogue.time() {
+            0 => 0,
+            time => age.saturating_sub(time.into()).min(1 << 32) as i64 * 1000,
+        };
         View {
             device,
             prefix,
             point_every,
+            origin: Instant::now(),
             shared: Mutex::new(Shared {
+                stamps: Stamps::new(-age, catalogue.state().position()),
+                stored: Stored::default(),
                 catalogue,
                 tail: Tail::new(tail_max),
                 failed: None,
@@ -118,6 +146,21 @@ impl View {
                 bytes: f.len,
             })
             .collect()
+    }
+
+    fn now_ms(&self) -> i64 {
+        i64::try_from(self.origin.elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// For how many milliseconds something is here that someone with this position lacks; 0: it
+    /// has all.
+    pub fn lag_ms(&self, has: &Position) -> u64 {
+        self.shared().stamps.lag(self.now_ms(), has)
+    }
+
+    /// What was stored since the start.
+    pub fn stored(&self) -> Stored {
+        self.shared().stored
     }
 
     /// Bytes of the newest events held in memory.
@@ -185,8 +228,14 @@ impl View {
         points: Vec<Point>,
         state: &BinlogState,
         time: u32,
+        groups: u64,
     ) {
+        let now = self.now_ms();
         let mut shared = self.shared();
+        shared.stored.groups += groups;
+        shared.stored.bytes += len.saturating_sub(shared.catalogue.end().at);
+        shared.stored.syncs += 1;
+        shared.stamps.came(now, state.position());
         shared.catalogue.grown(len, points, state, time);
         match chunk {
             Some(chunk) => shared.tail.push(chunk),
@@ -213,6 +262,11 @@ impl View {
         let damage = self.index(number)?;
         let begin = self.shared().catalogue.begin(position);
         Ok(begin.map(|begin| Found { begin, damage }))
+    }
+
+    /// Reads hints.
+    pub fn hints(&self) -> HintReader {
+        HintReader::new(Arc::clone(&self.device))
     }
 
     /// Reads a file through if that was not done.
@@ -296,6 +350,7 @@ impl View {
         let mut names = Vec::new();
         for file in gone {
             let name = self.name(file.number);
+            beside::remove(&*self.device, file.number)?;
             self.device
                 .remove(&name)
                 .map_err(StoreError::io("remove", &name))?;

@@ -139,6 +139,15 @@ pub struct Login {
     pub plugin: String,
 }
 
+/// The client's first packet if it wants TLS before it says who it is.
+pub fn tls_request(capabilities: u32) -> Vec<u8> {
+    let mut out = (capabilities | can::SSL).to_le_bytes().to_vec();
+    out.extend_from_slice(&(1u32 << 30).to_le_bytes());
+    out.push(CHARSET);
+    out.extend_from_slice(&[0; 23]);
+    out
+}
+
 impl Login {
     /// As a packet.
     pub fn encode(&self) -> Vec<u8> {

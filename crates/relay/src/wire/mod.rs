@@ -11,7 +11,7 @@ mod packet;
 pub use answer::{Answer, Failure, Row, TextResult, eof, error, ok, parse_row, put_result};
 pub use auth::{PasswordHash, SALT_LEN, native_reply};
 pub use command::{AckSemiSync, Command, Dump, Register, dump_flags};
-pub use handshake::{AuthSwitch, Greeting, Login, NATIVE_PASSWORD, capabilities};
+pub use handshake::{AuthSwitch, Greeting, Login, NATIVE_PASSWORD, capabilities, tls_request};
 pub use packet::{FRAME_MAX, Frames, put_packet, put_packet_of};
 
 /// Why bytes are not what the protocol has.
