@@ -20,6 +20,8 @@ use rustls::{
 };
 use socket2::{SockRef, TcpKeepalive};
 
+/// Encrypted bytes read at once.
+const READ_AHEAD: usize = 128 << 10;
 /// Bytes encrypted ahead of the socket.
 const WRITE_AHEAD: usize = 256 << 10;
 
@@ -43,10 +45,42 @@ fn fault(key: &'static str, path: &Path, why: impl Into<String>) -> TlsError {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+/// An instruction that the encryption needs and this processor lacks.
+fn missing() -> Option<&'static str> {
+    #[cfg(target_arch = "x86_64")]
+    let wanted = [
+        ("AES", std::arch::is_x86_feature_detected!("aes")),
+        ("SSSE3", std::arch::is_x86_feature_detected!("ssse3")),
+        (
+            "PCLMULQDQ",
+            std::arch::is_x86_feature_detected!("pclmulqdq"),
+        ),
+        ("AVX", std::arch::is_x86_feature_detected!("avx")),
+        ("AVX2", std::arch::is_x86_feature_detected!("avx2")),
+        ("ADX", std::arch::is_x86_feature_detected!("adx")),
+        ("BMI1", std::arch::is_x86_feature_detected!("bmi1")),
+        ("BMI2", std::arch::is_x86_feature_detected!("bmi2")),
+    ];
+    #[cfg(target_arch = "aarch64")]
+    let wanted = [
+        ("AES", std::arch::is_aarch64_feature_detected!("aes")),
+        ("SHA2", std::arch::is_aarch64_feature_detected!("sha2")),
+        ("PMULL", std::arch::is_aarch64_feature_detected!("pmull")),
+    ];
+    wanted.iter().find(|w| !w.1).map(|w| w.0)
+}
+
+fn provider(key: &'static str, path: &Path) -> Result<Arc<CryptoProvider>, TlsError> {
+    if let Some(missing) = missing() {
+        let why = format!(
+            "this machine's processor has no {missing}, which encryption here is built on; use a newer machine, or no \
+             TLS in a network you trust"
+        );
+        return Err(fault(key, path, why));
+    }
     let mut provider = rustls_graviola::default_provider();
     provider.cipher_suites.retain(|s| s.tls13().is_some());
-    Arc::new(provider)
+    Ok(Arc::new(provider))
 }
 
 fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -86,7 +120,7 @@ impl ServerTls {
         let chain = certificates("tls_cert", cert)?;
         let private = private_key("tls_key", key)?;
         let refused = |e: Error| fault("tls_cert", cert, format!("it cannot be used: {e}"));
-        let mut config = ServerConfig::builder_with_provider(provider())
+        let mut config = ServerConfig::builder_with_provider(provider("tls_cert", cert)?)
             .with_protocol_versions(&[&version::TLS13])
             .map_err(refused)?
             .with_no_client_auth()
@@ -118,7 +152,7 @@ impl ClientTls {
         for certificate in certificates("primary_tls_ca", ca)? {
             roots.add(certificate).map_err(|e| refused(e.to_string()))?;
         }
-        let provider = provider();
+        let provider = provider("primary_tls_ca", ca)?;
         let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .build()
             .map_err(|e| refused(e.to_string()))?;
@@ -200,7 +234,40 @@ impl ServerCertVerifier for Primary {
 #[derive(Debug)]
 pub struct Socket {
     tcp: Arc<TcpStream>,
-    tls: Option<Box<Connection>>,
+    tls: Option<Box<Tls>>,
+}
+
+#[derive(Debug)]
+struct Tls {
+    connection: Connection,
+    /// Read from the socket, and how much of it was taken: many records with one call.
+    raw: Vec<u8>,
+    used: usize,
+}
+
+impl Tls {
+    /// Takes all that was read. Gives bytes that are there in the clear, and whether the other end
+    /// said that it goes.
+    fn take(&mut self) -> io::Result<(usize, bool)> {
+        let mut rest = &self.raw[self.used..];
+        let n = self.connection.read_tls(&mut rest)?;
+        self.used += n;
+        let state = self.connection.process_new_packets();
+        let state = state.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+        Ok((state.plaintext_bytes_to_read(), state.peer_has_closed()))
+    }
+
+    fn fill(&mut self, mut tcp: &TcpStream) -> io::Result<usize> {
+        self.raw.resize(READ_AHEAD, 0);
+        self.used = 0;
+        let read = tcp.read(&mut self.raw);
+        self.raw.truncate(*read.as_ref().unwrap_or(&0));
+        read
+    }
+
+    fn has_raw(&self) -> bool {
+        self.used < self.raw.len()
+    }
 }
 
 /// What comes without being asked for.
@@ -281,7 +348,11 @@ impl Socket {
         while connection.wants_write() {
             connection.write_tls(&mut &*self.tcp)?;
         }
-        self.tls = Some(Box::new(connection));
+        self.tls = Some(Box::new(Tls {
+            connection,
+            raw: Vec::new(),
+            used: 0,
+        }));
         Ok(())
     }
 
@@ -296,16 +367,15 @@ impl Socket {
                 Ok(_) => Ok(Silence::Broken),
                 Err(e) => Err(e),
             },
-            Some(tls) => match tls.read_tls(&mut &*self.tcp) {
+            Some(tls) => match tls.fill(&self.tcp) {
                 Ok(0) => Ok(Silence::Broken),
                 // Keys may be renewed in silence.
-                Ok(_) => match tls.process_new_packets() {
-                    Ok(state)
-                        if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() =>
-                    {
-                        Ok(Silence::There)
+                Ok(_) => loop {
+                    match tls.take() {
+                        Ok((0, false)) if tls.has_raw() => {}
+                        Ok((0, false)) => break Ok(Silence::There),
+                        _ => break Ok(Silence::Broken),
                     }
-                    _ => Ok(Silence::Broken),
                 },
                 Err(e) => Err(e),
             },
@@ -323,22 +393,33 @@ impl Read for Socket {
         let Some(tls) = &mut self.tls else {
             return (&*self.tcp).read(buf);
         };
-        loop {
-            match tls.reader().read(buf) {
+        let mut done = 0;
+        while done < buf.len() {
+            match tls.connection.reader().read(&mut buf[done..]) {
+                Ok(0) => break,
+                Ok(n) => {
+                    done += n;
+                    continue;
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 // Closed without a word, as many do.
-                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                other => return other,
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => break,
+                Err(e) => return Err(e),
             }
-            while tls.wants_write() {
-                tls.write_tls(&mut &*self.tcp)?;
+            if tls.has_raw() {
+                tls.take()?;
+            } else if done > 0 {
+                break;
+            } else {
+                while tls.connection.wants_write() {
+                    tls.connection.write_tls(&mut &*self.tcp)?;
+                }
+                if tls.fill(&self.tcp)? == 0 {
+                    break;
+                }
             }
-            if tls.read_tls(&mut &*self.tcp)? == 0 {
-                return Ok(0);
-            }
-            tls.process_new_packets()
-                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
         }
+        Ok(done)
     }
 }
 
@@ -347,9 +428,9 @@ impl Write for Socket {
         let Some(tls) = &mut self.tls else {
             return (&*self.tcp).write(buf);
         };
-        let n = tls.writer().write(buf)?;
-        while tls.wants_write() {
-            tls.write_tls(&mut &*self.tcp)?;
+        let n = tls.connection.writer().write(buf)?;
+        while tls.connection.wants_write() {
+            tls.connection.write_tls(&mut &*self.tcp)?;
         }
         Ok(n)
     }

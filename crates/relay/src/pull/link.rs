@@ -274,10 +274,11 @@ impl Puller {
                 self.source.address,
                 primary.version,
                 primary.server_id,
-                if primary.semi_sync {
-                    " with semi-sync"
-                } else {
-                    ""
+                match (primary.semi_sync, stream.is_encrypted()) {
+                    (true, true) => " with semi-sync, encrypted,",
+                    (true, false) => " with semi-sync",
+                    (false, true) => ", encrypted,",
+                    (false, false) => "",
                 },
                 match self.store.state().position() {
                     position if position.is_empty() => "the beginning".to_owned(),

@@ -167,7 +167,12 @@ pub struct HintReader {
     next: u64,
     piece: Vec<u8>,
     at: usize,
+    /// Groups since it was looked whether the file is there.
+    absent: u32,
 }
+
+/// After so many groups it is looked again.
+const ABSENT: u32 = 64;
 
 impl HintReader {
     pub(super) fn new(device: Arc<dyn Device>) -> HintReader {
@@ -178,12 +183,15 @@ impl HintReader {
             next: 0,
             piece: Vec::new(),
             at: 0,
+            absent: 0,
         }
     }
 
     /// The hint of the group that begins at a place; `None`: there is none.
     pub fn look(&mut self, place: Place, gtid: Gtid) -> Option<Hinted> {
-        if self.number != place.file || self.file.is_none() {
+        self.absent += u32::from(self.file.is_none());
+        if self.number != place.file || self.absent >= ABSENT {
+            self.absent = 0;
             self.turn(place);
         }
         loop {

@@ -1,7 +1,9 @@
 //! A primary, `dromon relay` and replicas, all of them unmodified servers without a cluster.
 //! Run by name.
 
+mod group;
 pub(super) mod plain;
+mod secure;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -32,6 +34,16 @@ pub fn all() -> Vec<Scenario> {
             "what a relay answers and refuses, positions by file, a relay behind a relay, a primary killed",
             answers,
         ),
+        (
+            "relay_group",
+            "hints: clients with unique and foreign keys, DDL, tables without keys; conservative replicas run batches without an error",
+            group::run,
+        ),
+        (
+            "relay_tls",
+            "TLS to the primary and to replicas; neither takes a stranger's certificate or a connection in the clear",
+            secure::run,
+        ),
     ];
     table
         .into_iter()
@@ -55,21 +67,21 @@ fn place(case: &Case) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Everybody has the same rows, and the relay's files the same groups as the primary's.
-fn equal(
+/// Everybody has the same rows.
+fn equal_tables(
     case: &mut Case,
     primary: &Server,
     replicas: &[&Server],
-    relay: &Relay,
+    tables: &str,
 ) -> anyhow::Result<()> {
-    let wanted = primary.checksums(TABLES)?;
+    let wanted = primary.checksums(tables)?;
     ensure!(
         wanted.iter().all(|(_, sum)| sum.is_some()),
         "no checksums: {wanted:?}"
     );
     for replica in replicas {
         let took = replica.reaches(primary)?;
-        let have = replica.checksums(TABLES)?;
+        let have = replica.checksums(tables)?;
         ensure!(
             have == wanted,
             "{}: {have:?} instead of {wanted:?}",
@@ -81,6 +93,17 @@ fn equal(
             took.as_secs_f64()
         ));
     }
+    Ok(())
+}
+
+/// Everybody has the same rows, and the relay's files the same groups as the primary's.
+fn equal(
+    case: &mut Case,
+    primary: &Server,
+    replicas: &[&Server],
+    relay: &Relay,
+) -> anyhow::Result<()> {
+    equal_tables(case, primary, replicas, TABLES)?;
     let (theirs, ours) = (gtids_of(primary)?, relay.gtids()?);
     ensure!(!theirs.is_empty(), "no GTIDs in the primary's files");
     let first = theirs.iter().zip(&ours).position(|(a, b)| a != b);

@@ -20,7 +20,7 @@ pub const PASSWORD: &str = "not so secret";
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// A program, also where root's tools lie.
-fn program(name: &str) -> Command {
+pub fn program(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);
     command
@@ -30,7 +30,7 @@ fn program(name: &str) -> Command {
 }
 
 /// A free port; those of other tests are elsewhere.
-fn free_port() -> anyhow::Result<u16> {
+pub fn free_port() -> anyhow::Result<u16> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     for _ in 0..500 {
         let n = NEXT.fetch_add(1, Ordering::Relaxed) + u64::from(std::process::id() % 40) * 10;
@@ -83,11 +83,11 @@ impl Server {
         Ok(server)
     }
 
-    fn data(&self) -> PathBuf {
+    pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.data().join("s")
     }
 
@@ -223,7 +223,7 @@ impl Drop for Server {
     }
 }
 
-fn connect(socket: &Path, db: &str) -> anyhow::Result<Conn> {
+pub fn connect(socket: &Path, db: &str) -> anyhow::Result<Conn> {
     let limit = Some(Duration::from_secs(60));
     let options = OptsBuilder::new()
         .socket(Some(socket.to_string_lossy()))
@@ -283,13 +283,24 @@ impl Relay {
         })
     }
 
-    pub fn start(&mut self) -> anyhow::Result<()> {
+    /// From its next start on.
+    pub fn set(&mut self, setting: &str) {
+        self.settings.push(setting.to_owned());
+    }
+
+    /// Without looking whether it lets anybody in.
+    pub fn start_unseen(&mut self) -> anyhow::Result<()> {
         let mut command = Command::new(&self.program);
         command.arg("relay").stdin(Stdio::null());
         for setting in &self.settings {
             command.args(["--set", setting]);
         }
         self.child = Some(command.spawn().context("running the relay")?);
+        Ok(())
+    }
+
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        self.start_unseen()?;
         let until = Instant::now() + LIMIT;
         while self.connect(PASSWORD).is_err() {
             ensure!(
