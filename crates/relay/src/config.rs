@@ -180,6 +180,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "a replica that takes nothing for so long is disconnected",
         "60s",
     ),
+    (
+        "congestion",
+        "TCP congestion control towards replicas, as bbr",
+        "the system's",
+    ),
     ("connections", "most connections at a time", "500"),
     (
         "policy",
@@ -411,6 +416,7 @@ impl Given {
                 accounts: self.accounts()?,
                 policy,
                 policies,
+                congestion: self.text("congestion"),
                 tls: server_tls,
                 tls_required,
                 connections_max: self.parsed("connections", number)?.unwrap_or(500) as usize,
@@ -743,6 +749,21 @@ mod tests {
             let error = with(line).expect_err(line).to_string();
             assert!(error.contains(expected), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn policies() {
+        let lines = [
+            GOOD,
+            &["policy = group", "policy = 7:pass", "policy=8 : group"],
+        ]
+        .concat();
+        let serve = settle(&lines).expect("policies").serve;
+        assert_eq!(serve.policy, Policy::Group);
+        let own = [(7, Policy::Pass), (8, Policy::Group)];
+        assert_eq!(serve.policies, BTreeMap::from(own));
+        assert!(!settle(GOOD).expect("enough").hints());
+        assert!(with("policy = 7:group").expect("a policy").hints());
     }
 
     #[test]

@@ -327,20 +327,28 @@ impl Socket {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connection =
             ClientConnection::new(Arc::clone(&tls.0), name).map_err(io::Error::other)?;
-        self.shake(connection.into())
+        self.shake(connection.into(), &[])
     }
 
-    /// Begins encryption as the server.
+    /// Begins encryption as the server. `begun`: what came of it already.
     ///
     /// # Errors
     /// Those of the handshake and the socket.
-    pub fn accept(&mut self, tls: &ServerTls) -> io::Result<()> {
+    pub fn accept(&mut self, tls: &ServerTls, begun: &[u8]) -> io::Result<()> {
         let connection = ServerConnection::new(Arc::clone(&tls.0)).map_err(io::Error::other)?;
-        self.shake(connection.into())
+        self.shake(connection.into(), begun)
     }
 
-    fn shake(&mut self, mut connection: Connection) -> io::Result<()> {
+    fn shake(&mut self, mut connection: Connection, mut begun: &[u8]) -> io::Result<()> {
         connection.set_buffer_limit(Some(WRITE_AHEAD));
+        while !begun.is_empty() {
+            connection.read_tls(&mut begun)?;
+            if let Err(error) = connection.process_new_packets() {
+                // It is told why, if it listens.
+                let _ = connection.write_tls(&mut &*self.tcp);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        }
         while connection.is_handshaking() {
             connection.complete_io(&mut &*self.tcp)?;
         }

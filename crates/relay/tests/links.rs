@@ -45,6 +45,8 @@ fn serve(tls: bool, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
         }],
         policy: Policy::Pass,
         policies: BTreeMap::new(),
+        // No system has it: that must be no reason not to serve.
+        congestion: Some("nonesuch".into()),
         tls,
         tls_required,
         connections_max: 50,
@@ -139,7 +141,7 @@ fn garbage_is_survived() {
     for bytes in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0],
-        // Asks for TLS, and goes on in the clear.
+        // Asks for TLS, and goes on with something else, at once.
         &[
             &[32, 0, 0, 1, 0, 0x8a, 0, 0][..],
             &[0; 28],

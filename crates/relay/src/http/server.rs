@@ -198,6 +198,7 @@ impl HttpServer {
             host: known.host.clone(),
             port: known.port,
             address: known.address.map(|a| a.to_string()),
+            congestion: known.congestion.clone(),
             connected: here,
             needs: self.view.name(known.needs),
             last_seen: known.last_seen,

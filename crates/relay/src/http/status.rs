@@ -46,6 +46,8 @@ pub struct ReplicaStatus {
     pub port: u16,
     /// Where it comes from.
     pub address: Option<String>,
+    /// Congestion control of its connection.
+    pub congestion: String,
     /// Whether it is here.
     pub connected: bool,
     /// The oldest file that is kept for it.
@@ -125,6 +127,7 @@ impl Status {
                     "host": r.host,
                     "port": r.port,
                     "address": r.address,
+                    "congestion": r.congestion,
                     "connected": r.connected,
                     "needs_file": r.needs,
                     "last_seen": r.last_seen,

@@ -24,8 +24,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_TIMES: u32 = 5;
 /// After a failure.
 const FAILED: Duration = Duration::from_secs(10);
-/// A view whose tables or definer are gone: it is no table.
-const VIEW_INVALID: &[u8] = b"1356";
+/// About views, which are no tables: they, or what they name, may not be used, or are gone.
+const OF_VIEWS: &[&[u8]] = &[b"1142", b"1143", b"1305", b"1356", b"1370", b"1449"];
 
 /// Tables, and the primary's position before and after they were read.
 #[derive(Debug)]
@@ -156,9 +156,11 @@ fn read(login: &Login, server_id: u32) -> Result<ReadTables, ReadError> {
         if asker.warnings() > 0 {
             let warnings = asker.ask("SHOW WARNINGS", 1 << 20)?;
             let cell = |row: &crate::wire::Row, n: usize| row.get(n).cloned().flatten();
-            let real = warnings
-                .iter()
-                .find(|row| cell(row, 1).as_deref() != Some(VIEW_INVALID));
+            // One of the others says that a table was skipped as it is being changed.
+            let real = warnings.iter().find(|row| {
+                let code = cell(row, 1).unwrap_or_default();
+                !OF_VIEWS.contains(&&code[..])
+            });
             if let Some(row) = real {
                 let text = cell(row, 2).unwrap_or_default();
                 return Err(ReadError::Warned(

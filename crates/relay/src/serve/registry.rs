@@ -30,6 +30,8 @@ pub struct Known {
     pub connection: Option<u32>,
     /// Where it came from.
     pub address: Option<IpAddr>,
+    /// Congestion control of its connection.
+    pub congestion: String,
     /// What it had when it came, and was sent since.
     pub sent: Position,
     /// Groups that it was sent since it came.
@@ -78,6 +80,7 @@ impl Registry {
                 last_seen,
                 connection: None,
                 address: None,
+                congestion: String::new(),
                 sent: Position::new(),
                 groups: 0,
                 joined: 0,
@@ -114,6 +117,7 @@ impl Registry {
             last_seen: now,
             connection: Some(connection),
             address: None,
+            congestion: String::new(),
             sent: Position::new(),
             groups: 0,
             joined: 0,
@@ -123,9 +127,10 @@ impl Registry {
         self.changed = true;
     }
 
-    /// Where it came from.
-    pub fn at(&mut self, id: u32, connection: u32, address: IpAddr) {
+    /// Where it came from, and the congestion control of its connection.
+    pub fn at(&mut self, id: u32, connection: u32, address: IpAddr, congestion: String) {
         if let Some(known) = self.here(id, connection) {
+            known.congestion = congestion;
             known.address = Some(address);
         }
     }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dromon_binlog::Position;
+use socket2::SockRef;
 
 use super::feed::{Feed, FeedError, Policy};
 use super::registry::Registry;
@@ -55,6 +56,8 @@ pub struct ServeOptions {
     pub policy: Policy,
     /// The same, by server id.
     pub policies: BTreeMap<u32, Policy>,
+    /// Congestion control of their connections; `None`: the system's.
+    pub congestion: Option<String>,
     /// For those who ask for TLS.
     pub tls: Option<ServerTls>,
     /// Nobody is let in without.
@@ -75,6 +78,8 @@ pub struct Server {
     log: Log,
     next: AtomicU32,
     count: AtomicUsize,
+    /// It was said that the system does not have the wanted congestion control.
+    congested: AtomicBool,
     port: u16,
 }
 
@@ -121,6 +126,7 @@ impl Server {
             log,
             next: AtomicU32::new(1),
             count: AtomicUsize::new(0),
+            congested: AtomicBool::new(false),
             port,
         })
     }
@@ -263,6 +269,7 @@ impl Connection<'_> {
 
     fn run(&mut self) -> Result<(), Ended> {
         prepare(self.stream.tcp(), self.server.options.write_timeout)?;
+        self.choose_congestion();
         self.stream.tcp().set_read_timeout(Some(LOGIN_TIME))?;
         self.login()?;
         self.stream.tcp().set_read_timeout(Some(IDLE))?;
@@ -305,6 +312,32 @@ impl Connection<'_> {
                 }
             }
         }
+    }
+
+    /// Over long links with losses some send many times as much as others. One that is not there is
+    /// no reason not to serve.
+    fn choose_congestion(&self) {
+        let server = self.server;
+        let Some(name) = &server.options.congestion else {
+            return;
+        };
+        let socket = SockRef::from(&**self.stream.tcp());
+        if let Err(error) = socket.set_tcp_congestion(name.as_bytes())
+            && !server.congested.swap(true, Ordering::Relaxed)
+        {
+            let text = format!(
+                "Congestion control {name} cannot be used: {error}. Replicas are served with the system's. See modprobe \
+                 tcp_{name} and the sysctl net.ipv4.tcp_allowed_congestion_control."
+            );
+            server.log.say(Level::Warning, &text);
+        }
+    }
+
+    /// What is used on this connection.
+    fn congestion(&self) -> String {
+        let name = SockRef::from(&**self.stream.tcp()).tcp_congestion();
+        let name = String::from_utf8_lossy(&name.unwrap_or_default()).into_owned();
+        name.trim_end_matches('\0').to_owned()
     }
 
     fn login(&mut self) -> Result<(), Ended> {
@@ -371,14 +404,18 @@ impl Connection<'_> {
         let mut packet = self.packet()?;
         let mut login = Login::decode(&packet)?;
         if login.is_none() {
-            let (Some(tls), true) = (&self.server.options.tls, self.frames.is_empty()) else {
+            let Some(tls) = &self.server.options.tls else {
                 let failure = no_tls("This relay does not offer TLS: it has no tls_cert");
                 return Err(self
                     .refuse(self.frames.sequence(), &failure)
                     .err()
                     .unwrap_or(Ended::Gone));
             };
-            self.stream.accept(tls).map_err(Ended::NotEncrypted)?;
+            // Servers' own clients do not wait before they go on in TLS.
+            let begun = self.frames.take_rest();
+            self.stream
+                .accept(tls, &begun)
+                .map_err(Ended::NotEncrypted)?;
             packet = self.packet()?;
             login = Login::decode(&packet)?;
         }
@@ -446,7 +483,7 @@ impl Connection<'_> {
             let mut registry = server.registry();
             registry.begins(id, &r.host, r.port, self.number, place.file, unix_now());
             if let Ok(address) = self.stream.tcp().peer_addr() {
-                registry.at(id, self.number, address.ip());
+                registry.at(id, self.number, address.ip(), self.congestion());
             }
             registry.was_sent(id, self.number, &has, 0, 0);
             drop(registry);

@@ -47,6 +47,8 @@ use capabilities as can;
 /// utf8mb4_general_ci.
 const CHARSET: u8 = 45;
 const AUTOCOMMIT: u16 = 2;
+/// A login made here has neither a database nor attributes.
+const NOT_IN_LOGIN: u32 = can::CONNECT_WITH_DB | can::CONNECT_ATTRS;
 
 /// The server's first packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,7 +143,9 @@ pub struct Login {
 
 /// The client's first packet if it wants TLS before it says who it is.
 pub fn tls_request(capabilities: u32) -> Vec<u8> {
-    let mut out = (capabilities | can::SSL).to_le_bytes().to_vec();
+    // A server believes this one, not the login that follows: see [`Login::encode`].
+    let capabilities = capabilities & !NOT_IN_LOGIN | can::SSL;
+    let mut out = capabilities.to_le_bytes().to_vec();
     out.extend_from_slice(&(1u32 << 30).to_le_bytes());
     out.push(CHARSET);
     out.extend_from_slice(&[0; 23]);
@@ -151,7 +155,7 @@ pub fn tls_request(capabilities: u32) -> Vec<u8> {
 impl Login {
     /// As a packet.
     pub fn encode(&self) -> Vec<u8> {
-        let capabilities = self.capabilities & !(can::CONNECT_WITH_DB | can::CONNECT_ATTRS);
+        let capabilities = self.capabilities & !NOT_IN_LOGIN;
         let mut out = Vec::new();
         out.extend_from_slice(&capabilities.to_le_bytes());
         out.extend_from_slice(&(1u32 << 30).to_le_bytes());

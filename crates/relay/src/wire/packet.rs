@@ -94,6 +94,14 @@ impl Frames {
         self.buf.extend_from_slice(bytes);
     }
 
+    /// What came and was not taken: the beginning of TLS, which some clients send at once.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        let rest = self.buf.split_off(self.used);
+        self.buf.clear();
+        self.used = 0;
+        rest
+    }
+
     /// Whether everything that came was taken.
     pub fn is_empty(&self) -> bool {
         self.used == self.buf.len() && self.packet.is_empty()

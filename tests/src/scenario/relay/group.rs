@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use dromon_sandbox::mysql::Conn;
 use dromon_sandbox::mysql::prelude::Queryable;
+use dromon_sandbox::mysql::{Conn, OptsBuilder};
 
 use super::plain::{PASSWORD, Relay, Server, USER, connect, free_port, program};
 use super::{equal_tables, place};
@@ -163,6 +163,35 @@ fn one(conn: &mut Conn, client: u64, dice: &mut Dice) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The relay's account, with SELECT on all tables and nothing else, is shown all foreign keys.
+fn sees_foreign_keys(server: &Server) -> anyhow::Result<()> {
+    let options = OptsBuilder::new()
+        .ip_or_hostname(Some("127.0.0.1"))
+        .tcp_port(server.port)
+        .user(Some(USER))
+        .pass(Some(PASSWORD))
+        .prefer_socket(false);
+    let mut conn = Conn::new(options)?;
+    for (sql, expected) in [
+        (
+            "SELECT COUNT(*) FROM information_schema.REFERENTIAL_CONSTRAINTS",
+            2,
+        ),
+        (
+            "SELECT COUNT(*) FROM information_schema.KEY_COLUMN_USAGE WHERE REFERENCED_TABLE_NAME IS NOT NULL",
+            2,
+        ),
+        (
+            "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = 'g' AND NON_UNIQUE = 0",
+            11,
+        ),
+    ] {
+        let found: Option<u64> = conn.query_first(sql)?;
+        ensure!(found == Some(expected), "{sql}: {found:?}");
+    }
+    Ok(())
+}
+
 /// A page of the relay: its code and its body.
 pub fn get(port: u16, target: &str) -> anyhow::Result<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
@@ -227,6 +256,7 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
         &format!("GRANT SELECT ON *.* TO {USER}@'%'"),
     ])?;
     Work::prepare(&primary)?;
+    sees_foreign_keys(&primary)?;
     let http = free_port()?;
     let listen = format!("http=127.0.0.1:{http}");
     let more = [
