@@ -36,7 +36,7 @@ pub const RULES: &str = "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, 
 pub enum TablesError {
     /// The account does not see everything.
     #[error(
-        "the account does not see all tables. GRANT SELECT ON *.* to it, directly, not by a role"
+        "the account does not see all tables and foreign keys. GRANT SELECT, REFERENCES ON *.* to it, directly, not by a role"
     )]
     Privileges,
     /// Something is told of what is not there: it changed meanwhile, or could not be read.
@@ -91,9 +91,12 @@ pub fn catalog_of(answers: &Answers) -> Result<Catalog, TablesError> {
 /// # Errors
 /// [`TablesError`].
 pub fn tables_of(answers: &Answers) -> Result<Vec<TableSchema>, TablesError> {
-    let sees = |row: &Row| text(row, 0).eq_ignore_ascii_case("SELECT");
-    if !answers.privileges.iter().any(sees) {
-        return Err(TablesError::Privileges);
+    // What foreign keys do is not shown to an account that may only read.
+    for wanted in ["SELECT", "REFERENCES"] {
+        let has = |row: &Row| text(row, 0).eq_ignore_ascii_case(wanted);
+        if !answers.privileges.iter().any(has) {
+            return Err(TablesError::Privileges);
+        }
     }
     let mut tables: BTreeMap<TableName, TableSchema> = BTreeMap::new();
     for row in &answers.tables {
@@ -220,7 +223,7 @@ mod tests {
 
     fn answers() -> Answers {
         Answers {
-            privileges: rows("REPLICATION SLAVE\nSELECT"),
+            privileges: rows("REPLICATION SLAVE\nSELECT\nREFERENCES"),
             tables: rows(
                 "d|c|BASE TABLE|InnoDB
                  d|p|BASE TABLE|InnoDB
@@ -309,8 +312,10 @@ mod tests {
             change(&mut answers);
             tables_of(&answers).expect_err("a gap").to_string()
         };
-        let blind = check(&|a| a.privileges = rows("REPLICATION SLAVE"));
-        assert!(blind.contains("GRANT SELECT"), "{blind}");
+        for some in ["REPLICATION SLAVE", "SELECT", "REFERENCES"] {
+            let blind = check(&|a| a.privileges = rows(some));
+            assert!(blind.contains("GRANT SELECT, REFERENCES"), "{blind}");
+        }
         assert!(check(&|a| a.columns.retain(|r| text(r, 1) != "m")).contains("d.m"));
         assert!(check(&|a| a.tables.retain(|r| text(r, 1) != "p")).contains("d.p"));
         assert!(check(&|a| a.rules.clear()).contains("fk"));
