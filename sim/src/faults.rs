@@ -25,8 +25,8 @@ pub enum Fault {
     Wipe {
         /// Who.
         slot: usize,
-        /// Whether the data of another cluster is put there instead, from
-        /// about the same seqno.
+        /// Whether the data of another cluster is put there instead, or that of a
+        /// copy of a member that ran by itself, from about the same seqno.
         foreign: bool,
         /// Until it is started again.
         down: Duration,

@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::database::Image;
 use crate::faults::{Fault, Health, next};
-use crate::node::{Exit, Picture, Process};
+use crate::node::{Exit, Picture, Process, history};
 use crate::oracle::{Oracle, Violation};
 use crate::plant::Plant;
 use crate::rng::Rng;
@@ -476,10 +476,16 @@ impl World {
                 down,
             } => {
                 let at = self.machines[slot].host.database().now.position.seqno;
+                let term = self.machines.iter().find_map(Machine::leads);
                 self.wipe(slot, down);
                 if foreign {
                     let seqno = (at - self.rng.range(0, 20) as i64).max(0);
-                    let image = Image::foreign(self.rng.u64(), seqno);
+                    let mut image = Image::foreign(self.rng.u64(), seqno);
+                    // Every other time as a copy of a member has it that ran by itself.
+                    if let Some(term) = term.filter(|_| down.as_millis() % 2 == 0) {
+                        image.position.history = history(self.shared.seed);
+                        self.machines[slot].host.claims(term, image.chain | 1);
+                    }
                     self.machines[slot].host.database().replace(image);
                 }
             }
@@ -757,6 +763,11 @@ impl World {
 }
 
 impl Machine {
+    /// The term in which its node leads, if it does.
+    fn leads(&self) -> Option<u64> {
+        self.running.as_ref()?.process.picture()?.leads
+    }
+
     /// Gives the process its time, with what it missed while it was paused.
     fn step(&mut self, now_us: u64) {
         let Some(running) = &self.running else {

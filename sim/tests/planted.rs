@@ -105,6 +105,11 @@ fn joining_by_the_log_with_the_data_of_another_history_is_seen() {
 }
 
 #[test]
+fn joining_by_the_log_with_the_data_of_a_copy_that_ran_by_itself_is_seen() {
+    fires(Plant::ChainUnchecked, Oracle::Contents, 1, 30, 30);
+}
+
+#[test]
 fn a_node_that_never_gets_in_is_not_waited_for_for_ever() {
     fires(Plant::NeverJoined, Oracle::Liveness, 1, 1, 5);
 }

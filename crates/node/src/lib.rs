@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bulk;
+pub mod chain;
 mod closed;
 pub mod cluster;
 pub mod database;

@@ -7,6 +7,7 @@
 use dromon_writeset::{Seqno, Uuid};
 use serde::{Deserialize, Serialize};
 
+use crate::chain::Compared;
 use crate::forks::LogEnd;
 
 /// Kinds of messages in the order.
@@ -238,6 +239,8 @@ pub enum Request {
         position: Position,
         /// How far its own log got, if it has one.
         log: Option<LogEnd>,
+        /// The running checksum of the history there, if its own log tells it.
+        sum: Option<u64>,
         /// Whether it has no database.
         witness: bool,
     },
@@ -284,6 +287,8 @@ pub enum Answer {
     State {
         /// Whether the log reaches back to the database's position.
         need: Need,
+        /// Whether its sum is that of the cluster's log.
+        compared: Compared,
         /// The checkpoint.
         checkpoint: CheckpointParts,
         /// The leader's term.

@@ -274,6 +274,7 @@ pub struct Head {
     keys: Keys,
     payload_len: u64,
     payload_sum: u64,
+    sum: u64,
 }
 
 impl Head {
@@ -299,6 +300,7 @@ impl Head {
             keys: Keys::decode(keys)?,
             payload_len: raw.payload_len,
             payload_sum: raw.payload_sum,
+            sum: raw.sum,
         })
     }
 
@@ -325,6 +327,11 @@ impl Head {
     /// Checksum of the payload, as [`PayloadSum`] computes it.
     pub fn payload_sum(&self) -> u64 {
         self.payload_sum
+    }
+
+    /// Checksum of the header, which holds those of keys and payload: of all.
+    pub fn sum(&self) -> u64 {
+        self.sum
     }
 
     /// Where in the write set the payload starts, in bytes.
@@ -395,6 +402,7 @@ struct RawHeader {
     payload_len: u64,
     keys_sum: u64,
     payload_sum: u64,
+    sum: u64,
 }
 
 impl RawHeader {
@@ -428,6 +436,7 @@ impl RawHeader {
             payload_len: u64_at(h, 64),
             keys_sum: u64_at(h, 72),
             payload_sum: u64_at(h, 80),
+            sum: u64_at(h, HEADER_SUM_AT),
         })
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dromon_node::chain::{Compared, count};
 use dromon_node::cluster::{CAUGHT_UP, ClusterState, MemberState};
 use dromon_node::forks::{Forks, LogEnd};
 use dromon_node::messages::{Answer, Control, Need, Position, Progress, Request, decode, encode};
@@ -123,8 +124,9 @@ impl Session {
             Request::State {
                 position,
                 log,
+                sum,
                 witness,
-            } => self.state_for(engine, position, log, witness),
+            } => self.state_for(engine, position, log, sum, witness),
             Request::Join(join) => {
                 let inner = self.inner();
                 let ahead =
@@ -160,6 +162,7 @@ impl Session {
         engine: &Engine,
         position: Position,
         log: Option<LogEnd>,
+        sum: Option<u64>,
         witness: bool,
     ) -> Answer {
         let status = engine.status();
@@ -189,7 +192,17 @@ impl Session {
             .iter()
             .rfind(|m| same && m.seqno <= position.seqno)
             .map(|m| m.index);
+        let to = inner.index;
         drop(inner);
+        let sum = sum.filter(|_| !self.shared.planted_everywhere(Plant::ChainUnchecked));
+        let compared = match (mark, sum) {
+            (Some(index), Some(_)) => match sum_at(engine, index, to, position.seqno) {
+                Ok(ours) => Compared::of(ours, sum),
+                Err(why) => return Answer::Refused(why),
+            },
+            _ => Compared::Unknown,
+        };
+        let mark = mark.filter(|_| !compared.differs());
         if mark.is_none() && !witness && !data {
             return Answer::Refused("nobody has data to copy".to_owned());
         }
@@ -200,6 +213,7 @@ impl Session {
                 } else {
                     Need::Copy
                 },
+                compared,
                 checkpoint: to_parts(&checkpoint),
                 term: status.term,
             },
@@ -434,6 +448,24 @@ impl Session {
             }
         }
     }
+}
+
+/// The sum at `seqno` in the own log, behind its checkpoint at `index`.
+fn sum_at(engine: &Engine, index: u64, to: u64, seqno: Seqno) -> Result<u64, String> {
+    let say = |e: dromon_order::OrderError| e.to_string();
+    let checkpoint = engine.load_checkpoint(Some(index)).map_err(say)?;
+    let checkpoint = checkpoint.ok_or("the checkpoint is gone")?;
+    let state = ClusterState::decode(&checkpoint.sequencer, &checkpoint.node);
+    let mut next = index + 1;
+    let sum = count(state.map_err(|e| e.to_string())?, seqno, || {
+        let entries = match next {
+            _ if next > to => Vec::new(),
+            _ => engine.read_log(next, to, 1 << 20).map_err(say)?,
+        };
+        next = entries.last().map_or(next, |e| e.index + 1);
+        Ok(entries)
+    })?;
+    sum.ok_or_else(|| "the log does not reach there yet".to_owned())
 }
 
 /// Where this log parted from others, by its newest checkpoint.

@@ -40,6 +40,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub(crate) use start::history;
+
 use crate::database::{Image, Txn};
 use crate::disk::SimStore;
 use crate::plant::Plant;

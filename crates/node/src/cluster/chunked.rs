@@ -19,6 +19,7 @@ use std::sync::Arc;
 use dromon_writeset::{Flags, KeyHash, Plan, Seqno, Uuid, WriteSet};
 
 use super::{ClusterState, Event, MemberState};
+use crate::chain::Taken;
 
 /// Chunks are at least 2 to this many bytes, and at most [`CHUNK_MAX`].
 pub const CHUNK_MIN: u8 = 7;
@@ -163,6 +164,11 @@ impl ClusterState {
         let closes = write_set.header().chunk & CHUNK_CLOSES != 0;
         let verdict = self.certifier.certify_open(id, write_set.head(), closes);
         let source = write_set.header().source;
+        self.takes(Taken::WriteSet {
+            sum: write_set.sum(),
+            passed: verdict.passed(),
+            cut: verdict.passed(),
+        });
         if !verdict.passed() {
             return Event::WriteSet {
                 seqno: id,
@@ -213,6 +219,7 @@ impl ClusterState {
             self.chunked.remove(&id);
             (ChunkPart::End, self.seqno - 1)
         };
+        self.takes(Taken::Chunk { id, part });
         vec![Event::Chunk {
             seqno: self.seqno,
             chunked,
@@ -246,10 +253,12 @@ impl ClusterState {
         let open = self.chunked.remove(&id)?;
         self.seqno += 1;
         self.certifier.drop_open(id, self.seqno);
+        let part = ChunkPart::Rollback;
+        self.takes(Taken::Chunk { id, part });
         Some(Event::Chunk {
             seqno: self.seqno,
             chunked: open.chunked,
-            part: ChunkPart::Rollback,
+            part,
             depends_on: self.seqno - 1,
         })
     }

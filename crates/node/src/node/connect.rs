@@ -224,6 +224,8 @@ pub(super) struct Found {
     pub start: Start,
     pub state: ClusterState,
     pub need: Need,
+    /// Its data is of another history under the same name: see [`crate::chain`].
+    pub differs: bool,
     pub log_start: u64,
     pub leader: Option<String>,
     /// The own log goes on, and this leader counts it among the members'.
@@ -272,6 +274,7 @@ impl Node {
         let uuid = incarnation_uuid();
         let raft_id = random_u64();
         self.note(&format!("My UUID: {uuid}"));
+        self.forget_sum();
 
         {
             let mut shared = self.shared();

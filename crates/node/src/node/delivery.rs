@@ -101,6 +101,8 @@ impl Node {
             uniques: Uniques::default(),
             failed_fragment: -1,
         };
+        let at = course.state.position().seqno;
+        lock(&self.delivered).sums.push(at, course.state.sum());
         if let Some((from, to)) = again {
             self.deliver_again(order, &mut course, from, to);
         }
@@ -178,6 +180,9 @@ impl Node {
         delivered.seqno = course.state.position().seqno;
         let pair = (delivered.index, delivered.seqno);
         delivered.recent.push_back(pair);
+        for (seqno, sum) in course.state.sums() {
+            delivered.sums.push(seqno, sum);
+        }
         if delivered.recent.len() > RECENT_KEPT {
             delivered.recent.pop_front();
         }

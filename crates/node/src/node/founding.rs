@@ -229,11 +229,17 @@ impl Node {
             Some(term) => ClusterState::genesis_after(start, term),
             None => ClusterState::genesis(start),
         };
+        // The new log goes on from the old one's sum, if that tells it.
+        let state = match self.own_sum(start, settings) {
+            Some(sum) => state.with_sum(sum),
+            None => state,
+        };
         let (_, genesis) = state.encode();
         Ok(Found {
             start: Start::Bootstrap { genesis, after },
             state,
             need: Need::Log,
+            differs: false,
             log_start: 0,
             leader: None,
             counted_by: None,

@@ -28,6 +28,7 @@ mod delivery;
 mod doubt;
 mod duties;
 mod founding;
+mod history;
 mod isolation;
 mod large;
 mod leave;
@@ -49,9 +50,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{ApplyQueue, Gates, Waiter};
+use dromon_order::sequencer::PieceStore;
 use dromon_order::{Checkpoint, EngineConfig, Inspected, NodeHandler, Order, RaftId, Start};
 use dromon_writeset::{Flags, Seqno, Uuid};
 
+use crate::chain::Sums;
 use crate::closed::ClosedTables;
 use crate::cluster::{ChunkPart, Chunked, ClusterView, MemberState};
 use crate::database::{Database, Level, View};
@@ -176,6 +179,15 @@ pub trait Engines: Send + Sync {
     /// Cuts this node's transport off, or ends that (`gmcast.isolate`): what
     /// runs, what is started later, and questions, which fail with [`ISOLATED`].
     fn isolate(&self, on: bool);
+
+    /// The running checksum of the history that a log in `dir` has at
+    /// `position`: see [`crate::chain::of_log`].
+    fn log_sum(
+        &self,
+        dir: &Path,
+        position: Position,
+        pieces: (Box<dyn PieceStore>, u64),
+    ) -> Result<Option<u64>, String>;
 
     /// What a log in `dir` says about its members; `None` if there is no log.
     fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, EngineError>;
@@ -433,6 +445,8 @@ struct Delivered {
     seqno: Seqno,
     /// (index, seqno after it), ascending, the recent ones.
     recent: VecDeque<(u64, Seqno)>,
+    /// The running checksum of the history at the recent ones.
+    sums: Sums,
     stopped: bool,
     /// Own rollbacks of streaming transactions sent, and delivered.
     rollbacks_sent: u64,
@@ -508,6 +522,7 @@ pub struct Node {
     counters: Counters,
     progress_number: AtomicU64,
     digests: Mutex<Digests>,
+    recounts: Mutex<history::Recounts>,
     delayed: Mutex<Delayed>,
     /// When this process opened the node: monotonic time counts from there.
     opened_at: Instant,

@@ -129,6 +129,7 @@ impl Node {
             counters: Counters::default(),
             progress_number: AtomicU64::new(0),
             digests: Mutex::default(),
+            recounts: Mutex::default(),
             delayed: Mutex::default(),
             opened_at: std::time::Instant::now(),
             durable: Mutex::default(),

@@ -122,7 +122,9 @@ impl Node {
             }
             return;
         }
-        self.shared().position = self.last_committed_at(target);
+        let position = self.last_committed_at(target);
+        self.shared().position = position;
+        self.keep_sum(position);
         self.queue.hold_after(dromon_gates::Seqno::MIN);
         // The address it was started with may name nobody (a founder's) or
         // not everybody.
@@ -171,6 +173,12 @@ impl Node {
             .find_cluster(&cluster, &address, &settings, position, false, known)
             .map_err(|e| e.to_string())?;
         self.settle(&mut found, &mut position);
+        if found.differs {
+            return Err(format!(
+                "this node's data at {position} is of another history than the cluster's there: it needs a full copy, \
+                 so its server must be restarted"
+            ));
+        }
         if found.need == Need::Copy {
             return Err(format!(
                 "the others' log does not reach back to {position}: this node needs a full copy, so its server \

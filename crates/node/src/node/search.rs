@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use dromon_order::Start;
 
 use super::connect::Found;
+use super::history::{unlike, unproved};
 use super::service::from_parts;
 use super::{AskError, ConnectError, EngineError, LogSummary, Node, Phase};
+use crate::chain::Compared;
 use crate::cluster::ClusterState;
 use crate::forks::LogEnd;
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
@@ -152,6 +154,7 @@ impl Node {
             log_start: summary.checkpoint.log_id.index,
             state,
             need: Need::Log,
+            differs: false,
             leader: None,
             counted_by: None,
             needs_others: true,
@@ -213,6 +216,7 @@ impl Node {
         let own = settings.advertised.to_string();
         let known = self.nodes_to_ask(address, settings, known)?;
         let log = self.own_log_end(settings);
+        let sum = self.own_sum(position, settings);
         // In doubt about its tables it goes on from no position of theirs.
         let asked = match self.shared().in_doubt {
             true => Position::UNDEFINED,
@@ -235,15 +239,19 @@ impl Node {
                     &Request::State {
                         position: asked,
                         log,
+                        sum,
                         witness: self.is_witness(),
                     },
                 )? {
                     Ok(Answer::State {
                         need,
+                        compared,
                         checkpoint,
                         term,
                     }) => {
-                        if resume
+                        if let Compared::Differs { ours, yours } = compared {
+                            self.warn(&unlike(&addr, position, ours, yours));
+                        } else if resume
                             && let Some(found) = self.own_log_first(name, &addr, position, settings)
                         {
                             return Ok(found);
@@ -265,10 +273,14 @@ impl Node {
                                 Need::Copy => "a full copy",
                             }
                         ));
+                        if need == Need::Log && sum.is_none() && !self.is_witness() {
+                            self.note(&unproved(position));
+                        }
                         return Ok(Found {
                             start: Start::Join { checkpoint, term },
                             state,
                             need,
+                            differs: compared.differs(),
                             log_start: index,
                             leader: Some(addr),
                             counted_by: None,

@@ -8,6 +8,7 @@ mod alone;
 mod bf_abort;
 mod bulk;
 mod bypass;
+mod chain;
 mod chunks;
 mod closed;
 mod ddl_crash;

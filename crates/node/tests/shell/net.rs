@@ -11,10 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
-use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary};
+use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
 use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
 use dromon_order::memlog::MemLog;
 use dromon_order::memnet::{Cut, Hub, Port};
+use dromon_order::sequencer::PieceStore;
 use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, RaftId, Start};
 
 /// Locks, whatever a panicking test did before.
@@ -208,6 +209,16 @@ impl Net {
         if let Some(log) = logs.remove(from) {
             logs.insert(to.to_owned(), log);
         }
+    }
+
+    /// A copy of the log in `dir`.
+    pub fn copy_log(&self, dir: &Path) -> MemLog {
+        lock(&self.logs).get(dir).expect("there is a log").copy()
+    }
+
+    /// `log` lies in `dir` from now on.
+    pub fn put_log(&self, dir: &Path, log: MemLog) {
+        lock(&self.logs).insert(dir.to_owned(), Arc::new(log));
     }
 
     /// Flips a bit in the log in `dir`.
@@ -408,6 +419,17 @@ impl Engines for MemEngines {
         let found = dromon_order::inspect(&store);
         let found = found.map_err(|e| EngineError::Other(e.to_string()))?;
         Ok(found.map(LogSummary::from))
+    }
+
+    fn log_sum(
+        &self,
+        dir: &Path,
+        position: Position,
+        pieces: (Box<dyn PieceStore>, u64),
+    ) -> Result<Option<u64>, String> {
+        self.net.whole(dir).map_err(|e| e.to_string())?;
+        let store: Arc<dyn LogStore> = self.net.log(dir);
+        dromon_node::chain::of_log(&store, position, Some(pieces))
     }
 
     fn set_log_aside(&self, dir: &Path) -> Result<String, String> {

@@ -11,6 +11,7 @@ use dromon_node::ddl_marks::MARKS_FILE;
 use dromon_node::grastate::{GraState, STATE_FILE, VIEW_FILE};
 use dromon_node::lacking::LACKING_FILE;
 use dromon_node::{Database, Level, Node, Outcome, Position, Setup};
+use dromon_order::memlog::MemLog;
 use tempfile::TempDir;
 
 use crate::net::{Net, lock};
@@ -241,6 +242,19 @@ impl World {
     pub fn damage_log(&self, n: usize) {
         let dir = lock(&self.data_dirs).get(&n).cloned();
         self.net.damage_log(&dir.expect("a node that was started"));
+    }
+
+    /// A copy of the log of node `n`, as its last process left it.
+    pub fn copy_log(&self, n: usize) -> MemLog {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        self.net.copy_log(&dir.expect("a node that was started"))
+    }
+
+    /// The next process of node `n`, or the one that is not connected yet, finds `log`.
+    pub fn put_log(&self, n: usize, log: MemLog) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        self.net
+            .put_log(&dir.expect("a node that was started"), log);
     }
 
     /// What a node's view file says; `None`: there is none.
