@@ -613,6 +613,7 @@ impl Node {
             bytes_before: 0,
         }]);
         lock(&self.durable).restart();
+        self.forget_recounts();
         lock(&self.evicting).clear();
         *lock(&self.cut_asked) = found.state.cut();
         *lock(&self.digests) = Digests::default();

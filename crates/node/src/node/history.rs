@@ -1,14 +1,15 @@
 //! Comparing a joiner's history with the cluster's: see [`crate::chain`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dromon_order::Order;
 use dromon_writeset::Seqno;
 
 use super::{Node, lock};
-use crate::chain::count;
+use crate::chain::{Compared, count};
 use crate::cluster::ClusterState;
-use crate::messages::Position;
+use crate::messages::{Need, Position};
 use crate::options::Settings;
 use crate::spool::{PieceFiles, SPOOL_ABOVE};
 
@@ -21,11 +22,16 @@ pub(super) struct Recounts {
     /// That of the data this node comes with, once its own log was asked. The
     /// log may be gone by the next attempt to join.
     own: Option<(Position, Option<u64>)>,
-    /// A joiner's seqno for which the log is read again.
-    running: Option<Seqno>,
-    /// What came of it.
-    done: Option<(Seqno, Result<u64, String>)>,
+    /// What came of comparing it was said already.
+    told: bool,
+    /// The log is read again for a joiner.
+    running: bool,
+    /// What came of it, by seqno: joiners ask more than once.
+    done: BTreeMap<Seqno, Result<u64, String>>,
 }
+
+/// How many results are kept for joiners to come for.
+const DONE: usize = 16;
 
 impl Node {
     /// The sum at `position`, where this node's data stands, as its own log
@@ -56,13 +62,42 @@ impl Node {
 
     /// A new connection of the server: its data may be other data.
     pub(super) fn forget_sum(&self) {
-        lock(&self.recounts).own = None;
+        let mut recounts = lock(&self.recounts);
+        (recounts.own, recounts.told) = (None, false);
+    }
+
+    /// Another log: what was counted in the one before says nothing of it.
+    pub(super) fn forget_recounts(&self) {
+        lock(&self.recounts).done.clear();
     }
 
     /// Remembers the sum at `position` before the log is given up.
     pub(super) fn keep_sum(&self, position: Position) {
         let sum = lock(&self.delivered).sums.at(position.seqno);
-        lock(&self.recounts).own = sum.map(|sum| (position, Some(sum)));
+        let mut recounts = lock(&self.recounts);
+        (recounts.own, recounts.told) = (sum.map(|sum| (position, Some(sum))), false);
+    }
+
+    /// Says once what came of comparing this node's history at `position`, of
+    /// which it says `sum`, with that of the cluster that `addr` leads.
+    pub(super) fn tell_compared(
+        &self,
+        addr: &str,
+        position: Position,
+        sum: Option<u64>,
+        need: Need,
+        compared: Compared,
+    ) {
+        let unproved = need == Need::Log && sum.is_none() && !self.is_witness();
+        if !compared.differs() && !unproved
+            || std::mem::replace(&mut lock(&self.recounts).told, true)
+        {
+            return;
+        }
+        match compared {
+            Compared::Differs { ours, yours } => self.warn(&unlike(addr, position, ours, yours)),
+            _ => self.note(&unproved_text(position)),
+        }
     }
 
     /// The sum at `seqno` in this node's log, at or behind its checkpoint at
@@ -77,14 +112,15 @@ impl Node {
             return Ok(sum);
         }
         let mut recounts = lock(&self.recounts);
-        if let Some((_, result)) = recounts.done.take_if(|(at, _)| *at == seqno) {
-            if let Ok(sum) = result {
-                // Joiners ask more than once.
-                recounts.done = Some((seqno, Ok(sum)));
+        match recounts.done.get(&seqno) {
+            Some(Ok(sum)) => return Ok(*sum),
+            Some(Err(_)) => {
+                let failed = recounts.done.remove(&seqno);
+                return failed.unwrap_or_else(|| Err("ask again".into()));
             }
-            return result;
+            None => {}
         }
-        if recounts.running.is_none() {
+        if !recounts.running {
             let (order, spooler) = (order.clone(), self.spooler.clone());
             let node = Arc::downgrade(self);
             let to = lock(&self.delivered).index;
@@ -93,12 +129,17 @@ impl Node {
                 let Some(node) = node.upgrade() else { return };
                 let same = node.order().is_some_and(|o| Arc::ptr_eq(&o, &order));
                 let mut recounts = lock(&node.recounts);
-                recounts.running = None;
-                recounts.done = same.then_some((seqno, result));
+                recounts.running = false;
+                if recounts.done.len() == DONE {
+                    recounts.done.clear();
+                }
+                if same {
+                    recounts.done.insert(seqno, result);
+                }
             };
             let thread = std::thread::Builder::new().name("dromon-chain".into());
             thread.spawn(run).map_err(|e| e.to_string())?;
-            recounts.running = Some(seqno);
+            recounts.running = true;
         }
         Err("compares your history with the cluster's; ask again".into())
     }
@@ -129,7 +170,7 @@ fn recount(
 }
 
 /// For who has data of another history under the cluster's name.
-pub(super) fn unlike(addr: &str, position: Position, ours: u64, yours: u64) -> String {
+fn unlike(addr: &str, position: Position, ours: u64, yours: u64) -> String {
     format!(
         "this node's data stands at {position}, but what it holds is not what the cluster has up to there: the running \
          checksum of the history at seqno {} is {yours:016x} by this node's log and {ours:016x} by that of {addr}. Both \
@@ -140,7 +181,7 @@ pub(super) fn unlike(addr: &str, position: Position, ours: u64, yours: u64) -> S
 }
 
 /// For who has no log that goes with its data.
-pub(super) fn unproved(position: Position) -> String {
+fn unproved_text(position: Position) -> String {
     format!(
         "this node's data stands at {position}, and it has no log that tells the checksum of its history there (a \
          backup, or a log that was removed): it cannot be compared with the cluster's. It is taken to be the same as \

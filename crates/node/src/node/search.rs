@@ -5,10 +5,8 @@ use std::time::{Duration, Instant};
 use dromon_order::Start;
 
 use super::connect::Found;
-use super::history::{unlike, unproved};
 use super::service::from_parts;
 use super::{AskError, ConnectError, EngineError, LogSummary, Node, Phase};
-use crate::chain::Compared;
 use crate::cluster::ClusterState;
 use crate::forks::LogEnd;
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
@@ -249,9 +247,10 @@ impl Node {
                         checkpoint,
                         term,
                     }) => {
-                        if let Compared::Differs { ours, yours } = compared {
-                            self.warn(&unlike(&addr, position, ours, yours));
-                        } else if resume
+                        self.tell_compared(&addr, position, sum, need, compared);
+                        // A log that is no copy of theirs does not count there.
+                        if resume
+                            && !compared.differs()
                             && let Some(found) = self.own_log_first(name, &addr, position, settings)
                         {
                             return Ok(found);
@@ -273,9 +272,6 @@ impl Node {
                                 Need::Copy => "a full copy",
                             }
                         ));
-                        if need == Need::Log && sum.is_none() && !self.is_witness() {
-                            self.note(&unproved(position));
-                        }
                         return Ok(Found {
                             start: Start::Join { checkpoint, term },
                             state,
