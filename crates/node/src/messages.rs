@@ -303,6 +303,9 @@ pub enum Answer {
     },
     /// No, and why.
     Refused(String),
+    /// This node leads a primary component and cannot say yet, and why: ask it
+    /// again.
+    Wait(String),
 }
 
 /// A checkpoint in a form that travels.

@@ -198,7 +198,7 @@ impl Session {
         let compared = match (mark, sum) {
             (Some(index), Some(_)) => match sum_at(engine, index, to, position.seqno) {
                 Ok(ours) => Compared::of(ours, sum),
-                Err(why) => return Answer::Refused(why),
+                Err(why) => return Answer::Wait(why),
             },
             _ => Compared::Unknown,
         };

@@ -227,6 +227,7 @@ impl Node {
         loop {
             let mut candidates = known.clone();
             let mut next = 0;
+            let mut awaited = false;
             said.clear();
             while let Some(addr) = candidates.get(next).cloned() {
                 next += 1;
@@ -295,6 +296,10 @@ impl Node {
                         said.push((addr, "knows no primary component".into()));
                     }
                     Ok(Answer::Refused(why)) => said.push((addr, why)),
+                    Ok(Answer::Wait(why)) => {
+                        awaited = true;
+                        said.push((addr, why));
+                    }
                     Ok(_) => {
                         said.push((addr, "gave an answer that does not fit the question".into()))
                     }
@@ -310,7 +315,8 @@ impl Node {
             if matches!(self.phase(), Phase::Leaving | Phase::Closed) {
                 return Err(ConnectError::Refused("told to leave meanwhile".into()));
             }
-            if resume && !said.is_empty() && damage.is_none() {
+            // Who leads others needs this node's log for nothing but its vote.
+            if resume && !awaited && !said.is_empty() && damage.is_none() {
                 match self.log_with_others(position, settings) {
                     Ok(Some(found)) => return Ok(found),
                     Ok(None) => {}

@@ -177,7 +177,7 @@ impl Node {
         }
         let forks = match self.forks(order, status.term) {
             Ok(forks) => forks,
-            Err(why) => return Answer::Refused(why),
+            Err(why) => return Answer::Wait(why),
         };
         let same = position.is_defined()
             && position.history == *lock(&self.history)
@@ -191,7 +191,7 @@ impl Node {
         let compared = match (at, sum) {
             (Some(index), Some(_)) => match self.sum_at(order, index, position.seqno) {
                 Ok(ours) => Compared::of(ours, sum),
-                Err(why) => return Answer::Refused(why),
+                Err(why) => return Answer::Wait(why),
             },
             _ => Compared::Unknown,
         };

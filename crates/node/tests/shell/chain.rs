@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use dromon_node::Position;
 use dromon_order::memlog::MemLog;
 
 use crate::load::Load;
@@ -136,6 +135,7 @@ fn who_was_away_while_the_leader_restarted_comes_back_by_the_log() {
         world.settle();
         world.db(2).disconnect();
         world.until("it is alone", || one.size() == 1);
+        world.voters(1);
         for n in 10..40 {
             assert!(one.set(row(n), 8).is_committed());
         }
@@ -157,19 +157,26 @@ fn who_was_away_while_the_leader_restarted_comes_back_by_the_log() {
 
 #[test]
 fn who_has_no_log_is_believed_and_told_so() {
-    run(1, PATIENT, LIMIT, |world| {
+    run(3, QUICK, LIMIT, |world| {
         let one = world.db(1);
         for n in 0..5 {
             assert!(one.set(row(n), 1).is_committed());
         }
-        let backup = one.disk();
-        let position: Position = backup.position;
+        world.settle();
+        world.crash(3);
+        world.until("the others drop it", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        world.voters(2);
         assert!(one.set(row(9), 1).is_committed());
-        let two = world.open(2, backup, position);
-        two.connect(&World::url(), false).expect("one is there");
-        world.synced(&two);
-        assert_eq!(two.read(row(9)), 1);
-        assert_eq!(one.donations(), 0);
+        world.lose_log(3);
+        let given = || (1..=2).map(|n| world.db(n).donations()).sum::<usize>();
+        let before = given();
+        let again = world.open_again(3);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(again.read(row(9)), 1);
+        assert_eq!(given(), before);
         assert!(world.report.said(UNPROVED));
         world.settle();
     });

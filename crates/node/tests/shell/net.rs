@@ -216,6 +216,11 @@ impl Net {
         lock(&self.logs).get(dir).expect("there is a log").copy()
     }
 
+    /// The log in `dir` is gone.
+    pub fn lose_log(&self, dir: &Path) {
+        assert!(lock(&self.logs).remove(dir).is_some(), "there is a log");
+    }
+
     /// `log` lies in `dir` from now on.
     pub fn put_log(&self, dir: &Path, log: MemLog) {
         lock(&self.logs).insert(dir.to_owned(), Arc::new(log));

@@ -250,6 +250,12 @@ impl World {
         self.net.copy_log(&dir.expect("a node that was started"))
     }
 
+    /// The log of node `n`, which does not run, is removed.
+    pub fn lose_log(&self, n: usize) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        self.net.lose_log(&dir.expect("a node that was started"));
+    }
+
     /// The next process of node `n`, or the one that is not connected yet, finds `log`.
     pub fn put_log(&self, n: usize, log: MemLog) {
         let dir = lock(&self.data_dirs).get(&n).cloned();
