@@ -106,7 +106,7 @@ fn joining_by_the_log_with_the_data_of_another_history_is_seen() {
 
 #[test]
 fn joining_by_the_log_with_the_data_of_a_copy_that_ran_by_itself_is_seen() {
-    fires(Plant::ChainUnchecked, Oracle::Contents, 1, 30, 30);
+    fires(Plant::ChainUnchecked, Oracle::Contents, 2, 30, 30);
 }
 
 #[test]
