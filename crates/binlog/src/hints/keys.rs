@@ -141,6 +141,13 @@ pub enum Barrier {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteSet(pub(crate) Result<Vec<Touch>, Barrier>);
 
+impl Default for WriteSet {
+    /// Of nothing.
+    fn default() -> WriteSet {
+        WriteSet(Ok(Vec::new()))
+    }
+}
+
 impl WriteSet {
     /// Why it is a barrier, if it is one.
     pub fn barrier(&self) -> Option<&Barrier> {
@@ -155,6 +162,40 @@ impl WriteSet {
     /// Whether nothing is touched: it conflicts with barriers only.
     pub fn is_empty(&self) -> bool {
         self.0.as_ref().is_ok_and(Vec::is_empty)
+    }
+
+    /// What another one touches, too. A barrier stays one; so does what has
+    /// more than `max` keys.
+    pub fn absorb(&mut self, other: &WriteSet, max: usize) {
+        let (Ok(mine), Ok(theirs)) = (&self.0, &other.0) else {
+            if self.0.is_ok() {
+                self.0.clone_from(&other.0);
+            }
+            return;
+        };
+        if mine.len() + theirs.len() > max {
+            self.0 = Err(Barrier::TooLarge);
+            return;
+        }
+        let mut all = Vec::with_capacity(mine.len() + theirs.len());
+        let (mut a, mut b) = (mine.iter().peekable(), theirs.iter().peekable());
+        while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+            all.push(match x.node.cmp(&y.node) {
+                std::cmp::Ordering::Less => **x,
+                std::cmp::Ordering::Greater => **y,
+                std::cmp::Ordering::Equal => Touch::new(x.node, x.modes.with(y.modes)),
+            });
+            let (x, y) = (x.node, y.node);
+            if x <= y {
+                a.next();
+            }
+            if y <= x {
+                b.next();
+            }
+        }
+        all.extend(a);
+        all.extend(b);
+        self.0 = Ok(all);
     }
 
     /// Whether the two must not run side by side, from all their keys.
@@ -279,5 +320,33 @@ impl KeyCollector {
             .collect();
         touches.sort_unstable_by_key(|touch| touch.node);
         WriteSet(Ok(touches))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set() -> impl Strategy<Value = WriteSet> {
+        proptest::collection::btree_map(0u64..8, 1u8..16, 0..6).prop_map(|all| {
+            let touch = |(node, modes)| Touch::new(node, Modes(modes));
+            WriteSet(Ok(all.into_iter().map(touch).collect()))
+        })
+    }
+
+    proptest! {
+        /// What conflicts with one of two conflicts with both together, and nothing else.
+        #[test]
+        fn two_together(a in set(), b in set(), other in set()) {
+            let mut both = a.clone();
+            both.absorb(&b, 100);
+            let either = a.conflicts_with(&other) || b.conflicts_with(&other);
+            prop_assert_eq!(both.conflicts_with(&other), either);
+            let mut small = a.clone();
+            small.absorb(&b, a.len() + b.len() - usize::from(!a.is_empty()));
+            prop_assert_eq!(small.barrier().is_some(), !a.is_empty());
+        }
     }
 }

@@ -1,0 +1,4 @@
+//! The parallel applier.
+#![forbid(unsafe_code)]
+
+pub mod schedule;
