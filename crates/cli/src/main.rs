@@ -11,6 +11,7 @@ mod down;
 mod log;
 mod place;
 mod relay;
+mod replica;
 mod status;
 mod up;
 mod witness;
@@ -53,6 +54,8 @@ enum Command {
     Witness(Box<witness::Args>),
     /// Run a binlog server between a primary and its replicas.
     Relay(relay::Args),
+    /// Apply a binlog to a server in parallel.
+    Replica(replica::Args),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => Ok(bench::run(&args)),
         Command::Witness(args) => Ok(witness::run(&args)),
         Command::Relay(args) => Ok(relay::run(&args)),
+        Command::Replica(args) => Ok(replica::run(&args)),
     };
     match result {
         Ok(code) => code,
