@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dromon_binlog::hints::WriteSet;
-use dromon_binlog::{Checksum, Ending, Event, EventError, Format, Group, Gtid};
+use dromon_binlog::{Checksum, Ending, Event, EventError, EventType, Format, Group, Gtid};
 
 use crate::catalog::Tables;
 
@@ -61,6 +61,13 @@ impl Transaction {
     /// What its events end with.
     pub fn checksum(&self) -> Checksum {
         self.form.format.checksum()
+    }
+
+    /// Whether rows stand in it.
+    pub fn has_rows(&self) -> bool {
+        // The type stands in the header's fifth byte.
+        let kind = |raw: &Raw| raw.bytes().get(4) == Some(&EventType::TABLE_MAP.0);
+        self.events.iter().any(kind)
     }
 
     /// Bytes of its events.

@@ -54,6 +54,9 @@ pub(super) struct Planner<'s> {
     tables: Arc<Tables>,
     position: Position,
     open: Open,
+    /// A table may have changed since they were read. Several such statements in a row need one
+    /// reading.
+    stale: bool,
 }
 
 impl<'s> Planner<'s> {
@@ -79,6 +82,7 @@ impl<'s> Planner<'s> {
             tables: Arc::new(tables),
             position,
             open: Open::default(),
+            stale: false,
         }
     }
 
@@ -127,6 +131,9 @@ impl<'s> Planner<'s> {
     }
 
     fn take(&mut self, transaction: Transaction, bytes: usize) -> Result<(), End> {
+        if self.stale && transaction.has_rows() {
+            self.read_again()?;
+        }
         let found = self
             .look(&transaction)
             .map_err(|error| End::Again(format!("{} cannot be read: {error}", transaction.gtid)))?;
@@ -153,9 +160,7 @@ impl<'s> Planner<'s> {
         {
             self.seal_as(found.alone);
         }
-        if found.schema {
-            self.read_again()?;
-        }
+        self.stale |= found.schema;
         Ok(())
     }
 
@@ -215,6 +220,7 @@ impl<'s> Planner<'s> {
             self.collector.learn(catalog);
             self.tables = Arc::new(tables);
             self.placer.settle();
+            self.stale = false;
         }
         self.shared.reading.store(false, Ordering::Relaxed);
         Ok(())

@@ -328,6 +328,14 @@ impl Worker {
     fn execute(&mut self, unit: &Unit, style: Style) -> Result<(), Trouble> {
         let ops = compile(unit, &self.options(style))?;
         let mut begin: &[u8] = b"BEGIN";
+        if ops.iter().any(|op| matches!(op, Op::Statement { .. })) {
+            // A binlog of statements refuses a lower level; it counts from the next BEGIN on.
+            self.clean()?;
+            self.dirty = true;
+            self.client
+                .query(b"SET SESSION tx_isolation='REPEATABLE-READ';BEGIN")?;
+            begin = b"";
+        }
         for op in &ops {
             if !begin.is_empty() && !matches!(op, Op::Rows { .. }) {
                 self.client.query(begin)?;
@@ -551,6 +559,9 @@ impl Worker {
     }
 
     fn execute_finally(&mut self, unit: &Unit, ops: &[Op]) -> Result<(), Trouble> {
+        self.dirty = true;
+        self.client
+            .query(b"SET SESSION tx_isolation='REPEATABLE-READ'")?;
         if unit.alone == Some(Alone::NotTransactional) {
             // Tables that can be rolled back may take part, too.
             self.client.query(b"BEGIN")?;
