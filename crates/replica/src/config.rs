@@ -372,7 +372,7 @@ impl Given {
                 })?
                 .unwrap_or_default(),
             threads: self.number("threads", 8, 1, 512)?,
-            merge: self.number("merge", 1, 1, 100_000)?,
+            merge: self.number("merge", 100, 1, 100_000)?,
             merge_bytes: self.parsed("merge_size", size)?.unwrap_or(4 << 20),
             memory: self.parsed("memory", size)?.unwrap_or(64 << 20),
             filter: Filter {
@@ -460,7 +460,7 @@ mod tests {
     fn settings() {
         let config = settled(&[]).expect("enough");
         assert_eq!(config.settings.mode, Mode::WriteSet);
-        assert_eq!((config.settings.threads, config.settings.merge), (8, 1));
+        assert_eq!((config.settings.threads, config.settings.merge), (8, 100));
         let config = settled(&[
             "mode=none",
             "threads = 1",
