@@ -115,7 +115,8 @@ fn main() -> ExitCode {
             println!("{:<18} {}", scenario.name, scenario.shows);
         }
         println!("\nOnly by name:");
-        for scenario in scenario::relay::all() {
+        let by_name = scenario::relay::all().into_iter();
+        for scenario in by_name.chain(scenario::replica::all()) {
             println!("{:<18} {}", scenario.name, scenario.shows);
         }
         return ExitCode::SUCCESS;
@@ -133,8 +134,9 @@ fn main() -> ExitCode {
 fn run(args: Args) -> anyhow::Result<bool> {
     let mut chosen = Vec::new();
     for name in &args.names {
-        let others = scenario::long().into_iter().chain(scenario::relay::all());
-        let mut known = scenario::all().into_iter().chain(others);
+        let known = scenario::all().into_iter().chain(scenario::long());
+        let known = known.chain(scenario::relay::all());
+        let mut known = known.chain(scenario::replica::all());
         let found = known.find(|s| s.name == name);
         chosen.push(found.ok_or_else(|| {
             anyhow::anyhow!("there is no scenario {name}; `storms --list` names them")

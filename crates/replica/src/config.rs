@@ -114,8 +114,8 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("threads", "connections that apply", "8"),
     (
         "merge",
-        "transactions of the source in one of the target; 1: each by itself",
-        "1",
+        "most transactions of the source in one of the target while there is a backlog; 1: each by itself",
+        "100",
     ),
     ("merge_size", "the same in bytes of events", "4M"),
     ("memory", "transactions that wait in memory", "64M"),

@@ -11,6 +11,7 @@ mod members;
 mod outage;
 mod reads;
 pub mod relay;
+pub mod replica;
 mod replication;
 mod secure;
 mod service;

@@ -98,7 +98,7 @@ impl Trouble {
                 of_row(note),
                 match note.change {
                     Some(dromon_binlog::Change::Update) =>
-                        "is missing, or is already as it shall become",
+                        "is missing, differs, or is already as it shall become",
                     _ => "is missing",
                 }
             ),
@@ -512,10 +512,12 @@ impl Worker {
         };
         if !ops.is_empty() {
             self.bookkeeping(|worker| {
-                doing.binlog = worker
-                    .client
-                    .one("SELECT @@gtid_binlog_pos")?
-                    .unwrap_or_default();
+                // If it may have been done already, no binlog will show that it was not.
+                let now = worker.client.one("SELECT @@gtid_binlog_pos")?;
+                doing.binlog = match maybe_done {
+                    true => "?".into(),
+                    false => now.unwrap_or_default(),
+                };
                 let mut text = Vec::new();
                 worker.channel.put_doing(&mut text, worker.epoch, &doing);
                 worker.client.query(&text)?;

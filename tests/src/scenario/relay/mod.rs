@@ -2,7 +2,7 @@
 //! Run by name.
 
 mod group;
-pub(super) mod plain;
+pub mod plain;
 mod secure;
 
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ pub fn all() -> Vec<Scenario> {
 }
 
 /// The scenario's own directory.
-fn place(case: &Case) -> anyhow::Result<PathBuf> {
+pub fn place(case: &Case) -> anyhow::Result<PathBuf> {
     let dir = case.dir();
     if dir.exists() {
         std::fs::remove_dir_all(&dir)?;
