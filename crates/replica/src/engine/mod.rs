@@ -120,7 +120,7 @@ pub(crate) fn connect(settings: &Settings) -> Result<Client, ClientError> {
     Ok(client)
 }
 
-/// Applies until something ends it. `told`: set from outside to end it.
+/// Applies until something ends it; [`Progress::tell_to_end`] does.
 pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End {
     match begin(settings, log, progress) {
         Ok(end) => end,
@@ -235,10 +235,10 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         failed = failed.or(spawn("pull")
             .spawn_scoped(scope, move || puller.run())
             .err());
-        let (watched, settings_of) = (Arc::clone(&shared), settings.clone());
+        let watched = Arc::clone(&shared);
         let (progress_of, log_of) = (Arc::clone(progress), log.clone());
         let spawned = spawn("watch").spawn_scoped(scope, move || {
-            monitor::run(watcher, &watched, &settings_of, &progress_of, &log_of);
+            monitor::run(watcher, &watched, &progress_of, &log_of);
         });
         failed = failed.or(spawned.err());
         if let Some(error) = failed {

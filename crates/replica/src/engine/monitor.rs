@@ -33,12 +33,13 @@ const LOCK_WAITS: &str = "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, l
     LEFT JOIN information_schema.INNODB_LOCKS l ON l.lock_id = w.requested_lock_id";
 
 #[derive(Debug, Default)]
-struct State_ {
+struct Stand {
     position: Position,
     /// Where this run began.
     start: Position,
     /// Where the source is, as far as is known.
     goal: Position,
+    goal_known: bool,
     stalls: Stalls,
     conflicts: VecDeque<Conflict>,
     link: Option<Arc<Link>>,
@@ -48,6 +49,8 @@ struct State_ {
     /// When the newest applied transaction was committed on the source, in seconds since 1970.
     stamp: u32,
     said_end: Option<String>,
+    /// The position is the target's.
+    attached: bool,
 }
 
 /// How it stands, over all sessions.
@@ -56,7 +59,7 @@ pub struct Progress {
     /// Counts.
     pub counters: Counters,
     began: Instant,
-    state: Mutex<State_>,
+    state: Mutex<Stand>,
     told: AtomicU64,
 }
 
@@ -78,7 +81,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Progress {
-    fn lock(&self) -> MutexGuard<'_, State_> {
+    fn lock(&self) -> MutexGuard<'_, Stand> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,11 +123,14 @@ impl Progress {
             state.start = position.clone();
         }
         state.position = position.clone();
+        state.attached = true;
     }
 
     /// Where the source is.
     pub fn goal(&self, goal: Position) {
-        self.lock().goal = goal;
+        let mut state = self.lock();
+        state.goal = goal;
+        state.goal_known = true;
     }
 
     /// A unit has committed.
@@ -151,7 +157,7 @@ impl Progress {
     /// Whether the source has nothing more, as far as is known.
     pub fn is_there(&self) -> bool {
         let state = self.lock();
-        !state.goal.is_empty() && state.position.covers(&state.goal)
+        state.goal_known && state.attached && state.position.covers(&state.goal)
     }
 
     /// Once a second.
@@ -224,7 +230,7 @@ impl Progress {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let caught_up = !state.goal.is_empty() && state.position.covers(&state.goal);
+        let caught_up = state.goal_known && state.position.covers(&state.goal);
         let lag = match (caught_up, state.stamp) {
             (true, _) => Some(0),
             (false, 0) => None,
@@ -286,13 +292,7 @@ struct Head {
     locked: bool,
 }
 
-pub(super) fn run(
-    mut client: Client,
-    shared: &Shared,
-    settings: &Settings,
-    progress: &Progress,
-    log: &Log,
-) {
+pub(super) fn run(mut client: Client, shared: &Shared, progress: &Progress, log: &Log) {
     let mut head = Head {
         number: 0,
         since: Instant::now(),
@@ -300,7 +300,6 @@ pub(super) fn run(
     };
     let mut last = Instant::now();
     let mut looked = Instant::now();
-    let _ = settings;
     loop {
         thread::sleep(TICK);
         let (sample, number, ended) = {
