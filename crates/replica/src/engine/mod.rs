@@ -303,7 +303,11 @@ fn settle(
     );
     if logs && settings.binlog {
         let now = control.one("SELECT @@gtid_binlog_pos")?.unwrap_or_default();
-        if now == doing.binlog {
+        let (before, several) = match doing.binlog.strip_suffix('+') {
+            Some(before) => (before, true),
+            None => (&doing.binlog[..], false),
+        };
+        if now == before {
             log.say(
                 Level::Note,
                 &format!("{what}; the target's binlog shows that it was not done. It is done now."),
@@ -311,7 +315,7 @@ fn settle(
             return Ok(Settled::Again(true));
         }
         let own = control.one("SELECT @@server_id")?.unwrap_or_default();
-        if is_next(&doing.binlog, &now, &own) {
+        if !several && is_next(before, &now, &own) {
             log.say(
                 Level::Note,
                 &format!("{what}; the target's binlog shows that it was done."),

@@ -232,6 +232,7 @@ impl<'s> Planner<'s> {
         let mut set = None;
         let mut databases = BTreeSet::new();
         let mut statements = false;
+        let mut sets = false;
         let mut final_tables = false;
         let last = transaction.events.len() - 1;
         for (n, raw) in transaction.events.iter().enumerate() {
@@ -245,6 +246,9 @@ impl<'s> Planner<'s> {
                 Payload::Query(query) => {
                     let frame = [&b"BEGIN"[..], b"COMMIT", b"ROLLBACK"];
                     statements |= !frame.iter().any(|f| query.stored.eq_ignore_ascii_case(f));
+                    // SET STATEMENT … FOR: some of its variables cannot be set in a transaction.
+                    let begin = query.stored.get(..4).unwrap_or_default();
+                    sets |= begin.eq_ignore_ascii_case(b"SET ");
                 }
                 Payload::Other(_) => {
                     statements |= matches!(
@@ -270,7 +274,11 @@ impl<'s> Planner<'s> {
         let set = set.unwrap_or_default();
         let schema = self.collector.catalog().is_none();
         let flag = |flag| group.flags & flag != 0;
-        let statement_alone = flag(gtid_flags::STANDALONE) || flag(gtid_flags::DDL) || schema;
+        // Of others it cannot be told whether they commit by themselves.
+        let can_be_rolled_back =
+            flag(gtid_flags::TRANSACTIONAL) && transaction.ending == Ending::Xid && !sets;
+        let statement_alone =
+            flag(gtid_flags::STANDALONE) || flag(gtid_flags::DDL) || schema && !can_be_rolled_back;
         let alone = if statements && statement_alone {
             Some(Alone::Statement)
         } else if !flag(gtid_flags::TRANSACTIONAL)

@@ -510,13 +510,16 @@ impl Worker {
             connection: u64::from(self.client.id),
             binlog: String::new(),
         };
+        let several = ops.len() > 1;
         if !ops.is_empty() {
             self.bookkeeping(|worker| {
                 // If it may have been done already, no binlog will show that it was not.
                 let now = worker.client.one("SELECT @@gtid_binlog_pos")?;
-                doing.binlog = match maybe_done {
-                    true => "?".into(),
-                    false => now.unwrap_or_default(),
+                doing.binlog = match (maybe_done, several) {
+                    (true, _) => "?".into(),
+                    // Of several steps it cannot be seen whether the last one was done.
+                    (false, true) => now.unwrap_or_default() + "+",
+                    (false, false) => now.unwrap_or_default(),
                 };
                 let mut text = Vec::new();
                 worker.channel.put_doing(&mut text, worker.epoch, &doing);
@@ -526,16 +529,9 @@ impl Worker {
         }
         let mut tries = 0;
         loop {
-            match self.execute_finally(unit, &ops) {
+            match self.execute_finally(unit, &ops, maybe_done) {
                 Ok(()) => break,
                 Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
-                Err(Trouble::Error(code, text)) if maybe_done && DONE_ALREADY.contains(&code) => {
-                    self.log.say(
-                        Level::Warning,
-                        &format!("{gtid} is taken for done before the last run ended: {text}."),
-                    );
-                    break;
-                }
                 Err(Trouble::Error(code, _)) if TRANSIENT.contains(&code) && tries < TRIES => {
                     tries += 1
                 }
@@ -560,24 +556,50 @@ impl Worker {
         }
     }
 
-    fn execute_finally(&mut self, unit: &Unit, ops: &[Op]) -> Result<(), Trouble> {
+    /// `maybe_done`: an error that says that a statement was done is none. Rows that follow it are in
+    /// one transaction with the position, so that they cannot have been done.
+    fn execute_finally(
+        &mut self,
+        unit: &Unit,
+        ops: &[Op],
+        maybe_done: bool,
+    ) -> Result<(), Trouble> {
         self.dirty = true;
         self.client
             .query(b"SET SESSION tx_isolation='REPEATABLE-READ'")?;
-        if unit.alone == Some(Alone::NotTransactional) {
+        let mut begun = unit.alone == Some(Alone::NotTransactional);
+        if begun {
             // Tables that can be rolled back may take part, too.
             self.client.query(b"BEGIN")?;
         }
         for op in ops {
-            match op {
-                Op::Rows { text, expects } => {
-                    self.clean()?;
-                    self.rows(b"", text, expects, Style::Single)?;
+            if let Op::Statement {
+                setup,
+                text,
+                error,
+                gtid,
+            } = op
+            {
+                match self.statement(setup, text, *error) {
+                    Err(Trouble::Error(code, why))
+                        if maybe_done && DONE_ALREADY.contains(&code) =>
+                    {
+                        let text =
+                            format!("{gtid} is taken for done before the last run ended: {why}.");
+                        self.log.say(Level::Warning, &text);
+                    }
+                    done => done?,
                 }
+                continue;
+            }
+            self.clean()?;
+            if !std::mem::replace(&mut begun, true) {
+                self.client.query(b"BEGIN")?;
+            }
+            match op {
+                Op::Rows { text, expects } => self.rows(b"", text, expects, Style::Single)?,
                 Op::Binlog { text, note } => self.binlog(unit, text, note)?,
-                Op::Statement {
-                    setup, text, error, ..
-                } => self.statement(setup, text, *error)?,
+                Op::Statement { .. } => {}
             }
         }
         Ok(())
