@@ -261,14 +261,13 @@ const KINDS: [&str; 27] = [
     "mediumblob",
 ];
 /// Types whose values can stand in a WHERE so that an index finds them exactly.
-const KEY_KINDS: [&str; 17] = [
+const KEY_KINDS: [&str; 16] = [
     "tinyint",
     "smallint",
     "mediumint",
     "int",
     "bigint",
     "decimal",
-    "year",
     "date",
     "time",
     "datetime",

@@ -206,6 +206,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             log: log.clone(),
             collations: collations.clone(),
             packet_max: (packet_max / 2).clamp(16 << 10, 1 << 20),
+            allowed: packet_max,
             dirty: false,
             form: None,
             in_doubt: in_doubt.clone(),
@@ -303,11 +304,10 @@ fn settle(
     );
     if logs && settings.binlog {
         let now = control.one("SELECT @@gtid_binlog_pos")?.unwrap_or_default();
-        let (before, several) = match doing.binlog.strip_suffix('+') {
-            Some(before) => (before, true),
-            None => (&doing.binlog[..], false),
-        };
-        if now == before {
+        let before = doing.binlog.trim_end_matches(['+', '~']);
+        let several = doing.binlog.ends_with('+');
+        let rows = doing.binlog.ends_with('~');
+        if now == before && !rows {
             log.say(
                 Level::Note,
                 &format!("{what}; the target's binlog shows that it was not done. It is done now."),
@@ -365,5 +365,21 @@ fn is_next(before: &str, now: &str, server: &str) -> bool {
             one.seqno == last + 1 && one.server.to_string() == server
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_group_more() {
+        assert!(is_next("0-2-5", "0-2-6", "2"));
+        assert!(is_next("", "0-2-1", "2"));
+        assert!(is_next("0-2-5,1-7-9", "0-2-6,1-7-9", "2"));
+        assert!(!is_next("0-2-5", "0-2-7", "2"));
+        assert!(!is_next("0-2-5", "0-3-6", "2"));
+        assert!(!is_next("0-2-5,1-7-9", "0-2-6,1-7-10", "2"));
+        assert!(!is_next("?", "0-2-6", "2"));
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Worker {
     pub log: Log,
     pub collations: Collations,
     pub packet_max: usize,
+    /// The target takes no longer packet.
+    pub allowed: usize,
     /// The session is not that of [`ROWS`].
     pub dirty: bool,
     /// The format description that BINLOG has.
@@ -55,6 +57,8 @@ enum Trouble {
     Rows(Note, u64),
     /// It cannot be made into statements.
     Compile(CompileError),
+    /// A statement of so many bytes.
+    Long(usize),
     /// The session has ended.
     Ended,
 }
@@ -103,6 +107,9 @@ impl Trouble {
                 }
             ),
             Trouble::Compile(error) => error.to_string(),
+            Trouble::Long(bytes) => format!(
+                "it needs a statement of {bytes} bytes, and the target takes none so long: raise its max_allowed_packet"
+            ),
             Trouble::Ended => "the session has ended".into(),
         }
     }
@@ -284,6 +291,8 @@ impl Worker {
     }
 
     fn roll_back(&mut self) -> Result<(), Trouble> {
+        // Where it failed a variable may have been switched.
+        self.dirty = true;
         loop {
             match self.client.query(b"ROLLBACK") {
                 Ok(_) => return Ok(()),
@@ -359,6 +368,14 @@ impl Worker {
         Ok(())
     }
 
+    /// Runs a packet, unless the target would end the connection because of its length.
+    fn query(&mut self, text: &[u8]) -> Result<Vec<Answer>, Trouble> {
+        if text.len() + 16 > self.allowed {
+            return Err(Trouble::Long(text.len()));
+        }
+        Ok(self.client.query(text)?)
+    }
+
     fn clean(&mut self) -> Result<(), Trouble> {
         if std::mem::replace(&mut self.dirty, false) {
             self.client.query(ROWS.as_bytes())?;
@@ -373,6 +390,9 @@ impl Worker {
         expects: &[Expect],
         style: Style,
     ) -> Result<(), Trouble> {
+        if begin.len() + text.len() + 16 > self.allowed {
+            return Err(Trouble::Long(text.len()));
+        }
         let repair = self.settings.difference == Difference::Repair && style == Style::Single;
         if repair {
             return self.repair(begin, text, expects);
@@ -460,31 +480,27 @@ impl Worker {
             self.client.query(&binlog_statement([&form.raw[..]]))?;
             self.form = Some(form);
         }
-        match self.client.query(text) {
+        match self.query(text) {
             Ok(_) => Ok(()),
-            Err(error) => match error.into() {
-                Trouble::Error(code, text) => {
-                    Err(Trouble::Error(code, format!("{}: {text}", of_row(note))))
-                }
-                trouble => Err(trouble),
-            },
+            Err(Trouble::Error(code, text)) => {
+                Err(Trouble::Error(code, format!("{}: {text}", of_row(note))))
+            }
+            Err(trouble) => Err(trouble),
         }
     }
 
     fn statement(&mut self, setup: &[u8], text: &[u8], error: u16) -> Result<(), Trouble> {
         self.dirty = true;
         self.client.query(setup)?;
-        match self.client.query(text) {
+        match self.query(text) {
             Ok(_) => Ok(()),
             // It failed on the source, too, and something of it remained.
-            Err(failed) if error != 0 && failed.code() == Some(error) => Ok(()),
-            Err(failed) => match failed.into() {
-                Trouble::Error(code, why) => {
-                    let begin: String = String::from_utf8_lossy(text).chars().take(200).collect();
-                    Err(Trouble::Error(code, format!("{why} (statement: {begin})")))
-                }
-                trouble => Err(trouble),
-            },
+            Err(Trouble::Error(code, _)) if error != 0 && code == error => Ok(()),
+            Err(Trouble::Error(code, why)) => {
+                let begin: String = String::from_utf8_lossy(text).chars().take(200).collect();
+                Err(Trouble::Error(code, format!("{why} (statement: {begin})")))
+            }
+            Err(trouble) => Err(trouble),
         }
     }
 
@@ -515,11 +531,14 @@ impl Worker {
             self.bookkeeping(|worker| {
                 // If it may have been done already, no binlog will show that it was not.
                 let now = worker.client.one("SELECT @@gtid_binlog_pos")?;
-                doing.binlog = match (maybe_done, several) {
-                    (true, _) => "?".into(),
+                let now = now.unwrap_or_default();
+                doing.binlog = match maybe_done {
+                    true => "?".into(),
                     // Of several steps it cannot be seen whether the last one was done.
-                    (false, true) => now.unwrap_or_default() + "+",
-                    (false, false) => now.unwrap_or_default(),
+                    false if several => now + "+",
+                    // Rows that no rollback takes back may be there before the binlog has them.
+                    false if unit.alone == Some(Alone::NotTransactional) => now + "~",
+                    false => now,
                 };
                 let mut text = Vec::new();
                 worker.channel.put_doing(&mut text, worker.epoch, &doing);
