@@ -135,6 +135,15 @@ impl Channel {
         })
     }
 
+    /// The newest epoch.
+    pub fn epoch(&self, client: &mut Client) -> Result<Option<u64>, ClientError> {
+        let text = client.one(&format!(
+            "SELECT epoch FROM dromon_replica.position WHERE {}",
+            self.row()
+        ))?;
+        Ok(text.and_then(|text| text.parse().ok()))
+    }
+
     /// The statement that moves the position. It fails in any other epoch, and with it the packet
     /// in which a commit follows.
     pub fn put_move(&self, out: &mut Vec<u8>, epoch: u64, position: &str) {
@@ -142,7 +151,7 @@ impl Channel {
         out.extend_from_slice(epoch.to_string().as_bytes());
         out.extend_from_slice(b",'");
         out.extend_from_slice(position.as_bytes());
-        out.extend_from_slice(b"',(SELECT 1 UNION SELECT 2)) WHERE channel=");
+        out.extend_from_slice(format!("',{FAILS}) WHERE channel=").as_bytes());
         out.extend_from_slice(&self.quoted);
     }
 
@@ -159,7 +168,7 @@ impl Channel {
     pub fn put_doing(&self, out: &mut Vec<u8>, epoch: u64, doing: &Doing) {
         out.extend_from_slice(
             format!(
-                "UPDATE dromon_replica.position SET doing=IF(epoch={epoch},'{}',(SELECT 1 UNION SELECT 2)), doing_connection={}, \
+                "UPDATE dromon_replica.position SET doing=IF(epoch={epoch},'{}',{FAILS}), doing_connection={}, \
                  doing_binlog='{}', doing_text=",
                 doing.gtid, doing.connection, doing.binlog
             )
@@ -171,5 +180,9 @@ impl Channel {
     }
 }
 
-/// The error of a statement of [`Channel`] in another epoch: its subquery has two rows.
-pub const OTHER_EPOCH: u16 = 1242;
+/// An expression that is an error if it is computed, whatever the sql_mode is: the largest number,
+/// and more.
+const FAILS: &str = "18446744073709551615+epoch";
+
+/// The error of a statement of [`Channel`] in another epoch.
+pub const OTHER_EPOCH: u16 = 1690;

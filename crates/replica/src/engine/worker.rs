@@ -144,13 +144,19 @@ impl Worker {
                 Err(Trouble::Lost(error)) => {
                     return shared.end(End::Again(format!("{error} (at {})", unit.name())));
                 }
-                Err(trouble) => return shared.end(End::Fatal(self.fatal(&unit, &trouble))),
+                Err(trouble) => {
+                    let why = self.fatal(&unit, &trouble);
+                    return shared.end(End::Fatal(why));
+                }
             }
         }
     }
 
-    fn fatal(&self, unit: &Unit, trouble: &Trouble) -> String {
-        if let Trouble::Error(OTHER_EPOCH, _) = trouble {
+    fn fatal(&mut self, unit: &Unit, trouble: &Trouble) -> String {
+        // What another one has applied already cannot be applied here.
+        let newest = self.channel.epoch(&mut self.client).ok().flatten();
+        let older = newest.is_some_and(|newest| newest != self.epoch);
+        if older || matches!(trouble, Trouble::Error(OTHER_EPOCH, _)) {
             return "Another replica has begun to apply this channel: this one can commit nothing any more, and nothing is doubled."
                 .into();
         }
