@@ -349,6 +349,7 @@ impl Given {
                     report_port: 0,
                     heartbeat: self.duration("heartbeat", Duration::from_secs(1))?,
                     semi_sync: false,
+                    tls: false,
                     position: String::new(),
                 },
                 dead_after,

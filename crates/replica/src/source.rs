@@ -266,6 +266,11 @@ impl Puller {
                 let step = session.packet(&packet)?;
                 let (payload, sequence) = match &step {
                     Step::Read => continue,
+                    // Only if it was wished for.
+                    Step::Encrypt(_) => {
+                        let why = "the connection to the source is not encrypted by this program";
+                        return Err(PullError::Never(why.to_owned()));
+                    }
                     Step::Reply(payload) => (payload, frames.sequence()),
                     Step::Send(payload) | Step::Stream(payload) => (payload, 0),
                 };
