@@ -13,7 +13,7 @@ use anyhow::Context;
 use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, Setting, SstMethod};
 
 use crate::check::{self, Conflicts};
-use crate::lab::{Disks, Network};
+use crate::lab::{Disks, LogDisks, Network};
 use crate::load::Session;
 use crate::report::Report;
 use crate::watch;
@@ -79,6 +79,8 @@ const STANDS_STILL: Duration = Duration::from_secs(60);
 pub struct Gear {
     /// File systems that lose power.
     pub disks: Option<Disks>,
+    /// File systems for the nodes' logs that fail, hang and fill up.
+    pub log_disks: Option<LogDisks>,
     /// Networks that lose packets.
     pub network: Option<Network>,
 }
@@ -181,6 +183,13 @@ impl Case {
         Ok(())
     }
 
+    /// Gives the logs of the cluster, which was not started yet, file systems
+    /// that fail, hang and fill up.
+    pub fn give_log_disks(&mut self) -> anyhow::Result<()> {
+        self.gear.log_disks = Some(LogDisks::give(&self.cluster())?);
+        Ok(())
+    }
+
     /// Gives the cluster, which was not started yet, a network that loses packets.
     pub fn give_network(&mut self) -> anyhow::Result<()> {
         self.gear.network = Some(Network::give(&self.cluster())?);
@@ -190,6 +199,14 @@ impl Case {
     /// The file systems given. Panics if there are none.
     pub fn disks(&self) -> &Disks {
         self.gear.disks.as_ref().expect("give_disks comes first")
+    }
+
+    /// The logs' file systems. Panics if there are none.
+    pub fn log_disks(&self) -> &LogDisks {
+        self.gear
+            .log_disks
+            .as_ref()
+            .expect("give_log_disks comes first")
     }
 
     /// The network given. Panics if there is none.

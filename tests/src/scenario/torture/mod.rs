@@ -4,7 +4,9 @@
 
 mod append;
 mod bank;
+mod cut;
 mod deaths;
+mod disks;
 mod joining;
 mod nemesis;
 mod orphans;
@@ -21,6 +23,7 @@ use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, Start};
 
 use crate::check;
 use crate::harness::{Case, JOIN_LIMIT, Run, Scenario, Servers};
+use crate::lab::LogDisks;
 use crate::ledger::{self, Told};
 use crate::rng::Rng;
 
@@ -43,6 +46,12 @@ pub fn all() -> Vec<Scenario> {
             "all nodes lose power at once under load: what was not synced is gone from their disks",
             60,
             deaths::power_cut,
+        ),
+        (
+            "log_disk",
+            "the disk under one node's log fails, hangs, is full, a follower's and the leader's",
+            240,
+            disks::log_disk,
         ),
         (
             "rolling_kills",
@@ -105,22 +114,25 @@ pub fn all() -> Vec<Scenario> {
             refeed::after_outage,
         ),
     ];
-    table
-        .into_iter()
-        .map(|(name, shows, round, run)| Scenario {
-            name,
-            shows,
-            servers: Servers::Own,
-            run,
-            round: Duration::from_secs(round),
-        })
-        .collect()
+    table.into_iter().map(own_scenario).collect()
+}
+
+/// One whose rounds may take so many seconds each, on a cluster of its own.
+fn own_scenario((name, shows, round, run): (&'static str, &'static str, u64, Run)) -> Scenario {
+    Scenario {
+        name,
+        shows,
+        servers: Servers::Own,
+        run,
+        round: Duration::from_secs(round),
+    }
 }
 
 /// What a scenario's cluster needs beyond signals.
 #[derive(Debug, Clone, Copy, Default)]
 struct Needs {
     disks: bool,
+    log_disks: bool,
     network: bool,
 }
 
@@ -143,16 +155,30 @@ fn started(
             *spec = spec.clone().set("innodb_flush_method", "fsync");
         }
         spec.settings.extend(own);
+        if needs.log_disks {
+            add_option(&mut spec.provider_options, LogDisks::OPTION);
+        }
         change(spec);
     })?;
     if needs.disks {
         case.give_disks()?;
+    }
+    if needs.log_disks {
+        case.give_log_disks()?;
     }
     if needs.network {
         case.give_network()?;
     }
     cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
     Ok(cluster)
+}
+
+/// Adds a provider option to a list of them.
+fn add_option(list: &mut String, option: &str) {
+    if !list.is_empty() {
+        list.push(';');
+    }
+    list.push_str(option);
 }
 
 /// A random permutation of the nodes.
