@@ -88,9 +88,10 @@ storms: build
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS)
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --rounds 1 \
 	  --provider-options dromon.auto_stream_size=128 ranges unique_keys no_primary_key kill_all kill_joining
+	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 --peer $(PEER) control_kill_all control_lost_update
 
 torture: packages build
-	$(TARGET)/release/storms --provider $(PROVIDER) --torture --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) \
+	$(TARGET)/release/storms --provider $(PROVIDER) --torture --control --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) \
 	  --entries $(ENTRIES) --peer $(PEER) --report docs/torture-report.txt
 
 conformance: build

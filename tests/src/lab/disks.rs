@@ -65,6 +65,14 @@ impl Disks {
         Ok(disks)
     }
 
+    /// Stores all that the servers and their scripts have written so far.
+    pub fn sync(&self) -> anyhow::Result<()> {
+        for disk in &self.0 {
+            run("sync", &["-f", text(&disk.mounted_on)?], "")?;
+        }
+        Ok(())
+    }
+
     /// All nodes lose power at once. Returns once their file systems are mounted
     /// again; the servers are down.
     pub fn power_cut(&self, cluster: &Cluster) -> anyhow::Result<()> {

@@ -71,7 +71,7 @@ pub fn under_faults(case: &mut Case) -> anyhow::Result<()> {
 
 /// Sets up the lists and starts the clients, who work while `meanwhile` runs:
 /// their history, and how it ended.
-fn clients_during(
+pub(super) fn clients_during(
     case: &Case,
     cluster: &Arc<Cluster>,
     meanwhile: impl FnOnce() -> anyhow::Result<()>,
@@ -298,7 +298,7 @@ fn parse(list: Option<&str>) -> Vec<Value> {
         .collect()
 }
 
-fn finals(cluster: &Cluster, db: &str) -> anyhow::Result<Vec<Final>> {
+pub(super) fn finals(cluster: &Cluster, db: &str) -> anyhow::Result<Vec<Final>> {
     let mut all = Vec::new();
     for (index, node) in cluster.nodes().iter().enumerate() {
         let mut session = Session::open_within(node, db, 0, STATEMENT_LIMIT)?;

@@ -4,6 +4,7 @@
 
 mod append;
 mod bank;
+pub mod control;
 mod cut;
 mod deaths;
 mod disks;
