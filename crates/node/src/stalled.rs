@@ -9,6 +9,13 @@ use std::time::{Duration, Instant};
 
 use dromon_order::RaftId;
 
+/// Whether a member may have good reason to stand still: it is no voter yet, or is
+/// given a checkpoint first, as the log begins behind what it has. 0: it has stored
+/// nothing for this leader yet, whatever it has.
+pub fn begins(voter: bool, matched: u64, first_log: u64) -> bool {
+    !voter || matched > 0 && matched + 1 < first_log
+}
+
 /// By log: how far it is durable, and since when it stands there.
 #[derive(Debug, Default)]
 pub struct Stalled(BTreeMap<RaftId, (u64, Instant)>);
@@ -48,6 +55,15 @@ impl Stalled {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_given_a_checkpoint_first_begins() {
+        assert!(begins(false, 50, 10));
+        assert!(begins(true, 8, 10));
+        assert!(!begins(true, 9, 10));
+        // The leader of before, whose disk has hung since.
+        assert!(!begins(true, 0, 10));
+    }
 
     #[test]
     fn only_who_lacks_something_and_does_not_move_stands_still() {

@@ -15,6 +15,7 @@ use super::{CatchingUp, Node, Phase, lock};
 use crate::cluster::{CAUGHT_UP, MemberState};
 use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
+use crate::stalled::begins;
 
 /// A non-primary node asks the others this often whether they went on.
 const SEEK_AFTER: Duration = Duration::from_secs(3);
@@ -460,11 +461,8 @@ impl Node {
         settings: &Settings,
     ) -> Option<Duration> {
         let stood = lock(&self.stalled).for_long(now, log);
-        let begins = !status.members.is_voter(log)
-            || status
-                .peers
-                .get(&log)
-                .is_none_or(|p| p.matched + 1 < status.first_log);
+        let matched = status.peers.get(&log).map_or(0, |p| p.matched);
+        let begins = begins(status.members.is_voter(log), matched, status.first_log);
         let patience = settings.inactive_timeout * if begins { 4 } else { 1 };
         (stood >= patience).then_some(stood)
     }
