@@ -101,7 +101,7 @@ fn erasing_logs_on_the_word_of_a_leader_ends_the_cluster() {
 
 #[test]
 fn joining_by_the_log_with_the_data_of_another_history_is_seen() {
-    fires(Plant::JoinUnchecked, Oracle::Contents, 2, 10, 30);
+    fires(Plant::JoinUnchecked, Oracle::Contents, 55, 30, 30);
 }
 
 #[test]

@@ -194,7 +194,9 @@ impl Session {
             .map(|m| m.index);
         let to = inner.index;
         drop(inner);
-        let sum = sum.filter(|_| !self.shared.planted_everywhere(Plant::ChainUnchecked));
+        // It would see by itself what the forks see.
+        let unseen = unchecked || self.shared.planted_everywhere(Plant::ChainUnchecked);
+        let sum = sum.filter(|_| !unseen);
         let compared = match (mark, sum) {
             (Some(index), Some(_)) => match sum_at(engine, index, to, position.seqno) {
                 Ok(ours) => Compared::of(ours, sum),
