@@ -2,6 +2,7 @@
 //! joins again from its position, in the same process and for the same server.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::QueueItem;
@@ -45,6 +46,10 @@ impl Node {
     /// node; if so, joins it again. On the service thread.
     pub(super) fn seek_primary(self: &Arc<Self>) {
         let Some(order) = self.order() else { return };
+        // A disk that failed once is not trusted again before somebody says so.
+        if self.engine_failed.load(Relaxed) {
+            return;
+        }
         if self.phase() != Phase::NonPrimary || !self.was_evicted(&order) {
             return;
         }

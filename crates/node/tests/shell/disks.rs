@@ -6,7 +6,7 @@ use dromon_node::Phase;
 
 use crate::load::Load;
 use crate::toy::row;
-use crate::world::{World, addrs, run};
+use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Silence is judged much later than standing still.
@@ -81,11 +81,14 @@ fn fails(leader: bool) {
         world.until("the others put it out, though its process runs", || {
             others.iter().all(|o| world.db(*o).size() == 2)
         });
+        // It is well again, but nobody has said so.
+        world.net.mend_log(&db.addr);
+        std::thread::sleep(Duration::from_secs(5));
         load.go_on(world, 10);
         assert!(!db.ready(), "a disk that failed once is not trusted");
+        assert!(others.iter().all(|o| world.db(*o).size() == 2));
         // The operator starts the server again, on a disk that is well.
         world.crash(n);
-        world.net.mend_log(&addrs(&[n])[0]);
         let again = world.open_again(n);
         again.connect(&World::url(), false).expect("it comes back");
         world.synced(&again);
