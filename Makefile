@@ -6,6 +6,7 @@
 # make sim     the simulation alone; SEEDS=200
 # make models  the small models alone
 # make torture rounds of faults on real servers, root, hours: docs/torture.md; ROUNDS=20
+# make conformance-safety   MariaDB's tests that restart, kill, cut off or vote; ROUNDS=1
 # make fuzz    every parser under libFuzzer; SECONDS=60 for each
 
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
@@ -26,7 +27,7 @@ PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsyn
 PACKAGES_TEST := $(PACKAGES_UP) git ca-certificates mariadb-test mariadb-test-data galera-4 \
                  galera-arbitrator-4 sysbench stunnel4 procps e2fsprogs mount util-linux perl-base
 
-.PHONY: help up down build packages check format lint licences unit models sim fuzz test test-11.8 storms torture conformance
+.PHONY: help up down build packages check format lint licences unit models sim fuzz test test-11.8 storms torture conformance conformance-safety
 # Targets share the build directory and the machine's ports: one after the other, whatever -j says.
 .NOTPARALLEL:
 help:
@@ -87,10 +88,18 @@ storms: build
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS)
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --rounds 1 \
 	  --provider-options dromon.auto_stream_size=128 ranges unique_keys no_primary_key kill_all kill_joining
+	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 --peer $(PEER) control_kill_all control_lost_update
 
 torture: packages build
-	$(TARGET)/release/storms --provider $(PROVIDER) --torture --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) \
+	$(TARGET)/release/storms --provider $(PROVIDER) --torture --control --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) \
 	  --entries $(ENTRIES) --peer $(PEER) --report docs/torture-report.txt
 
 conformance: build
 	tests/conformance/run --provider $(PROVIDER) --list tests/conformance/first.txt
+
+# Tests that restart, kill, cut off, bootstrap or vote, ROUNDS times; 25 minutes for each round.
+conformance-safety: ROUNDS = 1
+conformance-safety: packages build
+	tests/conformance/run --provider $(PROVIDER) --big --minutes 6 --rounds $(ROUNDS) --list tests/conformance/second.txt
+	tests/conformance/run --provider $(PROVIDER) --big --minutes 6 --rounds $(ROUNDS) --suite galera_3nodes \
+	  --list tests/conformance/second-3nodes.txt

@@ -25,8 +25,8 @@ pub enum Fault {
     Wipe {
         /// Who.
         slot: usize,
-        /// Whether the data of another cluster is put there instead, from
-        /// about the same seqno.
+        /// Whether the data of another cluster is put there instead, or that of a
+        /// copy of a member that ran by itself, from about the same seqno.
         foreign: bool,
         /// Until it is started again.
         down: Duration,
@@ -95,11 +95,11 @@ pub enum Fault {
         /// Only this lane, by its number.
         lane: Option<usize>,
     },
-    /// Disks become slow.
+    /// Disks become slow, or hang.
     SlowDisk {
         /// Who.
         slot: usize,
-        /// By how much.
+        /// By how much; what takes a second or longer is called hanging.
         extra: Duration,
         /// For how long.
         for_: Duration,
@@ -258,7 +258,10 @@ pub fn next(rng: &mut Rng, health: Health) -> (Option<Fault>, Duration) {
         }
         76..81 => Some(Fault::SlowDisk {
             slot,
-            extra: rng.ms(20, 400),
+            extra: match rng.ms(20, 400) {
+                most if most > Duration::from_millis(320) => most * 25,
+                slow => slow,
+            },
             for_: rng.ms(300, 4_000),
         }),
         81..85 => Some(Fault::SlowApply {

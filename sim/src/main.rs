@@ -136,10 +136,10 @@ impl Total {
         println!(
             "{} seeds, {} violations: {} entries, {} acknowledged, {} refused, {} unknown, {} taken back, {} current \
              reads, {} crashes ({} total outages, {} with absences), {} forced recoveries ({} acknowledged given \
-             up, {} came by the log, {} took a copy), {} partitions, {} pauses, {} clock jumps, {} backwards, {} disk errors, {} deaths during a change of members, {} broken connections, {} \
+             up, {} came by the log, {} took a copy), {} partitions, {} pauses, {} clock jumps, {} backwards, {} disk errors, {} disks that hung, {} deaths during a change of members, {} broken connections, {} \
              elections, {} joins ({} with a copy), {} resumed logs, {} evictions, {} leaves, {} state \
              comparisons; {} large in chunks ({} committed, {} rolled back, {} databases begun between chunks, {} \
-             times given whole, {} thrown away, {} copies refused); worst convergence {:.1} s (seed {}); longest standstill of a majority {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
+             times given whole, {} thrown away, {} copies refused); {} told that their history differs; worst convergence {:.1} s (seed {}); longest standstill of a majority {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
              {:016x}",
             self.seeds,
             self.violations,
@@ -161,6 +161,7 @@ impl Total {
             c.jumps,
             c.backs,
             c.disk_errors,
+            c.hangs,
             c.changes,
             c.breaks,
             c.elections,
@@ -177,6 +178,7 @@ impl Total {
             c.whole,
             c.thrown,
             c.lacking,
+            c.unlike,
             self.worst.as_secs_f64(),
             self.worst_seed,
             self.still.as_secs_f64(),

@@ -44,6 +44,9 @@ pub enum Plant {
     /// Nodes of an incarnation that a forced recovery has ended join by the log,
     /// wherever their data got to.
     ForkUnchecked,
+    /// A node joins by the log at its seqno, whatever the checksum of its history
+    /// is there.
+    ChainUnchecked,
     /// A joiner that is to take a copy does not if its data stands at the seqno
     /// at which it came in.
     CopySkipped,
@@ -83,7 +86,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 30] = [
+    pub const ALL: [Plant; 31] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DeafToDisk,
@@ -101,6 +104,7 @@ impl Plant {
         Plant::NeverJoined,
         Plant::WaitForAll,
         Plant::ForkUnchecked,
+        Plant::ChainUnchecked,
         Plant::CopySkipped,
         Plant::CopyLate,
         Plant::LearnerWaits,
@@ -138,6 +142,7 @@ impl Plant {
             Plant::NeverJoined => "never-joined",
             Plant::WaitForAll => "wait-for-all",
             Plant::ForkUnchecked => "fork-unchecked",
+            Plant::ChainUnchecked => "chain-unchecked",
             Plant::CopySkipped => "copy-skipped",
             Plant::CopyLate => "copy-late",
             Plant::LearnerWaits => "learner-waits",

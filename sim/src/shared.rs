@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dromon_log::SimDevice;
+use dromon_node::forks::LogEnd;
 use dromon_order::RaftId;
 
 use crate::database::Database;
@@ -62,6 +63,11 @@ impl Settings {
     /// happens more often here than with a server.
     pub fn grace(&self) -> Duration {
         self.election_min() * 2
+    }
+
+    /// A member whose log stands still for this long is evicted.
+    pub fn inactive(&self) -> Duration {
+        self.suspect * 3 / 2
     }
 
     /// Whether the node in `slot` has no database.
@@ -132,6 +138,10 @@ pub struct Counts {
     pub old_by_copy: u64,
     /// Disks that failed an operation or were full.
     pub disk_errors: u64,
+    /// Disks that hung.
+    pub hangs: u64,
+    /// Members put out whose log stood still.
+    pub stood_still: u64,
     /// Nodes that died while the membership was being changed.
     pub changes: u64,
     /// Changes of leadership.
@@ -163,6 +173,8 @@ pub struct Counts {
     pub thrown: u64,
     /// Copies that were refused, as chunks would be lacking in them.
     pub lacking: u64,
+    /// How often a leader told a copy that ran by itself that its history differs.
+    pub unlike: u64,
 }
 
 impl Counts {
@@ -187,6 +199,8 @@ impl Counts {
         self.old_by_log += o.old_by_log;
         self.old_by_copy += o.old_by_copy;
         self.disk_errors += o.disk_errors;
+        self.hangs += o.hangs;
+        self.stood_still += o.stood_still;
         self.changes += o.changes;
         self.elections += o.elections;
         self.joins += o.joins;
@@ -202,6 +216,7 @@ impl Counts {
         self.whole += o.whole;
         self.thrown += o.thrown;
         self.lacking += o.lacking;
+        self.unlike += o.unlike;
     }
 }
 
@@ -336,6 +351,19 @@ pub struct Host {
     pub disk_full: AtomicBool,
     /// Whose log is on the disk; 0: nobody's.
     pub raft_id: AtomicU64,
+    /// What the log of a copy that ran by itself says, until its first start here.
+    pub claim: Mutex<Option<Claim>>,
+    /// The sum in it, for good.
+    pub apart: AtomicU64,
+}
+
+/// What a joiner says of a log that no disk here has.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// How far it got.
+    pub end: LogEnd,
+    /// The running checksum of the history at the database's position.
+    pub sum: u64,
 }
 
 impl Host {
@@ -352,7 +380,24 @@ impl Host {
             disk_failed: AtomicBool::new(false),
             disk_full: AtomicBool::new(false),
             raft_id: AtomicU64::new(0),
+            claim: Mutex::default(),
+            apart: AtomicU64::new(0),
         })
+    }
+
+    /// Its data comes with a log of `term` and with this sum.
+    pub fn claims(&self, term: u64, sum: u64) {
+        let end = LogEnd { last: term, term };
+        *lock(&self.claim) = Some(Claim { end, sum });
+        self.apart.store(sum, Ordering::Relaxed);
+    }
+
+    /// The sum in the log of a copy that ran by itself, if one came here.
+    pub fn apart(&self) -> Option<u64> {
+        match self.apart.load(Ordering::Relaxed) {
+            0 => None,
+            sum => Some(sum),
+        }
     }
 
     /// The database.

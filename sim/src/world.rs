@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::database::Image;
 use crate::faults::{Fault, Health, next};
-use crate::node::{Exit, Picture, Process};
+use crate::node::{Exit, Picture, Process, history};
 use crate::oracle::{Oracle, Violation};
 use crate::plant::Plant;
 use crate::rng::Rng;
@@ -138,6 +138,8 @@ struct Machine {
     drift: i64,
     /// Until when its disk is slow, and its database.
     slow_until_us: (u64, u64),
+    /// Until when its disk may still be at what it began while it hung.
+    hung_until_us: u64,
     /// It was asked to leave.
     leaves: bool,
     /// How long it stays away when it has left.
@@ -185,6 +187,7 @@ impl World {
                 drift_ppm: rng.range(0, 4_000) as i64 - 2_000,
                 drift: 0,
                 slow_until_us: (0, 0),
+                hung_until_us: 0,
                 leaves: false,
                 away: Duration::ZERO,
             })
@@ -307,6 +310,9 @@ impl World {
             if m.slow_until_us.0 > 0 && now_us >= m.slow_until_us.0 {
                 m.slow_until_us.0 = 0;
                 m.host.speed.set_extra(Duration::ZERO);
+            }
+            if m.hung_until_us > 0 && now_us >= m.hung_until_us {
+                m.hung_until_us = 0;
             }
             if m.full_until_us > 0 && now_us >= m.full_until_us {
                 m.full_until_us = 0;
@@ -470,10 +476,16 @@ impl World {
                 down,
             } => {
                 let at = self.machines[slot].host.database().now.position.seqno;
+                let term = self.machines.iter().find_map(Machine::leads);
                 self.wipe(slot, down);
                 if foreign {
                     let seqno = (at - self.rng.range(0, 20) as i64).max(0);
-                    let image = Image::foreign(self.rng.u64(), seqno);
+                    let mut image = Image::foreign(self.rng.u64(), seqno);
+                    // Every other time as a copy of a member has it that ran by itself.
+                    if let Some(term) = term.filter(|_| down.as_millis() % 2 == 0) {
+                        image.position.history = history(self.shared.seed);
+                        self.machines[slot].host.claims(term, image.chain | 1);
+                    }
                     self.machines[slot].host.database().replace(image);
                 }
             }
@@ -536,6 +548,10 @@ impl World {
                 let m = &mut self.machines[slot];
                 m.host.speed.set_extra(extra);
                 m.slow_until_us.0 = after(for_);
+                if extra >= Duration::from_secs(1) {
+                    self.shared.count(|c| c.hangs += 1);
+                    m.hung_until_us = m.hung_until_us.max(after(for_ + extra));
+                }
             }
             Fault::SlowApply { slot, extra, for_ } => {
                 let m = &mut self.machines[slot];
@@ -747,6 +763,11 @@ impl World {
 }
 
 impl Machine {
+    /// The term in which its node leads, if it does.
+    fn leads(&self) -> Option<u64> {
+        self.running.as_ref()?.process.picture()?.leads
+    }
+
     /// Gives the process its time, with what it missed while it was paused.
     fn step(&mut self, now_us: u64) {
         let Some(running) = &self.running else {

@@ -9,17 +9,29 @@ use dromon_sim::{Config, Oracle, Plant, run};
 /// or of the faults makes other runs of all seeds: then the next ones may show
 /// it, `more` of them at most.
 fn fires(plant: Plant, oracle: Oracle, seed: u64, more: u64, seconds: u64) {
+    fires_in(plant, oracle, seed, more, seconds, false);
+}
+
+/// The same with large transactions in every run.
+fn fires_large(plant: Plant, oracle: Oracle, seed: u64, more: u64, seconds: u64) {
+    fires_in(plant, oracle, seed, more, seconds, true);
+}
+
+fn fires_in(plant: Plant, oracle: Oracle, seed: u64, more: u64, seconds: u64, large: bool) {
     let mut others = Vec::new();
     for seed in seed..=seed + more {
+        let drawn = Config::drawn(seed);
         let config = Config {
             plant: Some(plant),
             faults_for: Duration::from_secs(seconds),
-            ..Config::drawn(seed)
+            large: large || drawn.large,
+            ..drawn
         };
         match run(config).violation {
             Some(v) if v.oracle == oracle => {
+                let how = if large { "--large " } else { "" };
                 println!(
-                    "dromon-sim --start {seed} --seeds 1 --seconds {seconds} --plant {plant}: {v}"
+                    "dromon-sim --start {seed} --seeds 1 {how}--seconds {seconds} --plant {plant}: {v}"
                 );
                 return;
             }
@@ -101,7 +113,12 @@ fn erasing_logs_on_the_word_of_a_leader_ends_the_cluster() {
 
 #[test]
 fn joining_by_the_log_with_the_data_of_another_history_is_seen() {
-    fires(Plant::JoinUnchecked, Oracle::Contents, 2, 10, 30);
+    fires(Plant::JoinUnchecked, Oracle::Contents, 55, 30, 30);
+}
+
+#[test]
+fn joining_by_the_log_with_the_data_of_a_copy_that_ran_by_itself_is_seen() {
+    fires(Plant::ChainUnchecked, Oracle::Contents, 2, 30, 30);
 }
 
 #[test]
@@ -116,7 +133,7 @@ fn waiting_for_all_members_after_an_outage_is_standing_still() {
 
 #[test]
 fn a_log_without_a_vote_that_waits_for_the_leader_that_waits_for_it_is_standing_still() {
-    fires(Plant::LearnerWaits, Oracle::Standstill, 812, 0, 30);
+    fires(Plant::LearnerWaits, Oracle::Standstill, 476, 0, 30);
 }
 
 #[test]
@@ -174,5 +191,5 @@ fn chunks_that_nobody_asks_for_are_seen() {
 
 #[test]
 fn chunks_that_come_back_after_a_crash_are_seen() {
-    fires(Plant::RowsComeBack, Oracle::NothingOpen, 65, 60, 30);
+    fires_large(Plant::RowsComeBack, Oracle::NothingOpen, 13, 60, 30);
 }

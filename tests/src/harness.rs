@@ -13,7 +13,7 @@ use anyhow::Context;
 use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, Setting, SstMethod};
 
 use crate::check::{self, Conflicts};
-use crate::lab::{Disks, Network};
+use crate::lab::{Disks, LogDisks, Network};
 use crate::load::Session;
 use crate::report::Report;
 use crate::watch;
@@ -79,6 +79,8 @@ const STANDS_STILL: Duration = Duration::from_secs(60);
 pub struct Gear {
     /// File systems that lose power.
     pub disks: Option<Disks>,
+    /// File systems for the nodes' logs that fail, hang and fill up.
+    pub log_disks: Option<LogDisks>,
     /// Networks that lose packets.
     pub network: Option<Network>,
 }
@@ -120,7 +122,12 @@ pub struct Case {
     cluster: Arc<Mutex<Option<Arc<Cluster>>>>,
     notes: Vec<Note>,
     gear: Gear,
+    expected: Vec<Expected>,
 }
+
+/// A word that is right in one node's log although it mostly is not: the node's
+/// number from 0, and the word.
+pub type Expected = (usize, &'static str);
 
 /// A line about what a scenario saw.
 pub struct Note {
@@ -155,6 +162,11 @@ impl Case {
         });
     }
 
+    /// Takes it as right if this node (0 is db1) logs lines with this word.
+    pub fn expect_in_log(&mut self, node: usize, word: &'static str) {
+        self.expected.push((node, word));
+    }
+
     /// A note of a long scenario: printed now, and kept for the report.
     pub fn progress(&mut self, text: impl Into<String>) {
         let text = text.into();
@@ -171,6 +183,13 @@ impl Case {
         Ok(())
     }
 
+    /// Gives the logs of the cluster, which was not started yet, file systems
+    /// that fail, hang and fill up.
+    pub fn give_log_disks(&mut self) -> anyhow::Result<()> {
+        self.gear.log_disks = Some(LogDisks::give(&self.cluster())?);
+        Ok(())
+    }
+
     /// Gives the cluster, which was not started yet, a network that loses packets.
     pub fn give_network(&mut self) -> anyhow::Result<()> {
         self.gear.network = Some(Network::give(&self.cluster())?);
@@ -180,6 +199,14 @@ impl Case {
     /// The file systems given. Panics if there are none.
     pub fn disks(&self) -> &Disks {
         self.gear.disks.as_ref().expect("give_disks comes first")
+    }
+
+    /// The logs' file systems. Panics if there are none.
+    pub fn log_disks(&self) -> &LogDisks {
+        self.gear
+            .log_disks
+            .as_ref()
+            .expect("give_log_disks comes first")
     }
 
     /// The network given. Panics if there is none.
@@ -196,12 +223,17 @@ impl Case {
             return Ok(());
         };
         if cluster.record().is_dromon() {
-            check::logs_clean(&cluster, &vec![0; cluster.nodes().len()])?;
+            check::logs_clean(&cluster, &vec![0; cluster.nodes().len()], &self.expected)?;
         }
         cluster.stop_all(STOP_LIMIT)?;
         self.gear = Gear::default();
         let dir = cluster.record().dir;
         Ok(Cluster::open(&dir)?.purge()?)
+    }
+
+    /// A directory of the scenario's own; not made.
+    pub fn dir(&self) -> PathBuf {
+        self.base.join(&self.db)
     }
 
     /// Prepares (does not start) a cluster of the scenario's own and makes it
@@ -210,7 +242,7 @@ impl Case {
         &self,
         change: impl FnOnce(&mut ClusterSpec),
     ) -> anyhow::Result<Arc<Cluster>> {
-        let dir = self.base.join(&self.db);
+        let dir = self.dir();
         let mut spec = spec(&self.options, dir, self.port_hint);
         change(&mut spec);
         let cluster = Arc::new(Cluster::create(&spec)?);
@@ -340,6 +372,7 @@ impl Harness {
             cluster: Arc::clone(&cluster),
             notes: Vec::new(),
             gear: Gear::default(),
+            expected: Vec::new(),
         };
         let run = scenario.run;
         let (sender, receiver) = mpsc::channel();
@@ -347,7 +380,7 @@ impl Harness {
             let result = prepare(&case, shared).and_then(|()| run(&mut case));
             let _ = sender.send(()); // the watchdog may have given up
             // The gear outlives the scenario: its servers still use it.
-            (result, case.notes, case.gear)
+            (result, case.notes, case.gear, case.expected)
         });
         let rounds = u32::try_from(self.options.rounds).unwrap_or(u32::MAX);
         let limit = self.options.seconds * 3 + SLACK + scenario.round * rounds;
@@ -364,9 +397,9 @@ impl Harness {
                 cluster.kill_all()?; // its clients get an error and the thread ends
             }
         }
-        let (mut result, mut notes, gear) = thread.join().unwrap_or_else(|_| {
+        let (mut result, mut notes, gear, expected) = thread.join().unwrap_or_else(|_| {
             let why = anyhow::anyhow!("the scenario panicked");
-            (Err(why), Vec::new(), Gear::default())
+            (Err(why), Vec::new(), Gear::default(), Vec::new())
         });
         if !in_time {
             result = Err(anyhow::anyhow!(
@@ -387,7 +420,7 @@ impl Harness {
                 printed: false,
             });
         }
-        result = result.and_then(|()| check::logs_clean(&used, &marks));
+        result = result.and_then(|()| check::logs_clean(&used, &marks, &expected));
         if result.is_err() {
             if in_time {
                 watch::report(&used, false);

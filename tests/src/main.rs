@@ -78,6 +78,9 @@ struct Args {
     /// Only the rounds of faults, what `make torture` runs, or those named; their times are judged.
     #[arg(long)]
     torture: bool,
+    /// Also, or only, the controls: faults on the peer, and lost updates, that must be seen.
+    #[arg(long)]
+    control: bool,
     /// Rounds of each scenario that has rounds.
     #[arg(long, env = "DROMON_TEST_ROUNDS", default_value = "2")]
     rounds: u64,
@@ -87,7 +90,7 @@ struct Args {
     /// Entries to feed again after an outage (refeed).
     #[arg(long, env = "DROMON_TEST_ENTRIES", default_value = "20000")]
     entries: u64,
-    /// Another provider, measured beside the first (pauses, quorum).
+    /// Another provider, measured beside the first (pauses, quorum) or hurt in its place (--control).
     #[arg(long)]
     peer: Option<PathBuf>,
     /// Write what was run and what came of it to this file.
@@ -110,6 +113,23 @@ fn main() -> ExitCode {
         for scenario in scenario::all() {
             println!("{:<18} {}", scenario.name, scenario.shows);
         }
+        println!("\nWith --control:");
+        for scenario in scenario::torture::control::all() {
+            println!("{:<18} {}", scenario.name, scenario.shows);
+        }
+        println!("\nOnly by name, or with --torture:");
+        for scenario in scenario::long() {
+            println!("{:<18} {}", scenario.name, scenario.shows);
+        }
+        println!("\nWith --control:");
+        for scenario in scenario::torture::control::all() {
+            println!("{:<18} {}", scenario.name, scenario.shows);
+        }
+        println!("\nOnly by name:");
+        let by_name = scenario::relay::all().into_iter();
+        for scenario in by_name.chain(scenario::replica::all()) {
+            println!("{:<18} {}", scenario.name, scenario.shows);
+        }
         return ExitCode::SUCCESS;
     }
     match run(args) {
@@ -125,13 +145,22 @@ fn main() -> ExitCode {
 fn run(args: Args) -> anyhow::Result<bool> {
     let mut chosen = Vec::new();
     for name in &args.names {
-        let found = scenario::all().into_iter().find(|s| s.name == name);
+        let mut known = scenario::all();
+        known.extend(scenario::long());
+        known.extend(scenario::torture::control::all());
+        known.extend(scenario::relay::all());
+        known.extend(scenario::replica::all());
+        let found = known.into_iter().find(|s| s.name == name);
         chosen.push(found.ok_or_else(|| {
             anyhow::anyhow!("there is no scenario {name}; `storms --list` names them")
         })?);
     }
     if args.torture && args.names.is_empty() {
         chosen.extend(scenario::torture::all());
+        chosen.extend(scenario::long());
+    }
+    if args.control && args.names.is_empty() {
+        chosen.extend(scenario::torture::control::all());
     }
     if chosen.is_empty() {
         chosen = scenario::all();

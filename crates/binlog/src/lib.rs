@@ -11,6 +11,8 @@
 //! [`normalise_gtid`], [`patch_gtid`], [`patch_clock`], [`format_for_replica`]
 //! and [`with_checksum`].
 //!
+//! [`hints`] finds out which transactions may run side by side.
+//!
 //! The formats, drawn, and what is not covered: `docs/binlog.md`.
 
 #![forbid(unsafe_code)]
@@ -28,6 +30,7 @@ mod gtid;
 mod gtid_event;
 mod gtid_list;
 mod header;
+pub mod hints;
 mod mysql_gtid;
 mod query;
 mod rows;

@@ -108,9 +108,10 @@ impl Certifier {
     /// Takes the next seqno with a write set that is applied in chunks from
     /// here on. If it passes, its keys are open: whatever touches them fails,
     /// until [`Self::close`] or [`Self::drop_open`] is called with this seqno.
+    /// With `closes`, so does whatever changes anything in a table that it changes.
     ///
     /// Panics if `seqno` is not the next one.
-    pub fn certify_open(&mut self, seqno: Seqno, ws: &Head) -> Verdict {
+    pub fn certify_open(&mut self, seqno: Seqno, ws: &Head, closes: bool) -> Verdict {
         self.advance(seqno);
         self.scratch.clear();
         let result = self.test(seqno, ws);
@@ -120,6 +121,10 @@ impl Certifier {
                 let set = OpenSet {
                     origin: origin_of(ws),
                     keys: std::mem::take(&mut self.scratch),
+                    closes: match closes {
+                        true => ws.keys().changed_tables(),
+                        false => Vec::new(),
+                    },
                 };
                 self.open.insert(seqno, set);
                 self.last_pa_unsafe = seqno;
@@ -131,11 +136,16 @@ impl Certifier {
         }
     }
 
-    /// Takes the next seqno for one more chunk: it shares its time with nothing.
+    /// Takes the next seqno for one more chunk of an open write set, whose last
+    /// one stands at `before`. The answer is what it depends on. Its keys are open,
+    /// so no neighbour touches them: it shares its time with others as plain write
+    /// sets do.
     ///
     /// Panics if `seqno` is not the next one.
-    pub fn chunk(&mut self, seqno: Seqno) {
-        self.view(seqno);
+    pub fn chunk(&mut self, seqno: Seqno, before: Seqno) -> Seqno {
+        self.advance(seqno);
+        self.index.pass_over();
+        self.last_pa_unsafe.max(before).min(seqno - 1)
     }
 
     /// Takes the next seqno as the place where the open write set `id` commits:
@@ -175,6 +185,11 @@ impl Certifier {
         met.sort_unstable();
         met.dedup();
         met
+    }
+
+    /// The tables that the open write set `id` closes.
+    pub fn closes(&self, id: Seqno) -> &[KeyHash] {
+        self.open.closes(id)
     }
 
     /// The seqnos at which open write sets were certified.
@@ -287,10 +302,14 @@ impl Certifier {
         let (index, scratch) = (&self.index, &mut self.scratch);
         let open = (!self.open.is_empty()).then_some(&self.open);
         let mut by_key = NO_REF;
-        let flow = ws.keys().expand(|Expanded { hash, key }| {
+        let flow = ws.keys().expand(|Expanded { hash, table, key }| {
             scratch.push((hash, key.key_type));
             let (key_type, whole, source) = (key.key_type, key.whole_table, header.source);
-            let tested = match open.and_then(|o| o.meets(hash, key_type, whole, source)) {
+            let met = open.and_then(|o| {
+                let closed = key_type.changes().then(|| o.closed_by(table)).flatten();
+                closed.or_else(|| o.meets(hash, key_type, whole, source))
+            });
+            let tested = match met {
                 Some(hit) => Err(hit),
                 None => index.test(hash, key_type, whole, source, last_seen),
             };

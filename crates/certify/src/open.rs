@@ -5,6 +5,11 @@
 //! meanwhile, and nobody can wait for a chunk that comes after itself. So any
 //! relation but "free" fails, whatever the newcomer has seen. A newcomer from the
 //! same node met the same row locks: it cannot touch the same rows.
+//!
+//! One that inserts into or deletes from a unique index other than the primary one
+//! locks neighbours of its rows too, which no key names, and where it is applied
+//! not the same ones as at home. It closes its tables: nobody at all may change
+//! anything in them. To look at rows there (foreign keys) is free.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,12 +24,16 @@ pub(crate) struct OpenSets {
     sets: BTreeMap<Seqno, OpenSet>,
     /// For each key: who holds it, with which types (a bit each).
     holders: HashMap<KeyHash, Vec<(Seqno, u8)>>,
+    /// For each closed table: who closed it.
+    closed: HashMap<KeyHash, Seqno>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct OpenSet {
     pub origin: Origin,
     pub keys: Vec<(KeyHash, KeyType)>,
+    /// Tables that it closes.
+    pub closes: Vec<KeyHash>,
 }
 
 impl OpenSets {
@@ -51,6 +60,11 @@ impl OpenSets {
                 None => holders.push((id, bit)),
             }
         }
+        for table in &set.closes {
+            // Whoever closed it before, nobody else opens one there.
+            let before = self.closed.insert(*table, id);
+            debug_assert!(before.is_none(), "a closed table was closed again");
+        }
         self.sets.insert(id, set);
     }
 
@@ -64,11 +78,30 @@ impl OpenSets {
                 }
             }
         }
+        for table in &set.closes {
+            self.closed.remove(table);
+        }
         if self.sets.is_empty() {
             // A huge one must not pin its memory.
             self.holders = HashMap::new();
         }
         Some(set)
+    }
+
+    /// The tables that `id` closes.
+    pub fn closes(&self, id: Seqno) -> &[KeyHash] {
+        self.sets.get(&id).map_or(&[], |set| &set.closes)
+    }
+
+    /// Who closed `table`, in which a newcomer changes something, wherever that
+    /// comes from.
+    pub fn closed_by(&self, table: KeyHash) -> Option<Hit> {
+        let seqno = *self.closed.get(&table)?;
+        Some(Hit {
+            held_type: KeyType::Exclusive,
+            seqno,
+            origin: self.sets.get(&seqno)?.origin,
+        })
     }
 
     /// The lowest open one that `source` did not send and that a key of a newcomer

@@ -71,11 +71,14 @@ fn render(
     for (node, took) in record.nodes.iter().zip(took) {
         line(String::new());
         line(format!(
-            "  {}   SQL 127.0.0.1:{}   group 127.0.0.1:{}   Synced at {:.1} s",
+            "  {}   SQL 127.0.0.1:{}   group 127.0.0.1:{}   {}",
             node.name,
             node.ports.sql,
             node.ports.group,
-            took.as_secs_f64()
+            match took.as_secs_f64() {
+                0.0 => "ran already".to_owned(),
+                took => format!("Synced at {took:.1} s"),
+            }
         ));
         line(format!("      socket  {}", node.socket.display()));
         line(format!("      data    {}", node.data_dir.display()));

@@ -10,10 +10,14 @@ mod bench;
 mod down;
 mod log;
 mod place;
+mod relay;
+mod replica;
 mod status;
 mod up;
 mod witness;
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -48,16 +52,22 @@ enum Command {
     Bench(bench::Args),
     /// Run a member that votes and stores the log, without a server and without data.
     Witness(Box<witness::Args>),
+    /// Run a binlog server between a primary and its replicas.
+    Relay(relay::Args),
+    /// Apply a binlog to a server in parallel.
+    Replica(replica::Args),
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match Cli::parse_from(arguments(std::env::args_os())).command {
         Command::Up(args) => up::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Down(args) => down::run(&args),
         Command::Log(args) => Ok(log::run(&args)),
         Command::Bench(args) => Ok(bench::run(&args)),
         Command::Witness(args) => Ok(witness::run(&args)),
+        Command::Relay(args) => Ok(relay::run(&args)),
+        Command::Replica(args) => Ok(replica::run(&args)),
     };
     match result {
         Ok(code) => code,
@@ -66,6 +76,17 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Under the name of Galera's arbitrator (a link `garbd`), what follows is for the
+/// witness: service scripts that start one go on working.
+fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<_> = given.into_iter().collect();
+    let name = arguments.first().map(Path::new).and_then(Path::file_name);
+    if name == Some("garbd".as_ref()) {
+        arguments.insert(1, "witness".into());
+    }
+    arguments
 }
 
 #[cfg(test)]
@@ -91,5 +112,16 @@ mod tests {
             Cli::try_parse_from(["dromon", "up", "--nodes", "5", "--", "max_connections=9"])
                 .is_ok()
         );
+    }
+
+    #[test]
+    fn under_the_arbitrators_name_it_is_the_witness() {
+        let given = |name: &str| [name, "--group", "g", "--address", "gcomm://h"].map(Into::into);
+        for name in ["garbd", "/usr/bin/garbd"] {
+            let cli = Cli::try_parse_from(arguments(given(name))).expect("garbd's options");
+            assert!(matches!(cli.command, Command::Witness(_)));
+        }
+        assert!(Cli::try_parse_from(arguments(given("dromon"))).is_err());
+        assert_eq!(arguments([]), Vec::<OsString>::new());
     }
 }

@@ -109,15 +109,24 @@ fn table(status: &ClusterStatus) -> String {
     out
 }
 
-/// The large transactions under way. Every node knows them all: one is asked.
+/// The large transactions under way. Every node knows those that began while it was
+/// there; of its own clients' it alone knows how long they were held back.
 fn large_transactions(nodes: &[NodeStatus]) -> Vec<&str> {
-    let mut lists = nodes.iter().filter_map(|n| {
-        let list = n.wsrep.as_ref()?.get("wsrep_dromon_large_open");
-        (!list.is_empty()).then_some(list)
-    });
-    lists
-        .next()
-        .map_or_else(Vec::new, |l| l.split("; ").collect())
+    let mut all: Vec<(&str, &str)> = Vec::new();
+    for node in nodes {
+        let Some(wsrep) = &node.wsrep else { continue };
+        let list = wsrep.get("wsrep_dromon_large_open").split("; ");
+        for entry in list.filter(|e| !e.is_empty()) {
+            let whose = entry.split_once(": ").map_or("", |(whose, _)| whose);
+            let is_own = whose.ends_with(&format!(" on {}", node.name));
+            match all.iter_mut().find(|(w, _)| *w == whose) {
+                None => all.push((whose, entry)),
+                Some(known) if is_own => known.1 = entry,
+                Some(_) => {}
+            }
+        }
+    }
+    all.into_iter().map(|(_, entry)| entry).collect()
 }
 
 fn row(node: &NodeStatus) -> [String; 8] {
@@ -158,6 +167,31 @@ fn row(node: &NodeStatus) -> [String; 8] {
 mod tests {
     use super::*;
     use dromon_sandbox::WsrepStatus;
+
+    #[test]
+    fn large_ones_stand_once_as_their_own_node_tells_them() {
+        let node = |name: &str, list: &str| NodeStatus {
+            name: name.into(),
+            pid: Some(1),
+            process: ProcessView::Running,
+            wsrep: Some(WsrepStatus::from_rows(vec![(
+                "wsrep_dromon_large_open".into(),
+                list.into(),
+            )])),
+            silence: None,
+        };
+        let one = "transaction 7 of connection 3 on db2: 4 fragments, 1.0 MB, 2.0 s, asked for";
+        let held = format!("{one}, held back for 0.5 s");
+        let two = "transaction 9 of connection 5 on db1: 1 of 4 chunks, 2.0 MB, 0.1 s, automatic";
+        let nodes = [
+            node("db1", one),
+            node("db2", &format!("{two}; {held}")),
+            node("db3", &format!("{two}; {one}; and 3 smaller ones")),
+        ];
+        let all = large_transactions(&nodes);
+        assert_eq!(all, [&held, two, "and 3 smaller ones"]);
+        assert_eq!(large_transactions(&[node("db1", "")]), [""; 0]);
+    }
 
     #[test]
     fn a_table_of_a_good_and_a_silent_node() {

@@ -61,6 +61,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = place::choose(args.dir.as_deref());
     let begin = Instant::now();
     let (cluster, found) = match Cluster::open(&dir) {
+        Ok(cluster) if is_in_part(&cluster) => return complete(&cluster, args, begin),
         Ok(cluster) if cluster.running() > 0 => {
             return Err(SandboxError::AlreadyThere {
                 dir: cluster.record().dir,
@@ -100,6 +101,46 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Err(error)
         }
     }
+}
+
+/// Whether some of its processes run, and some do not.
+fn is_in_part(cluster: &Cluster) -> bool {
+    let all = cluster.nodes().len() + usize::from(cluster.witness().is_some());
+    (1..all).contains(&cluster.running())
+}
+
+/// Starts what is missing of a cluster that runs in part, as it was.
+fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> {
+    let dir = cluster.record().dir;
+    let count = cluster.nodes().len();
+    let all = count + usize::from(cluster.witness().is_some());
+    let given = args.nodes.is_some_and(|n| n != count)
+        || args.provider.is_some()
+        || args.sst_method.is_some()
+        || (args.witness && cluster.witness().is_none())
+        || args.no_tls
+        || args.port.is_some()
+        || !args.settings.is_empty();
+    if given {
+        return Err(SandboxError::BadRequest(format!(
+            "{} of the {all} processes of the cluster in {} run: it cannot be changed now. `dromon up` without \
+             options starts the rest as it was; to change it, stop it first (`dromon down`)",
+            cluster.running(),
+            dir.display()
+        )));
+    }
+    eprintln!(
+        "Starting what does not run of the cluster in {}: {} of {all} …",
+        dir.display(),
+        all - cluster.running()
+    );
+    // Whatever happens, those that ran go on.
+    let took = cluster.start_missing(Duration::from_secs(args.timeout))?;
+    print!(
+        "{}",
+        banner::text(cluster, &took, begin.elapsed(), args.dir.as_deref())
+    );
+    Ok(ExitCode::SUCCESS)
 }
 
 fn create(dir: &Path, args: &Args) -> Result<Cluster> {

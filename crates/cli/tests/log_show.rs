@@ -110,6 +110,7 @@ impl Node {
             need: Need::Log,
             log_start: 0,
             witness: false,
+            stateless: false,
         });
         node.send(kind::CONTROL, encode(&join));
         node

@@ -166,7 +166,18 @@ fn with_a_limit_it_gives_up() {
 }
 
 #[test]
-fn a_daemon_says_its_process_and_goes_on() {
+fn a_daemon_says_its_process_and_goes_on_under_both_names() {
+    daemon(start);
+    daemon(|dir, args| {
+        let garbd = dir.join("garbd");
+        if !garbd.exists() {
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_dromon"), &garbd).expect("a link");
+        }
+        Running::start_as(&garbd, dir, args)
+    });
+}
+
+fn daemon(start: impl Fn(&Path, &[&str]) -> Running) {
     let home = tempfile::tempdir().expect("a temporary directory");
     let dir = home.path();
     // Nobody ends it if the test fails: it gives up by itself.

@@ -13,6 +13,7 @@ use dromon_order::{Committed, CommittedBody, Desired, Sequencer};
 use dromon_writeset::{Seqno, Uuid, WriteSet};
 use serde::{Deserialize, Serialize};
 
+use crate::chain::{self, Taken};
 use crate::donor;
 use crate::forks::Forks;
 use crate::messages::{Control, Join, LeaveReason, Need, Position, decode, kind};
@@ -22,7 +23,9 @@ mod chunked;
 mod event;
 
 use chunked::Open;
-pub use chunked::{CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, id_of as chunked_id_of};
+pub use chunked::{
+    CHUNK_CLOSES, CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, chunk_log2, id_of as chunked_id_of,
+};
 pub use event::{ClusterView, Event, Member, MemberState};
 
 /// How many seqnos a departed incarnation is remembered, so that late copies
@@ -45,6 +48,10 @@ pub const CAUGHT_UP: Seqno = 64;
 pub struct ClusterState {
     history: Uuid,
     seqno: Seqno,
+    /// The running checksum of all that took a seqno.
+    sum: u64,
+    /// Those after each seqno that the last entry took.
+    sums: Vec<u64>,
     view_number: i64,
     members: BTreeMap<Uuid, Member>,
     /// Joiner to donor.
@@ -72,6 +79,7 @@ struct Saved {
     format: u8,
     history: Uuid,
     seqno: Seqno,
+    sum: u64,
     view_number: i64,
     members: Vec<Member>,
     transfers: Vec<(Uuid, Uuid)>,
@@ -86,7 +94,7 @@ struct Saved {
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 6;
+const FORMAT: u8 = 8;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -101,6 +109,8 @@ impl ClusterState {
         ClusterState {
             history: position.history,
             seqno: position.seqno,
+            sum: chain::root(position),
+            sums: Vec::new(),
             view_number: 0,
             members: BTreeMap::new(),
             transfers: BTreeMap::new(),
@@ -123,6 +133,29 @@ impl ClusterState {
         let mut state = Self::genesis(position);
         state.forks = Forks::after(term);
         state
+    }
+
+    /// The same with the running checksum that an earlier log had there.
+    pub fn with_sum(mut self, sum: u64) -> Self {
+        self.sum = sum;
+        self
+    }
+
+    /// The running checksum of the history up to here.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The seqnos that the last entry took, each with the sum there.
+    pub fn sums(&self) -> impl Iterator<Item = (Seqno, u64)> + '_ {
+        let first = self.seqno + 1 - self.sums.len() as Seqno;
+        (first..).zip(self.sums.iter().copied())
+    }
+
+    /// The seqno just counted goes to `taken`.
+    fn takes(&mut self, taken: Taken<'_>) {
+        self.sum = chain::next(self.sum, self.seqno, taken);
+        self.sums.push(self.sum);
     }
 
     /// Where this log parted from others.
@@ -211,6 +244,7 @@ impl ClusterState {
             format: FORMAT,
             history: self.history,
             seqno: self.seqno,
+            sum: self.sum,
             view_number: self.view_number,
             members: self.members.values().cloned().collect(),
             transfers: self.transfers.iter().map(|(&j, &d)| (j, d)).collect(),
@@ -262,6 +296,8 @@ impl ClusterState {
         Ok(ClusterState {
             history: saved.history,
             seqno: saved.seqno,
+            sum: saved.sum,
+            sums: Vec::new(),
             view_number: saved.view_number,
             members: saved.members.into_iter().map(|m| (m.uuid, m)).collect(),
             transfers: saved.transfers.into_iter().collect(),
@@ -286,6 +322,7 @@ impl ClusterState {
 
     /// Runs one committed entry. Entries must come in log order, without gaps.
     pub fn deliver(&mut self, entry: &Committed) -> Vec<Event> {
+        self.sums.clear();
         self.forks.entry(entry.term, self.seqno);
         if let CommittedBody::Message(m) = &entry.body
             && m.kind == kind::CONTROL
@@ -373,6 +410,11 @@ impl ClusterState {
         }
         self.seqno += 1;
         let verdict = self.certifier.certify(self.seqno, write_set.head());
+        self.takes(Taken::WriteSet {
+            sum: write_set.sum(),
+            passed: verdict.passed(),
+            cut: false,
+        });
         self.forget_old();
         let source = write_set.header().source;
         events.push(Event::WriteSet {
@@ -510,7 +552,9 @@ impl ClusterState {
         self.certifier.view(self.seqno);
         self.departed
             .retain(|_, at| self.seqno - *at < DEPARTED_KEPT);
-        self.view()
+        let view = self.view();
+        self.takes(Taken::View(&view));
+        view
     }
 
     fn join(&mut self, join: Join) -> Vec<Event> {
@@ -573,6 +617,7 @@ impl ClusterState {
             joined_at: self.seqno + 1,
             log_start: join.log_start,
             witness: join.witness,
+            stateless: join.stateless,
         };
         self.members.insert(join.uuid, member);
         let view = self.next_view(&mut events);

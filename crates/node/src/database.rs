@@ -85,6 +85,14 @@ pub trait Database: Send + Sync {
     fn wants_bypass(&self) -> bool {
         false
     }
+
+    /// The node is not up yet, and `doing` says why, in a few words. Comes every few
+    /// seconds (at least every ten) from the call of connect until the node has caught
+    /// up for the first time: for whoever has started this process and would give
+    /// it up. Must not block.
+    fn still_starting(&self, doing: &str) {
+        let _ = doing;
+    }
 }
 
 /// A thread lent by the database.

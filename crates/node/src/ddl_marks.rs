@@ -12,8 +12,15 @@
 //! ```
 //!
 //! Marks go into the slots by turns, so that a torn write leaves the one before;
-//! a slot whose checksum is wrong counts for nothing. The file keeps its size,
-//! so that a full disk does not matter to it.
+//! a slot whose checksum is wrong counts for nothing. That a statement begins is
+//! written to both, one after the other, before it runs: else a bit that flips
+//! there would bring back the mark before, which says that nothing is under way.
+//! Any other mark may be lost so: what is left then says less, and costs a copy
+//! or a question. The file keeps its size, so that a full disk does not matter
+//! to it.
+//!
+//! An orderly stop leaves its position here too: only such a one is believed
+//! where `grastate.dat` says it, as anybody can edit that.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -28,7 +35,8 @@ use crate::messages::Position;
 /// spare what ends in `.log`; the log's own files begin with `dromon-`.
 pub const MARKS_FILE: &str = "dromon.ddl.log";
 
-const SLOT: usize = 64;
+/// Bytes of one mark.
+pub const SLOT: usize = 64;
 const MAGIC: [u8; 8] = *b"dromddl1";
 
 /// How far a statement got.
@@ -41,6 +49,8 @@ pub enum Progress {
         /// Whether it succeeded.
         ok: bool,
     },
+    /// No statement: the node stopped in order here.
+    Stopped,
 }
 
 /// The newest mark.
@@ -73,6 +83,7 @@ pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
         return Left::Nothing;
     }
     match mark.progress {
+        Progress::Stopped => Left::Nothing,
         // Statements run alone: the next one begins when this one is over.
         _ if mark.at.seqno > next => Left::Done,
         Progress::Ended { ok: true } => Left::Done,
@@ -86,7 +97,9 @@ pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
 pub struct Marks {
     dir: PathBuf,
     number: u64,
+    /// Of a statement.
     newest: Option<Mark>,
+    stopped: Option<Position>,
 }
 
 impl Marks {
@@ -107,31 +120,52 @@ impl Marks {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
-        // A crash leaves one of them whole, or the first one torn and no second.
-        let written = |slot: &[u8]| slot.iter().any(|b| *b != 0);
-        if bytes
-            .chunks(SLOT)
-            .all(|s| written(s) && decode(s).is_none())
-        {
+        let found = read(&bytes);
+        let (number, newest) = found.ok_or_else(|| {
             let both = "both of its marks are damaged";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, both));
-        }
-        let (number, newest) = newest(&bytes);
+            io::Error::new(io::ErrorKind::InvalidData, both)
+        })?;
+        let (newest, stopped) = match newest {
+            // What was before it is still of use: the engine may have died while it shut down.
+            Some(m) if m.progress == Progress::Stopped => (before(&bytes, number), Some(m.at)),
+            newest => (newest, None),
+        };
         Ok(Marks {
             dir: dir.to_owned(),
             number,
             newest,
+            stopped,
         })
     }
 
-    /// The newest mark.
+    /// The newest mark of a statement.
     pub fn newest(&self) -> Option<Mark> {
         self.newest
     }
 
+    /// Where the node stopped in order, if it has not run since.
+    pub fn stopped(&self) -> Option<Position> {
+        self.stopped
+    }
+
     /// Makes a mark durable.
     pub fn write(&mut self, mark: Mark) -> io::Result<()> {
-        self.store(Some(mark))
+        self.store(Some(mark))?;
+        match mark.progress {
+            // The other slot must not say that nothing is under way.
+            Progress::Begun => self.store(Some(mark)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The node runs again: it does not stand where it stopped any more.
+    pub fn runs(&mut self) -> io::Result<()> {
+        let mark = self.newest;
+        match self.stopped {
+            None => Ok(()),
+            // Both slots: a flipped bit must not bring the stop back.
+            Some(_) => self.store(mark).and_then(|()| self.store(mark)),
+        }
     }
 
     /// The database is another one now (a copy): no mark is about it.
@@ -155,7 +189,10 @@ impl Marks {
         file.write_all_at(&slot, (number % 2) * SLOT as u64)?;
         file.sync_data()?;
         self.number = number;
-        self.newest = mark;
+        match mark {
+            Some(m) if m.progress == Progress::Stopped => self.stopped = Some(m.at),
+            mark => (self.newest, self.stopped) = (mark, None),
+        }
         Ok(())
     }
 
@@ -180,6 +217,7 @@ fn encode(number: u64, mark: Option<Mark>) -> [u8; SLOT] {
         Some(Progress::Begun) => 1,
         Some(Progress::Ended { ok: true }) => 2,
         Some(Progress::Ended { ok: false }) => 3,
+        Some(Progress::Stopped) => 4,
     };
     if let Some(mark) = mark {
         slot[17..33].copy_from_slice(&mark.at.history.0);
@@ -200,6 +238,7 @@ fn decode(slot: &[u8]) -> Option<(u64, Option<Mark>)> {
         1 => Some(Progress::Begun),
         2 => Some(Progress::Ended { ok: true }),
         3 => Some(Progress::Ended { ok: false }),
+        4 => Some(Progress::Stopped),
         _ => return None,
     };
     let at = Position {
@@ -208,6 +247,35 @@ fn decode(slot: &[u8]) -> Option<(u64, Option<Mark>)> {
     };
     let number = u64::from_le_bytes(body[8..16].try_into().ok()?);
     Some((number, progress.map(|progress| Mark { at, progress })))
+}
+
+/// The newest mark and its number; `None`: damaged as no crash does it, which
+/// leaves one slot whole, or the first one torn and no second.
+fn read(bytes: &[u8; 2 * SLOT]) -> Option<(u64, Option<Mark>)> {
+    let written = |slot: &[u8]| slot.iter().any(|b| *b != 0);
+    let mut slots = bytes.chunks(SLOT);
+    match slots.all(|s| written(s) && decode(s).is_none()) {
+        true => None,
+        false => Some(newest(bytes)),
+    }
+}
+
+/// For fuzzing: the file that these bytes are taken for, made again.
+#[doc(hidden)]
+pub fn fuzzed(bytes: &[u8; 2 * SLOT]) -> Option<[u8; 2 * SLOT]> {
+    let (number, mark) = read(bytes)?;
+    let mut again = [0; 2 * SLOT];
+    again[(number % 2) as usize * SLOT..][..SLOT].copy_from_slice(&encode(number, mark));
+    Some(again)
+}
+
+/// The mark of a statement before the newest one, which has `number`.
+fn before(bytes: &[u8; 2 * SLOT], number: u64) -> Option<Mark> {
+    let mut slots = bytes.chunks(SLOT).filter_map(decode);
+    let found = slots.find(|(n, _)| n.checked_add(1) == Some(number));
+    found
+        .and_then(|(_, mark)| mark)
+        .filter(|m| m.progress != Progress::Stopped)
 }
 
 /// The slot with the higher number.
@@ -275,6 +343,65 @@ mod tests {
         assert!(damaged(&[SLOT + 20]).is_ok_and(|m| m.is_some()));
         let refused = damaged(&[20, SLOT + 20]).expect_err("neither can be read");
         assert!(refused.to_string().contains("damaged"), "{refused}");
+    }
+
+    #[test]
+    fn a_flipped_bit_does_not_hide_that_a_statement_had_begun() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(MARKS_FILE);
+        let file = || -> [u8; 2 * SLOT] {
+            let bytes = std::fs::read(&path).expect("there");
+            bytes.try_into().expect("two slots")
+        };
+        let flipped = |at: usize, bit: u8| {
+            let mut bytes = file();
+            bytes[at] ^= 1 << bit;
+            read(&bytes).expect("one is whole").1
+        };
+        let places = || (0..2 * SLOT).flat_map(|at| (0..8).map(move |bit| (at, bit)));
+        let mut marks = Marks::open(dir.path()).expect("no file yet");
+        for seqno in [5, 9, 30] {
+            marks.write(mark(seqno, BEGUN)).expect("a disk that works");
+            for (at, bit) in places() {
+                let found = flipped(at, bit);
+                assert_eq!(found, Some(mark(seqno, BEGUN)), "byte {at}, bit {bit}");
+            }
+            marks.write(mark(seqno, OVER)).expect("a disk that works");
+            for (at, bit) in places() {
+                let left = left_behind(flipped(at, bit), mark(seqno - 1, BEGUN).at);
+                assert_ne!(left, Left::Nothing, "byte {at}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_orderly_stop_counts_until_the_node_runs_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || Marks::open(dir.path()).expect("readable");
+        let stop = mark(12, Progress::Stopped);
+        let mut marks = open();
+        marks.write(mark(9, BEGUN)).expect("a disk that works");
+        marks.write(mark(9, OVER)).expect("a disk that works");
+        assert_eq!(marks.stopped(), None);
+        marks.write(stop).expect("a disk that works");
+        assert_eq!(open().stopped(), Some(stop.at));
+        assert_eq!(left_behind(open().newest(), stop.at), Left::Nothing);
+        // The engine lost its last moments, in spite of the orderly stop.
+        let earlier = mark(8, BEGUN).at;
+        assert_eq!(left_behind(open().newest(), earlier), Left::Done);
+        marks = open();
+        marks.runs().expect("a disk that works");
+        assert_eq!(open().stopped(), None);
+        assert_eq!(open().newest(), Some(mark(9, OVER)));
+        let path = dir.path().join(MARKS_FILE);
+        for at in 0..2 * SLOT {
+            let whole = std::fs::read(&path).expect("there");
+            let mut bytes = whole.clone();
+            bytes[at] ^= 4;
+            std::fs::write(&path, bytes).expect("room");
+            assert_eq!(open().stopped(), None, "byte {at}");
+            std::fs::write(&path, whole).expect("room");
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@ use dromon_writeset::Uuid;
 ///
 /// `wanted` is `wsrep_sst_donor`: names in order of preference; an empty last
 /// item (or an empty list) means "else anyone". Only synced members that give
-/// to nobody else are asked, never a witness; the joiner's own segment is preferred.
+/// to nobody else are asked, never a witness, nor one that is not to give
+/// (`gcs.stateless`); the joiner's own segment is preferred.
 pub fn choose<'a>(
     joiner: &Member,
     wanted: &str,
@@ -16,7 +17,7 @@ pub fn choose<'a>(
 ) -> Option<Uuid> {
     let free = members
         .filter(|m| m.uuid != joiner.uuid && m.state == MemberState::Synced && !busy(&m.uuid))
-        .filter(|m| !m.witness);
+        .filter(|m| gives(m));
     let mut anyone = wanted.trim().is_empty();
     for name in wanted.split(',').map(str::trim) {
         if name.is_empty() {
@@ -32,6 +33,11 @@ pub fn choose<'a>(
     }
     free.min_by_key(|m| (m.segment != joiner.segment, m.uuid))
         .map(|m| m.uuid)
+}
+
+/// Whether it ever gives anything.
+fn gives(m: &Member) -> bool {
+    !m.witness && !m.stateless
 }
 
 /// When a bypass can be had.
@@ -54,7 +60,7 @@ pub fn bypass_from(own: &Uuid, members: &[Member], heard: impl Fn(&Uuid) -> bool
     let joined_at = members.iter().find(|m| m.uuid == *own);
     let joined_at = joined_at.map_or(0, |m| m.joined_at);
     let mut prospect = Prospect::Never;
-    for m in members.iter().filter(|m| m.uuid != *own && !m.witness) {
+    for m in members.iter().filter(|m| m.uuid != *own && gives(m)) {
         match m.state {
             MemberState::Synced if heard(&m.uuid) => return Prospect::Now,
             MemberState::Synced | MemberState::Donor => prospect = Prospect::Later,
@@ -70,7 +76,7 @@ pub fn bypass_from(own: &Uuid, members: &[Member], heard: impl Fn(&Uuid) -> bool
 pub fn others_than(failed: &[Uuid], members: &[Member]) -> String {
     let names = members
         .iter()
-        .filter(|m| m.state == MemberState::Synced && !m.witness && !failed.contains(&m.uuid));
+        .filter(|m| m.state == MemberState::Synced && gives(m) && !failed.contains(&m.uuid));
     names.map(|m| format!("{},", m.name)).collect()
 }
 
@@ -88,6 +94,9 @@ mod tests {
             member(4, "d", MemberState::Synced),
         ];
         members[0].segment = 1;
+        if wanted == "b," {
+            members[1].stateless = true;
+        }
         choose(&joiner, wanted, members.iter(), |u| u.0[0] == 4).map(|u| u.0[0])
     }
 
@@ -133,5 +142,6 @@ mod tests {
         assert_eq!(pick("c,"), Some(2));
         assert_eq!(pick("d"), None, "busy");
         assert_eq!(pick("nobody,"), Some(2));
+        assert_eq!(pick("b,"), Some(1), "told to give nobody a copy");
     }
 }

@@ -270,6 +270,17 @@ impl Flow {
             .min()
     }
 
+    /// The same of all members but `own`; `None`: nobody else counts. If none of
+    /// them is heard, it is this node that is cut off.
+    pub fn lowest_released_but(&self, own: &Uuid) -> Option<Seqno> {
+        let inner = self.lock();
+        let other = |u: &Uuid| u != own && !inner.quarantined.contains(u);
+        let heard = inner.heard().filter(|(u, _)| other(u));
+        let lowest = heard.map(|(_, r)| r.progress.released).min();
+        let some = inner.counted.keys().any(other);
+        lowest.or(some.then_some(Seqno::MIN))
+    }
+
     /// The last report of every member.
     pub fn reports(&self) -> Vec<Reported> {
         self.lock().reports.values().cloned().collect()
@@ -432,6 +443,27 @@ mod tests {
         ns.iter()
             .map(|&n| (Uuid([n; 16]), format!("n{n}")))
             .collect()
+    }
+
+    #[test]
+    fn what_all_others_have_finished() {
+        let flow = Flow::default();
+        let all = [1, 2, 3].map(|n| Uuid([n; 16]));
+        flow.set_counted(counted(&[1, 2, 3]), &all);
+        let lowest = || flow.lowest_released_but(&all[0]);
+        assert_eq!(lowest(), Some(Seqno::MIN), "nobody is heard");
+        for (n, released) in [(1, 3), (2, 7), (3, 5)] {
+            flow.report(Progress {
+                released,
+                ..progress(n, 1, false, 0)
+            });
+        }
+        assert_eq!(lowest(), Some(5));
+        assert_eq!(flow.lowest_released(), Some(3));
+        flow.set_quarantined(BTreeSet::from([all[2]]));
+        assert_eq!(lowest(), Some(7));
+        flow.set_counted(counted(&[1, 3]), &all);
+        assert_eq!(lowest(), None, "nobody else counts");
     }
 
     #[test]

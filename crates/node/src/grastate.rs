@@ -226,6 +226,7 @@ pub struct StateFile {
     path: PathBuf,
     file: File,
     state: GraState,
+    new: bool,
 }
 
 impl StateFile {
@@ -241,7 +242,12 @@ impl StateFile {
             source,
         })?;
         match GraState::parse(&text) {
-            Ok(state) => Ok(StateFile { path, file, state }),
+            Ok(state) => Ok(StateFile {
+                path,
+                file,
+                state,
+                new: pairs(&text).next().is_none(),
+            }),
             Err(problem) => Err(StateFileError::Malformed { path, problem }),
         }
     }
@@ -249,6 +255,11 @@ impl StateFile {
     /// What the file says.
     pub fn state(&self) -> GraState {
         self.state
+    }
+
+    /// Whether nobody has written to it yet.
+    pub fn is_new(&self) -> bool {
+        self.new
     }
 
     /// Where the file is.
@@ -324,6 +335,7 @@ impl StateFile {
             source,
         })?;
         self.state = state;
+        self.new = false;
         Ok(())
     }
 

@@ -156,6 +156,12 @@ fn decode(bytes: &[u8]) -> Option<Vec<Note>> {
     right.then(|| postcard::from_bytes(notes).ok()).flatten()
 }
 
+/// For fuzzing: the file that these bytes are taken for, made again.
+#[doc(hidden)]
+pub fn fuzzed(bytes: &[u8]) -> Option<Vec<u8>> {
+    decode(bytes).map(|notes| encode(&notes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

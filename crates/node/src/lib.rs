@@ -5,6 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+mod bulk;
+pub mod chain;
+mod closed;
 pub mod cluster;
 pub mod database;
 pub mod ddl_marks;
@@ -23,10 +26,12 @@ pub mod options;
 mod quarantine;
 pub mod retention;
 pub mod spool;
+pub mod stalled;
 pub mod status;
 mod streams;
 pub mod tcp;
 mod trx;
+mod turn;
 mod uniques;
 mod votes;
 

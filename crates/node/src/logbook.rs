@@ -259,6 +259,7 @@ impl LogBook {
                 seqno,
                 chunked,
                 part: ChunkPart::Data(0),
+                ..
             } => {
                 let verdict = Verdict::Passed {
                     depends_on: seqno - 1,
@@ -406,6 +407,7 @@ fn came(events: &[Event]) -> String {
             seqno,
             chunked,
             part: ChunkPart::Rollback,
+            ..
         } => Some(format!(
             "the large write set from {} on is rolled back at {seqno}",
             chunked.id

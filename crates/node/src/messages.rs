@@ -7,6 +7,7 @@
 use dromon_writeset::{Seqno, Uuid};
 use serde::{Deserialize, Serialize};
 
+use crate::chain::Compared;
 use crate::forks::LogEnd;
 
 /// Kinds of messages in the order.
@@ -32,6 +33,19 @@ impl Position {
         history: Uuid::NIL,
         seqno: -1,
     };
+
+    /// What a line of a server started with `--wsrep-recover` tells: `Recovered
+    /// position: <uuid>:<seqno>[,...]`.
+    pub fn in_recovered_line(line: &str) -> Option<Position> {
+        let (_, rest) = line.split_once("Recovered position:")?;
+        let gtid = rest.trim().split(',').next()?;
+        let (uuid, seqno) = gtid.split_once(':')?;
+        let position = Position {
+            history: uuid.parse().ok()?,
+            seqno: seqno.trim().parse().ok()?,
+        };
+        Some(position)
+    }
 
     /// Whether this names a place in a history.
     pub fn is_defined(&self) -> bool {
@@ -84,6 +98,8 @@ pub struct Join {
     pub vote_policy: u8,
     /// Whether it votes and stores the log, but has no database.
     pub witness: bool,
+    /// `gcs.stateless`: it gives nobody a copy.
+    pub stateless: bool,
 }
 
 /// Why a member leaves.
@@ -223,6 +239,8 @@ pub enum Request {
         position: Position,
         /// How far its own log got, if it has one.
         log: Option<LogEnd>,
+        /// The running checksum of the history there, if its own log tells it.
+        sum: Option<u64>,
         /// Whether it has no database.
         witness: bool,
     },
@@ -269,6 +287,8 @@ pub enum Answer {
     State {
         /// Whether the log reaches back to the database's position.
         need: Need,
+        /// Whether its sum is that of the cluster's log.
+        compared: Compared,
         /// The checkpoint.
         checkpoint: CheckpointParts,
         /// The leader's term.
@@ -283,6 +303,9 @@ pub enum Answer {
     },
     /// No, and why.
     Refused(String),
+    /// This node leads a primary component and cannot say yet, and why: ask it
+    /// again.
+    Wait(String),
 }
 
 /// A checkpoint in a form that travels.

@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 
 use dromon_writeset::{Header, Seqno, Uuid};
 
+/// The log tells of one that is under way when it is so old, then each time it is
+/// twice as old.
+pub const TOLD_AGE: Duration = Duration::from_secs(10);
+
 /// One that is not over, or has just ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
@@ -24,6 +28,10 @@ pub struct Stream {
     pub bytes: u64,
     /// When the first was seen here.
     pub began: Instant,
+    /// How long its fragments were held back; known at its own node only.
+    pub held: Duration,
+    /// The log tells of it when it is so old.
+    tell_at: Duration,
 }
 
 impl Stream {
@@ -79,6 +87,8 @@ impl Streams {
             fragments: 0,
             bytes: 0,
             began: Instant::now(),
+            held: Duration::ZERO,
+            tell_at: TOLD_AGE,
         });
         stream.fragments += 1;
         stream.bytes += bytes;
@@ -86,6 +96,23 @@ impl Streams {
             return None;
         }
         self.open.remove(&id).map(|s| (s, StreamEnd::Committed))
+    }
+
+    /// A fragment of transaction `id` was held back for `time`.
+    pub fn held(&mut self, id: (Uuid, u64), time: Duration) {
+        if let Some(stream) = self.open.get_mut(&id) {
+            stream.held += time;
+        }
+    }
+
+    /// Those the log should tell of: they have become old.
+    pub fn take_old(&mut self) -> Vec<Stream> {
+        let old = self.open.values_mut().filter(|s| s.age() >= s.tell_at);
+        old.map(|s| {
+            s.tell_at = next_told(s.age());
+            *s
+        })
+        .collect()
     }
 
     /// Servers roll back what came from a member that is gone.
@@ -105,6 +132,15 @@ impl Streams {
     pub fn clear(&mut self) {
         self.open.clear();
     }
+}
+
+/// When the log tells again of one that is so old.
+pub fn next_told(age: Duration) -> Duration {
+    let mut next = TOLD_AGE;
+    while next <= age {
+        next *= 2;
+    }
+    next
 }
 
 #[cfg(test)]
@@ -149,6 +185,32 @@ mod tests {
             (3, 155, StreamEnd::Committed)
         );
         assert_eq!(all.open().count(), 0);
+    }
+
+    #[test]
+    fn the_log_tells_of_old_ones_less_and_less_often() {
+        let s = Duration::from_secs;
+        let told = [0, 9, 10, 19, 20, 70].map(|age| next_told(s(age)));
+        assert_eq!(told, [10, 10, 20, 20, 40, 80].map(s));
+        let mut all = Streams::default();
+        all.delivered(1, &header(1, Flags::TRX_START), 1, true);
+        assert_eq!(all.take_old(), []);
+        if let Some(stream) = all.open.values_mut().next() {
+            stream.tell_at = Duration::ZERO;
+        }
+        assert_eq!(all.take_old().len(), 1);
+        assert_eq!(all.take_old(), [], "once");
+    }
+
+    #[test]
+    fn how_long_one_was_held_back_adds_up() {
+        let mut all = Streams::default();
+        all.delivered(1, &header(1, Flags::TRX_START), 1, true);
+        for id in [1, 1, 2] {
+            all.held((Uuid([3; 16]), id), Duration::from_millis(20));
+        }
+        let held: Vec<_> = all.open().map(|s| s.held.as_millis()).collect();
+        assert_eq!(held, [40]);
     }
 
     #[test]

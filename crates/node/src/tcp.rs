@@ -11,6 +11,7 @@ use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
 use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
+use dromon_order::sequencer::PieceStore;
 use dromon_order::tcp::{
     Admit, Security, SecurityConfig, TcpConfig, TcpNetwork, TlsFiles, request_blocking,
 };
@@ -205,6 +206,22 @@ impl Engines for Tcp {
         store.close();
         let found = found.map_err(|e| EngineError::Other(e.to_string()))?;
         Ok(found.map(LogSummary::from))
+    }
+
+    fn log_sum(
+        &self,
+        dir: &Path,
+        position: Position,
+        pieces: (Box<dyn PieceStore>, u64),
+    ) -> Result<Option<u64>, String> {
+        if !has_log(dir) {
+            return Ok(None);
+        }
+        let store = open_log(dir, true, false).map_err(|e| e.to_string())?;
+        let store: Arc<dyn LogStore> = Arc::new(store);
+        let sum = crate::chain::of_log(&store, position, Some(pieces));
+        store.close();
+        sum
     }
 
     fn set_log_aside(&self, dir: &Path) -> Result<String, String> {

@@ -637,7 +637,9 @@ pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
             }
         }
         forget_strangers(&core);
-        if disk_hangs(&core, &mut disk) {
+        // Asking the leader to, as a follower, would only disturb the others.
+        let leads = raft.metrics().borrow_watched().state == ServerState::Leader;
+        if disk_hangs(&core, &mut disk) && leads {
             hand_over(&core, None).await;
         }
     }

@@ -37,6 +37,7 @@ mod runtime;
 pub mod sequencer;
 pub mod show;
 mod storage;
+mod stored;
 pub mod tcp;
 pub mod types;
 pub mod wire;
@@ -45,6 +46,7 @@ pub use engine::{Engine, MakeNetwork, start};
 pub use network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, SendError};
 pub use sequencer::{Committed, CommittedBody, Delivered, Part, RawMessage, Sequencer};
 pub use storage::{Inspected, inspect};
+pub use stored::Stored;
 pub use types::{
     BoxFuture, Checkpoint, Desired, Done, EngineConfig, LogId, Members, NodeHandler, Order,
     OrderError, OrderStatus, PeerStatus, RaftId, Reply, Start, incarnation,

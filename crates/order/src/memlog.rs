@@ -16,7 +16,7 @@ use crate::logstore::{LogStore, Record, WriteDone, WriteOp};
 #[derive(Debug, Default)]
 pub struct MemLog(Mutex<State>);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     first: u64,
     records: Vec<Record>,
@@ -35,6 +35,11 @@ impl MemLog {
     /// From now on every write fails, as on a dead disk.
     pub fn break_with(&self, why: &str) {
         self.lock().broken = Some(why.to_owned());
+    }
+
+    /// Another log with the same content, as on a copy of the disk.
+    pub fn copy(&self) -> Self {
+        MemLog(Mutex::new(self.lock().clone()))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

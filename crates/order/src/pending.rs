@@ -481,8 +481,11 @@ impl PendingQueue {
         self.large.front().is_some_and(|l| {
             let len = l.rest.len().min(self.limits.piece_bytes);
             let most = self.limits.pieces_in_flight;
+            // A short rest belongs to the burst: nobody has a use for all but that.
+            let rest = (l.next > 0 && l.rest.len() <= most / 2).then_some(l.rest.len());
+            let ends = |rest| self.pacing.may_go(rest, most + most / 2, now);
             (self.piece_bytes == 0 || self.piece_bytes + len <= most)
-                && self.pacing.may_go(len, most, now)
+                && (self.pacing.may_go(len, most, now) || rest.is_some_and(ends))
         })
     }
 
@@ -618,6 +621,30 @@ mod tests {
             assert_eq!(q.on_committed(oseq, NOW), Progress::Confirmed);
         }
         assert_eq!(tags(&q.next_batch(1 << 20, NOW)), [200]);
+    }
+
+    #[test]
+    fn a_short_rest_does_not_wait_for_a_pause() {
+        let mut q = queue();
+        q.set_bulk_share(0.25);
+        let tags = |b: &[RawMessage]| b.iter().map(|m| m.tag).collect::<Vec<_>>();
+        q.push(1, 100, body(4500)).unwrap();
+        assert_eq!(tags(&q.next_batch(1 << 20, NOW)), [100; 3]);
+        (0..10).for_each(|_| q.saw_small());
+        q.on_committed(1, NOW);
+        // The cap is for both.
+        assert_eq!(tags(&q.next_batch(1 << 20, NOW)), [100]);
+        q.on_committed(2, NOW);
+        assert_eq!(tags(&q.next_batch(1 << 20, NOW)), [100]);
+        q.push(1, 200, body(4500)).unwrap();
+        q.on_committed(3, NOW);
+        assert!(q.next_batch(1 << 20, NOW).is_empty(), "the next one waits");
+        for oseq in 4..6 {
+            q.on_committed(oseq, Duration::from_millis(10));
+        }
+        let at = Duration::from_millis(10 + 30);
+        assert_eq!(q.next_deadline(Duration::from_millis(10)), Some(at));
+        assert_eq!(tags(&q.next_batch(1 << 20, at)), [200; 3]);
     }
 
     #[test]

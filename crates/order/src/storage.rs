@@ -536,7 +536,7 @@ pub(crate) fn weight(e: &RaftEntry) -> usize {
     }
 }
 
-fn log_error(e: io::Error) -> OrderError {
+pub(crate) fn log_error(e: io::Error) -> OrderError {
     OrderError::Log(e.to_string())
 }
 
@@ -624,19 +624,22 @@ fn newest_checkpoint(store: &Arc<dyn LogStore>) -> Result<Option<u64>, OrderErro
     Ok(store.checkpoints().map_err(log_error)?.last().copied())
 }
 
-fn load_meta(store: &Arc<dyn LogStore>) -> Result<Option<Meta>, OrderError> {
+pub(crate) fn load_meta(store: &Arc<dyn LogStore>) -> Result<Option<Meta>, OrderError> {
     match store.load_meta().map_err(log_error)? {
         None => Ok(None),
         Some(bytes) => decode_meta(bytes).map_err(|e| OrderError::Log(e.to_string())),
     }
 }
 
-fn load_checkpoint(store: &Arc<dyn LogStore>, index: u64) -> Result<Checkpoint, OrderError> {
+pub(crate) fn load_checkpoint(
+    store: &Arc<dyn LogStore>,
+    index: u64,
+) -> Result<Checkpoint, OrderError> {
     let bytes = store.load_checkpoint(index).map_err(log_error)?;
     decode_checkpoint(bytes).map_err(|e| OrderError::Log(format!("checkpoint {index}: {e}")))
 }
 
-fn read_store(
+pub(crate) fn read_store(
     store: &Arc<dyn LogStore>,
     from: u64,
     to: u64,

@@ -321,6 +321,8 @@ impl Heard {
 struct InboundConn {
     task: Option<AbortHandle>,
     greeted: bool,
+    /// Whose lane it wants to be.
+    wants: Option<(RaftId, Lane)>,
 }
 
 #[derive(Default)]
@@ -352,6 +354,7 @@ impl InboundTable {
         let conn = InboundConn {
             task: None,
             greeted: false,
+            wants: None,
         };
         s.conns.insert(id, conn);
         Some(id)
@@ -370,16 +373,32 @@ impl InboundTable {
         }
     }
 
-    /// Makes `id` the lane and ends the one that was; the returned number is
-    /// `id` for as long as it stays so.
+    /// `id` has greeted as a lane, and is it with its first frame.
+    fn wants(&self, id: u64, from: RaftId, lane: Lane) {
+        if let Some(c) = self.lock().conns.get_mut(&id) {
+            c.wants = Some((from, lane));
+        }
+    }
+
+    /// Makes `id` the lane and ends all that were made before it, also those that
+    /// have not brought anything yet; the returned number is `id` for as long as
+    /// it stays so, and never if a newer one has ended it.
     fn take_over(&self, id: u64, from: RaftId, lane: Lane) -> Arc<AtomicU64> {
         let mut s = self.lock();
-        let current = Arc::new(AtomicU64::new(id));
-        if let Some((old, old_current)) = s.lanes.insert((from, lane), (id, current.clone())) {
-            old_current.store(id, Ordering::Release);
+        if !s.conns.contains_key(&id) {
+            return Arc::new(AtomicU64::new(u64::MAX));
+        }
+        let older =
+            |(i, c): (&u64, &InboundConn)| (*i < id && c.wants == Some((from, lane))).then_some(*i);
+        let ended: Vec<u64> = s.conns.iter().filter_map(older).collect();
+        for old in ended {
             if let Some(task) = s.conns.remove(&old).and_then(|c| c.task) {
                 task.abort();
             }
+        }
+        let current = Arc::new(AtomicU64::new(id));
+        if let Some((_, old)) = s.lanes.insert((from, lane), (id, current.clone())) {
+            old.store(id, Ordering::Release);
         }
         current
     }

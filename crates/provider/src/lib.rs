@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod convert;
+mod notify;
 mod recover;
 mod server;
 
@@ -22,6 +23,7 @@ use dromon_wsrep::{
 };
 
 use convert::{from_gtid, key_type, parameter, stats_var, status, to_gtid, to_meta, write_meta};
+use notify::ServiceManager;
 use server::{LentThread, ServerHost, ServerLog};
 
 /// What this provider can do.
@@ -85,10 +87,11 @@ impl Provider for Dromon {
             position: from_gtid(args.state_id),
             witness: false,
         };
-        let db = Arc::new(ServerLog::new(server.clone()));
+        let manager = Arc::new(ServiceManager::of_environment());
+        let db = Arc::new(ServerLog::new(server.clone(), manager.clone()));
         match Node::open(
             db,
-            Box::new(Tcp::new(Arc::new(ServerHost::new(server.clone())))),
+            Box::new(Tcp::new(Arc::new(ServerHost::new(server.clone(), manager)))),
             setup,
             &args.options,
         ) {

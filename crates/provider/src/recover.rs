@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use dromon_node::Position;
 
+use crate::notify::ServiceManager;
+
 /// Crash recovery of a large database takes its time, but not for ever.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// Options of the running server that the recovering one must not have.
@@ -25,8 +27,16 @@ const DROPPED: [&str; 6] = [
     "socket",
 ];
 
-/// The engine's position, or why it is not known. `say` gets progress.
-pub(crate) fn position(data_dir: &Path, say: &dyn Fn(&str)) -> Result<Position, String> {
+/// How often whoever started the server hears that it takes longer.
+const TOLD: Duration = Duration::from_secs(5);
+
+/// The engine's position, or why it is not known. `say` gets progress; the
+/// `manager` is told that it takes its time.
+pub(crate) fn position(
+    data_dir: &Path,
+    say: &dyn Fn(&str),
+    manager: &ServiceManager,
+) -> Result<Position, String> {
     let exe = fs::read_link("/proc/self/exe").map_err(|e| format!("the server's binary: {e}"))?;
     let cmdline =
         fs::read("/proc/self/cmdline").map_err(|e| format!("the server's options: {e}"))?;
@@ -56,7 +66,7 @@ pub(crate) fn position(data_dir: &Path, say: &dyn Fn(&str)) -> Result<Position, 
     };
     remove();
     say("asking the storage engine for its position (--wsrep-recover)");
-    let outcome = run(&exe, &args, &log).and_then(|()| read_position(Path::new(&log)));
+    let outcome = run(&exe, &args, &log, manager).and_then(|()| read_position(Path::new(&log)));
     remove();
     outcome
 }
@@ -68,7 +78,7 @@ fn is_dropped(arg: &str) -> bool {
     DROPPED.contains(&name)
 }
 
-fn run(exe: &Path, args: &[String], log: &str) -> Result<(), String> {
+fn run(exe: &Path, args: &[String], log: &str, manager: &ServiceManager) -> Result<(), String> {
     let out = fs::File::create(log).map_err(|e| format!("{log}: {e}"))?;
     let mut child = Command::new(exe)
         .args(args)
@@ -80,7 +90,12 @@ fn run(exe: &Path, args: &[String], log: &str) -> Result<(), String> {
         .spawn()
         .map_err(|e| format!("{} did not start: {e}", exe.display()))?;
     let deadline = Instant::now() + PATIENCE;
+    let mut told: Option<Instant> = None;
     loop {
+        if told.is_none_or(|at| at.elapsed() >= TOLD) {
+            told = Some(Instant::now());
+            manager.more_time("the storage engine recovers");
+        }
         match child.try_wait() {
             Ok(Some(_)) => return Ok(()),
             Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
@@ -97,24 +112,12 @@ fn run(exe: &Path, args: &[String], log: &str) -> Result<(), String> {
 fn read_position(log: &Path) -> Result<Position, String> {
     let text = fs::read(log).map_err(|e| format!("its log {}: {e}", log.display()))?;
     let text = String::from_utf8_lossy(&text);
-    if let Some(position) = text.lines().rev().find_map(parse_line) {
+    if let Some(position) = text.lines().rev().find_map(Position::in_recovered_line) {
         return Ok(position);
     }
     let is_error = |l: &&str| l.contains("[ERROR]") || l.contains("error");
     let last = text.lines().rfind(is_error).or(text.lines().next_back());
     Err(last.unwrap_or("it ended without a word").to_owned())
-}
-
-/// Finds `Recovered position: <uuid>:<seqno>[,...]`.
-fn parse_line(line: &str) -> Option<Position> {
-    let (_, rest) = line.split_once("Recovered position:")?;
-    let gtid = rest.trim().split(',').next()?;
-    let (uuid, seqno) = gtid.split_once(':')?;
-    let position = Position {
-        history: uuid.parse().ok()?,
-        seqno: seqno.trim().parse().ok()?,
-    };
-    Some(position)
 }
 
 #[cfg(test)]
@@ -125,13 +128,16 @@ mod tests {
     fn the_line_of_the_server_is_read() {
         let line = "2026-11-21 22:17:25 0 [Note] WSREP: Recovered position: \
                     4c23a442-2c81-445d-9638-2706ef389008:29768,0-1-5";
-        let position = parse_line(line).expect("a position");
+        let position = Position::in_recovered_line(line).expect("a position");
         assert_eq!(position.seqno, 29768);
         assert_eq!(
             position.history.to_string(),
             "4c23a442-2c81-445d-9638-2706ef389008"
         );
-        assert_eq!(parse_line("WSREP: Recovered position: nonsense"), None);
+        assert_eq!(
+            Position::in_recovered_line("WSREP: Recovered position: nonsense"),
+            None
+        );
     }
 
     #[test]

@@ -12,15 +12,17 @@ use dromon_writeset::Flags;
 use dromon_wsrep::{AllowlistKey, LogLevel, MappedFile, RecvContext, Server, TrxMeta};
 
 use crate::convert::{to_gtid, to_view, write_meta};
+use crate::notify::ServiceManager;
 
-/// The server's log.
+/// The server's log, and who started the server.
 pub(crate) struct ServerLog {
     server: Server,
+    manager: Arc<ServiceManager>,
 }
 
 impl ServerLog {
-    pub(crate) fn new(server: Server) -> Self {
-        ServerLog { server }
+    pub(crate) fn new(server: Server, manager: Arc<ServiceManager>) -> Self {
+        ServerLog { server, manager }
     }
 }
 
@@ -49,16 +51,21 @@ impl Database for ServerLog {
             false
         })
     }
+
+    fn still_starting(&self, doing: &str) {
+        self.manager.more_time(doing);
+    }
 }
 
 /// The server as the process around the node's engines.
 pub(crate) struct ServerHost {
     server: Server,
+    manager: Arc<ServiceManager>,
 }
 
 impl ServerHost {
-    pub(crate) fn new(server: Server) -> Self {
-        ServerHost { server }
+    pub(crate) fn new(server: Server, manager: Arc<ServiceManager>) -> Self {
+        ServerHost { server, manager }
     }
 }
 
@@ -82,7 +89,8 @@ impl Host for ServerHost {
     }
 
     fn recover_position(&self, data_dir: &Path) -> Result<Position, String> {
-        crate::recover::position(data_dir, &|text| self.server.log(LogLevel::Info, text))
+        let say = |text: &str| self.server.log(LogLevel::Info, text);
+        crate::recover::position(data_dir, &say, &self.manager)
     }
 
     fn memory(&self) -> (u64, u64) {

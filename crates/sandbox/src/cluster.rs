@@ -308,22 +308,7 @@ impl Cluster {
             .filter(|i| Some(*i) != founder)
             .collect();
         if founder.is_none() || plan == JoinPlan::Together {
-            for &i in &others {
-                self.nodes[i].start(Start::Join, &[])?;
-            }
-            let waits: Vec<_> = others
-                .iter()
-                .map(|&i| {
-                    let node = Arc::clone(&self.nodes[i]);
-                    (
-                        i,
-                        thread::spawn(move || node.wait_usable(limit).map(|_| begin.elapsed())),
-                    )
-                })
-                .collect();
-            for (i, wait) in waits {
-                took[i] = wait.join().expect("waiting for a node does not panic")?;
-            }
+            self.join_together(&others, limit, begin, &mut took)?;
         } else {
             for &i in &others {
                 self.nodes[i].start(Start::Join, &[])?;
@@ -331,7 +316,53 @@ impl Cluster {
                 took[i] = begin.elapsed();
             }
         }
-        // The founder saw the others come; it must see all of them now.
+        self.wait_whole(limit)?;
+        Ok(took)
+    }
+
+    /// Starts the nodes that do not run, beside those that do, and waits until
+    /// all are members; returns when each was Synced, counted from the call.
+    pub fn start_missing(&self, limit: Duration) -> Result<Vec<Duration>> {
+        let _lock = DirLock::take(&self.record().dir)?;
+        let missing: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| self.nodes[*i].process().is_none())
+            .collect();
+        for &i in &missing {
+            self.nodes[i].ports().check_free(&self.nodes[i].name())?;
+        }
+        let begin = Instant::now();
+        let mut took = vec![Duration::ZERO; self.nodes.len()];
+        self.start_witness()?;
+        self.join_together(&missing, limit, begin, &mut took)?;
+        self.wait_whole(limit)?;
+        Ok(took)
+    }
+
+    /// Starts these nodes at once and waits for each.
+    fn join_together(
+        &self,
+        nodes: &[usize],
+        limit: Duration,
+        begin: Instant,
+        took: &mut [Duration],
+    ) -> Result<()> {
+        for &i in nodes {
+            self.nodes[i].start(Start::Join, &[])?;
+        }
+        let wait = |&i: &usize| {
+            let node = Arc::clone(&self.nodes[i]);
+            let wait = move || node.wait_usable(limit).map(|_| begin.elapsed());
+            (i, thread::spawn(wait))
+        };
+        let waits: Vec<_> = nodes.iter().map(wait).collect();
+        for (i, wait) in waits {
+            took[i] = wait.join().expect("waiting for a node does not panic")?;
+        }
+        Ok(())
+    }
+
+    /// Who was there saw the others come; it must see all of them now.
+    fn wait_whole(&self, limit: Duration) -> Result<()> {
         let members = self.nodes.len() + usize::from(self.witness.is_some());
         let size = i64::try_from(members).unwrap_or(i64::MAX);
         for node in &self.nodes {
@@ -339,7 +370,7 @@ impl Cluster {
                 s.is_usable() && s.size() == size
             })?;
         }
-        Ok(took)
+        Ok(())
     }
 
     /// Which node founds the cluster at this start; none: nobody has to.

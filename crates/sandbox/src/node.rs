@@ -90,24 +90,8 @@ impl Node {
     /// When the node runs already, a port is taken or the server is missing.
     pub fn start(&self, start: Start, extra: &[String]) -> Result<()> {
         let record = self.record();
-        if let Some(process) = self.process() {
-            return Err(SandboxError::StillRunning {
-                node: record.name,
-                pid: process.pid,
-            });
-        }
-        self.kill_helpers()?;
-        // Of a server that was killed a thread may still be on its way out, with its sockets.
-        let until = Instant::now() + EXIT_LIMIT;
-        while record.log.exists() && Instant::now() < until {
-            if record.ports.check_free(&record.name).is_ok() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
-        record.ports.check_free(&record.name)?;
+        self.make_way()?;
         let server = program("mariadbd", "mariadb-server")?;
-        let marker = self.store.get().marker(self.index);
         let mut command = match &record.network {
             None => Command::new(server),
             // nsenter becomes the server: the process id stays.
@@ -129,6 +113,44 @@ impl Node {
             command.arg("--wsrep-new-cluster");
         }
         command.args(extra);
+        self.launch(command)
+    }
+
+    /// The same by a command of the caller's, which must become the server (`exec`)
+    /// with the node's `my.cnf`, and switch users by itself: for instance the line
+    /// of a service manager.
+    ///
+    /// # Errors
+    /// When the node runs already, a port is taken or the command cannot be run.
+    pub fn start_by(&self, command: Command) -> Result<()> {
+        self.make_way()?;
+        self.launch(command)
+    }
+
+    /// Fails if the node runs; waits until nothing of it is left.
+    fn make_way(&self) -> Result<()> {
+        let record = self.record();
+        if let Some(process) = self.process() {
+            return Err(SandboxError::StillRunning {
+                node: record.name,
+                pid: process.pid,
+            });
+        }
+        self.kill_helpers()?;
+        // Of a server that was killed a thread may still be on its way out, with its sockets.
+        let until = Instant::now() + EXIT_LIMIT;
+        while record.log.exists() && Instant::now() < until {
+            if record.ports.check_free(&record.name).is_ok() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        record.ports.check_free(&record.name)
+    }
+
+    fn launch(&self, mut command: Command) -> Result<()> {
+        let record = self.record();
+        let marker = self.store.get().marker(self.index);
         self.user
             .surround(&mut command, &record.dir, &record.log, marker)?;
         let child = command.spawn().at("run", Path::new("mariadbd"))?;

@@ -92,6 +92,8 @@ impl ProcessId {
     pub fn state(self) -> ProcessState {
         match read_stat(self.pid) {
             Ok(stat) if stat.started == self.started => match stat.state {
+                // Its first thread has ended; the others may still hold its ports.
+                'Z' if stat.threads > 1 => ProcessState::Running,
                 'Z' | 'X' => ProcessState::Gone,
                 'T' | 't' => ProcessState::Stopped,
                 _ => ProcessState::Running,
@@ -212,6 +214,7 @@ struct Stat {
     state: char,
     /// User and system time.
     cpu_ticks: u64,
+    threads: u64,
     started: u64,
 }
 
@@ -230,6 +233,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat {
         state: fields.first()?.chars().next()?,
         cpu_ticks: number(11)? + number(12)?,
+        threads: number(17)?,
         started: number(19)?,
     })
 }
@@ -271,6 +275,7 @@ mod tests {
         let stat = Stat {
             state: 'T',
             cpu_ticks: 38,
+            threads: 1,
             started: 98765,
         };
         assert_eq!(parse_stat(line), Some(stat));

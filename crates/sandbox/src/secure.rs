@@ -17,6 +17,10 @@ use crate::template::program;
 use crate::who::ServerUser;
 use crate::witness;
 
+/// Whoever connects is shown the certificate before he has proved anything: its
+/// names say nothing of the cluster, nor which of its nodes this is.
+const AUTHORITY: &str = "/CN=authority";
+const MEMBER: &str = "/CN=member";
 /// Days a certificate is valid: longer than anybody keeps a trial.
 const DAYS: &str = "3650";
 
@@ -63,8 +67,7 @@ pub(crate) fn make(cluster: &ClusterRecord, user: &ServerUser) -> Result<()> {
     fs::write(&cnf, OPENSSL_CNF).at("write", &cnf)?;
     let (ca, key) = (dir.join("ca.pem"), dir.join("ca.key"));
     new_key(&key)?;
-    let subject = format!("/CN=dromon {}", cluster.id);
-    let mut command = openssl(&["req", "-x509", "-new", "-days", DAYS, "-subj", &subject])?;
+    let mut command = openssl(&["req", "-x509", "-new", "-days", DAYS, "-subj", AUTHORITY])?;
     command.args(["-extensions", "authority", "-config"]);
     run(command.arg(&cnf).arg("-key").arg(&key).arg("-out").arg(&ca))?;
     for node in &cluster.nodes {
@@ -85,7 +88,7 @@ pub(crate) fn certify(cluster: &ClusterRecord, node: &str, user: &ServerUser) ->
     let (key, request, certificate) = (file("key"), file("csr"), file("pem"));
     new_key(&key)?;
     let cnf = dir.join("openssl.cnf");
-    let mut command = openssl(&["req", "-new", "-subj", &format!("/CN={node}")])?;
+    let mut command = openssl(&["req", "-new", "-subj", MEMBER])?;
     command.arg("-config").arg(&cnf).arg("-key").arg(&key);
     run(command.arg("-out").arg(&request))?;
     let serial = format!("0x{}", random_hex(8)?);
@@ -155,6 +158,20 @@ mod tests {
                 openssl(&["verify", "-purpose", "sslclient", "-CAfile"]).expect("there");
             command.arg(tls.join("ca.pem"));
             run(command.arg(tls.join(format!("{}.pem", node.name)))).expect("it is signed");
+        }
+        let names = cluster.nodes.iter().map(|n| n.name.as_str());
+        let names: Vec<&str> = names.chain([&*cluster.name, &*cluster.id]).collect();
+        for file in ["ca.pem", "db1.pem", "db2.pem"] {
+            let mut command = openssl(&["x509", "-outform", "DER", "-in"]).expect("there");
+            let shown = command.arg(tls.join(file)).output().expect("it runs");
+            assert!(shown.status.success() && shown.stdout.len() > 200);
+            for name in &names {
+                let has = shown.stdout.windows(name.len());
+                assert!(
+                    has.into_iter().all(|w| w != name.as_bytes()),
+                    "{file} says {name}"
+                );
+            }
         }
         for file in ["secret", "ca.key", "db1.key"] {
             let mode = fs::metadata(tls.join(file))

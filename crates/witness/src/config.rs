@@ -95,6 +95,14 @@ impl Given {
             file: file.to_owned(),
             why: e.to_string(),
         })?;
+        Given::parse(&text, file)
+    }
+
+    /// Takes the text of such a file.
+    ///
+    /// # Errors
+    /// [`ConfigError::Line`].
+    pub fn parse(text: &str, file: &Path) -> Result<Given, ConfigError> {
         let mut given = Given::default();
         for (n, line) in text.lines().enumerate() {
             let line = line.trim();

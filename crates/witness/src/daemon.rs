@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, Stdio};
 
 /// Tells the second process that it is the one that stays.
@@ -19,8 +19,12 @@ pub fn is_detached() -> bool {
 /// Starts the process that stays and waits until it stands or has failed; what
 /// it has to say before that goes to this terminal.
 pub fn start() -> io::Result<ExitCode> {
+    // The name it was called by says how its arguments are read.
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_else(|| "dromon".into());
     let mut child = Command::new(std::env::current_exe()?)
-        .args(std::env::args_os().skip(1))
+        .arg0(name)
+        .args(arguments)
         .env(MARK, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -50,7 +50,8 @@ pub struct Header {
     pub last_seen: Seqno,
     /// The seqno of the same transaction's previous fragment, -1 if none.
     pub prev_fragment: Seqno,
-    /// May be applied in chunks of about 2 to this many bytes; 0: only whole.
+    /// May be applied in chunks of about 2 to this many bytes; 0: only whole. The
+    /// highest bit is free for who applies them.
     pub chunk: u8,
 }
 
@@ -273,6 +274,7 @@ pub struct Head {
     keys: Keys,
     payload_len: u64,
     payload_sum: u64,
+    sum: u64,
 }
 
 impl Head {
@@ -298,6 +300,7 @@ impl Head {
             keys: Keys::decode(keys)?,
             payload_len: raw.payload_len,
             payload_sum: raw.payload_sum,
+            sum: raw.sum,
         })
     }
 
@@ -324,6 +327,11 @@ impl Head {
     /// Checksum of the payload, as [`PayloadSum`] computes it.
     pub fn payload_sum(&self) -> u64 {
         self.payload_sum
+    }
+
+    /// Checksum of the header, which holds those of keys and payload: of all.
+    pub fn sum(&self) -> u64 {
+        self.sum
     }
 
     /// Where in the write set the payload starts, in bytes.
@@ -394,6 +402,7 @@ struct RawHeader {
     payload_len: u64,
     keys_sum: u64,
     payload_sum: u64,
+    sum: u64,
 }
 
 impl RawHeader {
@@ -427,6 +436,7 @@ impl RawHeader {
             payload_len: u64_at(h, 64),
             keys_sum: u64_at(h, 72),
             payload_sum: u64_at(h, 80),
+            sum: u64_at(h, HEADER_SUM_AT),
         })
     }
 }

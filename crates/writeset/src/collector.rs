@@ -4,7 +4,7 @@ use bytes::BufMut;
 use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
-use crate::key::{KeyType, Part, ROW_RAW_MAX};
+use crate::key::{KeyHash, KeyType, Part, ROW_RAW_MAX};
 use crate::keys::{
     HEAD_DIGEST, HEAD_LEN_SHIFT, HEAD_MORE, HEAD_TYPE, KEYS_FORMAT, KEYS_VERSION, NAME_DIGEST,
     NAME_RAW_MAX, OWN_NONE, OWN_WHOLE_TABLE, PREAMBLE_LEN, row_len,
@@ -88,6 +88,7 @@ impl KeyCollector {
         }
         let at = self.table(db, name);
         let table = &mut self.tables[at];
+        table.changed |= key_type.changes();
         if table.own == OWN_WHOLE_TABLE {
             return Ok(());
         }
@@ -157,6 +158,13 @@ impl KeyCollector {
         self.secondary
     }
 
+    /// The tables in which something is changed, in the order of first addition.
+    pub fn changed_tables(&self) -> Vec<KeyHash> {
+        let changed = self.tables.iter().filter(|t| t.changed);
+        let hash = |t: &Table| Some(KeyHash::of(&[&t.db, t.name.as_deref()?]));
+        changed.filter_map(hash).collect()
+    }
+
     /// Appends the keys in the format of [`crate::Keys`]: [`Self::bytes`] bytes.
     pub(crate) fn put(&self, out: &mut impl BufMut) {
         out.put_u8(KEYS_FORMAT);
@@ -215,6 +223,8 @@ struct Table {
     rows_seen: u32,
     /// Offsets into `rows`.
     index: HashTable<u32>,
+    /// One of its keys is of something that is changed.
+    changed: bool,
 }
 
 impl Table {
@@ -227,6 +237,7 @@ impl Table {
             row_count: 0,
             rows_seen: 0,
             index: HashTable::new(),
+            changed: false,
         }
     }
 

@@ -45,6 +45,11 @@ impl KeyType {
         }
     }
 
+    /// Whether the row is changed, not only looked at.
+    pub const fn changes(self) -> bool {
+        matches!(self, KeyType::Update | KeyType::Exclusive)
+    }
+
     /// The name used in conflict lines.
     pub const fn name(self) -> &'static str {
         match self {

@@ -160,16 +160,17 @@ impl Keys {
             if group.depth == 2 {
                 if shared_db != Some(db) {
                     shared_db = Some(db);
-                    f(Expanded::prefix(db, group.prefix_key(1)))?;
+                    f(Expanded::prefix(db, db, group.prefix_key(1)))?;
                 }
                 table = db.child(group.names[1]);
             }
             if group.depth == 2 && (group.rows > 0 || group.own == OWN_NONE) {
-                f(Expanded::prefix(table, group.prefix_key(2)))?;
+                f(Expanded::prefix(table, table, group.prefix_key(2)))?;
             }
             if group.own != OWN_NONE {
                 f(Expanded {
                     hash: table,
+                    table,
                     key: group.own_key(),
                 })?;
             }
@@ -182,18 +183,39 @@ impl Keys {
                     if !more {
                         f(Expanded {
                             hash,
+                            table,
                             key: group.row_key(row, row_type(row)),
                         })?;
                         break;
                     }
                     f(Expanded::prefix(
                         hash,
+                        table,
                         group.row_key(&row[..parts.at], KeyType::Shared),
                     ))?;
                 }
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// The tables in which something is changed, in the order of the wire.
+    pub fn changed_tables(&self) -> Vec<KeyHash> {
+        let mut cursor = self.body();
+        let mut tables = Vec::new();
+        for _ in 0..self.groups {
+            let Ok(group) = cursor.group() else { break };
+            let mut changed = group.own != OWN_NONE && group.own_key().key_type.changes();
+            for _ in 0..group.rows {
+                let Ok(row) = cursor.row() else { break };
+                changed |= row_type(row).changes();
+            }
+            if changed && group.depth == 2 {
+                let names = group.names.into_iter();
+                tables.push(names.fold(KeyHash::ROOT, KeyHash::child));
+            }
+        }
+        tables
     }
 
     fn body(&self) -> Cursor<'_> {
@@ -215,14 +237,17 @@ impl fmt::Debug for Keys {
 pub struct Expanded<'a> {
     /// What is looked up.
     pub hash: KeyHash,
+    /// The table it belongs to; of a database: that itself.
+    pub table: KeyHash,
     /// What it stands for; for a prefix a SHARED key of fewer parts.
     pub key: Key<'a>,
 }
 
 impl<'a> Expanded<'a> {
-    fn prefix(hash: KeyHash, key: Key<'a>) -> Self {
+    fn prefix(hash: KeyHash, table: KeyHash, key: Key<'a>) -> Self {
         Expanded {
             hash,
+            table,
             key: Key {
                 prefix: true,
                 ..key

@@ -1,9 +1,9 @@
 //! Collecting keys, carrying them, and what certification sees of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use dromon_writeset::KeyType::{Exclusive, Update};
+use dromon_writeset::KeyType::{Exclusive, Reference, Update};
 use dromon_writeset::{
     EmptyKeyError, Flags, Head, Header, KeyCollector, KeyHash, KeyType, Part, ROW_RAW_MAX, Uuid,
     encode,
@@ -256,12 +256,13 @@ proptest! {
     }
 
     /// Expansion against the definition: every proper prefix SHARED, every key
-    /// with its type, nothing else.
+    /// with its type and its table, nothing else.
     #[test]
     fn expands_to_all_prefixes(spec in key_specs()) {
         let mut keys = KeyCollector::new();
         let mut leaves: BTreeMap<KeyHash, KeyType> = BTreeMap::new();
-        let mut prefixes = std::collections::BTreeSet::new();
+        let mut prefixes = BTreeSet::new();
+        let (mut tables, mut changed) = (BTreeMap::new(), BTreeSet::new());
         for (parts, t) in &spec {
             let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
             keys.add(&parts, *t).expect("parts");
@@ -270,11 +271,19 @@ proptest! {
             for n in 1..parts.len() {
                 prefixes.insert(KeyHash::of(&parts[..n]));
             }
+            let table = KeyHash::of(&parts[..parts.len().min(2)]);
+            for n in 2..=parts.len() {
+                tables.insert(KeyHash::of(&parts[..n]), table);
+            }
+            if parts.len() > 1 && t.changes() {
+                changed.insert(table);
+            }
         }
         let head = carried(&keys);
         let mut got_leaves = BTreeMap::new();
-        let mut got_prefixes = std::collections::BTreeSet::new();
+        let mut got_prefixes = BTreeSet::new();
         let flow: ControlFlow<()> = head.keys().expand(|e| {
+            assert_eq!(e.table, tables.get(&e.hash).copied().unwrap_or(e.hash));
             if e.key.prefix {
                 assert_eq!(e.key.key_type, KeyType::Shared);
                 got_prefixes.insert(e.hash);
@@ -286,7 +295,24 @@ proptest! {
         prop_assert!(flow.is_continue());
         prop_assert_eq!(got_leaves, leaves);
         prop_assert_eq!(got_prefixes, prefixes);
+        for got in [keys.changed_tables(), head.keys().changed_tables()] {
+            prop_assert_eq!(got.len(), changed.len(), "no table twice");
+            prop_assert_eq!(&BTreeSet::from_iter(got), &changed);
+        }
     }
+}
+
+#[test]
+fn a_table_whose_rows_are_too_many_to_list_is_changed() {
+    let mut keys = KeyCollector::with_escalation(1);
+    for row in [b"\x00one", b"\x00two"] {
+        keys.add(&[b"d", b"t", row], Update).expect("a key");
+    }
+    keys.add(&[b"d", b"parent", b"\x00one"], Reference)
+        .expect("a key");
+    let table = KeyHash::of(&[b"d", b"t"]);
+    assert_eq!(keys.changed_tables(), [table]);
+    assert_eq!(carried(&keys).keys().changed_tables(), [table]);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Replication events.
 
+use dromon_binlog::hints::{
+    Action, Catalog, Column, ForeignKey, Hints, KeyPart, Limits, TableName, TableSchema,
+};
 use dromon_binlog::{
     Checksum, Cut, Event, EventType, Format, Grouper, GtidEvent, GtidHint, Header, LogicalClock,
     Maker, Payload, Place, Query, TableMapParts, compress, cut_event, encode_event,
@@ -75,6 +78,8 @@ fn binlog(data: &[u8]) {
     };
     let begin = grouper.at();
     let mut table = None;
+    let catalog = catalog();
+    let mut hints = Hints::new(LIMITS);
     loop {
         let at = grouper.at();
         let rest = &stream[(at - begin) as usize..];
@@ -85,8 +90,68 @@ fn binlog(data: &[u8]) {
         assert_eq!(grouper.at(), at + raw.len() as u64);
         assert!(grouper.settled() <= grouper.at());
         let format = grouper.format().cloned().unwrap_or_else(Format::unknown);
+        if !hints.has_catalog() {
+            hints.learn(catalog.clone());
+        }
+        if let Some(hint) = hints.event(&seen, &format) {
+            let clock = hint.clock;
+            assert!((0..clock.sequence_number).contains(&clock.last_committed));
+            assert!(hint.barrier.is_none() || hint.commit_id.is_none());
+        }
         one(&seen.event, &format, &mut table);
     }
+}
+
+/// Little, so that it runs out.
+const LIMITS: Limits = Limits {
+    history_keys: 20,
+    table_keys: 4,
+    transaction_keys: 16,
+    tables: 3,
+    bytes: MAX as usize,
+    batch: 3,
+    domains: 2,
+};
+
+/// Of the table that the seeds have: keys over columns of several types, and
+/// over itself.
+fn catalog() -> Catalog {
+    let text = |name: &str| Some(format!("utf8mb4_{name}_ci"));
+    let column = |name: char| Column {
+        name: name.into(),
+        kind: String::new(),
+        collation: match name {
+            'c' => text("general"),
+            'i' => text("lithuanian"),
+            _ => None,
+        },
+        generated: false,
+    };
+    let part = |column: &str, prefix| KeyPart {
+        column: Some(column.into()),
+        prefix,
+    };
+    let name = TableName::new("d", "t");
+    let foreign = |column: &str, parent: &str| ForeignKey {
+        columns: vec![column.into()],
+        parent: name.clone(),
+        parent_columns: vec![parent.into()],
+        on_delete: Action::Refuse,
+        on_update: Action::Change,
+    };
+    Catalog::new(vec![TableSchema {
+        columns: ('a'..='i').map(column).collect(),
+        unique: vec![
+            vec![part("a", 0)],
+            vec![part("b", 0), part("e", 0), part("f", 0)],
+            vec![part("c", 1), part("g", 0), part("h", 0)],
+            vec![part("d", 2)],
+            vec![part("i", 0)],
+        ],
+        foreign: vec![foreign("g", "h"), foreign("a", "a")],
+        opaque: false,
+        name: name.clone(),
+    }])
 }
 
 /// All that can be done with an event.

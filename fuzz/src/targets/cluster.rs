@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use bytes::Bytes;
 use dromon_node::Position;
+use dromon_node::chain::Compared;
 use dromon_node::cluster::ClusterState;
 use dromon_node::messages::{
     Answer, CheckpointParts, Control, Join, LeaveReason, Need, Progress, Request, decode, encode,
@@ -38,6 +39,7 @@ pub const NODE_MESSAGE: Target = Target {
         seeds.push(
             encode(&Answer::State {
                 need: Need::Log,
+                compared: Compared::Differs { ours: 1, yours: 2 },
                 checkpoint: CheckpointParts {
                     log_id: (1, 2, 3),
                     members_id: None,
@@ -90,6 +92,7 @@ fn join(n: u8, need: Need) -> Join {
         weight: 1,
         vote_policy: 0,
         witness: false,
+        stateless: false,
         position: Position {
             history: uuid(0xaa),
             seqno: 10,

@@ -4,6 +4,8 @@ mod binlog;
 mod cluster;
 mod files;
 mod log_files;
+mod marks;
+mod mysql;
 mod network;
 mod texts;
 mod write_sets;
@@ -37,9 +39,14 @@ pub const TARGETS: &[Target] = &[
     cluster::CLUSTER_STATE,
     cluster::DELIVERY,
     binlog::BINLOG,
+    mysql::MYSQL_PACKETS,
     texts::OPTIONS,
     texts::ADDRESSES,
     texts::STATE_FILES,
+    texts::WITNESS_FILE,
+    texts::RECOVERED,
+    marks::DDL_MARKS,
+    marks::LACKING,
 ];
 
 /// What `again` makes of an input that it can read, it must make of that, too.

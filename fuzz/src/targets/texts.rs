@@ -1,8 +1,10 @@
 //! Texts that people and tools write: options, addresses, state files.
 
+use dromon_node::Position;
 use dromon_node::grastate::{GraState, ViewState};
 use dromon_node::options::{ClusterAddress, Env, Options, Phase};
 use dromon_order::address::parse_address;
+use dromon_witness::Given;
 
 use super::Target;
 
@@ -115,5 +117,55 @@ pub const STATE_FILES: Target = Target {
             state.to_string().into_bytes(),
             view.to_string().into_bytes(),
         ]
+    },
+};
+
+/// The settings file of `dromon witness`: an error names a line that is there.
+pub const WITNESS_FILE: Target = Target {
+    name: "witness_file",
+    run: |data| {
+        let given = text(data);
+        let file = std::path::Path::new("garb.cnf");
+        match Given::parse(&given, file) {
+            Ok(read) => drop(read.or(Given::default()).settle()),
+            Err(e) => {
+                let said = e.to_string();
+                let line = (1..=given.lines().count())
+                    .any(|n| said.starts_with(&format!("garb.cnf, line {n}: ")));
+                assert!(line, "{said}");
+            }
+        }
+    },
+    seeds: || {
+        let some: [&[u8]; 5] = [
+            b"group = alpha\naddress = gcomm://10.0.0.1,10.0.0.2\nname=w\ndaemon = 1\n",
+            b"# garbd\nGALERA_NODES=\"10.0.0.1:4567 10.0.0.2:4567\"\nGALERA_GROUP='alpha'\n",
+            b"GALERA_OPTIONS=\"gmcast.listen_addr=tcp://0.0.0.0:4567\"\nLOG_FILE=/a\nWORK_DIR=/b",
+            b"options=evs.suspect_timeout=PT5S\ndir=/var/lib/witness\nlog=/var/log/w\n",
+            b"sst = x\n",
+        ];
+        some.map(<[u8]>::to_vec).into()
+    },
+};
+
+/// The line of `mariadbd --wsrep-recover`: what is found reads the same when written.
+pub const RECOVERED: Target = Target {
+    name: "recovered",
+    run: |data| {
+        for line in text(data).lines() {
+            if let Some(found) = Position::in_recovered_line(line) {
+                let again = format!("WSREP: Recovered position: {found}");
+                assert_eq!(Position::in_recovered_line(&again), Some(found));
+            }
+        }
+    },
+    seeds: || {
+        let some: [&[u8]; 3] = [
+            b"2026-11-21 22:17:25 0 [Note] WSREP: Recovered position: \
+              4c23a442-2c81-445d-9638-2706ef389008:29768,0-1-5\n",
+            b"Recovered position: 00000000-0000-0000-0000-000000000000:-1",
+            b"[ERROR] mariadbd: unknown option\nRecovered position: x:y",
+        ];
+        some.map(<[u8]>::to_vec).into()
     },
 };

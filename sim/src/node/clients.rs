@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dromon_node::cluster::MemberState;
+use dromon_node::cluster::{CHUNK_CLOSES, MemberState};
 use dromon_node::messages::kind;
 use dromon_order::{Order, OrderStatus, RaftId};
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType, Seqno};
@@ -201,7 +201,10 @@ impl Session {
             conn_id: conn,
             last_seen,
             prev_fragment: -1,
-            chunk,
+            chunk: match chunk {
+                1.. if id.is_multiple_of(5) => chunk | CHUNK_CLOSES,
+                _ => chunk,
+            },
         };
         let body = dromon_writeset::encode(&header, &set, &payload);
         let (tell, told) = oneshot::channel();

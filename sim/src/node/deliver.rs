@@ -159,7 +159,8 @@ impl Session {
                 seqno,
                 chunked,
                 part,
-            } => self.chunk(inner, at, seqno, chunked, part),
+                depends_on,
+            } => self.chunk(inner, at, (seqno, depends_on), chunked, part),
             Event::View { view, joined, left } => {
                 let seqno = view.position.seqno;
                 inner.positions.ordered(seqno);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dromon_node::chain::{Compared, count};
 use dromon_node::cluster::{CAUGHT_UP, ClusterState, MemberState};
 use dromon_node::forks::{Forks, LogEnd};
 use dromon_node::messages::{Answer, Control, Need, Position, Progress, Request, decode, encode};
@@ -123,8 +124,9 @@ impl Session {
             Request::State {
                 position,
                 log,
+                sum,
                 witness,
-            } => self.state_for(engine, position, log, witness),
+            } => self.state_for(engine, position, log, sum, witness),
             Request::Join(join) => {
                 let inner = self.inner();
                 let ahead =
@@ -160,6 +162,7 @@ impl Session {
         engine: &Engine,
         position: Position,
         log: Option<LogEnd>,
+        sum: Option<u64>,
         witness: bool,
     ) -> Answer {
         let status = engine.status();
@@ -189,7 +192,19 @@ impl Session {
             .iter()
             .rfind(|m| same && m.seqno <= position.seqno)
             .map(|m| m.index);
+        let to = inner.index;
         drop(inner);
+        // It would see by itself what the forks see.
+        let unseen = unchecked || self.shared.planted_everywhere(Plant::ChainUnchecked);
+        let sum = sum.filter(|_| !unseen);
+        let compared = match (mark, sum) {
+            (Some(index), Some(_)) => match sum_at(engine, index, to, position.seqno) {
+                Ok(ours) => Compared::of(ours, sum),
+                Err(why) => return Answer::Wait(why),
+            },
+            _ => Compared::Unknown,
+        };
+        let mark = mark.filter(|_| !compared.differs());
         if mark.is_none() && !witness && !data {
             return Answer::Refused("nobody has data to copy".to_owned());
         }
@@ -200,6 +215,7 @@ impl Session {
                 } else {
                     Need::Copy
                 },
+                compared,
                 checkpoint: to_parts(&checkpoint),
                 term: status.term,
             },
@@ -234,10 +250,13 @@ impl Session {
             for known in inner.known.values_mut() {
                 *known = now;
             }
+            inner.stalled.forgive(now.into_std());
         }
         self.ask_synced(&mut inner);
         if status.is_leader && status.primary && inner.phase == Phase::Joined {
             self.lead(&mut inner, &status);
+        } else {
+            inner.stalled.look(now.into_std(), 0, std::iter::empty());
         }
         inner.joined.as_ref()?;
         let released = inner.positions.released();
@@ -317,6 +336,10 @@ impl Session {
         }
         let suspect = self.shared.settings.suspect;
         let now = Instant::now();
+        let matched = status.peers.iter().map(|(id, p)| (*id, p.matched));
+        inner
+            .stalled
+            .look(now.into_std(), status.committed, matched);
         let mut silent = Vec::new();
         for m in inner.state.members().filter(|m| m.uuid != self.uuid) {
             // Never heard of here: silent since it became known.
@@ -326,8 +349,13 @@ impl Session {
             };
             let order = status.peers.get(&m.raft_id).and_then(|p| p.silent);
             let for_long = order.map_or(now - since, |o| o.min(now - since));
+            let stood = inner.stalled.for_long(now.into_std(), m.raft_id);
+            let votes = status.members.is_voter(m.raft_id);
             if for_long >= suspect {
                 silent.push((m.uuid, m.name.clone()));
+            } else if votes && stood >= self.shared.settings.inactive() {
+                silent.push((m.uuid, m.name.clone()));
+                self.shared.count(|c| c.stood_still += 1);
             }
         }
         for m in inner.state.members() {
@@ -422,6 +450,24 @@ impl Session {
             }
         }
     }
+}
+
+/// The sum at `seqno` in the own log, behind its checkpoint at `index`.
+fn sum_at(engine: &Engine, index: u64, to: u64, seqno: Seqno) -> Result<u64, String> {
+    let say = |e: dromon_order::OrderError| e.to_string();
+    let checkpoint = engine.load_checkpoint(Some(index)).map_err(say)?;
+    let checkpoint = checkpoint.ok_or("the checkpoint is gone")?;
+    let state = ClusterState::decode(&checkpoint.sequencer, &checkpoint.node);
+    let mut next = index + 1;
+    let sum = count(state.map_err(|e| e.to_string())?, seqno, || {
+        let entries = match next {
+            _ if next > to => Vec::new(),
+            _ => engine.read_log(next, to, 1 << 20).map_err(say)?,
+        };
+        next = entries.last().map_or(next, |e| e.index + 1);
+        Ok(entries)
+    })?;
+    sum.ok_or_else(|| "the log does not reach there yet".to_owned())
 }
 
 /// Where this log parted from others, by its newest checkpoint.

@@ -43,7 +43,7 @@ impl Session {
         self: &Arc<Self>,
         inner: &mut Inner,
         (index, term): (u64, u64),
-        seqno: Seqno,
+        (seqno, depends_on): (Seqno, Seqno),
         chunked: Arc<Chunked>,
         part: ChunkPart,
     ) {
@@ -93,7 +93,7 @@ impl Session {
                 let entry = Entry {
                     index,
                     term,
-                    depends_on: seqno - 1,
+                    depends_on,
                     stage: if own { Stage::Running } else { Stage::Waiting },
                     work: match own {
                         true => Work::Whole(txn),

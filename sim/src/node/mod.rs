@@ -32,12 +32,15 @@ use dromon_gates::Positions;
 use dromon_node::Position;
 use dromon_node::cluster::{ChunkPart, Chunked, ClusterState, ClusterView, MemberState};
 use dromon_node::messages::{Control, LeaveReason, Need, Progress, encode, kind};
+use dromon_node::stalled::Stalled;
 use dromon_order::{Engine, Order, RaftId};
 use dromon_writeset::{Seqno, Uuid};
 use futures_util::FutureExt;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+pub(crate) use start::history;
 
 use crate::database::{Image, Txn};
 use crate::disk::SimStore;
@@ -264,6 +267,7 @@ struct Inner {
     reports: BTreeMap<Uuid, (Progress, Instant)>,
     /// Since when each member is known.
     known: BTreeMap<Uuid, Instant>,
+    stalled: Stalled,
     evicting: BTreeMap<Uuid, Instant>,
     cut_asked: Seqno,
     sync_asked: bool,

@@ -9,11 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use dromon_gates::Positions;
 use dromon_node::Position;
+use dromon_node::chain::{Compared, of_log};
 use dromon_node::cluster::{ClusterState, MemberState};
 use dromon_node::forks::LogEnd;
 use dromon_node::messages::{
     Answer, CheckpointParts, Control, Join, LeaveReason, Need, Request, decode, encode,
 };
+use dromon_node::stalled::Stalled;
 use dromon_order::logstore::LogStore;
 use dromon_order::{
     Checkpoint, Engine, EngineConfig, Inspected, LogId, Members, NodeHandler, Order, RaftId, Start,
@@ -53,6 +55,15 @@ struct Found {
     named: bool,
     /// Whom to ask to order the join; `None`: this node orders it itself.
     ask: Option<String>,
+}
+
+/// What a node says of its data and its log.
+#[derive(Clone, Copy)]
+struct Own {
+    position: Position,
+    end: Option<LogEnd>,
+    /// The running checksum of the history at the position.
+    sum: Option<u64>,
 }
 
 /// Runs one session from beginning to end.
@@ -105,11 +116,28 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         }
         (None, true) => Position::UNDEFINED,
     };
-    let end = log.as_ref().map(log_end);
-    let mut found = match find(process, log.as_ref(), position, &mut rng).await {
+    // A copy that ran by itself has a log of its own, which counts nowhere.
+    let claim = *lock(&process.host.claim);
+    let end = claim.map(|c| c.end).or(log.as_ref().map(log_end));
+    let sum = match (claim, witness) {
+        (Some(claim), _) => Some(claim.sum),
+        (None, true) => None,
+        (None, false) => match of_log(&dyn_store, position, None) {
+            Ok(sum) => sum,
+            Err(e) => {
+                shared.unsound(slot, format_args!("the own log: {e}"));
+                return Ended::Exit(Exit::Died);
+            }
+        },
+    };
+    let own = Own { position, end, sum };
+    let found = find(process, log.as_ref(), own, &mut rng).await;
+    let mut found = match found {
         Ok(found) => found,
         Err(ended) => return ended,
     };
+    // From here on the log is another one.
+    *lock(&process.host.claim) = None;
     if let (Start::Join { term, .. }, Some(end), false) = (&found.start, end, witness)
         && incarnation(end.last) != incarnation(*term)
     {
@@ -235,6 +263,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         log_start,
         vote_policy: 0,
         witness,
+        stateless: false,
     };
     session.spawn(store.clone().run());
     session.spawn(session.clone().deliver_all(again));
@@ -310,7 +339,7 @@ pub(super) fn uuid(rng: &mut Rng) -> Uuid {
 }
 
 /// The history of a run's cluster.
-fn history(seed: u64) -> Uuid {
+pub(crate) fn history(seed: u64) -> Uuid {
     uuid(&mut Rng::new(seed, &[0x415]))
 }
 
@@ -328,21 +357,20 @@ fn log_end(log: &Inspected) -> LogEnd {
 async fn find(
     process: &Arc<Process>,
     log: Option<&Inspected>,
-    position: Position,
+    mine: Own,
     rng: &mut Rng,
 ) -> Result<Found, Ended> {
     let gone = lock(&process.inner).log_is_gone;
     let left = process.host.left_cleanly.swap(false, Ordering::Relaxed);
-    let end = log.map(log_end);
     if let Some(log) = log.filter(|_| !gone && !left) {
-        match own_log(log, position) {
+        match own_log(log, mine.position) {
             Ok(Some(own)) => {
                 let votes = own.votes;
                 if votes && process.shared.settings.is_witness(process.host.slot) {
                     return Ok(own);
                 }
                 let erases = process.shared.planted_everywhere(Plant::EraseFirst);
-                if let Some(found) = ask_around(process, position, end, rng).await? {
+                if let Some(found) = ask_around(process, mine, rng).await? {
                     let leader = found.ask.clone().unwrap_or_default();
                     let erases = erases
                         || !votes && process.shared.planted_everywhere(Plant::LearnerErases)
@@ -351,10 +379,10 @@ async fn find(
                         return Ok(found);
                     }
                 } else if !own.named {
-                    return find_cluster(process, position, end, rng).await;
+                    return find_cluster(process, mine, rng).await;
                 }
                 if !votes && process.shared.planted_everywhere(Plant::LearnerWaits) {
-                    return find_cluster(process, position, end, rng).await;
+                    return find_cluster(process, mine, rng).await;
                 }
                 if process.shared.planted_everywhere(Plant::WaitForAll) {
                     wait_for_all(process, log).await;
@@ -392,7 +420,7 @@ async fn find(
             ask: None,
         });
     }
-    find_cluster(process, position, end, rng).await
+    find_cluster(process, mine, rng).await
 }
 
 /// Whether the leader at `addr` counts this log, or does not say that it does
@@ -466,17 +494,12 @@ fn begin_state(engine: &Engine, found: &mut Found, position: Position) -> Result
 }
 
 /// Looks for the leader until it answers with a state to start from.
-async fn find_cluster(
-    process: &Arc<Process>,
-    position: Position,
-    log: Option<LogEnd>,
-    rng: &mut Rng,
-) -> Result<Found, Ended> {
+async fn find_cluster(process: &Arc<Process>, mine: Own, rng: &mut Rng) -> Result<Found, Ended> {
     loop {
         if process.leave.load(Ordering::Relaxed) {
             return Err(Ended::Exit(Exit::Left));
         }
-        if let Some(found) = ask_around(process, position, log, rng).await? {
+        if let Some(found) = ask_around(process, mine, rng).await? {
             return Ok(found);
         }
         tokio::time::sleep(rng.ms(150, 400)).await;
@@ -487,8 +510,7 @@ async fn find_cluster(
 /// from.
 async fn ask_around(
     process: &Arc<Process>,
-    position: Position,
-    log: Option<LogEnd>,
+    mine: Own,
     rng: &mut Rng,
 ) -> Result<Option<Found>, Ended> {
     let slot = process.host.slot;
@@ -504,8 +526,9 @@ async fn ask_around(
             process,
             &addr,
             &Request::State {
-                position,
-                log,
+                position: mine.position,
+                log: mine.end,
+                sum: mine.sum,
                 witness: process.shared.settings.is_witness(slot),
             },
         )
@@ -513,9 +536,22 @@ async fn ask_around(
         {
             Some(Answer::State {
                 need,
+                compared,
                 checkpoint,
                 term,
             }) => {
+                let apart = mine.sum.is_some() && mine.sum == process.host.apart();
+                match compared {
+                    Compared::Differs { .. } if apart => process.shared.count(|c| c.unlike += 1),
+                    Compared::Differs { ours, yours } => process.shared.unsound(
+                        slot,
+                        format_args!(
+                            "its history up to {} is said not to be the cluster's: {ours:016x}, {yours:016x}",
+                            mine.position.seqno
+                        ),
+                    ),
+                    _ => {}
+                }
                 let Some((checkpoint, state)) = from_parts(checkpoint) else {
                     process
                         .shared
@@ -631,6 +667,7 @@ impl Inner {
             view_seen: false,
             reports: BTreeMap::new(),
             known: BTreeMap::new(),
+            stalled: Stalled::default(),
             evicting: BTreeMap::new(),
             cut_asked: found.state.cut(),
             sync_asked: false,

@@ -54,6 +54,7 @@ impl Machine {
     fn health(&self, data: bool) -> Health {
         let on_time = self.paused_until_us.is_none() && self.jump.is_zero() && self.lag.is_zero();
         let disk = self.slow_until_us == (0, 0)
+            && self.hung_until_us == 0
             && self.full_until_us == 0
             && !self.host.disk_failed.load(Ordering::Relaxed)
             && !lock(&self.host.truth).failed();

@@ -35,12 +35,13 @@ const O_DIRECT: u64 = 0o40_000;
 const SYNCED: &str = "dromon-test-synced";
 const UNSYNCED: &str = "dromon-test-unsynced";
 
-struct Disk {
+/// An ext4 file system in a file, and where it is mounted.
+pub(super) struct Disk {
     image: PathBuf,
-    mounted_on: PathBuf,
+    pub(super) mounted_on: PathBuf,
 }
 
-/// The file systems of a cluster's nodes; unmounted when dropped.
+/// The file systems of a cluster's nodes; each is unmounted when dropped.
 pub struct Disks(Vec<Disk>);
 
 impl Disks {
@@ -51,25 +52,10 @@ impl Disks {
         let mut disks = Self(Vec::new());
         for node in cluster.nodes() {
             let record = node.record();
-            let image = record.dir.join("disk.img");
-            File::create(&image)?.set_len(BYTES)?;
-            let name = text(&image)?;
-            run(
-                "mkfs.ext4",
-                &["-q", "-F", "-m", "0", "-N", "20000", "-J", "size=32", name],
-                "",
-            )?;
             let plain = record.dir.join("data.plain");
             fs::rename(&record.data_dir, &plain)?;
-            fs::create_dir(&record.data_dir)?;
-            let disk = Disk {
-                image,
-                mounted_on: record.data_dir,
-            };
-            disk.mount()?;
+            let disk = Disk::make(&record.dir.join("disk.img"), BYTES, &record.data_dir)?;
             let (from, to) = (format!("{}/.", text(&plain)?), text(&disk.mounted_on)?);
-            // A directory there would be a database to the server.
-            fs::remove_dir(disk.mounted_on.join("lost+found"))?;
             run("cp", &["-a", &from, to], "")?;
             run("sync", &["-f", to], "")?;
             fs::remove_dir_all(&plain)?;
@@ -77,6 +63,14 @@ impl Disks {
             disks.0.push(disk);
         }
         Ok(disks)
+    }
+
+    /// Stores all that the servers and their scripts have written so far.
+    pub fn sync(&self) -> anyhow::Result<()> {
+        for disk in &self.0 {
+            run("sync", &["-f", text(&disk.mounted_on)?], "")?;
+        }
+        Ok(())
     }
 
     /// All nodes lose power at once. Returns once their file systems are mounted
@@ -101,8 +95,7 @@ impl Disks {
             .iter()
             .map(|d| text(&d.mounted_on))
             .collect::<anyhow::Result<Vec<_>>>()?;
-        run("perl", &[&["-e", SHUT_DOWN][..], &points].concat(), "")
-            .context("the power cut could not be made")?;
+        shut_down(&points).context("the power cut could not be made")?;
         cluster.kill_all()?;
         for disk in &self.0 {
             disk.unmount()?;
@@ -125,8 +118,43 @@ impl Disks {
     }
 }
 
+/// The file systems mounted there do nothing more, and forget what was not synced.
+pub(super) fn shut_down(points: &[&str]) -> anyhow::Result<()> {
+    run("perl", &[&["-e", SHUT_DOWN][..], points].concat(), "").map(drop)
+}
+
 impl Disk {
-    fn mount(&self) -> anyhow::Result<()> {
+    /// Makes an empty one of `bytes` in the sparse file `image` and mounts it on
+    /// `mounted_on`, which is created.
+    pub(super) fn make(image: &Path, bytes: u64, mounted_on: &Path) -> anyhow::Result<Self> {
+        File::create(image)?.set_len(bytes)?;
+        run(
+            "mkfs.ext4",
+            &[
+                "-q",
+                "-F",
+                "-m",
+                "0",
+                "-N",
+                "20000",
+                "-J",
+                "size=32",
+                text(image)?,
+            ],
+            "",
+        )?;
+        fs::create_dir(mounted_on)?;
+        let disk = Self {
+            image: image.to_owned(),
+            mounted_on: mounted_on.to_owned(),
+        };
+        disk.mount()?;
+        // A directory there would be a database to the server.
+        fs::remove_dir(disk.mounted_on.join("lost+found"))?;
+        Ok(disk)
+    }
+
+    pub(super) fn mount(&self) -> anyhow::Result<()> {
         // The system itself writes late, so that nothing unsynced survives by chance.
         run(
             "mount",
@@ -141,7 +169,7 @@ impl Disk {
         Ok(())
     }
 
-    fn unmount(&self) -> anyhow::Result<()> {
+    pub(super) fn unmount(&self) -> anyhow::Result<()> {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
             match run("umount", &[text(&self.mounted_on)?], "") {
@@ -159,23 +187,21 @@ impl Disk {
     }
 }
 
-impl Drop for Disks {
+impl Drop for Disk {
     fn drop(&mut self) {
-        for disk in &self.0 {
-            if let Ok(point) = text(&disk.mounted_on) {
-                // Lazily: a server that a failed test left behind may still use it.
-                let _ = run("umount", &["-l", point], "");
-            }
+        if let Ok(point) = text(&self.mounted_on) {
+            // Lazily: a server that a failed test left behind may still use it.
+            let _ = run("umount", &["-l", point], "");
         }
     }
 }
 
-fn text(path: &Path) -> anyhow::Result<&str> {
+pub(super) fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path that is not text")
 }
 
 /// Waits until every thread of the server is stopped.
-fn held(node: &Node) -> anyhow::Result<()> {
+pub(super) fn held(node: &Node) -> anyhow::Result<()> {
     let process = node.process().context("the server ended before the cut")?;
     let end = Instant::now() + Duration::from_secs(5);
     while process.state() != ProcessState::Stopped {

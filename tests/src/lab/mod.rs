@@ -1,11 +1,12 @@
 //! What a machine must lend to hurt servers properly: file systems that lose
-//! power, networks that lose packets. Needs root.
+//! power, fail, hang and fill up, networks that lose packets. Needs root.
 //!
 //! All of it lives in namespaces of our own (see [`enter`]): when the last of our
 //! processes has ended, however it ended, the system takes back mounts, loop
 //! devices and network devices. Nothing outside sees them.
 
 mod disks;
+mod log_disks;
 mod network;
 
 use std::env;
@@ -16,6 +17,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 
 pub use disks::{Disks, log_files_direct};
+pub use log_disks::{LogDisks, LogFault};
 pub use network::Network;
 
 /// Set in the process that runs inside.

@@ -33,7 +33,7 @@ pub fn bad_input(case: &mut Case) -> anyhow::Result<()> {
     other_nodes(&cluster)?;
     other_version(&cluster)?;
     own_side(&cluster)?;
-    disks(case, &cluster)?;
+    disks(&cluster)?;
     strangers(cluster.node(0))?;
     for node in 0..2 {
         ensure!(
@@ -48,7 +48,8 @@ pub fn bad_input(case: &mut Case) -> anyhow::Result<()> {
     cluster.node(2).start(Start::Join, &[])?;
     cluster.node(2).wait_usable(JOIN_LIMIT)?;
     damaged_log(case, &cluster)?;
-    full_while_running(case, &cluster)
+    edited_state(case, &cluster)?;
+    full_while_running(&cluster)
 }
 
 /// A start that must end with exit code 1, with all `words` in the log, in time.
@@ -60,10 +61,7 @@ fn refused(
     within: Duration,
 ) -> anyhow::Result<()> {
     let mark = node.read_log().map_or(0, |text| text.len());
-    match start {
-        Start::Join => start_again(node, extra)?,
-        Start::NewCluster => node.start(start, extra)?,
-    }
+    start_again(node, start, extra)?;
     let began = Instant::now();
     let limit = within + SERVER;
     let end = node.wait_for("refused", limit, |_| false);
@@ -94,10 +92,10 @@ fn refused(
 }
 
 /// Starts a node that was killed: the system may hold its ports for a moment.
-fn start_again(node: &Node, extra: &[String]) -> anyhow::Result<()> {
+fn start_again(node: &Node, start: Start, extra: &[String]) -> anyhow::Result<()> {
     let until = Instant::now() + Duration::from_secs(15);
     loop {
-        match node.start(Start::Join, extra) {
+        match node.start(start, extra) {
             Ok(()) => return Ok(()),
             Err(e) if Instant::now() > until => return Err(e.into()),
             Err(_) => std::thread::sleep(Duration::from_millis(200)),
@@ -341,7 +339,7 @@ fn own_side(cluster: &Cluster) -> anyhow::Result<()> {
 }
 
 /// A directory that cannot be written, and one without room.
-fn disks(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> {
+fn disks(cluster: &Cluster) -> anyhow::Result<()> {
     let node = cluster.node(2);
     let dir = node.record().dir.join("closed");
     fs::create_dir_all(&dir)?;
@@ -360,15 +358,11 @@ fn disks(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> {
     let missing = options(node, "gcache.dir=/nowhere/at/all")?;
     let words = ["the log in /nowhere/at/all", "No such file or directory"];
     refused(node, Start::Join, &[missing], &words, AT_ONCE)?;
-    match Small::mount(&node.record().dir.join("small"), "8k") {
-        Ok(small) => {
-            let extra = options(node, &format!("gcache.dir={}", small.0.display()))?;
-            let words = ["The log could not", "No space left on device"];
-            refused(node, Start::Join, &[extra], &words, AT_ONCE)?;
-        }
-        Err(e) => case.note(format!("NOT TESTED: no room for the log at start ({e})")),
-    }
-    Ok(())
+    let small = Small::mount(&node.record().dir.join("small"), "8k")
+        .context("no room for the log at start: not tested")?;
+    let extra = options(node, &format!("gcache.dir={}", small.0.display()))?;
+    let words = ["The log could not", "No space left on device"];
+    refused(node, Start::Join, &[extra], &words, AT_ONCE)
 }
 
 /// A small file system in memory, gone with this value.
@@ -463,7 +457,7 @@ fn damaged_log(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> {
     node.kill()?;
     damage(node)?;
     let mark = node.read_log()?.len();
-    start_again(node, &[])?;
+    start_again(node, Start::Join, &[])?;
     let took = node.wait_usable(JOIN_LIMIT)?;
     let log = check::log_since(node, mark);
     ensure!(
@@ -495,12 +489,12 @@ fn damaged_log(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> {
     ];
     refused(node, Start::Join, &[soon], &words, Duration::from_secs(7))?;
     for other in 0..2 {
-        start_again(cluster.node(other), &[])?;
+        start_again(cluster.node(other), Start::Join, &[])?;
     }
     for other in 0..2 {
         cluster.node(other).wait_usable(JOIN_LIMIT)?;
     }
-    start_again(node, &[])?;
+    start_again(node, Start::Join, &[])?;
     node.wait_usable(JOIN_LIMIT)?;
     let mut session = crate::load::Session::open(node, "", 0)?;
     let rows: Option<i64> = session.one("SELECT COUNT(*) FROM bad.t")?;
@@ -508,20 +502,121 @@ fn damaged_log(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> {
     check::whole(cluster)
 }
 
+/// Changes a line of a stopped node's `grastate.dat`, in place.
+fn edit_state(node: &Node, key: &str, value: &str) -> anyhow::Result<()> {
+    let path = node.record().data_dir.join("grastate.dat");
+    let text = fs::read_to_string(&path)?;
+    let edited = text.lines().map(|line| match line.split_once(':') {
+        Some((name, _)) if name == key => format!("{key}: {value}\n"),
+        _ => format!("{line}\n"),
+    });
+    fs::write(&path, edited.collect::<String>())?;
+    Ok(())
+}
+
+/// What an edit of db3's `grastate.dat` may do: leave nothing out, found no
+/// second cluster, and after an outage found one with all that was acknowledged.
+fn edited_state(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> {
+    let node = cluster.node(2);
+    let mut first = crate::load::Session::open(cluster.node(0), "", 0)?;
+    first.exec("CREATE TABLE bad.edits (id INT PRIMARY KEY)")?;
+    check::drained(cluster)?;
+    let seqno: i64 = node
+        .status(Duration::from_secs(10))?
+        .get("wsrep_last_committed")
+        .parse()
+        .context("wsrep_last_committed")?;
+    let mut rows = 0;
+    let mut insert = |session: &mut crate::load::Session| -> anyhow::Result<i64> {
+        for _ in 0..30 {
+            session.exec(&format!("INSERT INTO bad.edits VALUES ({rows})"))?;
+            rows += 1;
+        }
+        Ok(rows)
+    };
+    let has = |node: &Node, rows: i64| -> anyhow::Result<()> {
+        let mut session = crate::load::Session::open(node, "", 0)?;
+        let there: Option<i64> = session.one("SELECT COUNT(*) FROM bad.edits")?;
+        ensure!(
+            there == Some(rows),
+            "{there:?} rows of {rows} on {}",
+            node.name()
+        );
+        Ok(())
+    };
+    let said = |mark: usize, words: &str| -> anyhow::Result<()> {
+        ensure!(
+            check::log_since(node, mark).contains(words),
+            "{words:?} is not in the log:\n{}",
+            node.log_tail(40)
+        );
+        Ok(())
+    };
+
+    // A seqno further on than the data.
+    node.kill()?;
+    let expected = insert(&mut first)?;
+    edit_state(node, "seqno", &(seqno + 20).to_string())?;
+    let mark = node.read_log()?.len();
+    start_again(node, Start::Join, &[])?;
+    node.wait_usable(JOIN_LIMIT)?;
+    said(mark, "which this node did not write")?;
+    has(node, expected)?;
+
+    // The flag, while two are primary.
+    node.kill()?;
+    let expected = insert(&mut first)?;
+    edit_state(node, "safe_to_bootstrap", "1")?;
+    let mark = node.read_log()?.len();
+    start_again(node, Start::NewCluster, &[])?;
+    node.wait_usable(JOIN_LIMIT)?;
+    said(mark, "joining that one")?;
+    has(node, expected)?;
+    check::drained(cluster)?;
+    check::whole(cluster)?;
+
+    // The flag after a full outage.
+    let history = |node: &Node| -> anyhow::Result<String> {
+        let status = node.status(Duration::from_secs(10))?;
+        Ok(status.get("wsrep_cluster_state_uuid").to_owned())
+    };
+    let expected = insert(&mut first)?;
+    let before = history(node)?;
+    check::drained(cluster)?;
+    for node in cluster.nodes() {
+        node.kill()?;
+    }
+    edit_state(node, "safe_to_bootstrap", "1")?;
+    let mark = node.read_log()?.len();
+    start_again(node, Start::NewCluster, &[])?;
+    let took = node.wait_usable(JOIN_LIMIT)?;
+    said(mark, "goes on without them")?;
+    has(node, expected)?;
+    ensure!(history(node)? == before, "the history is another one");
+    insert(&mut crate::load::Session::open(node, "", 0)?)?;
+    for other in 0..2 {
+        let other = cluster.node(other);
+        start_again(other, Start::Join, &[])?;
+        other.wait_usable(JOIN_LIMIT)?;
+        has(other, expected + 30)?;
+    }
+    case.note(format!(
+        "safe_to_bootstrap after an outage: usable in {:.1} s",
+        took.as_secs_f64()
+    ));
+    check::drained(cluster)?;
+    check::whole(cluster)
+}
+
 /// The log's disk fills up under a running node: it stops taking part, the
 /// others go on, and with room it comes back.
-fn full_while_running(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> {
+fn full_while_running(cluster: &Cluster) -> anyhow::Result<()> {
     let node = cluster.node(2);
-    let small = match Small::mount(&node.record().dir.join("small"), "20m") {
-        Ok(small) => small,
-        Err(e) => {
-            case.note(format!("NOT TESTED: disk full while the node runs ({e})"));
-            return Ok(());
-        }
-    };
+    let small = Small::mount(&node.record().dir.join("small"), "20m")
+        .context("disk full while the node runs: not tested")?;
     node.stop(Duration::from_secs(60))?;
     let extra = options(node, &format!("gcache.dir={}", small.0.display()))?;
-    start_again(node, &[extra])?;
+    start_again(node, Start::Join, &[extra])?;
     node.wait_usable(JOIN_LIMIT)?;
     let mark = node.read_log()?.len();
     let mut session = crate::load::Session::open(cluster.node(0), "", 0)?;
@@ -544,7 +639,7 @@ fn full_while_running(case: &mut Case, cluster: &Cluster) -> anyhow::Result<()> 
     session.exec("INSERT INTO bad.t VALUES (200, 'the others go on')")?;
     node.kill()?;
     drop(small);
-    start_again(node, &[])?;
+    start_again(node, Start::Join, &[])?;
     node.wait_usable(JOIN_LIMIT)?;
     let mut session = crate::load::Session::open(node, "", 0)?;
     let rows: Option<i64> = session.one("SELECT COUNT(*) FROM bad.t")?;

@@ -7,9 +7,14 @@ mod conflicts;
 mod ddl_crash;
 mod ddl_storm;
 mod joins;
+mod members;
 mod outage;
 mod reads;
+pub mod relay;
+pub mod replica;
+mod replication;
 mod secure;
+mod service;
 mod slow_node;
 mod statements;
 mod sysbench;
@@ -177,10 +182,34 @@ pub fn all() -> Vec<Scenario> {
             witness::each_dies,
         ),
         (
+            "witness_disk",
+            "a witness whose disk is lost joins anew, and counts again: then a data node dies",
+            Own,
+            witness::disk_lost,
+        ),
+        (
+            "systemd",
+            "started by the unit's line with galera_recovery; a node that waits for the others is not given up",
+            Own,
+            service::unit,
+        ),
+        (
             "ddl_crash",
             "one node, then all, killed in the middle of RENAMEs that swap tables and of ALTERs: each statement once",
             Own,
             ddl_crash::crashes,
+        ),
+        (
+            "five_to_one",
+            "one of five evicted by an operator; then they leave one by one, the leader first, with writes after each leave",
+            Own,
+            members::five_to_one,
+        ),
+        (
+            "outvoted",
+            "a write set fails on one node of three, or it is dromon.log_max behind: it goes, and takes a full copy",
+            Own,
+            members::outvoted,
         ),
         (
             "sync_wait_cut",
@@ -193,6 +222,18 @@ pub fn all() -> Vec<Scenario> {
             "TLS and a secret: three nodes replicate, certificates are renewed, strangers learn nothing",
             Own,
             secure::tls,
+        ),
+        (
+            "tls_rolling",
+            "a plain cluster is encrypted node by node with socket.dynamic, under load",
+            Own,
+            secure::rolling,
+        ),
+        (
+            "ipv6",
+            "three nodes at [::1]: copies, a kill, an outage",
+            Own,
+            secure::ipv6,
         ),
         (
             "allowlist",
@@ -218,6 +259,17 @@ pub fn all() -> Vec<Scenario> {
         })
         .chain(torture::all())
         .collect()
+}
+
+/// What takes longer than it may in the short list: run by name, and by `make torture`.
+pub fn long() -> Vec<Scenario> {
+    vec![Scenario {
+        name: "async",
+        shows: "a primary, a node, a replica, with wsrep_gtid_mode and without: the node killed under load, then all equal",
+        servers: Servers::Own,
+        run: replication::through_a_node,
+        round: Duration::from_secs(60),
+    }]
 }
 
 /// Runs statements on db1 and waits until all nodes have them.

@@ -65,6 +65,94 @@ pub fn each_dies(case: &mut Case) -> anyhow::Result<()> {
     check::whole(&cluster)
 }
 
+/// The witness dies and its disk with it, under load; started again without a log, it
+/// becomes a member as if for the first time. Then db1 dies: db2 and it are a majority.
+pub fn disk_lost(case: &mut Case) -> anyhow::Result<()> {
+    let program = program()?;
+    let cluster = case.own_cluster(|spec| {
+        spec.nodes = 2;
+        spec.witness = Some(program);
+    })?;
+    let witness = Arc::clone(cluster.witness().context("a witness was asked for")?);
+    cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
+    three(&cluster)?;
+    drop(new_database(cluster.node(0), &case.db, &[TABLE])?);
+    let load = Load::start(&cluster, &case.db);
+    let result = without_its_log(case, &cluster, &witness, &load);
+    let acknowledged = load.stop();
+    result?;
+    three(&cluster)?;
+    check::settled(&cluster, &case.db)?;
+    for node in cluster.nodes() {
+        nothing_lost(node, &case.db, &acknowledged)?;
+    }
+    case.note(format!(
+        "{} acknowledged rows, 0 lost, tables equal",
+        acknowledged.len()
+    ));
+    check::whole(&cluster)
+}
+
+fn without_its_log(
+    case: &mut Case,
+    cluster: &Arc<Cluster>,
+    witness: &Arc<Witness>,
+    load: &Load,
+) -> anyhow::Result<()> {
+    let more = |wanted: usize, what: &str| -> anyhow::Result<()> {
+        let (before, since) = (load.count(), Instant::now());
+        while load.count() < before + wanted {
+            ensure!(
+                since.elapsed() < PAUSE_LIMIT * 2,
+                "only {} rows were acknowledged {what}",
+                load.count() - before
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    };
+    more(200, "with all three")?;
+    witness.kill()?;
+    let disk = witness.record().dir.join("log");
+    let files = std::fs::read_dir(&disk)
+        .with_context(|| disk.display().to_string())?
+        .count();
+    ensure!(
+        files > 0,
+        "the witness had nothing in {}: nothing would be shown",
+        disk.display()
+    );
+    std::fs::remove_dir_all(&disk)?;
+    more(100, "without the witness")?;
+    let (began, before) = (Instant::now(), times_joined(witness));
+    witness.start(&[])?;
+    while times_joined(witness) == before {
+        ensure!(
+            began.elapsed() < BACK_LIMIT,
+            "the witness did not become a member again: {}",
+            witness.log_tail(20)
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+    three(cluster)?;
+    let back = began.elapsed();
+    // The vote of the life that was lost must not count beside the new one's.
+    let dead = cluster.node(0);
+    dead.kill()?;
+    load.forget_pause();
+    more(100, "by db2 and the witness without its old log")?;
+    let pause = load.pause();
+    dead.start(Start::Join, &[])?;
+    dead.wait_usable(JOIN_LIMIT)?;
+    more(100, "with all three again")?;
+    case.note(format!(
+        "the witness's {files} files removed; a member again after {:.1} s; then db1 killed: longest pause {:.1} s",
+        back.as_secs_f64(),
+        pause.as_secs_f64()
+    ));
+    Ok(())
+}
+
 /// Kills db1, db2 and the witness in turn; the others go on, and it comes back.
 fn one_by_one(
     case: &mut Case,

@@ -490,14 +490,21 @@ fn a_repeated_seqno_stops_the_node() {
 /// A write set at the next seqno that is applied in chunks from there on.
 fn open(c: &mut Cluster, spec: Spec) -> Seqno {
     let seqno = c.0.position() + 1;
-    assert!(c.0.certify_open(seqno, &spec.make(seqno)).passed());
+    assert!(c.0.certify_open(seqno, &spec.make(seqno), false).passed());
     seqno
 }
 
-fn chunk(c: &mut Cluster) -> Seqno {
+/// The same, and it closes its tables.
+fn open_closing(c: &mut Cluster, spec: Spec) -> Seqno {
     let seqno = c.0.position() + 1;
-    c.0.chunk(seqno);
+    assert!(c.0.certify_open(seqno, &spec.make(seqno), true).passed());
     seqno
+}
+
+/// One more chunk behind that at `before`: its place, and what it depends on.
+fn chunk(c: &mut Cluster, before: Seqno) -> (Seqno, Seqno) {
+    let seqno = c.0.position() + 1;
+    (seqno, c.0.chunk(seqno, before))
 }
 
 #[test]
@@ -508,16 +515,32 @@ fn whoever_touches_an_open_write_set_fails_whatever_it_has_seen() {
     {
         let mut c = Cluster::new();
         let id = open(&mut c, row(A, 1, held));
-        let last = chunk(&mut c);
+        let (last, _) = chunk(&mut c, id);
         let newcomer = row(B, last, new);
         if rule(held, new) == Rule::Free {
-            assert_eq!(c.depends(newcomer), last, "{held} {new}");
+            assert_eq!(c.depends(newcomer), id, "{held} {new}");
         } else {
             assert_eq!(c.collides(newcomer), id, "{held} {new}");
         }
         // Row locks of its own node keep A's others away from the row.
-        assert!(c.depends(row(A, last, new)) >= last);
+        assert!(c.depends(row(A, last, new)) >= id);
     }
+}
+
+#[test]
+fn chunks_follow_their_own_and_what_shares_its_time_with_nothing() {
+    let mut c = Cluster::new();
+    let id = open(&mut c, row(A, 1, Update));
+    let other = Spec::plain(B, id).with(&["d", "u", "row"], Update);
+    assert_eq!(c.depends(other), id, "the first is alone");
+    let (first, depends_on) = chunk(&mut c, id);
+    assert_eq!(depends_on, id, "not on the small one between");
+    let other = Spec::plain(B, first).with(&["d", "u", "row2"], Update);
+    assert_eq!(c.depends(other), id, "nor the small ones on it");
+    assert_eq!(chunk(&mut c, first).1, first);
+    let view = c.0.position() + 1;
+    c.0.view(view);
+    assert_eq!(chunk(&mut c, view - 1).1, view);
 }
 
 #[test]
@@ -563,11 +586,51 @@ fn a_dropped_write_set_leaves_no_trace() {
 }
 
 #[test]
+fn nobody_changes_anything_in_a_closed_table() {
+    let other =
+        |source, seen, key_type| Spec::plain(source, seen).with(&["d", "t", "other"], key_type);
+    let mut c = Cluster::new();
+    // It only looks at u.
+    let large = row(A, 1, Exclusive).with(&["d", "u", "parent"], Reference);
+    let id = open_closing(&mut c, large);
+    assert_eq!(c.0.closes(id).len(), 1);
+    for source in [A, B] {
+        for key_type in [Update, Exclusive] {
+            assert_eq!(c.collides(other(source, id, key_type)), id, "{source:?}");
+        }
+        for key_type in [Shared, Reference] {
+            assert!(c.depends(other(source, id, key_type)) >= id);
+        }
+        assert_eq!(c.collides(whole_table(source, id)), id);
+        // What one looks at is not closed.
+        let name = if source == A { "a" } else { "b" };
+        let neighbour = Spec::plain(source, id).with(&["d", "u", name], Exclusive);
+        assert!(c.depends(neighbour) >= id);
+    }
+    // Nobody opens another one there.
+    let next = c.0.position() + 1;
+    let second = other(A, id, Exclusive).make(next);
+    assert!(!c.0.certify_open(next, &second, true).passed());
+    let end = c.0.position() + 1;
+    c.0.close(id, end);
+    assert_eq!(c.depends(other(B, 1, Exclusive)), end, "its rows are free");
+    // A rolled back one opens its tables too.
+    let id = open_closing(&mut c, row(A, end, Exclusive));
+    assert_eq!(c.collides(other(B, id, Exclusive)), id);
+    let gone = c.0.position() + 1;
+    c.0.drop_open(id, gone);
+    assert_eq!(c.depends(other(B, 1, Exclusive)), gone);
+    // One that does not close its table leaves the rest of it to others.
+    let id = open(&mut c, row(A, gone, Exclusive));
+    assert!(c.depends(other(A, id, Exclusive)) >= id);
+}
+
+#[test]
 fn what_is_too_late_does_not_open() {
     let mut c = Cluster::new();
     c.depends(row(B, 1, Update));
     let late = row(A, 1, Update).make(3);
-    assert!(!c.0.certify_open(3, &late).passed());
+    assert!(!c.0.certify_open(3, &late, true).passed());
     assert_eq!(c.0.open().count(), 0);
 }
 

@@ -18,7 +18,12 @@ pub struct Running {
 impl Running {
     /// Starts it in `dir`.
     pub fn start(dir: &Path, args: &[&str]) -> Running {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_dromon"))
+        Running::start_as(Path::new(env!("CARGO_BIN_EXE_dromon")), dir, args)
+    }
+
+    /// Starts it in `dir`, by another name of it.
+    pub fn start_as(program: &Path, dir: &Path, args: &[&str]) -> Running {
+        let mut child = Command::new(program)
             .args(args)
             .current_dir(dir)
             .env_remove("XDG_STATE_HOME")

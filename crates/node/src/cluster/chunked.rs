@@ -16,14 +16,25 @@
 
 use std::sync::Arc;
 
-use dromon_writeset::{Flags, Plan, Seqno, Uuid, WriteSet};
+use dromon_writeset::{Flags, KeyHash, Plan, Seqno, Uuid, WriteSet};
 
 use super::{ClusterState, Event, MemberState};
+use crate::chain::Taken;
 
 /// Chunks are at least 2 to this many bytes, and at most [`CHUNK_MAX`].
 pub const CHUNK_MIN: u8 = 7;
 /// See [`CHUNK_MIN`].
 pub const CHUNK_MAX: u8 = 24;
+
+/// Set in the header's `chunk` beside the size: the write set inserts into or
+/// deletes from a unique index other than the primary one, so that in chunks it
+/// closes its tables.
+pub const CHUNK_CLOSES: u8 = 0x80;
+
+/// The size of the chunks, as a power of two, in a header's `chunk`.
+pub fn chunk_log2(chunk: u8) -> u8 {
+    chunk & !CHUNK_CLOSES
+}
 
 /// While something is applied in chunks no checkpoint is taken, so that the log
 /// grows. After this many bytes of it, further ones are not cut.
@@ -105,6 +116,8 @@ pub(super) struct Open {
     pub chunked: Arc<Chunked>,
     /// The part that comes next.
     pub next: u32,
+    /// The place of the one before it.
+    pub last: Seqno,
 }
 
 impl ClusterState {
@@ -123,7 +136,8 @@ impl ClusterState {
             .values()
             .any(|m| m.uuid != header.source && !m.witness && m.state != MemberState::Joiner);
         let gives = self.transfers.values().any(|d| *d == header.source);
-        if !(CHUNK_MIN..=CHUNK_MAX).contains(&header.chunk)
+        let log2 = chunk_log2(header.chunk);
+        if !(CHUNK_MIN..=CHUNK_MAX).contains(&log2)
             || header.flags.without(extra) != plain
             || !known
             || !others
@@ -132,7 +146,7 @@ impl ClusterState {
         {
             return None;
         }
-        Plan::of(write_set.payload(), 1 << header.chunk).ok()
+        Plan::of(write_set.payload(), 1 << log2).ok()
     }
 
     /// A write set with a plan takes its place: as its first chunk, or, if it
@@ -147,8 +161,14 @@ impl ClusterState {
     ) -> Event {
         self.seqno += 1;
         let id = self.seqno;
-        let verdict = self.certifier.certify_open(id, write_set.head());
+        let closes = write_set.header().chunk & CHUNK_CLOSES != 0;
+        let verdict = self.certifier.certify_open(id, write_set.head(), closes);
         let source = write_set.header().source;
+        self.takes(Taken::WriteSet {
+            sum: write_set.sum(),
+            passed: verdict.passed(),
+            cut: verdict.passed(),
+        });
         if !verdict.passed() {
             return Event::WriteSet {
                 seqno: id,
@@ -171,12 +191,14 @@ impl ClusterState {
         let open = Open {
             chunked: chunked.clone(),
             next: 1,
+            last: id,
         };
         self.chunked.insert(id, open);
         Event::Chunk {
             seqno: id,
             chunked,
             part: ChunkPart::Data(0),
+            depends_on: id - 1,
         }
     }
 
@@ -188,18 +210,21 @@ impl ClusterState {
         self.seqno += 1;
         open.next += 1;
         let chunked = open.chunked.clone();
-        let part = if n < chunked.chunks() {
-            self.certifier.chunk(self.seqno);
-            ChunkPart::Data(n)
+        let before = std::mem::replace(&mut open.last, self.seqno);
+        let (part, depends_on) = if n < chunked.chunks() {
+            let depends_on = self.certifier.chunk(self.seqno, before);
+            (ChunkPart::Data(n), depends_on)
         } else {
             self.certifier.close(id, self.seqno);
             self.chunked.remove(&id);
-            ChunkPart::End
+            (ChunkPart::End, self.seqno - 1)
         };
+        self.takes(Taken::Chunk { id, part });
         vec![Event::Chunk {
             seqno: self.seqno,
             chunked,
             part,
+            depends_on,
         }]
     }
 
@@ -228,10 +253,13 @@ impl ClusterState {
         let open = self.chunked.remove(&id)?;
         self.seqno += 1;
         self.certifier.drop_open(id, self.seqno);
+        let part = ChunkPart::Rollback;
+        self.takes(Taken::Chunk { id, part });
         Some(Event::Chunk {
             seqno: self.seqno,
             chunked: open.chunked,
-            part: ChunkPart::Rollback,
+            part,
+            depends_on: self.seqno - 1,
         })
     }
 
@@ -239,6 +267,11 @@ impl ClusterState {
     /// own database does not show it, so it must not give a copy.
     pub(super) fn sends_chunked(&self, uuid: &Uuid) -> bool {
         self.chunked.values().any(|o| o.chunked.source() == *uuid)
+    }
+
+    /// The tables that the large write set `id` closes while it is applied in chunks.
+    pub fn closes(&self, id: Seqno) -> &[KeyHash] {
+        self.certifier.closes(id)
     }
 
     /// What is applied in chunks now, and the part that comes next of each.

@@ -58,6 +58,8 @@ pub struct Member {
     /// Whether it has no database: it counts for the log's majorities and for
     /// nothing that has to do with data.
     pub witness: bool,
+    /// Whether it gives nobody a copy (`gcs.stateless`).
+    pub stateless: bool,
 }
 
 /// A view: who belongs to the cluster at a place in the order.
@@ -106,6 +108,8 @@ pub enum Event {
         chunked: Arc<Chunked>,
         /// Which part.
         part: ChunkPart,
+        /// What must be finished before it starts.
+        depends_on: Seqno,
     },
     /// The members changed.
     View {

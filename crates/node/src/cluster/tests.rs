@@ -21,10 +21,11 @@ pub(crate) fn member(n: u8, name: &str, state: MemberState) -> Member {
         joined_at: 0,
         log_start: 0,
         witness: false,
+        stateless: false,
     }
 }
 
-fn join(n: u8, position: Position, need: Need) -> Control {
+pub(crate) fn join(n: u8, position: Position, need: Need) -> Control {
     Control::Join(Join {
         uuid: Uuid([n; 16]),
         origin: Uuid([n; 16]),
@@ -39,6 +40,7 @@ fn join(n: u8, position: Position, need: Need) -> Control {
         log_start: 0,
         vote_policy: n % 2,
         witness: false,
+        stateless: false,
     })
 }
 
@@ -97,10 +99,12 @@ fn the_first_members_policy_counts_for_all() {
     assert_eq!(f.state.vote_policy(), 0);
 }
 
-struct Feed {
-    state: ClusterState,
-    index: u64,
+pub(crate) struct Feed {
+    pub state: ClusterState,
+    pub index: u64,
     oseq: BTreeMap<u8, u64>,
+    /// All that came.
+    pub entries: Vec<Committed>,
 }
 
 impl Feed {
@@ -113,19 +117,25 @@ impl Feed {
             state: ClusterState::genesis(start),
             index: 0,
             oseq: BTreeMap::new(),
+            entries: Vec::new(),
         }
     }
 
-    fn send(&mut self, origin: u8, control: &Control) -> Vec<Event> {
+    pub fn send(&mut self, origin: u8, control: &Control) -> Vec<Event> {
         let oseq = self.oseq.entry(origin).or_insert(0);
         *oseq += 1;
         let (origin, oseq) = (Uuid([origin; 16]), *oseq);
         self.raw(origin, oseq, control)
     }
 
+    fn deliver(&mut self, entry: Committed) -> Vec<Event> {
+        self.entries.push(entry.clone());
+        self.state.deliver(&entry)
+    }
+
     fn raw(&mut self, origin: Uuid, oseq: u64, control: &Control) -> Vec<Event> {
         self.index += 1;
-        self.state.deliver(&Committed {
+        self.deliver(Committed {
             index: self.index,
             term: 1,
             body: CommittedBody::Message(RawMessage {
@@ -544,6 +554,7 @@ fn a_checkpoint_continues_like_the_original() {
         state: copy,
         index: f.index,
         oseq: f.oseq.clone(),
+        entries: Vec::new(),
     };
     for feed in [&mut f, &mut g] {
         feed.send(
@@ -565,12 +576,12 @@ fn a_checkpoint_continues_like_the_original() {
 }
 
 /// A write set of `origin` that has seen `last_seen`, with one row.
-fn write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
+pub(crate) fn write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
     write_set_of(origin, last_seen, row, 0, b"rows")
 }
 
 /// One that may be cut.
-fn long_write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
+pub(crate) fn long_write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
     let event = |kind: u8, body: &[u8]| {
         let mut bytes = vec![0; 19];
         bytes[4] = kind;
@@ -606,16 +617,17 @@ fn write_set_of(origin: u8, last_seen: Seqno, row: u64, chunk: u8, payload: &[u8
 }
 
 impl Feed {
-    fn part(&mut self, origin: u8, part: Part, body: Bytes) -> Vec<Event> {
+    pub fn part(&mut self, origin: u8, part: Part, body: Bytes) -> Vec<Event> {
         let oseq = self.oseq.entry(origin).or_insert(0);
         *oseq += 1;
+        let oseq = *oseq;
         self.index += 1;
-        self.state.deliver(&Committed {
+        self.deliver(Committed {
             index: self.index,
             term: 1,
             body: CommittedBody::Message(RawMessage {
                 origin: Uuid([origin; 16]),
-                oseq: *oseq,
+                oseq,
                 kind: kind::WRITE_SET,
                 tag: 0,
                 part,
@@ -686,7 +698,7 @@ fn a_large_payload_still_conflicts_with_the_first_that_passed_it() {
 
 impl Feed {
     /// Three members, complete and synced.
-    fn of_three() -> Feed {
+    pub fn of_three() -> Feed {
         let mut f = Feed::new();
         for n in 1..=3 {
             let position = f.state.position();

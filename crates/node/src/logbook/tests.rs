@@ -63,6 +63,7 @@ fn join() -> Bytes {
         need: Need::Copy,
         log_start: 0,
         witness: false,
+        stateless: false,
     }))
 }
 

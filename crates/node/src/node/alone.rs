@@ -26,15 +26,17 @@ pub(super) enum Forced {
     Asked,
     /// By options, when the majority is lost.
     Lost,
+    /// A cluster is founded on a log that names others.
+    Founding,
 }
 
 /// A member that answers.
-struct Reached {
-    addr: String,
-    id: RaftId,
-    primary: bool,
+pub(super) struct Reached {
+    pub addr: String,
+    pub id: RaftId,
+    pub primary: bool,
     /// Term and index of its last log entry.
-    last: (u64, u64),
+    pub last: (u64, u64),
 }
 
 impl Node {
@@ -91,8 +93,8 @@ impl Node {
         }
         let complete = match self.phase() {
             Phase::Joined | Phase::NonPrimary => true,
-            // Its log is all it has.
-            Phase::Joining => self.setup.witness,
+            // Its log is all it has, or brings what its database lacks.
+            Phase::Joining => self.setup.witness || forced == Forced::Founding,
             _ => false,
         };
         if !complete {
@@ -141,6 +143,7 @@ impl Node {
             match forced {
                 Forced::Asked if self.setup.witness => "--force-primary",
                 Forced::Asked => "pc.bootstrap",
+                Forced::Founding => "safe_to_bootstrap",
                 Forced::Lost => "pc.ignore_sb, pc.ignore_quorum or pc.weight",
             },
             status.last_log,
@@ -198,16 +201,21 @@ impl Node {
 
     fn who_is_there(&self, status: &OrderStatus) -> Vec<Reached> {
         let cluster = self.shared().cluster.clone();
-        let others = status
-            .members
-            .addrs
-            .iter()
-            .filter(|(id, _)| **id != status.id);
-        others
+        let members = status.members.addrs.iter();
+        self.probe(&cluster, members.filter(|(id, _)| **id != status.id))
+    }
+
+    /// Those of `members` that answer.
+    pub(super) fn probe<'a>(
+        &self,
+        cluster: &str,
+        members: impl Iterator<Item = (&'a RaftId, &'a String)>,
+    ) -> Vec<Reached> {
+        members
             .filter_map(|(id, addr)| {
                 let answer = self
                     .engines
-                    .ask(&cluster, addr, encode(&Request::Probe), ASK)
+                    .ask(cluster, addr, encode(&Request::Probe), ASK)
                     .ok()?;
                 match decode(&answer)? {
                     Answer::Info { primary, last, .. } => Some(Reached {
@@ -242,7 +250,7 @@ impl Node {
     }
 
     /// Orders the eviction of everybody else.
-    fn drop_others(&self, order: &Arc<dyn Order>) {
+    pub(super) fn drop_others(&self, order: &Arc<dyn Order>) {
         let until = Instant::now() + LEAD;
         let mut status = order.status();
         while !(status.is_leader && status.primary) && Instant::now() < until {

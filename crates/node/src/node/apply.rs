@@ -14,7 +14,7 @@ use dromon_writeset::Flags;
 use super::delivery::{to_view, view_member};
 use super::transfer::{Bypass, NoCopy};
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
-use crate::cluster::{ChunkPart, ClusterView, MemberState};
+use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Applier, Meta, Outcome, View};
 use crate::flow::FlowLimits;
 use crate::messages::{Control, LeaveReason, Need, Position, encode, kind};
@@ -147,15 +147,16 @@ impl Node {
                     self.gates.pass_commit(seqno);
                     return None;
                 }
-                let ws = self.chunk_to_apply(seqno, &chunked, part)?;
-                let data = matches!(part, ChunkPart::Data(_)) && !ws.flags.is_rollback();
-                let began = Instant::now();
+                let ws = self.chunk_to_apply(seqno, depends_on, &chunked, part)?;
                 let ended = self.apply_write_set(applier, waiter, seqno, ws);
-                self.chunk_applied(data.then(|| began.elapsed()));
+                self.chunk_applied();
                 ended
             }
             Item::View(view) if !view.primary => {
-                applier.view(&view);
+                // Nothing follows the last one.
+                if !self.shared().final_delivered {
+                    applier.view(&view);
+                }
                 None
             }
             Item::View(view) => {
@@ -297,6 +298,9 @@ impl Node {
         }
         if applied.ok {
             self.gates.release(seqno);
+            if ws.flags.is_fragment() {
+                self.fragment_applied((ws.source, ws.conn_id), payload.len() as u64);
+            }
         } else {
             self.outvoted(seqno, "applying it failed here and not elsewhere");
             // Not finished here, ever: the position must not pass it.
@@ -464,6 +468,13 @@ impl Node {
             && position.history == view.position.history;
         let fresh = view.members.len() == 1 && !position.is_defined();
         let by_log = need == Need::Log && !fresh && !lacks_nothing;
+        if !fresh && !lacks_nothing {
+            let from = match need {
+                Need::Log => position.seqno + 1,
+                Need::Copy => 0,
+            };
+            self.tell_receiver(from, joined_at);
+        }
         if by_log {
             self.note(&format!(
                 "IST receiver: catching up from the log, seqnos {} to {joined_at} ({} events), no copy needed",

@@ -12,8 +12,7 @@
 //!
 //! ```text
 //!   nothing else is ordered   while the one before is applied
-//!   small ones come           when the one before and what waited behind it are applied, and
-//!                             PART of the one's time has passed
+//!   small ones come           when the one before is applied, and they had their turn (`turn.rs`)
 //! ```
 //!
 //! What it asks twice counts once.
@@ -24,24 +23,24 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use dromon_certify::Verdict;
-use dromon_gates::{QueueItem, Seqno, Waiter};
+use dromon_gates::{QueueItem, Seqno, WaitError, Waiter};
 use dromon_order::Order;
 use dromon_writeset::{Flags, Plan, Uuid, WholeOnly, WriteSet};
 
 use super::large::LargeOpen;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
-use crate::cluster::{ChunkPart, Chunked, ClusterState, Member, MemberState, chunked_id_of};
+use crate::cluster::{
+    CHUNK_CLOSES, ChunkPart, Chunked, ClusterState, Member, MemberState, chunk_log2, chunked_id_of,
+};
 use crate::lacking::{LACKING_FILE, Lacking};
 use crate::messages::{Control, Position, encode, kind};
+use crate::streams::{TOLD_AGE, next_told};
 use crate::trx::{Stage, Trx};
+use crate::turn::{Cycle, Turns};
 
 /// A request for a chunk that is not answered by the order within this time is
 /// made again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How long the next chunk may wait for what came behind the one before.
-const YIELD: Duration = Duration::from_millis(250);
-/// Small ones have this many times as long as the chunk before took.
-const PART: f64 = 1.5;
 /// If nothing was asked for in this time, the next member in line asks, and so on:
 /// the first one may be unable to.
 const TAKE_OVER: Duration = Duration::from_secs(10);
@@ -61,8 +60,6 @@ pub(super) struct Chunks {
     pacing: bool,
     /// Counts what the asking thread may wait for.
     changes: u64,
-    /// How long the newest that was applied here took.
-    took: Duration,
     /// How long after this node asked it the newest took its place.
     way: Duration,
 }
@@ -82,6 +79,15 @@ struct Open {
     taken_over: bool,
     /// The part of which was said that it does not come.
     told: Option<u32>,
+    /// The log tells of it when it is so old.
+    tell_at: Duration,
+}
+
+impl Open {
+    /// The transaction, how many chunks are out, its age.
+    fn so_far(&self) -> (Arc<Chunked>, u32, Duration) {
+        (self.chunked.clone(), self.next, self.began.elapsed())
+    }
 }
 
 /// What the asking thread does next.
@@ -104,7 +110,6 @@ impl Chunks {
             lacking,
             pacing: false,
             changes: 0,
-            took: Duration::ZERO,
             way: Duration::ZERO,
         }
     }
@@ -124,6 +129,7 @@ impl Node {
         seqno: Seqno,
         chunked: Arc<Chunked>,
         part: ChunkPart,
+        depends_on: Seqno,
     ) {
         self.takes_place(seqno);
         let id = chunked.id;
@@ -138,10 +144,15 @@ impl Node {
         self.tell_chunk(seqno, &chunked, part, left);
         let history = *lock(&self.history);
         let is_own = sent.is_some();
+        match part {
+            ChunkPart::Data(0) => self.closed.close(id, state.closes(id)),
+            ChunkPart::Data(_) => {}
+            ChunkPart::End | ChunkPart::Rollback => self.closed.open(id),
+        }
         if first {
-            let depends_on = seqno - 1;
             let last_seen = chunked.write_set.header().last_seen;
             self.count_certified(seqno, last_seen, &Verdict::Passed { depends_on });
+            self.counters.streamed_automatic.fetch_add(1, Relaxed);
         }
         let client = {
             let mut chunks = lock(&self.chunks);
@@ -167,6 +178,7 @@ impl Node {
                         asked: None,
                         taken_over: false,
                         told: None,
+                        tell_at: TOLD_AGE,
                     });
                     open.next = n + 1;
                     open.moved = Instant::now();
@@ -203,7 +215,7 @@ impl Node {
             self.enqueue(QueueItem {
                 seqno,
                 ordered: true,
-                depends_on: seqno - 1,
+                depends_on,
                 exclusive: false,
                 bytes: 0,
                 value: Item::Chunk { chunked, part },
@@ -227,9 +239,15 @@ impl Node {
         };
         match part {
             ChunkPart::Data(0) => self.note(&format!(
-                "{who}: its {:.1} MB are applied in {} chunks from seqno {seqno} on; others pass them",
+                "{who}: its {:.1} MB are applied in {} chunks from seqno {seqno} on (automatic: it is above \
+                 dromon.auto_stream_size); others pass them{}",
                 chunked.write_set.payload_len() as f64 / 1e6,
-                chunked.chunks()
+                chunked.chunks(),
+                match chunked.write_set.header().chunk & CHUNK_CLOSES {
+                    0 => "",
+                    _ => ", but for those that change its tables: it inserts into or deletes from a unique index that \
+                          is not the primary key, so they wait until it is over",
+                }
             )),
             ChunkPart::Data(_) => {}
             ChunkPart::End => self.note(&format!(
@@ -258,7 +276,7 @@ impl Node {
     /// A large write set of a client here could not be cut.
     pub(super) fn tell_whole(&self, write_set: &WriteSet) {
         let header = write_set.header();
-        let why = match Plan::of(write_set.payload(), 1 << header.chunk) {
+        let why = match Plan::of(write_set.payload(), 1 << chunk_log2(header.chunk)) {
             Err(WholeOnly::Short) => return,
             Err(why) => why.to_string(),
             Ok(_) => "its node gives a copy, or the others are joining, or large transactions that are not over \
@@ -289,17 +307,40 @@ impl Node {
     pub(super) fn open_chunked(&self) -> Vec<LargeOpen> {
         let open: Vec<_> = {
             let chunks = lock(&self.chunks);
-            let of = |o: &Open| (o.chunked.clone(), o.next, o.began.elapsed());
-            chunks.open.values().map(of).collect()
+            chunks.open.values().map(Open::so_far).collect()
         };
-        let large = |(chunked, next, age): &(Arc<Chunked>, u32, Duration)| LargeOpen {
+        open.iter().map(|o| self.of_chunked(o)).collect()
+    }
+
+    fn of_chunked(&self, (chunked, next, age): &(Arc<Chunked>, u32, Duration)) -> LargeOpen {
+        LargeOpen {
             whose: self.whose(chunked),
             parts: format!("{next} of {} chunks", chunked.chunks()),
             bytes: chunked.write_set.payload_len(),
             age: *age,
             by: "automatic",
+            held: Duration::ZERO,
+        }
+    }
+
+    /// Those that have become so old that the log tells of them.
+    pub(super) fn old_chunked(&self) -> Vec<LargeOpen> {
+        let old: Vec<_> = {
+            let mut chunks = lock(&self.chunks);
+            let open = chunks.open.values_mut();
+            let old = open.filter(|o| o.began.elapsed() >= o.tell_at);
+            old.map(|o| {
+                o.tell_at = next_told(o.began.elapsed());
+                o.so_far()
+            })
+            .collect()
         };
-        open.iter().map(large).collect()
+        old.iter().map(|o| self.of_chunked(o)).collect()
+    }
+
+    /// How many there are.
+    pub(super) fn count_chunked(&self) -> usize {
+        lock(&self.chunks).open.len()
     }
 
     /// Says of which no chunk has come for long.
@@ -339,6 +380,7 @@ impl Node {
     pub(super) fn chunk_to_apply(
         &self,
         seqno: Seqno,
+        depends_on: Seqno,
         chunked: &Chunked,
         part: ChunkPart,
     ) -> Option<RemoteWriteSet> {
@@ -350,7 +392,7 @@ impl Node {
             source: header.source,
             trx_id: chunked.trx_id(),
             conn_id: header.conn_id,
-            depends_on: seqno - 1,
+            depends_on,
             payload: Some(bytes::Bytes::new()),
             index: chunked.index,
         };
@@ -562,18 +604,30 @@ impl Node {
         }
     }
 
-    /// A part is through here, data in `took`: who asks for the next one is told.
-    pub(super) fn chunk_applied(&self, took: Option<Duration>) {
-        if let Some(took) = took {
-            lock(&self.chunks).took = took;
-        }
+    /// A part is through here: who asks for the next one is told.
+    pub(super) fn chunk_applied(&self) {
         self.report_progress();
         self.chunks_changed();
     }
 
+    /// What part of the time chunks may take, if that is set: all of them together
+    /// as much as so many clients that stream.
+    fn chunks_share(&self) -> Option<f64> {
+        let share = self.settings().bulk_bound?;
+        let (chunked, streaming) = (self.count_chunked().max(1), self.count_streaming());
+        Some(share * chunked as f64 / (chunked + streaming) as f64)
+    }
+
     /// Waits until the chunk behind that at `last` may come (see the module's
     /// text), and that at `all_through` is applied everywhere.
-    fn wait_for_turn(&self, waiter: &Arc<Waiter>, last: Seqno, all_through: Option<Seqno>) -> bool {
+    fn wait_for_turn(
+        &self,
+        waiter: &Arc<Waiter>,
+        turns: &mut Turns,
+        (since, at): (Instant, Seqno),
+        last: Seqno,
+        all_through: Option<Seqno>,
+    ) -> bool {
         let by = |wait| Some(Instant::now() + wait);
         let through = |seqno, wait| {
             self.gates
@@ -583,23 +637,42 @@ impl Node {
         if !through(last - 1, ASK_AGAIN) {
             return false;
         }
+        let in_its_turn = Instant::now();
         if self.newest_small.load(Relaxed) > last {
             if !through(last, ASK_AGAIN) {
                 return false;
             }
-            let turn = {
-                let chunks = lock(&self.chunks);
-                // Small ones pass on the way, too.
-                let part = chunks.took.mul_f64(PART);
-                part.saturating_sub(chunks.way).min(YIELD)
+            let applied = Instant::now();
+            let share = self.chunks_share();
+            let mut cycle = Cycle {
+                blocked: applied - in_its_turn,
+                way: lock(&self.chunks).way,
+                share,
+                ..Cycle::default()
             };
-            let next_at = Instant::now() + turn;
-            let behind = self.gates.last_ordered();
-            // In vain if clients keep all appliers busy: then chunks have their turn too.
-            let _ = through(behind, YIELD);
-            while let Some(left) = next_at.checked_duration_since(Instant::now()) {
-                std::thread::sleep(left);
+            let mut tail = None;
+            loop {
+                let released = self.gates.released();
+                cycle.elapsed = since.elapsed();
+                cycle.turn = applied.elapsed();
+                // The chunk is one of them.
+                cycle.passed = (released - at - 1).max(0) as u64;
+                let Some((passed, left)) = turns.wait(&cycle) else {
+                    break;
+                };
+                // Those that waited come first: at what pace others come, says the last third.
+                let measured = passed == u64::MAX && tail.is_none();
+                let until = at.saturating_add_unsigned(passed.saturating_add(1));
+                let by = Some(Instant::now() + if measured { left * 2 / 3 } else { left });
+                if self.gates.wait_released(until, waiter, false, by) == Err(WaitError::Closed) {
+                    return false;
+                }
+                if measured {
+                    tail = Some((Instant::now(), self.gates.released()));
+                }
             }
+            let now = self.gates.released();
+            turns.over(tail.map(|(from, at)| (from.elapsed(), (now - at).max(0) as u64)));
         }
         let deadline = Instant::now() + ASK_AGAIN;
         while let Some(all) = all_through {
@@ -620,6 +693,9 @@ impl Node {
 /// Asks for chunks until nothing is open.
 fn pace(node: &Weak<Node>) {
     let waiter = Arc::new(Waiter::new());
+    let mut turns = Turns::default();
+    // When a chunk was asked for last, and what was finished then.
+    let mut asked = None;
     loop {
         let Some(node) = node.upgrade() else { return };
         let (step, seen) = node.next_step();
@@ -633,8 +709,13 @@ fn pace(node: &Weak<Node>) {
                 all_through,
             } => match node.order() {
                 Some(order) if node.serving() => {
-                    match node.wait_for_turn(&waiter, last, all_through) {
-                        true => node.ask_for_chunk(&order, id, n),
+                    let now = || (Instant::now(), node.gates.released());
+                    let since = *asked.get_or_insert_with(now);
+                    match node.wait_for_turn(&waiter, &mut turns, since, last, all_through) {
+                        true => {
+                            asked = Some(now());
+                            node.ask_for_chunk(&order, id, n);
+                        }
                         // The gates may be closed already.
                         false => node.wait_chunks(seen, ASK_AGAIN / 4),
                     }

@@ -54,6 +54,46 @@ pub enum ConnectError {
         /// The history in the state file.
         history: Uuid,
     },
+    /// The state file and the storage engine speak of different data.
+    #[error(
+        "grastate.dat says that the data here belongs to history {file}, but the storage engine stands at {engine}: a \
+         cluster founded here would pass one off as the other. Nothing was changed. Write uuid: {} into grastate.dat \
+         (or remove the file: then the engine's word counts) and start again; to take a full copy of a running \
+         cluster instead, start without --wsrep-new-cluster", .engine.history
+    )]
+    OtherData {
+        /// The history in the state file.
+        file: Uuid,
+        /// What the engine says.
+        engine: Position,
+    },
+    /// The state file says that the data is not whole, and founding was asked for.
+    #[error(
+        "grastate.dat has no history (uuid 00000000-…): a full copy did not come to its end here, or this node's data \
+         differed from the others'. safe_to_bootstrap: 1 does not change that, so no cluster is founded: it could lack \
+         transactions that were acknowledged. Nothing was changed. Found the cluster on a node whose grastate.dat has \
+         a uuid, and start this one without --wsrep-new-cluster. If this is all that is left, remove grastate.dat: \
+         then the storage engine's word counts"
+    )]
+    NoUsableData,
+    /// Founding was asked for, and another node's log has more.
+    #[error(
+        "safe_to_bootstrap is 1 in grastate.dat, but {addr}, which this node's log names as a member, runs and has \
+         more of the log (term {}, index {}; here term {}, index {}): a cluster founded here could lose transactions \
+         that were acknowledged. Nothing was changed. Start this node without --wsrep-new-cluster: the logs of a \
+         majority form the cluster again by themselves. If a majority of the nodes is gone for good, stop that node \
+         and found the cluster there (safe_to_bootstrap: 1 in its grastate.dat, galera_new_cluster), then start this \
+         one as usual",
+        .theirs.0, .theirs.1, .ours.0, .ours.1
+    )]
+    MoreElsewhere {
+        /// Who has more.
+        addr: String,
+        /// Term and index of the last entry there.
+        theirs: (u64, u64),
+        /// And here.
+        ours: (u64, u64),
+    },
     /// The ordering engine did not start.
     #[error("the ordering engine did not start: {0}")]
     Engine(String),
@@ -184,10 +224,14 @@ pub(super) struct Found {
     pub start: Start,
     pub state: ClusterState,
     pub need: Need,
+    /// Its data is of another history under the same name: see [`crate::chain`].
+    pub differs: bool,
     pub log_start: u64,
     pub leader: Option<String>,
     /// The own log goes on, and this leader counts it among the members'.
     pub counted_by: Option<String>,
+    /// Others must come before there is a majority; they may take their time.
+    pub needs_others: bool,
 }
 
 impl Node {
@@ -230,6 +274,7 @@ impl Node {
         let uuid = incarnation_uuid();
         let raft_id = random_u64();
         self.note(&format!("My UUID: {uuid}"));
+        self.forget_sum();
 
         {
             let mut shared = self.shared();
@@ -269,62 +314,34 @@ impl Node {
             self.shared().phase = Phase::Connecting;
             result = connect(position, OwnLog::Forget);
         }
+        if let Err(
+            e @ (ConnectError::LogTooShort { others: false, .. } | ConnectError::Ahead { .. }),
+        ) = &result
+            && self.ends_force()
+        {
+            self.note(&format!(
+                "{e}. A cluster is to be founded here: the own log is given up"
+            ));
+            self.close_engine();
+            self.shared().phase = Phase::Connecting;
+            result = connect(position, OwnLog::Forget);
+        }
         if let Err(ConnectError::Damaged(why)) = &result {
             // Without the log nothing tells whether the database belongs to the others' history.
             let why = why.clone();
             self.shared().position = Position::UNDEFINED;
             result = connect(Position::UNDEFINED, OwnLog::SetAside(&why));
         }
+        self.ends_force();
         if result.is_err() {
+            if !self.was_up.load(Relaxed) {
+                // Nothing has changed: the next try asks for the position again.
+                self.connected_before.store(false, Relaxed);
+            }
             self.close_engine();
             self.shared().phase = Phase::Closed;
         }
         result
-    }
-
-    /// What the database contains, as far as anybody can know.
-    ///
-    /// At the first connection of a process the server's own word counts
-    /// before the state file's, which may be ahead of what a crash left. A
-    /// state file that says "no usable data" overrules both.
-    fn known_position(&self) -> Position {
-        if self.setup.witness {
-            return self.position_of_log();
-        }
-        let saved = self.saved();
-        let in_file = Position {
-            history: saved.uuid,
-            seqno: saved.seqno,
-        };
-        let first = !self
-            .connected_before
-            .swap(true, std::sync::atomic::Ordering::Relaxed);
-        if !first {
-            return in_file;
-        }
-        let mut start = self.setup.position;
-        if !start.is_defined() && !saved.uuid.is_nil() && saved.seqno < 0 {
-            match self.engines.recover_position(&self.setup.data_dir) {
-                Ok(position) => {
-                    self.note(&format!("the storage engine stands at {position}"));
-                    start = position;
-                }
-                Err(why) => self.note(&format!(
-                    "the storage engine does not tell its position: {why}"
-                )),
-            }
-        }
-        if !start.is_defined() {
-            return in_file;
-        }
-        let never_used = saved.uuid.is_nil() && saved.safe_to_bootstrap;
-        if never_used || saved.uuid == start.history {
-            start
-        } else if saved.uuid.is_nil() {
-            Position::UNDEFINED
-        } else {
-            in_file
-        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -344,14 +361,19 @@ impl Node {
         let mut found = if self.setup.witness && (bootstrap || address.founds()) {
             return Err(ConnectError::NothingToFound);
         } else if bootstrap || address.founds() {
-            self.found_cluster(position, settings)?
+            self.found_cluster(name, address, position, settings, resume)?
         } else if let Some(found) = self.witness_log(position, settings, resume)? {
             found
         } else {
             self.find_cluster(name, address, settings, position, resume, &[])?
         };
         self.settle(&mut found, &mut position);
-        let alone = found.leader.is_none() && (bootstrap || address.founds());
+        if matches!(found.start, Start::Bootstrap { .. }) && position.is_defined() {
+            // What the database has is the beginning of the history founded here.
+            position = found.state.position();
+            self.shared().position = position;
+        }
+        let alone = found.leader.is_none() && !found.needs_others;
         let in_doubt = self.shared().in_doubt;
         let position = if in_doubt && found.leader.is_some() {
             // Not to be gone on from: `find_cluster` asked for a full copy.
@@ -405,6 +427,7 @@ impl Node {
             log_start: found.log_start,
             vote_policy: settings.vote_policy,
             witness: self.setup.witness,
+            stateless: settings.stateless,
         };
         self.shared().join = Some(join.clone());
         let (state, replay_to) = self.begin_state(
@@ -437,6 +460,9 @@ impl Node {
             settings.wait_prim_timeout.max(Duration::from_secs(10))
         };
         self.get_joined(&order, limit, join, found.leader, address, name)?;
+        if self.went_alone.swap(false, Relaxed) {
+            self.drop_others(&order);
+        }
         if self.setup.witness {
             self.bring_up_witness(uuid);
         } else if need == Need::Copy && !self.alone() {
@@ -560,6 +586,7 @@ impl Node {
         self.queue.reopen();
         self.forget_chunks();
         lock(&self.streams).clear();
+        self.forget_bulk();
         self.alone_later.store(false, Relaxed);
         // A forced recovery may begin below where this node was.
         self.newest_small.store(0, Relaxed);
@@ -586,6 +613,7 @@ impl Node {
             bytes_before: 0,
         }]);
         lock(&self.durable).restart();
+        self.forget_recounts();
         lock(&self.evicting).clear();
         *lock(&self.cut_asked) = found.state.cut();
         *lock(&self.digests) = Digests::default();
@@ -593,6 +621,7 @@ impl Node {
         self.engine_failed
             .store(false, std::sync::atomic::Ordering::Relaxed);
         self.flow.clear();
+        self.closed.clear();
     }
 
     /// Has the own join ordered and waits until it is delivered here.
@@ -638,6 +667,7 @@ impl Node {
                     }
                 }
             }
+            self.still_starting("waiting for a majority of the logs");
             let again = Instant::now() + Duration::from_secs(2);
             let mut shared = self.shared();
             while shared.joined.is_none() {

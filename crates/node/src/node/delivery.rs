@@ -101,6 +101,8 @@ impl Node {
             uniques: Uniques::default(),
             failed_fragment: -1,
         };
+        let at = course.state.position().seqno;
+        lock(&self.delivered).sums.push(at, course.state.sum());
         if let Some((from, to)) = again {
             self.deliver_again(order, &mut course, from, to);
         }
@@ -178,6 +180,9 @@ impl Node {
         delivered.seqno = course.state.position().seqno;
         let pair = (delivered.index, delivered.seqno);
         delivered.recent.push_back(pair);
+        for (seqno, sum) in course.state.sums() {
+            delivered.sums.push(seqno, sum);
+        }
         if delivered.recent.len() > RECENT_KEPT {
             delivered.recent.pop_front();
         }
@@ -247,7 +252,8 @@ impl Node {
                 seqno,
                 chunked,
                 part,
-            } => self.chunk_delivered(&course.state, seqno, chunked, part),
+                depends_on,
+            } => self.chunk_delivered(&course.state, seqno, chunked, part, depends_on),
             Event::View { view, joined, left } => {
                 self.view_delivered(order, course, view, joined, left);
             }
@@ -509,6 +515,38 @@ impl Node {
         self.changed.notify_all();
     }
 
+    /// Says what this node is going to catch up with.
+    pub(super) fn tell_receiver(&self, from: Seqno, to: Seqno) {
+        let addr = self.settings().advertised.to_string();
+        self.note(&format!("IST receiver addr using tcp://{addr}"));
+        self.note(&format!(
+            "Prepared IST receiver for {from}-{to}, listening at: tcp://{addr}"
+        ));
+    }
+
+    /// Says, where the leader runs, to whom the log goes from now on.
+    fn tell_sender(
+        &self,
+        order: &Arc<dyn Order>,
+        view: &ClusterView,
+        joined: Option<(Uuid, Need)>,
+        own: Uuid,
+    ) {
+        let joiner = joined.filter(|(uuid, _)| *uuid != own);
+        let joiner = joiner.and_then(|(uuid, _)| view.members.iter().find(|m| m.uuid == uuid));
+        if let Some(m) = joiner
+            && order.status().is_leader
+        {
+            self.note(&format!(
+                "async IST sender starting to serve tcp://{} sending the log from index {} on, seqno {} and what follows \
+                 included",
+                m.addr,
+                m.log_start + 1,
+                view.position.seqno
+            ));
+        }
+    }
+
     fn view_delivered(
         self: &Arc<Self>,
         order: &Arc<dyn Order>,
@@ -541,6 +579,7 @@ impl Node {
             view.members.len(),
             view.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
         ));
+        self.tell_sender(order, &view, joined, own);
         self.streams_left(&view);
         self.publish(order, &course.state);
         if joined.is_some_and(|(uuid, _)| uuid == own) {
@@ -555,6 +594,7 @@ impl Node {
             self.evicted(seqno);
             return;
         }
+        let mut is_back = false;
         {
             let mut shared = self.shared();
             let origin = shared.join.as_ref().map(|j| j.origin);
@@ -587,7 +627,11 @@ impl Node {
                 // A donor still is one.
                 let member = course.state.members().find(|m| m.uuid == own);
                 shared.own_state = member.map_or(MemberState::Joined, |m| m.state);
+                is_back = true;
             }
+        }
+        if is_back {
+            self.tell_receiver(self.gates.released() + 1, seqno);
         }
         self.changed.notify_all();
         if left_self.is_some() && !rejoins && present {
@@ -665,6 +709,9 @@ impl Node {
 
     /// This node's own departure came through the order.
     fn own_leave_delivered(&self, seqno: Seqno, reason: Option<LeaveReason>) {
+        if self.phase() == Phase::Inconsistent {
+            return; // its last views are on their way; this one would come between
+        }
         let view = self.final_view(seqno - 1);
         let item = Item::Final(view);
         self.enqueue(QueueItem {
@@ -712,6 +759,7 @@ impl Node {
             })
         };
         self.flow.clear();
+        self.closed.clear();
         self.abandon_pending();
         self.push_non_primary(own.into_iter().collect());
     }

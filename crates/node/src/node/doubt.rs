@@ -99,7 +99,7 @@ impl Node {
                  tell whether the tables have its effect",
                 match progress {
                     Progress::Begun => "begins",
-                    Progress::Ended { .. } => "is over",
+                    Progress::Ended { .. } | Progress::Stopped => "is over",
                 },
                 crate::ddl_marks::MARKS_FILE,
                 self.settings().base_dir.display()
@@ -171,6 +171,9 @@ impl Node {
             if !status.primary && self.was_evicted(order) {
                 return Err(ConnectError::Evicted);
             }
+            if !status.primary {
+                self.force_if_asked();
+            }
             if told.is_none_or(|at| at.elapsed() >= Duration::from_secs(10)) {
                 told = Some(Instant::now());
                 self.note(&format!(
@@ -181,6 +184,7 @@ impl Node {
                     }
                 ));
             }
+            self.still_starting("waiting for a member that knows how a statement ended");
             std::thread::sleep(LOOK);
         }
     }

@@ -15,11 +15,14 @@ use super::{CatchingUp, Node, Phase, lock};
 use crate::cluster::{CAUGHT_UP, MemberState};
 use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
+use crate::stalled::begins;
 
 /// A non-primary node asks the others this often whether they went on.
 const SEEK_AFTER: Duration = Duration::from_secs(3);
 /// How often a node that catches up says how far it is.
 const CATCH_UP_TOLD: Duration = Duration::from_secs(10);
+/// How often whoever started the process hears that it takes longer.
+const STARTING_TOLD: Duration = Duration::from_secs(5);
 /// A tick this late means that this node itself did not run.
 const AWAY: Duration = Duration::from_secs(1);
 /// The leader orders a cut when it has grown by this much.
@@ -95,6 +98,7 @@ impl NodeHandler for Handler {
         if let (Some(node), Some(progress)) = (self.node.upgrade(), decode::<Progress>(&body)) {
             node.compare(&progress);
             node.flow.report(progress);
+            node.look_applied();
             node.chunks_changed();
         }
     }
@@ -104,6 +108,7 @@ impl NodeHandler for Handler {
         // If it could not be started, or ended while a chunk came.
         node.start_pacing();
         node.tell_stuck();
+        node.tell_old();
         node.tick()
     }
 
@@ -207,9 +212,11 @@ impl Node {
         self.status_changed(&status);
         self.follow_database();
         self.tell_progress();
+        self.tell_starting();
         self.flow.expire();
         if self.was_away() {
             self.flow.forgive_silence();
+            lock(&self.stalled).forgive(Instant::now());
         }
         self.look_for_delays();
         self.look_for_slow();
@@ -220,8 +227,9 @@ impl Node {
                 self.hand_to_data(&order, &status);
             }
         } else {
-            let nobody = std::iter::empty();
-            lock(&self.first_seen).look(Instant::now(), nobody);
+            let (now, nobody) = (Instant::now(), std::iter::empty());
+            lock(&self.first_seen).look(now, nobody);
+            lock(&self.stalled).look(now, 0, std::iter::empty());
         }
         Some(encode(&self.progress()?))
     }
@@ -266,6 +274,35 @@ impl Node {
         self.note_progress(from, to, at);
     }
 
+    /// More time is needed to come up, for what `doing` says.
+    pub(super) fn still_starting(&self, doing: &str) {
+        if self.was_synced.load(Relaxed) {
+            return;
+        }
+        {
+            let mut told = lock(&self.starting_told);
+            if told.is_some_and(|at| at.elapsed() < STARTING_TOLD) {
+                return;
+            }
+            *told = Some(Instant::now());
+        }
+        self.db.still_starting(doing);
+    }
+
+    fn tell_starting(&self) {
+        let (phase, state) = {
+            let shared = self.shared();
+            (shared.phase, shared.own_state)
+        };
+        match (phase, state) {
+            (_, MemberState::Synced) => self.was_synced.store(true, Relaxed),
+            (Phase::Joining | Phase::Joined, _) => {
+                self.still_starting("catching up with the cluster");
+            }
+            _ => {}
+        }
+    }
+
     /// Whether this node got no time to run for a while (stopped, starved).
     fn was_away(&self) -> bool {
         let now = Instant::now();
@@ -274,6 +311,10 @@ impl Node {
     }
 
     fn progress(&self) -> Option<Progress> {
+        // A report is a sign of life, and this member has none to give.
+        if self.engine_failed.load(Relaxed) {
+            return None;
+        }
         let (uuid, state) = {
             let shared = self.shared();
             shared.joined.as_ref()?;
@@ -363,11 +404,14 @@ impl Node {
                 let _ = order.propose(kind::CONTROL, 0, encode(&Control::Cut { seqno: safe }));
             }
         }
-        let suspect = self.settings().suspect_timeout;
+        let settings = self.settings();
+        let suspect = settings.suspect_timeout;
         let status = order.status();
         let now = Instant::now();
         let ids = view.members.iter().map(|m| (m.uuid, m.raft_id));
         lock(&self.first_seen).look(now, ids);
+        let matched = status.peers.iter().map(|(id, p)| (*id, p.matched));
+        lock(&self.stalled).look(now, status.committed, matched);
         for m in view.members.iter().filter(|m| m.uuid != own) {
             let order_silent = status.peers.get(&m.raft_id).map(|p| p.silent);
             let reports_silent = self.flow.silent(&m.uuid);
@@ -379,9 +423,14 @@ impl Node {
                 // It may still be starting: give it longer.
                 (_, None) => lock(&self.first_seen).known_for(now, m.uuid, m.raft_id) / 4,
             };
-            if silent < suspect {
-                continue;
-            }
+            let why = match self.stands_still(now, m.raft_id, &status, &settings) {
+                _ if silent >= suspect => format!("silent for {:.1} s", silent.as_secs_f64()),
+                Some(stood) => format!(
+                    "it answers, but its log has stored nothing for {:.1} s (evs.inactive_timeout), so its disk hangs",
+                    stood.as_secs_f64()
+                ),
+                None => continue,
+            };
             let mut evicting = lock(&self.evicting);
             if evicting
                 .get(&m.uuid)
@@ -392,17 +441,30 @@ impl Node {
             evicting.insert(m.uuid, Instant::now());
             drop(evicting);
             self.note(&format!(
-                "declaring {} ({}) at {} inactive: silent for {:.1} s; it is evicted",
-                m.uuid,
-                m.name,
-                m.addr,
-                silent.as_secs_f64()
+                "declaring {} ({}) at {} inactive: {why}; it is evicted",
+                m.uuid, m.name, m.addr,
             ));
             let term = status.term;
             let leave = encode(&Control::Evict { uuid: m.uuid, term });
             // Asked again after another suspect timeout.
             let _ = order.propose(kind::CONTROL, 0, leave);
         }
+    }
+
+    /// For how long a member's log stands still, if that is too long. One that is
+    /// just beginning, or is given a checkpoint first, has four times as long.
+    fn stands_still(
+        &self,
+        now: Instant,
+        log: RaftId,
+        status: &OrderStatus,
+        settings: &Settings,
+    ) -> Option<Duration> {
+        let stood = lock(&self.stalled).for_long(now, log);
+        let matched = status.peers.get(&log).map_or(0, |p| p.matched);
+        let begins = begins(status.members.is_voter(log), matched, status.first_log);
+        let patience = settings.inactive_timeout * if begins { 4 } else { 1 };
+        (stood >= patience).then_some(stood)
     }
 
     /// The primary lease was lost or came back. On the service thread.
@@ -435,6 +497,7 @@ impl Node {
                 .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
         };
         self.flow.clear();
+        self.closed.clear();
         self.abandon_pending();
         self.note(
             "this node has lost contact with the majority: it is non-primary, refuses writes and current \

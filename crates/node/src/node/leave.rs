@@ -51,6 +51,8 @@ impl Node {
             self.queue.resume();
         }
         self.flow.clear();
+        self.closed.clear();
+        self.wake_bulk();
         let order = self.order();
         let joined = {
             let shared = self.shared();
@@ -211,6 +213,7 @@ impl Node {
         self.set_order(None);
         self.abandon_sent_by(order.as_ref());
         self.flow.clear();
+        self.closed.clear();
         let mut shared = self.shared();
         shared.own_state = MemberState::Joiner;
     }

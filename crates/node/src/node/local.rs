@@ -10,7 +10,7 @@ use dromon_order::{Order, OrderError};
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType};
 
 use super::{Node, Phase, Sent, lock};
-use crate::cluster::CHUNK_MIN;
+use crate::cluster::{CHUNK_CLOSES, CHUNK_MIN};
 use crate::database::{Applied, Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::spool::Collected;
@@ -22,6 +22,9 @@ const LARGE: usize = 64 << 20;
 const REJOIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Size of a chunk, as a power of two in bytes: 512 KiB take a server 4 to 30 ms.
 const CHUNK_LOG2: u8 = 19;
+/// So long a client waits at most for a table that a large one keeps to itself, as
+/// it would by default for a row; then it gets error 1213.
+const TABLE_PATIENCE: Duration = Duration::from_secs(50);
 /// How long one question for the read index may take before it is asked again.
 const READ_STEP: Duration = Duration::from_secs(1);
 /// How often who waits for the answer looks whether this node is still primary.
@@ -114,7 +117,9 @@ impl Node {
         if !self.serving() {
             return unsent(Outcome::ConnFail);
         }
-        if !self.flow.wait(&trx.waiter, || self.flow_limits())
+        if !self.wait_bulk(trx)
+            || !self.wait_for_tables(trx)
+            || !self.flow.wait(&trx.waiter, || self.flow_limits())
             || self
                 .gates
                 .wait_not_held(Seqno::MAX, &trx.waiter, true)
@@ -166,6 +171,24 @@ impl Node {
         }
     }
 
+    /// Waits while a large one keeps a table to itself that `trx` changes. Not if
+    /// fragments of it are out: on the other nodes they may hold what the large one
+    /// needs. Answers false if it was interrupted.
+    fn wait_for_tables(&self, trx: &Trx) -> bool {
+        if !self.closed.any() {
+            return true;
+        }
+        let tables = {
+            let body = trx.lock();
+            match body.last_fragment {
+                ..0 => body.keys.changed_tables(),
+                _ => return true,
+            }
+        };
+        let deadline = Instant::now() + TABLE_PATIENCE;
+        self.closed.wait(&trx.waiter, &tables, deadline)
+    }
+
     /// A transaction that passed must let another one go first.
     fn give_way(&self, trx: &Trx, ends: bool) -> Outcome {
         let mut body = trx.lock();
@@ -202,7 +225,7 @@ impl Node {
             ));
             return Err(Outcome::SizeExceeded);
         }
-        let chunk = self.chunk_of(trx.id, &body);
+        let chunk = self.chunk_of(&body);
         let header = |last_seen| Header {
             flags: body.flags,
             source,
@@ -275,23 +298,22 @@ impl Node {
     /// How large the chunks are in which others may apply so much data, as a
     /// power of two; 0: only whole.
     ///
-    /// Not if it inserts into or deletes from a unique secondary index: the
-    /// duplicate check locks neighbours (see `uniques.rs`), until the end. What
-    /// comes between the chunks and needs one of them would wait for what comes
-    /// after itself.
-    fn chunk_of(&self, id: u64, body: &Body) -> u8 {
+    /// If it inserts into or deletes from a unique secondary index, the duplicate
+    /// check locks neighbours (see `uniques.rs`), until the end. What comes between
+    /// the chunks and needs one of them would wait for what comes after itself: so
+    /// it closes its tables.
+    fn chunk_of(&self, body: &Body) -> u8 {
         let (flags, data) = (body.flags, body.data.len());
         let least = self.settings().auto_stream_size;
         let plain = flags.starts() && flags.ends() && !flags.is_toi() && !flags.is_rollback();
         if least == 0 || data <= least || !plain {
             return 0;
         }
-        if body.keys.secondary() {
-            let why = "it inserts into or deletes from a unique index that is not the primary key";
-            self.note_whole(id, body.conn, data, why);
-            return 0;
+        let log2 = (least.ilog2() as u8).clamp(CHUNK_MIN, CHUNK_LOG2);
+        match body.keys.secondary() {
+            true => log2 | CHUNK_CLOSES,
+            false => log2,
         }
-        (least.ilog2() as u8).clamp(CHUNK_MIN, CHUNK_LOG2)
     }
 
     /// Notes that a write set is on its way, and what it has seen: both in one
@@ -748,6 +770,7 @@ impl Node {
             });
             trx.waiter.wake();
         }
+        self.wake_bulk();
         // Those were sent.
         for trx in lock(&self.chunks).abandon() {
             trx.lock().abandoned = Some(Abandoned::Sent);

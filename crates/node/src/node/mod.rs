@@ -5,25 +5,30 @@
 //!                             isolation.rs TOI, votes on what failed
 //!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
 //!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
-//!   connect / disconnect      connect.rs   joining; search.rs founding, the own log, the others; leave.rs leaving;
+//!   connect / disconnect      connect.rs   joining; search.rs the own log, the others; founding.rs founding, and
+//!                             what edits of the state file may do; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
-//!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come
+//!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come;
+//!                             bulk.rs      as fragments that a client asked for: where these wait
 //!   order thread              duties.rs    progress reports, requests of other nodes
 //!   no database at all        witness.rs   what a witness does otherwise
 //! ```
 //!
 //! Locks are taken in the order `shared`, `pending`, `chunks`, a transaction,
-//! `flow`, gates; none is held across a call of the database or of the order that can
+//! `streaming`, `flow`, gates; none is held across a call of the database or of the order that can
 //! block.
 
 mod alone;
 mod apply;
+mod bulk;
 mod chunks;
 mod connect;
 mod delivery;
 mod doubt;
 mod duties;
+mod founding;
+mod history;
 mod isolation;
 mod large;
 mod leave;
@@ -45,9 +50,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{ApplyQueue, Gates, Waiter};
+use dromon_order::sequencer::PieceStore;
 use dromon_order::{Checkpoint, EngineConfig, Inspected, NodeHandler, Order, RaftId, Start};
 use dromon_writeset::{Flags, Seqno, Uuid};
 
+use crate::chain::Sums;
+use crate::closed::ClosedTables;
 use crate::cluster::{ChunkPart, Chunked, ClusterView, MemberState};
 use crate::database::{Database, Level, View};
 use crate::ddl_marks::Marks;
@@ -63,6 +71,7 @@ use crate::options::{ClusterAddress, Options, Settings};
 use crate::quarantine::Quarantine;
 use crate::retention::Mark;
 use crate::spool::{MapFile, Spooler};
+use crate::stalled::Stalled;
 use crate::status::QueueStat;
 use crate::streams::Streams;
 use crate::trx::{Trx, TrxMap};
@@ -171,6 +180,15 @@ pub trait Engines: Send + Sync {
     /// runs, what is started later, and questions, which fail with [`ISOLATED`].
     fn isolate(&self, on: bool);
 
+    /// The running checksum of the history that a log in `dir` has at
+    /// `position`: see [`crate::chain::of_log`].
+    fn log_sum(
+        &self,
+        dir: &Path,
+        position: Position,
+        pieces: (Box<dyn PieceStore>, u64),
+    ) -> Result<Option<u64>, String>;
+
     /// What a log in `dir` says about its members; `None` if there is no log.
     fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, EngineError>;
 
@@ -192,6 +210,8 @@ pub struct LogSummary {
     pub voters: BTreeSet<RaftId>,
     /// How far it got.
     pub end: LogEnd,
+    /// Index of its last entry.
+    pub last: u64,
 }
 
 impl LogSummary {
@@ -212,6 +232,7 @@ impl From<Inspected> for LogSummary {
                 last: found.last.term,
                 term: found.term,
             },
+            last: found.last.index,
         }
     }
 }
@@ -424,6 +445,8 @@ struct Delivered {
     seqno: Seqno,
     /// (index, seqno after it), ascending, the recent ones.
     recent: VecDeque<(u64, Seqno)>,
+    /// The running checksum of the history at the recent ones.
+    sums: Sums,
     stopped: bool,
     /// Own rollbacks of streaming transactions sent, and delivered.
     rollbacks_sent: u64,
@@ -445,6 +468,9 @@ pub(crate) struct Counters {
     pub local_cert_failures: AtomicU64,
     pub local_replays: AtomicU64,
     pub causal_reads: AtomicU64,
+    pub bulk_held_ns: AtomicU64,
+    pub streamed_automatic: AtomicU64,
+    pub streamed_asked_for: AtomicU64,
     pub cert_distance_sum: AtomicU64,
     pub cert_interval_sum: AtomicU64,
     pub certified: AtomicU64,
@@ -470,6 +496,7 @@ pub struct Node {
     pending: Mutex<Pending>,
     chunks: Mutex<chunks::Chunks>,
     streams: Mutex<Streams>,
+    streaming: Mutex<bulk::Streaming>,
     /// The newest place that a write set or a statement took, not as a chunk.
     newest_small: AtomicI64,
     /// The engine was told to go alone and had not done so in time.
@@ -495,6 +522,7 @@ pub struct Node {
     counters: Counters,
     progress_number: AtomicU64,
     digests: Mutex<Digests>,
+    recounts: Mutex<history::Recounts>,
     delayed: Mutex<Delayed>,
     /// When this process opened the node: monotonic time counts from there.
     opened_at: Instant,
@@ -511,16 +539,29 @@ pub struct Node {
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
     first_seen: Mutex<FirstSeen>,
+    /// Tables that large ones keep to themselves.
+    closed: ClosedTables,
+    /// As leader: whose log stands still.
+    stalled: Mutex<Stalled>,
     connected_before: AtomicBool,
     /// The database was brought up once: its engines run.
     was_up: AtomicBool,
+    /// It has caught up once: whoever started the process need not wait any more.
+    was_synced: AtomicBool,
+    /// When that one heard last that more time is needed.
+    starting_told: Mutex<Option<Instant>>,
     engine_failed: AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// A witness: when it last handed leadership on, and how long it waits
     /// before it does so again.
     handed_over: Mutex<Option<(Instant, Duration)>>,
-    /// A witness: go on without a majority when it connects.
+    /// Go on without a majority when it connects: `--force-primary`, or founding
+    /// although the own log names others.
     force_primary: AtomicBool,
+    /// It did so while founding: the others are to be dropped once it is in.
+    went_alone: AtomicBool,
+    /// What the storage engine said where the state file says something else.
+    engine_word: Mutex<Option<Position>>,
     /// A witness: its log leads nowhere any more.
     forget_log: AtomicBool,
 }

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::time::{Duration, Instant};
 
 use dromon_gates::{ApplyQueue, Gates};
 use dromon_writeset::Uuid;
 
 use super::chunks::Chunks;
-use super::{Counters, Delivered, Engines, Node, Pending, Setup, Shared, lock};
+use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
+use crate::closed::ClosedTables;
 use crate::database::Database;
-use crate::ddl_marks::{MARKS_FILE, Marks};
+use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
 use crate::flow::Flow;
 use crate::grastate::{GraState, StateFile, ViewState};
 use crate::lacking::{LACKING_FILE, LackingFile};
@@ -36,6 +38,9 @@ pub enum OpenError {
     #[error("wsrep_provider_options: {0}")]
     Order(String),
 }
+
+/// How long a statement that sets `pc.weight` waits until that counts.
+const WEIGHT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What to do where a file that cannot be read is not to be trusted. Without
 /// `grastate.dat` the start would count as the first one, and go by the engine.
@@ -103,6 +108,7 @@ impl Node {
             pending: Mutex::new(Pending::default()),
             chunks: Mutex::new(Chunks::new(lacking)),
             streams: Mutex::new(Streams::default()),
+            streaming: Mutex::default(),
             newest_small: AtomicI64::new(0),
             alone_later: AtomicBool::new(false),
             lacking_file: Mutex::new(lacking_file),
@@ -123,6 +129,7 @@ impl Node {
             counters: Counters::default(),
             progress_number: AtomicU64::new(0),
             digests: Mutex::default(),
+            recounts: Mutex::default(),
             delayed: Mutex::default(),
             opened_at: std::time::Instant::now(),
             durable: Mutex::default(),
@@ -138,12 +145,18 @@ impl Node {
             sought: Mutex::new(None),
             last_tick: Mutex::new(None),
             first_seen: Mutex::default(),
+            closed: ClosedTables::default(),
+            stalled: Mutex::default(),
             connected_before: Default::default(),
             was_up: Default::default(),
+            was_synced: Default::default(),
+            starting_told: Mutex::default(),
             engine_failed: Default::default(),
             rejoiner: Mutex::new(None),
             handed_over: Mutex::default(),
             force_primary: Default::default(),
+            engine_word: Mutex::default(),
+            went_alone: Default::default(),
             forget_log: Default::default(),
             secured: Mutex::default(),
             setup,
@@ -206,7 +219,9 @@ impl Node {
             }
             options::Action::Weight(weight) => {
                 let uuid = self.shared().uuid;
-                self.order_control(Control::Weight { uuid, weight })
+                self.order_control(Control::Weight { uuid, weight })?;
+                self.wait_weight(uuid, weight);
+                Ok(())
             }
             options::Action::Evict(Some(uuid)) => self.order_control(Control::Leave {
                 uuid,
@@ -246,6 +261,29 @@ impl Node {
         Ok(())
     }
 
+    /// Waits until `weight` counts: who sets it and then cuts the others off means
+    /// what he has set. Without a majority it cannot yet.
+    fn wait_weight(&self, own: Uuid, weight: u8) {
+        let deadline = Instant::now() + WEIGHT_PATIENCE;
+        let mut shared = self.shared();
+        loop {
+            let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+            let counts = members.iter().find(|m| m.uuid == own);
+            if shared.phase != Phase::Joined || counts.is_none_or(|m| m.weight == weight) {
+                return;
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+            shared = self.wait_shared(shared, deadline);
+        }
+        drop(shared);
+        self.note(&format!(
+            "pc.weight={weight} does not count yet: no majority took it within {} s. It will when there is one",
+            WEIGHT_PATIENCE.as_secs()
+        ));
+    }
+
     fn order_control(&self, control: Control) -> Result<(), String> {
         let Some(order) = self.order() else {
             return Ok(());
@@ -267,6 +305,14 @@ impl Node {
     }
 
     fn save(&self, state: GraState) {
+        if state.seqno < 0
+            && let Err(e) = lock(&self.ddl_marks).runs()
+        {
+            self.warn(&format!(
+                "{MARKS_FILE} in {} still says where this node stopped last: {e}",
+                self.settings().base_dir.display()
+            ));
+        }
         let result = match lock(&self.state_file).as_mut() {
             Some(file) => file.write(state),
             None => return,
@@ -355,6 +401,18 @@ impl Node {
             seqno: position.seqno,
             safe_to_bootstrap: last,
         });
+        let stopped = Mark {
+            at: position,
+            progress: Progress::Stopped,
+        };
+        if position.is_defined()
+            && !self.setup.witness
+            && let Err(e) = lock(&self.ddl_marks).write(stopped)
+        {
+            self.note(&format!(
+                "the orderly stop could not be noted in {MARKS_FILE} ({e}): the next start asks the storage engine"
+            ));
+        }
         if let Err(e) = ViewState::remove(&self.settings().base_dir) {
             self.warn(&e.to_string());
         }
@@ -367,6 +425,13 @@ impl Node {
             seqno: -1,
             safe_to_bootstrap: false,
         });
+    }
+
+    /// Whether there is no state file yet, or an empty one.
+    pub(super) fn never_saved(&self) -> bool {
+        lock(&self.state_file)
+            .as_ref()
+            .is_none_or(StateFile::is_new)
     }
 
     /// What the state file says.

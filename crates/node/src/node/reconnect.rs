@@ -2,6 +2,7 @@
 //! joins again from its position, in the same process and for the same server.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::QueueItem;
@@ -45,6 +46,10 @@ impl Node {
     /// node; if so, joins it again. On the service thread.
     pub(super) fn seek_primary(self: &Arc<Self>) {
         let Some(order) = self.order() else { return };
+        // A disk that failed once is not trusted again before somebody says so.
+        if self.engine_failed.load(Relaxed) {
+            return;
+        }
         if self.phase() != Phase::NonPrimary || !self.was_evicted(&order) {
             return;
         }
@@ -122,7 +127,9 @@ impl Node {
             }
             return;
         }
-        self.shared().position = self.last_committed_at(target);
+        let position = self.last_committed_at(target);
+        self.shared().position = position;
+        self.keep_sum(position);
         self.queue.hold_after(dromon_gates::Seqno::MIN);
         // The address it was started with may name nobody (a founder's) or
         // not everybody.
@@ -171,6 +178,12 @@ impl Node {
             .find_cluster(&cluster, &address, &settings, position, false, known)
             .map_err(|e| e.to_string())?;
         self.settle(&mut found, &mut position);
+        if found.differs {
+            return Err(format!(
+                "this node's data at {position} is of another history than the cluster's there: it needs a full copy, \
+                 so its server must be restarted"
+            ));
+        }
         if found.need == Need::Copy {
             return Err(format!(
                 "the others' log does not reach back to {position}: this node needs a full copy, so its server \
@@ -223,6 +236,7 @@ impl Node {
             return Ok(());
         }
         if let Some(view) = &view {
+            self.tell_receiver(position.seqno + 1, view.position.seqno);
             self.catch_up(position.seqno, view.position.seqno);
         }
         self.gates.reset(position.seqno);

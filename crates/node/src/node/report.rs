@@ -278,6 +278,22 @@ impl Node {
                     StatusValue::Int(lock(&self.durable).seqno()),
                 ),
                 ("dromon_large_open".into(), text(self.open_large())),
+                (
+                    "dromon_streamed_automatic".into(),
+                    StatusValue::Int(get(&c.streamed_automatic) as i64),
+                ),
+                (
+                    "dromon_streamed_asked_for".into(),
+                    StatusValue::Int(get(&c.streamed_asked_for) as i64),
+                ),
+                (
+                    "dromon_bulk_waiting".into(),
+                    StatusValue::Int(self.bulk_waiting() as i64),
+                ),
+                (
+                    "dromon_bulk_held_ns".into(),
+                    StatusValue::Int(get(&c.bulk_held_ns) as i64),
+                ),
                 ("dromon_stays_out".into(), text(stays_out)),
                 (
                     "dromon_quarantined".into(),

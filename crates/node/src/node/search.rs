@@ -1,10 +1,10 @@
-//! Where to begin: the own log, a new cluster, or a primary component of others.
+//! Where to begin: the own log, or a primary component of others.
 
 use std::time::{Duration, Instant};
 
 use dromon_order::Start;
 
-use super::connect::{Found, random_u64, random_uuid};
+use super::connect::Found;
 use super::service::from_parts;
 use super::{AskError, ConnectError, EngineError, LogSummary, Node, Phase};
 use crate::cluster::ClusterState;
@@ -16,7 +16,7 @@ use crate::options::{ClusterAddress, Durability, Settings};
 const ASK: Duration = Duration::from_secs(3);
 
 /// Whether others vote by this log.
-fn has_others(log: &LogSummary) -> bool {
+pub(super) fn has_others(log: &LogSummary) -> bool {
     log.voters.iter().any(|id| *id != log.id)
 }
 
@@ -29,7 +29,10 @@ fn may_be_missed(log: &LogSummary) -> bool {
 }
 
 impl Node {
-    fn look_into_log(&self, settings: &Settings) -> Result<Option<LogSummary>, ConnectError> {
+    pub(super) fn look_into_log(
+        &self,
+        settings: &Settings,
+    ) -> Result<Option<LogSummary>, ConnectError> {
         let found = self.engines.inspect(&settings.log_dir);
         found.map_err(|e| match e {
             EngineError::Damaged(why) => ConnectError::Damaged(why),
@@ -55,73 +58,6 @@ impl Node {
              full copy. A bit that changed on a disk is a reason to check that disk"
         ));
         Ok(())
-    }
-
-    pub(super) fn found_cluster(
-        &self,
-        position: Position,
-        settings: &Settings,
-    ) -> Result<Found, ConnectError> {
-        let saved = self.saved();
-        if !saved.safe_to_bootstrap {
-            return Err(ConnectError::NotSafe);
-        }
-        if !saved.uuid.is_nil() && position.seqno < 0 {
-            return Err(ConnectError::UnknownPosition {
-                history: saved.uuid,
-            });
-        }
-        if position.is_defined()
-            && let Some(found) = self.own_log(position, settings)?
-        {
-            return Ok(found);
-        }
-        let others = self.other_voters(settings)?;
-        let start = if position.is_defined() && (saved.seqno >= 0 || others.is_empty()) {
-            position
-        } else if position.is_defined() {
-            let history = random_uuid();
-            self.note(&format!(
-                "safe_to_bootstrap was set by hand while the log names other voters ({}): what they know and this \
-                 node does not is given up. The cluster goes on under a new history {history}; the others will take \
-                 a full copy",
-                others.join(", ")
-            ));
-            Position {
-                history,
-                seqno: position.seqno,
-            }
-        } else {
-            Position {
-                history: random_uuid(),
-                seqno: 0,
-            }
-        };
-        self.note(&format!(
-            "founding a cluster: history {}, last seqno {}",
-            start.history, start.seqno
-        ));
-        // Logs of others that go on from the same history may part from this
-        // one here: it is of a later incarnation. Without a log of its own,
-        // nothing is known of theirs.
-        let after = match self.own_log_end(settings) {
-            _ if start.seqno == 0 => None,
-            Some(end) => Some(end.last),
-            None => Some(u64::from(random_u64() as u32 >> 8) << 32),
-        };
-        let state = match after {
-            Some(term) => ClusterState::genesis_after(start, term),
-            None => ClusterState::genesis(start),
-        };
-        let (_, genesis) = state.encode();
-        Ok(Found {
-            start: Start::Bootstrap { genesis, after },
-            state,
-            need: Need::Log,
-            log_start: 0,
-            leader: None,
-            counted_by: None,
-        })
     }
 
     /// Addresses of the voters that the own log names beside this node.
@@ -193,24 +129,6 @@ impl Node {
         })
     }
 
-    /// The own log, if it leads on from the database's position and has no
-    /// other voter that could know more.
-    fn own_log(
-        &self,
-        position: Position,
-        settings: &Settings,
-    ) -> Result<Option<Found>, ConnectError> {
-        let alone = |log: &LogSummary| log.is_voter() && log.voters.len() == 1;
-        let found = self.resumable(position, settings, alone)?;
-        if let Some(found) = &found {
-            self.note(&format!(
-                "continuing the own log: checkpoint at {}, database at {position}",
-                found.state.position()
-            ));
-        }
-        Ok(found)
-    }
-
     /// The own log to go on with, if it `fits` and the database is of its history.
     pub(super) fn resumable(
         &self,
@@ -234,8 +152,10 @@ impl Node {
             log_start: summary.checkpoint.log_id.index,
             state,
             need: Need::Log,
+            differs: false,
             leader: None,
             counted_by: None,
+            needs_others: true,
         }))
     }
 
@@ -275,7 +195,7 @@ impl Node {
     }
 
     /// How far the own log got. One that cannot be read is none.
-    fn own_log_end(&self, settings: &Settings) -> Option<LogEnd> {
+    pub(super) fn own_log_end(&self, settings: &Settings) -> Option<LogEnd> {
         let summary = self.engines.inspect(&settings.log_dir).ok()??;
         Some(summary.end)
     }
@@ -294,6 +214,7 @@ impl Node {
         let own = settings.advertised.to_string();
         let known = self.nodes_to_ask(address, settings, known)?;
         let log = self.own_log_end(settings);
+        let sum = self.own_sum(position, settings);
         // In doubt about its tables it goes on from no position of theirs.
         let asked = match self.shared().in_doubt {
             true => Position::UNDEFINED,
@@ -306,24 +227,31 @@ impl Node {
         loop {
             let mut candidates = known.clone();
             let mut next = 0;
+            let mut awaited = false;
             said.clear();
             while let Some(addr) = candidates.get(next).cloned() {
                 next += 1;
+                self.still_starting("looking for a primary component");
                 match self.ask(
                     name,
                     &addr,
                     &Request::State {
                         position: asked,
                         log,
+                        sum,
                         witness: self.is_witness(),
                     },
                 )? {
                     Ok(Answer::State {
                         need,
+                        compared,
                         checkpoint,
                         term,
                     }) => {
+                        self.tell_compared(&addr, position, sum, need, compared);
+                        // A log that is no copy of theirs does not count there.
                         if resume
+                            && !compared.differs()
                             && let Some(found) = self.own_log_first(name, &addr, position, settings)
                         {
                             return Ok(found);
@@ -349,9 +277,11 @@ impl Node {
                             start: Start::Join { checkpoint, term },
                             state,
                             need,
+                            differs: compared.differs(),
                             log_start: index,
                             leader: Some(addr),
                             counted_by: None,
+                            needs_others: false,
                         });
                     }
                     Ok(Answer::NotLeader {
@@ -366,6 +296,10 @@ impl Node {
                         said.push((addr, "knows no primary component".into()));
                     }
                     Ok(Answer::Refused(why)) => said.push((addr, why)),
+                    Ok(Answer::Wait(why)) => {
+                        awaited = true;
+                        said.push((addr, why));
+                    }
                     Ok(_) => {
                         said.push((addr, "gave an answer that does not fit the question".into()))
                     }
@@ -381,7 +315,8 @@ impl Node {
             if matches!(self.phase(), Phase::Leaving | Phase::Closed) {
                 return Err(ConnectError::Refused("told to leave meanwhile".into()));
             }
-            if resume && !said.is_empty() && damage.is_none() {
+            // Who leads others needs this node's log for nothing but its vote.
+            if resume && !awaited && !said.is_empty() && damage.is_none() {
                 match self.log_with_others(position, settings) {
                     Ok(Some(found)) => return Ok(found),
                     Ok(None) => {}
@@ -457,6 +392,7 @@ mod tests {
             voters: voters.iter().copied().collect(),
             members: addrs,
             end: LogEnd { last: 1, term: 1 },
+            last: 1,
         }
     }
 

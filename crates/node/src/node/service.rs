@@ -7,6 +7,7 @@ use bytes::Bytes;
 use dromon_order::{Checkpoint, LogId, Members, Order, Reply, incarnation};
 
 use super::{Node, Phase, lock};
+use crate::chain::Compared;
 use crate::cluster::ClusterState;
 use crate::forks::{Forks, LogEnd};
 use crate::messages::{
@@ -70,7 +71,7 @@ impl Node {
         }
     }
 
-    fn answer(&self, request: Request) -> Answer {
+    fn answer(self: &Arc<Self>, request: Request) -> Answer {
         let Some(order) = self.order() else {
             return Answer::Refused("this node is not connected".into());
         };
@@ -79,8 +80,9 @@ impl Node {
             Request::State {
                 position,
                 log,
+                sum,
                 witness,
-            } => self.state_for(&order, position, log, witness),
+            } => self.state_for(&order, position, log, sum, witness),
             Request::Join(join) => self.lead_control(&order, Control::Join(join)),
             Request::Leave { uuid, reason } => {
                 self.lead_control(&order, Control::Leave { uuid, reason })
@@ -153,10 +155,11 @@ impl Node {
     /// The newest checkpoint from which a database at `position` can go on, or
     /// the newest of all if it needs a copy.
     fn state_for(
-        &self,
+        self: &Arc<Self>,
         order: &Arc<dyn Order>,
         position: Position,
         log: Option<LogEnd>,
+        sum: Option<u64>,
         witness: bool,
     ) -> Answer {
         let status = order.status();
@@ -174,7 +177,7 @@ impl Node {
         }
         let forks = match self.forks(order, status.term) {
             Ok(forks) => forks,
-            Err(why) => return Answer::Refused(why),
+            Err(why) => return Answer::Wait(why),
         };
         let same = position.is_defined()
             && position.history == *lock(&self.history)
@@ -185,6 +188,14 @@ impl Node {
             .rev()
             .find(|m| same && m.seqno <= position.seqno && position.seqno <= ordered)
             .map(|m| m.index);
+        let compared = match (at, sum) {
+            (Some(index), Some(_)) => match self.sum_at(order, index, position.seqno) {
+                Ok(ours) => Compared::of(ours, sum),
+                Err(why) => return Answer::Wait(why),
+            },
+            _ => Compared::Unknown,
+        };
+        let at = at.filter(|_| !compared.differs());
         let need = if at.is_some() { Need::Log } else { Need::Copy };
         // Who goes for a copy gives its data up first.
         if need == Need::Copy && !witness && !self.has_data_member() {
@@ -197,6 +208,7 @@ impl Node {
         match order.load_checkpoint(at) {
             Ok(Some(checkpoint)) => Answer::State {
                 need,
+                compared,
                 checkpoint: to_parts(&checkpoint),
                 term: status.term,
             },

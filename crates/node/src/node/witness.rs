@@ -60,14 +60,22 @@ impl Node {
         self.force_primary.store(true, Relaxed);
     }
 
-    /// Does so, if that was asked for.
+    /// Does so, if that was asked for, or if a cluster is founded on a log that
+    /// names others.
     pub(super) fn force_if_asked(&self) {
-        if !self.setup.witness || !self.force_primary.load(Relaxed) {
+        if !self.force_primary.load(Relaxed) {
             return;
         }
-        match self.go_alone(Forced::Asked) {
-            Ok(()) => self.force_primary.store(false, Relaxed),
-            Err(why) => self.note(&format!("--force-primary: {why}")),
+        let (forced, by) = match self.setup.witness {
+            true => (Forced::Asked, "--force-primary"),
+            false => (Forced::Founding, "safe_to_bootstrap"),
+        };
+        match self.go_alone(forced) {
+            Ok(()) => {
+                self.force_primary.store(false, Relaxed);
+                self.went_alone.store(forced == Forced::Founding, Relaxed);
+            }
+            Err(why) => self.note(&format!("{by}: {why}")),
         }
     }
 
@@ -82,7 +90,7 @@ impl Node {
     pub(super) fn has_data_member(&self) -> bool {
         let shared = self.shared();
         let mut members = shared.view.iter().flat_map(|v| &v.members);
-        members.any(|m| m.complete && !m.witness)
+        members.any(|m| m.complete && !m.witness && !m.stateless)
     }
 
     /// Hands an event to the appliers; a witness has none.

@@ -165,6 +165,10 @@ pub(super) fn derive_settings(entries: &[Entry]) -> Settings {
         key_escalation: or_never("dromon.key_escalation"),
         auto_stream_size: or_never("dromon.auto_stream_size"),
         bulk_share: double(entries, "dromon.bulk_share"),
+        bulk_bound: {
+            let share = entry(entries, "dromon.bulk_share");
+            share.given.then(|| double(entries, "dromon.bulk_share"))
+        },
         piece_size: count("dromon.piece_size") as usize,
     }
 }

@@ -340,8 +340,10 @@ impl Options {
         entry.value = value;
         // What somebody has set before is said already, or was in force when it was.
         let news = !same || !entry.given;
-        // Setting the whole string back must not make every default a decision.
-        entry.given |= !same || !matches!(phase, Phase::Runtime { .. });
+        // Setting the whole string back must not make every default a decision; what it
+        // does not show is one.
+        let back = matches!(phase, Phase::Runtime { .. }) && spec.shown != Shown::IfSet;
+        entry.given |= !same || !back;
         entry.pinned |= phase == Phase::Init;
         if !same {
             outcome.changed.push(spec.name);

@@ -66,7 +66,7 @@ pub struct Settings {
     pub segment: u8,
     /// Weight to show and sum, 0 to 255.
     pub weight: u8,
-    /// This node keeps no data.
+    /// This node gives nobody a copy.
     pub stateless: bool,
 
     /// Silence after which the majority removes a member.
@@ -150,6 +150,8 @@ pub struct Settings {
     pub auto_stream_size: u64,
     /// Part of the throughput for large write sets, above 0, at most 1.
     pub bulk_share: f64,
+    /// The same, if somebody has set it: then it bounds chunks and fragments, too.
+    pub bulk_bound: Option<f64>,
     /// Bytes of one piece of a large write set.
     pub piece_size: usize,
 }

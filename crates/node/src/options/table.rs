@@ -186,7 +186,7 @@ table! {
     "dromon.auto_stream_size": Size(0, BIG), Is("16M"), Any, IfSet, Listed::Int, RW, Ours:
         "a transaction above this is applied by the other nodes in chunks that small ones pass; 0 = never";
     "dromon.bulk_share": Double(0.01, 1.0), Is("0.25"), Any, IfSet, Dbl, RW, Ours:
-        "what part of the time the pieces of this node's large write sets may be under way while anybody orders small ones; 1 holds nothing back";
+        "what part of the time the pieces of this node's large write sets may be under way while anybody orders small ones; 1 holds nothing back. Once it is set, by whatever value, it also bounds what chunks and fragments may take";
     "dromon.durability": Choice(&["majority", "memory"]), Is("majority"), Load, IfSet, Str, RO, Ours:
         "where a write set must be before a commit is acknowledged: on the disks of a majority, or in their memory";
     "dromon.key_escalation": Size(0, BIG), Is("200000"), Any, IfSet, Listed::Int, RW, Ours:
@@ -215,8 +215,8 @@ table! {
         "remove the member with this uuid from the cluster";
     "evs.inactive_check_period": Span(0), Is("PT0.5S"), Any, Always, Dbl, RW, Ignored:
         "silence is noticed by a timer for each member, not by looking now and then";
-    "evs.inactive_timeout": Span(100), Is("PT15S"), Any, Always, Dbl, RW, Ignored:
-        "silence is judged by evs.suspect_timeout alone; only the default of evs.install_timeout follows it";
+    "evs.inactive_timeout": Span(100), Is("PT15S"), Any, Always, Dbl, RW, Kept:
+        "a member that answers, but whose log has stored nothing for this long, is removed by the majority: its disk hangs";
     "evs.info_log_mask": Mask, Is("0"), Any, Always, Str, RW, Ignored:
         "membership changes are always logged";
     "evs.install_timeout": Span(0), HalfOf("evs.inactive_timeout"), Any, Always, Dbl, RW, Ignored:
@@ -293,8 +293,8 @@ table! {
         "payloads that wait leave memory at 128 MiB, which cannot be set in this version; they are read again from the log";
     "gcs.recv_q_soft_limit": Double(0.0, 1.0), Is("0.25"), Any, Always, Dbl, RW, Ignored:
         "payloads that wait leave memory at 128 MiB, which cannot be set in this version; they are read again from the log";
-    "gcs.stateless": B, Is("false"), Connect, IfSet, Bool, RO, Ignored:
-        "not available in this version: every node keeps data and can be chosen as donor";
+    "gcs.stateless": B, Is("false"), Connect, IfSet, Bool, RO, Kept:
+        "this node gives nobody a copy";
     "gcs.sync_donor": B, Is("no"), Any, Always, Bool, RW, Ignored:
         "not available in this version: only synced members count for flow control, a donor does not";
     "gcs.vote_policy": Int(0, 255), Is("0"), Connect, IfSet, Listed::Int, RO, Kept:

@@ -430,6 +430,23 @@ fn settings_have_the_defaults_in_units() {
     );
     assert_eq!((s.key_escalation, s.auto_stream_size), (200_000, 16 << 20));
     assert_eq!((s.bulk_share, s.piece_size), (0.25, 256 << 10));
+    assert_eq!(s.bulk_bound, None, "nobody has set it");
+}
+
+#[test]
+fn a_share_that_somebody_sets_bounds_more_than_pieces() {
+    let given = started("dromon.bulk_share=0.25");
+    assert_eq!(given.settings().bulk_bound, Some(0.25));
+    let mut later = started("");
+    let running = Phase::Runtime { connected: true };
+    let whole = later.to_string();
+    let _ = later.set(&whole, running);
+    assert_eq!(later.settings().bulk_bound, None);
+    for (text, share) in [("0.25", 0.25), ("0.7", 0.7), ("1", 1.0)] {
+        let _ = later.set(&format!("dromon.bulk_share={text}"), running);
+        let s = later.settings();
+        assert_eq!((s.bulk_share, s.bulk_bound), (share, Some(share)));
+    }
 }
 
 #[test]
@@ -632,15 +649,16 @@ fn notes_come_once_and_only_for_other_values() {
     let mut options = fresh();
     let note =
         |outcome: Outcome| -> Vec<String> { outcome.notes.into_iter().map(|n| n.0).collect() };
+    // The default of one follows the other, so that one does not differ.
     let quiet = options
         .parse_init("evs.send_window=4;evs.install_timeout=PT15S;evs.inactive_timeout=PT30S")
         .expect("known options");
-    // The default of one follows the other, so only that one differs.
+    assert_eq!(note(quiet), [""; 0]);
     assert_eq!(
-        note(quiet),
+        note(options.set("evs.install_timeout=PT20S", APART)),
         [
-            "Option 'evs.inactive_timeout' is accepted, but has no effect here: silence is judged \
-             by evs.suspect_timeout alone; only the default of evs.install_timeout follows it"
+            "Option 'evs.install_timeout' is accepted, but has no effect here: a view is an entry \
+             of the ordered log and needs no separate installation"
         ]
     );
     assert_eq!(
@@ -673,7 +691,6 @@ fn what_this_version_lacks_is_said_when_it_is_asked_for() {
         "socket.ssl_compression=yes",
         "pc.recovery=false",
         "pc.wait_prim=FALSE",
-        "gcs.stateless=1",
         "gcs.sync_donor=yes",
         "cert.optimistic_pa=no",
         "debug=yes",

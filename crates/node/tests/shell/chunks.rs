@@ -14,11 +14,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// 100 rows make about four chunks.
 const ROWS: u32 = 100;
 const OPTIONS: &str = "dromon.auto_stream_size=1K";
-const PATIENT: &str =
+pub const PATIENT: &str =
     "dromon.auto_stream_size=1K;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
 
 /// A transaction that changes rows `from` and following.
-fn large(db: &Arc<Db>, from: u32, value: i64) -> Session {
+pub fn large(db: &Arc<Db>, from: u32, value: i64) -> Session {
     let mut t = db.begin();
     for n in from..from + ROWS {
         t.put(row(n), value).expect("a free row");
@@ -26,7 +26,7 @@ fn large(db: &Arc<Db>, from: u32, value: i64) -> Session {
     t
 }
 
-fn commit(session: Session) -> JoinHandle<End> {
+pub fn commit(session: Session) -> JoinHandle<End> {
     std::thread::spawn(move || session.commit())
 }
 
@@ -38,7 +38,7 @@ fn hold_the_others(world: &World) {
 }
 
 /// Commits a large transaction of db2: its first chunk is ordered and no more.
-fn begin(world: &World, session: Session) -> JoinHandle<End> {
+pub fn begin(world: &World, session: Session) -> JoinHandle<End> {
     hold_the_others(world);
     let trx = session.trx().expect("it wrote");
     let client = commit(session);
@@ -68,17 +68,17 @@ fn giving_way(world: &World) -> (Arc<Db>, JoinHandle<End>, JoinHandle<End>) {
     (db, client, rival)
 }
 
-fn go_on(world: &World) {
+pub fn go_on(world: &World) {
     for db in world.members() {
         db.holds.open(Point::ApplyStart);
     }
 }
 
-fn end(client: JoinHandle<End>) -> End {
+pub fn end(client: JoinHandle<End>) -> End {
     client.join().expect("no panic")
 }
 
-fn nothing_open(world: &World) {
+pub fn nothing_open(world: &World) {
     world.settle();
     for db in world.members() {
         assert_eq!(db.streaming(), 0, "on {}", db.name);

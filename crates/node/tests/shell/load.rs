@@ -58,6 +58,7 @@ pub struct Load {
     threads: Vec<JoinHandle<()>>,
     streaming: bool,
     large: bool,
+    padding: usize,
 }
 
 impl Load {
@@ -68,7 +69,14 @@ impl Load {
             threads: Vec::new(),
             streaming,
             large: false,
+            padding: 0,
         }
+    }
+
+    /// Fragments are so large that their clients wait for one another.
+    pub fn with_large_fragments(mut self) -> Self {
+        self.padding = 300_000;
+        self
     }
 
     /// Some transactions also write a block of rows: enough to go in chunks.
@@ -81,7 +89,8 @@ impl Load {
     pub fn add(&mut self, db: &Arc<Db>, n: u64, seed: u64) {
         for client in 0..n {
             let (book, db) = (self.book.clone(), db.clone());
-            let (streaming, large) = (self.streaming, self.large);
+            let streaming = self.streaming.then_some(self.padding);
+            let large = self.large;
             let mut rng = Rng::new(seed * 1000 + db.n as u64 * 10 + client);
             self.threads.push(std::thread::spawn(move || {
                 while !book.stop.load(Ordering::Relaxed) {
@@ -163,20 +172,24 @@ impl Drop for Load {
     }
 }
 
-/// One transaction: it adds to some counters and leaves its mark.
-fn one(book: &Book, db: &Arc<Db>, rng: &mut Rng, streaming: bool, large: bool) {
+/// One transaction: it adds to some counters and leaves its mark. `streaming`:
+/// it may do so in fragments, with so many bytes more.
+fn one(book: &Book, db: &Arc<Db>, rng: &mut Rng, streaming: Option<usize>, large: bool) {
     let n = book.next.fetch_add(1, Ordering::Relaxed);
     let mut keys: Vec<Key> = (0..1 + rng.below(3))
         .map(|_| row(rng.below(COUNTERS) as u32))
         .collect();
     keys.sort_unstable();
-    let stream = streaming && rng.one_in(4);
+    let stream = streaming.filter(|_| rng.one_in(4));
     let gives_up = rng.one_in(10);
     let mut t = db.begin();
     let mut result = t.put(mark(n), 1);
     for key in &keys {
-        if result.is_ok() && stream && rng.one_in(2) {
-            result = t.fragment().map(|_| ());
+        if let Some(padding) = stream
+            && result.is_ok()
+            && rng.one_in(2)
+        {
+            result = t.fragment_of(padding).map(|_| ());
         }
         if result.is_ok() {
             result = t.add(*key, 1);

@@ -6,9 +6,14 @@
 
 mod alone;
 mod bf_abort;
+mod bulk;
 mod bypass;
+mod chain;
 mod chunks;
+mod closed;
 mod ddl_crash;
+mod disks;
+mod edits;
 mod flow;
 mod load;
 mod membership;

@@ -11,10 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
-use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary};
+use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
 use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
 use dromon_order::memlog::MemLog;
 use dromon_order::memnet::{Cut, Hub, Port};
+use dromon_order::sequencer::PieceStore;
 use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, RaftId, Start};
 
 /// Locks, whatever a panicking test did before.
@@ -30,10 +31,22 @@ pub struct Net {
     damaged: Mutex<BTreeSet<PathBuf>>,
     /// By address: syncs of the database's directory, and whether they fail now.
     syncs: Mutex<HashMap<String, (u64, bool)>>,
+    /// By address: a disk under the log that is not well.
+    disks: Mutex<HashMap<String, Ill>>,
+    /// By address: what the storage engine there says when it is asked.
+    told: Mutex<HashMap<String, dromon_node::Position>>,
     /// Addresses whose next engine begins its log and does not start.
     failing: Mutex<BTreeSet<String>>,
     wires: Mutex<Wires>,
     askers: AtomicU64,
+}
+
+/// What is wrong with a disk.
+enum Ill {
+    /// It answers nothing; what it was told waits.
+    Hangs(Vec<(Arc<MemLog>, WriteOp, WriteDone)>),
+    /// It fails all it is told.
+    Fails,
 }
 
 #[derive(Default)]
@@ -58,6 +71,8 @@ impl Net {
             logs: Mutex::default(),
             damaged: Mutex::default(),
             syncs: Mutex::default(),
+            disks: Mutex::default(),
+            told: Mutex::default(),
             failing: Mutex::default(),
             wires: Mutex::default(),
             askers: AtomicU64::new(1),
@@ -105,9 +120,34 @@ impl Net {
         lock(&self.syncs).entry(addr.to_owned()).or_default().1 = true;
     }
 
+    /// From now on the disk under the log at `addr` answers nothing.
+    pub fn hang_log(&self, addr: &str) {
+        lock(&self.disks).insert(addr.to_owned(), Ill::Hangs(Vec::new()));
+    }
+
+    /// From now on the disk under the log at `addr` fails all it is told.
+    pub fn fail_log(&self, addr: &str) {
+        lock(&self.disks).insert(addr.to_owned(), Ill::Fails);
+    }
+
+    /// The disk is well again, and does what it was told meanwhile.
+    pub fn mend_log(&self, addr: &str) {
+        let mut disks = lock(&self.disks);
+        if let Some(Ill::Hangs(told)) = disks.remove(addr) {
+            for (log, op, done) in told {
+                log.submit(op, done);
+            }
+        }
+    }
+
     /// The next engine at `addr` makes its log ready and then does not start.
     pub fn fail_start(&self, addr: &str) {
         lock(&self.failing).insert(addr.to_owned());
+    }
+
+    /// The storage engine at `addr`, when it is asked, says that it stands at `position`.
+    pub fn tell(&self, addr: &str, position: dromon_node::Position) {
+        lock(&self.told).insert(addr.to_owned(), position);
     }
 
     /// Ends all cuts.
@@ -171,6 +211,21 @@ impl Net {
         }
     }
 
+    /// A copy of the log in `dir`.
+    pub fn copy_log(&self, dir: &Path) -> MemLog {
+        lock(&self.logs).get(dir).expect("there is a log").copy()
+    }
+
+    /// The log in `dir` is gone.
+    pub fn lose_log(&self, dir: &Path) {
+        assert!(lock(&self.logs).remove(dir).is_some(), "there is a log");
+    }
+
+    /// `log` lies in `dir` from now on.
+    pub fn put_log(&self, dir: &Path, log: MemLog) {
+        lock(&self.logs).insert(dir.to_owned(), Arc::new(log));
+    }
+
     /// Flips a bit in the log in `dir`.
     pub fn damage_log(&self, dir: &Path) {
         assert!(lock(&self.logs).contains_key(dir), "there is a log");
@@ -194,17 +249,23 @@ impl Net {
 
 /// A log as one process has it open: dead with the process.
 struct Opened {
+    net: Arc<Net>,
+    addr: String,
     log: Arc<MemLog>,
     alive: Arc<AtomicBool>,
 }
 
 impl LogStore for Opened {
     fn submit(&self, op: WriteOp, done: WriteDone) {
-        if self.alive.load(Ordering::Acquire) {
-            self.log.submit(op, done);
-        } else {
-            done(Err(io::Error::other("the process was killed")));
+        if !self.alive.load(Ordering::Acquire) {
+            return done(Err(io::Error::other("the process was killed")));
         }
+        match lock(&self.net.disks).get_mut(&self.addr) {
+            Some(Ill::Hangs(told)) => return told.push((self.log.clone(), op, done)),
+            Some(Ill::Fails) => {}
+            None => return self.log.submit(op, done),
+        }
+        done(Err(io::Error::other("the disk is broken")));
     }
 
     fn bounds(&self) -> (u64, u64) {
@@ -259,6 +320,8 @@ impl Engines for MemEngines {
         }
         self.net.whole(dir)?;
         let store: Arc<dyn LogStore> = Arc::new(Opened {
+            net: self.net.clone(),
+            addr: self.addr.clone(),
             log: self.net.log(dir),
             alive: self.alive.clone(),
         });
@@ -321,7 +384,8 @@ impl Engines for MemEngines {
     }
 
     fn recover_position(&self, _data_dir: &Path) -> Result<dromon_node::Position, String> {
-        Err("a toy database has nobody to ask".into())
+        let told = lock(&self.net.told).get(&self.addr).copied();
+        told.ok_or_else(|| "a toy database has nobody to ask".into())
     }
 
     fn sync_data(&self, _data_dir: &Path) -> io::Result<()> {
@@ -360,6 +424,17 @@ impl Engines for MemEngines {
         let found = dromon_order::inspect(&store);
         let found = found.map_err(|e| EngineError::Other(e.to_string()))?;
         Ok(found.map(LogSummary::from))
+    }
+
+    fn log_sum(
+        &self,
+        dir: &Path,
+        position: Position,
+        pieces: (Box<dyn PieceStore>, u64),
+    ) -> Result<Option<u64>, String> {
+        self.net.whole(dir).map_err(|e| e.to_string())?;
+        let store: Arc<dyn LogStore> = self.net.log(dir);
+        dromon_node::chain::of_log(&store, position, Some(pieces))
     }
 
     fn set_log_aside(&self, dir: &Path) -> Result<String, String> {

@@ -117,3 +117,35 @@ fn a_database_older_than_its_log_takes_what_the_others_have() {
         world.settle();
     });
 }
+
+#[test]
+fn whoever_started_it_hears_that_it_waits_and_that_it_catches_up() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        for n in [1, 2, 3] {
+            world.crash(n);
+        }
+        let told = |who: &str| world.report.times(who, "still starting: ");
+        let before = told("n1");
+        let one = world.open_again(1);
+        let joins = {
+            let one = one.clone();
+            std::thread::spawn(move || one.connect(&World::url(), false))
+        };
+        // Again and again, as it waits without limit.
+        world.until("it is told three times", || told("n1") >= before + 3);
+        let waits = "still starting: waiting for a majority of the logs";
+        assert!(world.report.times("n1", waits) > 0);
+        let two = world.open_again(2);
+        two.connect(&World::url(), false).expect("one is there");
+        joins.join().expect("no panic").expect("two is there");
+        world.synced(&one);
+        world.synced(&two);
+        // One tick notices that it is up.
+        std::thread::sleep(Duration::from_secs(1));
+        let up = (told("n1"), told("n2"));
+        std::thread::sleep(Duration::from_secs(6));
+        assert_eq!((told("n1"), told("n2")), up, "nobody waits any more");
+    });
+}

@@ -88,6 +88,18 @@ fn clients_and_administrators() {
 }
 
 #[test]
+fn large_fragments_among_clients_and_administrators() {
+    let seed = seed();
+    let options = "gcs.fc_limit=8";
+    run(3, options, LIMIT, move |world| {
+        let load = Load::new(true).with_large_fragments();
+        amid_administrators(world, load, seed, Duration::from_secs(5), 20);
+        let held = |db: &Arc<Db>| db.count("dromon_bulk_held_ns") > 0;
+        assert!(world.members().iter().any(held), "some have waited");
+    });
+}
+
+#[test]
 fn large_ones_among_clients_and_administrators() {
     let seed = seed();
     let options = "gcs.fc_limit=8;dromon.auto_stream_size=1K";
@@ -144,6 +156,12 @@ fn the_network_comes_and_goes() {
 fn the_network_comes_and_goes_amid_large_ones() {
     let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S;dromon.auto_stream_size=1K";
     network_comes_and_goes(options, Load::new(true).with_large());
+}
+
+#[test]
+fn the_network_comes_and_goes_amid_large_fragments() {
+    let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S;dromon.bulk_share=0.5";
+    network_comes_and_goes(options, Load::new(true).with_large_fragments());
 }
 
 fn network_comes_and_goes(options: &str, mut load: Load) {

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use dromon_node::ddl_marks::MARKS_FILE;
-use dromon_node::grastate::{STATE_FILE, VIEW_FILE};
+use dromon_node::grastate::{GraState, STATE_FILE, VIEW_FILE};
 use dromon_node::lacking::LACKING_FILE;
 use dromon_node::{Database, Level, Node, Outcome, Position, Setup};
+use dromon_order::memlog::MemLog;
 use tempfile::TempDir;
 
 use crate::net::{Net, lock};
@@ -54,6 +55,12 @@ impl Report {
         lock(&self.lines).iter().any(|line| line.contains(text))
     }
 
+    /// How many of the lines kept are of `who` and say `text`.
+    pub fn times(&self, who: &str, text: &str) -> usize {
+        let says = |line: &&String| line.contains(&format!(" {who} ")) && line.contains(text);
+        lock(&self.lines).iter().filter(says).count()
+    }
+
     /// What must not happen and has.
     pub fn violations(&self) -> Vec<String> {
         lock(&self.violations).clone()
@@ -77,6 +84,11 @@ impl Database for Lines {
 
     fn wants_bypass(&self) -> bool {
         self.words
+    }
+
+    fn still_starting(&self, doing: &str) {
+        self.report
+            .line(&self.name, &format!("still starting: {doing}"));
     }
 }
 
@@ -191,10 +203,64 @@ impl World {
         std::fs::read_to_string(path).expect("the state file")
     }
 
+    /// Somebody edits the state file of node `n`, which does not run: in the line
+    /// `key`, `value` stands now. Counts for the next start.
+    pub fn edit_state_file(&self, n: usize, key: &str, value: &str) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        let path = dir.expect("a node that was started").join(STATE_FILE);
+        let text = std::fs::read_to_string(&path).expect("the state file");
+        let edited: Vec<String> = text
+            .lines()
+            .map(|line| match line.split_once(':') {
+                Some((name, _)) if name == key => format!("{key}: {value}"),
+                _ => line.to_owned(),
+            })
+            .collect();
+        std::fs::write(&path, edited.join("\n") + "\n").expect("room");
+    }
+
+    /// Somebody writes a state file for node `n`, which does not run.
+    pub fn write_state_file(&self, n: usize, position: Position) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        let path = dir.expect("a node that was started").join(STATE_FILE);
+        let state = GraState {
+            uuid: position.history,
+            seqno: position.seqno,
+            safe_to_bootstrap: false,
+        };
+        std::fs::write(path, state.to_string()).expect("room");
+    }
+
+    /// Somebody removes the state file of node `n`, which does not run.
+    pub fn remove_state_file(&self, n: usize) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        let path = dir.expect("a node that was started").join(STATE_FILE);
+        std::fs::remove_file(path).expect("the state file");
+    }
+
     /// A bit changes in the log of node `n`, which has been opened last.
     pub fn damage_log(&self, n: usize) {
         let dir = lock(&self.data_dirs).get(&n).cloned();
         self.net.damage_log(&dir.expect("a node that was started"));
+    }
+
+    /// A copy of the log of node `n`, as its last process left it.
+    pub fn copy_log(&self, n: usize) -> MemLog {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        self.net.copy_log(&dir.expect("a node that was started"))
+    }
+
+    /// The log of node `n`, which does not run, is removed.
+    pub fn lose_log(&self, n: usize) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        self.net.lose_log(&dir.expect("a node that was started"));
+    }
+
+    /// The next process of node `n`, or the one that is not connected yet, finds `log`.
+    pub fn put_log(&self, n: usize, log: MemLog) {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        self.net
+            .put_log(&dir.expect("a node that was started"), log);
     }
 
     /// What a node's view file says; `None`: there is none.

@@ -218,20 +218,24 @@ async fn serve_lane(
     from: RaftId,
     lane: Lane,
 ) -> ReadError {
-    // The newest connection of a lane is the lane: what an older one still
-    // holds must not come behind what this one brings.
-    let current = shared.inbound.take_over(id, from, lane);
+    shared.inbound.wants(id, from, lane);
     shared.kick(from);
     let heard = shared.heard(from);
     heard.now();
     let (read, mut write) = tokio::io::split(stream);
     let mut reader = FrameReader::new(read, rest);
+    let mut lane_is = None;
     loop {
         let f = match reader.next().await {
             Ok(f) => f,
             Err(e) => return e,
         };
         heard.now();
+        // The newest connection of a lane is the lane: what an older one still
+        // holds must not come behind what this one brings. Newest by its first
+        // frame: one that was meant for a member which was at this address before
+        // ends after the greeting, and must not end the good one.
+        let current = lane_is.get_or_insert_with(|| shared.inbound.take_over(id, from, lane));
         if current.load(Ordering::Acquire) != id {
             return ReadError::Closed { inside: false };
         }

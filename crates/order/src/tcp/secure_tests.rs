@@ -260,6 +260,124 @@ async fn a_stranger_who_knows_name_and_address_learns_nothing_without_the_secret
     assert_eq!(ask(&a, &with).await, Ok(Bytes::from_static(b"?")));
 }
 
+/// Takes any certificate and keeps it.
+#[derive(Debug, Default)]
+struct Credulous(Mutex<Vec<Vec<u8>>>);
+
+impl rustls::client::danger::ServerCertVerifier for Credulous {
+    fn verify_server_cert(
+        &self,
+        shown: &rustls::pki_types::CertificateDer<'_>,
+        between: &[rustls::pki_types::CertificateDer<'_>],
+        _: &rustls::pki_types::ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        let all = [shown].into_iter().chain(between);
+        lock(&self.0).extend(all.map(|c| c.to_vec()));
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &rustls::pki_types::CertificateDer<'_>,
+        signed: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        self.verify_tls12_signature(message, shown, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        vec![rustls::SignatureScheme::ECDSA_NISTP256_SHA256]
+    }
+}
+
+/// What a stranger reads who speaks TLS, shows the certificate `own` and asks
+/// nobody who is there: the certificates shown to him, and all else, decrypted.
+async fn see_through(
+    n: &TcpNetwork,
+    own: Option<&str>,
+    pieces: Vec<Vec<u8>>,
+) -> (Vec<Vec<u8>>, Vec<u8>) {
+    use rustls::pki_types::pem::PemObject;
+    let keeps = Arc::new(Credulous::default());
+    let builder =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls_graviola::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(keeps.clone());
+    let config = match own.map(files) {
+        None => builder.with_no_client_auth(),
+        Some(of) => {
+            let chain = rustls::pki_types::CertificateDer::from_pem_file(of.cert).unwrap();
+            let key = rustls::pki_types::PrivateKeyDer::from_pem_file(of.key).unwrap();
+            builder.with_client_auth_cert(vec![chain], key).unwrap()
+        }
+    };
+    let at = addr(n);
+    let heard = tokio::task::spawn_blocking(move || {
+        let mut s = TcpStream::connect(at).unwrap();
+        s.set_read_timeout(Some(Duration::from_millis(300)))
+            .unwrap();
+        let name = rustls::pki_types::ServerName::try_from("node").unwrap();
+        let mut tls = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut all = Vec::new();
+        for piece in pieces {
+            let mut stream = rustls::Stream::new(&mut tls, &mut s);
+            // The other end may have gone.
+            let _ = stream.write_all(&piece);
+            let mut buf = [0; 4096];
+            while let Ok(n @ 1..) = stream.read(&mut buf) {
+                all.extend_from_slice(&buf[..n]);
+            }
+        }
+        all
+    });
+    let heard = heard.await.unwrap();
+    let shown = lock(&keeps.0).clone();
+    (shown, heard)
+}
+
+#[tokio::test]
+async fn a_stranger_who_decrypts_sees_the_certificate_and_no_more() {
+    use rustls::pki_types::pem::PemObject;
+    let (_dir, with_secret) = secret("a secret of the cluster");
+    let both = SecurityConfig {
+        secret_file: with_secret.secret_file.clone(),
+        ..tls(files("node"))
+    };
+    let (a, seen, _) = node(1, &both);
+    let certificate = rustls::pki_types::CertificateDer::from_pem_file(pki("node.pem")).unwrap();
+    let made_up = || vec![raw(3, &[1; 32]), raw(5, &[2; 32]), hello()];
+    for own in [None, Some("stranger")] {
+        let (shown, heard) = see_through(&a, own, made_up()).await;
+        assert_eq!(shown, [certificate.to_vec()], "as far as that: {own:?}");
+        assert!(heard.is_empty(), "{own:?} heard {heard:?}");
+    }
+    // With a certificate of the cluster: the secret is still between.
+    let (_, heard) = see_through(&a, Some("node2"), vec![hello()]).await;
+    assert!(heard.is_empty(), "{heard:?}");
+    lock(&a.shared.said).clear();
+    let (_, heard) = see_through(&a, Some("node2"), made_up()).await;
+    assert_eq!(heard.len(), 16 + 33, "a random number: {heard:?}");
+    reveals_nothing(&heard);
+    until("a line in the log", || {
+        said(&seen, "it does not know this cluster's secret")
+    })
+    .await;
+    assert_eq!(ask(&a, &both).await, Ok(Bytes::from_static(b"?")));
+}
+
 #[tokio::test]
 async fn a_handshake_that_was_overheard_opens_nothing() {
     let (_dir, with) = secret("a secret of the cluster");

@@ -718,6 +718,40 @@ async fn the_newest_connection_of_a_lane_is_the_lane() {
     );
 }
 
+/// A member that was restarted with a new log: for some seconds others still know the
+/// one that was at its address before, and try it again and again.
+#[tokio::test]
+async fn a_link_meant_for_one_who_is_gone_does_not_end_the_good_one() {
+    let (a, b) = pair().await;
+    a.set_peers([(2, addr(&b)), (0x99, addr(&b))].into());
+    let found_another = || {
+        let status = a.peers_status();
+        let why = status.get(&0x99).and_then(|s| s.last_error.as_ref());
+        why.is_some_and(|why| why.contains("is now member 2"))
+    };
+    until("the wrong one was found there", found_another).await;
+    while a.try_recv().is_some() {}
+    // Many attempts long: they come every 100 ms at least.
+    for i in 0..60u8 {
+        for lane in Lane::ALL {
+            let frame = Bytes::copy_from_slice(&[i, lane.index() as u8]);
+            a.send(2, lane, frame.into()).expect("the good link is up");
+        }
+        for _ in Lane::ALL {
+            let (_, lane, body) = next_frame(&b).await;
+            assert_eq!(body[..], [i, lane.index() as u8]);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(all_up(&a, 2));
+    while let Some(event) = a.try_recv() {
+        assert!(
+            !matches!(event, Inbound::Link { up: false, .. }),
+            "{event:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_peer_that_sends_nonsense_back_is_named() {
     let at = fake(
@@ -751,4 +785,24 @@ async fn version_6_addresses_work_where_there_are_some() {
     assert!(addr(&n).starts_with("[::1]:"));
     b.set_peers(peers(&[(1, &n)]));
     until("up", || all_up(&b, 1)).await;
+}
+
+#[test]
+fn a_newer_lane_ends_all_older_ones_and_no_older_one_takes_it_back() {
+    let table = InboundTable::default();
+    let ids: Vec<u64> = (0..3).map(|_| table.enter().expect("room")).collect();
+    for id in &ids {
+        table.wants(*id, 7, Lane::Bulk);
+    }
+    let other = table.enter().expect("room");
+    table.wants(other, 7, Lane::Raft);
+    let is = |current: &AtomicU64, id| current.load(Ordering::Acquire) == id;
+    let first = table.take_over(ids[0], 7, Lane::Bulk);
+    assert!(is(&first, ids[0]));
+    let newest = table.take_over(ids[2], 7, Lane::Bulk);
+    assert!(is(&newest, ids[2]) && !is(&first, ids[0]));
+    // It greeted before the newest one did; its bytes come late.
+    let late = table.take_over(ids[1], 7, Lane::Bulk);
+    assert!(!is(&late, ids[1]) && is(&newest, ids[2]));
+    assert!(is(&table.take_over(other, 7, Lane::Raft), other));
 }

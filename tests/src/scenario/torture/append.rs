@@ -34,6 +34,7 @@ pub fn under_faults(case: &mut Case) -> anyhow::Result<()> {
     let needs = Needs {
         disks: true,
         network: true,
+        ..Needs::default()
     };
     let cluster = started(case, needs, |spec| {
         *spec = spec
@@ -41,33 +42,10 @@ pub fn under_faults(case: &mut Case) -> anyhow::Result<()> {
             .set("innodb_snapshot_isolation", "ON")
             .set("wsrep_sync_wait", "1");
     })?;
-    set_up(cluster.node(0), &case.db)?;
-    let shared = Arc::new(Shared::default());
-    let mut threads = Vec::new();
-    for client in 0..CLIENTS * cluster.nodes().len() {
-        let index = client % cluster.nodes().len();
-        let client = Client {
-            number: client,
-            index,
-            node: Arc::clone(cluster.node(index)),
-            db: case.db.clone(),
-            rng: Rng::new(case.options.seed * 1000 + client as u64),
-            shared: Arc::clone(&shared),
-        };
-        threads.push(thread::spawn(move || client.work()));
-    }
     let mut nemesis = Nemesis::new(Fault::ALL, case.options.seed);
     let end = Instant::now() + case.options.seconds;
-    let raged = nemesis.rage(case, &cluster, end);
-    shared.stop.store(true, Ordering::Release);
-    let mut history = Vec::new();
-    for thread in threads {
-        history.extend(
-            thread
-                .join()
-                .map_err(|_| anyhow::anyhow!("a client panicked"))?,
-        );
-    }
+    let rage = || nemesis.rage(case, &cluster, end);
+    let (history, raged) = clients_during(case, &cluster, rage)?;
     raged.with_context(|| format!("so far {nemesis}"))?;
     tables::settled(&cluster, &case.db)?;
     let finals = finals(&cluster, &case.db)?;
@@ -89,6 +67,41 @@ pub fn under_faults(case: &mut Case) -> anyhow::Result<()> {
         report.committed
     );
     Ok(())
+}
+
+/// Sets up the lists and starts the clients, who work while `meanwhile` runs:
+/// their history, and how it ended.
+pub(super) fn clients_during(
+    case: &Case,
+    cluster: &Arc<Cluster>,
+    meanwhile: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<(Vec<Txn>, anyhow::Result<()>)> {
+    set_up(cluster.node(0), &case.db)?;
+    let shared = Arc::new(Shared::default());
+    let mut threads = Vec::new();
+    for client in 0..CLIENTS * cluster.nodes().len() {
+        let index = client % cluster.nodes().len();
+        let client = Client {
+            number: client,
+            index,
+            node: Arc::clone(cluster.node(index)),
+            db: case.db.clone(),
+            rng: Rng::new(case.options.seed * 1000 + client as u64),
+            shared: Arc::clone(&shared),
+        };
+        threads.push(thread::spawn(move || client.work()));
+    }
+    let ended = meanwhile();
+    shared.stop.store(true, Ordering::Release);
+    let mut history = Vec::new();
+    for thread in threads {
+        history.extend(
+            thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("a client panicked"))?,
+        );
+    }
+    Ok((history, ended))
 }
 
 /// The whole history, one transaction a line, in order of time.
@@ -285,7 +298,7 @@ fn parse(list: Option<&str>) -> Vec<Value> {
         .collect()
 }
 
-fn finals(cluster: &Cluster, db: &str) -> anyhow::Result<Vec<Final>> {
+pub(super) fn finals(cluster: &Cluster, db: &str) -> anyhow::Result<Vec<Final>> {
     let mut all = Vec::new();
     for (index, node) in cluster.nodes().iter().enumerate() {
         let mut session = Session::open_within(node, db, 0, STATEMENT_LIMIT)?;

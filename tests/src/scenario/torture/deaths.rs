@@ -6,10 +6,12 @@ use std::time::Duration;
 use anyhow::ensure;
 use dromon_sandbox::{Cluster, Start};
 
+use super::cut::{self, Cut};
 use super::{
     Needs, WRITE_LIMIT, all_back, leader, load_time, nothing_lost, seconds, shuffled, start_down,
     started,
 };
+use crate::check;
 use crate::harness::{Case, JOIN_LIMIT};
 use crate::lab::log_files_direct;
 use crate::ledger::{self, Ledger, Numbers, Told};
@@ -21,9 +23,9 @@ const CLIENTS: usize = 3;
 /// "At once" for SIGKILL.
 const AT_ONCE: Duration = Duration::from_millis(100);
 /// A round that wrote less shows nothing.
-const LEAST_ROWS: usize = 50;
+pub(super) const LEAST_ROWS: usize = 50;
 
-fn set_flush(cluster: &Cluster, value: u64) -> anyhow::Result<()> {
+pub(super) fn set_flush(cluster: &Cluster, value: u64) -> anyhow::Result<()> {
     for node in cluster.nodes() {
         Session::open(node, "", 0)?.exec(&format!(
             "SET GLOBAL innodb_flush_log_at_trx_commit = {value}"
@@ -33,17 +35,22 @@ fn set_flush(cluster: &Cluster, value: u64) -> anyhow::Result<()> {
 }
 
 /// Rounds in which `strike` takes all nodes at once, under load; it says how. The
-/// engine's flush is set to each of `flushes` in turn.
+/// engine's flush is set to each of `flushes` in turn. In the rounds that `cuts`
+/// names the nodes keep little log (`gcache.size`) and have just cut it when that happens.
 fn all_at_once(
     case: &mut Case,
     needs: Needs,
     rounds: u64,
     flushes: [u64; 3],
+    cuts: fn(u64) -> bool,
     strike: impl Fn(&Case, &Cluster) -> anyhow::Result<String>,
 ) -> anyhow::Result<Told> {
     let cluster = started(case, needs, |_| {})?;
     ledger::set_up(cluster.node(0), &case.db)?;
     let (mut numbers, mut told) = (Numbers::new(), Told::default());
+    // Only this provider's log must bring again what an engine has lost.
+    let cuts = |round: u64| cuts(round) && cluster.record().is_dromon();
+    let (mut rounds_cut, mut copies) = (0, 0);
     for round in 0..rounds {
         let mut rng = Rng::new(case.options.seed + round);
         let flush = flushes[round as usize % 3];
@@ -54,19 +61,52 @@ fn all_at_once(
         let clients = Ledger::open(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
         thread::sleep(load_time(case, &mut rng));
         clients.wait_more(LEAST_ROWS, WRITE_LIMIT)?;
+        let mut cut = match cuts(round) {
+            true => Some(cut::until_cut(&cluster, &case.db)?),
+            false => None,
+        };
+        if cut.is_some() {
+            rounds_cut += 1;
+            // Into the next writing, cutting and syncing.
+            thread::sleep(Duration::from_millis(rng.below(1500)));
+        }
         ensure!(cluster.running() == 3, "a node had ended by itself");
         let how = strike(case, &cluster)?;
+        cut.iter_mut().for_each(Cut::stop_writing);
         let words = clients.close_into(&mut told)?;
+        if cluster.record().is_dromon() {
+            cut::set_log_size(&cluster, cuts(round + 1))?;
+        }
+        let marks = check::log_marks(&cluster);
         let order = start_down(&cluster, &mut rng)?.join(", ");
         let back = all_back(&cluster)?;
         nothing_lost(&cluster, &case.db, &told)?;
+        if let Some(cut) = &cut {
+            cut.was_made(&cluster)?;
+        }
+        let cut_words = cut.map(|cut| cut.words).unwrap_or_default();
+        let taken = cut::copies(&cluster, &marks)?;
+        copies += taken.len();
+        for copy in taken {
+            case.progress(copy);
+        }
         case.progress(format!(
-            "round {} at flush {flush}: {words}; {how}, started as {order}, all Synced {} after the last start; 0 lost",
+            "round {} at flush {flush}: {words}; {cut_words}{how}, started as {order}, all Synced {} after the last \
+             start; 0 lost",
             round + 1,
             seconds(back)
         ));
     }
+    if cluster.record().is_dromon() {
+        case.progress(format!(
+            "in {rounds_cut} of {rounds} rounds the log had been cut on all nodes; {copies} full copies afterwards"
+        ));
+    }
     Ok(told)
+}
+
+fn every_other(round: u64) -> bool {
+    round % 2 == 1
 }
 
 /// Fails if a log file is open in a way that passes by the page cache.
@@ -94,7 +134,12 @@ pub fn kill_all(case: &mut Case) -> anyhow::Result<()> {
         );
         Ok(format!("killed within {} ms", spread.as_millis()))
     };
-    let told = all_at_once(case, Needs::default(), rounds, [0, 1, 2], strike)?;
+    // One round of each is over too soon for that.
+    let cuts: fn(u64) -> bool = match case.options.rounds {
+        0 | 1 => |_| false,
+        _ => every_other,
+    };
+    let told = all_at_once(case, Needs::default(), rounds, [0, 1, 2], cuts, strike)?;
     case.progress(format!("in all {told}; 0 lost, tables equal"));
     Ok(())
 }
@@ -111,7 +156,7 @@ pub fn power_cut(case: &mut Case) -> anyhow::Result<()> {
         Ok("power cut".into())
     };
     // The engine's setting may not matter: begin with the quick start's.
-    let told = all_at_once(case, needs, rounds, [2, 0, 1], strike)?;
+    let told = all_at_once(case, needs, rounds, [2, 0, 1], every_other, strike)?;
     case.progress(format!(
         "in all {told}; 0 lost, tables equal; no log file is open with O_DIRECT"
     ));

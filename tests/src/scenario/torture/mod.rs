@@ -4,9 +4,13 @@
 
 mod append;
 mod bank;
+pub mod control;
+mod cut;
 mod deaths;
+mod disks;
 mod joining;
 mod nemesis;
+mod orphans;
 mod pauses;
 mod quorum;
 mod refeed;
@@ -20,6 +24,7 @@ use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, Start};
 
 use crate::check;
 use crate::harness::{Case, JOIN_LIMIT, Run, Scenario, Servers};
+use crate::lab::LogDisks;
 use crate::ledger::{self, Told};
 use crate::rng::Rng;
 
@@ -42,6 +47,12 @@ pub fn all() -> Vec<Scenario> {
             "all nodes lose power at once under load: what was not synced is gone from their disks",
             60,
             deaths::power_cut,
+        ),
+        (
+            "log_disk",
+            "the disk under one node's log fails, hangs, is full, a follower's and the leader's",
+            240,
+            disks::log_disk,
         ),
         (
             "rolling_kills",
@@ -74,6 +85,12 @@ pub fn all() -> Vec<Scenario> {
             quorum::held_appliers,
         ),
         (
+            "orphans",
+            "a streaming transaction is open when its origin dies, and when all do: its rows can be written, its fragments are gone",
+            120,
+            orphans::streams,
+        ),
+        (
             "append",
             "list-append clients under pause, kill, kill-all, partition and power cut; their history is checked",
             1,
@@ -98,22 +115,25 @@ pub fn all() -> Vec<Scenario> {
             refeed::after_outage,
         ),
     ];
-    table
-        .into_iter()
-        .map(|(name, shows, round, run)| Scenario {
-            name,
-            shows,
-            servers: Servers::Own,
-            run,
-            round: Duration::from_secs(round),
-        })
-        .collect()
+    table.into_iter().map(own_scenario).collect()
+}
+
+/// One whose rounds may take so many seconds each, on a cluster of its own.
+fn own_scenario((name, shows, round, run): (&'static str, &'static str, u64, Run)) -> Scenario {
+    Scenario {
+        name,
+        shows,
+        servers: Servers::Own,
+        run,
+        round: Duration::from_secs(round),
+    }
 }
 
 /// What a scenario's cluster needs beyond signals.
 #[derive(Debug, Clone, Copy, Default)]
 struct Needs {
     disks: bool,
+    log_disks: bool,
     network: bool,
 }
 
@@ -136,16 +156,30 @@ fn started(
             *spec = spec.clone().set("innodb_flush_method", "fsync");
         }
         spec.settings.extend(own);
+        if needs.log_disks {
+            add_option(&mut spec.provider_options, LogDisks::OPTION);
+        }
         change(spec);
     })?;
     if needs.disks {
         case.give_disks()?;
+    }
+    if needs.log_disks {
+        case.give_log_disks()?;
     }
     if needs.network {
         case.give_network()?;
     }
     cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
     Ok(cluster)
+}
+
+/// Adds a provider option to a list of them.
+fn add_option(list: &mut String, option: &str) {
+    if !list.is_empty() {
+        list.push(';');
+    }
+    list.push_str(option);
 }
 
 /// A random permutation of the nodes.

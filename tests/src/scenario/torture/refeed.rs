@@ -22,7 +22,7 @@ const SLOWEST: u64 = 200;
 /// The engine keeps its log in memory (flush 0, once in 45 minutes), so that a
 /// kill takes nearly all of it and the provider's log must bring it again. In
 /// odd rounds the position is asked for first and given, as `galera_recovery` and
-/// systemd do.
+/// systemd do. In every other one the third node is held back until two have written.
 pub fn after_outage(case: &mut Case) -> anyhow::Result<()> {
     let cluster = started(case, Needs::default(), |spec| {
         *spec = spec
@@ -38,6 +38,7 @@ pub fn after_outage(case: &mut Case) -> anyhow::Result<()> {
     for round in 0..case.options.rounds {
         let mut rng = Rng::new(case.options.seed + round);
         let asked = round % 2 == 1;
+        let two_first = two_first(round);
         let clients = Ledger::open_plain(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
         let entries = case.options.entries;
         // Engines that were idle before still write their logs at the beginning.
@@ -63,7 +64,7 @@ pub fn after_outage(case: &mut Case) -> anyhow::Result<()> {
         let order = shuffled(&cluster, &mut rng);
         let id = WRITTEN - round as i64;
         let given = asked.then_some(&positions[..]);
-        let flow = start_all(&cluster, case, &order, given, id, &mut rng)?;
+        let flow = start_all(&cluster, case, &order, given, two_first, id, &mut rng)?;
         let back = all_back(&cluster)?;
         told.acknowledged.insert(id);
         nothing_lost(&cluster, &case.db, &told)?;
@@ -74,11 +75,12 @@ pub fn after_outage(case: &mut Case) -> anyhow::Result<()> {
         let most_need = sorted.get((sorted.len() - 1) / 2).copied().unwrap_or(0);
         let names: Vec<String> = order.iter().map(|i| cluster.node(*i).name()).collect();
         case.progress(format!(
-            "round {}, {} galera_recovery, order {}: {to_feed:?} entries to feed again on db1 to db3; \
+            "round {}, {} galera_recovery, order {}{}: {to_feed:?} entries to feed again on db1 to db3; \
              writes flow {} after the second start, all Synced {} later; 0 lost",
             round + 1,
             if asked { "with" } else { "without" },
             names.join(", "),
+            if two_first { " (the third after the first write)" } else { "" },
             seconds(flow),
             seconds(back)
         ));
@@ -112,29 +114,39 @@ fn seqno(position: &str) -> Option<i64> {
     after.split(',').next()?.trim().parse().ok()
 }
 
-/// Starts all in this order; when the first write succeeded, from the second start on.
+/// Whether two must do without the third until they have written: by turns with
+/// rounds of all three, and of those asked for their position as of the others.
+fn two_first(round: u64) -> bool {
+    (round + round / 2).is_multiple_of(2)
+}
+
+/// Starts all in this order, the third, if so, after the first write; when that
+/// succeeded, from the second start on.
 fn start_all(
     cluster: &Cluster,
     case: &Case,
     order: &[usize],
     positions: Option<&[String]>,
+    two_first: bool,
     id: i64,
     rng: &mut Rng,
 ) -> anyhow::Result<Duration> {
     let mut second = Instant::now();
-    for (nth, &index) in order.iter().enumerate() {
-        let extra: Vec<String> = positions
-            .map(|p| format!("--wsrep-start-position={}", p[index]))
-            .into_iter()
-            .collect();
+    let start = |index: usize| {
+        let extra = positions.map(|p| format!("--wsrep-start-position={}", p[index]));
+        let extra: Vec<String> = extra.into_iter().collect();
+        cluster.node(index).start(Start::Join, &extra)
+    };
+    let now = order.len() - usize::from(two_first);
+    for (nth, &index) in order[..now].iter().enumerate() {
         if nth == 1 {
             second = Instant::now();
         }
-        cluster.node(index).start(Start::Join, &extra)?;
+        start(index)?;
         thread::sleep(Duration::from_millis(rng.below(800)));
     }
     while second.elapsed() < BACK_LIMIT {
-        for &index in order {
+        for &index in &order[..now] {
             let written =
                 Session::open_within(cluster.node(index), &case.db, 0, Duration::from_secs(5))
                     .is_ok_and(|mut s| {
@@ -142,7 +154,9 @@ fn start_all(
                             .is_ok()
                     });
             if written {
-                return Ok(second.elapsed());
+                let flow = second.elapsed();
+                order[now..].iter().try_for_each(|index| start(*index))?;
+                return Ok(flow);
             }
         }
         thread::sleep(Duration::from_millis(50));

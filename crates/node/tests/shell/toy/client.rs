@@ -245,6 +245,16 @@ impl Session {
         Ok(())
     }
 
+    /// As if the last row had come into a unique index besides the primary one.
+    pub fn add_unique(&mut self, key: Key) {
+        let trx = self.handle();
+        let mut row = vec![1];
+        row.extend(key.row.to_be_bytes());
+        let parts: [&[u8]; 3] = [b"toy", &[key.table], &row];
+        let added = self.node().append_key(&trx, &parts, KeyType::Exclusive);
+        assert_eq!(added, Outcome::Ok);
+    }
+
     /// Locks a row, reads it, writes it back `n` higher.
     pub fn add(&mut self, key: Key, n: i64) -> Result<(), End> {
         self.lock(key)?;
@@ -361,12 +371,18 @@ impl Session {
 
     /// Sends what was changed so far as a fragment and goes on.
     pub fn fragment(&mut self) -> Result<Seqno, End> {
+        self.fragment_of(0)
+    }
+
+    /// The same with so many bytes more, that say nothing.
+    pub fn fragment_of(&mut self, padding: usize) -> Result<Seqno, End> {
         let trx = self.go_in(false)?;
         let first = self.fragments.is_empty();
         let flags = if first { Flags::TRX_START } else { Flags::NONE };
         let changes = std::mem::take(&mut self.changes);
         assert!(!changes.is_empty(), "a fragment without changes");
-        let data = postcard::to_allocvec(&Payload::Rows(changes.clone())).expect("plain data");
+        let mut data = postcard::to_allocvec(&Payload::Rows(changes.clone())).expect("plain data");
+        data.resize(data.len() + padding, 0);
         if let Some(local) = self.db.lock().locals.get_mut(&self.id) {
             local.streaming = true;
         }

@@ -1,0 +1,412 @@
+//! Write sets out of a stream of events.
+//!
+//! A [`Collector`] sees every event that a [`crate::Grouper`] took, and gives
+//! the write set of a group when its last event has come. Whatever it does not
+//! understand makes the group a barrier.
+//!
+//! ```text
+//!             GTID            table map        rows          COMMIT, XID
+//!  Building ────────> keys ────────────> ... ───────> keys ─────────────> WriteSet
+//!      │ DDL, XA, …      │ no schema       │ statement, unknown event
+//!      └─────────────────┴─────────────────┴──> barrier ────────────────> WriteSet
+//! ```
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::bytes::bit;
+use crate::column::ColumnType;
+use crate::event::{Event, Payload};
+use crate::format::{Flavour, Format};
+use crate::gtid_event::gtid_flags;
+use crate::header::{EventType, flags};
+use crate::rows_event::RowsEvent;
+use crate::stream::{Ending, Group, GroupName, Seen, Step};
+use crate::table_map::TableMap;
+
+use super::Limits;
+use super::fold::hides_its_width;
+use super::keys::{Barrier, KeyCollector, WriteSet};
+use super::rows::{RowKeys, touch_all};
+use super::schema::{Catalog, Table, TableName};
+use super::statement::{Meaning, meaning};
+
+/// How much of a table's rows can be read.
+#[derive(Clone, Debug)]
+enum Use {
+    /// Nothing is known of it.
+    Unknown(TableName),
+    /// Its rows do not help: it is touched as a whole.
+    Whole(usize),
+    /// Keys come out of rows of these columns.
+    Rows(usize, Vec<ColumnType>),
+}
+
+/// A table map that was looked at, to be found again: most are repeated word
+/// for word.
+#[derive(Clone, Debug)]
+struct Known {
+    body: Vec<u8>,
+    of: Arc<Use>,
+}
+
+/// A group that has begun.
+#[derive(Debug)]
+struct Building {
+    keys: KeyCollector,
+    barrier: Option<Barrier>,
+    /// Tables named so far, by their ids.
+    maps: FxHashMap<u64, Arc<Use>>,
+}
+
+/// Computes write sets.
+#[derive(Debug)]
+pub struct Collector {
+    limits: Limits,
+    catalog: Option<Catalog>,
+    seen: FxHashMap<u64, Known>,
+    open: Option<Building>,
+    rows: RowKeys,
+    /// An event made it forget, since somebody asked.
+    lost: bool,
+}
+
+impl Collector {
+    /// Without a catalog, so that all rows are barriers.
+    pub fn new(limits: Limits) -> Collector {
+        Collector {
+            limits,
+            catalog: None,
+            seen: FxHashMap::default(),
+            open: None,
+            rows: RowKeys::default(),
+            lost: false,
+        }
+    }
+
+    /// From the next group on the tables are as this catalog says.
+    ///
+    /// That must be true: it was read from the primary when the primary had
+    /// done all before this place of the stream, and nothing has changed a
+    /// table's columns or keys since this place until it was read. Of a group
+    /// that is open nothing is known any more, and keys have another meaning
+    /// from here on: see [`super::History::settle`].
+    pub fn learn(&mut self, catalog: Catalog) {
+        self.clear();
+        self.catalog = Some(catalog);
+    }
+
+    /// Whether an event that may have changed a table has come since this was
+    /// asked last.
+    pub(crate) fn take_lost(&mut self) -> bool {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// From here on nothing is known of any table.
+    fn forget(&mut self) {
+        self.lost = true;
+        self.catalog = None;
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.seen.clear();
+        if let Some(open) = &mut self.open {
+            open.maps.clear();
+            open.barrier.get_or_insert(Barrier::Damaged);
+        }
+    }
+
+    /// The catalog, unless a statement came that may have changed a table.
+    pub fn catalog(&self) -> Option<&Catalog> {
+        self.catalog.as_ref()
+    }
+
+    /// The connection was lost: the open group will come again.
+    pub fn interrupt(&mut self) {
+        self.open = None;
+    }
+
+    /// Takes the next event. Gives the write set of the group that ends with
+    /// it.
+    pub fn event(&mut self, seen: &Seen<'_>, format: &Format) -> Option<WriteSet> {
+        if seen.abandoned.is_some() {
+            self.open = None;
+        }
+        match &seen.step {
+            Step::Between => return None,
+            Step::Begin(group) | Step::Alone(group, _) => self.begin(group),
+            Step::Within | Step::End(..) => {}
+        }
+        if self.open.is_none() {
+            // It began before this collector did.
+            self.open = Some(self.building(Some(Barrier::Damaged)));
+        }
+        let ending = match &seen.step {
+            Step::End(_, ending) | Step::Alone(_, ending) => Some(*ending),
+            _ => None,
+        };
+        if ending == Some(Ending::Statement) {
+            self.bar(Barrier::Standalone);
+        }
+        self.inside(&seen.event, format);
+        self.end(ending?)
+    }
+
+    fn building(&self, barrier: Option<Barrier>) -> Building {
+        Building {
+            keys: KeyCollector::new(self.limits.table_keys, self.limits.transaction_keys),
+            barrier,
+            maps: FxHashMap::default(),
+        }
+    }
+
+    fn bar(&mut self, why: Barrier) {
+        if let Some(open) = &mut self.open {
+            open.barrier.get_or_insert(why);
+            // None of them will be asked for.
+            open.keys = KeyCollector::default();
+        }
+    }
+
+    fn begin(&mut self, group: &Group) {
+        let missing = |flag| group.flags & flag == 0;
+        let barrier = match group.name {
+            GroupName::Nameless => Some(Barrier::Nameless),
+            GroupName::MySql { .. } => None,
+            GroupName::MariaDb(_) => {
+                let xa = gtid_flags::PREPARED_XA | gtid_flags::COMPLETED_XA;
+                if !missing(gtid_flags::STANDALONE) || !missing(gtid_flags::DDL) {
+                    Some(Barrier::Standalone)
+                } else if !missing(xa) {
+                    Some(Barrier::Xa)
+                } else if missing(gtid_flags::TRANSACTIONAL) {
+                    Some(Barrier::NotTransactional)
+                } else if missing(gtid_flags::ALLOW_PARALLEL) {
+                    Some(Barrier::Forbidden)
+                } else {
+                    None
+                }
+            }
+        };
+        self.open = Some(self.building(barrier));
+    }
+
+    fn end(&mut self, ending: Ending) -> Option<WriteSet> {
+        match ending {
+            Ending::Xid | Ending::Statement => {}
+            Ending::Commit | Ending::Rollback => self.bar(Barrier::NotTransactional),
+            Ending::XaPrepare | Ending::XaOnePhase => self.bar(Barrier::Xa),
+            Ending::Payload => {
+                self.bar(Barrier::UnknownEvent(EventType::TRANSACTION_PAYLOAD));
+            }
+        }
+        let open = self.open.take()?;
+        Some(match open.barrier {
+            Some(why) => WriteSet(Err(why)),
+            None => open.keys.finish(),
+        })
+    }
+
+    fn inside(&mut self, event: &Event<'_>, format: &Format) {
+        if event.header().has(flags::MTS_ISOLATE) {
+            self.bar(Barrier::Forbidden);
+        }
+        let Ok(payload) = event.decode(format) else {
+            // Whatever it was.
+            self.forget();
+            return self.bar(Barrier::Damaged);
+        };
+        match payload {
+            Payload::Gtid(_) | Payload::MySqlGtid(_) | Payload::Annotate(_) => {}
+            Payload::Xid(_) | Payload::XaPrepare(_) => {}
+            Payload::Query(query) => {
+                let text = query.text(self.limits.bytes);
+                let meaning = text.map_or(Meaning::Schema, |text| meaning(&text));
+                match meaning {
+                    Meaning::Frame => {}
+                    Meaning::Xa => self.bar(Barrier::Xa),
+                    Meaning::Rows => self.bar(Barrier::Statement),
+                    Meaning::Schema => {
+                        self.bar(Barrier::Statement);
+                        self.forget();
+                    }
+                }
+            }
+            Payload::TableMap(map) => self.table_map(&map, event, format.flavour()),
+            Payload::Rows(rows) => self.changed_rows(&rows),
+            _ => self.other(event.kind()),
+        }
+    }
+
+    fn other(&mut self, kind: EventType) {
+        match kind {
+            // Parts of a statement, and rows in a form that is not read here.
+            EventType::INTVAR
+            | EventType::RAND
+            | EventType::USER_VAR
+            | EventType::BEGIN_LOAD_QUERY
+            | EventType::APPEND_BLOCK
+            | EventType::DELETE_FILE
+            | EventType::EXECUTE_LOAD_QUERY => self.bar(Barrier::Statement),
+            EventType::PARTIAL_UPDATE_ROWS
+            | EventType::PRE_GA_WRITE_ROWS
+            | EventType::PRE_GA_UPDATE_ROWS
+            | EventType::PRE_GA_DELETE_ROWS => self.bar(Barrier::UnknownEvent(kind)),
+            _ => {
+                self.bar(Barrier::UnknownEvent(kind));
+                self.forget();
+            }
+        }
+    }
+
+    fn table_map(&mut self, map: &TableMap<'_>, event: &Event<'_>, flavour: Flavour) {
+        let of = match self.seen.get(&map.table_id) {
+            Some(seen) if seen.body == event.body() => seen.of.clone(),
+            _ => {
+                let of = Arc::new(self.look_at(map, flavour));
+                if self.seen.len() >= self.limits.tables {
+                    self.seen.clear();
+                }
+                let known = Known {
+                    body: event.body().to_vec(),
+                    of: of.clone(),
+                };
+                self.seen.insert(map.table_id, known);
+                of
+            }
+        };
+        let Some(open) = &mut self.open else { return };
+        open.maps.insert(map.table_id, of);
+        if open.maps.len() > self.limits.tables {
+            self.bar(Barrier::TooLarge);
+        }
+    }
+
+    /// What the catalog knows of a table, if that is the table.
+    fn look_at(&self, map: &TableMap<'_>, flavour: Flavour) -> Use {
+        let unknown = || {
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            Use::Unknown(TableName {
+                database: text(map.database),
+                table: text(map.table),
+            })
+        };
+        let Some(catalog) = &self.catalog else {
+            return unknown();
+        };
+        let Some(n) = catalog.find(map.database, map.table) else {
+            return unknown();
+        };
+        let table = catalog.table(n);
+        if map.width() != table.columns.len() {
+            return unknown();
+        }
+        // A type that is not known here, or fields that do not fit.
+        let Ok(types) = map.columns() else {
+            return Use::Whole(n);
+        };
+        let Ok(metadata) = map.metadata(&types, flavour) else {
+            return Use::Whole(n);
+        };
+        if let Some(names) = &metadata.names {
+            let mut both = names.iter().zip(&table.columns);
+            if both.any(|(name, column)| !name.eq_ignore_ascii_case(column.name.as_bytes())) {
+                return unknown();
+            }
+        }
+        if let Some(key) = &metadata.primary_key {
+            let columns: Vec<usize> = key.iter().map(|part| part.column).collect();
+            if !has_key(table, &columns) {
+                return unknown();
+            }
+        }
+        let hidden =
+            |(column, of): (&ColumnType, &super::Column)| hides_its_width(*column, &of.kind);
+        match table.opaque || types.iter().zip(&table.columns).any(hidden) {
+            true => Use::Whole(n),
+            false => Use::Rows(n, types),
+        }
+    }
+
+    fn changed_rows(&mut self, event: &RowsEvent<'_>) {
+        let Some(open) = &mut self.open else { return };
+        if open.barrier.is_some() {
+            return;
+        }
+        // Of no table: it ends a statement.
+        if event.width == 0 && event.stored.is_empty() {
+            return;
+        }
+        let (Some(of), Some(catalog)) = (open.maps.get(&event.table_id), &self.catalog) else {
+            let why = match open.maps.get(&event.table_id).map(|of| &**of) {
+                Some(Use::Unknown(name)) => Barrier::UnknownTable(name.clone()),
+                _ => Barrier::Damaged,
+            };
+            return self.bar(why);
+        };
+        let why = match &**of {
+            Use::Unknown(name) => Some(Barrier::UnknownTable(name.clone())),
+            Use::Whole(n) => {
+                touch_all(&catalog.table(*n).whole, &mut open.keys);
+                None
+            }
+            Use::Rows(n, types) => {
+                let table = catalog.table(*n);
+                let limit = self.limits.bytes;
+                if !add_rows(event, table, types, &mut self.rows, &mut open.keys, limit) {
+                    touch_all(&table.whole, &mut open.keys);
+                }
+                None
+            }
+        };
+        if let Some(why) = why {
+            self.bar(why);
+        } else if open.keys.too_large {
+            self.bar(Barrier::TooLarge);
+        }
+    }
+}
+
+/// Whether a unique key is over these columns.
+fn has_key(table: &Table, columns: &[usize]) -> bool {
+    table.unique.iter().any(|parts| {
+        let names = parts.iter().map(|part| part.column.as_deref());
+        let theirs = columns.iter().map(|n| &table.columns[*n].name);
+        parts.len() == columns.len()
+            && names
+                .zip(theirs)
+                .all(|(name, other)| name.is_some_and(|name| name.eq_ignore_ascii_case(other)))
+    })
+}
+
+/// Adds the keys of all rows. False: not all of them could be read, or columns
+/// are missing in them.
+fn add_rows(
+    event: &RowsEvent<'_>,
+    table: &Table,
+    types: &[ColumnType],
+    row_keys: &mut RowKeys,
+    keys: &mut KeyCollector,
+    limit: usize,
+) -> bool {
+    // What lacks after an update is as it was before.
+    if !table.needed.iter().all(|n| bit(event.columns, *n)) {
+        return false;
+    }
+    let Ok(data) = event.data(limit) else {
+        return false;
+    };
+    let Ok(rows) = event.rows(&data, types) else {
+        return false;
+    };
+    for row in rows {
+        let Ok(row) = row else { return false };
+        row_keys.add(table, types, &row, keys);
+        if keys.too_large {
+            break;
+        }
+    }
+    true
+}

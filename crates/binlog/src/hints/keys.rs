@@ -1,0 +1,352 @@
+//! Keys of a transaction: which things it touches, and how.
+//!
+//! Things form a tree of tables, indexes and values, and who touches one says
+//! so to all above it, as lock managers do it:
+//!
+//! ```text
+//!                     table      index      value
+//!  a row is written   BELOW-W    BELOW-W    WRITE
+//!  a parent is read   BELOW-R    BELOW-R    READ
+//!  all of an index    BELOW-W    WRITE      -         its value is not known
+//!  all of a table     WRITE      -          -
+//! ```
+//!
+//! Two touches of one thing conflict as the table of [`Modes::conflicting`]
+//! says. A thing is known by a hash of 64 bits; that two have the same only
+//! makes a conflict that is none.
+
+use rustc_hash::FxHashMap;
+
+use crate::header::EventType;
+
+use super::schema::TableName;
+
+/// How a thing is touched: a set of modes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Modes(u8);
+
+impl Modes {
+    /// It is changed.
+    pub const WRITE: Modes = Modes(1);
+    /// It must be there, or must not.
+    pub const READ: Modes = Modes(2);
+    /// Something below it is changed.
+    pub const BELOW_WRITE: Modes = Modes(4);
+    /// Something below it is read.
+    pub const BELOW_READ: Modes = Modes(8);
+
+    /// Each alone, in the order of [`Last`].
+    const EACH: [Modes; 4] = [
+        Modes::WRITE,
+        Modes::READ,
+        Modes::BELOW_WRITE,
+        Modes::BELOW_READ,
+    ];
+
+    fn has(self, other: Modes) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    fn with(self, other: Modes) -> Modes {
+        Modes(self.0 | other.0)
+    }
+
+    /// Those of others that conflict with one of these.
+    pub(crate) fn conflicting(self) -> Modes {
+        let mut all = Modes::default();
+        if self.has(Modes::WRITE) {
+            all = Modes(15);
+        }
+        if self.has(Modes::READ) {
+            all = all.with(Modes::WRITE).with(Modes::BELOW_WRITE);
+        }
+        if self.has(Modes::BELOW_WRITE) {
+            all = all.with(Modes::WRITE).with(Modes::READ);
+        }
+        if self.has(Modes::BELOW_READ) {
+            all = all.with(Modes::WRITE);
+        }
+        all
+    }
+}
+
+/// A thing and how it is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Touch {
+    pub node: u64,
+    pub modes: Modes,
+}
+
+impl Touch {
+    pub(crate) fn new(node: u64, modes: Modes) -> Touch {
+        Touch { node, modes }
+    }
+}
+
+/// When a thing was last touched, by mode: numbers of transactions, 0: never.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Last([u64; 4]);
+
+impl Last {
+    /// The newest one that conflicts.
+    pub(crate) fn conflict(&self, modes: Modes) -> u64 {
+        let against = modes.conflicting();
+        let mine = Modes::EACH.iter().zip(self.0);
+        mine.filter(|(mode, _)| against.has(**mode))
+            .map(|(_, at)| at)
+            .max()
+            .unwrap_or(0)
+    }
+
+    pub(crate) fn touch(&mut self, modes: Modes, at: u64) {
+        for (mode, last) in Modes::EACH.iter().zip(&mut self.0) {
+            if modes.has(*mode) {
+                *last = at;
+            }
+        }
+    }
+
+    pub(crate) fn newest(&self) -> u64 {
+        self.0.into_iter().max().unwrap_or(0)
+    }
+}
+
+/// Why a transaction is a barrier: all before it come before it, all after it
+/// behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Barrier {
+    /// It is no transaction but a statement, a DDL mostly.
+    Standalone,
+    /// A statement stands in it, whose effect cannot be seen.
+    Statement,
+    /// Tables without transactions took part.
+    NotTransactional,
+    /// A phase of an XA transaction.
+    Xa,
+    /// The client, or the primary, forbade to run it beside others.
+    Forbidden,
+    /// It has no name, so that its primary is too old for hints.
+    Nameless,
+    /// Rows of a table whose schema is not known.
+    UnknownTable(TableName),
+    /// An event that this build does not know, or does not look into.
+    UnknownEvent(EventType),
+    /// It has more keys than are kept for one transaction.
+    TooLarge,
+    /// Its events do not fit together.
+    Damaged,
+}
+
+/// What a transaction touches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteSet(pub(crate) Result<Vec<Touch>, Barrier>);
+
+impl Default for WriteSet {
+    /// Of nothing.
+    fn default() -> WriteSet {
+        WriteSet(Ok(Vec::new()))
+    }
+}
+
+impl WriteSet {
+    /// Why it is a barrier, if it is one.
+    pub fn barrier(&self) -> Option<&Barrier> {
+        self.0.as_ref().err()
+    }
+
+    /// Number of things touched; a barrier has none of its own.
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Whether nothing is touched: it conflicts with barriers only.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_ok_and(Vec::is_empty)
+    }
+
+    /// What another one touches, too. A barrier stays one; so does what has
+    /// more than `max` keys.
+    pub fn absorb(&mut self, other: &WriteSet, max: usize) {
+        let (Ok(mine), Ok(theirs)) = (&self.0, &other.0) else {
+            if self.0.is_ok() {
+                self.0.clone_from(&other.0);
+            }
+            return;
+        };
+        if mine.len() + theirs.len() > max {
+            self.0 = Err(Barrier::TooLarge);
+            return;
+        }
+        let mut all = Vec::with_capacity(mine.len() + theirs.len());
+        let (mut a, mut b) = (mine.iter().peekable(), theirs.iter().peekable());
+        while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+            all.push(match x.node.cmp(&y.node) {
+                std::cmp::Ordering::Less => **x,
+                std::cmp::Ordering::Greater => **y,
+                std::cmp::Ordering::Equal => Touch::new(x.node, x.modes.with(y.modes)),
+            });
+            let (x, y) = (x.node, y.node);
+            if x <= y {
+                a.next();
+            }
+            if y <= x {
+                b.next();
+            }
+        }
+        all.extend(a);
+        all.extend(b);
+        self.0 = Ok(all);
+    }
+
+    /// Whether the two must not run side by side, from all their keys.
+    ///
+    /// [`super::History`] says the same faster, for many.
+    pub fn conflicts_with(&self, other: &WriteSet) -> bool {
+        let (Ok(mine), Ok(theirs)) = (&self.0, &other.0) else {
+            return true;
+        };
+        mine.iter().any(|touch| {
+            let same = theirs.binary_search_by_key(&touch.node, |other| other.node);
+            same.is_ok_and(|at| touch.modes.conflicting().has(theirs[at].modes))
+        })
+    }
+}
+
+/// Collects the keys of one transaction within limits.
+#[derive(Debug, Default)]
+pub(crate) struct KeyCollector {
+    /// Value: modes, and the table whose values are counted if it is a value.
+    nodes: FxHashMap<u64, (Modes, Option<u64>)>,
+    tables: FxHashMap<u64, Counted>,
+    table_max: usize,
+    max: usize,
+    /// More than `max`.
+    pub(crate) too_large: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    values: usize,
+    /// All of it is written.
+    written: bool,
+    /// All of it is read.
+    read: bool,
+}
+
+/// What came of adding a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// It counts.
+    Yes,
+    /// There are too many of its table: all of it must be taken.
+    Many,
+}
+
+impl KeyCollector {
+    /// At most so many values of one table, and so many things in all.
+    pub(crate) fn new(table_max: usize, max: usize) -> KeyCollector {
+        KeyCollector {
+            table_max,
+            max,
+            ..KeyCollector::default()
+        }
+    }
+
+    /// A table, an index, or all of either.
+    pub(crate) fn touch(&mut self, touch: Touch) {
+        let node = self.nodes.entry(touch.node).or_default();
+        node.0 = node.0.with(touch.modes);
+        self.too_large |= self.nodes.len() > self.max;
+    }
+
+    /// Whether all of a table is written already.
+    pub(crate) fn is_written(&self, table: u64) -> bool {
+        self.tables.get(&table).is_some_and(|t| t.written)
+    }
+
+    /// A value of an index of a table, written or read.
+    pub(crate) fn value(&mut self, table: u64, index: u64, value: u64, write: bool) -> Added {
+        let counted = self.tables.entry(table).or_default();
+        if counted.written || counted.read && !write {
+            return Added::Yes;
+        }
+        let (here, below) = match write {
+            true => (Modes::WRITE, Modes::BELOW_WRITE),
+            false => (Modes::READ, Modes::BELOW_READ),
+        };
+        if !self.nodes.contains_key(&value) {
+            if counted.values >= self.table_max {
+                return Added::Many;
+            }
+            counted.values += 1;
+        }
+        self.touch(Touch::new(table, below));
+        self.touch(Touch::new(index, below));
+        let node = self.nodes.entry(value).or_insert((here, Some(table)));
+        node.0 = node.0.with(here);
+        self.too_large |= self.nodes.len() > self.max;
+        Added::Yes
+    }
+
+    /// All of a table is written, so that no values of it need be kept.
+    pub(crate) fn all_written(&mut self, table: u64) {
+        let counted = self.tables.entry(table).or_default();
+        if !std::mem::replace(&mut counted.written, true) && counted.values > 0 {
+            self.nodes.retain(|_, (_, of)| *of != Some(table));
+        }
+        self.touch(Touch::new(table, Modes::WRITE));
+    }
+
+    /// All of a table is read, so that no values of it need be kept that are
+    /// read alone.
+    pub(crate) fn all_read(&mut self, table: u64) {
+        let counted = self.tables.entry(table).or_default();
+        if !std::mem::replace(&mut counted.read, true) && counted.values > 0 {
+            self.nodes
+                .retain(|_, (modes, of)| *of != Some(table) || modes.has(Modes::WRITE));
+        }
+        self.touch(Touch::new(table, Modes::READ));
+    }
+
+    /// Sorted, so that the same transaction always gives the same.
+    pub(crate) fn finish(self) -> WriteSet {
+        if self.too_large {
+            return WriteSet(Err(Barrier::TooLarge));
+        }
+        let mut touches: Vec<Touch> = self
+            .nodes
+            .into_iter()
+            .map(|(node, (modes, _))| Touch::new(node, modes))
+            .collect();
+        touches.sort_unstable_by_key(|touch| touch.node);
+        WriteSet(Ok(touches))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set() -> impl Strategy<Value = WriteSet> {
+        proptest::collection::btree_map(0u64..8, 1u8..16, 0..6).prop_map(|all| {
+            let touch = |(node, modes)| Touch::new(node, Modes(modes));
+            WriteSet(Ok(all.into_iter().map(touch).collect()))
+        })
+    }
+
+    proptest! {
+        /// What conflicts with one of two conflicts with both together, and nothing else.
+        #[test]
+        fn two_together(a in set(), b in set(), other in set()) {
+            let mut both = a.clone();
+            both.absorb(&b, 100);
+            let either = a.conflicts_with(&other) || b.conflicts_with(&other);
+            prop_assert_eq!(both.conflicts_with(&other), either);
+            let mut small = a.clone();
+            small.absorb(&b, a.len() + b.len() - usize::from(!a.is_empty()));
+            prop_assert_eq!(small.barrier().is_some(), !a.is_empty());
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Hints for parallel replicas: which transactions may run side by side, by
+//! what they write.
+//!
+//! ```text
+//!  events ──> Collector ──> WriteSet ──> History ──> Placed ──┬─> Batches    commit id
+//!                 ^          or barrier                       └─> FileClock  logical clock
+//!                 │
+//!              Catalog: tables, unique keys, foreign keys
+//! ```
+//!
+//! [`Hints`] is all of it in one. It decides from the stream alone, without
+//! clock and I/O, within limits that it is given; the same stream and catalogs
+//! give the same hints.
+//!
+//! A wrong hint stops a replica, a missing one costs some speed. So a
+//! transaction is taken as touching all it might touch, and as a barrier where
+//! that cannot be said. The rules, and why each is safe: `docs/hints.md`.
+
+mod collect;
+mod fold;
+mod history;
+mod keys;
+mod rows;
+mod schema;
+mod statement;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use collect::Collector;
+pub use history::{Batches, FileClock, History, Placed};
+pub use keys::{Barrier, WriteSet};
+pub use schema::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableSchema};
+
+use crate::format::Format;
+use crate::gtid::Position;
+use crate::mysql_gtid::LogicalClock;
+use crate::stream::{Group, GroupName, Seen, Step};
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Keys in the history of one domain; about 100 bytes each.
+    pub history_keys: usize,
+    /// Values of one table in one transaction; more are all of the table.
+    pub table_keys: usize,
+    /// Keys of one transaction; more make it a barrier.
+    pub transaction_keys: usize,
+    /// Tables in one transaction, and table maps that are remembered.
+    pub tables: usize,
+    /// Bytes of what is decompressed at once; more are all of the table.
+    pub bytes: usize,
+    /// Transactions under one commit id.
+    pub batch: usize,
+    /// Domains that are followed at a time.
+    pub domains: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            history_keys: 500_000,
+            table_keys: 20_000,
+            transaction_keys: 100_000,
+            tables: 4096,
+            bytes: 64 << 20,
+            batch: 32,
+            domains: 64,
+        }
+    }
+}
+
+/// What was found out about a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// The group.
+    pub group: Group,
+    /// Its place in its domain.
+    pub placed: Placed,
+    /// For MariaDB: its commit id. `None`: it shall have none; if it has one
+    /// that cannot be taken away, give it its own seqno.
+    pub commit_id: Option<u64>,
+    /// For MySQL: its numbers in the file.
+    pub clock: LogicalClock,
+    /// Why nothing may run beside it, if so.
+    pub barrier: Option<Barrier>,
+}
+
+/// One domain: a sequence of transactions that replicas keep in order. MySQL
+/// has one alone.
+#[derive(Clone, Debug)]
+struct Domain {
+    history: History,
+    batches: Batches,
+    file: FileClock,
+}
+
+impl Domain {
+    fn after(limits: Limits, last: u64) -> Domain {
+        Domain {
+            history: History::after(last, limits.history_keys),
+            batches: Batches::new(limits.batch),
+            file: FileClock::default(),
+        }
+    }
+}
+
+/// Computes hints for all groups of a stream.
+#[derive(Debug)]
+pub struct Hints {
+    limits: Limits,
+    collector: Collector,
+    domains: BTreeMap<u32, Domain>,
+    /// MariaDB's groups that were seen.
+    at: Position,
+    /// The last ones of them that may have changed a table.
+    changed: Position,
+    offer: Option<Offer>,
+}
+
+/// A catalog that was read while the primary stood somewhere else.
+#[derive(Debug)]
+struct Offer {
+    before: Position,
+    after: Position,
+    catalog: Catalog,
+}
+
+impl Hints {
+    /// Knowing nothing: all rows are barriers until [`Hints::learn`].
+    pub fn new(limits: Limits) -> Hints {
+        Hints {
+            limits,
+            collector: Collector::new(limits),
+            domains: BTreeMap::new(),
+            at: Position::new(),
+            changed: Position::new(),
+            offer: None,
+        }
+    }
+
+    /// The same, of a stream of MariaDB that goes on behind this position.
+    /// Which groups before it changed a table is not known.
+    pub fn behind(limits: Limits, position: Position) -> Hints {
+        Hints {
+            at: position.clone(),
+            changed: position,
+            ..Hints::new(limits)
+        }
+    }
+
+    /// The same, in the middle of a file in which the last transaction of MySQL
+    /// has this sequence number. All that come depend on it.
+    pub fn resume(limits: Limits, last: u64) -> Hints {
+        let mut hints = Hints::new(limits);
+        let domain = Domain::after(limits, last);
+        hints.domains.insert(0, domain);
+        hints
+    }
+
+    /// See [`Collector::learn`].
+    ///
+    /// No batch goes on over it: the statement that changed a table stands in
+    /// one domain, and keys of the others have another meaning as well.
+    pub fn learn(&mut self, catalog: Catalog) {
+        self.collector.learn(catalog);
+        for domain in self.domains.values_mut() {
+            domain.history.settle();
+        }
+    }
+
+    /// A catalog that was read from a MariaDB primary, with its position
+    /// (`gtid_binlog_pos`) before and after that. It is learnt when the stream
+    /// has passed the second, if no group behind the first one may have changed
+    /// a table; else it is dropped. A later offer takes the place of one that
+    /// still waits.
+    pub fn offer(&mut self, before: Position, after: Position, catalog: Catalog) {
+        self.offer = Some(Offer {
+            before,
+            after,
+            catalog,
+        });
+        self.weigh_offer();
+    }
+
+    /// Whether an offer waits. If not, and without a catalog, it is time to
+    /// read one.
+    pub fn has_offer(&self) -> bool {
+        self.offer.is_some()
+    }
+
+    fn weigh_offer(&mut self) {
+        let Some(offer) = self.offer.take() else {
+            return;
+        };
+        // Whether it shows what that group did cannot be said.
+        if !offer.before.covers(&self.changed) {
+            return;
+        }
+        match self.at.covers(&offer.after) {
+            true => self.learn(offer.catalog),
+            false => self.offer = Some(offer),
+        }
+    }
+
+    /// Whether tables are known. After a statement that may have changed one
+    /// they are not, until the next [`Hints::learn`].
+    pub fn has_catalog(&self) -> bool {
+        self.collector.catalog().is_some()
+    }
+
+    /// The connection was lost: the open group will come again.
+    pub fn interrupt(&mut self) {
+        self.collector.interrupt();
+    }
+
+    /// What follows is written into a new file, in which MySQL's numbers begin
+    /// anew.
+    pub fn begin_file(&mut self) {
+        for domain in self.domains.values_mut() {
+            domain.file = FileClock::begin_file(domain.history.last());
+        }
+    }
+
+    /// Takes the next event. Gives the hint of the group that ends with it.
+    pub fn event(&mut self, seen: &Seen<'_>, format: &Format) -> Option<Hint> {
+        let set = self.collector.event(seen, format)?;
+        let (Step::End(group, _) | Step::Alone(group, _)) = seen.step else {
+            return None;
+        };
+        let (domain, seqno) = match group.name {
+            GroupName::MariaDb(gtid) => (gtid.domain, gtid.seqno),
+            GroupName::MySql { number, .. } => (0, number),
+            GroupName::Nameless => (0, 0),
+        };
+        let hint = self.place(group, domain, seqno, set);
+        let changed = self.collector.take_lost();
+        if let GroupName::MariaDb(gtid) = group.name {
+            self.at.set(gtid);
+            if changed {
+                self.changed.set(gtid);
+            }
+            self.weigh_offer();
+        }
+        Some(hint)
+    }
+
+    fn place(&mut self, group: Group, domain: u32, seqno: u64, set: WriteSet) -> Hint {
+        // Each begins anew, with a transaction without a commit id.
+        if self.domains.len() >= self.limits.domains && !self.domains.contains_key(&domain) {
+            self.domains.clear();
+        }
+        let limits = self.limits;
+        let of = self.domains.entry(domain);
+        let of = of.or_insert_with(|| Domain::after(limits, 0));
+        let placed = of.history.take(&set);
+        Hint {
+            group,
+            placed,
+            commit_id: of.batches.take(placed, &set, seqno),
+            clock: of.file.clock(placed),
+            barrier: set.0.err(),
+        }
+    }
+}

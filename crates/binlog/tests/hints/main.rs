@@ -1,0 +1,8 @@
+//! Hints: rules by example, and whole streams against a small database.
+
+mod rules;
+mod stream;
+#[path = "../support/mod.rs"]
+mod support;
+mod toy;
+mod worlds;

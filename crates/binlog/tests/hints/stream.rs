@@ -1,0 +1,264 @@
+//! Tables, rows and transactions as events, through a grouper into hints.
+
+use dromon_binlog::hints::{Column, Hint, Hints, KeyPart, Limits, TableName, TableSchema};
+use dromon_binlog::{
+    Checksum, EventType, Format, Grouper, GtidEvent, Payload, TableMapParts, encode_event,
+    gtid_flags,
+};
+
+use crate::support::{event, format_event, gtid, header, mariadb, query};
+
+/// A value of one of the two types that these tests use.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Val {
+    Null,
+    Int(i32),
+    Text(String),
+}
+
+pub type Row = Vec<Val>;
+
+pub fn int(n: i32) -> Val {
+    Val::Int(n)
+}
+
+pub fn text(t: &str) -> Val {
+    Val::Text(t.into())
+}
+
+/// A changed row: its table, before, after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub table: usize,
+    pub before: Option<Row>,
+    pub after: Option<Row>,
+}
+
+pub fn insert(table: usize, row: Row) -> Change {
+    Change {
+        table,
+        before: None,
+        after: Some(row),
+    }
+}
+
+pub fn update(table: usize, before: Row, after: Row) -> Change {
+    Change {
+        table,
+        before: Some(before),
+        after: Some(after),
+    }
+}
+
+pub fn delete(table: usize, row: Row) -> Change {
+    Change {
+        table,
+        before: Some(row),
+        after: None,
+    }
+}
+
+pub fn column(name: &str, kind: &str, collation: Option<&str>) -> Column {
+    Column {
+        name: name.into(),
+        kind: kind.into(),
+        collation: collation.map(Into::into),
+        generated: false,
+    }
+}
+
+pub fn whole(name: &str) -> KeyPart {
+    KeyPart::of(name)
+}
+
+pub fn table(name: &str, columns: Vec<Column>, unique: Vec<Vec<KeyPart>>) -> TableSchema {
+    TableSchema {
+        name: TableName::new("db", name),
+        columns,
+        unique,
+        ..TableSchema::default()
+    }
+}
+
+fn is_text(column: &Column) -> bool {
+    column.kind.starts_with("varchar")
+}
+
+fn bitmap(bits: impl Iterator<Item = bool>) -> Vec<u8> {
+    let mut map = Vec::new();
+    for (n, set) in bits.enumerate() {
+        if n % 8 == 0 {
+            map.push(0);
+        }
+        map[n / 8] |= u8::from(set) << (n % 8);
+    }
+    map
+}
+
+fn image(row: &Row, present: &[bool]) -> Vec<u8> {
+    let cells = || row.iter().zip(present).filter(|(_, p)| **p).map(|(v, _)| v);
+    let mut out = bitmap(cells().map(|v| *v == Val::Null));
+    for value in cells() {
+        match value {
+            Val::Null => {}
+            Val::Int(n) => out.extend(n.to_le_bytes()),
+            Val::Text(t) => {
+                out.push(t.len() as u8);
+                out.extend(t.as_bytes());
+            }
+        }
+    }
+    out
+}
+
+/// A stream that is written and read at once.
+pub struct Stream {
+    pub hints: Hints,
+    pub schemas: Vec<TableSchema>,
+    /// Optional fields of all table maps.
+    pub optional: Vec<u8>,
+    grouper: Grouper,
+    format: Format,
+    seqno: u64,
+}
+
+impl Stream {
+    pub fn new(schemas: Vec<TableSchema>, limits: Limits) -> Stream {
+        let format = mariadb(Checksum::Crc32);
+        let mut stream = Stream {
+            hints: Hints::new(limits),
+            schemas,
+            optional: Vec::new(),
+            grouper: Grouper::of_connection(),
+            seqno: 0,
+            format: format.clone(),
+        };
+        assert!(stream.raw(&format_event(&format)).is_none());
+        stream
+    }
+
+    /// One event, as it is.
+    pub fn raw(&mut self, raw: &[u8]) -> Option<Hint> {
+        let seen = self.grouper.event(raw).unwrap();
+        self.hints.event(&seen, &self.format)
+    }
+
+    pub fn made(&self, kind: EventType, payload: &Payload<'_>) -> Vec<u8> {
+        event(kind, payload, &self.format)
+    }
+
+    pub fn statement(&self, text: &str) -> Vec<u8> {
+        self.made(EventType::QUERY, &Payload::Query(query(text)))
+    }
+
+    /// The next GTID.
+    pub fn begin(&mut self, flags: u8) -> Vec<u8> {
+        self.seqno += 1;
+        self.made(EventType::GTID, &Payload::Gtid(gtid(self.seqno, flags)))
+    }
+
+    pub fn begin_in(&mut self, domain: u32) -> Vec<u8> {
+        self.seqno += 1;
+        let mut event: GtidEvent<'_> = gtid(self.seqno, ORDINARY);
+        event.gtid.domain = domain;
+        self.made(EventType::GTID, &Payload::Gtid(event))
+    }
+
+    /// Table map and rows of a change. `present`: columns that are there.
+    pub fn rows(&self, change: &Change, present: Option<&[bool]>) -> Vec<Vec<u8>> {
+        let all = vec![true; self.schemas[change.table].columns.len()];
+        let present = present.unwrap_or(&all);
+        self.some_rows(change, [present, present])
+    }
+
+    /// The same, with other columns after than before.
+    pub fn some_rows(&self, change: &Change, present: [&[bool]; 2]) -> Vec<Vec<u8>> {
+        let schema = &self.schemas[change.table];
+        let columns = &schema.columns;
+        let types: Vec<u8> = columns
+            .iter()
+            .map(|c| match c.kind.as_str() {
+                _ if is_text(c) => 15,
+                "datetime(3)" => 12,
+                _ => 3,
+            })
+            .collect();
+        let meta: Vec<u8> = columns
+            .iter()
+            .filter(|c| is_text(c))
+            .flat_map(|_| [200, 0])
+            .collect();
+        let id = change.table as u64 + 10;
+        let map = TableMapParts {
+            table_id: id,
+            database: schema.name.database.as_bytes(),
+            table: schema.name.table.as_bytes(),
+            types: &types,
+            meta: &meta,
+            nullable: &bitmap(columns.iter().map(|_| true)),
+            optional: &self.optional,
+        };
+        let map = map.table_map().unwrap();
+        let kind = match (&change.before, &change.after) {
+            (None, Some(_)) => EventType::WRITE_ROWS_V1,
+            (Some(_), Some(_)) => EventType::UPDATE_ROWS_V1,
+            _ => EventType::DELETE_ROWS_V1,
+        };
+        let mut body = id.to_le_bytes()[..6].to_vec();
+        body.extend([1, 0, columns.len() as u8]);
+        let before = change.before.iter().map(|row| (row, present[0]));
+        let after = change.after.iter().map(|row| (row, present[1]));
+        let images: Vec<_> = before.chain(after).collect();
+        for (_, present) in &images {
+            body.extend(bitmap(present.iter().copied()));
+        }
+        for (row, present) in &images {
+            body.extend(image(row, present));
+        }
+        vec![
+            self.made(EventType::TABLE_MAP, &Payload::TableMap(Box::new(map))),
+            encode_event(&header(kind), &Payload::Other(&body), &self.format),
+        ]
+    }
+
+    /// A group of these events, ended by a commit.
+    pub fn group(&mut self, begin: Vec<u8>, events: Vec<Vec<u8>>) -> Hint {
+        assert!(self.raw(&begin).is_none());
+        for raw in events {
+            assert!(self.raw(&raw).is_none());
+        }
+        let commit = self.made(EventType::XID, &Payload::Xid(1));
+        self.raw(&commit).expect("a group ends")
+    }
+
+    /// An ordinary transaction.
+    pub fn transaction(&mut self, changes: &[Change]) -> Hint {
+        let events = changes.iter().flat_map(|c| self.rows(c, None)).collect();
+        let begin = self.begin(ORDINARY);
+        self.group(begin, events)
+    }
+
+    /// A statement that stands alone.
+    pub fn alone(&mut self, text: &str) -> Hint {
+        let begin = self.begin(gtid_flags::STANDALONE | gtid_flags::DDL);
+        assert!(self.raw(&begin).is_none());
+        let raw = self.statement(text);
+        self.raw(&raw).expect("a group ends")
+    }
+}
+
+pub const ORDINARY: u8 = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
+
+/// The batches of these hints as a replica sees them: neighbours with the same
+/// commit id.
+pub fn batches(hints: &[Hint]) -> Vec<Vec<usize>> {
+    let mut all: Vec<Vec<usize>> = Vec::new();
+    for (n, hint) in hints.iter().enumerate() {
+        let joins = n > 0 && hint.commit_id.is_some() && hint.commit_id == hints[n - 1].commit_id;
+        match all.last_mut() {
+            Some(last) if joins => last.push(n),
+            _ => all.push(vec![n]),
+        }
+    }
+    all
+}

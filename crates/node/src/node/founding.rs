@@ -1,0 +1,394 @@
+//! Founding a cluster, and what an edit of `grastate.dat` may do.
+//!
+//! Tools and operators write into that file: `safe_to_bootstrap: 1` on the most
+//! advanced node after an outage, history and seqno of a backup. Both are taken
+//! as requests. A seqno counts by itself only if this node wrote it when it
+//! stopped in order ([`Marks::stopped`]); any other one is compared with what
+//! the storage engine says. The flag counts unless a node that the own log names
+//! belongs to a primary component, or has more of the log.
+//!
+//! [`Marks::stopped`]: crate::ddl_marks::Marks::stopped
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use dromon_order::Start;
+
+use super::alone::Reached;
+use super::connect::{Found, random_u64, random_uuid};
+use super::search::has_others;
+use super::{ConnectError, LogSummary, Node, lock};
+use crate::cluster::ClusterState;
+use crate::grastate::GraState;
+use crate::messages::{Need, Position};
+use crate::options::{ClusterAddress, Settings};
+
+/// How long a founder looks for a primary component of those that its log names.
+const LOOK: Duration = Duration::from_secs(3);
+/// Pause between two rounds of questions.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What the state file says, as a start may take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    /// No data that can be used.
+    NoData,
+    /// Nothing: the node is new, or its file was removed.
+    Nothing,
+    /// A history; where it stands nobody noted, as it ran.
+    History,
+    /// The position of this node's last orderly stop.
+    OwnStop,
+    /// A position that somebody else wrote.
+    Position,
+}
+
+fn word(saved: GraState, stopped: Option<Position>, new: bool, has_log: impl Fn() -> bool) -> Word {
+    if saved.uuid.is_nil() {
+        return match saved.safe_to_bootstrap && (new || !has_log()) {
+            true => Word::Nothing,
+            false => Word::NoData,
+        };
+    }
+    match in_file(saved) {
+        p if !p.is_defined() => Word::History,
+        p if stopped == Some(p) => Word::OwnStop,
+        _ => Word::Position,
+    }
+}
+
+fn in_file(saved: GraState) -> Position {
+    Position {
+        history: saved.uuid,
+        seqno: saved.seqno,
+    }
+}
+
+impl Node {
+    /// What the database contains, as far as anybody can know.
+    ///
+    /// At the first connection of a process the word of the storage engine
+    /// counts before the state file's, whether the server passes it on or is
+    /// asked here. Only where that file has the position of the last orderly
+    /// stop nobody is asked. One that says "no usable data" overrules all.
+    pub(super) fn known_position(&self) -> Position {
+        if self.setup.witness {
+            return self.position_of_log();
+        }
+        let saved = self.saved();
+        let file = in_file(saved);
+        *lock(&self.engine_word) = None;
+        if self.connected_before.swap(true, Relaxed) {
+            return file;
+        }
+        let log_dir = self.settings().log_dir.clone();
+        let has_log = || !matches!(self.engines.inspect(&log_dir), Ok(None));
+        let stopped = lock(&self.ddl_marks).stopped();
+        let word = word(saved, stopped, self.never_saved(), has_log);
+        let given = self.setup.position;
+        let engine = match word {
+            Word::NoData => return Position::UNDEFINED,
+            _ if given.is_defined() => Ok(given),
+            Word::OwnStop => return file,
+            Word::Nothing if !has_log() => return Position::UNDEFINED,
+            _ => self.ask_engine(),
+        };
+        let unknown = Position {
+            history: saved.uuid,
+            seqno: -1,
+        };
+        match engine {
+            Ok(engine) if word == Word::Nothing || engine.history == saved.uuid => {
+                if word == Word::Position && engine != file {
+                    self.warn(&format!(
+                        "grastate.dat says seqno {}, which this node did not write when it stopped, and the storage \
+                         engine stands at {engine}. The engine's word counts: by the file's, what lies between would be \
+                         {}. Nothing is lost, and nothing is to be done; to set a position by hand, restore the data \
+                         that belongs to it",
+                        file.seqno,
+                        match file.seqno > engine.seqno {
+                            true => "missing here without a word",
+                            false => "applied twice",
+                        }
+                    ));
+                }
+                engine
+            }
+            Ok(engine) if !engine.is_defined() && word == Word::Position => {
+                self.note(&format!(
+                    "the storage engine has no position of its own; taking that of grastate.dat, {file}"
+                ));
+                file
+            }
+            Ok(engine) if engine.is_defined() && word != Word::OwnStop => {
+                self.warn(&format!(
+                    "grastate.dat says that the data here belongs to history {}, but the storage engine stands at \
+                     {engine}: it belongs to neither for certain. In a cluster that runs, this node takes a full copy",
+                    saved.uuid
+                ));
+                *lock(&self.engine_word) = Some(engine);
+                unknown
+            }
+            Err(_) if word == Word::Position && !has_log() => file,
+            _ if word == Word::OwnStop => file,
+            _ => unknown,
+        }
+    }
+
+    fn ask_engine(&self) -> Result<Position, ()> {
+        match self.engines.recover_position(&self.setup.data_dir) {
+            Ok(position) => {
+                self.note(&format!("the storage engine stands at {position}"));
+                Ok(position)
+            }
+            Err(why) => {
+                self.note(&format!(
+                    "the storage engine does not tell its position: {why}"
+                ));
+                Err(())
+            }
+        }
+    }
+
+    /// Where a cluster begins that is founded here: with the own log if that
+    /// leads on from `position`, else with a new one. Or where to join, if there
+    /// is one already.
+    pub(super) fn found_cluster(
+        &self,
+        name: &str,
+        address: &ClusterAddress,
+        position: Position,
+        settings: &Settings,
+        resume: bool,
+    ) -> Result<Found, ConnectError> {
+        let saved = self.saved();
+        if !saved.safe_to_bootstrap {
+            return Err(ConnectError::NotSafe);
+        }
+        let log = self.look_into_log(settings)?;
+        if saved.uuid.is_nil() && log.is_some() && !self.never_saved() {
+            return Err(ConnectError::NoUsableData);
+        }
+        let others = log.filter(has_others);
+        if let Some(log) = &others
+            && let Some(found) =
+                self.found_beside(name, address, position, settings, resume, log)?
+        {
+            return Ok(found);
+        }
+        if !saved.uuid.is_nil() && position.seqno < 0 {
+            return Err(match *lock(&self.engine_word) {
+                Some(engine) => ConnectError::OtherData {
+                    file: saved.uuid,
+                    engine,
+                },
+                None => ConnectError::UnknownPosition {
+                    history: saved.uuid,
+                },
+            });
+        }
+        if resume
+            && position.is_defined()
+            && let Some(found) = self.own_log(position, settings)?
+        {
+            return Ok(found);
+        }
+        let start = if position.is_defined() && resume && (saved.seqno >= 0 || others.is_none()) {
+            position
+        } else if position.is_defined() {
+            let history = random_uuid();
+            self.note(&format!(
+                "safe_to_bootstrap was set by hand while the log names other voters ({}), and the own log cannot be \
+                 gone on with: what only the logs have is given up. The cluster goes on under a new history {history}; \
+                 the others will take a full copy",
+                self.other_voters(settings)?.join(", ")
+            ));
+            Position {
+                history,
+                seqno: position.seqno,
+            }
+        } else {
+            Position {
+                history: random_uuid(),
+                seqno: 0,
+            }
+        };
+        self.note(&format!(
+            "founding a cluster: history {}, last seqno {}",
+            start.history, start.seqno
+        ));
+        // Logs of others that go on from the same history may part from this
+        // one here: it is of a later incarnation. Without a log of its own,
+        // nothing is known of theirs.
+        let after = match self.own_log_end(settings) {
+            _ if start.seqno == 0 => None,
+            Some(end) => Some(end.last),
+            None => Some(u64::from(random_u64() as u32 >> 8) << 32),
+        };
+        let state = match after {
+            Some(term) => ClusterState::genesis_after(start, term),
+            None => ClusterState::genesis(start),
+        };
+        // The new log goes on from the old one's sum, if that tells it.
+        let state = match self.own_sum(start, settings) {
+            Some(sum) => state.with_sum(sum),
+            None => state,
+        };
+        let (_, genesis) = state.encode();
+        Ok(Found {
+            start: Start::Bootstrap { genesis, after },
+            state,
+            need: Need::Log,
+            differs: false,
+            log_start: 0,
+            leader: None,
+            counted_by: None,
+            needs_others: false,
+        })
+    }
+
+    /// Founding, while the own log names other voters: these are asked first.
+    /// `None`: nobody is in the way, and the own log cannot be gone on with.
+    fn found_beside(
+        &self,
+        name: &str,
+        address: &ClusterAddress,
+        position: Position,
+        settings: &Settings,
+        resume: bool,
+        log: &LogSummary,
+    ) -> Result<Option<Found>, ConnectError> {
+        let reached = self.look_for_others(name, log);
+        if let Some(r) = reached.iter().find(|r| r.primary) {
+            self.note(&format!(
+                "a cluster was to be founded here, but {} belongs to a primary component of the cluster that this \
+                 node's log names: joining that one. Two of them would part for good",
+                r.addr
+            ));
+            let known: Vec<String> = reached.iter().map(|r| r.addr.clone()).collect();
+            let found = self.find_cluster(name, address, settings, position, resume, &known);
+            return found.map(Some);
+        }
+        let ours = (log.end.last, log.last);
+        if let Some(r) = reached.iter().max_by_key(|r| r.last)
+            && r.last > ours
+        {
+            return Err(ConnectError::MoreElsewhere {
+                addr: r.addr.clone(),
+                theirs: r.last,
+                ours,
+            });
+        }
+        if !resume {
+            return Ok(None);
+        }
+        let Some(found) = self.resumable(position, settings, LogSummary::is_voter)? else {
+            return Ok(None);
+        };
+        let votes = 1 + reached
+            .iter()
+            .filter(|r| log.voters.contains(&r.id))
+            .count();
+        if 2 * votes > log.voters.len() {
+            self.note(&format!(
+                "a cluster was to be founded here, but a majority of its logs is there ({votes} of {}): it goes on \
+                 from these, as after any outage, and nothing is given up",
+                log.voters.len()
+            ));
+            return Ok(Some(found));
+        }
+        self.note(&format!(
+            "safe_to_bootstrap was set while the log names other voters ({}), of which none that answers has more: \
+             this node's own log (checkpoint at {}, database at {position}) goes on without them. What only they know \
+             is given up",
+            self.other_voters(settings)?.join(", "),
+            found.state.position()
+        ));
+        self.force_primary.store(true, Relaxed);
+        Ok(Some(Found {
+            needs_others: false,
+            ..found
+        }))
+    }
+
+    /// Asks the other members of the own log, for a while, until one of them
+    /// belongs to a primary component.
+    fn look_for_others(&self, name: &str, log: &LogSummary) -> Vec<Reached> {
+        let until = Instant::now() + LOOK;
+        loop {
+            let others = log.members.iter().filter(|(id, _)| **id != log.id);
+            let reached = self.probe(name, others);
+            if reached.iter().any(|r| r.primary) || Instant::now() >= until {
+                return reached;
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    /// Founding goes on without the others no more; whether it was to, or did.
+    pub(super) fn ends_force(&self) -> bool {
+        let went = self.went_alone.swap(false, Relaxed);
+        let asked = !self.setup.witness && self.force_primary.swap(false, Relaxed);
+        went || asked
+    }
+
+    /// The own log, if it leads on from the database's position and has no
+    /// other voter that could know more.
+    fn own_log(
+        &self,
+        position: Position,
+        settings: &Settings,
+    ) -> Result<Option<Found>, ConnectError> {
+        let alone = |log: &LogSummary| log.is_voter() && log.voters.len() == 1;
+        let found = self.resumable(position, settings, alone)?;
+        if let Some(found) = &found {
+            self.note(&format!(
+                "continuing the own log: checkpoint at {}, database at {position}",
+                found.state.position()
+            ));
+        }
+        Ok(found.map(|found| Found {
+            needs_others: false,
+            ..found
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dromon_writeset::Uuid;
+
+    use super::*;
+
+    const A: Uuid = Uuid([1; 16]);
+
+    fn file(uuid: Uuid, seqno: i64, safe_to_bootstrap: bool) -> GraState {
+        GraState {
+            uuid,
+            seqno,
+            safe_to_bootstrap,
+        }
+    }
+
+    #[test]
+    fn only_the_last_orderly_stop_counts_by_itself() {
+        let stopped = Some(in_file(file(A, 7, false)));
+        let says = |saved, stopped| word(saved, stopped, false, || true);
+        assert_eq!(says(file(A, 7, false), stopped), Word::OwnStop);
+        assert_eq!(says(file(A, 27, false), stopped), Word::Position);
+        assert_eq!(says(file(A, 7, true), None), Word::Position);
+        assert_eq!(says(file(A, -1, false), stopped), Word::History);
+        let other = file(Uuid([2; 16]), 7, false);
+        assert_eq!(says(other, stopped), Word::Position);
+    }
+
+    #[test]
+    fn a_flag_makes_no_data_of_none() {
+        let nil = |safe, new, has_log| word(file(Uuid::NIL, -1, safe), None, new, || has_log);
+        assert_eq!(nil(true, true, false), Word::Nothing, "a new node");
+        assert_eq!(nil(true, true, true), Word::Nothing, "its file is gone");
+        assert_eq!(nil(true, false, false), Word::Nothing, "made by a tool");
+        assert_eq!(nil(true, false, true), Word::NoData, "an edit");
+        assert_eq!(nil(false, false, true), Word::NoData);
+    }
+}

@@ -1,0 +1,181 @@
+//! A joiner's history is compared with the cluster's, not only its name.
+
+use std::time::Duration;
+
+use dromon_order::memlog::MemLog;
+
+use crate::load::Load;
+use crate::toy::{Disk, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+
+/// What is said to who comes with another history.
+const UNLIKE: &str = "not what the cluster has up to there";
+/// And to who has no log that tells.
+const UNPROVED: &str = "it cannot be compared";
+
+/// Node 1 is copied, and the copy runs by itself for a while; what it has then.
+/// Node 1 stands where it was copied, and does not run.
+fn copied(world: &World) -> (Disk, MemLog) {
+    let one = world.db(1);
+    for n in 0..5 {
+        assert!(one.set(row(n), 1).is_committed());
+    }
+    world.crash(1);
+    let (disk, log) = (world.crashed_disk(1), world.copy_log(1));
+    let copy = world.open_again(1);
+    copy.connect("gcomm://", true).expect("its own log");
+    world.synced(&copy);
+    for n in 10..20 {
+        assert!(copy.set(row(n), 7).is_committed());
+    }
+    world.crash(1);
+    let apart = (world.crashed_disk(1), world.copy_log(1));
+    assert_eq!(apart.0.position.history, disk.position.history);
+    world.put_log(1, log);
+    let position = disk.position;
+    let one = world.open(1, disk, position);
+    one.connect("gcomm://", true).expect("its own log");
+    world.synced(&one);
+    apart
+}
+
+/// The copy comes as node 2, and is given what node 1 has.
+fn joins(world: &World, (disk, log): (Disk, MemLog)) {
+    let one = world.db(1);
+    assert!(one.position().seqno >= disk.position.seqno);
+    let position = disk.position;
+    let two = world.open(2, disk, position);
+    world.put_log(2, log);
+    two.connect(&World::url(), false).expect("one is there");
+    world.synced(&two);
+    assert_eq!(two.read(row(12)), one.read(row(12)), "what the cluster has");
+    assert_eq!(one.donations(), 1, "by a full copy");
+    assert!(world.report.said(UNLIKE));
+    world.settle();
+}
+
+#[test]
+fn a_copy_that_ran_by_itself_takes_a_full_copy() {
+    run(1, PATIENT, LIMIT, |world| {
+        let apart = copied(world);
+        let one = world.db(1);
+        for n in 10..60 {
+            assert!(one.set(row(n), 8).is_committed());
+        }
+        joins(world, apart);
+    });
+}
+
+#[test]
+fn a_copy_that_got_just_as_far_takes_a_full_copy() {
+    run(1, PATIENT, LIMIT, |world| {
+        let apart = copied(world);
+        let one = world.db(1);
+        while one.position().seqno < apart.0.position.seqno {
+            assert!(one.set(row(12), 8).is_committed());
+        }
+        assert_eq!(one.position(), apart.0.position, "by name and number");
+        joins(world, apart);
+    });
+}
+
+#[test]
+fn a_copy_that_came_back_after_the_leader_had_restarted_takes_a_full_copy() {
+    run(1, PATIENT, LIMIT, |world| {
+        let apart = copied(world);
+        let one = world.db(1);
+        for n in 10..60 {
+            assert!(one.set(row(n), 8).is_committed());
+        }
+        // It knows the newest sums only; that one it must count again.
+        world.crash(1);
+        let one = world.open_again(1);
+        one.connect("gcomm://", true).expect("its own log");
+        world.synced(&one);
+        assert!(one.set(row(1), 8).is_committed());
+        joins(world, apart);
+    });
+}
+
+#[test]
+fn who_was_away_comes_back_by_the_log() {
+    run(3, QUICK, LIMIT, |world| {
+        let mut load = Load::new(true);
+        load.add(&world.db(1), 2, 4);
+        load.go_on(world, 20);
+        let given = || (1..=2).map(|n| world.db(n).donations()).sum::<usize>();
+        let before = given();
+        world.crash(3);
+        world.until("the others drop it", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        world.voters(2);
+        load.go_on(world, 20);
+        let again = world.open_again(3);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        load.go_on(world, 10);
+        load.verify(world);
+        assert_eq!(given(), before, "no copy was needed");
+        assert!(!world.report.said(UNLIKE) && !world.report.said(UNPROVED));
+    });
+}
+
+#[test]
+fn who_was_away_while_the_leader_restarted_comes_back_by_the_log() {
+    run(2, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        for n in 0..5 {
+            assert!(one.set(row(n), 1).is_committed());
+        }
+        world.settle();
+        world.db(2).disconnect();
+        world.until("it is alone", || one.size() == 1);
+        world.voters(1);
+        for n in 10..40 {
+            assert!(one.set(row(n), 8).is_committed());
+        }
+        world.crash(1);
+        let one = world.open_again(1);
+        one.connect("gcomm://", true).expect("its own log");
+        world.synced(&one);
+        let two = world.db(2);
+        let (disk, position) = (two.disk(), two.position());
+        let two = world.open(2, disk, position);
+        two.connect(&World::url(), false).expect("one is there");
+        world.synced(&two);
+        assert_eq!(two.read(row(12)), 8);
+        assert_eq!(one.donations(), 0, "no copy was needed");
+        assert!(!world.report.said(UNLIKE) && !world.report.said(UNPROVED));
+        world.settle();
+    });
+}
+
+#[test]
+fn who_has_no_log_is_believed_and_told_so() {
+    run(2, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        for n in 0..5 {
+            assert!(one.set(row(n), 1).is_committed());
+        }
+        world.settle();
+        let two = world.db(2);
+        two.disconnect();
+        world.until("it is alone", || one.size() == 1);
+        assert!(one.set(row(9), 1).is_committed());
+        world.lose_log(2);
+        let before = one.donations();
+        let (disk, position) = (two.disk(), two.position());
+        let two = world.open(2, disk, position);
+        two.connect(&World::url(), false).expect("one is there");
+        world.synced(&two);
+        assert_eq!(two.read(row(9)), 1);
+        assert_eq!(one.donations(), before);
+        assert!(world.report.said(UNPROVED));
+        world.settle();
+    });
+}

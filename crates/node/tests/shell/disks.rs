@@ -1,0 +1,109 @@
+//! Disks under a log that hang or fail: progress counts, not pings.
+
+use std::time::Duration;
+
+use dromon_node::Phase;
+
+use crate::load::Load;
+use crate::toy::row;
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Silence is judged much later than standing still.
+const HANGS: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT5S";
+
+/// The disk of the leader, or of another node, hangs until the others have put
+/// that node out.
+fn hangs(leader: bool) {
+    run(3, HANGS, LIMIT, move |world| {
+        let mut load = Load::new(false);
+        let at = world.leader(&world.db(1));
+        let n = if leader { at } else { at % 3 + 1 };
+        let others: Vec<usize> = (1..=3).filter(|o| *o != n).collect();
+        for o in &others {
+            load.add(&world.db(*o), 2, 5);
+        }
+        load.go_on(world, 10);
+        let db = world.db(n);
+        world.net.hang_log(&db.addr);
+        // The others have a majority, whoever leads.
+        load.go_on(world, 20);
+        world.until("the others put it out", || {
+            others.iter().all(|o| world.db(*o).size() == 2)
+        });
+        let why = format!(
+            "{} inactive: it answers, but its log has stored nothing",
+            db.addr
+        );
+        assert!(world.report.said(&why), "{why}");
+        load.go_on(world, 10);
+        world.until("it does not serve any more", || !db.ready());
+        assert!(!db.set(row(900), 1).is_committed());
+        world.net.mend_log(&db.addr);
+        world.synced(&db);
+        world.until("all three are members", || {
+            world.members().iter().all(|d| d.size() == 3)
+        });
+        assert!(db.set(row(900), 2).is_committed());
+        load.verify(world);
+    });
+}
+
+#[test]
+fn a_follower_whose_disk_hangs_is_put_out_and_comes_back() {
+    hangs(false);
+}
+
+#[test]
+fn a_leader_whose_disk_hangs_is_put_out_and_comes_back() {
+    hangs(true);
+}
+
+/// The disk of the leader, or of another node, fails.
+fn fails(leader: bool) {
+    run(3, HANGS, LIMIT, move |world| {
+        let mut load = Load::new(false);
+        let at = world.leader(&world.db(1));
+        let n = if leader { at } else { at % 3 + 1 };
+        let others: Vec<usize> = (1..=3).filter(|o| *o != n).collect();
+        for o in &others {
+            load.add(&world.db(*o), 2, 5);
+        }
+        load.go_on(world, 10);
+        let db = world.db(n);
+        world.net.fail_log(&db.addr);
+        load.go_on(world, 20);
+        world.until("it says so", || {
+            world.report.said("this node's ordering engine failed")
+        });
+        world.until("it does not serve any more", || !db.ready());
+        assert!(!db.set(row(900), 1).is_committed());
+        world.until("the others put it out, though its process runs", || {
+            others.iter().all(|o| world.db(*o).size() == 2)
+        });
+        // It is well again, but nobody has said so.
+        world.net.mend_log(&db.addr);
+        std::thread::sleep(Duration::from_secs(5));
+        load.go_on(world, 10);
+        assert!(!db.ready(), "a disk that failed once is not trusted");
+        assert!(others.iter().all(|o| world.db(*o).size() == 2));
+        // The operator starts the server again, on a disk that is well.
+        world.crash(n);
+        let again = world.open_again(n);
+        again.connect(&World::url(), false).expect("it comes back");
+        world.synced(&again);
+        assert_eq!(again.node().phase(), Phase::Joined);
+        assert!(again.set(row(900), 2).is_committed());
+        load.verify(world);
+    });
+}
+
+#[test]
+fn a_follower_whose_disk_fails_is_put_out() {
+    fails(false);
+}
+
+#[test]
+fn a_leader_whose_disk_fails_is_put_out() {
+    fails(true);
+}

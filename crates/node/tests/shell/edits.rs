@@ -1,0 +1,380 @@
+//! What edits of `grastate.dat` do, and what they must not do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dromon_node::{Phase, Position};
+use dromon_writeset::Uuid;
+
+use crate::load::Load;
+use crate::toy::{Db, Disk, row};
+use crate::world::{World, addrs, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Nobody is evicted within these tests.
+const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
+const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+const FLAG: &str = "safe_to_bootstrap";
+
+/// Starts node `n` again as no service manager does: only its storage engine,
+/// which is asked, tells what it has.
+fn open_unsaid(world: &World, n: usize, disk: Disk) -> Arc<Db> {
+    world.net.tell(&World::addr(n), disk.position);
+    world.open(n, disk, Position::UNDEFINED)
+}
+
+fn open_crashed(world: &World, n: usize) -> Arc<Db> {
+    open_unsaid(world, n, world.crashed_disk(n))
+}
+
+/// Writes rows `rows` on `db`.
+fn write(db: &Arc<Db>, rows: std::ops::Range<u32>) {
+    for n in rows {
+        assert!(db.set(row(n), 7).is_committed(), "row {n}");
+    }
+}
+
+fn has(world: &World, db: &Db, rows: std::ops::Range<u32>) {
+    for n in rows {
+        world.until(&format!("{} has row {n}", db.name), || db.read(row(n)) == 7);
+    }
+}
+
+fn copies(world: &World) -> usize {
+    world.members().iter().map(|d| d.donations()).sum()
+}
+
+#[test]
+fn a_seqno_raised_after_a_crash_leaves_nothing_out() {
+    run(3, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        write(&one, 0..5);
+        world.settle();
+        let before = copies(world);
+        let at = world.db(3).position();
+        world.crash(3);
+        write(&one, 10..40);
+        world.edit_state_file(3, "seqno", &(at.seqno + 20).to_string());
+        let again = open_crashed(world, 3);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        has(world, &again, 10..40);
+        assert!(world.report.said("which this node did not write"));
+        assert_eq!(copies(world), before);
+        world.settle();
+    });
+}
+
+#[test]
+fn a_seqno_changed_after_an_orderly_stop_leaves_nothing_out() {
+    run(2, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        write(&one, 0..5);
+        world.settle();
+        let before = copies(world);
+        for (round, by) in [20, -3, 0].into_iter().enumerate() {
+            let two = world.db(2);
+            two.disconnect();
+            let stopped = seqno_in_file(world, 2);
+            assert!(stopped > 0);
+            world.edit_state_file(2, "seqno", &(stopped + by).to_string());
+            let rows = 10 * (round as u32 + 1);
+            write(&one, rows..rows + 10);
+            let again = match by {
+                // As it was written: nobody asks the engine.
+                0 => {
+                    let history = Uuid([9; 16]);
+                    world.net.tell(&two.addr, Position { history, seqno: 1 });
+                    world.open(2, two.disk(), Position::UNDEFINED)
+                }
+                _ => open_unsaid(world, 2, two.disk()),
+            };
+            again.connect(&World::url(), false).expect("one is there");
+            world.synced(&again);
+            has(world, &again, rows..rows + 10);
+            world.settle();
+        }
+        assert_eq!(copies(world), before, "all by the log");
+    });
+}
+
+fn seqno_in_file(world: &World, n: usize) -> i64 {
+    let text = world.state_file(n);
+    let line = text.lines().find_map(|l| l.strip_prefix("seqno:"));
+    line.and_then(|l| l.trim().parse().ok()).expect("a seqno")
+}
+
+#[test]
+fn a_backup_with_its_position_written_by_hand_is_taken() {
+    run(3, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        write(&one, 0..5);
+        let backup = Disk {
+            position: world.settle(),
+            ..one.disk()
+        };
+        write(&one, 10..20);
+        world.settle();
+        world.crash(3);
+        write(&one, 20..30);
+        let before = copies(world);
+        // A new machine: no log, a file by hand, an engine that knows no position.
+        world.open(3, Disk::empty(), Position::UNDEFINED);
+        world.write_state_file(3, backup.position);
+        world.net.tell(&World::addr(3), Position::UNDEFINED);
+        let third = world.open(3, backup.clone(), Position::UNDEFINED);
+        third.connect(&World::url(), false).expect("two are there");
+        world.synced(&third);
+        has(world, &third, 0..5);
+        has(world, &third, 10..30);
+        assert_eq!(copies(world), before, "by the log");
+        world.settle();
+    });
+}
+
+#[test]
+fn data_of_another_history_is_not_passed_off_by_a_uuid() {
+    run(3, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        write(&one, 0..5);
+        world.settle();
+        world.crash(3);
+        let disk = world.crashed_disk(3);
+        let other = Position {
+            history: Uuid([9; 16]),
+            ..disk.position
+        };
+        // Its data is of another history, and the file says of this one.
+        world.edit_state_file(3, "seqno", &disk.position.seqno.to_string());
+        world.net.tell(&World::addr(3), other);
+        let before = copies(world);
+        let again = world.open(3, disk, Position::UNDEFINED);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(copies(world), before + 1, "a full copy");
+        world.settle();
+    });
+}
+
+#[test]
+fn no_cluster_is_founded_on_data_of_another_history() {
+    run(2, PATIENT, LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.settle();
+        outage(world, 2);
+        let disk = world.crashed_disk(2);
+        let engine = disk.position;
+        world.edit_state_file(2, "uuid", &Uuid([9; 16]).to_string());
+        world.edit_state_file(2, FLAG, "1");
+        let edited = open_unsaid(world, 2, disk);
+        let why = edited.connect("gcomm://", true);
+        let why = why.expect_err("it is not what the file says");
+        assert!(why.contains(&format!("stands at {engine}")), "{why}");
+        assert!(
+            why.contains(&format!("Write uuid: {}", engine.history)),
+            "{why}"
+        );
+        assert!(why.contains("Nothing was changed"), "{why}");
+    });
+}
+
+/// All of `world` die; nobody is there any more.
+fn outage(world: &World, count: usize) {
+    (1..=count).for_each(|n| world.crash(n));
+}
+
+#[test]
+fn the_flag_does_not_found_a_second_primary_component() {
+    run(3, PATIENT, LIMIT, |world| {
+        let mut load = Load::new(true);
+        load.add(&world.db(1), 2, 4);
+        load.go_on(world, 10);
+        world.crash(3);
+        load.go_on(world, 10);
+        world.edit_state_file(3, FLAG, "1");
+        let again = open_crashed(world, 3);
+        again.connect("gcomm://", true).expect("it joins the two");
+        assert!(world.report.said("joining that one"));
+        world.synced(&again);
+        world.until("three are one cluster", || {
+            world.members().iter().all(|d| d.size() == 3)
+        });
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn the_flag_is_refused_while_a_member_with_more_is_there() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (one, two) = (world.db(1), world.db(2));
+        write(&one, 0..5);
+        world.settle();
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        world.until("one of the two leads", || world.leader(&one) != 3);
+        write(&one, 10..40);
+        world.until("two has them", || two.position() == one.position());
+        outage(world, 3);
+        world.net.heal();
+        // The one that has everything waits for a majority.
+        let waits = open_crashed(world, 2);
+        let joins = {
+            let waits = waits.clone();
+            std::thread::spawn(move || waits.connect(&World::url(), false))
+        };
+        world.until("it runs", || waits.stat("dromon_log_last") != "0");
+        world.edit_state_file(3, FLAG, "1");
+        let flagged = open_crashed(world, 3);
+        let why = flagged.connect("gcomm://", true);
+        let why = why.expect_err("what the two acknowledged is not here");
+        for words in [
+            "10.0.0.2:4567",
+            "has more of the log (term ",
+            ", index ",
+            "; here term ",
+            "Nothing was changed",
+            "Start this node without --wsrep-new-cluster",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+        assert_eq!(flagged.node().phase(), Phase::Closed);
+        // As it says: the logs of the two make the cluster.
+        flagged
+            .connect(&World::url(), false)
+            .expect("two are there");
+        joins.join().expect("no panic").expect("two are there");
+        for db in [waits, flagged] {
+            world.synced(&db);
+            has(world, &db, 10..40);
+        }
+    });
+}
+
+#[test]
+fn with_a_majority_there_the_flag_gives_nothing_up() {
+    run(3, PATIENT, LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        let at = world.settle();
+        outage(world, 3);
+        let waits = open_crashed(world, 2);
+        let joins = {
+            let waits = waits.clone();
+            std::thread::spawn(move || waits.connect(&World::url(), false))
+        };
+        world.until("it runs", || waits.stat("dromon_log_last") != "0");
+        world.edit_state_file(1, FLAG, "1");
+        let one = open_crashed(world, 1);
+        one.connect("gcomm://", true).expect("two of three");
+        joins.join().expect("no panic").expect("two of three");
+        let three = open_crashed(world, 3);
+        three.connect(&World::url(), false).expect("a majority");
+        for db in [one, waits, three] {
+            world.synced(&db);
+            assert_eq!(db.position().history, at.history);
+            has(world, &db, 0..5);
+        }
+        world.settle();
+    });
+}
+
+/// What tools do after a full outage: the most advanced node gets the flag.
+#[test]
+fn the_flag_on_the_last_node_left_keeps_all_that_its_log_has() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        write(&one, 0..5);
+        world.settle();
+        let flushed = one.disk();
+        write(&one, 10..40);
+        let at = world.settle();
+        outage(world, 3);
+        // Its engine has lost what it had not flushed; nobody else is left.
+        world.edit_state_file(1, FLAG, "1");
+        let again = open_unsaid(world, 1, flushed);
+        again.connect("gcomm://", true).expect("it was told to");
+        world.synced(&again);
+        has(world, &again, 10..40);
+        assert_eq!(again.position().history, at.history, "its log goes on");
+        world.until("it is alone", || again.size() == 1);
+        world.until("so it says in its file", || {
+            world.state_file(1).contains("safe_to_bootstrap: 1")
+        });
+        write(&again, 50..60);
+        for n in [2, 3] {
+            let other = open_crashed(world, n);
+            other.connect(&World::url(), false).expect("one is there");
+            world.synced(&other);
+            has(world, &other, 10..40);
+            has(world, &other, 50..60);
+        }
+        world.settle();
+    });
+}
+
+/// A backup whose position the own log does not reach back to.
+#[test]
+fn a_backup_older_than_the_own_log_founds_under_a_new_history() {
+    run(3, QUICK, LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        let at = world.settle();
+        outage(world, 3);
+        let backup = Disk {
+            position: Position { seqno: 1, ..at },
+            ..Disk::empty()
+        };
+        world.edit_state_file(3, "seqno", "1");
+        world.edit_state_file(3, FLAG, "1");
+        let restored = open_unsaid(world, 3, backup);
+        restored.connect("gcomm://", true).expect("it was told to");
+        world.synced(&restored);
+        assert_ne!(restored.position().history, at.history);
+        write(&restored, 50..60);
+        let other = open_crashed(world, 1);
+        other.connect(&World::url(), false).expect("one is there");
+        world.synced(&other);
+        has(world, &other, 50..60);
+        assert_eq!(other.read(row(1)), 0, "the restored one's data");
+        world.settle();
+    });
+}
+
+#[test]
+fn the_flag_makes_no_data_of_a_copy_that_did_not_end() {
+    run(3, PATIENT, LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.settle();
+        outage(world, 3);
+        world.edit_state_file(3, "uuid", "00000000-0000-0000-0000-000000000000");
+        world.edit_state_file(3, FLAG, "1");
+        let three = world.open_again(3);
+        let why = three.connect("gcomm://", true);
+        let why = why.expect_err("nobody knows what is in it");
+        assert!(why.contains("grastate.dat has no history"), "{why}");
+        assert!(why.contains("Nothing was changed"), "{why}");
+    });
+}
+
+#[test]
+fn without_the_file_an_outage_ends_as_with_it() {
+    run(3, PATIENT, LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        let at = world.settle();
+        outage(world, 3);
+        let again = [1, 2, 3].map(|n| {
+            world.remove_state_file(n);
+            let db = open_crashed(world, n);
+            let joins = {
+                let db = db.clone();
+                std::thread::spawn(move || db.connect(&World::url(), false))
+            };
+            (db, joins)
+        });
+        for (db, joins) in again {
+            joins.join().expect("no panic").expect("all are there");
+            world.synced(&db);
+            assert_eq!(db.position().history, at.history);
+            has(world, &db, 0..5);
+        }
+        world.settle();
+    });
+}

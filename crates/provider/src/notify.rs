@@ -1,0 +1,107 @@
+//! A word to the service manager that the start takes longer.
+//!
+//! systemd gives up a service of `Type=notify` that is not ready in time, and
+//! kills it. A node that waits for a majority of its cluster's logs waits without
+//! limit, so it asks for more time as long as it waits. The server itself does
+//! the same during a full copy and while its engines recover.
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// What is asked for each time. Whoever asks does so again long before.
+const MORE: Duration = Duration::from_secs(60);
+
+/// Who started this process, if it wants to be told.
+pub(crate) struct ServiceManager {
+    way: Option<(UnixDatagram, SocketAddr)>,
+}
+
+impl ServiceManager {
+    /// As the environment says (`NOTIFY_SOCKET`).
+    pub(crate) fn of_environment() -> Self {
+        match std::env::var_os("NOTIFY_SOCKET") {
+            Some(place) => Self::at(&place),
+            None => Self { way: None },
+        }
+    }
+
+    /// At a path, or, after `@`, an abstract name. Any other place, and one that
+    /// cannot be used, is told nothing.
+    fn at(place: &OsStr) -> Self {
+        let address = match place.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
+            [b'/', ..] => SocketAddr::from_pathname(place).ok(),
+            _ => None,
+        };
+        let socket = UnixDatagram::unbound().and_then(|socket| {
+            // Nobody here waits for a service manager that does not read.
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        Self {
+            way: socket.ok().zip(address),
+        }
+    }
+
+    /// Asks for more time to start; `doing` is shown as the service's status.
+    pub(crate) fn more_time(&self, doing: &str) {
+        let Some((socket, address)) = &self.way else {
+            return;
+        };
+        let text = format!(
+            "EXTEND_TIMEOUT_USEC={}\nSTATUS=Starting: {doing}\n",
+            MORE.as_micros()
+        );
+        // It is asked again soon; a manager that is gone gives nobody up.
+        let _ = socket.send_to_addr(text.as_bytes(), address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_and_an_abstract_name_are_told() {
+        let id = std::process::id();
+        let path = std::env::temp_dir().join(format!("dromon-notify-{id}"));
+        let name = format!("dromon-notify-{id}");
+        let abstract_place = SocketAddr::from_abstract_name(&name).expect("a name");
+        let by_path = UnixDatagram::bind(&path).expect("a socket");
+        let by_name = UnixDatagram::bind_addr(&abstract_place).expect("a socket");
+        let at = format!("@{name}");
+        for (place, listener) in [
+            (path.as_os_str(), by_path),
+            (OsStr::new(at.as_str()), by_name),
+        ] {
+            ServiceManager::at(place).more_time("waiting for db2");
+            let mut heard = [0; 200];
+            let len = listener.recv(&mut heard).expect("a message");
+            assert_eq!(
+                String::from_utf8_lossy(&heard[..len]),
+                "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=Starting: waiting for db2\n"
+            );
+        }
+        std::fs::remove_file(&path).expect("it was there");
+        // Gone, and no such place: nothing happens.
+        ServiceManager::at(path.as_os_str()).more_time("x");
+        ServiceManager::at(OsStr::new("nowhere")).more_time("x");
+        ServiceManager { way: None }.more_time("x");
+    }
+
+    #[test]
+    fn one_who_does_not_read_holds_nobody_up() {
+        let path = std::env::temp_dir().join(format!("dromon-notify-full-{}", std::process::id()));
+        let listener = UnixDatagram::bind(&path).expect("a socket");
+        let manager = ServiceManager::at(path.as_os_str());
+        // More than a socket keeps.
+        for _ in 0..5000 {
+            manager.more_time("x");
+        }
+        drop(listener);
+        std::fs::remove_file(&path).expect("it was there");
+    }
+}

@@ -1,0 +1,22 @@
+//! How the relay stands, over HTTP: for Prometheus, people, and load balancers.
+//!
+//! ```text
+//! GET /metrics                       Prometheus' text format
+//! GET /status.json                   all of it
+//! GET /replica/NAME?max_lag=SECONDS  200: send readers there; 503: do not, and why
+//! ```
+//!
+//! One request for each connection, which is closed behind the answer. Requests that are larger or
+//! slower than [`server`]'s limits are refused.
+
+mod judge;
+mod metrics;
+mod page;
+mod server;
+mod status;
+
+pub use judge::{Judged, judge};
+pub use metrics::metrics;
+pub use page::{Asked, Response, asked};
+pub use server::{HttpServer, Watch};
+pub use status::{HintStatus, PrimaryStatus, ReplicaStatus, Status, primary_lag_ms};

@@ -1,0 +1,283 @@
+//! Sockets of HTTP.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dromon_binlog::Position;
+use serde_json::json;
+
+use super::judge::judge;
+use super::metrics::metrics;
+use super::page::{Asked, HEAD_MAX, Response, asked};
+use super::status::{HintStatus, PrimaryStatus, ReplicaStatus, Status, primary_lag_ms};
+use crate::log::{Level, Log};
+use crate::pull::{AskError, Asker, Following, Login};
+use crate::serve::{Known, Server};
+use crate::store::View;
+
+/// Most connections at a time.
+const CONNECTIONS_MAX: usize = 32;
+/// Time for a request, and for an answer.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Time for a replica that is asked.
+const REPLICA_LIMIT: Duration = Duration::from_secs(1);
+/// Longest answer of it.
+const POSITION_MAX: usize = 64 << 10;
+const STACK: usize = 256 << 10;
+
+/// As whom replicas are asked what they have applied.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// The account; it needs no privileges.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+}
+
+/// Answers.
+pub struct HttpServer {
+    /// Where the events come from.
+    pub address: String,
+    /// How often something comes from there.
+    pub heartbeat: Duration,
+    /// Who serves.
+    pub server: Arc<Server>,
+    /// What is stored.
+    pub view: Arc<View>,
+    /// The pulling side.
+    pub following: Arc<Mutex<Following>>,
+    /// Replicas are asked, too.
+    pub watch: Option<Watch>,
+    /// For what goes wrong.
+    pub log: Log,
+}
+
+impl HttpServer {
+    /// Takes connections until the process ends.
+    pub fn listen(self: Arc<HttpServer>, listener: &TcpListener) {
+        let count = Arc::new(AtomicUsize::new(0));
+        loop {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    let text = format!("A connection of HTTP could not be taken: {error}.");
+                    self.log.say(Level::Warning, &text);
+                    thread::sleep(Duration::from_millis(200));
+                    continue;
+                }
+            };
+            // Those beyond are closed at once: who asks comes again.
+            if count.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                count.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (http, counted) = (Arc::clone(&self), Arc::clone(&count));
+            let builder = thread::Builder::new().name("dromon-http".into());
+            let spawned = builder.stack_size(STACK).spawn(move || {
+                // Whoever asks and goes is no news.
+                let _ = http.connection(stream);
+                counted.fetch_sub(1, Ordering::Relaxed);
+            });
+            if spawned.is_err() {
+                count.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn connection(&self, mut stream: TcpStream) -> io::Result<()> {
+        let until = Instant::now() + LIMIT;
+        stream.set_write_timeout(Some(LIMIT))?;
+        let mut bytes = Vec::new();
+        let (response, head) = loop {
+            if let Some((request, head)) = asked(&bytes) {
+                break (
+                    request.map_or_else(|refused| refused, |asked| self.answer(&asked)),
+                    head,
+                );
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break (
+                    Response::text(408, "The request did not come in time."),
+                    false,
+                );
+            }
+            stream.set_read_timeout(Some(left))?;
+            let mut piece = [0; 1024];
+            let room = piece.len().min(HEAD_MAX - bytes.len());
+            match stream.read(&mut piece[..room]) {
+                Ok(0) => return Ok(()),
+                Ok(n) => bytes.extend_from_slice(&piece[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) => {}
+                Err(e) => return Err(e),
+            }
+        };
+        stream.write_all(&response.bytes(head))?;
+        stream.shutdown(std::net::Shutdown::Write)
+    }
+
+    fn answer(&self, asked: &Asked) -> Response {
+        match asked {
+            Asked::Metrics => Response {
+                code: 200,
+                kind: "text/plain; version=0.0.4; charset=utf-8",
+                body: metrics(&self.status()),
+            },
+            Asked::Status => Response::json(200, &self.status().json()),
+            Asked::Replica(name, max) => self.replica(name, *max),
+        }
+    }
+
+    fn replica(&self, name: &str, max: u64) -> Response {
+        let named: Vec<(u32, Known)> = {
+            let registry = self.server.registry();
+            let named = registry.named(name).into_iter();
+            named.map(|(id, k)| (id, k.clone())).collect()
+        };
+        let found: Vec<ReplicaStatus> = named.iter().map(|(id, k)| self.of(*id, k)).collect();
+        let applied = match (&self.watch, &named[..]) {
+            (Some(watch), [(_, known)]) if known.connection.is_some() => {
+                Some(self.applied(watch, known).map_err(|e| e.to_string()))
+            }
+            _ => None,
+        };
+        let relay = self.primary().lag_ms;
+        let judged = judge(name, &found, max, relay, applied.clone());
+        let code = if judged.good { 200 } else { 503 };
+        Response::json(
+            code,
+            &json!({
+                "replica": name,
+                "ok": judged.good,
+                "lag_ms": judged.lag_ms,
+                "max_lag_ms": max,
+                "relay_lag_ms": relay,
+                "sent_lag_ms": found.first().and_then(|r| r.sent_lag_ms),
+                "applied_lag_ms": applied.and_then(Result::ok),
+                "why": judged.why,
+            }),
+        )
+    }
+
+    /// Asks a replica, at the address that it came from: whatever it says of itself, the account's
+    /// password is proved to nobody else.
+    fn applied(&self, watch: &Watch, known: &Known) -> Result<u64, AskError> {
+        let port = if known.port == 0 { 3306 } else { known.port };
+        let address = match known.address {
+            Some(ip) if ip.is_ipv6() => format!("[{ip}]:{port}"),
+            Some(ip) => format!("{ip}:{port}"),
+            None => String::new(),
+        };
+        let mut asker = Asker::connect(&Login {
+            address,
+            user: watch.user.clone(),
+            password: watch.password.clone(),
+            tls: None,
+            limit: REPLICA_LIMIT,
+        })?;
+        let rows = asker.ask("SELECT @@GLOBAL.gtid_slave_pos", POSITION_MAX)?;
+        let cell = rows.first().and_then(|row| row.first()?.as_deref());
+        let text = String::from_utf8_lossy(cell.unwrap_or_default()).into_owned();
+        let position: Position = text.parse().map_err(|_| AskError::NoPosition { text })?;
+        Ok(self.view.lag_ms(&position))
+    }
+
+    fn of(&self, id: u32, known: &Known) -> ReplicaStatus {
+        let here = known.connection.is_some();
+        ReplicaStatus {
+            server_id: id,
+            host: known.host.clone(),
+            port: known.port,
+            address: known.address.map(|a| a.to_string()),
+            congestion: known.congestion.clone(),
+            connected: here,
+            needs: self.view.name(known.needs),
+            last_seen: known.last_seen,
+            groups: known.groups,
+            joined: known.joined,
+            sent: known.sent.to_string(),
+            sent_lag_ms: here.then(|| self.view.lag_ms(&known.sent)),
+            policy: self.server.policy(id).name(),
+        }
+    }
+
+    fn primary(&self) -> PrimaryStatus {
+        let following = self
+            .following
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_ms = now.unwrap_or_default().as_millis() as u64;
+        let silent_ms = following.heard.map(|at| at.elapsed().as_millis() as u64);
+        PrimaryStatus {
+            address: self.address.clone(),
+            connected: following.connected,
+            server_id: following.primary.server_id,
+            version: following.primary.version.clone(),
+            semi_sync: following.primary.semi_sync,
+            encrypted: following.encrypted,
+            file: following.file.clone(),
+            position: following.position,
+            connections: following.connections,
+            last_error: following.last_error.clone(),
+            silent_ms,
+            lag_ms: primary_lag_ms(
+                silent_ms,
+                following.idle,
+                following.newest,
+                now_ms,
+                self.heartbeat.as_millis() as u64,
+            ),
+            unordered: following.unordered,
+        }
+    }
+
+    fn hints(&self) -> Option<HintStatus> {
+        let following = self
+            .following
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        following.hints.clone()
+    }
+
+    /// All of it.
+    pub fn status(&self) -> Status {
+        let known: Vec<(u32, Known)> = {
+            let registry = self.server.registry();
+            registry
+                .known()
+                .iter()
+                .map(|(id, k)| (*id, k.clone()))
+                .collect()
+        };
+        let files = self.view.list();
+        let state = self.view.state();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            server_id: self.server.server_id(),
+            position: state.position().to_string(),
+            seqnos: state
+                .iter()
+                .map(|g| (g.domain, g.server, g.seqno))
+                .collect(),
+            files: files.len() as u64,
+            bytes: files.iter().map(|f| f.bytes).sum(),
+            oldest: files.first().map(|f| f.name.clone()).unwrap_or_default(),
+            memory: self.view.tail_bytes() as u64,
+            stored: self.view.stored(),
+            failure: self.view.failure().map(|e| e.to_string()),
+            primary: self.primary(),
+            replicas: known.iter().map(|(id, k)| self.of(*id, k)).collect(),
+            hints: self.hints(),
+        }
+    }
+}

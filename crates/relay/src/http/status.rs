@@ -1,0 +1,228 @@
+//! All that there is to say about a relay.
+
+use serde_json::{Value, json};
+
+use crate::store::Stored;
+
+/// The way to the primary.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrimaryStatus {
+    /// `host:port`.
+    pub address: String,
+    /// Events are coming.
+    pub connected: bool,
+    /// Of the present or last connection.
+    pub server_id: u32,
+    /// The same.
+    pub version: String,
+    /// Whether it is acknowledged to.
+    pub semi_sync: bool,
+    /// Whether the connection is encrypted.
+    pub encrypted: bool,
+    /// Its file, and where in it the relay is.
+    pub file: String,
+    /// The same.
+    pub position: u64,
+    /// Connections so far.
+    pub connections: u64,
+    /// Why the last one ended.
+    pub last_error: Option<String>,
+    /// Milliseconds since anything came; `None`: nothing has come yet.
+    pub silent_ms: Option<u64>,
+    /// See [`primary_lag_ms`].
+    pub lag_ms: Option<u64>,
+    /// Groups out of their domain's order.
+    pub unordered: u64,
+}
+
+/// A replica that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    /// Its server id.
+    pub server_id: u32,
+    /// As it calls itself.
+    pub host: String,
+    /// The same.
+    pub port: u16,
+    /// Where it comes from.
+    pub address: Option<String>,
+    /// Congestion control of its connection.
+    pub congestion: String,
+    /// Whether it is here.
+    pub connected: bool,
+    /// The oldest file that is kept for it.
+    pub needs: String,
+    /// When it was here, in seconds since 1970.
+    pub last_seen: u64,
+    /// Groups sent since it came.
+    pub groups: u64,
+    /// Of them, those with the commit id of the one before: they may run beside it.
+    pub joined: u64,
+    /// What it had when it came, and was sent since.
+    pub sent: String,
+    /// Age of the oldest group that it was not sent; `None`: it is not here.
+    pub sent_lag_ms: Option<u64>,
+    /// What is done with parallelism: `pass` or `group`.
+    pub policy: &'static str,
+}
+
+/// What is known of hints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HintStatus {
+    /// Tables are known.
+    pub catalog: bool,
+    /// Times that they were read.
+    pub catalogs: u64,
+    /// Why reading them failed last.
+    pub error: Option<String>,
+    /// Groups looked at.
+    pub groups: u64,
+    /// Of them, those in a batch with the one before.
+    pub joined: u64,
+    /// Of them, barriers.
+    pub barriers: u64,
+}
+
+/// A relay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Of this program.
+    pub version: &'static str,
+    /// Its own.
+    pub server_id: u32,
+    /// `gtid_binlog_pos`.
+    pub position: String,
+    /// Seqno of each domain and server.
+    pub seqnos: Vec<(u32, u32, u64)>,
+    /// Files and their bytes.
+    pub files: u64,
+    /// The same.
+    pub bytes: u64,
+    /// The oldest file.
+    pub oldest: String,
+    /// Bytes of the newest events in memory.
+    pub memory: u64,
+    /// Since the start.
+    pub stored: Stored,
+    /// Why nothing more is stored.
+    pub failure: Option<String>,
+    /// Where events come from.
+    pub primary: PrimaryStatus,
+    /// Who is known.
+    pub replicas: Vec<ReplicaStatus>,
+    /// If they are computed.
+    pub hints: Option<HintStatus>,
+}
+
+impl Status {
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let p = &self.primary;
+        let replicas: Vec<Value> = self
+            .replicas
+            .iter()
+            .map(|r| {
+                json!({
+                    "server_id": r.server_id,
+                    "host": r.host,
+                    "port": r.port,
+                    "address": r.address,
+                    "congestion": r.congestion,
+                    "connected": r.connected,
+                    "needs_file": r.needs,
+                    "last_seen": r.last_seen,
+                    "sent_groups": r.groups,
+                    "sent_joined_groups": r.joined,
+                    "sent_position": r.sent,
+                    "sent_lag_ms": r.sent_lag_ms,
+                    "policy": r.policy,
+                })
+            })
+            .collect();
+        json!({
+            "version": self.version,
+            "server_id": self.server_id,
+            "gtid_binlog_pos": self.position,
+            "files": self.files,
+            "bytes": self.bytes,
+            "oldest_file": self.oldest,
+            "memory_bytes": self.memory,
+            "stored_groups": self.stored.groups,
+            "stored_bytes": self.stored.bytes,
+            "syncs": self.stored.syncs,
+            "failure": self.failure,
+            "primary": {
+                "address": p.address,
+                "connected": p.connected,
+                "server_id": p.server_id,
+                "version": p.version,
+                "semi_sync": p.semi_sync,
+                "encrypted": p.encrypted,
+                "file": p.file,
+                "position": p.position,
+                "connections": p.connections,
+                "last_error": p.last_error,
+                "silent_ms": p.silent_ms,
+                "lag_ms": p.lag_ms,
+                "unordered_groups": p.unordered,
+            },
+            "replicas": replicas,
+            "hints": self.hints.as_ref().map(|h| json!({
+                "catalog": h.catalog,
+                "catalogs_read": h.catalogs,
+                "catalog_error": h.error,
+                "groups": h.groups,
+                "joined_groups": h.joined,
+                "barriers": h.barriers,
+            })),
+        })
+    }
+}
+
+/// How far the relay is behind its primary, in milliseconds, as far as it can know.
+///
+/// `silent_ms`: since anything came. `idle`: that was a heartbeat, which a primary sends only if
+/// it has nothing else. `newest`: else the time of the newest group, in seconds of the
+/// primary's clock. `beat_ms`: how often something must come.
+pub fn primary_lag_ms(
+    silent_ms: Option<u64>,
+    idle: bool,
+    newest: u32,
+    now_ms: u64,
+    beat_ms: u64,
+) -> Option<u64> {
+    let silent = silent_ms?;
+    // What is committed is sent at once. So it has nothing, unless it is away.
+    let away = match silent > 2 * beat_ms {
+        true => silent,
+        false => 0,
+    };
+    let heard = now_ms.saturating_sub(silent);
+    // Whole seconds, cut off: below two nothing can be said.
+    let old = heard.saturating_sub(u64::from(newest) * 1000);
+    let behind = match idle || newest == 0 || old < 2000 {
+        true => 0,
+        false => old,
+    };
+    Some(behind + away)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behind_the_primary() {
+        let lag = |silent, idle, newest| primary_lag_ms(silent, idle, newest, 100_000_500, 1000);
+        assert_eq!(lag(None, true, 0), None);
+        assert_eq!(lag(Some(900), true, 5), Some(0), "a heartbeat");
+        assert_eq!(lag(Some(1999), false, 99_999), Some(0));
+        assert_eq!(lag(Some(0), false, 99_990), Some(10_500), "it catches up");
+        assert_eq!(lag(Some(7000), true, 5), Some(7000), "it is away");
+        assert_eq!(
+            lag(Some(7000), false, 99_990),
+            Some(3500 + 7000),
+            "it went while catching up"
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! The binlog server: pulls from a primary, stores crash-safely, serves replicas.
+//!
+//! ```text
+//!   primary ──> pull ──> store ──> serve ──> replicas
+//!                          │
+//!                        files that mariadb-binlog reads
+//! ```
+//!
+//! | module | what | without I/O |
+//! |---|---|---|
+//! | [`wire`] | the client/server protocol as packets | all |
+//! | [`pull`] | the relay as a replica | `session`, `ingest`, `backoff` |
+//! | [`store`] | files, their index, what may be purged | `catalogue`, `tail`, `purge`, `mark` |
+//! | [`serve`] | the relay as a primary | `session`, `sql`, `feed`, `registry` |
+//! | [`http`] | how it stands, for monitoring and load balancers | `page`, `status` |
+//! | [`net`] | sockets, TLS | |
+//!
+//! Formats and promises: `docs/relay.md`.
+
+#![forbid(unsafe_code)]
+
+mod config;
+pub mod http;
+pub mod log;
+pub mod net;
+pub mod pull;
+mod run;
+pub mod serve;
+pub mod store;
+pub mod wire;
+
+pub use config::{Config, ConfigError, Given, SETTINGS};
+pub use run::{RunError, run};

@@ -1,0 +1,112 @@
+//! Lines for people: to standard error, or a file.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How much a line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Something does not work and will not by itself.
+    Error,
+    /// Something does not work; the relay goes on trying.
+    Warning,
+    /// For the record.
+    Note,
+}
+
+/// A log. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Log {
+    file: Option<Arc<Mutex<File>>>,
+}
+
+impl Log {
+    /// To standard error.
+    pub fn terminal() -> Log {
+        Log { file: None }
+    }
+
+    /// Appended to a file.
+    pub fn file(path: &Path) -> io::Result<Log> {
+        let file = File::options().create(true).append(true).open(path)?;
+        Ok(Log {
+            file: Some(Arc::new(Mutex::new(file))),
+        })
+    }
+
+    /// Writes a line.
+    pub fn say(&self, level: Level, message: &str) {
+        let word = match level {
+            Level::Error => "ERROR",
+            Level::Warning => "Warning",
+            Level::Note => "Note",
+        };
+        let line = format!("{} [{word}] {message}\n", clock(SystemTime::now()));
+        // There is nowhere to say that a line could not be written.
+        let _ = match &self.file {
+            None => io::stderr().write_all(line.as_bytes()),
+            Some(file) => file
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .write_all(line.as_bytes()),
+        };
+    }
+}
+
+/// `2026-11-22 06:05:20.123Z`.
+fn clock(at: SystemTime) -> String {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, rest) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let (year, month, day) = date(days);
+    format!(
+        "{year}-{month:02}-{day:02} {:02}:{:02}:{:02}.{:03}Z",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60,
+        since.subsec_millis()
+    )
+}
+
+/// The date so many days after 1970-01-01 (Hinnant: chrono-compatible low-level date algorithms,
+/// 2014; years from March on, so that the leap day is a year's last).
+fn date(days: u64) -> (u64, u64, u64) {
+    let z = days + 719_468;
+    let (era, day) = (z / 146_097, z % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn dates() {
+        let at = |secs: u64| clock(UNIX_EPOCH + Duration::from_millis(secs * 1000 + 7));
+        assert_eq!(at(0), "1970-01-01 00:00:00.007Z");
+        assert_eq!(at(951_782_399), "2000-02-28 23:59:59.007Z");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00:00.007Z");
+        assert_eq!(at(1_795_327_520), "2026-11-22 06:05:20.007Z");
+    }
+
+    #[test]
+    fn a_file_is_appended_to() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("r.log");
+        for word in ["one", "two"] {
+            Log::file(&path).expect("writable").say(Level::Note, word);
+        }
+        let text = std::fs::read_to_string(path).expect("there");
+        let lines: Vec<_> = text.lines().map(|l| &l[25..]).collect();
+        assert_eq!(lines, ["[Note] one", "[Note] two"]);
+    }
+}

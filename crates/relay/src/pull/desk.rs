@@ -1,0 +1,205 @@
+//! Where the pulling thread and the one that reads the primary's tables meet.
+//!
+//! ```text
+//!   pull ──wants──> Desk ──> reads: position, tables, position ──> Desk ──> pull: Hints::offer
+//! ```
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dromon_binlog::Position;
+use dromon_binlog::hints::Catalog;
+
+use super::ask::{AskError, Asker, Login};
+use super::tables::{
+    Answers, COLUMNS, FOREIGN, KEYS, PRIVILEGES, RULES, TABLES, TablesError, catalog_of,
+};
+use crate::log::{Level, Log};
+
+/// Longest answer: some hundred thousand tables.
+const ANSWER_MAX: usize = 256 << 20;
+/// Between two readings, at least; and so many times as long as one took.
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_TIMES: u32 = 5;
+/// After a failure.
+const FAILED: Duration = Duration::from_secs(10);
+/// About views, which are no tables: they, or what they name, may not be used, or are gone.
+const OF_VIEWS: &[&[u8]] = &[b"1142", b"1143", b"1305", b"1356", b"1370", b"1449"];
+
+/// Tables, and the primary's position before and after they were read.
+#[derive(Debug)]
+pub struct ReadTables {
+    /// Before.
+    pub before: Position,
+    /// After.
+    pub after: Position,
+    /// The tables.
+    pub catalog: Catalog,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Desk {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of the server with this id.
+    wanted: Option<u32>,
+    read: Option<ReadTables>,
+    count: u64,
+    error: Option<String>,
+}
+
+impl Desk {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tables are wanted, or not, of the server that events come from.
+    pub fn want(&self, wanted: bool, server_id: u32) {
+        let mut state = self.state();
+        let wanted = (wanted && state.read.is_none()).then_some(server_id);
+        if state.wanted != wanted {
+            state.wanted = wanted;
+            self.changed.notify_all();
+        }
+    }
+
+    /// What was read, if something was.
+    pub fn take(&self) -> Option<ReadTables> {
+        self.state().read.take()
+    }
+
+    /// How often tables were read, and why that failed last.
+    pub fn told(&self) -> (u64, Option<String>) {
+        let state = self.state();
+        (state.count, state.error.clone())
+    }
+
+    fn wait(&self) -> u32 {
+        let mut state = self.state();
+        loop {
+            if let Some(server_id) = state.wanted {
+                return server_id;
+            }
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Why tables cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error("{0}")]
+    Ask(#[from] AskError),
+    #[error("{0}")]
+    Tables(#[from] TablesError),
+    #[error("the server there has the id {found}, the events come from {expected}")]
+    Another { found: String, expected: u32 },
+    #[error("it warns: {0}")]
+    Warned(String),
+}
+
+/// Reads tables when they are wanted, until the process ends.
+pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, log: &Log) {
+    let mut said = String::new();
+    loop {
+        let server_id = desk.wait();
+        let began = Instant::now();
+        let result = read(login, server_id);
+        let mut state = desk.state();
+        let pause = match result {
+            Ok(read) => {
+                state.wanted = None;
+                state.read = Some(read);
+                state.count += 1;
+                state.error = None;
+                said.clear();
+                PAUSE.max(began.elapsed() * PAUSE_TIMES)
+            }
+            Err(error) => {
+                let text = format!(
+                    "The primary's tables cannot be read: {error}. Until they can, replicas get no hints of their own and run \
+                     as parallel as the primary did; nothing is wrong with the data."
+                );
+                if text != said {
+                    log.say(Level::Warning, &text);
+                    said.clone_from(&text);
+                }
+                state.error = Some(error.to_string());
+                match error {
+                    // It passes.
+                    ReadError::Tables(TablesError::Gap(_)) | ReadError::Warned(_) => {
+                        PAUSE.max(began.elapsed() * PAUSE_TIMES)
+                    }
+                    _ => FAILED,
+                }
+            }
+        };
+        drop(state);
+        thread::sleep(pause);
+    }
+}
+
+fn read(login: &Login, server_id: u32) -> Result<ReadTables, ReadError> {
+    let mut asker = Asker::connect(login)?;
+    // A copy, so that a table which is being changed cannot hold it up for long.
+    asker.ask("SET lock_wait_timeout = 5, NAMES utf8mb4", 4096)?;
+    let before = position(&mut asker, server_id)?;
+    let mut ask = |statement: &str| -> Result<_, ReadError> {
+        let rows = asker.ask(statement, ANSWER_MAX)?;
+        if asker.warnings() > 0 {
+            let warnings = asker.ask("SHOW WARNINGS", 1 << 20)?;
+            let cell = |row: &crate::wire::Row, n: usize| row.get(n).cloned().flatten();
+            // One of the others says that a table was skipped as it is being changed.
+            let real = warnings.iter().find(|row| {
+                let code = cell(row, 1).unwrap_or_default();
+                !OF_VIEWS.contains(&&code[..])
+            });
+            if let Some(row) = real {
+                let text = cell(row, 2).unwrap_or_default();
+                return Err(ReadError::Warned(
+                    String::from_utf8_lossy(&text).into_owned(),
+                ));
+            }
+        }
+        Ok(rows)
+    };
+    let answers = Answers {
+        privileges: ask(PRIVILEGES)?,
+        tables: ask(TABLES)?,
+        columns: ask(COLUMNS)?,
+        keys: ask(KEYS)?,
+        foreign: ask(FOREIGN)?,
+        rules: ask(RULES)?,
+    };
+    let after = position(&mut asker, server_id)?;
+    Ok(ReadTables {
+        before,
+        after,
+        catalog: catalog_of(&answers)?,
+    })
+}
+
+fn position(asker: &mut Asker, expected: u32) -> Result<Position, ReadError> {
+    let rows = asker.ask(
+        "SELECT @@GLOBAL.server_id, @@GLOBAL.gtid_binlog_pos",
+        1 << 20,
+    )?;
+    let cell = |n: usize| {
+        let cell = rows.first().and_then(|row| row.get(n)?.as_deref());
+        String::from_utf8_lossy(cell.unwrap_or_default()).into_owned()
+    };
+    let found = cell(0);
+    if found != expected.to_string() {
+        return Err(ReadError::Another { found, expected });
+    }
+    let text = cell(1);
+    text.parse()
+        .map_err(|_| AskError::NoPosition { text }.into())
+}

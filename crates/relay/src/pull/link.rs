@@ -1,0 +1,521 @@
+//! The connection to the primary: sockets, and what is done when they break.
+
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dromon_binlog::GroupName;
+use dromon_binlog::hints::{Hint, Hints, Limits};
+
+use super::backoff::Backoff;
+use super::desk::Desk;
+use super::ingest::{Act, Ingest, IngestError};
+use super::session::{Primary, Session, SessionError, Step, Wish, follow};
+use crate::http::HintStatus;
+use crate::log::{Level, Log};
+use crate::net::{ClientTls, Socket};
+use crate::store::{Part, Store, StoreError};
+use crate::wire::{AckSemiSync, Frames, WireError, put_packet};
+
+/// Bytes read at once, and so the most that one fsync waits for.
+const READ_MAX: usize = 1 << 20;
+/// Longest answer before the stream.
+const ANSWER_MAX: usize = 1 << 20;
+/// Longest event, with the mark in front of it.
+const EVENT_PACKET_MAX: usize = dromon_binlog::EVENT_MAX as usize + 3;
+/// For hints. A batch is short: keys of some thousand transactions are plenty.
+const LIMITS: Limits = Limits {
+    history_keys: 100_000,
+    table_keys: 20_000,
+    transaction_keys: 50_000,
+    tables: 4096,
+    bytes: 64 << 20,
+    batch: 32,
+    domains: 64,
+};
+/// A connection that lived so long was a success.
+const LIVED: Duration = Duration::from_secs(10);
+
+/// Where the events come from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// `host:port`.
+    pub address: String,
+    /// All but the position.
+    pub wish: Wish,
+    /// How to encrypt, if [`Wish::tls`].
+    pub tls: Option<ClientTls>,
+    /// Silence for so long means that the connection is dead.
+    pub dead_after: Duration,
+    /// Longest pause between attempts.
+    pub backoff_max: Duration,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// No name, no route, nobody there.
+    #[error("The primary {address} cannot be reached: {source}.")]
+    Connect {
+        /// Which.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It broke.
+    #[error("The connection to the primary broke: {0}.")]
+    Broken(io::Error),
+    /// TLS did not come about.
+    #[error(
+        "The connection to the primary cannot be encrypted: {0}. Nothing secret was said to it. Compare primary_tls_ca \
+         with who signed the primary's certificate (its ssl_cert)."
+    )]
+    NotEncrypted(io::Error),
+    /// Silence.
+    #[error("Nothing came from the primary for {} s, not even a heartbeat: the connection counts as dead.", .0.as_secs_f64())]
+    Silent(Duration),
+    /// The other side ended it.
+    #[error("The primary closed the connection.")]
+    Closed,
+    /// Packets that are none.
+    #[error("The primary cannot be understood: {0}.")]
+    Wire(#[from] WireError),
+    /// It refused.
+    #[error("{0}.")]
+    Session(#[from] SessionError),
+    /// Its events cannot be stored.
+    #[error("{0}")]
+    Ingest(#[from] IngestError),
+    /// The own disk. Not tried again.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The relay ends.
+    #[error("The relay ends.")]
+    Stopping,
+}
+
+/// How it stands, for others.
+#[derive(Clone, Debug, Default)]
+pub struct Following {
+    /// Events are coming.
+    pub connected: bool,
+    /// Of the present or last connection.
+    pub primary: Primary,
+    /// Its current file, as it calls it.
+    pub file: String,
+    /// Up to where events came.
+    pub position: u64,
+    /// Connections so far.
+    pub connections: u64,
+    /// Why the last one ended.
+    pub last_error: Option<String>,
+    /// Groups out of their domain's order.
+    pub unordered: u64,
+    /// Whether the connection is encrypted.
+    pub encrypted: bool,
+    /// When anything came last.
+    pub heard: Option<Instant>,
+    /// That was a heartbeat: the primary had nothing more.
+    pub idle: bool,
+    /// When the newest event was made, in seconds of the primary's clock.
+    pub newest: u32,
+    /// If hints are computed.
+    pub hints: Option<HintStatus>,
+    stopping: bool,
+    stream: Option<Arc<TcpStream>>,
+}
+
+/// Pulls until it is told to end.
+pub struct Puller {
+    source: Source,
+    desk: Option<Arc<Desk>>,
+    store: Store,
+    ingest: Ingest,
+    following: Arc<Mutex<Following>>,
+    log: Log,
+    /// Called now and then between events: retention.
+    every_now_and_then: Box<dyn FnMut() -> Result<(), StoreError> + Send>,
+}
+
+fn lock(following: &Mutex<Following>) -> MutexGuard<'_, Following> {
+    following.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Following {
+    /// Ends the connection and all attempts.
+    pub fn stop(following: &Mutex<Following>) {
+        let mut state = lock(following);
+        state.stopping = true;
+        if let Some(stream) = &state.stream {
+            // It may be closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Puller {
+    /// Of a store, which it fills.
+    pub fn new(
+        source: Source,
+        store: Store,
+        log: Log,
+        every_now_and_then: Box<dyn FnMut() -> Result<(), StoreError> + Send>,
+        desk: Option<Arc<Desk>>,
+    ) -> Puller {
+        let ingest = match desk {
+            None => Ingest::new(),
+            Some(_) => Ingest::with_hints(Hints::behind(LIMITS, store.state().position())),
+        };
+        Puller {
+            source,
+            store,
+            desk,
+            ingest,
+            following: Arc::default(),
+            log,
+            every_now_and_then,
+        }
+    }
+
+    /// How it stands.
+    pub fn following(&self) -> Arc<Mutex<Following>> {
+        Arc::clone(&self.following)
+    }
+
+    /// Connects, and connects again, until told to end or the disk fails.
+    pub fn run(mut self) -> Result<(), StoreError> {
+        let mut backoff = Backoff::new(Duration::from_millis(100), self.source.backoff_max);
+        let mut said = String::new();
+        loop {
+            let began = Instant::now();
+            let Err(error) = self.connection();
+            self.ingest.interrupt();
+            {
+                let mut following = lock(&self.following);
+                following.connected = false;
+                following.stream = None;
+                following.last_error = Some(error.to_string());
+                if following.stopping {
+                    drop(following);
+                    return self.store.close();
+                }
+            }
+            if let PullError::Store(error) = error {
+                self.log.say(Level::Error, &error.to_string());
+                return Err(error);
+            }
+            self.store.abandon()?;
+            self.store.flush()?;
+            if began.elapsed() > LIVED {
+                backoff.succeeded();
+            }
+            let pause = backoff.failed(random());
+            let text = error.to_string();
+            // A primary that is away for a night does not fill the log.
+            if text != said || backoff.failures().is_power_of_two() {
+                self.log.say(
+                    Level::Warning,
+                    &format!(
+                        "{text} Attempt {} follows in {:.1} s.",
+                        backoff.failures() + 1,
+                        pause.as_secs_f64()
+                    ),
+                );
+                said = text;
+            }
+            self.pause(pause)?;
+        }
+    }
+
+    fn pause(&mut self, pause: Duration) -> Result<(), StoreError> {
+        let until = Instant::now() + pause;
+        loop {
+            (self.every_now_and_then)()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || lock(&self.following).stopping {
+                return Ok(());
+            }
+            thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+
+    fn connect(&self) -> Result<Socket, PullError> {
+        let address = &self.source.address;
+        let cannot = |source| PullError::Connect {
+            address: address.clone(),
+            source,
+        };
+        Socket::connect(address, self.source.dead_after).map_err(cannot)
+    }
+
+    fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
+        let mut stream = self.connect()?;
+        {
+            let mut following = lock(&self.following);
+            if following.stopping {
+                return Err(PullError::Stopping);
+            }
+            following.stream = Some(Arc::clone(stream.tcp()));
+        }
+        let mut session = Session::new(Wish {
+            position: self.store.state().position().to_string(),
+            ..self.source.wish.clone()
+        });
+        let mut frames = Frames::new(ANSWER_MAX);
+        let mut buf = vec![0; READ_MAX];
+        self.introduce(&mut stream, &mut session, &mut frames, &mut buf)?;
+        let primary = session.primary().clone();
+        self.log.say(
+            Level::Note,
+            &format!(
+                "Follows {} ({}, server id {}){} from {}.",
+                self.source.address,
+                primary.version,
+                primary.server_id,
+                match (primary.semi_sync, stream.is_encrypted()) {
+                    (true, true) => " with semi-sync, encrypted,",
+                    (true, false) => " with semi-sync",
+                    (false, true) => ", encrypted,",
+                    (false, false) => "",
+                },
+                match self.store.state().position() {
+                    position if position.is_empty() => "the beginning".to_owned(),
+                    position => position.to_string(),
+                }
+            ),
+        );
+        let semi_sync = primary.semi_sync;
+        {
+            let mut following = lock(&self.following);
+            following.connected = true;
+            following.connections += 1;
+            following.encrypted = stream.is_encrypted();
+            following.primary = primary;
+        }
+        frames.set_max(EVENT_PACKET_MAX);
+        let mut acknowledged = None;
+        loop {
+            let mut ack = None;
+            let mut last = None;
+            let mut counted = HintStatus::default();
+            while let Some(packet) = frames.packet()? {
+                let sent = follow(&mut frames, &packet, semi_sync)?;
+                let took = take(&mut self.ingest, &mut self.store, sent.event)?;
+                last = Some((took.heartbeat, took.time));
+                if let Some(hinted) = took.hinted {
+                    counted.groups += 1;
+                    counted.joined += u64::from(hinted.joined);
+                    counted.barriers += u64::from(hinted.barrier);
+                }
+                if took.unordered {
+                    lock(&self.following).unordered += 1;
+                }
+                // What was stored but not acknowledged when a connection broke is not sent again:
+                // the first heartbeat tells where it ended.
+                let again = took.heartbeat && semi_sync && !self.store.in_group();
+                if sent.ack || again {
+                    let (file, position) = self.ingest.place();
+                    ack = Some(AckSemiSync {
+                        position,
+                        file: file.to_vec(),
+                    });
+                }
+            }
+            // Everything that has come is taken: one fsync for all of it.
+            self.store.flush()?;
+            if let Some(ack) = ack.filter(|ack| acknowledged.as_ref() != Some(ack)) {
+                let mut out = Vec::new();
+                put_packet(&mut out, 0, &ack.encode());
+                stream.send(&out).map_err(PullError::Broken)?;
+                acknowledged = Some(ack);
+            }
+            {
+                let (file, position) = self.ingest.place();
+                let mut following = lock(&self.following);
+                following.position = position;
+                if let Some((idle, time)) = last {
+                    following.heard = Some(Instant::now());
+                    following.idle = idle;
+                    // What a connection begins with has none.
+                    if time > 0 {
+                        following.newest = time;
+                    }
+                }
+                if following.file.as_bytes() != file {
+                    following.file = String::from_utf8_lossy(file).into_owned();
+                }
+            }
+            self.exchange(counted);
+            (self.every_now_and_then)()?;
+            self.read(&mut stream, &mut frames, &mut buf)?;
+        }
+    }
+
+    /// Takes the tables that were read, asks for them if they are not known.
+    fn exchange(&mut self, counted: HintStatus) {
+        let (Some(desk), Some(hints)) = (&self.desk, self.ingest.hints()) else {
+            return;
+        };
+        if let Some(read) = desk.take() {
+            hints.offer(read.before, read.after, read.catalog);
+        }
+        let mut following = lock(&self.following);
+        desk.want(
+            !hints.has_catalog() && !hints.has_offer(),
+            following.primary.server_id,
+        );
+        let (catalogs, error) = desk.told();
+        let so_far = following.hints.take().unwrap_or_default();
+        following.hints = Some(HintStatus {
+            catalog: hints.has_catalog(),
+            catalogs,
+            error,
+            groups: so_far.groups + counted.groups,
+            joined: so_far.joined + counted.joined,
+            barriers: so_far.barriers + counted.barriers,
+        });
+    }
+
+    fn introduce(
+        &self,
+        stream: &mut Socket,
+        session: &mut Session,
+        frames: &mut Frames,
+        buf: &mut [u8],
+    ) -> Result<(), PullError> {
+        loop {
+            while let Some(packet) = frames.packet()? {
+                let step = session.packet(&packet)?;
+                let (payload, sequence) = match &step {
+                    Step::Read => continue,
+                    Step::Reply(payload) | Step::Encrypt(payload) => (payload, frames.sequence()),
+                    Step::Send(payload) | Step::Stream(payload) => (payload, 0),
+                };
+                let mut out = Vec::new();
+                let next = put_packet(&mut out, sequence, payload);
+                frames.set_sequence(next);
+                stream.send(&out).map_err(PullError::Broken)?;
+                match step {
+                    Step::Stream(_) => return Ok(()),
+                    Step::Encrypt(_) => self.encrypt(stream, session, frames)?,
+                    _ => {}
+                }
+            }
+            self.read(stream, frames, buf)?;
+        }
+    }
+
+    fn encrypt(
+        &self,
+        stream: &mut Socket,
+        session: &mut Session,
+        frames: &mut Frames,
+    ) -> Result<(), PullError> {
+        let not = |why: io::Error| PullError::NotEncrypted(why);
+        // What came before it could have been said by anybody on the way.
+        if let (Some(tls), true) = (&self.source.tls, frames.is_empty()) {
+            stream.encrypt(tls, &self.source.address).map_err(not)?;
+        } else {
+            return Err(not(io::Error::other("it speaks before its turn")));
+        }
+        let login = session.encrypted().unwrap_or_default();
+        let mut out = Vec::new();
+        let next = put_packet(&mut out, frames.sequence(), &login);
+        frames.set_sequence(next);
+        stream.send(&out).map_err(PullError::Broken)
+    }
+
+    fn read(
+        &self,
+        stream: &mut Socket,
+        frames: &mut Frames,
+        buf: &mut [u8],
+    ) -> Result<(), PullError> {
+        match stream.read(buf) {
+            Ok(0) => Err(PullError::Closed),
+            Ok(n) => {
+                frames.feed(&buf[..n]);
+                Ok(())
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                Err(PullError::Silent(self.source.dead_after))
+            }
+            Err(e) => Err(PullError::Broken(e)),
+        }
+    }
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Took {
+    /// It was out of its domain's order.
+    pub unordered: bool,
+    /// The primary has nothing more.
+    pub heartbeat: bool,
+    /// When the event was made, in seconds of the primary's clock; 0: it does not say.
+    pub time: u32,
+    /// Of a group that became whole, if hints are computed.
+    pub hinted: Option<HintTook>,
+}
+
+/// What was found out about a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintTook {
+    /// It is in a batch with the one before.
+    pub joined: bool,
+    /// Nothing may run beside it.
+    pub barrier: bool,
+}
+
+/// A batch is called after its first group.
+fn own(hint: &Hint) -> Option<u64> {
+    match hint.group.name {
+        GroupName::MariaDb(gtid) => Some(gtid.seqno),
+        _ => None,
+    }
+}
+
+/// Stores an event as [`Ingest`] says.
+pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took, PullError> {
+    let taken = ingest.event(event, store.state(), store.format())?;
+    if taken.abandon {
+        store.abandon()?;
+    }
+    match taken.act {
+        Act::Nothing => {}
+        Act::File(format) => store.begin_file(&format)?,
+        Act::Store(raw, part) => {
+            if matches!(part, Part::Begin | Part::Alone(..)) && store.is_full() {
+                store.rotate()?;
+            }
+            store.append(raw, part)?;
+        }
+    }
+    if let Some(hint) = &taken.hint
+        && let GroupName::MariaDb(gtid) = hint.group.name
+    {
+        store.hint(gtid, hint.commit_id);
+    }
+    Ok(Took {
+        hinted: taken.hint.as_ref().map(|hint| HintTook {
+            joined: hint.commit_id.is_some_and(|id| Some(id) != own(hint)),
+            barrier: hint.barrier.is_some(),
+        }),
+        unordered: taken.unordered.is_some(),
+        heartbeat: taken.heartbeat,
+        time: taken.time,
+    })
+}
+
+/// For jitter only.
+fn random() -> u32 {
+    getrandom::u32().unwrap_or(0x8000_0000)
+}

@@ -1,0 +1,27 @@
+//! The relay as a replica of its primary.
+//!
+//! ```text
+//!   primary ──TCP──> link ──packets──> session, then ingest ──> store ── fsync ──> acknowledgement
+//!                     └── any break: backoff, and from the stored position again
+//! ```
+//!
+//! The position asked for is always that of the store, so nothing is missing and nothing doubled
+//! whatever broke. What came of a group that was not whole is taken back first.
+
+mod ask;
+mod backoff;
+mod desk;
+mod entry;
+mod ingest;
+mod link;
+mod session;
+mod tables;
+
+pub use ask::{AskError, Asker, Login};
+pub use backoff::Backoff;
+pub use desk::{Desk, ReadTables, read_for_ever};
+pub use entry::{Entry, EntryStep};
+pub use ingest::{Act, Ingest, IngestError, Taken};
+pub use link::{Following, HintTook, PullError, Puller, Source, Took, take};
+pub use session::{Primary, Sent, Session, SessionError, Step, Wish, follow, sent};
+pub use tables::{TablesError, catalog_of, tables_of};

@@ -1,0 +1,312 @@
+//! Stored events, made into what one replica gets. Decides; sends nothing itself.
+//!
+//! ```text
+//! begin      rotate (made here), format description, GTID list (made here)
+//! then       events as stored; groups that it has are left out; checksum as it wants it
+//! new file   the stored rotate, a rotate made here, and all of that file
+//! ```
+
+use std::collections::BTreeMap;
+
+use dromon_binlog::{
+    BinlogState, Checksum, Event, EventError, EventType, Format, GroupName, Grouper, Gtid,
+    GtidHint, GtidList, Maker, Place as At, Position, Step, StreamError, format_for_replica,
+    patch_gtid, with_checksum,
+};
+
+use crate::store::{Refused, Wanted};
+use crate::wire::put_packet_of;
+
+/// Why a replica cannot be fed on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FeedError {
+    /// What is stored is damaged.
+    #[error("{0}")]
+    Stream(#[from] StreamError),
+    /// The same.
+    #[error("{0}")]
+    Event(#[from] EventError),
+    /// It does not fit the replica.
+    #[error("{0}")]
+    Refused(#[from] Refused),
+    /// A file ends without naming the next one.
+    #[error("It ends without naming the next file: its end is missing.")]
+    NoEnd,
+}
+
+/// What is done with commit ids, by which a parallel replica knows what it may run at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// They are the primary's.
+    #[default]
+    Pass,
+    /// Those of the relay, from what transactions write. A group of which nothing was found out has
+    /// the primary's.
+    Group,
+}
+
+impl Policy {
+    /// As in the settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Pass => "pass",
+            Policy::Group => "group",
+        }
+    }
+}
+
+/// Set in commit ids of the primary that stand among those of the relay, which are seqnos.
+const FOREIGN: u64 = 1 << 63;
+/// Domains whose last commit id is remembered.
+const DOMAINS_MAX: usize = 1024;
+
+/// One replica's feed.
+#[derive(Debug)]
+pub struct Feed {
+    server_id: u32,
+    checksum: Checksum,
+    annotate: bool,
+    wanted: Wanted,
+    grouper: Grouper,
+    /// The open group is left out.
+    skips: bool,
+    /// The last event named the next file.
+    turned: bool,
+    sequence: u8,
+    out: Vec<u8>,
+    groups: u64,
+    policy: Policy,
+    /// Groups that were given with the commit id of the one before.
+    joined: u64,
+    /// Of the last group of each domain.
+    last_ids: BTreeMap<u32, Option<u64>>,
+    /// What the replica had, and has by now if it took what it was given.
+    given: Position,
+}
+
+impl Feed {
+    /// Before the first event. `sequence`: of the next packet.
+    pub fn new(
+        server_id: u32,
+        checksum: Checksum,
+        annotate: bool,
+        wanted: Wanted,
+        sequence: u8,
+    ) -> Feed {
+        Feed {
+            server_id,
+            checksum,
+            annotate,
+            wanted,
+            grouper: Grouper::of_file(),
+            skips: false,
+            turned: false,
+            sequence,
+            out: Vec::new(),
+            groups: 0,
+            policy: Policy::Pass,
+            joined: 0,
+            last_ids: BTreeMap::new(),
+            given: Position::new(),
+        }
+    }
+
+    /// What is done with commit ids.
+    pub fn policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Groups that were given with the commit id of the one before in their domain.
+    pub fn joined(&self) -> u64 {
+        self.joined
+    }
+
+    /// What the replica has before the first event.
+    pub fn has(&mut self, position: Position) {
+        self.given = position;
+    }
+
+    /// All that it has if it took what it was given.
+    pub fn given(&self) -> &Position {
+        &self.given
+    }
+
+    /// What is to be sent.
+    pub fn out(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// It was sent.
+    pub fn sent(&mut self) {
+        self.out.clear();
+        // After one large event not all of its room is kept.
+        self.out.shrink_to(256 << 10);
+    }
+
+    /// Of the next packet.
+    pub fn sequence(&self) -> u8 {
+        self.sequence
+    }
+
+    /// Groups given so far.
+    pub fn groups(&self) -> u64 {
+        self.groups
+    }
+
+    /// What is left out.
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    fn put(&mut self, event: &[u8]) {
+        self.sequence = put_packet_of(&mut self.out, self.sequence, &[&[0], event]);
+    }
+
+    fn maker(&self) -> Maker {
+        Maker {
+            server_id: self.server_id,
+            timestamp: 0,
+            checksum: self.checksum,
+            place: At::Nowhere,
+        }
+    }
+
+    /// Begins at a byte of a file, at which an event begins. `state`: all groups before, for a
+    /// replica with GTIDs.
+    pub fn begin(
+        &mut self,
+        file: &str,
+        at: u64,
+        format_event: &[u8],
+        state: Option<&BinlogState>,
+    ) -> Result<(), FeedError> {
+        let rotate = self.maker().rotate(file, at);
+        self.put(&rotate);
+        let event = Event::parse(format_event, Checksum::Crc32)?;
+        let format = Format::decode(format_event)?;
+        self.put_format(&event, false)?;
+        if let Some(state) = state {
+            let list = self.maker().gtid_list(&GtidList::of(state));
+            self.put(&list);
+        }
+        self.grouper = Grouper::of_file_from(at, format);
+        self.turned = false;
+        self.skips = false;
+        Ok(())
+    }
+
+    /// Goes on with the next file, from its first event.
+    pub fn next_file(&mut self, file: &str) -> Result<(), FeedError> {
+        if !self.turned {
+            return Err(FeedError::NoEnd);
+        }
+        self.begin_file(file);
+        Ok(())
+    }
+
+    /// Begins with the first event of a file.
+    pub fn begin_file(&mut self, file: &str) {
+        let rotate = self.maker().rotate(file, 4);
+        self.put(&rotate);
+        self.grouper = Grouper::of_file();
+        self.turned = false;
+    }
+
+    fn put_format(&mut self, event: &Event<'_>, from_beginning: bool) -> Result<(), FeedError> {
+        let closed = format_for_replica(event, from_beginning)?;
+        let closed = Event::parse(&closed, Checksum::Crc32)?;
+        let wanted = with_checksum(&closed, self.checksum)?;
+        self.put(&wanted);
+        Ok(())
+    }
+
+    /// The next stored event. `hint`: asked for groups that are given, and gives their commit id if
+    /// one is known: see [`Policy::Group`].
+    pub fn event(
+        &mut self,
+        raw: &[u8],
+        hint: impl FnOnce(Gtid) -> Option<Option<u64>>,
+    ) -> Result<(), FeedError> {
+        let seen = self.grouper.event(raw)?;
+        let (event, step) = (seen.event, seen.step);
+        if let Step::Begin(group) | Step::Alone(group, _) = step {
+            self.skips = match group.name {
+                GroupName::MariaDb(gtid) => !self.wanted.takes(gtid)?,
+                _ => false,
+            };
+            self.groups += u64::from(!self.skips);
+        }
+        if let Step::End(group, _) | Step::Alone(group, _) = step
+            && let GroupName::MariaDb(gtid) = group.name
+            && !self.skips
+        {
+            self.given.set(gtid);
+        }
+        self.turned = event.kind() == EventType::ROTATE;
+        if event.kind() == EventType::FORMAT_DESCRIPTION {
+            return self.put_format(&event, true);
+        }
+        let of_group = step != Step::Between;
+        if of_group && self.skips || event.kind() == EventType::ANNOTATE_ROWS && !self.annotate {
+            return Ok(());
+        }
+        let mut wanted = with_checksum(&event, self.checksum)?;
+        if let Step::Begin(group) = step
+            && let GroupName::MariaDb(gtid) = group.name
+            && event.kind() == EventType::GTID
+        {
+            let mut id = group.commit_id;
+            if self.policy == Policy::Group {
+                id = self.patch(wanted.to_mut(), gtid, id, hint(gtid));
+            }
+            let last = self.last_ids.insert(gtid.domain, id);
+            self.joined += u64::from(id.is_some() && last == Some(id));
+            if self.last_ids.len() > DOMAINS_MAX {
+                self.last_ids.clear();
+            }
+        }
+        self.put(&wanted);
+        Ok(())
+    }
+
+    /// Sets the commit id. Gives what it is then.
+    fn patch(
+        &self,
+        raw: &mut [u8],
+        gtid: Gtid,
+        own: Option<u64>,
+        hint: Option<Option<u64>>,
+    ) -> Option<u64> {
+        let id = match hint {
+            Some(id) => id.filter(|id| id & FOREIGN == 0),
+            // As the primary said. Its numbers may be those of other batches by chance.
+            None => own.map(|id| id | FOREIGN),
+        };
+        let mut set = |commit_id| {
+            let hint = GtidHint {
+                commit_id,
+                flags: None,
+            };
+            patch_gtid(raw, self.checksum, hint).is_ok()
+        };
+        if set(id) {
+            return id;
+        }
+        // It has parts that this build does not know, so nothing can be added or taken away. A
+        // number of its own is as good as none.
+        let alone = own.map(|_| gtid.seqno);
+        match alone.is_some() && set(alone) {
+            true => alone,
+            false => own,
+        }
+    }
+
+    /// The replica is to know that the relay is there.
+    pub fn heartbeat(&mut self, file: &str, at: u64) {
+        // Beyond 4 GiB the position does not fit; that it has not moved is true then, too.
+        let position = at.min(u64::from(u32::MAX));
+        if let Some(event) = self.maker().heartbeat(file, position) {
+            self.put(&event);
+        }
+    }
+}

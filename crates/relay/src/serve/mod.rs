@@ -1,0 +1,21 @@
+//! The relay as a primary of its replicas.
+//!
+//! ```text
+//!   replica ──TCP──> server ── login, statements: session
+//!                       └── dump: Cursor ── stored events ──> feed ──> packets
+//! ```
+//!
+//! A thread for each connection. What it holds is bounded: a piece of a file (or a shared one of
+//! the tail), the event that is being sent, and 64 KiB of what goes out. A replica that takes
+//! nothing for the time of `write_timeout` is disconnected.
+
+mod feed;
+mod registry;
+mod server;
+mod session;
+mod sql;
+
+pub use feed::{Feed, FeedError, Policy};
+pub use registry::{Known, Registry};
+pub use server::{Account, ServeOptions, Server};
+pub use session::{Facts, From, Host, Reply, Session, Wants, errors};

@@ -1,0 +1,302 @@
+//! The replicas that are known, and what each still needs.
+//!
+//! What a replica has taken is known for sure when it connects: it says so. After that only what
+//! it was sent is known; it may lose that again with its host. So a file counts as needed by a
+//! connected replica until it was sent all of it *and* stayed connected so long after
+//! (`hold_secs`); and by one that is away for as long as it is away.
+//!
+//! Kept across restarts, a line for each: `server id, file, port, last seen, host`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use dromon_binlog::Position;
+
+use super::session::Host;
+
+/// A replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// As it calls itself.
+    pub host: String,
+    /// The same.
+    pub port: u16,
+    /// The oldest file that it needs.
+    pub needs: u64,
+    /// When it was here, in seconds since 1970.
+    pub last_seen: u64,
+    /// Its connection, if it is here.
+    pub connection: Option<u32>,
+    /// Where it came from.
+    pub address: Option<IpAddr>,
+    /// Congestion control of its connection.
+    pub congestion: String,
+    /// What it had when it came, and was sent since.
+    pub sent: Position,
+    /// Groups that it was sent since it came.
+    pub groups: u64,
+    /// Of them, those with the commit id of the one before.
+    pub joined: u64,
+    /// Files that it was sent something of, and since when.
+    entered: VecDeque<(u64, u64)>,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    known: BTreeMap<u32, Known>,
+    hold_secs: u64,
+    changed: bool,
+}
+
+impl Registry {
+    /// Nobody is known.
+    pub fn new(hold_secs: u64) -> Registry {
+        Registry {
+            hold_secs,
+            ..Registry::default()
+        }
+    }
+
+    /// From [`Registry::text`].
+    pub fn parse(text: &str, hold_secs: u64) -> Result<Registry, String> {
+        let mut registry = Registry::new(hold_secs);
+        for (n, line) in text.lines().enumerate().filter(|(_, l)| !l.is_empty()) {
+            let mut words = line.splitn(5, ' ');
+            let mut number = || words.next().and_then(|w| w.parse::<u64>().ok());
+            let fields = (number(), number(), number(), number());
+            let host = words.next().unwrap_or_default().to_owned();
+            let (Some(id), Some(needs), Some(port), Some(last_seen)) = fields else {
+                return Err(format!("line {}: {line}", n + 1));
+            };
+            let (Ok(id), Ok(port)) = (u32::try_from(id), u16::try_from(port)) else {
+                return Err(format!("line {}: {line}", n + 1));
+            };
+            let known = Known {
+                host,
+                port,
+                needs,
+                last_seen,
+                connection: None,
+                address: None,
+                congestion: String::new(),
+                sent: Position::new(),
+                groups: 0,
+                joined: 0,
+                entered: VecDeque::new(),
+            };
+            registry.known.insert(id, known);
+        }
+        Ok(registry)
+    }
+
+    /// For the file.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for (id, k) in &self.known {
+            let host: String = k.host.chars().filter(|c| !c.is_control()).collect();
+            // Writing to a string does not fail.
+            let _ = writeln!(out, "{id} {} {} {} {host}", k.needs, k.port, k.last_seen);
+        }
+        out
+    }
+
+    /// Whether what [`Registry::text`] gives has changed since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// A replica is sent events from this file on. A connection with the same server id that is
+    /// still there is a leftover, and must end.
+    pub fn begins(&mut self, id: u32, host: &str, port: u16, connection: u32, file: u64, now: u64) {
+        let known = Known {
+            host: host.to_owned(),
+            port,
+            needs: file,
+            last_seen: now,
+            connection: Some(connection),
+            address: None,
+            congestion: String::new(),
+            sent: Position::new(),
+            groups: 0,
+            joined: 0,
+            entered: VecDeque::new(),
+        };
+        self.known.insert(id, known);
+        self.changed = true;
+    }
+
+    /// Where it came from, and the congestion control of its connection.
+    pub fn at(&mut self, id: u32, connection: u32, address: IpAddr, congestion: String) {
+        if let Some(known) = self.here(id, connection) {
+            known.congestion = congestion;
+            known.address = Some(address);
+        }
+    }
+
+    /// It was sent so many groups, and has all up to there, if it took them.
+    pub fn was_sent(
+        &mut self,
+        id: u32,
+        connection: u32,
+        sent: &Position,
+        groups: u64,
+        joined: u64,
+    ) {
+        if let Some(known) = self.here(id, connection) {
+            known.sent.clone_from(sent);
+            known.groups = groups;
+            known.joined = joined;
+        }
+    }
+
+    fn here(&mut self, id: u32, connection: u32) -> Option<&mut Known> {
+        let known = self.known.get_mut(&id)?;
+        (known.connection == Some(connection)).then_some(known)
+    }
+
+    /// The replicas of this name: the server id, or what it calls itself.
+    pub fn named(&self, name: &str) -> Vec<(u32, &Known)> {
+        if let Ok(id) = name.parse::<u32>() {
+            return self.known.get(&id).map(|k| (id, k)).into_iter().collect();
+        }
+        let named = self.known.iter().filter(|(_, k)| k.host == name);
+        named.map(|(id, k)| (*id, k)).collect()
+    }
+
+    /// Whether this is still the replica's connection.
+    pub fn is_current(&self, id: u32, connection: u32) -> bool {
+        let known = self.known.get(&id);
+        known.is_some_and(|k| k.connection == Some(connection))
+    }
+
+    /// It is sent the first of a file.
+    pub fn enters(&mut self, id: u32, connection: u32, file: u64, now: u64) {
+        if let Some(known) = self.known.get_mut(&id)
+            && known.connection == Some(connection)
+        {
+            known.entered.push_back((now, file));
+        }
+    }
+
+    /// It is gone.
+    pub fn ends(&mut self, id: u32, connection: u32, now: u64) {
+        if let Some(known) = self.known.get_mut(&id)
+            && known.connection == Some(connection)
+        {
+            known.connection = None;
+            known.last_seen = now;
+            known.entered.clear();
+            self.changed = true;
+        }
+    }
+
+    /// Time passes. `forget_secs`: who is away for longer is forgotten; tells whom.
+    pub fn tick(&mut self, now: u64, forget_secs: Option<u64>) -> Vec<u32> {
+        for known in self.known.values_mut() {
+            while let Some((since, file)) = known.entered.front().copied()
+                && since + self.hold_secs <= now
+            {
+                known.entered.pop_front();
+                known.needs = file;
+                self.changed = true;
+            }
+        }
+        let Some(forget) = forget_secs else {
+            return Vec::new();
+        };
+        let gone = |k: &Known| k.connection.is_none() && k.last_seen.saturating_add(forget) < now;
+        let ids: Vec<u32> = self
+            .known
+            .iter()
+            .filter(|(_, k)| gone(k))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in &ids {
+            self.known.remove(id);
+            self.changed = true;
+        }
+        ids
+    }
+
+    /// The oldest file that anybody needs, and who.
+    pub fn needed(&self) -> Option<(u64, u32)> {
+        self.known.iter().map(|(id, k)| (k.needs, *id)).min()
+    }
+
+    /// Those that are here.
+    pub fn hosts(&self) -> Vec<Host> {
+        let here = self.known.iter().filter(|(_, k)| k.connection.is_some());
+        here.map(|(id, k)| Host {
+            server_id: *id,
+            host: k.host.clone(),
+            port: k.port,
+        })
+        .collect()
+    }
+
+    /// Everybody, by server id.
+    pub fn known(&self) -> &BTreeMap<u32, Known> {
+        &self.known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed() {
+        let mut r = Registry::new(60);
+        assert_eq!(r.needed(), None);
+        r.begins(3, "db3", 3306, 1, 5, 1000);
+        r.begins(4, "db4", 3306, 2, 9, 1000);
+        assert_eq!(r.needed(), Some((5, 3)));
+        // Sent, but not for long.
+        r.enters(3, 1, 6, 1010);
+        r.enters(3, 1, 7, 1020);
+        r.tick(1069, None);
+        assert_eq!(r.needed(), Some((5, 3)));
+        r.tick(1070, None);
+        assert_eq!(r.needed(), Some((6, 3)));
+        // Away: nothing moves.
+        r.ends(3, 1, 1075);
+        r.tick(5000, None);
+        assert_eq!(r.needed(), Some((6, 3)));
+        // Back: it says itself what it has.
+        r.begins(3, "db3", 3306, 7, 8, 6000);
+        assert_eq!(r.needed(), Some((8, 3)));
+        // What its former connection still says does not count.
+        assert!(!r.is_current(3, 1) && r.is_current(3, 7));
+        r.enters(3, 1, 99, 6001);
+        r.ends(3, 1, 6002);
+        r.tick(9999, None);
+        assert_eq!(r.needed(), Some((8, 3)));
+        assert_eq!(r.hosts().len(), 2);
+        // Forgotten only if away, and only if told.
+        r.ends(4, 2, 7000);
+        assert!(r.tick(1 << 40, None).is_empty());
+        assert_eq!(r.tick(7101, Some(100)), [4]);
+        assert_eq!(r.known().len(), 1);
+    }
+
+    #[test]
+    fn kept_as_text() {
+        let mut r = Registry::new(60);
+        r.begins(3, "db 3\n", 3306, 1, 5, 1000);
+        r.begins(4, "", 0, 2, 9, 1000);
+        assert!(r.take_changed() && !r.take_changed());
+        let text = r.text();
+        let again = Registry::parse(&text, 60).expect("as written");
+        assert_eq!(again.text(), text);
+        assert_eq!(again.needed(), r.needed());
+        assert!(
+            again.hosts().is_empty(),
+            "nobody is connected after a restart"
+        );
+        assert!(Registry::parse("3 5 x 7 h", 60).is_err());
+        assert!(Registry::parse("3 5", 60).is_err());
+        assert!(Registry::parse("99999999999 5 1 1 h", 60).is_err());
+    }
+}

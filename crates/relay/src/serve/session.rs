@@ -1,0 +1,882 @@
+//! What a replica or a tool asks, and what the relay says. Without I/O and clocks: what is asked
+//! about is in [`Facts`].
+//!
+//! A relay writes nothing: what is not answered here is refused, by name.
+
+use std::collections::BTreeMap;
+
+use dromon_binlog::{Checksum, Position};
+
+use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
+use crate::store::Listed;
+use crate::wire::{Dump, Failure, TextResult, dump_flags};
+
+/// Most variables of a connection, and longest value in bytes.
+const VARS_MAX: usize = 64;
+const VALUE_MAX: usize = 64 << 10;
+
+/// MariaDB's numbers of errors.
+pub mod errors {
+    /// Syntax.
+    pub const PARSE: u16 = 1064;
+    /// No such variable.
+    pub const UNKNOWN_VARIABLE: u16 = 1193;
+    /// The dump cannot go on; a replica stops.
+    pub const DUMP: u16 = 1236;
+    /// Not offered.
+    pub const NOT_SUPPORTED: u16 = 1235;
+    /// Read-only.
+    pub const READ_ONLY: u16 = 1290;
+}
+
+/// A replica, for SHOW SLAVE HOSTS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its server id.
+    pub server_id: u32,
+    /// As it calls itself.
+    pub host: String,
+    /// The same.
+    pub port: u16,
+}
+
+/// What there is to say.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The relay's own.
+    pub server_id: u32,
+    /// As of the server whose events it has.
+    pub version: String,
+    /// Of this connection.
+    pub connection: u32,
+    /// Of this connection.
+    pub user: String,
+    /// `gtid_binlog_pos`.
+    pub position: String,
+    /// `gtid_binlog_state`.
+    pub state: String,
+    /// The files, oldest first.
+    pub files: Vec<Listed>,
+    /// Replicas that are connected.
+    pub hosts: Vec<Host>,
+    /// Seconds since 1970.
+    pub now: u64,
+    /// Where it listens.
+    pub port: u16,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Done.
+    Ok,
+    /// A table.
+    Table(TextResult),
+    /// Refused.
+    Error(Failure),
+}
+
+/// Where a replica wants to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Behind what it has.
+    Gtid(Position),
+    /// At a byte of a file; an empty name is the oldest one.
+    File(String, u64),
+}
+
+/// What a replica wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wants {
+    /// From where on.
+    pub from: From,
+    /// How events end.
+    pub checksum: Checksum,
+    /// The statements behind rows, too.
+    pub annotate: bool,
+    /// End instead of waiting.
+    pub non_block: bool,
+    /// Nanoseconds between heartbeats; 0: none.
+    pub heartbeat_ns: u64,
+    /// Its own.
+    pub server_id: u32,
+}
+
+/// One connection.
+#[derive(Debug, Default)]
+pub struct Session {
+    vars: BTreeMap<String, Option<String>>,
+}
+
+type Said = Result<Reply, Failure>;
+
+fn parse_error(why: &str) -> Failure {
+    Failure {
+        state: *b"42000",
+        ..Failure::new(
+            errors::PARSE,
+            format!("The relay does not understand the statement: {why}"),
+        )
+    }
+}
+
+/// The first words of statements that change something.
+const WRITES: &[&str] = &[
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "REPLACE",
+    "CREATE",
+    "DROP",
+    "ALTER",
+    "TRUNCATE",
+    "RENAME",
+    "GRANT",
+    "REVOKE",
+    "LOAD",
+    "CALL",
+    "EXECUTE",
+    "PREPARE",
+    "LOCK",
+    "FLUSH",
+    "RESET",
+    "CHANGE",
+    "START",
+    "STOP",
+    "INSTALL",
+    "UNINSTALL",
+    "ANALYZE",
+    "OPTIMIZE",
+    "REPAIR",
+    "XA",
+    "BINLOG",
+    "PURGE",
+    "BACKUP",
+    "HANDLER",
+    "IMPORT",
+    "DO",
+    "SHUTDOWN",
+    "KILL",
+];
+
+impl Session {
+    /// A new connection.
+    pub fn new() -> Session {
+        Session::default()
+    }
+
+    /// Answers a statement.
+    pub fn query(&mut self, text: &str, facts: &Facts) -> Reply {
+        self.answer(text, facts).unwrap_or_else(Reply::Error)
+    }
+
+    fn answer(&mut self, text: &str, facts: &Facts) -> Said {
+        let tokens = tokens(text).map_err(parse_error)?;
+        let first = match tokens.first() {
+            None => return Err(parse_error("it is empty")),
+            Some(Placed {
+                token: Token::Word(word),
+                ..
+            }) => word.to_ascii_uppercase(),
+            Some(_) => return Err(parse_error("it does not begin with a word")),
+        };
+        let rest = &tokens[1..];
+        match &first[..] {
+            "SET" => self.set(rest, facts),
+            "SELECT" => self.select(text, rest, facts),
+            "SHOW" => show(rest, facts),
+            "USE" | "BEGIN" | "COMMIT" | "ROLLBACK" => Ok(Reply::Ok),
+            "START" if is(rest.first(), "TRANSACTION") => Ok(Reply::Ok),
+            word if WRITES.contains(&word) => Err(read_only(&format!("{word} is refused"))),
+            word => Err(not_offered(&format!("{word} is not offered"))),
+        }
+    }
+
+    fn set(&mut self, tokens: &[Placed], facts: &Facts) -> Said {
+        if starts(tokens, &["NAMES"])
+            || starts(tokens, &["CHARACTER", "SET"])
+            || starts(tokens, &["TRANSACTION"])
+            || starts(tokens, &["SESSION", "TRANSACTION"])
+        {
+            return Ok(Reply::Ok);
+        }
+        if starts(tokens, &["PASSWORD"]) || starts(tokens, &["ROLE"]) {
+            return Err(read_only("accounts are in the relay's settings"));
+        }
+        for item in items(tokens) {
+            let scope = ["SESSION", "LOCAL", "GLOBAL"];
+            let scoped = scope.iter().find(|s| is(item.first(), s));
+            let item = if scoped.is_some() { &item[1..] } else { item };
+            let (target, value) = match item {
+                [
+                    target,
+                    Placed {
+                        token: Token::Sign('='),
+                        ..
+                    },
+                    value @ ..,
+                ] => (target, value),
+                [
+                    target,
+                    Placed {
+                        token: Token::Sign(':'),
+                        ..
+                    },
+                    Placed {
+                        token: Token::Sign('='),
+                        ..
+                    },
+                    value @ ..,
+                ] => (target, value),
+                _ => return Err(parse_error("SET needs a name, = and a value")),
+            };
+            match &target.token {
+                Token::UserVar(name) => {
+                    let value = self.value(value, facts)?;
+                    if value.as_ref().is_some_and(|v| v.len() > VALUE_MAX)
+                        || self.vars.len() >= VARS_MAX && !self.vars.contains_key(name)
+                    {
+                        return Err(not_offered("so many or so large variables are not kept"));
+                    }
+                    self.vars.insert(name.clone(), value);
+                }
+                Token::SysVar(_, false) | Token::Word(_) if scoped != Some(&"GLOBAL") => {
+                    // Of the connection; nothing here depends on it.
+                    self.value(value, facts)?;
+                }
+                Token::SysVar(..) | Token::Word(_) => {
+                    return Err(read_only(
+                        "global variables cannot be set; they are in the relay's settings",
+                    ));
+                }
+                _ => return Err(parse_error("SET needs the name of a variable")),
+            }
+        }
+        Ok(Reply::Ok)
+    }
+
+    /// A value: one token, or a function.
+    fn value(&self, tokens: &[Placed], facts: &Facts) -> Result<Option<String>, Failure> {
+        let one = |token: &Token| -> Result<Option<String>, Failure> {
+            Ok(match token {
+                Token::Text(text) | Token::Number(text) => Some(text.clone()),
+                Token::Word(word) if word.eq_ignore_ascii_case("NULL") => None,
+                Token::Word(word) => Some(word.clone()),
+                Token::UserVar(name) => self.vars.get(name).cloned().flatten(),
+                Token::SysVar(name, _) => match system(name, facts) {
+                    Some(value) => Some(value.selected()),
+                    None => {
+                        return Err(Failure::new(
+                            errors::UNKNOWN_VARIABLE,
+                            format!("Unknown system variable '{name}'"),
+                        ));
+                    }
+                },
+                Token::Sign(_) => return Err(not_offered("such an expression is not offered")),
+            })
+        };
+        match tokens {
+            [only] => one(&only.token),
+            [
+                Placed {
+                    token: Token::Sign('-'),
+                    ..
+                },
+                Placed {
+                    token: Token::Number(n),
+                    ..
+                },
+            ] => Ok(Some(format!("-{n}"))),
+            [
+                Placed {
+                    token: Token::Word(name),
+                    ..
+                },
+                Placed {
+                    token: Token::Sign('('),
+                    ..
+                },
+                inner @ ..,
+                Placed {
+                    token: Token::Sign(')'),
+                    ..
+                },
+            ] => function(name, inner, facts),
+            _ => Err(not_offered("such an expression is not offered")),
+        }
+    }
+
+    fn select(&self, text: &str, tokens: &[Placed], facts: &Facts) -> Said {
+        let end = tokens
+            .iter()
+            .position(|t| is(Some(t), "LIMIT") || is(Some(t), "FROM"))
+            .unwrap_or(tokens.len());
+        let tail = &tokens[end..];
+        let plain = tail.is_empty()
+            || are(tail, &["FROM", "DUAL"])
+            || is(tail.first(), "LIMIT")
+                && matches!(tail.get(1).map(|t| &t.token), Some(Token::Number(_)));
+        if !plain {
+            return Err(not_offered("the relay has no tables to SELECT from"));
+        }
+        let mut table = TextResult::default();
+        let mut row = Vec::new();
+        for item in items(&tokens[..end]) {
+            let (value, name) = match item {
+                [
+                    value @ ..,
+                    Placed {
+                        token: Token::Word(r#as),
+                        ..
+                    },
+                    Placed {
+                        token: Token::Word(name) | Token::Text(name),
+                        ..
+                    },
+                ] if r#as.eq_ignore_ascii_case("AS") => (value, Some(name.clone())),
+                [
+                    value @ ..,
+                    Placed {
+                        token: Token::Word(name),
+                        ..
+                    },
+                ] if !value.is_empty() => (value, Some(name.clone())),
+                value => (value, None),
+            };
+            let (Some(first), Some(last)) = (value.first(), value.last()) else {
+                return Err(parse_error("SELECT needs something to select"));
+            };
+            if let (1, Token::Word(word)) = (value.len(), &first.token)
+                && !word.eq_ignore_ascii_case("NULL")
+            {
+                return Err(not_offered("the relay has no columns to SELECT"));
+            }
+            let cell = self.value(value, facts)?;
+            table
+                .columns
+                .push(name.unwrap_or_else(|| text[first.from..last.to].to_owned()));
+            row.push(cell.map(String::into_bytes));
+        }
+        table.rows.push(row);
+        Ok(Reply::Table(table))
+    }
+
+    /// What a replica that asks for events wants.
+    pub fn dump(&self, dump: &Dump) -> Result<Wants, Failure> {
+        let var = |name: &str| self.vars.get(name).and_then(|v| v.as_deref());
+        let refuse = |why: String| Err(Failure::new(errors::DUMP, why));
+        let capability = var("mariadb_slave_capability").and_then(|v| v.parse::<u32>().ok());
+        if capability.is_none_or(|c| c < 4) {
+            return refuse(
+                "The relay serves replicas that know MariaDB's GTID events (@mariadb_slave_capability 4: MariaDB 10.0 and \
+                 later)."
+                    .into(),
+            );
+        }
+        let checksum = match var("master_binlog_checksum")
+            .map(str::to_ascii_uppercase)
+            .as_deref()
+        {
+            Some("NONE") => Checksum::Off,
+            Some("CRC32") => Checksum::Crc32,
+            Some(other) => return refuse(format!("@master_binlog_checksum cannot be {other}.")),
+            None => {
+                return refuse(
+                    "The replica knows no checksums (@master_binlog_checksum was not set).".into(),
+                );
+            }
+        };
+        if var("slave_until_gtid").is_some_and(|v| !v.is_empty()) {
+            return refuse("START SLAVE UNTIL master_gtid_pos is not offered by a relay.".into());
+        }
+        let from = match var("slave_connect_state") {
+            Some(text) => match text.parse() {
+                Ok(position) => From::Gtid(position),
+                Err(error) => return refuse(format!("@slave_connect_state: {error}.")),
+            },
+            None => From::File(
+                String::from_utf8_lossy(&dump.file).into_owned(),
+                dump.position.into(),
+            ),
+        };
+        Ok(Wants {
+            from,
+            checksum,
+            annotate: dump.flags & dump_flags::ANNOTATE_ROWS != 0,
+            non_block: dump.flags & dump_flags::NON_BLOCK != 0,
+            heartbeat_ns: var("master_heartbeat_period")
+                .and_then(|v| v.parse().ok())
+                .unwrap_or(0),
+            server_id: dump.server_id,
+        })
+    }
+}
+
+fn read_only(what: &str) -> Failure {
+    Failure::new(
+        errors::READ_ONLY,
+        format!("This is a dromon relay. It has no data and is read-only: {what}"),
+    )
+}
+
+fn not_offered(what: &str) -> Failure {
+    Failure {
+        state: *b"42000",
+        ..Failure::new(
+            errors::NOT_SUPPORTED,
+            format!(
+                "This is a dromon relay. It answers what replicas ask, SHOW MASTER STATUS, SHOW BINARY LOGS, SHOW SLAVE HOSTS, \
+                 SHOW VARIABLES and SELECT @@variables: {what}"
+            ),
+        )
+    }
+}
+
+fn function(name: &str, inner: &[Placed], facts: &Facts) -> Result<Option<String>, Failure> {
+    let name = name.to_ascii_uppercase();
+    match (&name[..], inner.is_empty()) {
+        ("UNIX_TIMESTAMP", true) => Ok(Some(facts.now.to_string())),
+        ("VERSION", true) => Ok(Some(facts.version.clone())),
+        ("CONNECTION_ID", true) => Ok(Some(facts.connection.to_string())),
+        ("USER" | "CURRENT_USER" | "SESSION_USER", true) => Ok(Some(format!("{}@%", facts.user))),
+        ("DATABASE" | "SCHEMA", true) => Ok(None),
+        _ => Err(not_offered(&format!("the function {name} is not offered"))),
+    }
+}
+
+/// A value of a system variable: switches look different in SHOW and SELECT.
+enum Value {
+    Text(String),
+    Switch(bool),
+}
+
+impl Value {
+    fn shown(&self) -> String {
+        match self {
+            Value::Text(text) => text.clone(),
+            Value::Switch(on) => if *on { "ON" } else { "OFF" }.into(),
+        }
+    }
+
+    fn selected(self) -> String {
+        match self {
+            Value::Text(text) => text,
+            Value::Switch(on) => u8::from(on).to_string(),
+        }
+    }
+}
+
+/// Names of the variables there are, sorted.
+const VARIABLES: &[&str] = &[
+    "auto_increment_increment",
+    "auto_increment_offset",
+    "autocommit",
+    "binlog_checksum",
+    "binlog_format",
+    "binlog_row_image",
+    "character_set_client",
+    "character_set_connection",
+    "character_set_database",
+    "character_set_results",
+    "character_set_server",
+    "collation_connection",
+    "collation_database",
+    "collation_server",
+    "gtid_binlog_pos",
+    "gtid_binlog_state",
+    "gtid_current_pos",
+    "gtid_domain_id",
+    "gtid_ignore_duplicates",
+    "gtid_slave_pos",
+    "gtid_strict_mode",
+    "hostname",
+    "init_connect",
+    "interactive_timeout",
+    "license",
+    "log_bin",
+    "log_slave_updates",
+    "lower_case_table_names",
+    "max_allowed_packet",
+    "net_buffer_length",
+    "net_write_timeout",
+    "performance_schema",
+    "port",
+    "read_only",
+    "server_id",
+    "sql_mode",
+    "system_time_zone",
+    "time_zone",
+    "transaction_isolation",
+    "tx_isolation",
+    "version",
+    "version_comment",
+    "wait_timeout",
+];
+
+fn system(name: &str, facts: &Facts) -> Option<Value> {
+    let text = |text: &str| Value::Text(text.to_owned());
+    Some(match name {
+        "server_id" => Value::Text(facts.server_id.to_string()),
+        "version" => text(&facts.version),
+        "version_comment" => text("dromon relay: a binlog server, read-only"),
+        "hostname" => text("dromon-relay"),
+        "port" => Value::Text(facts.port.to_string()),
+        "read_only" | "log_bin" | "log_slave_updates" | "autocommit" => Value::Switch(true),
+        "gtid_strict_mode" | "gtid_ignore_duplicates" | "performance_schema" => {
+            Value::Switch(false)
+        }
+        "gtid_binlog_pos" | "gtid_current_pos" | "gtid_slave_pos" => text(&facts.position),
+        "gtid_binlog_state" => text(&facts.state),
+        "gtid_domain_id" | "lower_case_table_names" => text("0"),
+        "binlog_format" => text("ROW"),
+        "binlog_row_image" => text("FULL"),
+        "binlog_checksum" => text("CRC32"),
+        "max_allowed_packet" => text("1073741824"),
+        "net_buffer_length" => text("16384"),
+        "wait_timeout" | "interactive_timeout" => text("28800"),
+        "net_write_timeout" => text("60"),
+        "auto_increment_increment" | "auto_increment_offset" => text("1"),
+        "character_set_client"
+        | "character_set_connection"
+        | "character_set_results"
+        | "character_set_server"
+        | "character_set_database" => text("utf8mb4"),
+        "collation_connection" | "collation_server" | "collation_database" => {
+            text("utf8mb4_general_ci")
+        }
+        "sql_mode" | "init_connect" => text(""),
+        "system_time_zone" => text("UTC"),
+        "time_zone" => text("SYSTEM"),
+        "tx_isolation" | "transaction_isolation" => text("REPEATABLE-READ"),
+        "license" => text("MIT"),
+        _ => return None,
+    })
+}
+
+fn show(tokens: &[Placed], facts: &Facts) -> Said {
+    let scopes = ["GLOBAL", "SESSION", "LOCAL"];
+    let scoped = scopes.iter().any(|s| is(tokens.first(), s));
+    let tokens = if scoped { &tokens[1..] } else { tokens };
+    if is(tokens.first(), "VARIABLES") {
+        return variables(&tokens[1..], facts);
+    }
+    let table = |columns: &[&str]| TextResult::new(columns);
+    let any = |choices: &[&[&str]]| choices.iter().any(|words| are(tokens, words));
+    if any(&[
+        &["MASTER", "STATUS"],
+        &["BINLOG", "STATUS"],
+        &["BINARY", "LOG", "STATUS"],
+    ]) {
+        let mut t = table(&["File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB"]);
+        if let Some(last) = facts.files.last() {
+            t.row([
+                last.name.clone(),
+                last.bytes.to_string(),
+                String::new(),
+                String::new(),
+            ]);
+        }
+        return Ok(Reply::Table(t));
+    }
+    if any(&[&["BINARY", "LOGS"], &["MASTER", "LOGS"]]) {
+        let mut t = table(&["Log_name", "File_size"]);
+        for file in &facts.files {
+            t.row([file.name.clone(), file.bytes.to_string()]);
+        }
+        return Ok(Reply::Table(t));
+    }
+    if any(&[&["SLAVE", "HOSTS"], &["REPLICA", "HOSTS"]]) {
+        let mut t = table(&["Server_id", "Host", "Port", "Master_id"]);
+        for host in &facts.hosts {
+            t.row([
+                host.server_id.to_string(),
+                host.host.clone(),
+                host.port.to_string(),
+                facts.server_id.to_string(),
+            ]);
+        }
+        return Ok(Reply::Table(t));
+    }
+    if any(&[&["WARNINGS"], &["ERRORS"]]) {
+        return Ok(Reply::Table(table(&["Level", "Code", "Message"])));
+    }
+    if is(tokens.first(), "STATUS") {
+        return Ok(Reply::Table(table(&["Variable_name", "Value"])));
+    }
+    if is(tokens.first(), "DATABASES") {
+        return Ok(Reply::Table(table(&["Database"])));
+    }
+    Err(not_offered("this SHOW is not offered"))
+}
+
+fn variables(tokens: &[Placed], facts: &Facts) -> Said {
+    let pattern = match tokens {
+        [] => "%",
+        [
+            like,
+            Placed {
+                token: Token::Text(pattern),
+                ..
+            },
+        ] if is(Some(like), "LIKE") => pattern,
+        [
+            r#where,
+            name,
+            Placed {
+                token: Token::Sign('='),
+                ..
+            },
+            Placed {
+                token: Token::Text(value),
+                ..
+            },
+        ] if is(Some(r#where), "WHERE") && is(Some(name), "Variable_name") => value,
+        _ => return Err(not_offered("SHOW VARIABLES is offered with LIKE")),
+    };
+    let mut table = TextResult::new(&["Variable_name", "Value"]);
+    for name in VARIABLES.iter().filter(|name| like(name, pattern)) {
+        if let Some(value) = system(name, facts) {
+            table.row([(*name).to_owned(), value.shown()]);
+        }
+    }
+    Ok(Reply::Table(table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            server_id: 77,
+            version: "10.11.19-MariaDB".into(),
+            connection: 5,
+            user: "repl".into(),
+            position: "0-1-9".into(),
+            state: "0-2-7,0-1-9".into(),
+            files: vec![
+                Listed {
+                    name: "relay-bin.000001".into(),
+                    bytes: 1000,
+                },
+                Listed {
+                    name: "relay-bin.000002".into(),
+                    bytes: 300,
+                },
+            ],
+            hosts: vec![Host {
+                server_id: 3,
+                host: "db3".into(),
+                port: 3306,
+            }],
+            now: 1_000_000,
+            port: 3307,
+        }
+    }
+
+    fn said(reply: &Reply) -> String {
+        match reply {
+            Reply::Ok => "ok".into(),
+            Reply::Error(failure) => failure.to_string(),
+            Reply::Table(table) => {
+                let mut out = table.columns.join("|");
+                for row in &table.rows {
+                    let cells: Vec<_> = row
+                        .iter()
+                        .map(|c| {
+                            c.as_ref()
+                                .map_or("NULL".into(), |c| String::from_utf8_lossy(c))
+                        })
+                        .collect();
+                    out.push_str(&format!(" / {}", cells.join("|")));
+                }
+                out
+            }
+        }
+    }
+
+    /// What a replica of 10.11 sends, in its order.
+    #[test]
+    fn what_a_replica_asks() {
+        let mut session = Session::new();
+        let facts = facts();
+        for (query, expected) in [
+            ("SELECT UNIX_TIMESTAMP()", "UNIX_TIMESTAMP() / 1000000"),
+            (
+                "SHOW VARIABLES LIKE 'SERVER_ID'",
+                "Variable_name|Value / server_id|77",
+            ),
+            ("SET @master_heartbeat_period=30000001024", "ok"),
+            (
+                "SET @master_binlog_checksum= @@global.binlog_checksum",
+                "ok",
+            ),
+            (
+                "SELECT @master_binlog_checksum",
+                "@master_binlog_checksum / CRC32",
+            ),
+            ("SET @mariadb_slave_capability=4", "ok"),
+            (
+                "SELECT @@GLOBAL.gtid_domain_id",
+                "@@GLOBAL.gtid_domain_id / 0",
+            ),
+            ("SET @slave_connect_state='0-1-4'", "ok"),
+            ("SET @slave_gtid_strict_mode=0", "ok"),
+            ("SET @slave_gtid_ignore_duplicates=0", "ok"),
+            (
+                "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'",
+                "Variable_name|Value",
+            ),
+        ] {
+            assert_eq!(said(&session.query(query, &facts)), expected, "{query}");
+        }
+        let dump = Dump {
+            position: 4,
+            flags: 2,
+            server_id: 3,
+            file: Vec::new(),
+        };
+        let wants = session.dump(&dump).expect("a good replica");
+        assert_eq!(
+            wants,
+            Wants {
+                from: From::Gtid("0-1-4".parse().expect("a position")),
+                checksum: Checksum::Crc32,
+                annotate: true,
+                non_block: false,
+                heartbeat_ns: 30_000_001_024,
+                server_id: 3,
+            }
+        );
+    }
+
+    #[test]
+    fn what_tools_ask() {
+        let mut session = Session::new();
+        let facts = facts();
+        for (query, expected) in [
+            (
+                "select @@version_comment limit 1",
+                "@@version_comment / dromon relay: a binlog server, read-only",
+            ),
+            (
+                "SHOW MASTER STATUS;",
+                "File|Position|Binlog_Do_DB|Binlog_Ignore_DB / relay-bin.000002|300||",
+            ),
+            (
+                "show binary logs",
+                "Log_name|File_size / relay-bin.000001|1000 / relay-bin.000002|300",
+            ),
+            (
+                "SHOW SLAVE HOSTS",
+                "Server_id|Host|Port|Master_id / 3|db3|3306|77",
+            ),
+            (
+                "SELECT @@gtid_binlog_pos, @@global.gtid_binlog_state AS s",
+                "@@gtid_binlog_pos|s / 0-1-9|0-2-7,0-1-9",
+            ),
+            (
+                "/* hi */ SELECT @@global.read_only, VERSION() v",
+                "@@global.read_only|v / 1|10.11.19-MariaDB",
+            ),
+            (
+                "SHOW GLOBAL VARIABLES LIKE 'read\\_only'",
+                "Variable_name|Value / read_only|ON",
+            ),
+            ("SET NAMES utf8mb4", "ok"),
+            ("SET autocommit=0, @a := 'x', SESSION sql_mode=''", "ok"),
+            ("SELECT @a, @b, NULL", "@a|@b|NULL / x|NULL|NULL"),
+        ] {
+            assert_eq!(said(&session.query(query, &facts)), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused() {
+        let mut session = Session::new();
+        let facts = facts();
+        for (query, expected) in [
+            (
+                "INSERT INTO t VALUES (1)",
+                "error 1290: This is a dromon relay. It has no data and is read-only: INSERT is refused",
+            ),
+            ("set global read_only=0", "error 1290"),
+            ("SET @@global.server_id=1", "error 1290"),
+            ("SET PASSWORD='x'", "error 1290"),
+            ("START SLAVE", "error 1290"),
+            ("RESET MASTER", "error 1290"),
+            ("SELECT * FROM mysql.user", "error 1235"),
+            ("SELECT a", "error 1235"),
+            (
+                "SELECT @@nothing",
+                "error 1193: Unknown system variable 'nothing'",
+            ),
+            ("SELECT SLEEP(1000)", "error 1235"),
+            ("SHOW TABLES", "error 1235"),
+            ("EXPLAIN x", "error 1235"),
+            ("", "error 1064"),
+            ("'", "error 1064"),
+            ("SET @a", "error 1064"),
+            ("SELECT", "error 1064"),
+        ] {
+            let said = said(&session.query(query, &facts));
+            assert!(said.starts_with(expected), "{query}: {said}");
+        }
+        for n in 0..VARS_MAX {
+            assert_eq!(session.query(&format!("SET @v{n}=1"), &facts), Reply::Ok);
+        }
+        assert!(said(&session.query("SET @more=1", &facts)).starts_with("error 1235"));
+    }
+
+    #[test]
+    fn dumps_that_are_refused() {
+        let dump = Dump {
+            position: 4,
+            flags: 0,
+            server_id: 3,
+            file: b"relay-bin.000001".to_vec(),
+        };
+        for (sets, expected) in [
+            ("SET @a=1", "MariaDB 10.0 and later"),
+            (
+                "SET @mariadb_slave_capability=3, @master_binlog_checksum='CRC32'",
+                "MariaDB 10.0 and later",
+            ),
+            ("SET @mariadb_slave_capability=4", "knows no checksums"),
+            (
+                "SET @mariadb_slave_capability=4, @master_binlog_checksum='MD5'",
+                "cannot be MD5",
+            ),
+            (
+                "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE', @slave_connect_state='0-1'",
+                "is no GTID",
+            ),
+            (
+                "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE', @slave_until_gtid='0-1-1'",
+                "UNTIL",
+            ),
+        ] {
+            let mut session = Session::new();
+            assert_eq!(session.query(sets, &facts()), Reply::Ok);
+            let failure = session.dump(&dump).expect_err(sets);
+            assert_eq!(failure.code, errors::DUMP);
+            assert!(failure.message.contains(expected), "{}", failure.message);
+        }
+        let mut session = Session::new();
+        session.query(
+            "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE'",
+            &facts(),
+        );
+        let wants = session.dump(&dump).expect("by file");
+        assert_eq!(wants.from, From::File("relay-bin.000001".into(), 4));
+        assert_eq!(wants.checksum, Checksum::Off);
+    }
+
+    #[test]
+    fn every_variable_listed_has_a_value() {
+        assert!(VARIABLES.is_sorted());
+        for name in VARIABLES {
+            assert!(system(name, &facts()).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Which groups stand in which file, and where a replica must begin.
+//!
+//! Of each file the state at its beginning is known (its GTID list), and of some places in
+//! it, some ten thousand bytes apart. Everything here is decided from these; nothing is
+//! read and no clock is asked.
+//!
+//! A place *suits* a position if everything before it was taken by who has the position.
+//! The states only grow along the files, so the places that suit are a beginning of all
+//! places, and the last of them is the best. What was taken and stands behind it is
+//! skipped: see [`Wanted`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use dromon_binlog::{BinlogState, Gtid, Position};
+
+use super::mark::Place;
+
+/// A group begins here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Byte of the file.
+    pub at: u64,
+    /// All groups before.
+    pub state: BinlogState,
+}
+
+/// What is known of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileEntry {
+    /// Its number.
+    pub number: u64,
+    /// All groups before it.
+    pub start: BinlogState,
+    /// When the last group before it began, in seconds since 1970; 0: not known.
+    pub start_time: u32,
+    /// Up to where it may be served.
+    pub len: u64,
+    /// Where its first group can begin.
+    pub body: u64,
+    /// Places in it, rising.
+    pub points: Vec<Point>,
+    /// Whether the points reach its end.
+    pub indexed: bool,
+}
+
+/// All files, without a gap.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogue {
+    files: VecDeque<FileEntry>,
+    state: BinlogState,
+    /// When the last group began.
+    time: u32,
+}
+
+/// Why a replica cannot be served from its position.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// What follows its position is not here (any more).
+    #[error(
+        "The relay has nothing before {oldest} any more, and the replica asks for what follows {asked}. It needs a new \
+         copy of the data, or the primary itself"
+    )]
+    Purged {
+        /// What it asked for.
+        asked: Text,
+        /// Where the relay begins.
+        oldest: Text,
+    },
+    /// The replica has a group that the primary never had.
+    #[error(
+        "The replica has {has}, which is not in the relay's binlog, where the domain goes on to {last}. Either the replica \
+         has executed transactions of its own, or it follows another history"
+    )]
+    Forked {
+        /// What the replica has.
+        has: Gtid,
+        /// What the relay has in that domain.
+        last: Gtid,
+    },
+}
+
+/// A position as text, with a word for the empty one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text(pub String);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.is_empty() {
+            true => f.write_str("nothing (an empty position)"),
+            false => f.write_str(&self.0),
+        }
+    }
+}
+
+/// Where to begin, and what to leave out from there on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begin {
+    /// Here.
+    pub place: Place,
+    /// All groups before it.
+    pub state: BinlogState,
+    /// What to leave out.
+    pub wanted: Wanted,
+}
+
+/// Which groups a replica wants: in each domain those behind its own last one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    seeking: BTreeMap<u32, Seek>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seek {
+    last: Gtid,
+    /// It was there when the replica came. Else the relay is behind the replica.
+    known: bool,
+}
+
+impl Wanted {
+    /// All.
+    pub fn all() -> Wanted {
+        Wanted::default()
+    }
+
+    /// Whether the replica is to get this group, the next one in the files.
+    pub fn takes(&mut self, gtid: Gtid) -> Result<bool, Refused> {
+        let Some(seek) = self.seeking.get(&gtid.domain).copied() else {
+            return Ok(true);
+        };
+        if gtid == seek.last {
+            self.seeking.remove(&gtid.domain);
+            return Ok(false);
+        }
+        // A server's own numbers rise, so its group will not come any more. Other servers'
+        // may be out of order, unless the group was not there when the replica came.
+        let beyond = gtid.seqno > seek.last.seqno;
+        let same = gtid.server == seek.last.server;
+        if beyond && (same || !seek.known) || gtid.seqno == seek.last.seqno && !seek.known {
+            return Err(Refused::Forked {
+                has: seek.last,
+                last: gtid,
+            });
+        }
+        Ok(false)
+    }
+
+    /// Groups that the replica has and the relay has not reached.
+    pub fn ahead(&self) -> impl Iterator<Item = Gtid> + '_ {
+        self.seeking.values().filter(|s| !s.known).map(|s| s.last)
+    }
+}
+
+/// Whether everything in `state` was taken by who has `position`.
+fn suits(state: &BinlogState, position: &Position) -> bool {
+    let at = state.position();
+    at.iter().all(|last| match position.get(last.domain) {
+        None => false,
+        Some(taken) if taken == last => true,
+        // Taken must be still to come.
+        Some(taken) => state
+            .get(taken.domain, taken.server)
+            .is_none_or(|seqno| seqno < taken.seqno),
+    })
+}
+
+impl Catalogue {
+    /// Of files that are there, and what is in all of them.
+    pub fn new(files: VecDeque<FileEntry>, state: BinlogState, time: u32) -> Catalogue {
+        Catalogue { files, state, time }
+    }
+
+    /// The files, oldest first.
+    pub fn files(&self) -> &VecDeque<FileEntry> {
+        &self.files
+    }
+
+    /// A file by its number.
+    pub fn file(&self, number: u64) -> Option<&FileEntry> {
+        let first = self.files.front()?.number;
+        self.files
+            .get(usize::try_from(number.checked_sub(first)?).ok()?)
+    }
+
+    fn file_mut(&mut self, number: u64) -> Option<&mut FileEntry> {
+        let first = self.files.front()?.number;
+        self.files
+            .get_mut(usize::try_from(number.checked_sub(first)?).ok()?)
+    }
+
+    /// All groups in the files and before them.
+    pub fn state(&self) -> &BinlogState {
+        &self.state
+    }
+
+    /// When the last group began, in seconds since 1970; 0: not known.
+    pub fn time(&self) -> u32 {
+        self.time
+    }
+
+    /// The end of the last file.
+    pub fn end(&self) -> Place {
+        self.files.back().map_or(Place::default(), |f| Place {
+            file: f.number,
+            at: f.len,
+        })
+    }
+
+    /// A file was begun.
+    pub fn push(&mut self, file: FileEntry) {
+        debug_assert!(
+            self.files
+                .back()
+                .is_none_or(|f| f.number + 1 == file.number)
+        );
+        self.files.push_back(file);
+    }
+
+    /// The last file has grown.
+    pub fn grown(&mut self, len: u64, points: Vec<Point>, state: &BinlogState, time: u32) {
+        if let Some(file) = self.files.back_mut() {
+            file.len = len;
+            file.points.extend(points);
+        }
+        self.state.clone_from(state);
+        self.time = time;
+    }
+
+    /// A file was read through.
+    pub fn index(&mut self, number: u64, points: Vec<Point>) {
+        if let Some(file) = self.file_mut(number).filter(|f| !f.indexed) {
+            file.points = points;
+            file.indexed = true;
+        }
+    }
+
+    /// Forgets the oldest file.
+    pub fn pop(&mut self) -> Option<FileEntry> {
+        // There is always one to write to.
+        (self.files.len() > 1)
+            .then(|| self.files.pop_front())
+            .flatten()
+    }
+
+    /// When the newest group of each file began, as far as known.
+    pub fn newest_group(&self, index: usize) -> u32 {
+        self.files
+            .get(index + 1)
+            .map_or(self.time, |f| f.start_time)
+    }
+
+    /// The file in which a replica with this position must begin.
+    pub fn file_for(&self, position: &Position) -> Result<u64, Refused> {
+        for taken in position.iter() {
+            let Some(last) = self.state.position().get(taken.domain) else {
+                continue;
+            };
+            let has = self.state.get(taken.domain, taken.server);
+            if has.is_none_or(|seqno| seqno < taken.seqno) && last.seqno >= taken.seqno {
+                return Err(Refused::Forked { has: taken, last });
+            }
+        }
+        let found = self.files.iter().rev().find(|f| suits(&f.start, position));
+        match (found, self.files.front()) {
+            (Some(file), _) => Ok(file.number),
+            (None, None) => Ok(0),
+            (None, Some(first)) => Err(Refused::Purged {
+                asked: Text(position.to_string()),
+                oldest: Text(first.start.position().to_string()),
+            }),
+        }
+    }
+
+    /// The best place in that file as far as its points are known.
+    pub fn begin(&self, position: &Position) -> Result<Option<Begin>, Refused> {
+        let number = self.file_for(position)?;
+        let Some(file) = self.file(number) else {
+            return Ok(None);
+        };
+        let suiting = file.points.partition_point(|p| suits(&p.state, position));
+        let (at, state) = match suiting.checked_sub(1) {
+            Some(n) => (file.points[n].at, &file.points[n].state),
+            None => (file.body, &file.start),
+        };
+        let here = state.position();
+        let mut wanted = Wanted::all();
+        for taken in position.iter().filter(|g| here.get(g.domain) != Some(*g)) {
+            let seqno = self.state.get(taken.domain, taken.server);
+            wanted.seeking.insert(
+                taken.domain,
+                Seek {
+                    last: taken,
+                    known: seqno.is_some_and(|seqno| seqno >= taken.seqno),
+                },
+            );
+        }
+        Ok(Some(Begin {
+            place: Place { file: number, at },
+            state: state.clone(),
+            wanted,
+        }))
+    }
+}

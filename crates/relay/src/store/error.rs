@@ -1,0 +1,74 @@
+//! What can go wrong with the stored files.
+
+use std::io;
+use std::sync::Arc;
+
+/// An error of the store. Cheap to clone: one cause answers many.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The operating system refused an operation.
+    #[error(
+        "The relay could not {action} {file}: {source}. It stores nothing more; what it acknowledged is on \
+         the disk. Check the disk (space, permissions, health) and start the relay again."
+    )]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file.
+        file: String,
+        /// The cause.
+        source: Arc<io::Error>,
+    },
+    /// An earlier write or fsync failed.
+    #[error("The relay stopped storing after an earlier failure: {0}")]
+    Ended(Arc<StoreError>),
+    /// Stored bytes are not what was written.
+    #[error(
+        "The file {file} is damaged at byte {at}: {what} Nothing of it from there on is served and nothing was \
+         changed. Move this file and all later ones away and start the relay again: it pulls them again from the \
+         primary, if that has them still."
+    )]
+    Damaged {
+        /// Its name.
+        file: String,
+        /// Where.
+        at: u64,
+        /// What was found.
+        what: String,
+    },
+    /// A file in the middle is not there.
+    #[error(
+        "The file {file} is missing between others. Put it back, or move all later ones away: the relay pulls \
+         them again from the primary."
+    )]
+    Missing {
+        /// Its name.
+        file: String,
+    },
+    /// A file was asked for that was purged, or never was.
+    #[error("There is no file {file} here (any more).")]
+    NoFile {
+        /// Its name.
+        file: String,
+    },
+    /// Nothing can be stored before a format description.
+    #[error(
+        "An event came before any format description. Nothing was stored; this is a defect of the relay."
+    )]
+    NoFormat,
+    /// An event cannot be stored.
+    #[error("An event cannot be stored: {0}")]
+    Event(#[from] dromon_binlog::EventError),
+}
+
+impl StoreError {
+    /// An [`StoreError::Io`].
+    pub fn io(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> StoreError {
+        let file = file.to_owned();
+        move |source| StoreError::Io {
+            action,
+            file,
+            source: Arc::new(source),
+        }
+    }
+}

@@ -1,0 +1,691 @@
+//! Stored events: binlog files as a server writes them, crash-safe, with an index.
+//!
+//! ```text
+//!   ingest ──event──> Store ── buffer ──write, fsync──> relay-bin.000007
+//!                       │  (a group that will not be finished is cut off)
+//!                       v
+//!                     View: what is on the disk ──> Cursor for each replica
+//!                       catalogue: states at file beginnings and points
+//!                       tail: the newest bytes, once, in memory
+//! ```
+//!
+//! Promises:
+//! 1. What [`Store::flush`] returned for is on the disk, and only that is seen by readers.
+//! 2. After a crash the files end with a whole group, and everything flushed is there.
+//! 3. Damage is named with file and byte, never served, never mended by guessing.
+//! 4. After the first failed write or fsync nothing more is stored.
+
+mod beside;
+mod catalogue;
+mod error;
+mod mark;
+mod names;
+mod purge;
+mod scan;
+mod stamps;
+mod tail;
+mod view;
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use dromon_binlog::{
+    BinlogState, Checksum, Event, FILE_MAGIC, Format, Gtid, GtidList, Maker, Place as At,
+    format_for_replica, place,
+};
+use dromon_log::{Device, DeviceFile};
+
+use beside::Beside;
+
+pub use beside::{HintReader, Hinted, beside};
+pub use catalogue::{Begin, Catalogue, FileEntry, Point, Refused, Text, Wanted};
+pub use error::StoreError;
+pub use mark::Place;
+pub use names::{file_name, file_number};
+pub use purge::{Candidate, Limits, Verdict, verdict};
+pub use scan::{Head, Rest, Scan};
+pub use stamps::Stamps;
+pub use tail::{Chunk, Tail};
+pub use view::{Cursor, Found, Listed, Next, Stored, View};
+
+/// Bytes of a group that is not whole kept in memory before they are written.
+const SPILL: usize = 4 << 20;
+
+/// How events are stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Of file names.
+    pub prefix: String,
+    /// A file of this size gets a successor before the next group.
+    pub file_max: u64,
+    /// Bytes of the newest events in memory.
+    pub tail_max: usize,
+    /// Bytes between places of the index.
+    pub point_every: u64,
+    /// Of the events that the relay makes.
+    pub server_id: u32,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions {
+            prefix: "relay-bin".into(),
+            file_max: 256 << 20,
+            tail_max: 32 << 20,
+            point_every: 256 << 10,
+            server_id: 1,
+        }
+    }
+}
+
+/// What was found when the store was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Cut off at the end of the last file: its name, from where, how many bytes, why.
+    pub torn: Option<(String, u64, u64, String)>,
+    /// The mark names a file that is not there: files were moved away.
+    pub shorter: Option<String>,
+}
+
+/// Writes events. There is one for a directory.
+pub struct Store {
+    device: Arc<dyn Device>,
+    options: StoreOptions,
+    view: Arc<View>,
+    mark: Arc<dyn DeviceFile>,
+    open: Option<OpenFile>,
+    state: BinlogState,
+    time: u32,
+    /// Appended since the last flush.
+    groups: u64,
+    failed: Option<Arc<StoreError>>,
+}
+
+struct OpenFile {
+    number: u64,
+    name: String,
+    file: Arc<dyn DeviceFile>,
+    format: Format,
+    format_event: Vec<u8>,
+    /// Bytes handed to the file.
+    written: u64,
+    /// What follows them.
+    buf: Vec<u8>,
+    /// All before is whole groups.
+    settled: u64,
+    /// All before is on the disk, and seen.
+    published: u64,
+    points: Vec<Point>,
+    last_point: u64,
+    /// Where the newest group begins.
+    group_at: u64,
+    /// Of groups that are not shown yet.
+    hints: Vec<Hinted>,
+    beside: Beside,
+}
+
+impl OpenFile {
+    fn end(&self) -> u64 {
+        self.written + self.buf.len() as u64
+    }
+}
+
+/// An event's part in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It begins one.
+    Begin,
+    /// It stands within one.
+    Within,
+    /// It ends one, of this name and time.
+    End(Option<Gtid>, u32),
+    /// It is one.
+    Alone(Option<Gtid>, u32),
+}
+
+impl Store {
+    /// Opens the files of a directory, mends what a crash left, and says what that was. If there
+    /// are none, the first file will begin with `start`.
+    pub fn open(
+        device: Arc<dyn Device>,
+        options: StoreOptions,
+        start: BinlogState,
+    ) -> Result<(Store, Opened), StoreError> {
+        let place = device.place();
+        let names = device.list().map_err(StoreError::io("list", &place))?;
+        let mut numbers: Vec<u64> = names
+            .iter()
+            .filter_map(|name| file_number(&options.prefix, name))
+            .collect();
+        numbers.sort_unstable();
+        if let Some(gap) = numbers.windows(2).find(|w| w[0] + 1 != w[1]) {
+            return Err(StoreError::Missing {
+                file: file_name(&options.prefix, gap[0] + 1),
+            });
+        }
+        let mark = open_mark(&*device)?;
+        let mut bytes = [0; mark::LEN];
+        let n = mark
+            .read_at(&mut bytes, 0)
+            .map_err(StoreError::io("read", mark::NAME))?;
+        let safe = mark::decode(&bytes[..n]).unwrap_or_default();
+        let mut opened = Opened::default();
+        if numbers.last().is_none_or(|last| *last < safe.file) && safe.file > 0 {
+            opened.shorter = Some(file_name(&options.prefix, safe.file));
+        }
+        let last = recover_last(&device, &options, &mut numbers, safe, &mut opened)?;
+        let mut files = VecDeque::new();
+        for number in &numbers {
+            let name = file_name(&options.prefix, *number);
+            if let Some((last, scan, head)) = last.as_ref().filter(|l| l.0.number == *number) {
+                files.push_back(FileEntry {
+                    number: *number,
+                    start: head.start.clone(),
+                    start_time: head.time,
+                    len: last.settled,
+                    body: head.body,
+                    points: scan.points.clone(),
+                    indexed: true,
+                });
+                continue;
+            }
+            let file = device.open(&name).map_err(StoreError::io("open", &name))?;
+            let len = file.len().map_err(StoreError::io("look at", &name))?;
+            let head =
+                scan::head(&*file, &name, len)?.map_err(|rest| damaged(name.clone(), rest))?;
+            files.push_back(FileEntry {
+                number: *number,
+                start: head.start,
+                start_time: head.time,
+                len,
+                body: head.body,
+                points: Vec::new(),
+                indexed: false,
+            });
+        }
+        let (state, time) = match &last {
+            Some((_, scan, _)) => (scan.state.clone(), scan.time),
+            None => (start, 0),
+        };
+        let catalogue = Catalogue::new(files, state.clone(), time);
+        let view = Arc::new(View::new(
+            Arc::clone(&device),
+            options.prefix.clone(),
+            options.point_every,
+            options.tail_max,
+            catalogue,
+        ));
+        let finished = last.as_ref().is_some_and(|(_, scan, _)| scan.finished);
+        let mut store = Store {
+            device,
+            options,
+            view,
+            mark,
+            open: last.map(|(open, _, _)| open),
+            state,
+            time,
+            groups: 0,
+            failed: None,
+        };
+        if finished {
+            store.successor()?;
+        } else {
+            store.write_mark()?;
+        }
+        Ok((store, opened))
+    }
+
+    /// What readers see.
+    pub fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view)
+    }
+
+    /// All whole groups appended, whether or not they are on the disk.
+    pub fn state(&self) -> &BinlogState {
+        &self.state
+    }
+
+    /// Of the current file.
+    pub fn format(&self) -> Option<&Format> {
+        self.open.as_ref().map(|open| &open.format)
+    }
+
+    /// Whether a group has begun and not ended.
+    pub fn in_group(&self) -> bool {
+        self.open.as_ref().is_some_and(|o| o.settled < o.end())
+    }
+
+    /// Bytes appended that are not on the disk.
+    pub fn unflushed(&self) -> u64 {
+        self.open.as_ref().map_or(0, |o| o.end() - o.published)
+    }
+
+    /// Whether it is time for the next file.
+    pub fn is_full(&self) -> bool {
+        let full = |o: &OpenFile| o.end() >= self.options.file_max && o.settled == o.end();
+        self.open.as_ref().is_some_and(full)
+    }
+
+    /// Ends the current file, if there is one, and begins the next one with this format
+    /// description, which speaks of CRC-32.
+    pub fn begin_file(&mut self, format_event: &[u8]) -> Result<(), StoreError> {
+        self.alive()?;
+        self.abandon()?;
+        let number = match &self.open {
+            Some(open) => {
+                let next = file_name(&self.options.prefix, open.number + 1);
+                let rotate = Maker {
+                    server_id: self.options.server_id,
+                    timestamp: self.time,
+                    checksum: Checksum::Crc32,
+                    place: At::At(open.end()),
+                }
+                .rotate(&next, FILE_MAGIC.len() as u64);
+                let number = open.number + 1;
+                self.append_settled(&rotate);
+                self.flush()?;
+                number
+            }
+            None => 1,
+        };
+        self.new_file(number, format_event)
+    }
+
+    /// As [`Store::begin_file`], with the format of the current file.
+    pub fn rotate(&mut self) -> Result<(), StoreError> {
+        let Some(open) = &self.open else {
+            return Err(StoreError::NoFormat);
+        };
+        let event = Event::parse(&open.format_event, Checksum::Crc32)?;
+        let format_event = format_for_replica(&event, false)?;
+        self.begin_file(&format_event)
+    }
+
+    /// The current file ends with a rotate already.
+    fn successor(&mut self) -> Result<(), StoreError> {
+        let Some(open) = &self.open else {
+            return Err(StoreError::NoFormat);
+        };
+        let event = Event::parse(&open.format_event, Checksum::Crc32)?;
+        let format_event = format_for_replica(&event, false)?;
+        self.new_file(open.number + 1, &format_event)
+    }
+
+    fn new_file(&mut self, number: u64, format_event: &[u8]) -> Result<(), StoreError> {
+        let name = file_name(&self.options.prefix, number);
+        let mut buf = FILE_MAGIC.to_vec();
+        let mut format_event = format_event.to_vec();
+        place(&mut format_event, Checksum::Crc32, buf.len() as u64)?;
+        let format = Format::decode(&format_event)?;
+        buf.extend_from_slice(&format_event);
+        let list = Maker {
+            server_id: self.options.server_id,
+            timestamp: self.time,
+            checksum: Checksum::Crc32,
+            place: At::At(buf.len() as u64),
+        }
+        .gtid_list(&GtidList::of(&self.state));
+        buf.extend_from_slice(&list);
+        let made = self.make(&name, &buf);
+        let file = self.or_end(made)?;
+        let body = buf.len() as u64;
+        self.view.begun(
+            FileEntry {
+                number,
+                start: self.state.clone(),
+                start_time: self.time,
+                len: body,
+                body,
+                points: Vec::new(),
+                indexed: true,
+            },
+            Chunk {
+                place: Place {
+                    file: number,
+                    at: 0,
+                },
+                bytes: buf.into(),
+            },
+        );
+        self.open = Some(OpenFile {
+            number,
+            name,
+            file,
+            format,
+            format_event,
+            written: body,
+            buf: Vec::new(),
+            settled: body,
+            published: body,
+            points: Vec::new(),
+            last_point: body,
+            group_at: body,
+            hints: Vec::new(),
+            beside: Beside::of(number),
+        });
+        self.write_mark()?;
+        let synced = self.mark.sync_data();
+        self.or_end(synced.map_err(StoreError::io("sync", mark::NAME)))
+    }
+
+    fn make(&self, name: &str, bytes: &[u8]) -> Result<Arc<dyn DeviceFile>, StoreError> {
+        let file = self
+            .device
+            .create(name)
+            .map_err(StoreError::io("create", name))?;
+        // Of a file that had this number before, and was moved away.
+        if let Some(number) = file_number(&self.options.prefix, name) {
+            beside::remove(&*self.device, number)?;
+        }
+        file.write_at(&mut [IoSlice::new(bytes)], 0)
+            .map_err(StoreError::io("write", name))?;
+        file.sync_all().map_err(StoreError::io("sync", name))?;
+        self.device
+            .sync_dir()
+            .map_err(StoreError::io("sync the directory of", name))?;
+        Ok(file)
+    }
+
+    /// Adds an event, which ends with a CRC-32. Its place is written into it.
+    pub fn append(&mut self, mut raw: Vec<u8>, part: Part) -> Result<(), StoreError> {
+        self.alive()?;
+        let Some(open) = &mut self.open else {
+            return Err(StoreError::NoFormat);
+        };
+        let at = open.end();
+        place(&mut raw, Checksum::Crc32, at)?;
+        if let Part::Begin | Part::Alone(..) = part {
+            open.group_at = at;
+        }
+        if let Part::Begin | Part::Alone(..) = part
+            && at >= open.last_point + self.options.point_every
+        {
+            open.last_point = at;
+            open.points.push(Point {
+                at,
+                state: self.state.clone(),
+            });
+        }
+        open.buf.extend_from_slice(&raw);
+        if let Part::End(gtid, time) | Part::Alone(gtid, time) = part {
+            open.settled = open.end();
+            if let Some(gtid) = gtid {
+                self.state.add(gtid);
+            }
+            self.time = time;
+            self.groups += 1;
+        }
+        if self.open.as_ref().is_some_and(|o| o.buf.len() >= SPILL) {
+            self.spill()?;
+        }
+        Ok(())
+    }
+
+    /// What replicas shall see of the group that was appended last, which is whole.
+    pub fn hint(&mut self, gtid: Gtid, commit_id: Option<u64>) {
+        if let Some(open) = self.open.as_mut().filter(|o| o.settled == o.end()) {
+            open.hints.push(Hinted {
+                at: open.group_at,
+                gtid,
+                commit_id,
+            });
+        }
+    }
+
+    fn append_settled(&mut self, raw: &[u8]) {
+        if let Some(open) = &mut self.open {
+            open.buf.extend_from_slice(raw);
+            open.settled = open.end();
+        }
+    }
+
+    /// Takes back the group that is open.
+    pub fn abandon(&mut self) -> Result<(), StoreError> {
+        self.alive()?;
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        if let Some(keep) = open.settled.checked_sub(open.written) {
+            open.buf.truncate(keep as usize);
+        } else {
+            open.buf.clear();
+            open.written = open.settled;
+            let cut = open.file.set_len(open.settled);
+            let cut = cut.map_err(StoreError::io("cut", &open.name));
+            self.or_end(cut)?;
+        }
+        if let Some(open) = &mut self.open {
+            let settled = open.settled;
+            open.points.retain(|p| p.at < settled);
+            open.last_point = open.points.last().map_or(open.last_point, |p| p.at);
+        }
+        Ok(())
+    }
+
+    /// Writes without waiting for the disk.
+    fn spill(&mut self) -> Result<(), StoreError> {
+        self.flush_settled_first()?;
+        let written = self.write_buf();
+        self.or_end(written)
+    }
+
+    /// What is whole must not wait for a large group behind it.
+    fn flush_settled_first(&mut self) -> Result<(), StoreError> {
+        match &self.open {
+            Some(open) if open.settled > open.published => self.flush(),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_buf(&mut self) -> Result<(), StoreError> {
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        if open.buf.is_empty() {
+            return Ok(());
+        }
+        open.file
+            .write_at(&mut [IoSlice::new(&open.buf)], open.written)
+            .map_err(StoreError::io("write", &open.name))?;
+        open.written += open.buf.len() as u64;
+        open.buf.clear();
+        Ok(())
+    }
+
+    /// Brings everything whole to the disk, then shows it to readers.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        self.alive()?;
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        if open.settled == open.published {
+            return Ok(());
+        }
+        let from = open.published.checked_sub(open.written);
+        let chunk = from.map(|from| {
+            let to = (open.settled - open.written) as usize;
+            Chunk {
+                place: Place {
+                    file: open.number,
+                    at: open.published,
+                },
+                bytes: open.buf[from as usize..to].into(),
+            }
+        });
+        let written = self.write_buf();
+        self.or_end(written)?;
+        let synced = match &self.open {
+            Some(open) => open
+                .file
+                .sync_data()
+                .map_err(StoreError::io("sync", &open.name)),
+            None => Ok(()),
+        };
+        self.or_end(synced)?;
+        if let Some(open) = &mut self.open {
+            let hints = std::mem::take(&mut open.hints);
+            let added = open.beside.add(&*self.device, &hints);
+            self.or_end(added)?;
+        }
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        open.published = open.settled;
+        let settled = open.settled;
+        let later = open.points.iter().position(|p| p.at >= settled);
+        let rest = open.points.split_off(later.unwrap_or(open.points.len()));
+        let points = std::mem::replace(&mut open.points, rest);
+        self.write_mark()?;
+        self.view.publish(
+            settled,
+            chunk,
+            points,
+            &self.state,
+            self.time,
+            std::mem::take(&mut self.groups),
+        );
+        Ok(())
+    }
+
+    fn write_mark(&mut self) -> Result<(), StoreError> {
+        let Some(open) = &self.open else {
+            return Ok(());
+        };
+        let bytes = mark::encode(Place {
+            file: open.number,
+            at: open.published,
+        });
+        let written = self.mark.write_at(&mut [IoSlice::new(&bytes)], 0);
+        self.or_end(written.map_err(StoreError::io("write", mark::NAME)))
+    }
+
+    /// Cuts off what is not whole, brings the rest to the disk. Readers are told that the end
+    /// has come.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        let result = self.finish();
+        self.view.close();
+        result
+    }
+
+    fn finish(&mut self) -> Result<(), StoreError> {
+        self.abandon()?;
+        self.flush()?;
+        let synced = self.mark.sync_data();
+        self.or_end(synced.map_err(StoreError::io("sync", mark::NAME)))
+    }
+
+    fn alive(&self) -> Result<(), StoreError> {
+        match &self.failed {
+            None => Ok(()),
+            Some(cause) => Err(StoreError::Ended(Arc::clone(cause))),
+        }
+    }
+
+    /// After a failure the store takes nothing more: a second fsync may succeed without having
+    /// stored anything.
+    fn or_end<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error) = &result {
+            self.failed = Some(self.view.fail(error));
+        }
+        result
+    }
+}
+
+fn damaged(file: String, rest: Rest) -> StoreError {
+    StoreError::Damaged {
+        file,
+        at: rest.at,
+        what: rest.what,
+    }
+}
+
+fn open_mark(device: &dyn Device) -> Result<Arc<dyn DeviceFile>, StoreError> {
+    match device.open(mark::NAME) {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let file = device
+                .create(mark::NAME)
+                .map_err(StoreError::io("create", mark::NAME))?;
+            device
+                .sync_dir()
+                .map_err(StoreError::io("sync the directory of", mark::NAME))?;
+            Ok(file)
+        }
+        Err(error) => Err(StoreError::io("open", mark::NAME)(error)),
+    }
+}
+
+/// Reads the last file through and cuts off what is not whole. A last file that was never
+/// wholly begun is removed, and the one before it is the last.
+fn recover_last(
+    device: &Arc<dyn Device>,
+    options: &StoreOptions,
+    numbers: &mut Vec<u64>,
+    safe: Place,
+    opened: &mut Opened,
+) -> Result<Option<(OpenFile, Scan, Head)>, StoreError> {
+    loop {
+        let Some(number) = numbers.last().copied() else {
+            return Ok(None);
+        };
+        let name = file_name(&options.prefix, number);
+        let file = device.open(&name).map_err(StoreError::io("open", &name))?;
+        let len = file.len().map_err(StoreError::io("look at", &name))?;
+        let mut scan = scan::scan(&*file, &name, len, options.point_every)?;
+        let known = if safe.file == number { safe.at } else { 0 };
+        if scan.settled < known {
+            let rest = scan.rest.unwrap_or(Rest {
+                at: scan.settled,
+                what: format!("It ends here, but {known} bytes of it were on the disk."),
+            });
+            return Err(damaged(name, rest));
+        }
+        let Some(head) = scan.head.take() else {
+            // What was begun after it is a proof that it was whole.
+            if safe.file > number {
+                let rest = scan.rest.unwrap_or(Rest {
+                    at: 0,
+                    what: "It has no beginning.".into(),
+                });
+                return Err(damaged(name, rest));
+            }
+            device
+                .remove(&name)
+                .map_err(StoreError::io("remove", &name))?;
+            device
+                .sync_dir()
+                .map_err(StoreError::io("sync the directory of", &name))?;
+            opened.torn = Some((name, 0, len, "It was never wholly begun.".into()));
+            numbers.pop();
+            continue;
+        };
+        if scan.settled < len {
+            let why = scan.rest.take().map_or(String::new(), |rest| rest.what);
+            opened.torn = Some((name.clone(), scan.settled, len - scan.settled, why));
+            file.set_len(scan.settled)
+                .map_err(StoreError::io("cut", &name))?;
+        }
+        // What a killed process wrote may not be on the disk.
+        file.sync_all().map_err(StoreError::io("sync", &name))?;
+        let mut beside = Beside::of(number);
+        beside.cut(&**device, scan.settled)?;
+        let open = OpenFile {
+            group_at: scan.settled,
+            hints: Vec::new(),
+            beside,
+            number,
+            name,
+            file,
+            format: head.format.clone(),
+            format_event: head.format_event.clone(),
+            written: scan.settled,
+            buf: Vec::new(),
+            settled: scan.settled,
+            published: scan.settled,
+            last_point: scan.points.last().map_or(head.body, |p| p.at),
+            points: Vec::new(),
+        };
+        return Ok(Some((open, scan, head)));
+    }
+}

@@ -1,0 +1,278 @@
+//! Reads a file of events through, and says what is in it and where it ends well.
+
+use dromon_binlog::{
+    BinlogState, Cut, EVENT_MAX, Event, EventType, FILE_MAGIC, Format, Grouper, GtidList,
+    HEADER_LEN, Header, Payload, Step, check_magic, cut_event,
+};
+use dromon_log::DeviceFile;
+
+use super::catalogue::Point;
+use super::error::StoreError;
+
+/// Bytes read at once.
+const PIECE: usize = 256 << 10;
+
+/// What a file begins with.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// What its format description says.
+    pub format: Format,
+    /// That event.
+    pub format_event: Vec<u8>,
+    /// All groups before.
+    pub start: BinlogState,
+    /// When the last of them began.
+    pub time: u32,
+    /// Where the first group can begin.
+    pub body: u64,
+}
+
+/// What was found in a file.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// What it begins with; `None`: not even that is there.
+    pub head: Option<Head>,
+    /// All groups up to its good end.
+    pub state: BinlogState,
+    /// When the last one began.
+    pub time: u32,
+    /// Its good end: all before is whole.
+    pub settled: u64,
+    /// Places in it.
+    pub points: Vec<Point>,
+    /// It ends with the name of the next one.
+    pub finished: bool,
+    /// Why it does not end there, if it does not.
+    pub rest: Option<Rest>,
+}
+
+/// What stands behind the good end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// Where what cannot be used begins to be unreadable.
+    pub at: u64,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Reads the first two events of a file. `Err(Ok(rest))`: they are not there.
+pub fn head(file: &dyn DeviceFile, name: &str, len: u64) -> Result<Result<Head, Rest>, StoreError> {
+    let mut reader = Events::new(file, name, 0, len);
+    let mut magic = [0; FILE_MAGIC.len()];
+    let n = file
+        .read_at(&mut magic, 0)
+        .map_err(StoreError::io("read", name))?;
+    if let Err(error) = check_magic(&magic[..n]) {
+        return Ok(Err(Rest {
+            at: 0,
+            what: error.to_string(),
+        }));
+    }
+    reader.at = FILE_MAGIC.len() as u64;
+    let mut grouper = Grouper::of_file();
+    let mut format_event = Vec::new();
+    let rest = |at, what: String| Ok(Err(Rest { at, what }));
+    loop {
+        let at = reader.at;
+        let raw = match reader.next()? {
+            Ok(Some(raw)) => raw,
+            Ok(None) => return rest(at, "It ends before its GTID list.".into()),
+            Err(what) => return rest(at, what),
+        };
+        match grouper.event(raw) {
+            Err(error) => return rest(at, error.to_string()),
+            Ok(seen) => match seen.event.kind() {
+                EventType::FORMAT_DESCRIPTION => format_event = seen.event.raw().to_vec(),
+                EventType::GTID_LIST => {
+                    let Some(format) = grouper.format() else {
+                        return rest(at, "No format description comes first.".into());
+                    };
+                    return Ok(match list(&seen.event, format) {
+                        Some(start) => Ok(Head {
+                            format: format.clone(),
+                            format_event,
+                            start,
+                            time: seen.event.header().timestamp,
+                            body: grouper.at(),
+                        }),
+                        None => Err(Rest {
+                            at,
+                            what: "Its GTID list cannot be read.".into(),
+                        }),
+                    });
+                }
+                kind => return rest(at, format!("A {kind} event stands before its GTID list.")),
+            },
+        }
+    }
+}
+
+fn list(event: &Event<'_>, format: &Format) -> Option<BinlogState> {
+    match event.decode(format) {
+        Ok(Payload::GtidList(GtidList { gtids, .. })) => Some(BinlogState::from_gtids(gtids)),
+        _ => None,
+    }
+}
+
+/// Reads a file through. `every`: bytes between its points, at least.
+pub fn scan(file: &dyn DeviceFile, name: &str, len: u64, every: u64) -> Result<Scan, StoreError> {
+    let head = match head(file, name, len)? {
+        Ok(head) => head,
+        Err(rest) => {
+            return Ok(Scan {
+                head: None,
+                state: BinlogState::new(),
+                time: 0,
+                settled: 0,
+                points: Vec::new(),
+                finished: false,
+                rest: Some(rest),
+            });
+        }
+    };
+    let mut scan = Scan {
+        state: head.start.clone(),
+        time: head.time,
+        settled: head.body,
+        points: Vec::new(),
+        finished: false,
+        rest: None,
+        head: None,
+    };
+    let mut grouper = Grouper::of_file_from(head.body, head.format.clone());
+    let mut reader = Events::new(file, name, head.body, len);
+    let mut last_point = head.body;
+    loop {
+        let at = reader.at;
+        let rest = |what| Some(Rest { at, what });
+        match reader.next()? {
+            Ok(None) => break,
+            Err(what) => {
+                scan.rest = rest(what);
+                break;
+            }
+            Ok(Some(raw)) => {
+                if scan.finished {
+                    scan.rest = rest("An event follows the name of the next file.".into());
+                    break;
+                }
+                match grouper.event(raw) {
+                    Err(error) => {
+                        scan.rest = rest(error.to_string());
+                        break;
+                    }
+                    Ok(seen) => {
+                        if seen.abandoned.is_some() {
+                            scan.rest = rest("A group was begun within another one.".into());
+                            break;
+                        }
+                        match seen.step {
+                            Step::Begin(group) | Step::Alone(group, _)
+                                if group.begin >= last_point + every =>
+                            {
+                                last_point = group.begin;
+                                scan.points.push(Point {
+                                    at: group.begin,
+                                    state: scan.state.clone(),
+                                });
+                            }
+                            _ => {}
+                        }
+                        if let Step::End(group, _) | Step::Alone(group, _) = seen.step {
+                            if let dromon_binlog::GroupName::MariaDb(gtid) = group.name {
+                                scan.state.add(gtid);
+                            }
+                            scan.time = group.timestamp;
+                        }
+                        scan.finished = seen.event.kind() == EventType::ROTATE;
+                        scan.settled = grouper.settled();
+                    }
+                }
+            }
+        }
+    }
+    if scan.rest.is_none() && scan.settled < len {
+        scan.rest = Some(Rest {
+            at: len,
+            what: "It ends within a group.".into(),
+        });
+    }
+    scan.head = Some(head);
+    Ok(scan)
+}
+
+/// Events of a file one after the other.
+pub struct Events<'a> {
+    file: &'a dyn DeviceFile,
+    name: &'a str,
+    len: u64,
+    /// Where the next event begins.
+    pub at: u64,
+    buf: Vec<u8>,
+    /// Byte of the file at which `buf` begins.
+    from: u64,
+}
+
+impl<'a> Events<'a> {
+    /// From a place at which an event begins, up to `len`.
+    pub fn new(file: &'a dyn DeviceFile, name: &'a str, at: u64, len: u64) -> Events<'a> {
+        Events {
+            file,
+            name,
+            len,
+            at,
+            buf: Vec::new(),
+            from: at,
+        }
+    }
+
+    /// Has `need` bytes from `at` on in the buffer, or as many as there are.
+    fn fill(&mut self, need: usize) -> Result<&[u8], StoreError> {
+        let have = (self.from + self.buf.len() as u64).saturating_sub(self.at);
+        let there = self.len.saturating_sub(self.at);
+        if have < (need as u64).min(there) {
+            self.buf.clear();
+            self.from = self.at;
+            let want = (need.max(PIECE) as u64).min(there) as usize;
+            self.buf.resize(want, 0);
+            let n = self
+                .file
+                .read_at(&mut self.buf, self.at)
+                .map_err(StoreError::io("read", self.name))?;
+            self.buf.truncate(n);
+        }
+        Ok(&self.buf[(self.at - self.from) as usize..])
+    }
+
+    /// The next one; `None` at the end; `Ok(Err(_))` if there is none that can be read.
+    pub fn next(&mut self) -> Result<Result<Option<&[u8]>, String>, StoreError> {
+        if self.at >= self.len {
+            return Ok(Ok(None));
+        }
+        let at = self.at;
+        let bytes = self.fill(HEADER_LEN)?;
+        if bytes.len() < HEADER_LEN {
+            return Ok(Err("It ends within the header of an event.".into()));
+        }
+        // Longer than the file: no room is made for what a damaged length claims.
+        let header = Header::decode(bytes);
+        let need = match header {
+            Ok(header) if at + u64::from(header.len) > self.len => {
+                return Ok(Err(format!("It ends within a {} event.", header.kind)));
+            }
+            Ok(header) => header.len as usize,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let bytes = self.fill(need)?;
+        match cut_event(bytes, at, EVENT_MAX) {
+            Ok(Cut::Event(raw)) => {
+                let len = raw.len();
+                let from = (at - self.from) as usize;
+                self.at = at + len as u64;
+                Ok(Ok(Some(&self.buf[from..from + len])))
+            }
+            Ok(Cut::More { .. }) => Ok(Err("It ends within an event.".into())),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+}

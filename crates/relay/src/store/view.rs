@@ -1,0 +1,520 @@
+//! The stored files as their readers see them: what is on the disk, and nothing else.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dromon_binlog::{BinlogState, Cut, EVENT_MAX, Position, cut_event};
+use dromon_log::{Device, DeviceFile};
+
+use super::beside::{self, HintReader};
+use super::catalogue::{Begin, Catalogue, FileEntry, Point, Refused};
+use super::error::StoreError;
+use super::mark::Place;
+use super::names::{file_name, file_number};
+use super::purge::{Candidate, Limits, Verdict, verdict};
+use super::scan::{Events, Head, head, scan};
+use super::stamps::Stamps;
+use super::tail::{Chunk, Tail};
+
+/// Bytes read from a file at once.
+const PIECE: usize = 256 << 10;
+
+/// What readers and the writer share.
+pub struct View {
+    device: Arc<dyn Device>,
+    prefix: String,
+    point_every: u64,
+    shared: Mutex<Shared>,
+    grown: Condvar,
+    /// Where the clock of [`Stamps`] begins.
+    origin: Instant,
+}
+
+struct Shared {
+    catalogue: Catalogue,
+    tail: Tail,
+    stamps: Stamps,
+    /// Groups, bytes and fsyncs since the start.
+    stored: Stored,
+    failed: Option<Arc<StoreError>>,
+    closed: bool,
+}
+
+/// A file, for lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Its bytes that are on the disk.
+    pub bytes: u64,
+}
+
+/// What was stored since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Groups.
+    pub groups: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Times that something was brought to the disk.
+    pub syncs: u64,
+}
+
+/// Where a replica begins.
+#[derive(Debug)]
+pub struct Found {
+    /// What to leave out from there on, and the place itself; `None`: there is no file yet.
+    pub begin: Option<Begin>,
+    /// A file that had to be read through and is damaged.
+    pub damage: Option<StoreError>,
+}
+
+impl View {
+    pub(super) fn new(
+        device: Arc<dyn Device>,
+        prefix: String,
+        point_every: u64,
+        tail_max: usize,
+        catalogue: Catalogue,
+    ) -> View {
+        // How old the last group is that was here before is known by its time alone.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let age = since.unwrap_or_default().as_secs();
+        let age = match catalogue.time() {
+            0 => 0,
+            time => age.saturating_sub(time.into()).min(1 << 32) as i64 * 1000,
+        };
+        View {
+            device,
+            prefix,
+            point_every,
+            origin: Instant::now(),
+            shared: Mutex::new(Shared {
+                stamps: Stamps::new(-age, catalogue.state().position()),
+                stored: Stored::default(),
+                catalogue,
+                tail: Tail::new(tail_max),
+                failed: None,
+                closed: false,
+            }),
+            grown: Condvar::new(),
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name of a file by its number.
+    pub fn name(&self, number: u64) -> String {
+        file_name(&self.prefix, number)
+    }
+
+    /// The number of a file by its name.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        file_number(&self.prefix, name)
+    }
+
+    /// All groups that are on the disk or were purged.
+    pub fn state(&self) -> BinlogState {
+        self.shared().catalogue.state().clone()
+    }
+
+    /// When the last group began, in seconds since 1970; 0: not known.
+    pub fn time(&self) -> u32 {
+        self.shared().catalogue.time()
+    }
+
+    /// The end.
+    pub fn end(&self) -> Place {
+        self.shared().catalogue.end()
+    }
+
+    /// The oldest file; `None`: there is none at all.
+    pub fn oldest(&self) -> Option<u64> {
+        self.shared().catalogue.files().front().map(|f| f.number)
+    }
+
+    /// All files, oldest first.
+    pub fn list(&self) -> Vec<Listed> {
+        let shared = self.shared();
+        let files = shared.catalogue.files().iter();
+        files
+            .map(|f| Listed {
+                name: self.name(f.number),
+                bytes: f.len,
+            })
+            .collect()
+    }
+
+    fn now_ms(&self) -> i64 {
+        i64::try_from(self.origin.elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// For how many milliseconds something is here that someone with this position lacks; 0: it
+    /// has all.
+    pub fn lag_ms(&self, has: &Position) -> u64 {
+        self.shared().stamps.lag(self.now_ms(), has)
+    }
+
+    /// What was stored since the start.
+    pub fn stored(&self) -> Stored {
+        self.shared().stored
+    }
+
+    /// Bytes of the newest events held in memory.
+    pub fn tail_bytes(&self) -> usize {
+        self.shared().tail.bytes()
+    }
+
+    /// Why nothing more is stored.
+    pub fn failure(&self) -> Option<Arc<StoreError>> {
+        self.shared().failed.clone()
+    }
+
+    /// Whether nothing more will come: the relay ends.
+    pub fn is_closed(&self) -> bool {
+        self.shared().closed
+    }
+
+    /// Tells all readers that the relay ends.
+    pub fn close(&self) {
+        self.shared().closed = true;
+        self.grown.notify_all();
+    }
+
+    /// Wakes all readers.
+    pub fn wake(&self) {
+        self.grown.notify_all();
+    }
+
+    /// Waits until there is more than up to `place`, or the store is closed or woken, or for so
+    /// long. Gives whether there is more.
+    pub fn wait(&self, place: Place, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut shared = self.shared();
+        if shared.catalogue.end() > place || shared.closed {
+            return !shared.closed;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = self.grown.wait_timeout(shared, left);
+        shared = waited.unwrap_or_else(PoisonError::into_inner).0;
+        shared.catalogue.end() > place && !shared.closed
+    }
+
+    pub(super) fn fail(&self, error: &StoreError) -> Arc<StoreError> {
+        let mut shared = self.shared();
+        let cause = shared
+            .failed
+            .get_or_insert_with(|| Arc::new(error.clone()))
+            .clone();
+        self.grown.notify_all();
+        cause
+    }
+
+    pub(super) fn begun(&self, file: FileEntry, head: Chunk) {
+        let mut shared = self.shared();
+        shared.catalogue.push(file);
+        shared.tail.push(head);
+        drop(shared);
+        self.grown.notify_all();
+    }
+
+    pub(super) fn publish(
+        &self,
+        len: u64,
+        chunk: Option<Chunk>,
+        points: Vec<Point>,
+        state: &BinlogState,
+        time: u32,
+        groups: u64,
+    ) {
+        let now = self.now_ms();
+        let mut shared = self.shared();
+        shared.stored.groups += groups;
+        shared.stored.bytes += len.saturating_sub(shared.catalogue.end().at);
+        shared.stored.syncs += 1;
+        shared.stamps.came(now, state.position());
+        shared.catalogue.grown(len, points, state, time);
+        match chunk {
+            Some(chunk) => shared.tail.push(chunk),
+            None => shared.tail.clear(),
+        }
+        drop(shared);
+        self.grown.notify_all();
+    }
+
+    fn open(&self, number: u64) -> Result<Arc<dyn DeviceFile>, StoreError> {
+        let name = self.name(number);
+        self.device
+            .open(&name)
+            .map_err(StoreError::io("open", &name))
+    }
+
+    /// Where a replica with this position begins. A file that was not read through since
+    /// the start is read now.
+    pub fn find(&self, position: &Position) -> Result<Result<Found, Refused>, StoreError> {
+        let number = match self.shared().catalogue.file_for(position) {
+            Ok(number) => number,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let damage = self.index(number)?;
+        let begin = self.shared().catalogue.begin(position);
+        Ok(begin.map(|begin| Found { begin, damage }))
+    }
+
+    /// Reads hints.
+    pub fn hints(&self) -> HintReader {
+        HintReader::new(Arc::clone(&self.device))
+    }
+
+    /// Reads a file through if that was not done.
+    fn index(&self, number: u64) -> Result<Option<StoreError>, StoreError> {
+        let len = match self.shared().catalogue.file(number) {
+            Some(file) if !file.indexed => file.len,
+            _ => return Ok(None),
+        };
+        let name = self.name(number);
+        let file = self.open(number)?;
+        let scan = scan(&*file, &name, len, self.point_every)?;
+        self.shared().catalogue.index(number, scan.points);
+        Ok(scan.rest.map(|rest| StoreError::Damaged {
+            file: name,
+            at: rest.at,
+            what: rest.what,
+        }))
+    }
+
+    /// What a file begins with.
+    pub fn head(&self, number: u64) -> Result<Head, StoreError> {
+        let name = self.name(number);
+        let len = match self.shared().catalogue.file(number) {
+            Some(file) => file.len,
+            None => return Err(StoreError::NoFile { file: name }),
+        };
+        let file = self.open(number)?;
+        head(&*file, &name, len)?.map_err(|rest| StoreError::Damaged {
+            file: name,
+            at: rest.at,
+            what: rest.what,
+        })
+    }
+
+    /// Whether an event begins at this byte of a file, or it is the file's end.
+    pub fn is_boundary(&self, place: Place) -> Result<bool, StoreError> {
+        let name = self.name(place.file);
+        let (len, from) = match self.shared().catalogue.file(place.file) {
+            None => return Err(StoreError::NoFile { file: name }),
+            Some(file) => {
+                let n = file.points.partition_point(|p| p.at <= place.at);
+                let from = n.checked_sub(1).map_or(4, |n| file.points[n].at);
+                (file.len, from)
+            }
+        };
+        let file = self.open(place.file)?;
+        let mut events = Events::new(&*file, &name, from, len);
+        while events.at < place.at {
+            match events.next()? {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return Ok(false),
+            }
+        }
+        Ok(events.at == place.at)
+    }
+
+    /// Removes what may go; tells what.
+    pub fn purge(
+        &self,
+        limits: Limits,
+        needed: Option<u64>,
+        now: u64,
+    ) -> Result<(Vec<String>, usize), StoreError> {
+        let (gone, held) = {
+            let mut shared = self.shared();
+            let catalogue = &mut shared.catalogue;
+            let files: Vec<_> = catalogue
+                .files()
+                .iter()
+                .enumerate()
+                .map(|(n, f)| Candidate {
+                    number: f.number,
+                    bytes: f.len,
+                    newest: catalogue.newest_group(n),
+                })
+                .collect();
+            let Verdict { remove, held } = verdict(&files, limits, needed, now);
+            let gone: VecDeque<_> = (0..remove).filter_map(|_| catalogue.pop()).collect();
+            (gone, held)
+        };
+        let mut names = Vec::new();
+        for file in gone {
+            let name = self.name(file.number);
+            beside::remove(&*self.device, file.number)?;
+            self.device
+                .remove(&name)
+                .map_err(StoreError::io("remove", &name))?;
+            // One after the other: a crash must not leave a gap.
+            self.device
+                .sync_dir()
+                .map_err(StoreError::io("sync the directory of", &name))?;
+            names.push(name);
+        }
+        Ok((names, held))
+    }
+}
+
+/// Reads events from a place on, as far as they are on the disk.
+pub struct Cursor {
+    view: Arc<View>,
+    place: Place,
+    piece: Piece,
+    file: Option<(u64, Arc<dyn DeviceFile>)>,
+}
+
+enum Piece {
+    Nothing,
+    Shared(Arc<[u8]>, usize),
+    Own(Vec<u8>, usize),
+}
+
+impl Piece {
+    fn rest(&self) -> &[u8] {
+        match self {
+            Piece::Nothing => &[],
+            Piece::Shared(bytes, at) => &bytes[*at..],
+            Piece::Own(bytes, at) => &bytes[*at..],
+        }
+    }
+
+    fn advance(&mut self, n: usize) {
+        match self {
+            Piece::Nothing => {}
+            Piece::Shared(_, at) | Piece::Own(_, at) => *at += n,
+        }
+    }
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// An event of so many bytes: [`Cursor::event`].
+    Event(usize),
+    /// Nothing yet.
+    End,
+    /// The next file.
+    File(u64),
+}
+
+impl Cursor {
+    /// From a place at which an event begins.
+    pub fn new(view: Arc<View>, place: Place) -> Cursor {
+        Cursor {
+            view,
+            place,
+            piece: Piece::Nothing,
+            file: None,
+        }
+    }
+
+    /// Where the next event begins.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether its bytes come from memory, not from the file.
+    pub fn is_near(&self) -> bool {
+        matches!(self.piece, Piece::Shared(..))
+    }
+
+    /// Looks what comes next. Whether its checksum fits was not looked at.
+    pub fn look(&mut self) -> Result<Next, StoreError> {
+        let mut need = 1;
+        loop {
+            let at = self.place.at;
+            let rest = self.piece.rest();
+            if rest.len() >= need {
+                match cut_event(rest, at, EVENT_MAX) {
+                    Ok(Cut::Event(raw)) => return Ok(Next::Event(raw.len())),
+                    Ok(Cut::More { need: more }) => need = more,
+                    Err(error) => return Err(self.damaged(error.to_string())),
+                }
+            }
+            let have = rest.len();
+            match self.fetch(need)? {
+                Some(next) => return Ok(next),
+                None if self.piece.rest().len() >= need => {}
+                None => {
+                    let what = format!("It has {have} bytes of an event of {need}.");
+                    return Err(self.damaged(what));
+                }
+            }
+        }
+    }
+
+    fn damaged(&self, what: String) -> StoreError {
+        StoreError::Damaged {
+            file: self.view.name(self.place.file),
+            at: self.place.at,
+            what,
+        }
+    }
+
+    /// Makes `need` bytes there, or as many as there are; else tells why there is nothing.
+    fn fetch(&mut self, need: usize) -> Result<Option<Next>, StoreError> {
+        let (len, near) = {
+            let shared = self.view.shared();
+            let Some(file) = shared.catalogue.file(self.place.file) else {
+                let file = self.view.name(self.place.file);
+                return Err(StoreError::NoFile { file });
+            };
+            if self.place.at >= file.len {
+                let next = self.place.file + 1;
+                return Ok(Some(match shared.catalogue.file(next) {
+                    Some(_) => Next::File(next),
+                    None => Next::End,
+                }));
+            }
+            (file.len, shared.tail.get(self.place))
+        };
+        if let Some((bytes, offset)) = near {
+            // Chunks end where events do.
+            self.piece = Piece::Shared(bytes, offset);
+            return Ok(None);
+        }
+        let file = match &self.file {
+            Some((number, file)) if *number == self.place.file => Arc::clone(file),
+            _ => {
+                let file = self.view.open(self.place.file)?;
+                self.file = Some((self.place.file, Arc::clone(&file)));
+                file
+            }
+        };
+        let want = (need.max(PIECE) as u64).min(len - self.place.at) as usize;
+        // A damaged length must not make room for more than there is.
+        let mut bytes = vec![0; want];
+        let n = file
+            .read_at(&mut bytes, self.place.at)
+            .map_err(StoreError::io("read", &self.view.name(self.place.file)))?;
+        bytes.truncate(n);
+        self.piece = Piece::Own(bytes, 0);
+        Ok(None)
+    }
+
+    /// The event that [`Cursor::look`] found, of that length.
+    pub fn event(&self, len: usize) -> &[u8] {
+        &self.piece.rest()[..len]
+    }
+
+    /// Goes on behind it.
+    pub fn pass(&mut self, len: usize) {
+        self.piece.advance(len);
+        self.place.at += len as u64;
+    }
+
+    /// Goes on in another file, at a byte at which an event begins.
+    pub fn turn(&mut self, place: Place) {
+        self.place = place;
+        self.piece = Piece::Nothing;
+    }
+}

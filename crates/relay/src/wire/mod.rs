@@ -1,0 +1,46 @@
+//! The client/server protocol of MySQL and MariaDB, as far as replication needs it: packets to
+//! bytes and back, without I/O. Everything read is checked for its bounds.
+
+mod answer;
+mod auth;
+mod bytes;
+mod command;
+mod handshake;
+mod packet;
+
+pub use answer::{Answer, Failure, Row, TextResult, eof, error, ok, parse_row, put_result};
+pub use auth::{PasswordHash, SALT_LEN, native_reply};
+pub use command::{AckSemiSync, Command, Dump, Register, dump_flags};
+pub use handshake::{AuthSwitch, Greeting, Login, NATIVE_PASSWORD, capabilities, tls_request};
+pub use packet::{FRAME_MAX, Frames, put_packet, put_packet_of};
+
+/// Why bytes are not what the protocol has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Frames are missing or doubled.
+    #[error(
+        "a packet has sequence number {got} where {expected} is due: it is no server or client of MySQL's protocol"
+    )]
+    Sequence {
+        /// What was due.
+        expected: u8,
+        /// What came.
+        got: u8,
+    },
+    /// Longer than allowed here.
+    #[error("a packet has at least {len} bytes; {max} are allowed here")]
+    TooLong {
+        /// As far as known.
+        len: usize,
+        /// Allowed.
+        max: usize,
+    },
+    /// A packet that cannot be read.
+    #[error("a packet that should be {what} cannot be read: {why}")]
+    Packet {
+        /// What it should be.
+        what: &'static str,
+        /// What is wrong.
+        why: &'static str,
+    },
+}

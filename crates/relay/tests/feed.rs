@@ -1,0 +1,228 @@
+//! What replicas get: from every position exactly what they lack, as a stream a replica can follow.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{append, format_event, gtid, transaction};
+use dromon_binlog::{
+    BinlogState, Checksum, Event, EventType, GroupName, Grouper, Gtid, Payload, Position, Step,
+};
+use dromon_log::SimDevice;
+use dromon_relay::serve::{Feed, FeedError};
+use dromon_relay::store::{Cursor, Next, Place, Store, StoreOptions, View};
+use dromon_relay::wire::Frames;
+use proptest::prelude::*;
+
+type Groups = Vec<(Gtid, usize)>;
+
+/// Groups of two domains, in files.
+fn store(groups: &[(u32, usize, usize)]) -> (Store, Groups) {
+    let options = StoreOptions {
+        file_max: 1200,
+        tail_max: 900,
+        point_every: 300,
+        ..StoreOptions::default()
+    };
+    let device = Arc::new(SimDevice::new(5));
+    let (mut store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
+    store
+        .begin_file(&format_event(Checksum::Crc32))
+        .expect("a good disk");
+    let mut model = Vec::new();
+    let mut next = [0; 2];
+    for (domain, events, size) in groups {
+        if store.is_full() {
+            store.rotate().expect("a good disk");
+        }
+        next[*domain as usize] += 1;
+        let name = gtid(*domain, 1, next[*domain as usize]);
+        append(
+            &mut store,
+            &transaction(name, *events, *size, Checksum::Crc32),
+            name,
+        )
+        .expect("a good disk");
+        model.push((name, events + 2));
+    }
+    store.flush().expect("a good disk");
+    (store, model)
+}
+
+/// Feeds until there is nothing more.
+fn run(view: &Arc<View>, feed: &mut Feed, from: Place) -> Result<Vec<u8>, FeedError> {
+    let mut cursor = Cursor::new(Arc::clone(view), from);
+    loop {
+        match cursor.look().expect("readable") {
+            Next::Event(len) => {
+                feed.event(cursor.event(len), |_| None)?;
+                cursor.pass(len);
+            }
+            Next::File(number) => {
+                feed.next_file(&view.name(number))?;
+                cursor.turn(Place {
+                    file: number,
+                    at: 4,
+                });
+            }
+            Next::End => return Ok(feed.out().to_vec()),
+        }
+    }
+}
+
+/// What a replica sees: groups, names of files, kinds of events.
+struct Seen {
+    groups: Groups,
+    files: Vec<String>,
+    kinds: Vec<EventType>,
+}
+
+fn seen(out: &[u8], checksum: Checksum) -> Seen {
+    let mut frames = Frames::new(1 << 20);
+    frames.set_sequence(1);
+    frames.feed(out);
+    let mut grouper = Grouper::of_connection();
+    let mut all = Seen {
+        groups: Vec::new(),
+        files: Vec::new(),
+        kinds: Vec::new(),
+    };
+    while let Some(packet) = frames.packet().expect("in order") {
+        let (mark, raw) = packet.split_first().expect("a mark");
+        assert_eq!(*mark, 0);
+        let got = grouper.event(raw).expect("a stream that can be followed");
+        assert_eq!(got.abandoned, None);
+        let event: Event<'_> = got.event;
+        if event.kind() != EventType::FORMAT_DESCRIPTION {
+            assert_eq!(event.checksum(), checksum, "{}", event.kind());
+        }
+        all.kinds.push(event.kind());
+        let format = grouper
+            .format()
+            .cloned()
+            .unwrap_or_else(dromon_binlog::Format::unknown);
+        if let Ok(Payload::Rotate(rotate)) = event.decode(&format) {
+            all.files
+                .push(String::from_utf8_lossy(rotate.file).into_owned());
+        }
+        match got.step {
+            Step::Begin(group) => match group.name {
+                GroupName::MariaDb(gtid) => all.groups.push((gtid, 1)),
+                other => panic!("{other:?}"),
+            },
+            Step::Within | Step::End(..) => all.groups.last_mut().expect("it began").1 += 1,
+            _ => {}
+        }
+    }
+    assert!(frames.is_empty() && grouper.open().is_none());
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
+
+    /// A replica has the first so many groups of each domain, independently.
+    #[test]
+    fn what_it_lacks(
+        groups in proptest::collection::vec((0u32..2, 0usize..4, 0usize..150), 1..25),
+        have in (0usize..25, 0usize..25), crc: bool, annotate: bool
+    ) {
+        let (store, model) = store(&groups);
+        let view = store.view();
+        let mut position = Position::new();
+        let mut lacks = Vec::new();
+        let mut count = [0; 2];
+        for (name, events) in &model {
+            let n = &mut count[name.domain as usize];
+            *n += 1;
+            if *n <= if name.domain == 0 { have.0 } else { have.1 } {
+                position.set(*name);
+            } else {
+                lacks.push((*name, if annotate { *events } else { 2 }));
+            }
+        }
+        let checksum = if crc { Checksum::Crc32 } else { Checksum::Off };
+        let found = view.find(&position).expect("readable").expect("nothing was purged");
+        let begin = found.begin.expect("there is a file");
+        let mut feed = Feed::new(9, checksum, annotate, begin.wanted, 1);
+        let head = view.head(begin.place.file).expect("readable");
+        let name = view.name(begin.place.file);
+        feed.begin(&name, begin.place.at, &head.format_event, Some(&begin.state)).expect("it fits");
+        let out = run(&view, &mut feed, begin.place).expect("all there");
+        let got = seen(&out, checksum);
+        prop_assert_eq!(got.groups, lacks);
+        let beginning = [EventType::ROTATE, EventType::FORMAT_DESCRIPTION, EventType::GTID_LIST];
+        prop_assert_eq!(&got.kinds[..3], &beginning[..]);
+        prop_assert_eq!(&got.files[0], &name);
+        let end = view.end();
+        prop_assert_eq!(got.files.last(), Some(&view.name(end.file)));
+        feed.heartbeat("x", 5);
+    }
+
+    /// By file and byte, from each event on.
+    #[test]
+    fn from_a_byte(groups in proptest::collection::vec((0u32..1, 0usize..2, 0usize..50), 1..8)) {
+        let (store, model) = store(&groups);
+        let view = store.view();
+        let first = view.oldest().expect("there is one");
+        let mut feed = Feed::new(9, Checksum::Crc32, true, dromon_relay::store::Wanted::all(), 1);
+        feed.begin_file(&view.name(first));
+        let out = run(&view, &mut feed, Place { file: first, at: 4 }).expect("all there");
+        prop_assert_eq!(seen(&out, Checksum::Crc32).groups, model);
+    }
+}
+
+/// The replica has what comes only later; or something that never comes.
+#[test]
+fn a_relay_behind_its_replica() {
+    let (mut store, model) = store(&[(0, 1, 10), (0, 1, 10)]);
+    let view = store.view();
+    for (has, fits) in [("0-1-3", true), ("0-9-5", false)] {
+        let position = has.parse().expect("a position");
+        let found = view.find(&position).expect("readable").expect("it waits");
+        let begin = found.begin.expect("there is a file");
+        let mut feed = Feed::new(9, Checksum::Crc32, true, begin.wanted, 1);
+        let head = view.head(begin.place.file).expect("readable");
+        feed.begin("f", begin.place.at, &head.format_event, Some(&begin.state))
+            .expect("it fits");
+        let out = run(&view, &mut feed, begin.place).expect("nothing against it yet");
+        assert!(seen(&out, Checksum::Crc32).groups.is_empty());
+        let at = view.end();
+        for seqno in if fits { 3..5 } else { 5..7 } {
+            let name = gtid(0, 1, seqno);
+            append(&mut store, &transaction(name, 0, 0, Checksum::Crc32), name)
+                .expect("a good disk");
+        }
+        store.flush().expect("a good disk");
+        let result = run(&view, &mut feed, at);
+        match (fits, result) {
+            (true, Ok(out)) => assert_eq!(seen(&out, Checksum::Crc32).groups, [(gtid(0, 1, 4), 2)]),
+            (false, Err(FeedError::Refused(refused))) => {
+                assert!(
+                    refused.to_string().contains("The replica has 0-9-5"),
+                    "{refused}"
+                );
+            }
+            (_, other) => panic!("{has}: {other:?}"),
+        }
+    }
+    assert_eq!(model.len(), 2);
+}
+
+/// A file that was cut at the end of a group is no file that was ended.
+#[test]
+fn a_file_without_an_end() {
+    let (mut store, _) = store(&[(0, 1, 10)]);
+    store.rotate().expect("a good disk");
+    let view = store.view();
+    let mut feed = Feed::new(
+        9,
+        Checksum::Crc32,
+        true,
+        dromon_relay::store::Wanted::all(),
+        1,
+    );
+    feed.begin_file("f");
+    assert_eq!(feed.next_file("g"), Err(FeedError::NoEnd));
+    run(&view, &mut feed, Place { file: 1, at: 4 }).expect("it has an end");
+}

@@ -1,0 +1,242 @@
+//! Sockets: TLS between a relay and those who ask it, and HTTP.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{append, format_event, gtid, transaction};
+use dromon_binlog::{BinlogState, Checksum};
+use dromon_log::SimDevice;
+use dromon_relay::http::HttpServer;
+use dromon_relay::log::Log;
+use dromon_relay::net::{ClientTls, ServerTls};
+use dromon_relay::pull::{AskError, Asker, Login};
+use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
+use dromon_relay::store::{Store, StoreOptions, View};
+use dromon_relay::wire::PasswordHash;
+
+fn pki(name: &str) -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.join("../order/tests/pki").join(name)
+}
+
+fn serve(tls: bool, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
+    let device = Arc::new(SimDevice::new(5));
+    let options = StoreOptions::default();
+    let (mut store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
+    store
+        .begin_file(&format_event(Checksum::Crc32))
+        .expect("a good disk");
+    let name = gtid(0, 1, 7);
+    append(&mut store, &transaction(name, 1, 9, Checksum::Crc32), name).expect("a good disk");
+    store.flush().expect("a good disk");
+    let tls = tls.then(|| ServerTls::load(&pki("node.pem"), &pki("node.key")).expect("a pair"));
+    let options = ServeOptions {
+        server_id: 42,
+        accounts: vec![Account {
+            name: "repl".into(),
+            password: PasswordHash::of(b"secret"),
+        }],
+        policy: Policy::Pass,
+        policies: BTreeMap::new(),
+        // No system has it: that must be no reason not to serve.
+        congestion: Some("nonesuch".into()),
+        tls,
+        tls_required,
+        connections_max: 50,
+        write_timeout: Duration::from_secs(5),
+        heartbeat: Duration::from_secs(1),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let view = store.view();
+    let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
+    let server = Server::new(options, Arc::clone(&view), Registry::new(60), log, 0);
+    let taken = Arc::clone(&server);
+    thread::spawn(move || taken.listen(&listener));
+    (address, server, view)
+}
+
+fn ask(address: &str, password: &str, tls: Option<ClientTls>) -> Result<String, AskError> {
+    let login = Login {
+        address: address.to_owned(),
+        user: "repl".into(),
+        password: password.into(),
+        tls,
+        limit: Duration::from_secs(10),
+    };
+    let mut asker = Asker::connect(&login)?;
+    let rows = asker.ask("SELECT @@server_id, @@gtid_binlog_pos", 4096)?;
+    let cells: Vec<String> = rows[0]
+        .iter()
+        .map(|c| String::from_utf8_lossy(c.as_deref().unwrap_or_default()).into_owned())
+        .collect();
+    // Again, on the same connection; and more than is allowed.
+    let refused = asker.ask("SELECT nothing", 4096).expect_err("refused");
+    assert!(refused.to_string().contains("1235"), "{refused}");
+    let large = asker.ask("SHOW VARIABLES", 50).expect_err("large");
+    assert!(matches!(large, AskError::TooLarge { .. }), "{large}");
+    Ok(cells.join(" "))
+}
+
+fn ca(name: &str, named: bool) -> Option<ClientTls> {
+    Some(ClientTls::load(&pki(name), named, None).expect("an authority"))
+}
+
+#[test]
+fn asked_with_and_without_tls() {
+    let (open, ..) = serve(false, false);
+    let (both, ..) = serve(true, false);
+    let (strict, ..) = serve(true, true);
+    for (address, tls) in [
+        (&open, None),
+        (&both, None),
+        (&both, ca("ca.pem", false)),
+        (&strict, ca("ca.pem", false)),
+    ] {
+        assert_eq!(ask(address, "secret", tls).expect("an answer"), "42 0-1-7");
+    }
+    let refused = |address: &str, tls| {
+        ask(address, "secret", tls)
+            .expect_err("refused")
+            .to_string()
+    };
+    let said = refused(&strict, None);
+    assert!(said.contains("encrypted connections only"), "{said}");
+    let said = refused(&open, ca("ca.pem", false));
+    assert!(said.contains("does not offer TLS"), "{said}");
+    let said = refused(&both, ca("other-ca.pem", false));
+    assert!(said.contains("UnknownIssuer"), "{said}");
+    // Signed by the right one, but for another name.
+    let said = refused(&both, ca("ca.pem", true));
+    assert!(said.contains("certificate"), "{said}");
+    for tls in [None, ca("ca.pem", false)] {
+        let said = ask(&both, "wrong", tls).expect_err("refused").to_string();
+        assert!(said.contains("Access denied"), "{said}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used() {
+    let said = ServerTls::load(&pki("node.pem"), &pki("node2.key")).expect_err("no pair");
+    assert_eq!(said.key, "tls_key");
+    let said = ServerTls::load(&pki("node.key"), &pki("node.key")).expect_err("no certificate");
+    assert!(said.to_string().contains("no certificate in it"), "{said}");
+    let said = ClientTls::load(&pki("nowhere"), false, None).expect_err("no file");
+    assert!(said.to_string().starts_with("primary_tls_ca = "), "{said}");
+    let own = (pki("node.pem"), pki("node.key"));
+    ClientTls::load(&pki("ca.pem"), true, Some((&own.0, &own.1))).expect("all of it");
+}
+
+/// Garbage where a login or TLS is due.
+#[test]
+fn garbage_is_survived() {
+    let (address, ..) = serve(true, false);
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0],
+        // Asks for TLS, and goes on with something else, at once.
+        &[
+            &[32, 0, 0, 1, 0, 0x8a, 0, 0][..],
+            &[0; 28],
+            b"not TLS at all",
+        ]
+        .concat(),
+    ] {
+        let mut stream = TcpStream::connect(&address).expect("it listens");
+        stream.write_all(bytes).expect("taken");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(15)))
+            .expect("an option");
+        let mut sink = Vec::new();
+        // It ends, one way or the other.
+        let _ = stream.read_to_end(&mut sink);
+    }
+    assert!(ask(&address, "secret", None).is_ok());
+}
+
+fn http() -> String {
+    let (_, server, view) = serve(false, false);
+    let http = Arc::new(HttpServer {
+        address: "db1:3306".into(),
+        heartbeat: Duration::from_secs(1),
+        server,
+        view,
+        following: Arc::default(),
+        watch: None,
+        log: Log::terminal(),
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || http.listen(&listener));
+    address
+}
+
+fn send(address: &str, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    // It may have answered and closed before it has read everything.
+    let _ = stream.write_all(request);
+    let mut text = String::new();
+    let _ = stream.read_to_string(&mut text);
+    text
+}
+
+#[test]
+fn pages() {
+    let address = http();
+    let get = |path: &str| {
+        send(
+            &address,
+            format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes(),
+        )
+    };
+    let metrics = get("/metrics");
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+    assert!(metrics.contains("\ndromon_relay_seqno{domain=\"0\",server_id=\"1\"} 7\n"));
+    assert!(metrics.contains("\ndromon_relay_storing 1\n"));
+    let status = get("/status.json");
+    let body = status.split_once("\r\n\r\n").expect("a body").1;
+    let json: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    assert_eq!(json["gtid_binlog_pos"], "0-1-7");
+    assert_eq!(json["primary"]["connected"], false);
+    assert!(get("/replica/3?max_lag=1").starts_with("HTTP/1.1 503 "));
+    assert!(get("/replica/3").starts_with("HTTP/1.1 400 "));
+    assert!(get("/else").starts_with("HTTP/1.1 404 "));
+    let head = send(&address, b"HEAD /metrics HTTP/1.0\r\n\r\n");
+    assert!(
+        head.ends_with("\r\n\r\n") && head.contains(" 200 "),
+        "{head}"
+    );
+}
+
+#[test]
+fn http_has_limits() {
+    let address = http();
+    let long = [&b"GET /"[..], &[b'a'; 100_000]].concat();
+    let said = send(&address, &long);
+    // The answer may be lost, as it does not read the rest.
+    assert!(
+        said.is_empty() || said.starts_with("HTTP/1.1 431 "),
+        "{said}"
+    );
+    // Those who say nothing take all places; they are sent away after a while.
+    let idle: Vec<TcpStream> = (0..40)
+        .map(|_| TcpStream::connect(&address).expect("it listens"))
+        .collect();
+    thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    assert_eq!(send(&address, b"GET /metrics HTTP/1.1\r\n\r\n"), "");
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    let until = Instant::now() + Duration::from_secs(20);
+    while send(&address, b"GET /metrics HTTP/1.1\r\n\r\n").is_empty() {
+        assert!(Instant::now() < until, "places are not freed");
+        thread::sleep(Duration::from_millis(200));
+    }
+    drop(idle);
+}

@@ -1,0 +1,311 @@
+//! A relay's session as a replica against a relay's session as a primary, packet by packet, and
+//! against primaries that answer otherwise.
+
+use std::time::Duration;
+
+use dromon_binlog::Checksum;
+use dromon_relay::pull::{Session, SessionError, Step, Wish, follow, sent};
+use dromon_relay::serve::{self, Facts, From, Reply, Wants};
+use dromon_relay::wire::{
+    AuthSwitch, Command, Dump, Failure, Frames, Greeting, Login, NATIVE_PASSWORD, PasswordHash,
+    Register, TextResult, capabilities, error, ok, put_packet, put_result,
+};
+
+const SALT: [u8; 20] = *b"abcdefghijklmnopqrst";
+
+fn wish() -> Wish {
+    Wish {
+        user: "repl".into(),
+        password: "secret".into(),
+        tls: false,
+        server_id: 9,
+        report_host: "relay".into(),
+        report_port: 3307,
+        heartbeat: Duration::from_secs(1),
+        semi_sync: true,
+        position: "0-1-5,7-2-3".into(),
+    }
+}
+
+fn greeting() -> Vec<u8> {
+    let greeting = Greeting {
+        version: "5.5.5-10.11.19-MariaDB".into(),
+        connection: 3,
+        salt: SALT,
+        capabilities: capabilities::OURS,
+        plugin: NATIVE_PASSWORD.into(),
+    };
+    greeting.encode()
+}
+
+fn facts() -> Facts {
+    Facts {
+        server_id: 1,
+        version: "10.11.19-MariaDB".into(),
+        ..Facts::default()
+    }
+}
+
+/// What the other side does with a statement.
+type Answerer<'a> = &'a mut dyn FnMut(&str) -> Reply;
+
+/// Lets a session talk until it streams or fails. Gives the transcript and the last command.
+fn talk(
+    session: &mut Session,
+    answerer: Answerer<'_>,
+) -> Result<(Vec<String>, Vec<u8>), SessionError> {
+    let mut said = Vec::new();
+    let Step::Reply(login) = session.packet(&greeting())? else {
+        panic!("a login is due");
+    };
+    let login = Login::decode(&login).expect("readable").expect("no TLS");
+    assert!(PasswordHash::of(b"secret").admits(&login.reply, &SALT));
+    assert_eq!(login.user, "repl");
+    let mut step = session.packet(&ok())?;
+    loop {
+        let command = match step {
+            Step::Stream(dump) => return Ok((said, dump)),
+            Step::Send(command) => Command::decode(&command).expect("readable"),
+            other => panic!("{other:?}"),
+        };
+        let mut out = Vec::new();
+        match command {
+            Command::Query(text) => {
+                let text = String::from_utf8(text).expect("a text");
+                said.push(text.clone());
+                match answerer(&text) {
+                    Reply::Ok => put_packet(&mut out, 1, &ok()),
+                    Reply::Error(failure) => put_packet(&mut out, 1, &error(&failure)),
+                    Reply::Table(table) => put_result(&mut out, 1, &table),
+                };
+            }
+            Command::Register(register) => {
+                let expected = Register {
+                    server_id: 9,
+                    host: "relay".into(),
+                    port: 3307,
+                };
+                assert_eq!(register, expected);
+                said.push("(register)".into());
+                put_packet(&mut out, 1, &ok());
+            }
+            other => panic!("{other:?}"),
+        }
+        let mut frames = Frames::new(1 << 20);
+        frames.set_sequence(1);
+        frames.feed(&out);
+        step = Step::Read;
+        while let Some(packet) = frames.packet().expect("in order") {
+            assert_eq!(step, Step::Read, "it waits for the whole answer");
+            step = session.packet(&packet)?;
+        }
+    }
+}
+
+#[test]
+fn a_relay_behind_a_relay() {
+    let mut primary = serve::Session::new();
+    let mut session = Session::new(wish());
+    let (said, dump) =
+        talk(&mut session, &mut |text| primary.query(text, &facts())).expect("they agree");
+    assert_eq!(
+        said,
+        [
+            "SELECT @@GLOBAL.server_id, @@GLOBAL.version",
+            "SET @master_heartbeat_period=1000000000",
+            "SET @master_binlog_checksum=@@global.binlog_checksum",
+            "SET @mariadb_slave_capability=4",
+            "SET @slave_connect_state='0-1-5,7-2-3'",
+            "SET @slave_gtid_strict_mode=1",
+            "SET @slave_gtid_ignore_duplicates=0",
+            "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'",
+            "(register)",
+        ]
+    );
+    let Ok(Command::Dump(dump)) = Command::decode(&dump) else {
+        panic!("a dump is due");
+    };
+    let expected = Dump {
+        position: 4,
+        flags: 2,
+        server_id: 9,
+        file: Vec::new(),
+    };
+    assert_eq!(dump, expected);
+    let wants = primary.dump(&dump).expect("a good replica");
+    let expected = Wants {
+        from: From::Gtid("0-1-5,7-2-3".parse().expect("a position")),
+        checksum: Checksum::Crc32,
+        annotate: true,
+        non_block: false,
+        heartbeat_ns: 1_000_000_000,
+        server_id: 9,
+    };
+    assert_eq!(wants, expected);
+    assert_eq!(session.primary().server_id, 1);
+    assert!(!session.primary().semi_sync);
+}
+
+#[test]
+fn semi_sync_if_both_want_it() {
+    for (enabled, wanted) in [("ON", true), ("OFF", true), ("ON", false)] {
+        let mut session = Session::new(Wish {
+            semi_sync: wanted,
+            ..wish()
+        });
+        let mut asked = false;
+        talk(&mut session, &mut |text| {
+            if text.starts_with("SHOW") {
+                let mut table = TextResult::new(&["Variable_name", "Value"]);
+                table.row(["rpl_semi_sync_master_enabled".into(), enabled.into()]);
+                return Reply::Table(table);
+            }
+            asked |= text == "SET @rpl_semi_sync_slave=1";
+            if text.starts_with("SELECT") {
+                let mut table = TextResult::new(&["a", "b"]);
+                table.row(["1".into(), "x".into()]);
+                return Reply::Table(table);
+            }
+            Reply::Ok
+        })
+        .expect("they agree");
+        let agreed = enabled == "ON" && wanted;
+        assert_eq!((asked, session.primary().semi_sync), (agreed, agreed));
+    }
+}
+
+#[test]
+fn refusals_say_what_was_asked() {
+    let mut session = Session::new(wish());
+    let refused = talk(
+        &mut session,
+        &mut |text| match text.contains("capability") {
+            true => Reply::Error(Failure::new(1193, "Unknown system variable")),
+            false => Reply::Table(TextResult::new(&["a", "b"])),
+        },
+    );
+    // A table where ok is due is taken as done.
+    let error = refused.expect_err("refused").to_string();
+    assert_eq!(
+        error,
+        "The primary refused SET @mariadb_slave_capability=4: error 1193: Unknown system variable"
+    );
+    let mut session = Session::new(Wish {
+        server_id: 1,
+        ..wish()
+    });
+    let mut primary = serve::Session::new();
+    let same = talk(&mut session, &mut |text| primary.query(text, &facts()));
+    assert_eq!(same, Err(SessionError::SameServerId(1)));
+}
+
+#[test]
+fn proofs() {
+    // Asked again with another salt.
+    let mut session = Session::new(wish());
+    session.packet(&greeting()).expect("a greeting");
+    let salt = [b'z'; 20];
+    let switch = |plugin: &str| AuthSwitch {
+        plugin: plugin.into(),
+        salt: salt.to_vec(),
+    };
+    let Ok(Step::Reply(reply)) = session.packet(&switch(NATIVE_PASSWORD).encode()) else {
+        panic!("a reply is due");
+    };
+    assert!(PasswordHash::of(b"secret").admits(&reply, &salt));
+    // By a way that is not known.
+    let mut session = Session::new(wish());
+    session.packet(&greeting()).expect("a greeting");
+    let error = session
+        .packet(&switch("client_ed25519").encode())
+        .expect_err("not offered")
+        .to_string();
+    assert!(
+        error.contains("client_ed25519, which is not offered"),
+        "{error}"
+    );
+    // Not let in; not even greeted.
+    let mut session = Session::new(wish());
+    session.packet(&greeting()).expect("a greeting");
+    let denied = error_packet(1045, "Access denied");
+    assert!(
+        session
+            .packet(&denied)
+            .expect_err("denied")
+            .to_string()
+            .contains("the login: error 1045")
+    );
+    let many = error_packet(1040, "Too many connections");
+    let error = Session::new(wish())
+        .packet(&many)
+        .expect_err("full")
+        .to_string();
+    assert_eq!(
+        error,
+        "The primary refused the connection: error 1040: Too many connections"
+    );
+    assert!(Session::new(wish()).packet(b"HTTP/1.1 400").is_err());
+}
+
+fn error_packet(code: u16, text: &str) -> Vec<u8> {
+    error(&Failure::new(code, text))
+}
+
+#[test]
+fn packets_of_the_stream() {
+    let plain = sent(&[0, 1, 2], false).expect("an event");
+    assert_eq!((plain.event, plain.ack), (&[1, 2][..], false));
+    let asked = sent(&[0, 0xef, 1, 7], true).expect("an event");
+    assert_eq!((asked.event, asked.ack), (&[7][..], true));
+    let not = sent(&[0, 0xef, 0, 7], true).expect("an event");
+    assert!(!not.ack);
+    assert!(sent(&[0, 7], true).is_err());
+    let lost = sent(&error_packet(1236, "purged"), true)
+        .expect_err("an error")
+        .to_string();
+    assert_eq!(
+        lost,
+        "The primary refused to send its binlog (on): error 1236: purged"
+    );
+    assert!(sent(&[0xfe, 0, 0, 0, 0], false).is_err());
+    assert!(sent(&[], false).is_err());
+}
+
+/// As a server sends it: after each event that is to be acknowledged the numbers begin anew, at 1.
+#[test]
+fn numbers_begin_anew_after_an_event_that_is_to_be_acknowledged() {
+    let mut bytes = Vec::new();
+    for (sequence, ack, event) in [
+        (1, 0, 10),
+        (2, 0, 11),
+        (3, 1, 12),
+        (1, 0, 13),
+        (2, 1, 14),
+        (1, 1, 15),
+        (1, 0, 16),
+    ] {
+        put_packet(&mut bytes, sequence, &[0, 0xef, ack, event]);
+    }
+    let mut frames = Frames::new(100);
+    frames.set_sequence(1);
+    frames.feed(&bytes);
+    let mut got = Vec::new();
+    while let Some(packet) = frames.packet().expect("the numbers are those of a server") {
+        let sent = follow(&mut frames, &packet, true).expect("an event");
+        got.push((sent.event[0], sent.ack));
+    }
+    let expected = [
+        (10, false),
+        (11, false),
+        (12, true),
+        (13, false),
+        (14, true),
+        (15, true),
+        (16, false),
+    ];
+    assert_eq!(got, expected);
+    // Without semi-sync nothing begins anew.
+    let mut frames = Frames::new(100);
+    follow(&mut frames, &[0, 0xef, 1, 7], false).expect("an event");
+    assert_eq!(frames.sequence(), 0);
+}

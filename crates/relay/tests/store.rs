@@ -1,0 +1,470 @@
+//! The store against a naive model, with cuts, power cuts, failures and flipped bits.
+
+mod common;
+
+use std::io;
+use std::sync::Arc;
+
+use common::{append, beginning, format_event, groups, gtid, read, transaction};
+use dromon_binlog::{BinlogState, Checksum, Gtid};
+use dromon_log::{Device, SimDevice};
+use dromon_relay::store::{Limits, Part, Place, Store, StoreError, StoreOptions, file_name};
+use proptest::prelude::*;
+
+const CRC: Checksum = Checksum::Crc32;
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        file_max: 3000,
+        tail_max: 2000,
+        point_every: 300,
+        ..StoreOptions::default()
+    }
+}
+
+fn open(device: &SimDevice) -> Result<Store, StoreError> {
+    Store::open(Arc::new(device.clone()), options(), BinlogState::new()).map(|(store, _)| store)
+}
+
+/// Writes groups; gives the model: their GTIDs and numbers of events, and how many are flushed.
+#[derive(Clone, Debug)]
+enum Step {
+    Group {
+        server: u32,
+        events: usize,
+        size: usize,
+    },
+    Abandoned {
+        size: usize,
+    },
+    Flush,
+    Rotate,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (1u32..3, 0usize..4, 0usize..200).prop_map(|(server, events, size)| Step::Group { server, events, size }),
+        1 => (0usize..300).prop_map(|size| Step::Abandoned { size }),
+        3 => Just(Step::Flush),
+        1 => Just(Step::Rotate),
+    ];
+    proptest::collection::vec(step, 1..40)
+}
+
+#[derive(Default)]
+struct Model {
+    groups: Vec<(Gtid, usize)>,
+    flushed: usize,
+    next: u64,
+}
+
+impl Model {
+    fn state(&self, n: usize) -> BinlogState {
+        BinlogState::from_gtids(self.groups[..n].iter().map(|g| g.0))
+    }
+
+    /// One step; an error ends the store.
+    fn step(&mut self, store: &mut Store, step: &Step) -> Result<(), StoreError> {
+        if store.format().is_none() {
+            store.begin_file(&format_event(CRC))?;
+        }
+        if store.is_full() {
+            store.rotate()?;
+            self.flushed = self.groups.len();
+        }
+        match step {
+            Step::Group {
+                server,
+                events,
+                size,
+            } => {
+                self.next += 1;
+                let name = gtid(0, *server, self.next);
+                // Counted first: an error may come after it was wholly written.
+                self.groups.push((name, events + 2));
+                append(store, &transaction(name, *events, *size, CRC), name)?;
+            }
+            Step::Abandoned { size } => {
+                let name = gtid(0, 1, self.next + 1);
+                let mut group = transaction(name, 2, *size, CRC);
+                group.pop();
+                for (n, raw) in group.into_iter().enumerate() {
+                    let part = if n == 0 { Part::Begin } else { Part::Within };
+                    store.append(raw, part)?;
+                }
+                assert!(store.in_group());
+                store.abandon()?;
+            }
+            Step::Flush => {
+                store.flush()?;
+                self.flushed = self.groups.len();
+            }
+            Step::Rotate => {
+                store.rotate()?;
+                self.flushed = self.groups.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// What is there is a beginning of what was written, with all that was flushed.
+    fn agrees(&self, store: &Store) {
+        let view = store.view();
+        let found = match view.oldest() {
+            None => Vec::new(),
+            Some(_) => groups(&read(&view, beginning(&view)).expect("it can be read")),
+        };
+        assert!(
+            found.len() >= self.flushed,
+            "{} of {} flushed",
+            found.len(),
+            self.flushed
+        );
+        assert_eq!(found[..], self.groups[..found.len()]);
+        assert_eq!(view.state(), self.state(found.len()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+
+    /// Without faults: readers see what was flushed, from every position, and only that.
+    #[test]
+    fn reads_from_every_position(steps in steps(), reopen: bool) {
+        let device = SimDevice::new(1);
+        let mut store = open(&device).expect("empty");
+        let mut model = Model::default();
+        for step in &steps {
+            model.step(&mut store, step).expect("no faults");
+            let events = read(&store.view(), beginning(&store.view())).expect("readable");
+            prop_assert_eq!(groups(&events).len(), model.flushed);
+        }
+        store.flush().expect("no faults");
+        model.flushed = model.groups.len();
+        if reopen {
+            store.close().expect("no faults");
+            device.kill();
+            store = open(&device).expect("closed well");
+        }
+        model.agrees(&store);
+        let view = store.view();
+        for n in 0..=model.groups.len() {
+            let position = model.state(n).position();
+            let found = view.find(&position).expect("readable").expect("nothing was purged");
+            prop_assert!(found.damage.is_none());
+            let begin = found.begin.expect("there is a file");
+            prop_assert!(view.is_boundary(begin.place).expect("readable"));
+            let inside = Place { at: begin.place.at + 1, ..begin.place };
+            prop_assert!(!view.is_boundary(inside).expect("readable"));
+            let mut wanted = begin.wanted;
+            let mut events = common::groups_from(&view, begin.place);
+            events.retain(|g| wanted.takes(g.0).expect("it is there"));
+            prop_assert_eq!(&events[..], &model.groups[n..]);
+        }
+    }
+
+    /// The power goes at any change, and anything unsynced may be lost or torn.
+    #[test]
+    fn power_cuts(steps in steps(), cut in 1u64..200, seed: u64) {
+        let device = SimDevice::new(seed);
+        device.power_off_after(cut);
+        let mut model = Model::default();
+        let mut boots = 0;
+        if let Ok(mut store) = open(&device) {
+            for step in &steps {
+                if model.step(&mut store, step).is_err() {
+                    break;
+                }
+            }
+        }
+        loop {
+            device.crash(seed.wrapping_add(boots));
+            // Again while it mends.
+            if boots < 3 {
+                device.power_off_after(1 + boots * 2);
+            }
+            boots += 1;
+            match open(&device) {
+                Ok(store) => {
+                    model.agrees(&store);
+                    break;
+                }
+                Err(StoreError::Io { .. } | StoreError::Ended(_)) if boots <= 3 => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // It goes on: what was lost comes again.
+        device.kill();
+        let mut store = open(&device).expect("mended");
+        let there = match store.view().oldest() {
+            None => 0,
+            Some(_) => groups(&read(&store.view(), beginning(&store.view())).expect("readable")).len(),
+        };
+        model.groups.truncate(there);
+        model.flushed = there;
+        model.next = model.groups.last().map_or(0, |g| g.0.seqno);
+        for step in &steps {
+            model.step(&mut store, step).expect("no faults");
+        }
+        store.flush().expect("no faults");
+        model.flushed = model.groups.len();
+        model.agrees(&store);
+    }
+
+    /// A write or fsync fails once. Nothing is stored from then on, whatever is tried.
+    #[test]
+    fn a_failure_is_the_end(steps in steps(), n in 1u64..20, sync: bool, seed: u64) {
+        let device = SimDevice::new(seed);
+        let mut store = open(&device).expect("empty");
+        match sync {
+            true => device.fail_sync(n, io::ErrorKind::Other),
+            false => device.fail_write(n, io::ErrorKind::StorageFull),
+        }
+        let mut model = Model::default();
+        let mut steps = steps.iter();
+        let failed = steps.by_ref().any(|step| model.step(&mut store, step).is_err());
+        if failed {
+            let seen = store.view().end();
+            for step in steps {
+                let again = Model::default().step(&mut store, step);
+                prop_assert!(matches!(again, Err(StoreError::Ended(_))));
+            }
+            prop_assert!(matches!(store.flush(), Err(StoreError::Ended(_))));
+            prop_assert_eq!(store.view().end(), seen);
+            prop_assert!(store.view().failure().is_some());
+            device.crash(seed);
+            let store = open(&device).expect("what was flushed is whole");
+            model.agrees(&store);
+        }
+    }
+}
+
+/// A file cut at every byte: the beginning that is whole groups remains, if that much was not
+/// promised; else the damage is named.
+#[test]
+fn cut_at_every_byte() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    for n in 0..6 {
+        let group = Step::Group {
+            server: 1 + n % 2,
+            events: 2,
+            size: 20,
+        };
+        model.step(&mut store, &group).expect("no faults");
+    }
+    store.flush().expect("no faults");
+    let name = file_name("relay-bin", 1);
+    let whole = device.content(&name).expect("there");
+    for marked in [false, true] {
+        for len in 0..whole.len() {
+            let copy = device.fork();
+            if !marked {
+                copy.remove("dromon-relay.mark").expect("there");
+            }
+            let file = copy.open(&name).expect("there");
+            file.set_len(len as u64).expect("cut");
+            drop(file);
+            match open(&copy) {
+                Err(StoreError::Damaged { file, at, .. }) => {
+                    assert!(
+                        marked && file == name && at <= len as u64,
+                        "byte {len}: {at}"
+                    );
+                }
+                Err(error) => panic!("byte {len}: {error}"),
+                Ok(store) => {
+                    assert!(!marked, "byte {len}: what was flushed is missing");
+                    Model {
+                        groups: model.groups.clone(),
+                        ..Model::default()
+                    }
+                    .agrees(&store);
+                    let left = copy.content(&name).map_or(0, |c| c.len());
+                    assert!(left <= len);
+                }
+            }
+        }
+    }
+}
+
+/// Every bit of two files. In the last one it is found when the store is opened, in others when
+/// they are read; never is anything else given than was written.
+#[test]
+fn every_flipped_bit_is_found() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    for n in 0..3 {
+        let group = Step::Group {
+            server: 1,
+            events: 1,
+            size: 10,
+        };
+        model.step(&mut store, &group).expect("no faults");
+        if n == 1 {
+            model.step(&mut store, &Step::Rotate).expect("no faults");
+        }
+    }
+    store.flush().expect("no faults");
+    drop(store);
+    for number in 1..=2 {
+        let name = file_name("relay-bin", number);
+        let len = device.content(&name).expect("there").len();
+        // The flag IN_USE of the format description is outside its checksum, as servers clear it in
+        // place; replicas are sent it cleared.
+        let in_use = (4 + 17) * 8;
+        for bit in (0..len * 8).filter(|bit| *bit != in_use) {
+            let copy = device.fork();
+            assert!(copy.flip_bit(&name, (bit / 8) as u64, bit as u32));
+            let store = match open(&copy) {
+                Err(StoreError::Damaged { file, .. }) => {
+                    assert_eq!(file, name, "bit {bit}");
+                    continue;
+                }
+                Err(error) => panic!("bit {bit}: {error}"),
+                Ok(store) => store,
+            };
+            assert_eq!(
+                number, 1,
+                "bit {bit} of the last file was not found at the start"
+            );
+            let read = common::try_read(&store.view(), beginning(&store.view()));
+            let Err((error, events)) = read else {
+                panic!("bit {bit} of {name} was not found");
+            };
+            assert!(error.contains(&name), "bit {bit}: {error}");
+            let mut grouped = events;
+            grouped.retain(|g| model.groups.contains(g));
+            assert_eq!(grouped[..], model.groups[..grouped.len()], "bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_gap_between_files_is_named() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    for _ in 0..3 {
+        model
+            .step(
+                &mut store,
+                &Step::Group {
+                    server: 1,
+                    events: 0,
+                    size: 0,
+                },
+            )
+            .expect("no faults");
+        model.step(&mut store, &Step::Rotate).expect("no faults");
+    }
+    drop(store);
+    device.remove(&file_name("relay-bin", 2)).expect("there");
+    let error = open(&device).err().expect("a gap").to_string();
+    assert!(error.contains("relay-bin.000002 is missing"), "{error}");
+    // As the message of a damaged file says: move it and all later ones away.
+    for number in [3, 4] {
+        device
+            .remove(&file_name("relay-bin", number))
+            .expect("there");
+    }
+    let (store, opened) =
+        Store::open(Arc::new(device.clone()), options(), BinlogState::new()).expect("no gap");
+    assert_eq!(opened.shorter.as_deref(), Some("relay-bin.000004"));
+    assert_eq!(store.state().to_string(), "0-1-1");
+}
+
+#[test]
+fn purges_oldest_first_and_keeps_what_is_needed() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    for _ in 0..5 {
+        model
+            .step(
+                &mut store,
+                &Step::Group {
+                    server: 1,
+                    events: 1,
+                    size: 100,
+                },
+            )
+            .expect("no faults");
+        model.step(&mut store, &Step::Rotate).expect("no faults");
+    }
+    let view = store.view();
+    let limits = Limits {
+        size: Some(1),
+        ..Limits::default()
+    };
+    let (gone, held) = view.purge(limits, Some(3), 0).expect("no faults");
+    assert_eq!(gone, ["relay-bin.000001", "relay-bin.000002"]);
+    assert_eq!(held, 3);
+    let position = model.state(1).position();
+    let refused = view
+        .find(&position)
+        .expect("readable")
+        .expect_err("purged")
+        .to_string();
+    assert!(
+        refused.contains("nothing before 0-1-2 any more"),
+        "{refused}"
+    );
+    let position = model.state(2).position();
+    assert!(view.find(&position).expect("readable").is_ok());
+    let (gone, held) = view.purge(limits, None, 0).expect("no faults");
+    assert_eq!((gone.len(), held), (3, 0));
+    drop(store);
+    device.crash(1);
+    let store = open(&device).expect("no gap");
+    assert_eq!(store.view().list().len(), 1);
+    assert_eq!(store.state(), &model.state(5));
+}
+
+#[test]
+fn strangers_and_replicas_ahead() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    for _ in 0..5 {
+        model
+            .step(
+                &mut store,
+                &Step::Group {
+                    server: 1,
+                    events: 0,
+                    size: 0,
+                },
+            )
+            .expect("no faults");
+    }
+    store.flush().expect("no faults");
+    let find = |text: &str| {
+        store
+            .view()
+            .find(&text.parse().expect("a position"))
+            .expect("readable")
+    };
+    let refused = find("0-9-3").expect_err("a fork").to_string();
+    assert!(refused.contains("The replica has 0-9-3"), "{refused}");
+    // Ahead: waited for.
+    let mut wanted = find("0-1-7").expect("ahead").begin.expect("a file").wanted;
+    assert_eq!(wanted.ahead().collect::<Vec<_>>(), [gtid(0, 1, 7)]);
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 7)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 8)), Ok(true));
+    // Ahead on another history.
+    let mut wanted = find("0-2-7").expect("ahead").begin.expect("a file").wanted;
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
+    assert!(wanted.takes(gtid(0, 1, 7)).is_err());
+    // A domain that is not here concerns others.
+    let mut wanted = find("0-1-5,7-1-1")
+        .expect("fits")
+        .begin
+        .expect("a file")
+        .wanted;
+    assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(true));
+}

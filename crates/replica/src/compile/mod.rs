@@ -1,0 +1,173 @@
+//! Events made into statements. Without I/O.
+//!
+//! ```text
+//!  rows of plain tables     folded: what came of each row in the unit, by primary key, then
+//!                           DELETE … IN, INSERT … ON DUPLICATE KEY UPDATE, INSERT of many rows
+//!  plain tables with        in the source's order: foreign keys, or a unique key changes hands
+//!  other keys
+//!  all other tables         BINLOG '…': the server's own applier, which knows everything
+//!  statements               as they are, with the session that they had
+//! ```
+//!
+//! A statement says how many rows it must change. If it changes another number, or fails, the unit
+//! is rolled back and compiled again in [`Style::Single`], in which every row is a statement of
+//! its own, in the source's order: then the row, its table and its GTID can be named.
+
+mod fold;
+mod rows;
+mod statement;
+#[cfg(test)]
+mod tests;
+
+use dromon_binlog::{Change, EventError, Gtid};
+
+pub(crate) use rows::binlog_statement;
+pub use rows::compile;
+pub use statement::Collations;
+
+use crate::catalog::TableInfo;
+
+/// How rows become statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// As few statements as possible.
+    Folded,
+    /// One for each row.
+    Single,
+}
+
+/// Which tables are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// If there are any: only these databases, and tables `database.table`.
+    pub only: Vec<String>,
+    /// Not these.
+    pub without: Vec<String>,
+}
+
+fn names(list: &[String], database: &[u8], table: Option<&[u8]>) -> bool {
+    list.iter().any(|name| {
+        let name = name.as_bytes();
+        let dotted = table.map(|table| [database, b".", table].concat());
+        name == database || dotted.is_some_and(|dotted| dotted == name)
+    })
+}
+
+impl Filter {
+    /// Whether rows of this table are applied.
+    pub fn wants(&self, database: &[u8], table: &[u8]) -> bool {
+        let own = database == b"dromon_replica";
+        let only = self.only.is_empty() || names(&self.only, database, Some(table));
+        only && !own && !names(&self.without, database, Some(table))
+    }
+
+    /// Whether statements with this default database are applied. Of what they name themselves
+    /// nothing is known.
+    pub fn wants_statement(&self, database: &[u8]) -> bool {
+        let part = |list: &[String]| {
+            list.iter()
+                .any(|name| name.as_bytes().split(|b| *b == b'.').next() == Some(database))
+        };
+        let only = self.only.is_empty() || part(&self.only);
+        only && database != b"dromon_replica" && !names(&self.without, database, None)
+    }
+}
+
+/// What is asked of every unit.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// How.
+    pub style: Style,
+    /// What is left out.
+    pub filter: &'a Filter,
+    /// Rows are compared as a whole before they are changed, not only by their key.
+    pub whole_rows: bool,
+    /// A packet has at most about so many bytes.
+    pub packet_max: usize,
+    /// Collations by number.
+    pub collations: &'a Collations,
+}
+
+/// Of what row a statement is, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The transaction; of a folded statement the first one that it is of.
+    pub gtid: Gtid,
+    /// Database and table.
+    pub table: String,
+    /// What happens.
+    pub change: Option<Change>,
+    /// The condition that finds it; empty if there are several.
+    pub key: String,
+}
+
+/// What a statement must do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expect {
+    /// So many rows must change; `None`: any number.
+    pub rows: Option<u64>,
+    /// Which row.
+    pub note: Note,
+    /// Puts the row into the state that it has after the change, whatever it is now.
+    pub mend: Option<Vec<u8>>,
+}
+
+/// A step of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A packet of statements on rows.
+    Rows {
+        /// The statements.
+        text: Vec<u8>,
+        /// As many.
+        expects: Vec<Expect>,
+    },
+    /// A BINLOG statement. The format description must have been sent the same way.
+    Binlog {
+        /// The statement.
+        text: Vec<u8>,
+        /// Its table.
+        note: Note,
+    },
+    /// A statement of the source.
+    Statement {
+        /// What comes before it, in a packet of its own.
+        setup: Vec<u8>,
+        /// It.
+        text: Vec<u8>,
+        /// The error that it ended with on the source; 0: none.
+        error: u16,
+        /// The transaction.
+        gtid: Gtid,
+    },
+}
+
+/// A unit cannot be applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// An event.
+    #[error("{gtid}: {error}")]
+    Event {
+        /// Of this transaction.
+        gtid: Gtid,
+        /// What is wrong.
+        error: EventError,
+    },
+    /// Something that is not offered.
+    #[error("{gtid} cannot be applied: {what}")]
+    Unsupported {
+        /// Which.
+        gtid: Gtid,
+        /// Why.
+        what: String,
+    },
+}
+
+fn note(gtid: Gtid, table: &TableInfo, change: Change, key: &[u8]) -> Note {
+    Note {
+        gtid,
+        table: table.name.clone(),
+        change: Some(change),
+        key: String::from_utf8_lossy(key).into_owned(),
+    }
+}

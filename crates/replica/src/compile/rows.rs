@@ -1,0 +1,418 @@
+//! Units made into steps: which rows are folded, which go in order, which by BINLOG.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use dromon_binlog::{
+    Change, ColumnType, Event, EventType, Gtid, Header, Image, Payload, RowsEvent, TableMap,
+    encode_event, rows_flags,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::fold::Fold;
+use super::statement::Before;
+use super::{CompileError, Note, Op, Options, Style};
+use crate::catalog::TableInfo;
+use crate::compile::fold::Writer;
+use crate::unit::Unit;
+use crate::value::is_fit;
+
+/// Most bytes of rows that are decompressed.
+const DATA_MAX: usize = 1 << 30;
+
+/// Rows of one event.
+struct Part<'a> {
+    event: RowsEvent<'a>,
+    data: Cow<'a, [u8]>,
+    table: Arc<TableInfo>,
+    types: Arc<[ColumnType]>,
+    gtid: Gtid,
+}
+
+/// What a unit consists of, in its order.
+enum Piece<'a> {
+    /// Statements can say them.
+    Rows(Part<'a>),
+    /// A whole statement of the source: its table maps and rows.
+    Binlog {
+        text: Vec<u8>,
+        tables: Vec<String>,
+        gtid: Gtid,
+    },
+    Statement(Op),
+}
+
+/// A table as a table map gave it.
+#[derive(Clone)]
+struct Mapped {
+    name: String,
+    wanted: bool,
+    /// `None`: rows of it go by BINLOG.
+    plain: Option<(Arc<TableInfo>, Arc<[ColumnType]>)>,
+    raw: Vec<u8>,
+}
+
+fn bit(map: &[u8], n: usize) -> bool {
+    map.get(n / 8).is_some_and(|byte| byte >> (n % 8) & 1 == 1)
+}
+
+/// Whether an image has all that statements say.
+fn is_full(map: &[u8], table: &TableInfo) -> bool {
+    let mut columns = table.columns.iter().enumerate();
+    columns.all(|(n, column)| column.generated || bit(map, n))
+}
+
+fn mapped(
+    map: &TableMap<'_>,
+    raw: &[u8],
+    unit: &Unit,
+    options: &Options<'_>,
+    flavour: dromon_binlog::Flavour,
+) -> Mapped {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let plain = || {
+        let table = unit.tables.find(map.database, map.table)?;
+        let types = map.columns().ok()?;
+        let fit =
+            table.plain && table.columns.len() == types.len() && types.iter().all(|t| is_fit(*t));
+        let names = map.metadata(&types, flavour).ok()?.names;
+        let same = names.is_none_or(|names| {
+            let mut both = names.iter().zip(&table.columns);
+            both.all(|(name, column)| name.eq_ignore_ascii_case(column.name.as_bytes()))
+        });
+        (fit && same).then(|| (Arc::clone(table), types.into()))
+    };
+    Mapped {
+        name: format!("{}.{}", text(map.database), text(map.table)),
+        wanted: options.filter.wants(map.database, map.table),
+        plain: plain(),
+        raw: raw.to_vec(),
+    }
+}
+
+/// The same rows, not compressed: BINLOG takes no others.
+fn plain_event(
+    event: &Event<'_>,
+    rows: &RowsEvent<'_>,
+    data: &[u8],
+    unit_format: &dromon_binlog::Format,
+) -> Vec<u8> {
+    if !rows.compressed {
+        return event.raw().to_vec();
+    }
+    let kind = match event.kind() {
+        EventType::WRITE_ROWS_COMPRESSED_V1 => EventType::WRITE_ROWS_V1,
+        EventType::UPDATE_ROWS_COMPRESSED_V1 => EventType::UPDATE_ROWS_V1,
+        EventType::DELETE_ROWS_COMPRESSED_V1 => EventType::DELETE_ROWS_V1,
+        EventType::WRITE_ROWS_COMPRESSED_V2 => EventType::WRITE_ROWS_V2,
+        EventType::UPDATE_ROWS_COMPRESSED_V2 => EventType::UPDATE_ROWS_V2,
+        EventType::DELETE_ROWS_COMPRESSED_V2 => EventType::DELETE_ROWS_V2,
+        other => other,
+    };
+    let header = Header {
+        kind,
+        ..*event.header()
+    };
+    let mut plain = *rows;
+    plain.compressed = false;
+    plain.stored = data;
+    encode_event(&header, &Payload::Rows(plain), unit_format)
+}
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Events as a BINLOG statement.
+pub(crate) fn binlog_statement<'a>(events: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut out = b"BINLOG '".to_vec();
+    for event in events {
+        for three in event.chunks(3) {
+            let n =
+                three.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - three.len()));
+            for at in 0..4 {
+                out.push(match at <= three.len() {
+                    true => BASE64[(n >> (18 - 6 * at) & 63) as usize],
+                    false => b'=',
+                });
+            }
+        }
+        // Each event by itself, as the server reads them.
+        out.push(b'\n');
+    }
+    out.push(b'\'');
+    out
+}
+
+/// A statement of the source, in rows.
+#[derive(Default)]
+struct Open<'a> {
+    maps: FxHashMap<u64, Mapped>,
+    parts: Vec<(Event<'a>, RowsEvent<'a>, Cow<'a, [u8]>, u64)>,
+}
+
+fn close<'a>(
+    open: Open<'a>,
+    pieces: &mut Vec<Piece<'a>>,
+    gtid: Gtid,
+    format: &dromon_binlog::Format,
+    by_binlog: bool,
+) -> Result<(), CompileError> {
+    let Open { maps, parts } = open;
+    let unknown = || CompileError::Unsupported {
+        gtid,
+        what: "rows of a table that no event before them names".into(),
+    };
+    let mut all_plain = !by_binlog;
+    let mut wanted = Vec::new();
+    for part in parts {
+        // An event of no table ends a statement.
+        if part.1.width == 0 && part.1.stored.is_empty() {
+            continue;
+        }
+        let map = maps.get(&part.3).ok_or_else(unknown)?;
+        if map.wanted {
+            let (event, before) = (&part.1, part.1.columns);
+            all_plain &= map.plain.as_ref().is_some_and(|(table, types)| {
+                let after = match event.change {
+                    Change::Update => event.columns_after,
+                    _ => before,
+                };
+                types.len() == event.width && is_full(before, table) && is_full(after, table)
+            });
+            wanted.push(part);
+        }
+    }
+    if all_plain {
+        for (_, event, data, id) in wanted {
+            let (table, types) = maps[&id].plain.clone().ok_or_else(unknown)?;
+            pieces.push(Piece::Rows(Part {
+                event,
+                data,
+                table,
+                types,
+                gtid,
+            }));
+        }
+        return Ok(());
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    // The server's own applier takes a statement as a whole.
+    let mut events: Vec<Vec<u8>> = Vec::new();
+    let mut tables = Vec::new();
+    let mut mapped = FxHashSet::default();
+    for (_, _, _, id) in &wanted {
+        if mapped.insert(*id) {
+            events.push(maps[id].raw.clone());
+            tables.push(maps[id].name.clone());
+        }
+    }
+    let last = wanted.len() - 1;
+    for (n, (event, rows, data, _)) in wanted.iter().enumerate() {
+        let mut raw = plain_event(event, rows, data, format);
+        if n == last && rows.flags & rows_flags::STATEMENT_END == 0 {
+            raw = ended(&raw, format);
+        }
+        events.push(raw);
+    }
+    pieces.push(Piece::Binlog {
+        text: binlog_statement(events.iter().map(Vec::as_slice)),
+        tables,
+        gtid,
+    });
+    Ok(())
+}
+
+/// The same event as the last one of its statement: what followed it was filtered.
+fn ended(raw: &[u8], format: &dromon_binlog::Format) -> Vec<u8> {
+    let again = || {
+        let event = Event::parse_unverified(raw, format.checksum()).ok()?;
+        let Payload::Rows(mut rows) = event.decode(format).ok()? else {
+            return None;
+        };
+        rows.flags |= rows_flags::STATEMENT_END;
+        Some(encode_event(event.header(), &Payload::Rows(rows), format))
+    };
+    again().unwrap_or_else(|| raw.to_vec())
+}
+
+fn is_frame(text: &[u8]) -> bool {
+    ["BEGIN", "COMMIT", "ROLLBACK"]
+        .iter()
+        .any(|word| text.eq_ignore_ascii_case(word.as_bytes()))
+}
+
+fn pieces<'a>(
+    unit: &'a Unit,
+    options: &Options<'_>,
+    by_binlog: bool,
+) -> Result<Vec<Piece<'a>>, CompileError> {
+    let mut pieces = Vec::new();
+    for transaction in &unit.transactions {
+        let gtid = transaction.gtid;
+        let format = &transaction.form.format;
+        let mut open = Open::default();
+        let mut before = Before::default();
+        for event in transaction.events() {
+            let bad = |error| CompileError::Event { gtid, error };
+            let event = event.map_err(bad)?;
+            let unsupported = |what: &str| CompileError::Unsupported {
+                gtid,
+                what: what.into(),
+            };
+            if let Some(taken) = before.event(&event, options.collations) {
+                taken.map_err(unsupported)?;
+                continue;
+            }
+            match event.decode(format).map_err(bad)? {
+                Payload::Gtid(_) | Payload::Annotate(_) | Payload::Xid(_) => {}
+                Payload::TableMap(map) => {
+                    let of = mapped(&map, event.raw(), unit, options, format.flavour());
+                    open.maps.insert(map.table_id, of);
+                }
+                Payload::Rows(rows) => {
+                    let data = rows.data(DATA_MAX).map_err(bad)?;
+                    let ends = rows.flags & rows_flags::STATEMENT_END != 0;
+                    open.parts.push((event, rows, data, rows.table_id));
+                    if ends {
+                        close(
+                            std::mem::take(&mut open),
+                            &mut pieces,
+                            gtid,
+                            format,
+                            by_binlog,
+                        )?;
+                    }
+                }
+                Payload::Query(query) => {
+                    if is_frame(query.stored) {
+                        continue;
+                    }
+                    let (setup, text) = before.statement(&query, &event, gtid)?;
+                    if options.filter.wants_statement(query.database) {
+                        pieces.push(Piece::Statement(Op::Statement {
+                            setup,
+                            text,
+                            error: query.error,
+                            gtid,
+                        }));
+                    }
+                }
+                Payload::XaPrepare(_) => {
+                    return Err(unsupported("XA transactions are not offered yet"));
+                }
+                _ => {
+                    return Err(unsupported(&format!(
+                        "events of the type {} are not offered",
+                        event.kind()
+                    )));
+                }
+            }
+        }
+        if !open.parts.is_empty() {
+            close(open, &mut pieces, gtid, format, by_binlog)?;
+        }
+    }
+    Ok(pieces)
+}
+
+/// Makes steps of a unit.
+pub fn compile(unit: &Unit, options: &Options<'_>) -> Result<Vec<Op>, CompileError> {
+    match attempt(unit, options, false)? {
+        Some(ops) => Ok(ops),
+        // A value that no literal says: all of it by BINLOG.
+        None => Ok(attempt(unit, options, true)?.unwrap_or_default()),
+    }
+}
+
+/// `None`: there is a value that no literal says.
+fn attempt(
+    unit: &Unit,
+    options: &Options<'_>,
+    by_binlog: bool,
+) -> Result<Option<Vec<Op>>, CompileError> {
+    let pieces = pieces(unit, options, by_binlog)?;
+    // Tables whose rows must stay in the source's order.
+    let mut ordered: FxHashSet<&str> = FxHashSet::default();
+    let mut rows: Vec<(usize, &Part<'_>, Vec<dromon_binlog::Row<'_>>)> = Vec::new();
+    for (n, piece) in pieces.iter().enumerate() {
+        match piece {
+            Piece::Rows(part) => {
+                let bad = |error| CompileError::Event {
+                    gtid: part.gtid,
+                    error,
+                };
+                let all = part.event.rows(&part.data, &part.types).map_err(bad)?;
+                let all = all.collect::<Result<Vec<_>, _>>().map_err(bad)?;
+                let table = &part.table;
+                let swaps = !table.unique.is_empty()
+                    && all.iter().any(|row| match (&row.before, &row.after) {
+                        (Some(a), Some(b)) => {
+                            let mut columns = table.unique.iter().chain(&table.key);
+                            columns.any(|n| a[*n] != b[*n])
+                        }
+                        _ => false,
+                    });
+                if options.style == Style::Single || options.whole_rows || table.related || swaps {
+                    ordered.insert(&table.name);
+                }
+                rows.push((n, part, all));
+            }
+            Piece::Binlog { tables, .. } => ordered.extend(tables.iter().map(String::as_str)),
+            Piece::Statement(_) => {}
+        }
+    }
+    // A statement may touch any table.
+    let statements = pieces.iter().any(|p| matches!(p, Piece::Statement(_)));
+    let mut writer = Writer::new(options);
+    let mut folds: Vec<Fold<'_>> = Vec::new();
+    let mut fold_of: FxHashMap<*const TableInfo, usize> = FxHashMap::default();
+    let mut rows = rows.into_iter().peekable();
+    for (n, piece) in pieces.iter().enumerate() {
+        match piece {
+            Piece::Rows(_) => {
+                let Some((_, part, all)) = rows.next_if(|(at, ..)| *at == n) else {
+                    continue;
+                };
+                let table: &TableInfo = &part.table;
+                let in_order = statements || ordered.contains(table.name.as_str());
+                let no_checks = part.event.flags & rows_flags::NO_FOREIGN_KEYS != 0;
+                let fold = (!in_order).then(|| {
+                    *fold_of.entry(std::ptr::from_ref(table)).or_insert_with(|| {
+                        folds.push(Fold::new(table, &part.types));
+                        folds.len() - 1
+                    })
+                });
+                for row in all {
+                    match fold {
+                        Some(at) => folds[at].row(part.gtid, row),
+                        None => {
+                            writer.checks(!(no_checks && table.related));
+                            writer.row(table, &part.types, part.gtid, row);
+                        }
+                    }
+                }
+            }
+            Piece::Binlog { text, tables, gtid } => {
+                writer.push(Op::Binlog {
+                    text: text.clone(),
+                    note: Note {
+                        gtid: *gtid,
+                        table: tables.join(", "),
+                        change: None,
+                        key: String::new(),
+                    },
+                });
+            }
+            Piece::Statement(op) => writer.push(op.clone()),
+        }
+    }
+    writer.checks(true);
+    for fold in folds {
+        fold.write(&mut writer);
+    }
+    Ok(writer.finish())
+}
+
+/// Cells of a row, for whoever writes it.
+pub(super) type Cells<'a> = Image<'a>;

@@ -1,0 +1,254 @@
+//! Statements of the source, with the session that they had.
+
+use dromon_binlog::{ColumnType, Event, EventType, Gtid, Query, StatusVar, Value, flags};
+use rustc_hash::FxHashMap;
+
+use super::CompileError;
+use crate::value::{put_name, put_text};
+
+/// Longest statement.
+const TEXT_MAX: usize = 1 << 30;
+
+/// Bits of a statement's flags, and the variables that they are.
+const SWITCHES: [(u32, &str, bool); 7] = [
+    (0x400_0000, "foreign_key_checks", false),
+    (0x800_0000, "unique_checks", false),
+    (0x4000, "sql_auto_is_null", true),
+    (0x8000, "check_constraint_checks", false),
+    (0x1000_0000, "sql_if_exists", true),
+    (0x100_0000, "explicit_defaults_for_timestamp", true),
+    (0x8_0000, "autocommit", false),
+];
+
+/// Names of collations and their character sets, by number.
+#[derive(Clone, Debug, Default)]
+pub struct Collations(FxHashMap<u32, (String, String)>);
+
+impl Collations {
+    /// Of (number, collation, character set).
+    pub fn of(all: impl IntoIterator<Item = (u32, String, String)>) -> Collations {
+        Collations(all.into_iter().map(|(n, a, b)| (n, (a, b))).collect())
+    }
+
+    fn find(&self, number: u32) -> Option<&(String, String)> {
+        self.0.get(&number)
+    }
+}
+
+/// What the next statement needs beside its own event.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    setup: Vec<u8>,
+}
+
+fn le(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
+}
+
+/// A `SET` list.
+struct Sets(Vec<u8>);
+
+impl Sets {
+    fn add(&mut self, what: &str) {
+        let comma: &[u8] = if self.0.is_empty() { b"SET " } else { b"," };
+        self.0.extend_from_slice(comma);
+        self.0.extend_from_slice(what.as_bytes());
+    }
+}
+
+impl Before {
+    fn add(&mut self, text: &[u8]) {
+        self.setup.extend_from_slice(b";");
+        self.setup.extend_from_slice(text);
+    }
+
+    /// An event in front of a statement. False: it is none.
+    pub(super) fn event(
+        &mut self,
+        event: &Event<'_>,
+        collations: &Collations,
+    ) -> Option<Result<(), &'static str>> {
+        let body = event.body();
+        Some(match event.kind() {
+            EventType::INTVAR => match body {
+                [1, rest @ ..] => {
+                    self.add(format!("SET last_insert_id={}", le(rest)).as_bytes());
+                    Ok(())
+                }
+                [2, rest @ ..] => {
+                    self.add(format!("SET insert_id={}", le(rest)).as_bytes());
+                    Ok(())
+                }
+                _ => Err("a number for its auto_increment has an unknown kind"),
+            },
+            EventType::RAND => match body.split_at_checked(8) {
+                Some((a, b)) => {
+                    let text = format!("SET rand_seed1={}, rand_seed2={}", le(a), le(b));
+                    self.add(text.as_bytes());
+                    Ok(())
+                }
+                None => Err("seeds for RAND are cut off"),
+            },
+            EventType::USER_VAR => match user_variable(body, collations) {
+                Some(text) => {
+                    self.add(&text);
+                    Ok(())
+                }
+                None => Err("a user variable of it cannot be read"),
+            },
+            _ => return None,
+        })
+    }
+
+    /// The statement: what comes in front of it, and its text.
+    pub(super) fn statement(
+        &mut self,
+        query: &Query<'_>,
+        event: &Event<'_>,
+        gtid: Gtid,
+    ) -> Result<(Vec<u8>, Vec<u8>), CompileError> {
+        let bad = |error| CompileError::Event { gtid, error };
+        let mut sets = Sets(Vec::new());
+        let mut micros = 0;
+        let mut late = Sets(Vec::new());
+        let (mut increment, mut offset) = (1, 1);
+        let mut lc_time = 0;
+        for var in query.status() {
+            match var.map_err(bad)? {
+                StatusVar::Flags(bits) => {
+                    for (bit, name, on) in SWITCHES {
+                        // A transaction is begun and ended here.
+                        if name != "autocommit" {
+                            let value = u8::from((bits & bit != 0) == on);
+                            sets.add(&format!("{name}={value}"));
+                        }
+                    }
+                }
+                StatusVar::SqlMode(mode) => sets.add(&format!("sql_mode={mode}")),
+                StatusVar::AutoIncrement(by, from) => (increment, offset) = (by, from),
+                StatusVar::Charset(client, connection, server) => {
+                    sets.add(&format!("character_set_client={client}"));
+                    sets.add(&format!("collation_connection={connection}"));
+                    sets.add(&format!("collation_server={server}"));
+                }
+                StatusVar::TimeZone(zone) => {
+                    let mut text = b"time_zone=".to_vec();
+                    put_text(&mut text, zone, 0);
+                    sets.add(&String::from_utf8_lossy(&text));
+                }
+                StatusVar::LcTimeNames(n) => lc_time = n,
+                StatusVar::DatabaseCharset(n) => late.add(&format!("collation_database={n}")),
+                StatusVar::Microseconds(n) => micros = n,
+                StatusVar::AlterPhase(flags, _) if flags & 0b1110 != 0 => {
+                    let what = "it is a phase of an ALTER in two phases; set binlog_alter_two_phase=0 on the source".into();
+                    return Err(CompileError::Unsupported { gtid, what });
+                }
+                _ => {}
+            }
+        }
+        sets.add(&format!("auto_increment_increment={increment}"));
+        sets.add(&format!("auto_increment_offset={offset}"));
+        sets.add(&format!("lc_time_names={lc_time}"));
+        sets.add(&format!(
+            "timestamp={}.{micros:06}",
+            event.header().timestamp
+        ));
+        sets.add(&format!("pseudo_thread_id={}", query.thread_id));
+        // Names are in UTF-8, whatever the statement is in.
+        let mut setup = b"SET NAMES utf8mb4".to_vec();
+        if !event.header().has(flags::SUPPRESS_USE) && !query.database.is_empty() {
+            setup.extend_from_slice(b";USE ");
+            put_name(&mut setup, query.database);
+        }
+        setup.append(&mut self.setup);
+        setup.push(b';');
+        setup.extend_from_slice(&sets.0);
+        if !late.0.is_empty() {
+            setup.push(b';');
+            setup.extend_from_slice(&late.0);
+        }
+        let text = query.text(TEXT_MAX).map_err(bad)?.into_owned();
+        Ok((setup, text))
+    }
+}
+
+fn user_variable(body: &[u8], collations: &Collations) -> Option<Vec<u8>> {
+    let (len, rest) = body.split_at_checked(4)?;
+    let (name, rest) = rest.split_at_checked(le(len) as usize)?;
+    let mut text = b"SET @".to_vec();
+    put_name(&mut text, name);
+    text.push(b'=');
+    let (null, rest) = rest.split_first()?;
+    if *null != 0 {
+        text.extend_from_slice(b"NULL");
+        return Some(text);
+    }
+    let (kind, rest) = rest.split_first()?;
+    let (collation, rest) = rest.split_at_checked(4)?;
+    let (len, rest) = rest.split_at_checked(4)?;
+    let (value, rest) = rest.split_at_checked(le(len) as usize)?;
+    let unsigned = rest.first().is_some_and(|flags| flags & 1 != 0);
+    match kind {
+        0 => {
+            let (collation, charset) = collations.find(le(collation) as u32)?;
+            text.push(b'_');
+            text.extend_from_slice(charset.as_bytes());
+            // In hexadecimal: whatever the session takes a backslash for.
+            text.extend_from_slice(b" x'");
+            for b in value {
+                text.extend_from_slice(format!("{b:02x}").as_bytes());
+            }
+            text.extend_from_slice(b"' COLLATE ");
+            text.extend_from_slice(collation.as_bytes());
+        }
+        1 => {
+            let n = f64::from_le_bytes(value.try_into().ok()?);
+            text.extend_from_slice(format!("{n:e}").as_bytes());
+        }
+        2 if unsigned => text.extend_from_slice(le(value).to_string().as_bytes()),
+        2 => text.extend_from_slice((le(value) as i64).to_string().as_bytes()),
+        4 => {
+            let [precision, scale, digits @ ..] = value else {
+                return None;
+            };
+            let column = ColumnType::Decimal {
+                precision: *precision,
+                scale: *scale,
+            };
+            match Value::decode(column, digits, false, 0).ok()? {
+                Value::Decimal(n) => text.extend_from_slice(n.as_str().as_bytes()),
+                _ => return None,
+            }
+        }
+        _ => return None,
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_variables() {
+        let all = Collations::of([(33, "utf8mb3_general_ci".into(), "utf8mb3".into())]);
+        let shown = |body: &[u8]| {
+            user_variable(body, &all).map(|text| String::from_utf8_lossy(&text).into_owned())
+        };
+        let head = |kind: u8, len: u8| {
+            [&[1, 0, 0, 0, b'v', 0, kind, 33, 0, 0, 0, len, 0, 0, 0][..]].concat()
+        };
+        let text = [head(0, 2), b"a'".to_vec()].concat();
+        assert_eq!(
+            shown(&text).as_deref(),
+            Some("SET @`v`=_utf8mb3 x'6127' COLLATE utf8mb3_general_ci")
+        );
+        let int = [head(2, 8), (-5i64).to_le_bytes().to_vec(), vec![0]].concat();
+        assert_eq!(shown(&int).as_deref(), Some("SET @`v`=-5"));
+        assert_eq!(shown(&int[..20]), None);
+        assert_eq!(
+            shown(&[1, 0, 0, 0, b'v', 1]).as_deref(),
+            Some("SET @`v`=NULL")
+        );
+    }
+}

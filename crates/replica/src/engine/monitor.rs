@@ -1,0 +1,416 @@
+//! Watches a session: locks that stand in the way, what takes the time, how far it is.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dromon_binlog::Position;
+use dromon_relay::log::{Level, Log};
+use serde_json::json;
+
+use super::shared::{Conflict, Sample, Stalls, TURNS};
+use super::{Counters, End, Settings, Shared};
+use crate::client::Client;
+use crate::schedule::{State, Yield};
+use crate::source::Link;
+use crate::unit::{Alone, Unit};
+
+/// How often it looks what the first unit is doing.
+const TICK: Duration = Duration::from_millis(10);
+/// A unit that has been executing for so long may wait for a lock.
+const PATIENCE: Duration = Duration::from_millis(60);
+/// The target itself answers no more often than this.
+const LOCKS_EVERY: Duration = Duration::from_millis(110);
+/// Seconds over which a rate is taken.
+const RATE_SECONDS: usize = 10;
+
+const LOCK_WAITS: &str = "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, l.lock_table, l.lock_index \
+    FROM information_schema.INNODB_LOCK_WAITS w \
+    JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id \
+    JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id \
+    LEFT JOIN information_schema.INNODB_LOCKS l ON l.lock_id = w.requested_lock_id";
+
+#[derive(Debug, Default)]
+struct Stand {
+    position: Position,
+    /// Where this run began.
+    start: Position,
+    /// Where the source is, as far as is known.
+    goal: Position,
+    goal_known: bool,
+    stalls: Stalls,
+    conflicts: VecDeque<Conflict>,
+    link: Option<Arc<Link>>,
+    shared: Option<Arc<Shared>>,
+    /// (transactions, seconds): one each second.
+    history: VecDeque<(u64, Instant)>,
+    /// When the newest applied transaction was committed on the source, in seconds since 1970.
+    stamp: u32,
+    said_end: Option<String>,
+    /// The position is the target's.
+    attached: bool,
+}
+
+/// How it stands, over all sessions.
+#[derive(Debug)]
+pub struct Progress {
+    /// Counts.
+    pub counters: Counters,
+    began: Instant,
+    state: Mutex<Stand>,
+    told: AtomicU64,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress {
+            counters: Counters::default(),
+            began: Instant::now(),
+            state: Mutex::default(),
+            told: AtomicU64::new(0),
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, Stand> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything is to end.
+    pub fn tell_to_end(&self) {
+        self.told.store(1, Ordering::Release);
+        let shared = self.lock().shared.clone();
+        if let Some(shared) = shared {
+            shared.end(End::Told);
+        }
+    }
+
+    /// Whether everything is to end.
+    pub fn is_told(&self) -> bool {
+        self.told.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn attach(&self, shared: &Arc<Shared>) {
+        self.counters.sessions.fetch_add(1, Ordering::Relaxed);
+        self.lock().shared = Some(Arc::clone(shared));
+        if self.is_told() {
+            shared.end(End::Told);
+        }
+    }
+
+    pub(super) fn detach(&self) {
+        let mut state = self.lock();
+        state.shared = None;
+        state.link = None;
+    }
+
+    pub(super) fn link(&self, link: &Arc<Link>) {
+        self.lock().link = Some(Arc::clone(link));
+    }
+
+    pub(super) fn position(&self, position: &Position) {
+        let mut state = self.lock();
+        if state.start.is_empty() {
+            state.start = position.clone();
+        }
+        state.position = position.clone();
+        state.attached = true;
+    }
+
+    /// Where the source is.
+    pub fn goal(&self, goal: Position) {
+        let mut state = self.lock();
+        state.goal = goal;
+        state.goal_known = true;
+    }
+
+    /// A unit has committed.
+    pub(super) fn applied(&self, unit: &Unit) {
+        let counters = &self.counters;
+        let many = unit.transactions.len() as u64;
+        counters.transactions.fetch_add(many, Ordering::Relaxed);
+        counters.units.fetch_add(1, Ordering::Relaxed);
+        counters
+            .bytes
+            .fetch_add(unit.bytes as u64, Ordering::Relaxed);
+        if let Some(alone) = unit.alone {
+            counters.alone[alone as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        let mut state = self.lock();
+        for transaction in &unit.transactions {
+            state.position.set(transaction.gtid);
+        }
+        if let Some(last) = unit.transactions.last() {
+            state.stamp = last.group.timestamp;
+        }
+    }
+
+    /// Whether the source has nothing more, as far as is known.
+    pub fn is_there(&self) -> bool {
+        let state = self.lock();
+        state.goal_known && state.attached && state.position.covers(&state.goal)
+    }
+
+    /// Once a second.
+    pub fn second(&self) {
+        let done = self.counters.transactions.load(Ordering::Relaxed);
+        let mut state = self.lock();
+        if state.history.len() > RATE_SECONDS {
+            state.history.pop_front();
+        }
+        state.history.push_back((done, Instant::now()));
+    }
+
+    /// What it says at the end of a run.
+    pub fn set_end(&self, text: &str) {
+        self.lock().said_end = Some(text.to_owned());
+    }
+
+    /// Time by cause so far.
+    pub fn stalls(&self) -> Stalls {
+        self.lock().stalls
+    }
+
+    /// A line for people.
+    pub fn line(&self) -> String {
+        let (percent, rate, eta) = self.numbers();
+        let position = self.lock().position.to_string();
+        let done = self.counters.transactions.load(Ordering::Relaxed);
+        let percent = percent.map_or("?".into(), |p| format!("{p:.1}"));
+        let eta = eta.map_or("?".into(), |s| format!("{s:.0}"));
+        format!("{percent} %, {done} transactions, {rate:.0}/s, ETA {eta} s, {position}")
+    }
+
+    /// Percent of this run, transactions a second, seconds to go.
+    fn numbers(&self) -> (Option<f64>, f64, Option<f64>) {
+        let state = self.lock();
+        let rate = match (state.history.front(), state.history.back()) {
+            (Some((a, from)), Some((b, to))) if to > from => {
+                (b - a) as f64 / (*to - *from).as_secs_f64()
+            }
+            _ => 0.0,
+        };
+        if state.goal.is_empty() {
+            return (None, rate, None);
+        }
+        let (mut all, mut left) = (0u64, 0u64);
+        for goal in state.goal.iter() {
+            let at = |p: &Position| p.get(goal.domain).map_or(0, |g| g.seqno).min(goal.seqno);
+            all += goal.seqno - at(&state.start);
+            left += goal.seqno - at(&state.position);
+        }
+        let percent = match all {
+            0 => 100.0,
+            _ => 100.0 * (all - left) as f64 / all as f64,
+        };
+        let eta = match left {
+            0 => Some(0.0),
+            _ if rate > 0.0 => Some(left as f64 / rate),
+            _ => None,
+        };
+        (Some(percent), rate, eta)
+    }
+
+    /// All of it, for programs.
+    pub fn json(&self, settings: &Settings) -> String {
+        let (percent, rate, eta) = self.numbers();
+        let c = &self.counters;
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let state = self.lock();
+        let s = state.stalls;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let caught_up = state.goal_known && state.position.covers(&state.goal);
+        let lag = match (caught_up, state.stamp) {
+            (true, _) => Some(0),
+            (false, 0) => None,
+            (false, stamp) => Some(now.as_secs().saturating_sub(u64::from(stamp))),
+        };
+        let alone = |which: Alone| get(&c.alone[which as usize]);
+        let conflicts: Vec<_> = state
+            .conflicts
+            .iter()
+            .map(|c| json!({"later": c.later, "earlier": c.earlier, "how": c.how, "what": c.what}))
+            .collect();
+        let connected = state
+            .link
+            .as_ref()
+            .is_some_and(|l| l.connected.load(Ordering::Relaxed));
+        let value = json!({
+            "channel": settings.channel,
+            "source": settings.source.address,
+            "target": settings.target.address,
+            "mode": settings.mode.to_string(),
+            "threads": settings.threads,
+            "merge": settings.merge,
+            "connected": connected,
+            "position": state.position.to_string(),
+            "source_position": state.goal.to_string(),
+            "caught_up": caught_up,
+            "lag_seconds": lag,
+            "percent": percent,
+            "eta_seconds": eta,
+            "rate_per_second": rate,
+            "uptime_seconds": self.began.elapsed().as_secs(),
+            "sessions": get(&c.sessions),
+            "transactions": get(&c.transactions),
+            "target_transactions": get(&c.units),
+            "bytes": get(&c.bytes),
+            "conflicts": {"keys": get(&c.by_keys), "lock": get(&c.by_lock), "error": get(&c.by_error), "last": conflicts},
+            "row_by_row": get(&c.singles),
+            "repaired_rows": get(&c.repaired),
+            "alone": {
+                "ddl": alone(Alone::Statement),
+                "not_transactional": alone(Alone::NotTransactional),
+                "statement": alone(Alone::Within),
+                "unknown_table": alone(Alone::UnknownTable),
+            },
+            "time_ms": {
+                "source": s.source_ms, "ddl": s.ddl_ms, "alone": s.alone_ms, "conflict": s.conflict_ms, "lock": s.lock_ms,
+                "target": s.target_ms, "commit": s.commit_ms, "worker": s.worker_ms,
+            },
+            "ended": state.said_end,
+        });
+        format!("{value:#}\n")
+    }
+}
+
+/// How long the head has been what it is.
+struct Head {
+    number: u64,
+    since: Instant,
+    locked: bool,
+}
+
+pub(super) fn run(mut client: Client, shared: &Shared, progress: &Progress, log: &Log) {
+    let mut head = Head {
+        number: 0,
+        since: Instant::now(),
+        locked: false,
+    };
+    let mut last = Instant::now();
+    let mut looked = Instant::now();
+    loop {
+        thread::sleep(TICK);
+        let (sample, number, ended) = {
+            let mut core = shared.lock();
+            if core.has_ended() {
+                let conflicts = std::mem::take(&mut core.conflicts);
+                progress.lock().conflicts = conflicts;
+            }
+            let number = core.scheduler.last_committed() + 1;
+            (core.sample(), number, core.has_ended())
+        };
+        if ended {
+            return;
+        }
+        let now = Instant::now();
+        if number != head.number {
+            head = Head {
+                number,
+                since: now,
+                locked: false,
+            };
+        }
+        let reading = shared.reading.load(Ordering::Relaxed);
+        let passed = (now - last).as_millis() as u64;
+        last = now;
+        count(progress, sample, head.locked, reading, passed);
+        let may_wait = matches!(sample, Sample::Unit(State::Running, _) | Sample::Alone(_));
+        if may_wait && head.since.elapsed() > PATIENCE && looked.elapsed() > LOCKS_EVERY {
+            looked = now;
+            match look(&mut client, shared, log) {
+                Ok(locked) => head.locked = locked,
+                Err(error) => {
+                    return shared.end(End::Again(format!(
+                        "the target's locks cannot be seen: {error}"
+                    )));
+                }
+            }
+            let conflicts = shared.lock().conflicts.clone();
+            progress.lock().conflicts = conflicts;
+        }
+    }
+}
+
+fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, ms: u64) {
+    let mut state = progress.lock();
+    let s = &mut state.stalls;
+    let counter = match sample {
+        Sample::Nothing if reading => &mut s.ddl_ms,
+        Sample::Nothing => &mut s.source_ms,
+        Sample::Alone(Alone::Statement) => &mut s.ddl_ms,
+        Sample::Alone(_) => &mut s.alone_ms,
+        Sample::Unit(State::Waiting, 0) => &mut s.worker_ms,
+        Sample::Unit(State::Executed | State::Committing, _) => &mut s.commit_ms,
+        Sample::Unit(..) if locked => &mut s.lock_ms,
+        Sample::Unit(_, attempts) if attempts > 1 => &mut s.conflict_ms,
+        Sample::Unit(..) => &mut s.target_ms,
+    };
+    *counter += ms;
+}
+
+/// Looks for units that wait for locks of later ones, and lets the later ones give way. Gives
+/// whether anything of ours waits.
+fn look(
+    client: &mut Client,
+    shared: &Shared,
+    log: &Log,
+) -> Result<bool, crate::client::ClientError> {
+    let rows = client.rows(LOCK_WAITS)?;
+    let mut kill = Vec::new();
+    let mut any = false;
+    {
+        let mut core = shared.lock();
+        for row in rows {
+            let text = |n: usize| {
+                let cell = row.get(n).and_then(|c| c.as_deref()).unwrap_or_default();
+                String::from_utf8_lossy(cell).into_owned()
+            };
+            let unit_of = |id: &str| {
+                let id: u32 = id.parse().ok()?;
+                let at = core.connections.iter().position(|c| *c == id)?;
+                Some((id, core.running[at]?))
+            };
+            let (waiter, holder) = (unit_of(&text(0)), unit_of(&text(1)));
+            any |= waiter.is_some();
+            let (Some((_, waiter)), Some((id, holder))) = (waiter, holder) else {
+                continue;
+            };
+            let what = format!("{} {}", text(2), text(3));
+            match core.scheduler.blocked(waiter, holder) {
+                None => {}
+                Some(how) => {
+                    core.conflict(holder, Some(waiter), "lock", what);
+                    match how {
+                        Yield::Kill => kill.push(id),
+                        Yield::Told => shared.turns[holder as usize % TURNS].notify_all(),
+                    }
+                }
+            }
+        }
+    }
+    for id in kill {
+        // It may have ended by itself meanwhile.
+        if let Err(error) = client.query(format!("KILL QUERY {id}").as_bytes())
+            && error.is_lost()
+        {
+            log.say(
+                Level::Warning,
+                &format!("A statement could not be ended: {error}."),
+            );
+            return Err(error);
+        }
+    }
+    Ok(any)
+}

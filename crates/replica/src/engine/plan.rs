@@ -1,0 +1,307 @@
+//! Makes units of transactions, and places them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
+
+use dromon_binlog::hints::{Barrier, Catalog, Collector, WriteSet};
+use dromon_binlog::{Ending, Event, EventType, Payload, Position, Seen, Step, gtid_flags};
+
+use super::{End, HISTORY_KEYS, Settings, Shared, limits};
+use crate::catalog::{self, Tables};
+use crate::client::Client;
+use crate::schedule::{Facts, Placer};
+use crate::source::{Came, Link};
+use crate::unit::{Alone, Transaction, Unit};
+
+/// Units between being planned and having committed, for each worker.
+const WINDOW: usize = 4;
+/// How long it waits for more before it looks whether workers are idle.
+const LOOK: Duration = Duration::from_micros(500);
+/// The same while nothing comes.
+const IDLE: Duration = Duration::from_millis(20);
+
+/// What was found out about a transaction.
+struct Found {
+    set: WriteSet,
+    alone: Option<Alone>,
+    careful: bool,
+    databases: BTreeSet<Vec<u8>>,
+    /// A table may have changed.
+    schema: bool,
+}
+
+/// Transactions that will be one unit.
+#[derive(Default)]
+struct Open {
+    transactions: Vec<Transaction>,
+    set: WriteSet,
+    careful: bool,
+    databases: BTreeSet<Vec<u8>>,
+    group: Option<(u32, u64)>,
+    bytes: usize,
+}
+
+pub(super) struct Planner<'s> {
+    settings: &'s Settings,
+    shared: &'s Shared,
+    link: &'s Link,
+    control: Client,
+    collector: Collector,
+    placer: Placer,
+    tables: Arc<Tables>,
+    position: Position,
+    open: Open,
+    /// A table may have changed since they were read. Several such statements in a row need one
+    /// reading.
+    stale: bool,
+}
+
+impl<'s> Planner<'s> {
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn new(
+        settings: &'s Settings,
+        shared: &'s Shared,
+        link: &'s Link,
+        control: Client,
+        catalog: Catalog,
+        tables: Tables,
+        position: Position,
+    ) -> Planner<'s> {
+        let mut collector = Collector::new(limits());
+        collector.learn(catalog);
+        Planner {
+            settings,
+            shared,
+            link,
+            control,
+            collector,
+            placer: Placer::new(settings.mode, HISTORY_KEYS),
+            tables: Arc::new(tables),
+            position,
+            open: Open::default(),
+            stale: false,
+        }
+    }
+
+    pub(super) fn run(mut self, from: &Receiver<Came>) {
+        loop {
+            if self.shared.lock().has_ended() {
+                return;
+            }
+            let came = match from.try_recv() {
+                Ok(came) => came,
+                Err(TryRecvError::Disconnected) => {
+                    return self
+                        .shared
+                        .end(End::Again("the source is not followed any more".into()));
+                }
+                Err(TryRecvError::Empty) => {
+                    // Nothing more is there: what there is need not wait if workers are free.
+                    let idle = {
+                        let core = self.shared.lock();
+                        core.scheduler.len() < self.settings.threads.min(2)
+                    };
+                    if idle {
+                        self.seal();
+                    }
+                    let nothing = self.open.transactions.is_empty();
+                    match from.recv_timeout(if nothing { IDLE } else { LOOK }) {
+                        Ok(came) => came,
+                        Err(RecvTimeoutError::Timeout) => continue,
+                        Err(RecvTimeoutError::Disconnected) => continue,
+                    }
+                }
+            };
+            match came {
+                Came::Refused(why) => {
+                    return self.shared.end(End::Fatal(format!("The source: {why}.")));
+                }
+                Came::Transaction(transaction) => {
+                    let bytes = transaction.bytes();
+                    self.link.waiting.fetch_sub(bytes as u64, Ordering::Relaxed);
+                    if let Err(end) = self.take(*transaction, bytes) {
+                        return self.shared.end(end);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, transaction: Transaction, bytes: usize) -> Result<(), End> {
+        if self.stale && transaction.has_rows() {
+            self.read_again()?;
+        }
+        let found = self
+            .look(&transaction)
+            .map_err(|error| End::Again(format!("{} cannot be read: {error}", transaction.gtid)))?;
+        let id = transaction.group.commit_id;
+        let group = id.map(|id| (transaction.gtid.domain, id));
+        let single = found.alone.is_some() || found.set.barrier().is_some();
+        if single || self.open.bytes + bytes > self.settings.merge_bytes {
+            self.seal();
+        }
+        let open = &mut self.open;
+        if open.transactions.is_empty() {
+            open.group = group;
+        } else if open.group != group {
+            open.group = None;
+        }
+        open.set.absorb(&found.set, limits().transaction_keys);
+        open.careful |= found.careful;
+        open.databases.extend(found.databases);
+        open.bytes += bytes;
+        open.transactions.push(transaction);
+        if single
+            || open.transactions.len() >= self.settings.merge
+            || open.bytes >= self.settings.merge_bytes
+        {
+            self.seal_as(found.alone);
+        }
+        self.stale |= found.schema;
+        Ok(())
+    }
+
+    fn seal(&mut self) {
+        self.seal_as(None);
+    }
+
+    fn seal_as(&mut self, alone: Option<Alone>) {
+        let open = std::mem::take(&mut self.open);
+        if open.transactions.is_empty() {
+            return;
+        }
+        for transaction in &open.transactions {
+            self.position.set(transaction.gtid);
+        }
+        let databases: Vec<Vec<u8>> = open.databases.into_iter().collect();
+        let after = self.placer.place(&Facts {
+            alone: alone.is_some(),
+            careful: open.careful,
+            commit_group: open.group,
+            databases: &databases,
+            set: &open.set,
+        });
+        let unit = Arc::new(Unit {
+            transactions: open.transactions,
+            position: self.position.to_string(),
+            tables: Arc::clone(&self.tables),
+            alone,
+            keys: Arc::new(open.set),
+            bytes: open.bytes,
+        });
+        let window = WINDOW * self.settings.threads;
+        let mut core = self.shared.lock();
+        while core.scheduler.len() >= window && !core.has_ended() {
+            core = self.shared.wait(&self.shared.room, core);
+        }
+        let keys = Arc::clone(&unit.keys);
+        core.units.push_back(unit);
+        core.scheduler.push(after, keys);
+        drop(core);
+        self.shared.start.notify_one();
+    }
+
+    /// A table may have changed: when the target has done all so far, its tables are read.
+    fn read_again(&mut self) -> Result<(), End> {
+        self.seal();
+        self.shared.reading.store(true, Ordering::Relaxed);
+        let mut core = self.shared.lock();
+        while !core.scheduler.is_empty() && !core.has_ended() {
+            core = self.shared.wait(&self.shared.room, core);
+        }
+        let ended = core.has_ended();
+        drop(core);
+        if !ended {
+            let read = catalog::read(&mut self.control);
+            let (catalog, tables) = read.map_err(|error| End::Again(error.to_string()))?;
+            self.collector.learn(catalog);
+            self.tables = Arc::new(tables);
+            self.placer.settle();
+            self.stale = false;
+        }
+        self.shared.reading.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn look(&mut self, transaction: &Transaction) -> Result<Found, dromon_binlog::EventError> {
+        let format = &transaction.form.format;
+        let group = transaction.group;
+        let mut set = None;
+        let mut databases = BTreeSet::new();
+        let mut statements = false;
+        let mut sets = false;
+        let mut final_tables = false;
+        let last = transaction.events.len() - 1;
+        for (n, raw) in transaction.events.iter().enumerate() {
+            let event = Event::parse_unverified(raw.bytes(), transaction.checksum())?;
+            match event.decode(format)? {
+                Payload::TableMap(map) if self.settings.filter.wants(map.database, map.table) => {
+                    databases.insert(map.database.to_vec());
+                    let table = self.tables.find(map.database, map.table);
+                    final_tables |= table.is_some_and(|table| !table.transactional);
+                }
+                Payload::Query(query) => {
+                    let frame = [&b"BEGIN"[..], b"COMMIT", b"ROLLBACK"];
+                    statements |= !frame.iter().any(|f| query.stored.eq_ignore_ascii_case(f));
+                    // SET STATEMENT … FOR: some of its variables cannot be set in a transaction.
+                    let begin = query.stored.get(..4).unwrap_or_default();
+                    sets |= begin.eq_ignore_ascii_case(b"SET ");
+                }
+                Payload::Other(_) => {
+                    statements |= matches!(
+                        event.kind(),
+                        EventType::INTVAR | EventType::RAND | EventType::USER_VAR
+                    );
+                }
+                _ => {}
+            }
+            let step = match n {
+                _ if n == last && n == 0 => Step::Alone(group, transaction.ending),
+                0 => Step::Begin(group),
+                _ if n == last => Step::End(group, transaction.ending),
+                _ => Step::Within,
+            };
+            let seen = Seen {
+                event,
+                step,
+                abandoned: None,
+            };
+            set = self.collector.event(&seen, format).or(set);
+        }
+        let set = set.unwrap_or_default();
+        let schema = self.collector.catalog().is_none();
+        let flag = |flag| group.flags & flag != 0;
+        // Of others it cannot be told whether they commit by themselves.
+        let can_be_rolled_back =
+            flag(gtid_flags::TRANSACTIONAL) && transaction.ending == Ending::Xid && !sets;
+        let statement_alone =
+            flag(gtid_flags::STANDALONE) || flag(gtid_flags::DDL) || schema && !can_be_rolled_back;
+        let alone = if statements && statement_alone {
+            Some(Alone::Statement)
+        } else if !flag(gtid_flags::TRANSACTIONAL)
+            || final_tables
+            || matches!(transaction.ending, Ending::Commit | Ending::Rollback)
+        {
+            Some(Alone::NotTransactional)
+        } else if statements {
+            Some(Alone::Within)
+        } else {
+            match set.barrier() {
+                Some(Barrier::UnknownTable(_) | Barrier::UnknownEvent(_) | Barrier::Damaged) => {
+                    Some(Alone::UnknownTable)
+                }
+                _ => None,
+            }
+        };
+        Ok(Found {
+            set,
+            alone,
+            careful: flag(gtid_flags::WAITED) || !flag(gtid_flags::ALLOW_PARALLEL),
+            databases,
+            schema,
+        })
+    }
+}

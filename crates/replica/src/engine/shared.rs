@@ -1,0 +1,226 @@
+//! What the threads of a session share.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use dromon_binlog::Gtid;
+use dromon_binlog::hints::WriteSet;
+
+use crate::schedule::{Scheduler, State};
+use crate::unit::{Alone, Unit};
+
+/// Condition variables for turns; unit n waits at n modulo this.
+pub(super) const TURNS: usize = 64;
+/// Conflicts that are remembered by name.
+const REMEMBERED: usize = 20;
+
+/// Why a session ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was told to.
+    Told,
+    /// A new one may do better.
+    Again(String),
+    /// People must look.
+    Fatal(String),
+}
+
+/// Something that may have been done before.
+#[derive(Clone, Debug)]
+pub(super) struct InDoubt {
+    pub gtid: Gtid,
+    /// It surely was not.
+    pub sure: bool,
+}
+
+/// Two units that could not run side by side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// What gave way.
+    pub later: String,
+    /// What it gave way to.
+    pub earlier: String,
+    /// `keys`, `lock` or `error`.
+    pub how: &'static str,
+    /// A table and index, or an error.
+    pub what: String,
+}
+
+/// Counts of all sessions.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Transactions of the source that are applied.
+    pub transactions: AtomicU64,
+    /// Transactions of the target that they took.
+    pub units: AtomicU64,
+    /// Bytes of events.
+    pub bytes: AtomicU64,
+    /// Units rolled back because an earlier one conflicts by its keys.
+    pub by_keys: AtomicU64,
+    /// The same because an earlier one waited for a lock.
+    pub by_lock: AtomicU64,
+    /// The same because of an error while earlier ones were under way.
+    pub by_error: AtomicU64,
+    /// Units that were tried row by row.
+    pub singles: AtomicU64,
+    /// Rows that were put right.
+    pub repaired: AtomicU64,
+    /// Units that ran alone, by [`Alone`].
+    pub alone: [AtomicU64; 4],
+    /// Sessions.
+    pub sessions: AtomicU64,
+}
+
+/// Time by what the first unit that had not committed was doing, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stalls {
+    /// Nothing was there to apply.
+    pub source_ms: u64,
+    /// A DDL or another statement alone.
+    pub ddl_ms: u64,
+    /// Another unit that runs alone.
+    pub alone_ms: u64,
+    /// It was applied again after a conflict.
+    pub conflict_ms: u64,
+    /// It waited for a lock.
+    pub lock_ms: u64,
+    /// The target was executing it.
+    pub target_ms: u64,
+    /// The target was committing it.
+    pub commit_ms: u64,
+    /// It waited for a worker, or to be planned.
+    pub worker_ms: u64,
+}
+
+/// What the first unit is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sample {
+    /// There is none.
+    Nothing,
+    /// It runs alone.
+    Alone(Alone),
+    /// Its state, and how often it was begun.
+    Unit(State, u32),
+}
+
+pub(super) struct Core {
+    pub scheduler: Scheduler<Arc<WriteSet>>,
+    /// From the first on that has not committed.
+    pub units: VecDeque<Arc<Unit>>,
+    /// By worker.
+    pub running: Vec<Option<u64>>,
+    /// By worker.
+    pub connections: Vec<u32>,
+    /// Workers that wait to apply theirs again.
+    pub restarting: usize,
+    pub conflicts: VecDeque<Conflict>,
+    end: Option<End>,
+}
+
+impl Core {
+    pub(super) fn unit(&self, n: u64) -> Option<&Arc<Unit>> {
+        let at = n.checked_sub(self.scheduler.last_committed() + 1)?;
+        self.units.get(at as usize)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    pub(super) fn is_committing(&self) -> bool {
+        matches!(self.scheduler.head(), Some((_, State::Committing)))
+    }
+
+    pub(super) fn sample(&self) -> Sample {
+        match (self.scheduler.head(), self.units.front()) {
+            (Some((n, state)), Some(unit)) => match unit.alone {
+                Some(alone) => Sample::Alone(alone),
+                None => Sample::Unit(state, self.scheduler.attempts(n)),
+            },
+            _ => Sample::Nothing,
+        }
+    }
+
+    /// Remembers who gave way.
+    pub(super) fn conflict(
+        &mut self,
+        later: u64,
+        earlier: Option<u64>,
+        how: &'static str,
+        what: String,
+    ) {
+        let name = |n: u64| self.unit(n).map_or(String::new(), |unit| unit.name());
+        let conflict = Conflict {
+            later: name(later),
+            earlier: earlier.map_or(String::new(), name),
+            how,
+            what,
+        };
+        if self.conflicts.len() == REMEMBERED {
+            self.conflicts.pop_front();
+        }
+        self.conflicts.push_back(conflict);
+    }
+}
+
+/// What the threads of a session share.
+pub struct Shared {
+    core: Mutex<Core>,
+    /// Free workers wait here.
+    pub(super) start: Condvar,
+    /// Units that have executed, or were rolled back, wait here.
+    pub(super) turns: [Condvar; TURNS],
+    /// The planner waits here.
+    pub(super) room: Condvar,
+    /// Every thread has ended.
+    pub(super) ended: AtomicBool,
+    /// The planner reads the catalog, or waits for what it needs for that.
+    pub(super) reading: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(workers: usize) -> Shared {
+        Shared {
+            core: Mutex::new(Core {
+                scheduler: Scheduler::new(workers),
+                units: VecDeque::new(),
+                running: vec![None; workers],
+                connections: vec![0; workers],
+                restarting: 0,
+                conflicts: VecDeque::new(),
+                end: None,
+            }),
+            start: Condvar::new(),
+            turns: std::array::from_fn(|_| Condvar::new()),
+            room: Condvar::new(),
+            ended: AtomicBool::new(false),
+            reading: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wait<'c>(
+        &self,
+        on: &Condvar,
+        core: MutexGuard<'c, Core>,
+    ) -> MutexGuard<'c, Core> {
+        on.wait(core).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the session; the first reason counts.
+    pub fn end(&self, end: End) {
+        self.lock().end.get_or_insert(end);
+        self.start.notify_all();
+        self.room.notify_all();
+        self.turns.iter().for_each(Condvar::notify_all);
+    }
+
+    pub(super) fn take_end(&self) -> End {
+        let end = self.lock().end.take();
+        end.unwrap_or_else(|| End::Again("it ended without a reason".into()))
+    }
+}

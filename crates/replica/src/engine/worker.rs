@@ -1,0 +1,653 @@
+//! Applies units, one at a time, over one connection.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dromon_relay::log::{Level, Log};
+
+use super::shared::{InDoubt, TURNS};
+use super::{Difference, End, Settings, Shared};
+use crate::client::{Client, ClientError, Result as Answer};
+use crate::compile::{
+    Collations, CompileError, Expect, Note, Op, Options, Style, binlog_statement, compile,
+};
+use crate::engine::Progress;
+use crate::schedule::{Executed, Failed, State};
+use crate::target::{Channel, Doing, OTHER_EPOCH, ROWS};
+use crate::unit::{Alone, Form, Unit};
+
+/// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
+const TRANSIENT: [u16; 6] = [1205, 1213, 1317, 1969, 1040, 1020];
+/// How often a unit that runs into one of them alone is tried.
+const TRIES: u32 = 20;
+/// Errors that say that what a DDL does is done already.
+const DONE_ALREADY: [u16; 22] = [
+    1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1072, 1091, 1146, 1304, 1305, 1359, 1360, 1396,
+    1537, 1539, 1826, 4092, 4091, 1826,
+];
+
+pub(super) struct Worker {
+    pub number: usize,
+    pub client: Client,
+    pub shared: Arc<Shared>,
+    pub settings: Settings,
+    pub channel: Channel,
+    pub epoch: u64,
+    pub log: Log,
+    pub collations: Collations,
+    pub packet_max: usize,
+    /// The target takes no longer packet.
+    pub allowed: usize,
+    /// The session is not that of [`ROWS`].
+    pub dirty: bool,
+    /// The format description that BINLOG has.
+    pub form: Option<Arc<Form>>,
+    pub in_doubt: Option<InDoubt>,
+    pub progress: Arc<Progress>,
+}
+
+/// Why a unit was not applied.
+#[derive(Debug)]
+enum Trouble {
+    /// The connection.
+    Lost(ClientError),
+    /// An error of the target.
+    Error(u16, String),
+    /// Another number of rows than there must be.
+    Rows(Note, u64),
+    /// It cannot be made into statements.
+    Compile(CompileError),
+    /// A statement of so many bytes.
+    Long(usize),
+    /// The session has ended.
+    Ended,
+}
+
+impl From<ClientError> for Trouble {
+    fn from(error: ClientError) -> Trouble {
+        match error.code() {
+            Some(code) if !error.is_lost() => Trouble::Error(code, error.to_string()),
+            _ => Trouble::Lost(error),
+        }
+    }
+}
+
+impl From<CompileError> for Trouble {
+    fn from(error: CompileError) -> Trouble {
+        Trouble::Compile(error)
+    }
+}
+
+fn of_row(note: &Note) -> String {
+    let change = match note.change {
+        Some(dromon_binlog::Change::Insert) => "the insert into",
+        Some(dromon_binlog::Change::Update) => "the update of",
+        Some(dromon_binlog::Change::Delete) => "the delete from",
+        None => "the rows of",
+    };
+    let key = match note.key.is_empty() {
+        true => String::new(),
+        false => format!(" where {}", note.key),
+    };
+    format!("{change} {}{key} ({})", note.table, note.gtid)
+}
+
+impl Trouble {
+    fn text(&self) -> String {
+        match self {
+            Trouble::Lost(error) => error.to_string(),
+            Trouble::Error(_, text) => text.clone(),
+            Trouble::Rows(note, rows) => format!(
+                "{} changed {rows} rows instead of one: on the target the row {}",
+                of_row(note),
+                match note.change {
+                    Some(dromon_binlog::Change::Update) =>
+                        "is missing, differs, or is already as it shall become",
+                    _ => "is missing",
+                }
+            ),
+            Trouble::Compile(error) => error.to_string(),
+            Trouble::Long(bytes) => format!(
+                "it needs a statement of {bytes} bytes, and the target takes none so long: raise its max_allowed_packet"
+            ),
+            Trouble::Ended => "the session has ended".into(),
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn run(mut self, shared: &Shared) {
+        loop {
+            let mut core = shared.lock();
+            let (n, unit) = loop {
+                if core.has_ended() {
+                    return;
+                }
+                if let Some(n) = core.scheduler.start() {
+                    let unit = core.unit(n).cloned().expect("a unit that has started");
+                    core.running[self.number] = Some(n);
+                    break (n, unit);
+                }
+                core = shared.wait(&shared.start, core);
+            };
+            drop(core);
+            // There may be another one for another worker.
+            shared.start.notify_one();
+            let done = match unit.alone {
+                Some(alone) if alone.is_final() => self.finally(n, &unit),
+                _ => self.apply(n, &unit),
+            };
+            shared.lock().running[self.number] = None;
+            match done {
+                Ok(()) => {}
+                Err(Trouble::Ended) => return,
+                Err(Trouble::Lost(error)) => {
+                    return shared.end(End::Again(format!("{error} (at {})", unit.name())));
+                }
+                Err(trouble) => {
+                    let why = self.fatal(&unit, &trouble);
+                    return shared.end(End::Fatal(why));
+                }
+            }
+        }
+    }
+
+    fn fatal(&mut self, unit: &Unit, trouble: &Trouble) -> String {
+        // What another one has applied already cannot be applied here.
+        let newest = self.channel.epoch(&mut self.client).ok().flatten();
+        let older = newest.is_some_and(|newest| newest != self.epoch);
+        if older || matches!(trouble, Trouble::Error(OTHER_EPOCH, _)) {
+            return "Another replica has begun to apply this channel: this one can commit nothing any more, and nothing is doubled."
+                .into();
+        }
+        format!(
+            "{} cannot be applied: {}. Nothing of it is in the target; everything before it is. Put the target right, or set \
+             difference = repair for rows that are missing or there already.",
+            unit.name(),
+            trouble.text()
+        )
+    }
+
+    fn options(&self, style: Style) -> Options<'_> {
+        Options {
+            style,
+            filter: &self.settings.filter,
+            whole_rows: self.settings.whole_rows,
+            packet_max: self.packet_max,
+            collations: &self.collations,
+        }
+    }
+
+    /// A unit that can be rolled back: until it has committed.
+    fn apply(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
+        let mut style = Style::Folded;
+        let mut alone = 0;
+        loop {
+            let executed = self.execute(unit, style);
+            let trouble = match executed {
+                Ok(()) => match self.turn(n)? {
+                    None => return self.commit(n, unit),
+                    Some(by) => {
+                        self.roll_back()?;
+                        self.again(n, Some(by), "keys", String::new())?;
+                        continue;
+                    }
+                },
+                Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
+                Err(trouble) => trouble,
+            };
+            self.roll_back()?;
+            let failed = {
+                let mut core = self.shared.lock();
+                let doomed = match core.scheduler.state(n) {
+                    Some(State::Doomed(by)) => Some(by),
+                    _ => None,
+                };
+                (core.scheduler.failed(n), doomed)
+            };
+            match failed {
+                (Failed::Again, by) => {
+                    let how = if by.is_some() { "lock" } else { "error" };
+                    self.count(n, by, how, trouble.text());
+                }
+                (Failed::Own, _) => {
+                    alone += 1;
+                    let passing =
+                        matches!(trouble, Trouble::Error(code, _) if TRANSIENT.contains(&code));
+                    if passing && alone < TRIES {
+                        self.count(n, None, "error", trouble.text());
+                    } else if style == Style::Folded && !matches!(trouble, Trouble::Compile(_)) {
+                        // Row by row: then it passes, or the row can be named.
+                        style = Style::Single;
+                        self.progress
+                            .counters
+                            .singles
+                            .fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        return Err(trouble);
+                    }
+                    self.shared.lock().scheduler.again(n);
+                }
+            }
+            self.wait_again(n)?;
+        }
+    }
+
+    fn count(&self, n: u64, by: Option<u64>, how: &'static str, what: String) {
+        let counters = &self.progress.counters;
+        let counter = match how {
+            "keys" => &counters.by_keys,
+            "lock" => &counters.by_lock,
+            _ => &counters.by_error,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.shared.lock().conflict(n, by, how, what);
+    }
+
+    fn again(
+        &mut self,
+        n: u64,
+        by: Option<u64>,
+        how: &'static str,
+        what: String,
+    ) -> Result<(), Trouble> {
+        self.count(n, by, how, what);
+        self.shared.lock().scheduler.failed(n);
+        self.wait_again(n)
+    }
+
+    fn wait_again(&self, n: u64) -> Result<(), Trouble> {
+        let mut core = self.shared.lock();
+        core.restarting += 1;
+        while !core.scheduler.may_restart(n) && !core.has_ended() {
+            core = self
+                .shared
+                .wait(&self.shared.turns[n as usize % TURNS], core);
+        }
+        core.restarting -= 1;
+        if core.has_ended() {
+            return Err(Trouble::Ended);
+        }
+        core.scheduler.restart(n);
+        Ok(())
+    }
+
+    /// Waits until it may commit. Gives whom it must give way to instead.
+    fn turn(&self, n: u64) -> Result<Option<u64>, Trouble> {
+        let mut core = self.shared.lock();
+        if let Executed::GiveWay(by) = core.scheduler.executed(n) {
+            return Ok(Some(by));
+        }
+        // A unit may wait for all before it to have executed.
+        self.shared.start.notify_one();
+        loop {
+            if core.has_ended() {
+                return Err(Trouble::Ended);
+            }
+            if let Some(State::Doomed(by)) = core.scheduler.state(n) {
+                return Ok(Some(by));
+            }
+            if core.scheduler.commit(n) {
+                return Ok(None);
+            }
+            core = self
+                .shared
+                .wait(&self.shared.turns[n as usize % TURNS], core);
+        }
+    }
+
+    fn roll_back(&mut self) -> Result<(), Trouble> {
+        // Where it failed a variable may have been switched.
+        self.dirty = true;
+        loop {
+            match self.client.query(b"ROLLBACK") {
+                Ok(_) => return Ok(()),
+                // A KILL that came late.
+                Err(error) if error.code() == Some(1317) => {}
+                Err(error) => return Err(Trouble::Lost(error)),
+            }
+        }
+    }
+
+    fn commit(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
+        let mut text = Vec::new();
+        self.channel.put_move(&mut text, self.epoch, &unit.position);
+        text.extend_from_slice(b";COMMIT");
+        match self.client.query(&text) {
+            Ok(_) => {}
+            Err(error) if error.code() == Some(OTHER_EPOCH) => return Err(error.into()),
+            // Whether it is committed is found out by a new session.
+            Err(error) => return Err(Trouble::Lost(error)),
+        }
+        self.committed(n, unit);
+        Ok(())
+    }
+
+    fn committed(&self, n: u64, unit: &Unit) {
+        self.progress.applied(unit);
+        let shared = &self.shared;
+        let mut core = shared.lock();
+        core.scheduler.committed(n);
+        core.units.pop_front();
+        let restarting = core.restarting > 0;
+        drop(core);
+        match restarting {
+            true => shared.turns.iter().for_each(std::sync::Condvar::notify_all),
+            false => shared.turns[(n + 1) as usize % TURNS].notify_all(),
+        }
+        shared.start.notify_one();
+        shared.room.notify_one();
+    }
+
+    /// All but the commit.
+    fn execute(&mut self, unit: &Unit, style: Style) -> Result<(), Trouble> {
+        let ops = compile(unit, &self.options(style))?;
+        let mut begin: &[u8] = b"BEGIN";
+        if ops.iter().any(|op| matches!(op, Op::Statement { .. })) {
+            // A binlog of statements refuses a lower level; it counts from the next BEGIN on.
+            self.clean()?;
+            self.dirty = true;
+            self.client
+                .query(b"SET SESSION tx_isolation='REPEATABLE-READ';BEGIN")?;
+            begin = b"";
+        }
+        for op in &ops {
+            if !begin.is_empty() && !matches!(op, Op::Rows { .. }) {
+                self.client.query(begin)?;
+                begin = b"";
+            }
+            match op {
+                Op::Rows { text, expects } => {
+                    self.clean()?;
+                    self.rows(begin, text, expects, style)?;
+                    begin = b"";
+                }
+                Op::Binlog { text, note } => self.binlog(unit, text, note)?,
+                Op::Statement {
+                    setup, text, error, ..
+                } => self.statement(setup, text, *error)?,
+            }
+        }
+        if !begin.is_empty() {
+            self.client.query(begin)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a packet, unless the target would end the connection because of its length.
+    fn query(&mut self, text: &[u8]) -> Result<Vec<Answer>, Trouble> {
+        if text.len() + 16 > self.allowed {
+            return Err(Trouble::Long(text.len()));
+        }
+        Ok(self.client.query(text)?)
+    }
+
+    fn clean(&mut self) -> Result<(), Trouble> {
+        if std::mem::replace(&mut self.dirty, false) {
+            self.client.query(ROWS.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn rows(
+        &mut self,
+        begin: &[u8],
+        text: &[u8],
+        expects: &[Expect],
+        style: Style,
+    ) -> Result<(), Trouble> {
+        if begin.len() + text.len() + 16 > self.allowed {
+            return Err(Trouble::Long(text.len()));
+        }
+        let repair = self.settings.difference == Difference::Repair && style == Style::Single;
+        if repair {
+            return self.repair(begin, text, expects);
+        }
+        let before = usize::from(!begin.is_empty());
+        let answers = match before {
+            0 => self.client.query(text),
+            _ => self.client.query(&[begin, b";", text].concat()),
+        };
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(ClientError::Refused { after, failure }) => {
+                let error = ClientError::Refused { after, failure };
+                let Trouble::Error(code, text) = error.into() else {
+                    return Err(Trouble::Lost(ClientError::Closed));
+                };
+                let of = expects.get(after.saturating_sub(before));
+                let of = of.map_or(String::new(), |expect| {
+                    format!("{}: ", of_row(&expect.note))
+                });
+                return Err(Trouble::Error(code, format!("{of}{text}")));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        for (answer, expect) in answers.iter().skip(before).zip(expects) {
+            check(answer, expect)?;
+        }
+        Ok(())
+    }
+
+    /// One statement after the other; what does not do what it must is put right.
+    fn repair(&mut self, begin: &[u8], text: &[u8], expects: &[Expect]) -> Result<(), Trouble> {
+        if !begin.is_empty() {
+            self.client.query(begin)?;
+        }
+        // Row by row a statement is a packet of its own, but for a switch of a variable.
+        let answers = self.client.query(text);
+        let wrong = match &answers {
+            Ok(answers) => answers
+                .iter()
+                .zip(expects)
+                .find_map(|(a, e)| check(a, e).err()),
+            Err(error) if error.code() == Some(1062) => {
+                Some(Trouble::Error(1062, error.to_string()))
+            }
+            Err(_) => None,
+        };
+        let Some(wrong) = wrong else {
+            answers?;
+            return Ok(());
+        };
+        let Some((mend, note)) = expects
+            .iter()
+            .find_map(|e| Some((e.mend.as_ref()?, &e.note)))
+        else {
+            return Err(wrong);
+        };
+        self.client.query(mend)?;
+        let counted = self
+            .progress
+            .counters
+            .repaired
+            .fetch_add(1, Ordering::Relaxed)
+            + 1;
+        if counted.is_power_of_two() {
+            let text = format!(
+                "Repaired: {} found the row otherwise. {counted} so far.",
+                of_row(note)
+            );
+            self.log.say(Level::Warning, &text);
+        }
+        Ok(())
+    }
+
+    fn binlog(&mut self, unit: &Unit, text: &[u8], note: &Note) -> Result<(), Trouble> {
+        self.clean()?;
+        let of = unit.transactions.iter().find(|t| t.gtid == note.gtid);
+        let form = of.map(|t| Arc::clone(&t.form));
+        if let Some(form) = form
+            && !self
+                .form
+                .as_ref()
+                .is_some_and(|sent| Arc::ptr_eq(sent, &form))
+        {
+            self.client.query(&binlog_statement([&form.raw[..]]))?;
+            self.form = Some(form);
+        }
+        match self.query(text) {
+            Ok(_) => Ok(()),
+            Err(Trouble::Error(code, text)) => {
+                Err(Trouble::Error(code, format!("{}: {text}", of_row(note))))
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    fn statement(&mut self, setup: &[u8], text: &[u8], error: u16) -> Result<(), Trouble> {
+        self.dirty = true;
+        self.client.query(setup)?;
+        match self.query(text) {
+            Ok(_) => Ok(()),
+            // It failed on the source, too, and something of it remained.
+            Err(Trouble::Error(code, _)) if error != 0 && code == error => Ok(()),
+            Err(Trouble::Error(code, why)) => {
+                let begin: String = String::from_utf8_lossy(text).chars().take(200).collect();
+                Err(Trouble::Error(code, format!("{why} (statement: {begin})")))
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// A unit that cannot be rolled back, or not as a whole. It runs alone. What is begun is
+    /// written down first.
+    fn finally(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
+        let ops = compile(unit, &self.options(Style::Single))?;
+        let gtid = unit.transactions[0].gtid;
+        let begun = ops.iter().find_map(|op| match op {
+            Op::Statement { text, .. } => Some(text.as_slice()),
+            _ => None,
+        });
+        let begun: String = String::from_utf8_lossy(begun.unwrap_or(b"rows"))
+            .chars()
+            .take(100)
+            .collect();
+        let in_doubt = self.in_doubt.as_ref().filter(|d| d.gtid == gtid);
+        let maybe_done = in_doubt.is_some_and(|d| !d.sure);
+        self.clean()?;
+        let mut doing = Doing {
+            gtid,
+            text: begun,
+            connection: u64::from(self.client.id),
+            binlog: String::new(),
+        };
+        let several = ops.len() > 1;
+        if !ops.is_empty() {
+            self.bookkeeping(|worker| {
+                // If it may have been done already, no binlog will show that it was not.
+                let now = worker.client.one("SELECT @@gtid_binlog_pos")?;
+                let now = now.unwrap_or_default();
+                doing.binlog = match maybe_done {
+                    true => "?".into(),
+                    // Of several steps it cannot be seen whether the last one was done.
+                    false if several => now + "+",
+                    // Rows that no rollback takes back may be there before the binlog has them.
+                    false if unit.alone == Some(Alone::NotTransactional) => now + "~",
+                    false => now,
+                };
+                let mut text = Vec::new();
+                worker.channel.put_doing(&mut text, worker.epoch, &doing);
+                worker.client.query(&text)?;
+                Ok(())
+            })?;
+        }
+        let mut tries = 0;
+        loop {
+            match self.execute_finally(unit, &ops, maybe_done) {
+                Ok(()) => break,
+                Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
+                Err(Trouble::Error(code, _)) if TRANSIENT.contains(&code) && tries < TRIES => {
+                    tries += 1
+                }
+                Err(trouble) => {
+                    self.roll_back()?;
+                    self.clean()?;
+                    // It failed as a whole: nothing is in doubt.
+                    self.bookkeeping(|worker| {
+                        let mut text = Vec::new();
+                        worker.channel.put_undone(&mut text, worker.epoch);
+                        worker.client.query(&text)?;
+                        Ok(())
+                    })?;
+                    return Err(trouble);
+                }
+            }
+        }
+        self.clean()?;
+        match self.turn(n)? {
+            None => self.commit(n, unit),
+            Some(_) => Err(Trouble::Ended),
+        }
+    }
+
+    /// `maybe_done`: an error that says that a statement was done is none. Rows that follow it are in
+    /// one transaction with the position, so that they cannot have been done.
+    fn execute_finally(
+        &mut self,
+        unit: &Unit,
+        ops: &[Op],
+        maybe_done: bool,
+    ) -> Result<(), Trouble> {
+        self.dirty = true;
+        self.client
+            .query(b"SET SESSION tx_isolation='REPEATABLE-READ'")?;
+        let mut begun = unit.alone == Some(Alone::NotTransactional);
+        if begun {
+            // Tables that can be rolled back may take part, too.
+            self.client.query(b"BEGIN")?;
+        }
+        for op in ops {
+            if let Op::Statement {
+                setup,
+                text,
+                error,
+                gtid,
+            } = op
+            {
+                match self.statement(setup, text, *error) {
+                    Err(Trouble::Error(code, why))
+                        if maybe_done && DONE_ALREADY.contains(&code) =>
+                    {
+                        let text =
+                            format!("{gtid} is taken for done before the last run ended: {why}.");
+                        self.log.say(Level::Warning, &text);
+                    }
+                    done => done?,
+                }
+                continue;
+            }
+            self.clean()?;
+            if !std::mem::replace(&mut begun, true) {
+                self.client.query(b"BEGIN")?;
+            }
+            match op {
+                Op::Rows { text, expects } => self.rows(b"", text, expects, Style::Single)?,
+                Op::Binlog { text, note } => self.binlog(unit, text, note)?,
+                Op::Statement { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What is no affair of the target's own replicas.
+    fn bookkeeping(
+        &mut self,
+        run: impl FnOnce(&mut Worker) -> Result<(), ClientError>,
+    ) -> Result<(), Trouble> {
+        self.client
+            .query(b"SET @dromon_log=@@sql_log_bin, SESSION sql_log_bin=0")?;
+        let done = run(self);
+        self.client.query(b"SET SESSION sql_log_bin=@dromon_log")?;
+        Ok(done?)
+    }
+}
+
+fn check(answer: &Answer, expect: &Expect) -> Result<(), Trouble> {
+    match (expect.rows, answer) {
+        (None, _) => Ok(()),
+        (Some(wanted), Answer::Done(rows)) if *rows == wanted => Ok(()),
+        (_, Answer::Done(rows)) => Err(Trouble::Rows(expect.note.clone(), *rows)),
+        (_, Answer::Table(_)) => Err(Trouble::Rows(expect.note.clone(), 0)),
+    }
+}

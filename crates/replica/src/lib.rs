@@ -1,0 +1,37 @@
+//! The parallel applier: follows the binlog of a primary, or of a relay, into a server, over
+//! several connections.
+//!
+//! ```text
+//!  primary or relay ──> source ──> engine ──> target
+//!                                  │ schedule   who may start, who may commit
+//!                                  │ compile    rows and statements made into SQL
+//!                                  └ catalog    the target's tables
+//! ```
+//!
+//! | module | what | without I/O |
+//! |---|---|---|
+//! | [`schedule`] | order, conflicts, retries | all |
+//! | [`compile`] | events to statements | all |
+//! | [`value`] | values to literals | all |
+//! | [`source`] | whole transactions from a connection | |
+//! | [`target`], [`catalog`], [`client`] | the server that is applied to | |
+//! | [`engine`] | threads around all of it | |
+//!
+//! Promises and formats: `docs/replica.md`.
+
+#![forbid(unsafe_code)]
+
+pub mod catalog;
+pub mod client;
+pub mod compile;
+mod config;
+pub mod engine;
+mod run;
+pub mod schedule;
+pub mod source;
+pub mod target;
+pub mod unit;
+pub mod value;
+
+pub use config::{Config, ConfigError, Given, SETTINGS};
+pub use run::{RunError, run};

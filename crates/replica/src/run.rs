@@ -1,0 +1,249 @@
+//! A replica from its start to its end.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dromon_binlog::Position;
+use dromon_relay::log::{Level, Log};
+use dromon_relay::pull::Backoff;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::client::{Account, Client};
+use crate::config::Config;
+use crate::engine::{End, Progress, session};
+
+/// A session that lived so long was a success.
+const LIVED: Duration = Duration::from_secs(10);
+/// How often the source is asked where it is.
+const ASK: Duration = Duration::from_secs(1);
+
+/// A replica cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The log of messages.
+    #[error("messages cannot be written to {}: {source}. Choose a file with log = …", path.display())]
+    Log {
+        /// Where to.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system does not let it.
+    #[error("the replica cannot {what}: {source}")]
+    System {
+        /// Do what.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Runs until it is told to end, or has caught up if that was wanted. Gives whether all went well.
+///
+/// # Errors
+/// [`RunError`]: it could not start.
+pub fn run(config: &Config) -> Result<bool, RunError> {
+    let log = match &config.log {
+        None => Log::terminal(),
+        Some(path) => Log::file(path).map_err(|source| RunError::Log {
+            path: path.clone(),
+            source,
+        })?,
+    };
+    let progress = Arc::new(Progress::default());
+    let system = |what| move |source| RunError::System { what, source };
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
+    let told = Arc::clone(&progress);
+    thread::Builder::new()
+        .name("dromon-signals".into())
+        .spawn(move || {
+            if signals.forever().next().is_some() {
+                told.tell_to_end();
+            }
+        })
+        .map_err(system("start a thread"))?;
+    let over = Arc::new(AtomicBool::new(false));
+    let (asking, reporting) = {
+        let (p, o, c) = (Arc::clone(&progress), Arc::clone(&over), config.clone());
+        let asking = thread::Builder::new()
+            .name("dromon-goal".into())
+            .spawn(move || ask(&c, &p, &o))
+            .map_err(system("start a thread"))?;
+        let (p, o, c, l) = (
+            Arc::clone(&progress),
+            Arc::clone(&over),
+            config.clone(),
+            log.clone(),
+        );
+        let reporting = thread::Builder::new()
+            .name("dromon-report".into())
+            .spawn(move || report(&c, &p, &o, &l))
+            .map_err(system("start a thread"))?;
+        (asking, reporting)
+    };
+    let began = Instant::now();
+    let well = follow(config, &log, &progress);
+    over.store(true, Ordering::Release);
+    progress.set_end(if well { "as told" } else { "with an error" });
+    let _ = asking.join();
+    let _ = reporting.join();
+    summary(&log, &progress, began.elapsed());
+    Ok(well)
+}
+
+fn follow(config: &Config, log: &Log, progress: &Arc<Progress>) -> bool {
+    let mut backoff = Backoff::new(
+        Duration::from_millis(100),
+        config.settings.source.backoff_max,
+    );
+    loop {
+        let began = Instant::now();
+        let why = match session(&config.settings, log, progress) {
+            End::Told => {
+                log.say(Level::Note, "Ends, as told.");
+                return true;
+            }
+            End::Fatal(why) => {
+                log.say(Level::Error, &why);
+                return false;
+            }
+            End::Again(why) => why,
+        };
+        if progress.is_told() {
+            return true;
+        }
+        if began.elapsed() > LIVED {
+            backoff.succeeded();
+        }
+        let pause = backoff.failed(getrandom::u32().unwrap_or(1 << 31));
+        log.say(
+            Level::Warning,
+            &format!("Begins again in {:.1} s: {why}.", pause.as_secs_f64()),
+        );
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if progress.is_told() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Asks the source now and then where it is.
+fn ask(config: &Config, progress: &Progress, over: &AtomicBool) {
+    let source = &config.settings.source;
+    let account = Account {
+        address: source.address.clone(),
+        user: source.wish.user.clone(),
+        password: source.wish.password.clone(),
+        patience: source.dead_after,
+    };
+    let mut client: Option<Client> = None;
+    let mut last: Option<Instant> = None;
+    while !over.load(Ordering::Acquire) {
+        thread::sleep(Duration::from_millis(20));
+        if last.is_some_and(|last| last.elapsed() < ASK) {
+            if config.until_caught_up && progress.is_there() {
+                progress.tell_to_end();
+            }
+            continue;
+        }
+        last = Some(Instant::now());
+        if client.is_none() {
+            client = Client::connect(&account).ok();
+        }
+        let Some(connected) = &mut client else {
+            continue;
+        };
+        match connected.one("SELECT @@gtid_binlog_pos") {
+            Ok(text) => {
+                if let Ok(goal) = text.unwrap_or_default().parse::<Position>() {
+                    progress.goal(goal);
+                }
+            }
+            Err(_) => client = None,
+        }
+    }
+}
+
+fn report(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
+    let mut second = Instant::now();
+    let mut line = Instant::now();
+    let terminal = config.log.is_none() && io::stderr().is_terminal();
+    loop {
+        let last = over.load(Ordering::Acquire);
+        if second.elapsed() >= Duration::from_secs(1) || last {
+            second = Instant::now();
+            progress.second();
+            if let Some(path) = &config.status {
+                let aside = path.with_extension("new");
+                let write = || {
+                    fs::write(&aside, progress.json(&config.settings))?;
+                    fs::rename(&aside, path)
+                };
+                if let Err(error) = write() {
+                    let text = format!(
+                        "The status cannot be written to {}: {error}.",
+                        path.display()
+                    );
+                    log.say(Level::Warning, &text);
+                }
+            }
+            if terminal {
+                // On a terminal one line that changes.
+                let _ = write!(io::stderr(), "\r\x1b[K{}", progress.line());
+            }
+        }
+        if last {
+            if terminal {
+                let _ = writeln!(io::stderr());
+            }
+            return;
+        }
+        if !terminal && !config.progress.is_zero() && line.elapsed() >= config.progress {
+            line = Instant::now();
+            log.say(Level::Note, &format!("{}.", progress.line()));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What was done, and where the time went.
+fn summary(log: &Log, progress: &Progress, took: Duration) {
+    let c = &progress.counters;
+    let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
+    let s = progress.stalls();
+    let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1000.0);
+    let transactions = get(&c.transactions);
+    log.say(
+        Level::Note,
+        &format!(
+            "{transactions} transactions in {:.1} s ({:.0}/s) as {} of the target; gave way: {} by keys, {} by locks, {} by errors; tried row \
+             by row: {}; repaired rows: {}. Time: waiting for the source {}, target {}, commit {}, conflicts {}, locks {}, DDL {}, other \
+             units alone {}, workers {}.",
+            took.as_secs_f64(),
+            transactions as f64 / took.as_secs_f64().max(0.001),
+            get(&c.units),
+            get(&c.by_keys),
+            get(&c.by_lock),
+            get(&c.by_error),
+            get(&c.singles),
+            get(&c.repaired),
+            seconds(s.source_ms),
+            seconds(s.target_ms),
+            seconds(s.commit_ms),
+            seconds(s.conflict_ms),
+            seconds(s.lock_ms),
+            seconds(s.ddl_ms),
+            seconds(s.alone_ms),
+            seconds(s.worker_ms),
+        ),
+    );
+}

@@ -1,0 +1,328 @@
+//! Who may start, and who may commit. Without I/O and clocks.
+//!
+//! A *unit* is what is applied in one transaction of the target: one or several transactions of
+//! the source. Units are numbered from 1 on in the source's order and commit in that order.
+//!
+//! ```text
+//!                        start            executed            commit       committed
+//!   push ──> waiting ─────────> running ──────────> executed ───────> committing ───────> gone
+//!               ^                  │  doomed           │
+//!               │     given back   v                   v
+//!               └──────────────────┴───────────────────┘
+//! ```
+//!
+//! * A unit starts when what it comes [`After`] is done.
+//! * The later one gives way: one that has executed before an earlier one with which it
+//!   conflicts, or that holds a lock which an earlier one waits for, is rolled back and applied
+//!   again when the earlier one has committed.
+//! * A unit keeps its worker until it has committed, and the last free worker is kept for the
+//!   earliest unit that has none. So the first of all that have not committed always has a worker
+//!   or can have one, nobody dooms it, and it comes to its end.
+
+mod place;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+pub use place::{Facts, Mode, ParseModeError, Placer};
+
+/// Whether two units must not run side by side.
+pub trait Conflicts {
+    /// Whether these two conflict.
+    fn conflicts(&self, other: &Self) -> bool;
+}
+
+impl Conflicts for std::sync::Arc<dromon_binlog::hints::WriteSet> {
+    fn conflicts(&self, other: &Self) -> bool {
+        self.conflicts_with(other)
+    }
+}
+
+/// What must be done before a unit may start. 0: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct After {
+    /// This unit and all before it have committed.
+    pub committed: u64,
+    /// This unit and all before it have executed all but their commit.
+    pub executed: u64,
+}
+
+/// Where a unit is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has not started, or was rolled back.
+    Waiting,
+    /// A worker applies it.
+    Running,
+    /// The same, but it must be rolled back for an earlier one, which has this number.
+    Doomed(u64),
+    /// All but the commit is done.
+    Executed,
+    /// Its commit is under way.
+    Committing,
+}
+
+/// What to do with a unit that has executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executed {
+    /// Wait for the commit.
+    Keep,
+    /// Roll it back: it came before this earlier one, with which it conflicts.
+    GiveWay(u64),
+}
+
+/// What to do with a unit that failed. It must be rolled back in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// Apply it again when [`Scheduler::may_restart`] says so: others were under way.
+    Again,
+    /// It failed alone, with all before it committed: the error is its own.
+    Own,
+}
+
+/// How a unit that holds a lock is made to give way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yield {
+    /// It is running: what its connection does must be ended.
+    Kill,
+    /// It waits for its commit: its worker will roll it back when it looks.
+    Told,
+}
+
+#[derive(Clone, Debug)]
+struct Slot<K> {
+    after: After,
+    keys: K,
+    state: State,
+    /// It has a worker, since it started for the first time.
+    started: bool,
+    /// Set when it was rolled back: may be applied again when this one has committed.
+    again_after: u64,
+    /// All before it had committed when it began.
+    clean: bool,
+    attempts: u32,
+}
+
+/// Units between being read and having committed.
+#[derive(Clone, Debug)]
+pub struct Scheduler<K> {
+    workers: usize,
+    busy: usize,
+    committed: u64,
+    /// From `committed + 1` on.
+    slots: VecDeque<Slot<K>>,
+}
+
+impl<K: Conflicts> Scheduler<K> {
+    /// For so many workers, at least one.
+    pub fn new(workers: usize) -> Scheduler<K> {
+        Scheduler {
+            workers: workers.max(1),
+            busy: 0,
+            committed: 0,
+            slots: VecDeque::new(),
+        }
+    }
+
+    /// Units that have not committed.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether all have committed.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The last unit that has committed.
+    pub fn last_committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// The first one that has not, if there is one, and where it is.
+    pub fn head(&self) -> Option<(u64, State)> {
+        self.slots.front().map(|s| (self.committed + 1, s.state))
+    }
+
+    /// Where a unit is; `None`: it has committed, or never was.
+    pub fn state(&self, n: u64) -> Option<State> {
+        self.slot(n).map(|s| s.state)
+    }
+
+    /// How often it was begun.
+    pub fn attempts(&self, n: u64) -> u32 {
+        self.slot(n).map_or(0, |s| s.attempts)
+    }
+
+    /// Units that have a worker.
+    pub fn busy(&self) -> usize {
+        self.busy
+    }
+
+    fn index(&self, n: u64) -> Option<usize> {
+        let at = n.checked_sub(self.committed + 1)?;
+        usize::try_from(at).ok().filter(|at| *at < self.slots.len())
+    }
+
+    fn slot(&self, n: u64) -> Option<&Slot<K>> {
+        self.index(n).map(|at| &self.slots[at])
+    }
+
+    fn slot_mut(&mut self, n: u64) -> &mut Slot<K> {
+        let at = self.index(n).expect("a unit that has not committed");
+        &mut self.slots[at]
+    }
+
+    /// Adds the next unit. Gives its number.
+    pub fn push(&mut self, after: After, keys: K) -> u64 {
+        let number = self.committed + self.slots.len() as u64 + 1;
+        assert!(
+            after.committed < number && after.executed < number,
+            "a unit comes after earlier ones only"
+        );
+        self.slots.push_back(Slot {
+            after,
+            keys,
+            state: State::Waiting,
+            started: false,
+            again_after: 0,
+            clean: false,
+            attempts: 0,
+        });
+        number
+    }
+
+    /// All up to here have executed.
+    fn executed_up_to(&self) -> u64 {
+        let done = |s: &&Slot<K>| matches!(s.state, State::Executed | State::Committing);
+        self.committed + self.slots.iter().take_while(done).count() as u64
+    }
+
+    /// A worker is free: the unit that it shall apply, if there is one.
+    pub fn start(&mut self) -> Option<u64> {
+        if self.busy >= self.workers {
+            return None;
+        }
+        let executed = self.executed_up_to();
+        let last_free = self.busy + 1 == self.workers;
+        let committed = self.committed;
+        let mut unstarted = self
+            .slots
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, s)| !s.started);
+        let may = |s: &Slot<K>| s.after.committed <= committed && s.after.executed <= executed;
+        let (at, slot) = match last_free {
+            true => unstarted.next().filter(|(_, s)| may(s))?,
+            false => unstarted.find(|(_, s)| may(s))?,
+        };
+        slot.started = true;
+        slot.state = State::Running;
+        slot.clean = at == 0;
+        slot.attempts = 1;
+        self.busy += 1;
+        Some(committed + 1 + at as u64)
+    }
+
+    /// Whether a unit that was rolled back may be applied again. Its worker still has it.
+    pub fn may_restart(&self, n: u64) -> bool {
+        self.slot(n).is_some_and(|s| {
+            s.started && s.state == State::Waiting && s.again_after <= self.committed
+        })
+    }
+
+    /// It is applied again.
+    pub fn restart(&mut self, n: u64) {
+        assert!(self.may_restart(n), "unit {n} may not restart yet");
+        let clean = n == self.committed + 1;
+        let slot = self.slot_mut(n);
+        slot.state = State::Running;
+        slot.clean = clean;
+        slot.attempts += 1;
+    }
+
+    /// A worker has done all but the commit.
+    pub fn executed(&mut self, n: u64) -> Executed {
+        if let State::Doomed(by) = self.slot_mut(n).state {
+            return Executed::GiveWay(by);
+        }
+        let at = self.index(n).expect("checked above");
+        let mine = &self.slots[at].keys;
+        // An earlier one that has executed too held its locks meanwhile: there is no conflict.
+        let earlier = self.slots.iter().take(at).rposition(|s| {
+            !matches!(s.state, State::Executed | State::Committing) && s.keys.conflicts(mine)
+        });
+        match earlier {
+            Some(m) => {
+                let by = self.committed + 1 + m as u64;
+                self.slot_mut(n).state = State::Doomed(by);
+                Executed::GiveWay(by)
+            }
+            None => {
+                self.slot_mut(n).state = State::Executed;
+                Executed::Keep
+            }
+        }
+    }
+
+    /// Whether it is this unit's turn to commit. If so it counts as committing, and nothing can
+    /// stop it any more.
+    pub fn commit(&mut self, n: u64) -> bool {
+        let mine = n == self.committed + 1 && self.state(n) == Some(State::Executed);
+        if mine {
+            self.slot_mut(n).state = State::Committing;
+        }
+        mine
+    }
+
+    /// Its commit was confirmed.
+    pub fn committed(&mut self, n: u64) {
+        assert_eq!(n, self.committed + 1, "commits are in order");
+        let slot = self.slots.pop_front().expect("it is there");
+        assert_eq!(slot.state, State::Committing, "unit {n}");
+        self.committed = n;
+        self.busy -= 1;
+    }
+
+    /// It failed, or was ended, and is rolled back.
+    pub fn failed(&mut self, n: u64) -> Failed {
+        let head = n == self.committed + 1;
+        let slot = self.slot_mut(n);
+        let by = match slot.state {
+            State::Doomed(by) => Some(by),
+            State::Running | State::Executed => None,
+            State::Waiting | State::Committing => panic!("unit {n} was not under way"),
+        };
+        slot.state = State::Waiting;
+        match by {
+            Some(by) => slot.again_after = by,
+            None if head && slot.clean => return Failed::Own,
+            None => slot.again_after = n - 1,
+        }
+        Failed::Again
+    }
+
+    /// Takes back that a unit's own error ended it: it is applied again.
+    pub fn again(&mut self, n: u64) {
+        let slot = self.slot_mut(n);
+        assert!(slot.started && slot.state == State::Waiting, "unit {n}");
+        slot.again_after = n - 1;
+    }
+
+    /// A unit waits for a lock that another one holds. The later one gives way; `None`: there is
+    /// nothing to do.
+    pub fn blocked(&mut self, waiter: u64, holder: u64) -> Option<Yield> {
+        if waiter >= holder || self.slot(waiter).is_none() {
+            return None;
+        }
+        let slot = self.slot_mut(holder);
+        let how = match slot.state {
+            State::Running => Yield::Kill,
+            State::Executed => Yield::Told,
+            State::Waiting | State::Doomed(_) | State::Committing => return None,
+        };
+        slot.state = State::Doomed(waiter);
+        Some(how)
+    }
+}

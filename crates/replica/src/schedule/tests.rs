@@ -1,0 +1,351 @@
+//! Units in a small database with row locks: whatever the workers do in whatever order, it ends as
+//! if they had been applied one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The keys that it says it has; not all that it touches.
+#[derive(Clone, Debug)]
+struct Keys(BTreeSet<u8>);
+
+impl Conflicts for Keys {
+    fn conflicts(&self, other: &Keys) -> bool {
+        !self.0.is_disjoint(&other.0)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Unit {
+    rows: Vec<u8>,
+    /// Of the rows, those that it names as keys.
+    named: usize,
+    after: After,
+}
+
+/// What a worker does with its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// Has written so many rows.
+    Writing(usize),
+    Executed,
+    RolledBack,
+}
+
+#[derive(Debug, Default)]
+struct World {
+    committed: BTreeMap<u8, Vec<u64>>,
+    /// Row -> who has it locked.
+    locks: BTreeMap<u8, u64>,
+    /// Rows as the units under way have them.
+    dirty: BTreeMap<(u64, u8), Vec<u64>>,
+    workers: BTreeMap<u64, Doing>,
+}
+
+impl World {
+    /// Locks a row and appends the own number to it. Gives who has it otherwise.
+    fn write(&mut self, n: u64, row: u8) -> Result<(), u64> {
+        match self.locks.get(&row) {
+            Some(other) if *other != n => return Err(*other),
+            _ => {}
+        }
+        self.locks.insert(row, n);
+        let now = self.committed.get(&row).cloned().unwrap_or_default();
+        self.dirty.entry((n, row)).or_insert(now).push(n);
+        Ok(())
+    }
+
+    fn end(&mut self, n: u64, commit: bool) {
+        self.locks.retain(|_, holder| *holder != n);
+        let mine: Vec<(u64, u8)> = self.dirty.keys().filter(|k| k.0 == n).copied().collect();
+        for key in mine {
+            let value = self.dirty.remove(&key).expect("it is there");
+            if commit {
+                self.committed.insert(key.1, value);
+            }
+        }
+    }
+}
+
+fn roll_back(world: &mut World, scheduler: &mut Scheduler<Keys>, n: u64) -> Failed {
+    world.end(n, false);
+    let failed = scheduler.failed(n);
+    world.workers.insert(n, Doing::RolledBack);
+    failed
+}
+
+fn units() -> impl Strategy<Value = Vec<Unit>> {
+    let one = (
+        prop::collection::vec(0u8..6, 1..4),
+        0usize..4,
+        any::<u16>(),
+        any::<u16>(),
+    );
+    prop::collection::vec(one, 1..25).prop_map(|all| {
+        let mut units = Vec::new();
+        for (n, (rows, named, a, b)) in all.into_iter().enumerate() {
+            let n = n as u64;
+            // Often nothing, sometimes a barrier, sometimes anything.
+            let pick = |r: u16| match r % 4 {
+                0 | 1 => 0,
+                2 => n,
+                _ => u64::from(r) % (n + 1),
+            };
+            units.push(Unit {
+                named: named.min(rows.len()),
+                rows,
+                after: After {
+                    committed: pick(a),
+                    executed: pick(b),
+                },
+            });
+        }
+        units
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn as_if_one_after_the_other(units in units(), workers in 1usize..5, choices in prop::collection::vec(any::<u16>(), 1..200)) {
+        let mut scheduler = Scheduler::new(workers);
+        let mut world = World::default();
+        let mut order = Vec::new();
+        let mut pushed = 0;
+        let mut seed = 0u64;
+        let mut steps = 0;
+        let mut choose = move |of: usize| {
+            // The given choices, mixed so that they do not repeat.
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1 + u64::from(choices[steps % choices.len()]));
+            steps += 1;
+            (seed >> 33) as usize % of
+        };
+        let mut count = 0;
+        while scheduler.last_committed() < units.len() as u64 {
+            count += 1;
+            prop_assert!(count < 100_000, "it does not end: {scheduler:?} {world:?}");
+            prop_assert!(scheduler.busy() <= workers);
+            if pushed < units.len() && choose(3) == 0 {
+                let unit = &units[pushed];
+                let keys = Keys(unit.rows[..unit.named].iter().copied().collect());
+                pushed += 1;
+                prop_assert_eq!(scheduler.push(unit.after, keys), pushed as u64);
+            }
+            if choose(2) == 0 && let Some(n) = scheduler.start() {
+                let after = units[n as usize - 1].after;
+                prop_assert!(scheduler.last_committed() >= after.committed);
+                for earlier in 1..=after.executed {
+                    prop_assert!(matches!(scheduler.state(earlier), None | Some(State::Executed | State::Committing)));
+                }
+                world.workers.insert(n, Doing::Writing(0));
+            }
+            let busy: Vec<u64> = world.workers.keys().copied().collect();
+            if busy.is_empty() {
+                continue;
+            }
+            let n = busy[choose(busy.len())];
+            let unit = &units[n as usize - 1];
+            match world.workers[&n] {
+                Doing::Writing(done) if done < unit.rows.len() => {
+                    // Now and then something else goes wrong, also alone.
+                    if choose(40) == 0 {
+                        if roll_back(&mut world, &mut scheduler, n) == Failed::Own {
+                            scheduler.again(n);
+                        }
+                        continue;
+                    }
+                    match world.write(n, unit.rows[done]) {
+                        Ok(()) => {
+                            world.workers.insert(n, Doing::Writing(done + 1));
+                        }
+                        Err(holder) => match scheduler.blocked(n, holder) {
+                            Some(Yield::Kill) => {
+                                roll_back(&mut world, &mut scheduler, holder);
+                            }
+                            Some(Yield::Told) | None => {}
+                        },
+                    }
+                }
+                Doing::Writing(_) => match scheduler.executed(n) {
+                    Executed::Keep => {
+                        world.workers.insert(n, Doing::Executed);
+                    }
+                    Executed::GiveWay(by) => {
+                        prop_assert!(by < n);
+                        prop_assert_eq!(roll_back(&mut world, &mut scheduler, n), Failed::Again);
+                    }
+                },
+                Doing::Executed => {
+                    if let Some(State::Doomed(by)) = scheduler.state(n) {
+                        prop_assert!(by < n);
+                        roll_back(&mut world, &mut scheduler, n);
+                    } else if scheduler.commit(n) {
+                        world.end(n, true);
+                        order.push(n);
+                        scheduler.committed(n);
+                        world.workers.remove(&n);
+                    }
+                }
+                Doing::RolledBack => {
+                    if scheduler.may_restart(n) {
+                        scheduler.restart(n);
+                        world.workers.insert(n, Doing::Writing(0));
+                    }
+                }
+            }
+        }
+        prop_assert_eq!(&order, &(1..=units.len() as u64).collect::<Vec<_>>());
+        let mut naive: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
+        for (n, unit) in units.iter().enumerate() {
+            for row in &unit.rows {
+                naive.entry(*row).or_default().push(n as u64 + 1);
+            }
+        }
+        prop_assert_eq!(&world.committed, &naive);
+        prop_assert!(scheduler.is_empty() && scheduler.busy() == 0 && world.locks.is_empty());
+    }
+}
+
+fn keys(rows: &[u8]) -> Keys {
+    Keys(rows.iter().copied().collect())
+}
+
+#[test]
+fn the_last_worker_is_kept_for_the_earliest() {
+    let mut s = Scheduler::new(2);
+    let behind = |committed| After {
+        committed,
+        executed: 0,
+    };
+    s.push(behind(0), keys(&[1]));
+    s.push(behind(1), keys(&[1]));
+    s.push(behind(0), keys(&[2]));
+    assert_eq!(s.start(), Some(1));
+    // The third could run, but the second has no worker yet.
+    assert_eq!(s.start(), None);
+    assert_eq!(s.executed(1), Executed::Keep);
+    assert!(s.commit(1));
+    s.committed(1);
+    assert_eq!(s.start(), Some(2));
+    assert_eq!(s.start(), Some(3));
+}
+
+#[test]
+fn the_later_one_gives_way() {
+    let mut s = Scheduler::new(4);
+    for rows in [&[1u8][..], &[1], &[2]] {
+        s.push(After::default(), keys(rows));
+    }
+    assert_eq!(
+        (s.start(), s.start(), s.start()),
+        (Some(1), Some(2), Some(3))
+    );
+    assert_eq!(s.executed(3), Executed::Keep);
+    assert_eq!(s.executed(2), Executed::GiveWay(1));
+    assert_eq!(s.failed(2), Failed::Again);
+    assert!(!s.may_restart(2));
+    // A lock that no key names.
+    assert_eq!(s.blocked(3, 1), None);
+    assert_eq!(s.blocked(1, 3), Some(Yield::Told));
+    assert_eq!(s.blocked(1, 3), None);
+    assert_eq!(s.failed(3), Failed::Again);
+    assert_eq!(s.executed(1), Executed::Keep);
+    assert!(!s.commit(2));
+    assert!(s.commit(1));
+    assert_eq!(s.blocked(0, 1), None, "nobody stops a commit");
+    s.committed(1);
+    assert!(s.may_restart(2) && s.may_restart(3));
+}
+
+#[test]
+fn an_error_of_its_own() {
+    let mut s = Scheduler::new(4);
+    s.push(After::default(), keys(&[1]));
+    s.push(After::default(), keys(&[2]));
+    assert_eq!((s.start(), s.start()), (Some(1), Some(2)));
+    // It may be because the first one had not committed.
+    assert_eq!(s.failed(2), Failed::Again);
+    assert_eq!(s.executed(1), Executed::Keep);
+    assert!(s.commit(1));
+    s.committed(1);
+    s.restart(2);
+    assert_eq!(s.failed(2), Failed::Own);
+    assert_eq!(s.attempts(2), 2);
+}
+
+mod placing {
+    use dromon_binlog::hints::WriteSet;
+
+    use super::super::*;
+
+    fn facts<'a>(set: &'a WriteSet, databases: &'a [Vec<u8>]) -> Facts<'a> {
+        Facts {
+            alone: false,
+            careful: false,
+            commit_group: None,
+            databases,
+            set,
+        }
+    }
+
+    fn after(committed: u64, executed: u64) -> After {
+        After {
+            committed,
+            executed,
+        }
+    }
+
+    #[test]
+    fn modes() {
+        let set = WriteSet::default();
+        let (a, b) = (vec![b"a".to_vec()], vec![b"b".to_vec()]);
+        let place = |mode: Mode| -> Vec<After> {
+            let mut placer = Placer::new(mode, 1000);
+            let in_group = |id, db| Facts {
+                commit_group: Some((0, id)),
+                ..facts(&set, db)
+            };
+            vec![
+                placer.place(&in_group(1, &a)),
+                placer.place(&in_group(1, &b)),
+                placer.place(&Facts {
+                    careful: true,
+                    ..in_group(2, &a)
+                }),
+                placer.place(&Facts {
+                    alone: true,
+                    ..facts(&set, &[])
+                }),
+                placer.place(&in_group(3, &b)),
+            ]
+        };
+        let (c, e) = (|n| after(n, 0), |n| after(0, n));
+        assert_eq!(place(Mode::None), [c(0), c(1), c(2), c(3), c(4)]);
+        assert_eq!(place(Mode::Database), [c(0), c(0), c(1), c(3), c(4)]);
+        assert_eq!(
+            place(Mode::Conservative),
+            [e(0), e(0), e(2), c(3), after(4, 4)]
+        );
+        assert_eq!(place(Mode::Optimistic), [c(0), c(0), c(2), c(3), c(4)]);
+        assert_eq!(place(Mode::Aggressive), [c(0), c(0), c(0), c(3), c(4)]);
+        assert_eq!(place(Mode::WriteSet), [c(0), c(0), c(0), c(3), c(4)]);
+    }
+
+    #[test]
+    fn names() {
+        for mode in [
+            "none",
+            "database",
+            "conservative",
+            "optimistic",
+            "aggressive",
+            "writeset",
+        ] {
+            assert_eq!(mode.parse::<Mode>().expect("a mode").to_string(), mode);
+        }
+        assert!("minimal".parse::<Mode>().is_err());
+    }
+}

@@ -1,0 +1,422 @@
+//! What comes from the primary or a relay: whole transactions, in order, over any number of
+//! connections.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dromon_binlog::{
+    Event, EventType, Format, Group, GroupName, Grouper, Position, Step as Place, StreamError,
+    format_for_replica,
+};
+use dromon_relay::log::{Level, Log};
+use dromon_relay::pull::{Backoff, Session, SessionError, Step, Wish, sent};
+use dromon_relay::wire::{Frames, WireError, put_packet};
+use socket2::SockRef;
+
+use crate::unit::{Form, Raw, Transaction};
+
+const READ_MAX: usize = 256 << 10;
+const ANSWER_MAX: usize = 1 << 20;
+const EVENT_PACKET_MAX: usize = dromon_binlog::EVENT_MAX as usize + 3;
+/// A connection that lived so long was a success.
+const LIVED: Duration = Duration::from_secs(10);
+/// Error of a primary that does not have the position.
+const NOT_THERE: u16 = 1236;
+
+/// Where the events come from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// `host:port`.
+    pub address: String,
+    /// All but the position.
+    pub wish: Wish,
+    /// Silence for so long means that the connection is dead.
+    pub dead_after: Duration,
+    /// Longest pause between attempts.
+    pub backoff_max: Duration,
+}
+
+/// What comes.
+#[derive(Debug)]
+pub enum Came {
+    /// The next transaction.
+    Transaction(Box<Transaction>),
+    /// It cannot go on, and trying again does not help.
+    Refused(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PullError {
+    #[error("the source {0} cannot be reached: {1}")]
+    Connect(String, io::Error),
+    #[error("the connection to the source broke: {0}")]
+    Broken(#[from] io::Error),
+    #[error("nothing came from the source for {} s, not even a heartbeat", .0.as_secs_f64())]
+    Silent(Duration),
+    #[error("the source closed the connection")]
+    Closed,
+    #[error("the source cannot be understood: {0}")]
+    Wire(#[from] WireError),
+    #[error("{0}")]
+    Session(#[from] SessionError),
+    #[error("what the source sent cannot be followed: {0}")]
+    Stream(#[from] StreamError),
+    #[error("{0}")]
+    Never(String),
+    #[error("it was told to end")]
+    Stopping,
+}
+
+/// How it stands, for others.
+#[derive(Debug, Default)]
+pub struct Link {
+    /// Connected, and events come.
+    pub connected: AtomicBool,
+    /// Connections so far.
+    pub connections: AtomicU64,
+    /// Bytes of events.
+    pub bytes: AtomicU64,
+    /// Bytes of events that were passed on and not planned yet.
+    pub waiting: AtomicU64,
+    waiting_max: u64,
+    stopping: AtomicBool,
+    stream: Mutex<Option<Arc<TcpStream>>>,
+}
+
+impl Link {
+    /// At most about so many bytes wait.
+    pub fn new(waiting_max: u64) -> Link {
+        Link {
+            waiting_max,
+            ..Link::default()
+        }
+    }
+
+    /// Ends the connection and all attempts.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = &*stream {
+            // It may be closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Pulls until it is told to end.
+pub struct Puller {
+    source: Source,
+    position: Position,
+    to: SyncSender<Came>,
+    link: Arc<Link>,
+    log: Log,
+    /// The transaction that is under way.
+    open: Vec<Raw>,
+    form: Option<Arc<Form>>,
+}
+
+impl Puller {
+    /// From what follows a position.
+    pub fn new(
+        source: Source,
+        position: Position,
+        to: SyncSender<Came>,
+        link: Arc<Link>,
+        log: Log,
+    ) -> Puller {
+        Puller {
+            source,
+            position,
+            to,
+            link,
+            log,
+            open: Vec::new(),
+            form: None,
+        }
+    }
+
+    /// Connects, and connects again.
+    pub fn run(mut self) {
+        let mut backoff = Backoff::new(Duration::from_millis(100), self.source.backoff_max);
+        let mut said = String::new();
+        loop {
+            let began = Instant::now();
+            let Err(error) = self.connection();
+            self.open.clear();
+            self.link.connected.store(false, Ordering::Release);
+            if self.link.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            let refused = match &error {
+                PullError::Never(_) => true,
+                PullError::Session(SessionError::Refused { failure, .. }) => {
+                    failure.code == NOT_THERE
+                }
+                PullError::Session(SessionError::SameServerId(_)) => true,
+                _ => false,
+            };
+            if refused {
+                // Nobody takes it any more if the applier has ended.
+                let _ = self.to.send(Came::Refused(error.to_string()));
+                return;
+            }
+            if began.elapsed() > LIVED {
+                backoff.succeeded();
+            }
+            let pause = backoff.failed(getrandom::u32().unwrap_or(1 << 31));
+            let text = error.to_string();
+            if text != said || backoff.failures().is_power_of_two() {
+                let attempt = backoff.failures() + 1;
+                let text = format!(
+                    "{text}. Attempt {attempt} follows in {:.1} s.",
+                    pause.as_secs_f64()
+                );
+                self.log.say(Level::Warning, &text);
+                said = text;
+            }
+            let until = Instant::now() + pause;
+            while Instant::now() < until && !self.link.stopping.load(Ordering::Acquire) {
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    fn connect(&self) -> Result<Arc<TcpStream>, PullError> {
+        let address = &self.source.address;
+        let cannot = |error| PullError::Connect(address.clone(), error);
+        let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(cannot)?.collect();
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for one in found {
+            match TcpStream::connect_timeout(&one, self.source.dead_after) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(self.source.dead_after))?;
+                    stream.set_write_timeout(Some(self.source.dead_after))?;
+                    SockRef::from(&stream).set_tcp_user_timeout(Some(self.source.dead_after))?;
+                    return Ok(Arc::new(stream));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(cannot(last))
+    }
+
+    fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
+        let stream = self.connect()?;
+        {
+            let mut kept = self
+                .link
+                .stream
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *kept = Some(Arc::clone(&stream));
+        }
+        if self.link.stopping.load(Ordering::Acquire) {
+            return Err(PullError::Stopping);
+        }
+        let mut session = Session::new(Wish {
+            position: self.position.to_string(),
+            semi_sync: false,
+            ..self.source.wish.clone()
+        });
+        let mut frames = Frames::new(ANSWER_MAX);
+        let mut buf = vec![0; READ_MAX];
+        self.introduce(&stream, &mut session, &mut frames, &mut buf)?;
+        let primary = session.primary();
+        self.log.say(
+            Level::Note,
+            &format!(
+                "Follows {} ({}, server id {}) behind {}.",
+                self.source.address,
+                primary.version,
+                primary.server_id,
+                match self.position.is_empty() {
+                    true => "nothing".to_owned(),
+                    false => self.position.to_string(),
+                }
+            ),
+        );
+        self.link.connected.store(true, Ordering::Release);
+        self.link.connections.fetch_add(1, Ordering::Relaxed);
+        frames.set_max(EVENT_PACKET_MAX);
+        let mut grouper = Grouper::of_connection();
+        self.form = None;
+        loop {
+            while let Some(packet) = frames.packet()? {
+                self.event(&mut grouper, packet)?;
+            }
+            read(&stream, &mut frames, &mut buf, self.source.dead_after)?;
+        }
+    }
+
+    fn introduce(
+        &self,
+        stream: &TcpStream,
+        session: &mut Session,
+        frames: &mut Frames,
+        buf: &mut [u8],
+    ) -> Result<(), PullError> {
+        loop {
+            while let Some(packet) = frames.packet()? {
+                let step = session.packet(&packet)?;
+                let (payload, sequence) = match &step {
+                    Step::Read => continue,
+                    // Only if it was wished for.
+                    Step::Encrypt(_) => {
+                        let why = "the connection to the source is not encrypted by this program";
+                        return Err(PullError::Never(why.to_owned()));
+                    }
+                    Step::Reply(payload) => (payload, frames.sequence()),
+                    Step::Send(payload) | Step::Stream(payload) => (payload, 0),
+                };
+                let mut out = Vec::new();
+                let next = put_packet(&mut out, sequence, payload);
+                frames.set_sequence(next);
+                (&mut &*stream).write_all(&out)?;
+                if let Step::Stream(_) = step {
+                    return Ok(());
+                }
+            }
+            read(stream, frames, buf, self.source.dead_after)?;
+        }
+    }
+
+    fn event(&mut self, grouper: &mut Grouper, packet: Vec<u8>) -> Result<(), PullError> {
+        let sent = sent(&packet, false)?;
+        let at = packet.len() - sent.event.len();
+        self.link
+            .bytes
+            .fetch_add(sent.event.len() as u64, Ordering::Relaxed);
+        let seen = grouper.event(sent.event)?;
+        if seen.abandoned.is_some() {
+            self.open.clear();
+        }
+        if seen.event.kind() == EventType::FORMAT_DESCRIPTION {
+            self.form = Some(Arc::new(form(&seen.event)?));
+        }
+        let step = seen.step;
+        let raw = Raw::new(packet, at);
+        match step {
+            Place::Between => {}
+            Place::Begin(_) => {
+                self.open.clear();
+                self.open.push(raw);
+            }
+            Place::Within => self.open.push(raw),
+            Place::End(group, ending) => {
+                self.open.push(raw);
+                self.done(group, ending)?;
+            }
+            Place::Alone(group, ending) => {
+                self.open = vec![raw];
+                self.done(group, ending)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, group: Group, ending: dromon_binlog::Ending) -> Result<(), PullError> {
+        let events = std::mem::take(&mut self.open);
+        let never = |text: String| Err(PullError::Never(text));
+        let gtid = match group.name {
+            GroupName::MariaDb(gtid) => gtid,
+            GroupName::Nameless | GroupName::MySql { .. } => {
+                return never("the source sent a transaction without a GTID of MariaDB; MySQL is not offered yet".into());
+            }
+        };
+        if let Some(last) = self.position.get(gtid.domain)
+            && last.seqno >= gtid.seqno
+        {
+            return never(format!(
+                "the source sent {gtid}, but {last} is applied already: this is another history. Was RESET MASTER run there, or is it \
+                 another server?"
+            ));
+        }
+        let Some(form) = self.form.clone() else {
+            return never("the source sent no format description".into());
+        };
+        let transaction = Transaction {
+            gtid,
+            group,
+            ending,
+            events,
+            form,
+        };
+        self.position.set(gtid);
+        self.send(Came::Transaction(Box::new(transaction)))
+    }
+
+    /// Waits for room, and meanwhile sees whether it shall end.
+    fn send(&mut self, mut came: Came) -> Result<(), PullError> {
+        while self.link.waiting.load(Ordering::Relaxed) > self.link.waiting_max {
+            if self.link.stopping.load(Ordering::Acquire) {
+                return Err(PullError::Stopping);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        if let Came::Transaction(transaction) = &came {
+            let bytes = transaction.bytes() as u64;
+            self.link.waiting.fetch_add(bytes, Ordering::Relaxed);
+        }
+        loop {
+            match self.to.try_send(came) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(_)) => return Err(PullError::Stopping),
+                Err(TrySendError::Full(back)) => {
+                    if self.link.stopping.load(Ordering::Acquire) {
+                        return Err(PullError::Stopping);
+                    }
+                    came = back;
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+    }
+}
+
+fn form(event: &Event<'_>) -> Result<Form, PullError> {
+    let bad = |error| StreamError::Event { at: 0, error };
+    let format = Format::decode(event.raw()).or_else(|_| {
+        // Over a connection its own checksum may be stale.
+        match event.decode(&Format::unknown()) {
+            Ok(dromon_binlog::Payload::Format(format)) => Ok(*format),
+            Ok(_) => Ok(Format::unknown()),
+            Err(error) => Err(error),
+        }
+    });
+    let raw = format_for_replica(event, true).map_err(bad)?;
+    Ok(Form {
+        format: format.map_err(bad)?,
+        raw,
+    })
+}
+
+fn read(
+    mut stream: &TcpStream,
+    frames: &mut Frames,
+    buf: &mut [u8],
+    dead_after: Duration,
+) -> Result<(), PullError> {
+    match stream.read(buf) {
+        Ok(0) => Err(PullError::Closed),
+        Ok(n) => {
+            frames.feed(&buf[..n]);
+            Ok(())
+        }
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+            ) =>
+        {
+            Err(PullError::Silent(dead_after))
+        }
+        Err(e) => Err(PullError::Broken(e)),
+    }
+}

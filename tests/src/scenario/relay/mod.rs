@@ -1,0 +1,361 @@
+//! A primary, `dromon relay` and replicas, all of them unmodified servers without a cluster.
+//! Run by name.
+
+mod group;
+pub mod plain;
+mod secure;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use dromon_sandbox::mysql::prelude::Queryable;
+
+use crate::harness::{Case, Run, Scenario, Servers};
+use plain::{Load, PASSWORD, Relay, Server, TABLES, gtids_of};
+
+/// The scenarios.
+pub fn all() -> Vec<Scenario> {
+    let table: Vec<(&str, &str, Run)> = vec![
+        (
+            "relay_kills",
+            "a relay killed and started again under load; a replica moves primary, relay, primary: checksums equal",
+            kills,
+        ),
+        (
+            "relay_semi_sync",
+            "commits wait for the relay's disk: acknowledged is stored, also when both sides are killed",
+            semi_sync,
+        ),
+        (
+            "relay_answers",
+            "what a relay answers and refuses, positions by file, a relay behind a relay, a primary killed",
+            answers,
+        ),
+        (
+            "relay_group",
+            "hints: clients with unique and foreign keys, DDL, tables without keys; conservative replicas run batches without an error",
+            group::run,
+        ),
+        (
+            "relay_tls",
+            "TLS to the primary and to replicas; neither takes a stranger's certificate or a connection in the clear",
+            secure::run,
+        ),
+    ];
+    table
+        .into_iter()
+        .map(|(name, shows, run)| Scenario {
+            name,
+            shows,
+            servers: Servers::Own,
+            run,
+            round: Duration::ZERO,
+        })
+        .collect()
+}
+
+/// The scenario's own directory.
+pub fn place(case: &Case) -> anyhow::Result<PathBuf> {
+    let dir = case.dir();
+    if dir.exists() {
+        std::fs::remove_dir_all(&dir)?;
+    }
+    std::fs::create_dir_all(&dir)?;
+    Ok(dir)
+}
+
+/// Everybody has the same rows.
+fn equal_tables(
+    case: &mut Case,
+    primary: &Server,
+    replicas: &[&Server],
+    tables: &str,
+) -> anyhow::Result<()> {
+    let wanted = primary.checksums(tables)?;
+    ensure!(
+        wanted.iter().all(|(_, sum)| sum.is_some()),
+        "no checksums: {wanted:?}"
+    );
+    for replica in replicas {
+        let took = replica.reaches(primary)?;
+        let have = replica.checksums(tables)?;
+        ensure!(
+            have == wanted,
+            "{}: {have:?} instead of {wanted:?}",
+            replica.name
+        );
+        case.note(format!(
+            "{} has all after {:.1} s; checksums equal",
+            replica.name,
+            took.as_secs_f64()
+        ));
+    }
+    Ok(())
+}
+
+/// Everybody has the same rows, and the relay's files the same groups as the primary's.
+fn equal(
+    case: &mut Case,
+    primary: &Server,
+    replicas: &[&Server],
+    relay: &Relay,
+) -> anyhow::Result<()> {
+    equal_tables(case, primary, replicas, TABLES)?;
+    let (theirs, ours) = (gtids_of(primary)?, relay.gtids()?);
+    ensure!(!theirs.is_empty(), "no GTIDs in the primary's files");
+    let first = theirs.iter().zip(&ours).position(|(a, b)| a != b);
+    ensure!(
+        theirs == ours,
+        "the primary has {} groups, the relay {}; the first difference is at {first:?}",
+        theirs.len(),
+        ours.len()
+    );
+    case.note(format!(
+        "{} groups in the relay's files, as in the primary's, in their order",
+        ours.len()
+    ));
+    Ok(())
+}
+
+fn kills(case: &mut Case) -> anyhow::Result<()> {
+    let dir = place(case)?;
+    let primary = Server::new(&dir, "primary", 1, &[])?;
+    let one = Server::new(&dir, "one", 2, &[])?;
+    let two = Server::new(&dir, "two", 3, &[])?;
+    Load::prepare(&primary)?;
+    let mut relay = Relay::new(
+        &dir,
+        "relay",
+        9,
+        primary.port,
+        &["file_size=2M", "memory=1M"],
+    )?;
+    relay.start()?;
+    one.follow(relay.port)?;
+    two.follow(primary.port)?;
+    let load = Load::start(&primary, 3);
+    let seconds = case.options.seconds;
+    let begin = Instant::now();
+    let mut killed = 0;
+    let mut moves = 0;
+    while begin.elapsed() < seconds {
+        thread::sleep(Duration::from_millis(300 + killed * 137 % 900));
+        relay.kill()?;
+        killed += 1;
+        thread::sleep(Duration::from_millis(killed * 71 % 400));
+        relay.start()?;
+        if killed % 2 == 0 {
+            moves += 1;
+            two.follow(if moves % 2 == 1 {
+                relay.port
+            } else {
+                primary.port
+            })?;
+        }
+    }
+    let done = load.stop()?;
+    case.note(format!(
+        "{done} transactions; the relay was killed {killed} times; two moved {moves} times"
+    ));
+    // At last through the relay, whoever it followed.
+    two.follow(relay.port)?;
+    equal(case, &primary, &[&one, &two], &relay)?;
+    // And back.
+    two.follow(primary.port)?;
+    primary.run(&["INSERT INTO rt.t (client, v) VALUES (99, 99)"])?;
+    equal(case, &primary, &[&one, &two], &relay)?;
+    case.note(format!("{} files", relay.files()?.len()));
+    Ok(())
+}
+
+fn semi_sync(case: &mut Case) -> anyhow::Result<()> {
+    let dir = place(case)?;
+    let mut primary = Server::new(
+        &dir,
+        "primary",
+        1,
+        &[
+            "--rpl-semi-sync-master-enabled=1",
+            "--rpl-semi-sync-master-timeout=600000",
+            "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
+        ],
+    )?;
+    let mut relay = Relay::new(&dir, "relay", 9, primary.port, &["file_size=2M"])?;
+    relay.start()?;
+    let clients = || -> anyhow::Result<u64> {
+        let row: (String, u64) = primary.one("SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'")?;
+        Ok(row.1)
+    };
+    let until = Instant::now() + Duration::from_secs(30);
+    while clients()? == 0 {
+        ensure!(
+            Instant::now() < until,
+            "the relay does not take part in semi-sync"
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+    // Not earlier: a commit waits (rpl_semi_sync_master_wait_no_slave) also if there is nobody who
+    // could acknowledge it.
+    Load::prepare(&primary)?;
+    let load = Load::start(&primary, 3);
+    thread::sleep(case.options.seconds.min(Duration::from_secs(5)));
+    let before = load.done.load(Ordering::Relaxed);
+    ensure!(before > 50, "only {before} transactions were acknowledged");
+    // Without the relay nothing is acknowledged.
+    relay.kill()?;
+    thread::sleep(Duration::from_millis(300));
+    let stands = load.done.load(Ordering::Relaxed);
+    thread::sleep(Duration::from_secs(2));
+    let now = load.done.load(Ordering::Relaxed);
+    ensure!(
+        now == stands,
+        "{} transactions were acknowledged without the relay",
+        now - stands
+    );
+    relay.start()?;
+    let until = Instant::now() + Duration::from_secs(30);
+    while load.done.load(Ordering::Relaxed) < stands + 50 {
+        ensure!(
+            Instant::now() < until,
+            "commits did not go on with the relay"
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+    let yes: (String, u64) = primary.one("SHOW STATUS LIKE 'Rpl_semi_sync_master_yes_tx'")?;
+    case.note(format!(
+        "{before} transactions, none while the relay was away, then on; {} acknowledged by it",
+        yes.1
+    ));
+    let done = load.stop()?;
+    // The position is that of the last commit that was acknowledged, or of later ones.
+    let acknowledged: String = primary.one("SELECT @@gtid_binlog_pos")?;
+    relay.kill()?;
+    primary.kill()?;
+    relay.start()?;
+    let stored: String = relay.one("SELECT @@gtid_binlog_pos")?;
+    ensure!(
+        stored == acknowledged,
+        "acknowledged up to {acknowledged}, stored up to {stored}"
+    );
+    case.note(format!(
+        "{done} transactions; both killed: the relay has all of them, up to {stored}"
+    ));
+    // A replica that never saw the primary gets them from the relay.
+    let heir = Server::new(&dir, "heir", 4, &[])?;
+    heir.follow(relay.port)?;
+    primary.start()?;
+    let took = heir.reaches(&primary)?;
+    ensure!(
+        heir.checksums(TABLES)? == primary.checksums(TABLES)?,
+        "tables differ"
+    );
+    case.note(format!(
+        "a new replica of the relay has them after {:.1} s; checksums equal",
+        took.as_secs_f64()
+    ));
+    Ok(())
+}
+
+fn answers(case: &mut Case) -> anyhow::Result<()> {
+    let dir = place(case)?;
+    let mut primary = Server::new(
+        &dir,
+        "primary",
+        1,
+        &["--log-bin-compress=1", "--binlog-checksum=NONE"],
+    )?;
+    Load::prepare(&primary)?;
+    let mut relay = Relay::new(&dir, "relay", 9, primary.port, &["file_size=1M"])?;
+    relay.start()?;
+    let mut second = Relay::new(&dir, "second", 10, relay.port, &["file_size=3M"])?;
+    second.start()?;
+    let one = Server::new(&dir, "one", 2, &["--report-host=one"])?;
+    let two = Server::new(&dir, "two", 3, &[])?;
+    one.follow(second.port)?;
+    // By file and byte, as if it knew no GTIDs.
+    two.run(&[
+        &format!(
+            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={}, MASTER_USER='repl', MASTER_PASSWORD='{PASSWORD}', \
+             MASTER_LOG_FILE='relay-bin.000001', MASTER_LOG_POS=4, MASTER_USE_GTID=no, MASTER_CONNECT_RETRY=1",
+            relay.port
+        ),
+        "START SLAVE",
+    ])?;
+    let load = Load::start(&primary, 2);
+    thread::sleep(case.options.seconds.min(Duration::from_secs(5)));
+    let done = load.stop()?;
+    one.reaches(&primary)?;
+    two.reaches(&primary)?;
+    // The primary dies and comes back.
+    primary.kill()?;
+    thread::sleep(Duration::from_millis(500));
+    primary.start()?;
+    primary.run(&["INSERT INTO rt.t (client, v) VALUES (98, 98)"])?;
+    equal(case, &primary, &[&one, &two], &relay)?;
+    ensure!(
+        second.gtids()? == relay.gtids()?,
+        "the second relay differs from the first"
+    );
+    case.note(format!("{done} transactions without checksums and compressed, through one relay by file, through two by GTID"));
+
+    let hosts: Vec<(u32, String, u16, u32)> =
+        second.connect(PASSWORD)?.query("SHOW SLAVE HOSTS")?;
+    ensure!(
+        hosts == [(2, "one".to_owned(), one.port, 10)],
+        "SHOW SLAVE HOSTS: {hosts:?}"
+    );
+    let logs: Vec<(String, u64)> = relay.connect(PASSWORD)?.query("SHOW BINARY LOGS")?;
+    let (file, position, _, _): (String, u64, String, String) = relay.one("SHOW MASTER STATUS")?;
+    ensure!(logs.last() == Some(&(file, position)), "{logs:?}");
+    ensure!(logs.len() == relay.files()?.len(), "{logs:?}");
+    let theirs: String = primary.one("SELECT @@gtid_binlog_pos")?;
+    let ours: String = relay.one("SELECT @@gtid_binlog_pos")?;
+    ensure!(theirs == ours, "{theirs} {ours}");
+    let refused = relay
+        .connect(PASSWORD)?
+        .query_drop("INSERT INTO rt.t VALUES (1)")
+        .expect_err("a relay writes nothing")
+        .to_string();
+    ensure!(
+        refused.contains("1290") && refused.contains("read-only"),
+        "{refused}"
+    );
+    let refused = relay
+        .connect("wrong")
+        .err()
+        .context("a wrong password")?
+        .to_string();
+    ensure!(refused.contains("Access denied"), "{refused}");
+    case.note("SHOW MASTER STATUS, BINARY LOGS, SLAVE HOSTS, @@gtid_binlog_pos as they are; writes and strangers refused");
+
+    // A replica with a transaction of its own.
+    two.run(&[
+        "STOP SLAVE",
+        "RESET SLAVE ALL",
+        "SET SESSION server_id = 77",
+        "CREATE DATABASE own",
+    ])?;
+    let ahead: String = two.one("SELECT @@gtid_binlog_pos")?;
+    primary.run(&[
+        "INSERT INTO rt.t (client, v) VALUES (97, 97)",
+        "INSERT INTO rt.t (client, v) VALUES (96, 96)",
+    ])?;
+    one.reaches(&primary)?;
+    two.run(&[&format!("SET GLOBAL gtid_slave_pos = '{ahead}'")])?;
+    two.follow(relay.port)?;
+    let until = Instant::now() + Duration::from_secs(30);
+    while two.status("Last_IO_Errno")? != "1236" {
+        ensure!(Instant::now() < until, "a forked replica was not refused");
+        thread::sleep(Duration::from_millis(100));
+    }
+    let said = two.status("Last_IO_Error")?;
+    ensure!(
+        said.contains("has executed transactions of its own"),
+        "{said}"
+    );
+    case.note(format!("a forked replica is told: {said}"));
+    Ok(())
+}

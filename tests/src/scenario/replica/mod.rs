@@ -1,0 +1,316 @@
+//! A primary, `dromon replica` and its target, unmodified servers without a cluster. Run by name.
+
+mod mixed;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use super::relay::place;
+use super::relay::plain::{Load, PASSWORD, Relay, Server, TABLES, USER};
+use crate::harness::{Case, Run, Scenario, Servers};
+
+/// How long a replica may take to catch up.
+const LIMIT: Duration = Duration::from_secs(180);
+/// How often it is killed in each round.
+const KILLS: u64 = 4;
+
+/// The scenarios.
+pub fn all() -> Vec<Scenario> {
+    let table: Vec<(&str, &str, Run)> = vec![
+        (
+            "replica_modes",
+            "a mixed workload applied in every mode, one by one and merged, the replica killed amid: checksums equal",
+            modes,
+        ),
+        (
+            "replica_follows",
+            "a replica behind a relay under load; replica, relay and target killed: checksums equal",
+            follows,
+        ),
+        (
+            "replica_differs",
+            "rows that are missing or there already stop with table, key and GTID, or are repaired; filters",
+            differs,
+        ),
+    ];
+    let scenario = |(name, shows, run)| Scenario {
+        name,
+        shows,
+        servers: Servers::Own,
+        run,
+        round: Duration::ZERO,
+    };
+    table.into_iter().map(scenario).collect()
+}
+
+/// A replica.
+struct Replica {
+    program: PathBuf,
+    settings: Vec<String>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Replica {
+    fn new(base: &Path, source: u16, target: u16, more: &[&str]) -> anyhow::Result<Replica> {
+        let here = std::env::current_exe().context("finding this program")?;
+        let program = here.with_file_name("dromon");
+        ensure!(
+            program.is_file(),
+            "there is no {}: build it with cargo build --release -p dromon-cli",
+            program.display()
+        );
+        let log = base.join("replica.log");
+        let mut settings = vec![
+            format!("source=127.0.0.1:{source}"),
+            format!("source_user={USER}"),
+            format!("source_password={PASSWORD}"),
+            "server_id=77".to_owned(),
+            format!("target=127.0.0.1:{target}"),
+            format!("target_user={USER}"),
+            format!("target_password={PASSWORD}"),
+            format!("status={}", base.join("replica.json").display()),
+            format!("log={}", log.display()),
+        ];
+        settings.extend(more.iter().map(|m| (*m).to_owned()));
+        Ok(Replica {
+            program,
+            settings,
+            log,
+            child: None,
+        })
+    }
+
+    fn start(&mut self, more: &[&str]) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.program);
+        command.arg("replica").stdin(Stdio::null());
+        for setting in self
+            .settings
+            .iter()
+            .map(String::as_str)
+            .chain(more.iter().copied())
+        {
+            command.args(["--set", setting]);
+        }
+        self.child = Some(command.spawn().context("running the replica")?);
+        Ok(())
+    }
+
+    /// `kill -9`.
+    fn kill(&mut self) -> anyhow::Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Runs until everything that the source has is applied. Gives whether it ended well.
+    fn finish(&mut self, more: &[&str]) -> anyhow::Result<bool> {
+        let all = [&["until_caught_up=on"], more].concat();
+        self.start(&all)?;
+        let until = Instant::now() + LIMIT;
+        let child = self.child.as_mut().context("started above")?;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                self.child = None;
+                return Ok(status.success());
+            }
+            if Instant::now() > until {
+                bail!("the replica did not catch up: {}", self.log.display());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn said(&self) -> anyhow::Result<String> {
+        Ok(std::fs::read_to_string(&self.log)?)
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        // A test's own process.
+        let _ = self.kill();
+    }
+}
+
+fn grant(target: &Server) -> anyhow::Result<()> {
+    target.run(&[
+        "SET sql_log_bin = 0",
+        &format!("GRANT ALL ON *.* TO {USER}@'%' WITH GRANT OPTION"),
+    ])
+}
+
+fn equal(primary: &Server, target: &Server, tables: &str, what: &str) -> anyhow::Result<()> {
+    let (wanted, have) = (primary.checksums(tables)?, target.checksums(tables)?);
+    for (wanted, have) in wanted.iter().zip(&have) {
+        ensure!(wanted == have, "{what}: {have:?} instead of {wanted:?}");
+    }
+    ensure!(wanted.len() == have.len(), "{what}: other tables");
+    Ok(())
+}
+
+fn modes(case: &mut Case) -> anyhow::Result<()> {
+    let dir = place(case)?;
+    let primary = Server::new(&dir, "primary", 1, &["--max-allowed-packet=64M"])?;
+    let target = Server::new(&dir, "target", 2, &["--max-allowed-packet=64M"])?;
+    grant(&target)?;
+    mixed::prepare(&primary)?;
+    let count = case.options.seconds.as_secs().max(5) * 60;
+    let done = mixed::run(&primary, 3, count)?;
+    case.note(format!("{done} statements"));
+    let tables = mixed::tables(&primary)?;
+    let modes = [
+        "none",
+        "database",
+        "conservative",
+        "optimistic",
+        "aggressive",
+        "writeset",
+    ];
+    for mode in modes {
+        for merge in [1, 100] {
+            target.run(&[
+                "DROP DATABASE IF EXISTS mx",
+                "DROP DATABASE IF EXISTS mx2",
+                "DROP DATABASE IF EXISTS dromon_replica",
+            ])?;
+            let what = [format!("mode={mode}"), format!("merge={merge}")];
+            let what: Vec<&str> = what.iter().map(String::as_str).collect();
+            let mut replica = Replica::new(&dir, primary.port, target.port, &what)?;
+            for n in 0..KILLS {
+                replica.start(&["until_caught_up=on"])?;
+                thread::sleep(Duration::from_millis(150 + n * 173 % 400));
+                replica.kill()?;
+            }
+            ensure!(replica.finish(&[])?, "{what:?}: {}", replica.log.display());
+            equal(&primary, &target, &tables, &what.join(" "))?;
+        }
+    }
+    case.note(format!(
+        "12 times {KILLS} kills, then checksums equal: {tables}"
+    ));
+    Ok(())
+}
+
+fn follows(case: &mut Case) -> anyhow::Result<()> {
+    let dir = place(case)?;
+    let primary = Server::new(&dir, "primary", 1, &[])?;
+    let mut target = Server::new(&dir, "target", 2, &["--sync-binlog=1"])?;
+    grant(&target)?;
+    Load::prepare(&primary)?;
+    let mut relay = Relay::new(&dir, "relay", 9, primary.port, &["file_size=2M"])?;
+    relay.start()?;
+    let mut replica = Replica::new(&dir, relay.port, target.port, &["threads=4"])?;
+    replica.start(&[])?;
+    let load = Load::start(&primary, 3);
+    let begin = Instant::now();
+    let mut round = 0u64;
+    while begin.elapsed() < case.options.seconds {
+        thread::sleep(Duration::from_millis(400 + round * 137 % 600));
+        match round % 3 {
+            0 => {
+                replica.kill()?;
+                replica.start(&[])?;
+            }
+            1 => {
+                relay.kill()?;
+                relay.start()?;
+            }
+            _ => {
+                target.kill()?;
+                target.start()?;
+            }
+        }
+        round += 1;
+    }
+    let done = load.stop()?;
+    let wanted: String = primary.one("SELECT @@gtid_binlog_pos")?;
+    let until = Instant::now() + LIMIT;
+    loop {
+        let have: String = target.one("SELECT gtid_pos FROM dromon_replica.position")?;
+        if have == wanted {
+            break;
+        }
+        ensure!(
+            Instant::now() < until,
+            "at {have}, not at {wanted}: {}",
+            replica.log.display()
+        );
+        thread::sleep(Duration::from_millis(100));
+    }
+    equal(&primary, &target, TABLES, "behind a relay")?;
+    case.note(format!(
+        "{done} transactions, {round} kills of replica, relay and target; checksums equal"
+    ));
+    Ok(())
+}
+
+fn differs(case: &mut Case) -> anyhow::Result<()> {
+    let dir = place(case)?;
+    let primary = Server::new(&dir, "primary", 1, &[])?;
+    let target = Server::new(&dir, "target", 2, &[])?;
+    grant(&target)?;
+    primary.run(&[
+        "CREATE DATABASE df",
+        "CREATE DATABASE other",
+        "CREATE TABLE df.t (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE df.left_out (id INT PRIMARY KEY)",
+        "INSERT INTO df.t SELECT seq, 0 FROM df.seq_1_to_100",
+        "INSERT INTO df.left_out VALUES (1)",
+    ])?;
+    let mut replica = Replica::new(
+        &dir,
+        primary.port,
+        target.port,
+        &["without=df.left_out, other"],
+    )?;
+    ensure!(replica.finish(&[])?, "{}", replica.log.display());
+    let left_out: u64 = target.one("SELECT COUNT(*) FROM df.left_out")?;
+    ensure!(
+        left_out == 0,
+        "rows of a table that is left out were applied"
+    );
+    target.run(&[
+        "DELETE FROM df.t WHERE id = 7",
+        "INSERT INTO df.t VALUES (200, 5)",
+    ])?;
+    let all: Vec<String> = (1..=50)
+        .map(|n| format!("UPDATE df.t SET v = v + {n} WHERE id = {n}"))
+        .collect();
+    let mut all: Vec<&str> = all.iter().map(String::as_str).collect();
+    all.push("INSERT INTO df.t VALUES (200, 6)");
+    // Of statements the default database counts.
+    all.extend(["USE other", "CREATE TABLE o (id INT)"]);
+    primary.run(&all)?;
+    for merge in ["merge=1", "merge=100"] {
+        ensure!(!replica.finish(&[merge])?, "a missing row did not stop it");
+        let said = replica.said()?;
+        ensure!(said.contains("the update of df.t where `id`=7 ("), "{said}");
+    }
+    ensure!(
+        replica.finish(&["difference=repair"])?,
+        "it was not repaired"
+    );
+    equal(&primary, &target, "df.t", "after the repair")?;
+    ensure!(
+        replica.said()?.contains("repaired rows: 2"),
+        "{}",
+        replica.log.display()
+    );
+    let other: u64 = target
+        .one("SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'other'")?;
+    ensure!(
+        other == 0,
+        "a statement in a database that is left out was applied"
+    );
+    case.note(
+        "a missing row and one too many: named, then repaired; a table and a database left out",
+    );
+    Ok(())
+}
