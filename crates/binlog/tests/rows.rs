@@ -250,19 +250,28 @@ fn check_cut(
     }
 }
 
+/// An event with rows that are written out.
+fn with_body(kind: EventType, body: &[u8]) -> Vec<u8> {
+    encode_event(
+        &header(kind),
+        &Payload::Other(body),
+        &mariadb(Checksum::Off),
+    )
+}
+
+fn rows_event(raw: &[u8]) -> RowsEvent<'_> {
+    let event = Event::parse(raw, Checksum::Off).unwrap();
+    match event.decode(&mariadb(Checksum::Off)).unwrap() {
+        Payload::Rows(event) => event,
+        other => panic!("it carries rows, not {other:?}"),
+    }
+}
+
 #[test]
 fn columns_of_another_table() {
-    let format = mariadb(Checksum::Off);
     let body = [9, 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 1, 1];
-    let raw = encode_event(
-        &header(EventType::WRITE_ROWS_V1),
-        &Payload::Other(&body),
-        &format,
-    );
-    let event = Event::parse(&raw, Checksum::Off).unwrap();
-    let Payload::Rows(event) = event.decode(&format).unwrap() else {
-        panic!("it carries rows");
-    };
+    let raw = with_body(EventType::WRITE_ROWS_V1, &body);
+    let event = rows_event(&raw);
     let tiny = ColumnType::Int { bytes: 1 };
     let error = event.rows(event.stored, &[tiny]).unwrap_err();
     assert!(error.to_string().contains("number of columns"), "{error}");
@@ -276,18 +285,10 @@ fn columns_of_another_table() {
 
 #[test]
 fn rows_without_columns_end() {
-    let format = mariadb(Checksum::Off);
     // Two columns, none of them present, and yet bytes.
     let body = [9, 0, 0, 0, 0, 0, 1, 0, 2, 0, 7, 7];
-    let raw = encode_event(
-        &header(EventType::WRITE_ROWS_V1),
-        &Payload::Other(&body),
-        &format,
-    );
-    let event = Event::parse(&raw, Checksum::Off).unwrap();
-    let Payload::Rows(event) = event.decode(&format).unwrap() else {
-        panic!("it carries rows");
-    };
+    let raw = with_body(EventType::WRITE_ROWS_V1, &body);
+    let event = rows_event(&raw);
     let tiny = ColumnType::Int { bytes: 1 };
     let columns = [tiny, tiny];
     let mut rows = event.rows(event.stored, &columns).unwrap();
@@ -299,7 +300,6 @@ fn rows_without_columns_end() {
 /// no bytes. Nobody may believe that there are none.
 #[test]
 fn rows_without_columns_are_not_none() {
-    let format = mariadb(Checksum::Off);
     let tiny = ColumnType::Int { bytes: 1 };
     let kinds = [
         (EventType::WRITE_ROWS_V1, 1),
@@ -311,11 +311,8 @@ fn rows_without_columns_are_not_none() {
         for bits in [0, 0xfc] {
             let mut body = vec![9, 0, 0, 0, 0, 0, 1, 0, 2];
             body.extend(vec![bits; images]);
-            let raw = encode_event(&header(kind), &Payload::Other(&body), &format);
-            let event = Event::parse(&raw, Checksum::Off).unwrap();
-            let Payload::Rows(event) = event.decode(&format).unwrap() else {
-                panic!("it carries rows");
-            };
+            let raw = with_body(kind, &body);
+            let event = rows_event(&raw);
             let columns = [tiny, tiny];
             let mut rows = event.rows(event.stored, &columns).unwrap();
             let error = rows.next().unwrap().unwrap_err();
@@ -325,32 +322,17 @@ fn rows_without_columns_are_not_none() {
     }
     // Of no table: it only ends a statement.
     let body = [0xff, 0xff, 0xff, 0, 0, 0, 1, 0, 0];
-    let raw = encode_event(
-        &header(EventType::WRITE_ROWS_V1),
-        &Payload::Other(&body),
-        &format,
-    );
-    let event = Event::parse(&raw, Checksum::Off).unwrap();
-    let Payload::Rows(event) = event.decode(&format).unwrap() else {
-        panic!("it carries rows");
-    };
+    let raw = with_body(EventType::WRITE_ROWS_V1, &body);
+    let event = rows_event(&raw);
     assert!(event.rows(event.stored, &[]).unwrap().next().is_none());
 }
 
 /// Column types that no table map says.
 #[test]
 fn impossible_columns_are_refused() {
-    let format = mariadb(Checksum::Off);
     let body = [9, 0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 7, 7, 7, 7];
-    let raw = encode_event(
-        &header(EventType::WRITE_ROWS_V1),
-        &Payload::Other(&body),
-        &format,
-    );
-    let event = Event::parse(&raw, Checksum::Off).unwrap();
-    let Payload::Rows(event) = event.decode(&format).unwrap() else {
-        panic!("it carries rows");
-    };
+    let raw = with_body(EventType::WRITE_ROWS_V1, &body);
+    let event = rows_event(&raw);
     for column in [
         ColumnType::Int { bytes: 0 },
         ColumnType::Decimal {
