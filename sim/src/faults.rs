@@ -194,12 +194,33 @@ pub struct Health {
 /// How long those who came back after an outage are left in peace.
 const PEACE: (u64, u64) = (17_000, 20_000);
 
-/// The next fault, and the pause after it.
-pub fn next(rng: &mut Rng, health: Health) -> (Option<Fault>, Duration) {
+/// Numbers of [`next`]'s dice that stand for a kind of fault, for those who want
+/// more of it than of others.
+pub mod dice {
+    /// [`super::Fault::Wipe`].
+    pub const WIPE: u64 = 20;
+    /// [`super::Fault::Partition`].
+    pub const PARTITION: u64 = 43;
+    /// [`super::Fault::ChangeAndCrash`].
+    pub const CHANGE_AND_CRASH: u64 = 72;
+    /// [`super::Fault::SlowApply`].
+    pub const SLOW_APPLY: u64 = 81;
+    /// [`super::Fault::Leave`].
+    pub const LEAVE: u64 = 95;
+}
+
+/// The next fault, and the pause after it. Two of three are of those kinds in
+/// `aim` (see [`dice`]), if there are some.
+pub fn next(rng: &mut Rng, health: Health, aim: &[u64]) -> (Option<Fault>, Duration) {
     let n = health.nodes;
     let mut pause = rng.ms(100, 1_800);
     let slot = rng.below(n as u64) as usize;
-    let fault = match rng.below(106) {
+    let thrown = if !aim.is_empty() && rng.chance(667) {
+        rng.pick(aim).unwrap_or_default()
+    } else {
+        rng.below(106)
+    };
+    let fault = match thrown {
         0..16 => Some(Fault::Crash {
             slots: vec![slot],
             power: rng.chance(500),
@@ -391,7 +412,7 @@ mod tests {
                 whole,
                 witness: true,
             };
-            let (fault, pause) = next(&mut rng, health);
+            let (fault, pause) = next(&mut rng, health, &[]);
             assert!(pause >= Duration::from_millis(100));
             let Some(fault) = fault else { continue };
             let name = format!("{fault:?}");
@@ -417,5 +438,31 @@ mod tests {
             }
         }
         assert_eq!(kinds.len(), 16, "{kinds:?}");
+    }
+
+    #[test]
+    fn what_is_aimed_at_comes_up_more_often() {
+        let health = Health {
+            nodes: 5,
+            running: 5,
+            whole: true,
+            witness: false,
+        };
+        let aimed = [
+            (dice::WIPE, "Wipe"),
+            (dice::PARTITION, "Partition"),
+            (dice::CHANGE_AND_CRASH, "ChangeAndCrash"),
+            (dice::SLOW_APPLY, "SlowApply"),
+            (dice::LEAVE, "Leave"),
+        ];
+        for (thrown, name) in aimed {
+            let mut rng = Rng::new(2, &[]);
+            let drawn: Vec<Fault> = (0..300)
+                .filter_map(|_| next(&mut rng, health, &[thrown]).0)
+                .collect();
+            let hits = drawn.iter().filter(|f| format!("{f:?}").starts_with(name));
+            assert!(hits.count() > 180, "{name}");
+            assert!(drawn.iter().any(|f| !format!("{f:?}").starts_with(name)));
+        }
     }
 }

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::faults::dice;
+
 /// A fault to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
@@ -119,6 +121,16 @@ impl Plant {
         Plant::AskerSilent,
         Plant::RowsComeBack,
     ];
+
+    /// Kinds of fault that show this one, which others would show in one of a
+    /// thousand runs. See [`dice`].
+    pub fn aim(self) -> &'static [u64] {
+        match self {
+            Plant::CutBehind => &[dice::CHANGE_AND_CRASH, dice::LEAVE, dice::PARTITION],
+            Plant::EndMissed => &[dice::WIPE, dice::SLOW_APPLY],
+            _ => &[],
+        }
+    }
 
     /// The slot on which faults of a single node are planted.
     pub const SLOT: usize = 1;

@@ -216,11 +216,12 @@ impl World {
         let mut next_fault_us = self.now();
         let end_us = self.now() + config.faults_for.as_micros() as u64;
         let mut aim = Rng::new(config.seed, &[0x1a49e, 1]);
+        let wanted = config.plant.map_or(&[][..], Plant::aim);
         while self.now() < end_us && !self.violated() {
             self.aim_at_large(&mut aim);
             if self.now() >= next_fault_us {
                 let health = self.health();
-                let (fault, pause) = next(&mut self.rng, health);
+                let (fault, pause) = next(&mut self.rng, health, wanted);
                 if let Some(fault) = fault.filter(|f| self.may_be(f)) {
                     self.shared.note(None, format_args!("{fault:?}"));
                     self.inflict(fault);

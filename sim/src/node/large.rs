@@ -227,17 +227,20 @@ impl Session {
         let Some(id) = db.now.uncommitted.keys().next().copied() else {
             return;
         };
-        if inner.large_rng.chance(large.thrown) {
+        // Its end may have its place already.
+        let is_open = inner.state.chunked().any(|(c, _)| c.id == id);
+        let missed = !is_open && self.shared.planted_everywhere(Plant::EndMissed);
+        if inner
+            .large_rng
+            .chance(if missed { 500 } else { large.thrown })
+        {
             self.note(format_args!("throws away the chunks from {id} on"));
             self.shared.count(|c| c.thrown += 1);
             let durably = !self.shared.planted_everywhere(Plant::RowsComeBack);
-            // Its end may have its place already.
-            let is_open = self.shared.planted_everywhere(Plant::EndMissed)
-                || inner.state.chunked().any(|(c, _)| c.id == id);
             db.throw_away(
                 history,
                 id,
-                is_open,
+                is_open || missed,
                 inner.positions.last_ordered(),
                 durably,
             );
