@@ -139,7 +139,7 @@ impl Total {
              up, {} came by the log, {} took a copy), {} partitions, {} pauses, {} clock jumps, {} backwards, {} disk errors, {} disks that hung, {} deaths during a change of members, {} broken connections, {} \
              elections, {} joins ({} with a copy), {} resumed logs, {} evictions, {} leaves, {} state \
              comparisons; {} large in chunks ({} committed, {} rolled back, {} databases begun between chunks, {} \
-             times given whole, {} thrown away, {} copies refused); {} told that their history differs; worst convergence {:.1} s (seed {}); longest standstill of a majority {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
+             times given whole, {} thrown away, {} copies refused, {} parts with a place ahead, {} places of nobody); {} told that their history differs; worst convergence {:.1} s (seed {}); longest standstill of a majority {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
              {:016x}",
             self.seeds,
             self.violations,
@@ -178,6 +178,8 @@ impl Total {
             c.whole,
             c.thrown,
             c.lacking,
+            c.ahead,
+            c.nobodys,
             c.unlike,
             self.worst.as_secs_f64(),
             self.worst_seed,

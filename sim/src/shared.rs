@@ -171,6 +171,10 @@ pub struct Counts {
     pub whole: u64,
     /// How often a server threw away what it had of a large one.
     pub thrown: u64,
+    /// Chunks that had their place ahead.
+    pub ahead: u64,
+    /// Places that nobody took before one of them.
+    pub nobodys: u64,
     /// Copies that were refused, as chunks would be lacking in them.
     pub lacking: u64,
     /// How often a leader told a copy that ran by itself that its history differs.
@@ -215,6 +219,8 @@ impl Counts {
         self.between += o.between;
         self.whole += o.whole;
         self.thrown += o.thrown;
+        self.ahead += o.ahead;
+        self.nobodys += o.nobodys;
         self.lacking += o.lacking;
         self.unlike += o.unlike;
     }

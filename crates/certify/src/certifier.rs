@@ -136,16 +136,12 @@ impl Certifier {
         }
     }
 
-    /// Takes the next seqno for one more chunk of an open write set, whose last
-    /// one stands at `before`. The answer is what it depends on. Its keys are open,
-    /// so no neighbour touches them: it shares its time with others as plain write
-    /// sets do.
-    ///
-    /// Panics if `seqno` is not the next one.
-    pub fn chunk(&mut self, seqno: Seqno, before: Seqno) -> Seqno {
-        self.advance(seqno);
-        self.index.pass_over();
-        self.last_pa_unsafe.max(before).min(seqno - 1)
+    /// What one more chunk of an open write set, whose last one stands at `before`,
+    /// depends on. Its keys are open, so no neighbour touches them: it shares its
+    /// time with others as plain write sets do. The seqno that it takes is
+    /// [skipped](Self::skip).
+    pub fn chunk_depends_on(&self, before: Seqno) -> Seqno {
+        self.last_pa_unsafe.max(before)
     }
 
     /// Takes the next seqno as the place where the open write set `id` commits:

@@ -73,7 +73,7 @@ impl Gates {
 
     /// Ends every wait for a dependency or a released position with
     /// [`WaitError::Closed`]. The commit gate keeps working: what is ordered
-    /// must still pass.
+    /// must still pass. A place that lies ahead will not be ordered any more.
     pub fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
@@ -82,7 +82,12 @@ impl Gates {
 
     /// The next seqno was delivered.
     pub fn ordered(&self, seqno: Seqno) {
-        self.lock().positions.ordered(seqno);
+        let mut inner = self.lock();
+        inner.positions.ordered(seqno);
+        if inner.positions.may_commit(seqno) {
+            // It may have lain ahead, and wait.
+            inner.wake_commit();
+        }
     }
 
     /// Highest seqno delivered.
@@ -100,7 +105,7 @@ impl Gates {
         self.lock().positions.left()
     }
 
-    /// Waits until `seqno` is next through the commit gate. With
+    /// Waits until `seqno` is delivered and next through the commit gate. With
     /// `interruptible`, an interrupt of the waiter ends the wait.
     pub fn wait_commit_turn(
         &self,
@@ -110,9 +115,14 @@ impl Gates {
     ) -> Result<(), WaitError> {
         let mut inner = self.lock();
         loop {
-            if inner.positions.left() + 1 >= seqno {
+            let delivered = seqno <= inner.positions.last_ordered();
+            if delivered && inner.positions.left() + 1 >= seqno {
                 inner.commit.remove(&seqno);
                 return Ok(());
+            }
+            if inner.closed && !delivered {
+                inner.commit.remove(&seqno);
+                return Err(WaitError::Closed);
             }
             if interruptible && waiter.interrupted() {
                 inner.commit.remove(&seqno);
@@ -290,6 +300,12 @@ impl Gates {
             inner = self.lock();
             inner.resumed.retain(|w| !Arc::ptr_eq(w, waiter));
         }
+    }
+
+    /// Whether a pause holds `seqno` back now.
+    pub fn is_held(&self, seqno: Seqno) -> bool {
+        let inner = self.lock();
+        inner.positions.held(seqno) && !inner.closed
     }
 
     /// What the apply gate saw.

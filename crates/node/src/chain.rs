@@ -54,6 +54,9 @@ pub enum Taken<'a> {
     },
     /// A view.
     View(&'a ClusterView),
+    /// Nothing: it was kept for somebody who did not come before a chunk took its
+    /// place ahead.
+    Nothing,
 }
 
 /// The sum at `position` for a history of which nothing before it is known.
@@ -82,6 +85,7 @@ pub fn next(before: u64, seqno: Seqno, taken: Taken<'_>) -> u64 {
             let bytes = postcard::to_allocvec(view).unwrap_or_default();
             (3, [twox_hash::XxHash3_64::oneshot(&bytes), 0])
         }
+        Taken::Nothing => (4, [0, 0]),
     };
     let mut words = [0; 40];
     let all = [before, seqno as u64, kind, what[0], what[1]];

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use dromon_certify::Certifier;
 use dromon_order::sequencer::{Part, PieceStore};
 use dromon_order::{Committed, CommittedBody, Desired, Sequencer};
-use dromon_writeset::{Seqno, Uuid, WriteSet};
+use dromon_writeset::{Flags, Seqno, Uuid, WriteSet};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Taken};
@@ -22,10 +22,11 @@ use crate::votes::{Cast, Votes};
 mod chunked;
 mod event;
 
-use chunked::Open;
 pub use chunked::{
-    CHUNK_CLOSES, CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, chunk_log2, id_of as chunked_id_of,
+    AHEAD_MAX, CHUNK_CLOSES, CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, chunk_log2,
+    id_of as chunked_id_of,
 };
+use chunked::{Ahead, Open};
 pub use event::{ClusterView, Event, Member, MemberState};
 
 /// How many seqnos a departed incarnation is remembered, so that late copies
@@ -66,6 +67,8 @@ pub struct ClusterState {
     arriving: BTreeMap<u64, Seqno>,
     /// What is applied in chunks, by the seqno of the first one.
     chunked: BTreeMap<Seqno, Open>,
+    /// The part of one of them whose place lies ahead.
+    ahead: Option<Ahead>,
     /// Bytes ordered since `chunked` was empty last.
     chunked_span: u64,
     certifier: Certifier,
@@ -91,10 +94,11 @@ struct Saved {
     arriving: BTreeMap<u64, Seqno>,
     /// Empty in a checkpoint: none is taken meanwhile.
     chunked: Vec<(Seqno, u32)>,
+    ahead: Option<(Seqno, u32, Seqno)>,
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 8;
+const FORMAT: u8 = 9;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -121,6 +125,7 @@ impl ClusterState {
             forks: Forks::default(),
             arriving: BTreeMap::new(),
             chunked: BTreeMap::new(),
+            ahead: None,
             chunked_span: 0,
             certifier: Certifier::new(position.seqno),
             sequencer: Sequencer::default(),
@@ -255,6 +260,7 @@ impl ClusterState {
             forks: self.forks.clone(),
             arriving: self.arriving.clone(),
             chunked: self.chunked().map(|(c, next)| (c.id, next)).collect(),
+            ahead: self.ahead(),
             certifier,
         };
         postcard::to_allocvec(&saved).unwrap_or_default()
@@ -308,6 +314,7 @@ impl ClusterState {
             forks: saved.forks,
             arriving: saved.arriving,
             chunked: BTreeMap::new(),
+            ahead: None,
             chunked_span: 0,
             certifier,
             sequencer,
@@ -400,7 +407,11 @@ impl ClusterState {
             }
         };
         let mut events = Vec::new();
+        if !passes_ahead(write_set.flags()) {
+            self.place_ahead(&mut events);
+        }
         if let Some(plan) = self.plan_of(&write_set) {
+            self.place_ahead(&mut events);
             events.push(self.open_chunked(origin, tag, index, write_set, plan));
             self.forget_old();
             return events;
@@ -426,6 +437,7 @@ impl ClusterState {
             tag,
             index,
         });
+        self.place_if_reached(&mut events);
         events
     }
 
@@ -438,6 +450,19 @@ impl ClusterState {
     }
 
     fn control(&mut self, control: Control, ordered_in: u64) -> Vec<Event> {
+        let mut events = Vec::new();
+        // The others look at, or change, what a chunk's place decides.
+        if !matches!(
+            control,
+            Control::Chunk { .. } | Control::Cut { .. } | Control::Vote { .. }
+        ) {
+            self.place_ahead(&mut events);
+        }
+        events.extend(self.carry_out(control, ordered_in));
+        events
+    }
+
+    fn carry_out(&mut self, control: Control, ordered_in: u64) -> Vec<Event> {
         match control {
             Control::Join(join) => self.join(join),
             Control::Leave { uuid, reason } => self.leave(uuid, reason),
@@ -446,7 +471,7 @@ impl ClusterState {
             }
             Control::Evict { .. } => Vec::new(),
             Control::Rejoin { uuid, released } => self.rejoin(uuid, released),
-            Control::Chunk { id, n } => self.next_chunk(id, n),
+            Control::Chunk { id, n, ahead } => self.next_chunk(id, n, ahead),
             Control::StateRequest {
                 joiner,
                 donors,
@@ -822,6 +847,12 @@ impl ClusterState {
             .map(|(seqno, winner)| Event::VoteDecided { seqno, winner })
             .collect()
     }
+}
+
+/// Whether a write set may take a place before a chunk that lies ahead: a whole
+/// transaction that runs beside others.
+fn passes_ahead(flags: Flags) -> bool {
+    flags.without(Flags::IMPLICIT_DEPS) == Flags::TRX_START | Flags::TRX_END
 }
 
 /// ECONNRESET on Linux: what the joiner is told when its donor is gone.

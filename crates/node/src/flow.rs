@@ -281,6 +281,16 @@ impl Flow {
         lowest.or(some.then_some(Seqno::MIN))
     }
 
+    /// The newest place ahead for which every counted member that is heard is ready.
+    pub fn lowest_ready(&self) -> Option<Seqno> {
+        let inner = self.lock();
+        inner
+            .heard()
+            .filter(|(u, _)| !inner.quarantined.contains(u))
+            .map(|(_, r)| r.progress.ready.max(r.progress.released))
+            .min()
+    }
+
     /// The last report of every member.
     pub fn reports(&self) -> Vec<Reported> {
         self.lock().reports.values().cloned().collect()
@@ -432,6 +442,7 @@ mod tests {
             released: 0,
             safe,
             needs_log: 0,
+            ready: 0,
             queue: 0,
             stop,
             number,

@@ -381,9 +381,10 @@ impl LogBook {
             Control::Weight { uuid, weight } => {
                 format!("{} has weight {weight}", self.name(uuid))
             }
-            Control::Chunk { id, n } => {
-                format!("chunk {n} of the large write set from {id} on")
-            }
+            Control::Chunk { id, n, ahead } => match ahead {
+                0 => format!("chunk {n} of the large write set from {id} on"),
+                _ => format!("chunk {n} of the large write set from {id} on, {ahead} ahead"),
+            },
         }
     }
 }
@@ -398,6 +399,7 @@ fn came(events: &[Event]) -> String {
     let text = |e: &Event| match e {
         Event::View { view: v, .. } => Some(view(v)),
         Event::State { from, to, .. } => Some(format!("{from:?} to {to:?}")),
+        Event::Ahead { place, .. } => Some(format!("its place is {place}")),
         Event::Chunk {
             seqno,
             part: ChunkPart::End,

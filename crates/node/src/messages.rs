@@ -206,13 +206,17 @@ pub enum Control {
         /// The new weight.
         weight: u8,
     },
-    /// The next chunk of a large write set is to take its place here.
+    /// The next chunk of a large write set is to take a place.
     Chunk {
         /// The seqno of its first chunk.
         id: Seqno,
         /// Which one, from 1; behind the last one it commits. Void if it is not
-        /// the next one.
+        /// the next one. Behind that one it is no part: what has a place ahead
+        /// takes it.
         n: u32,
+        /// How many may take theirs before it: it can be begun at once, and they
+        /// pass it meanwhile. 0: it takes the next place.
+        ahead: u32,
     },
     /// A member that comes back by the log asks for a bypass: a transfer that
     /// only tells what no write set does.
@@ -341,6 +345,9 @@ pub struct Progress {
     pub needs_log: u64,
     /// Events waiting for an applier.
     pub queue: u64,
+    /// The newest place of a chunk that lay ahead for which nothing but its commit
+    /// is left to this member, or of which it does nothing before.
+    pub ready: Seqno,
     /// Whether the others should pause.
     pub stop: bool,
     /// Number of this report, to tell a late one from a new one.

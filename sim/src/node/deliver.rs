@@ -161,6 +161,21 @@ impl Session {
                 part,
                 depends_on,
             } => self.chunk(inner, at, (seqno, depends_on), chunked, part),
+            Event::Ahead {
+                place,
+                chunked,
+                part,
+                depends_on,
+            } => self.chunk_ahead(inner, at, (place, depends_on), chunked, part),
+            Event::Nothing { first, last } => {
+                for seqno in first..=last {
+                    inner.positions.ordered(seqno);
+                    inner.positions.cancel(seqno);
+                }
+                self.shared
+                    .count(|c| c.nobodys += (last - first + 1) as u64);
+                self.catch_up_database(inner);
+            }
             Event::View { view, joined, left } => {
                 let seqno = view.position.seqno;
                 inner.positions.ordered(seqno);

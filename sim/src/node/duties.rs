@@ -272,6 +272,7 @@ impl Session {
                 .fold(released, Seqno::min),
             needs_log: self.needs_log(&inner),
             queue: inner.entries.len() as u64,
+            ready: 0,
             stop: false,
             number: inner.report_number,
             digest: (0, 0),

@@ -32,6 +32,8 @@ pub(super) struct Pace {
     /// Where the newest stands, and when it came.
     last: Seqno,
     moved: Instant,
+    /// That lies ahead.
+    ahead: bool,
     asked: Option<(u32, Instant)>,
     /// Nobody asked for long, so this node does, to the end.
     taken_over: bool,
@@ -68,10 +70,12 @@ impl Session {
                     next: 0,
                     last: 0,
                     moved: Instant::now(),
+                    ahead: false,
                     asked: None,
                     taken_over: false,
                 });
                 (pace.next, pace.last, pace.moved) = (n + 1, seqno, Instant::now());
+                pace.ahead = false;
                 None
             }
             ChunkPart::End | ChunkPart::Rollback => {
@@ -90,6 +94,11 @@ impl Session {
             }
             local => {
                 let own = local.is_some();
+                if let Some(begun) = inner.entries.get_mut(&seqno) {
+                    // Ahead of its place, which is here.
+                    (begun.index, begun.term) = (index, term);
+                    return;
+                }
                 let entry = Entry {
                     index,
                     term,
@@ -107,6 +116,39 @@ impl Session {
                     self.run_for(seqno, pause);
                 }
             }
+        }
+    }
+
+    /// A part of a large transaction will take its place at `place`. Now and then
+    /// this node begins with it.
+    pub(super) fn chunk_ahead(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        (index, term): (u64, u64),
+        (place, depends_on): (Seqno, Seqno),
+        chunked: Arc<Chunked>,
+        part: ChunkPart,
+    ) {
+        let next = match part {
+            ChunkPart::Data(n) => n + 1,
+            ChunkPart::End | ChunkPart::Rollback => chunked.chunks() + 1,
+        };
+        if let Some(pace) = inner.paces.get_mut(&chunked.id) {
+            (pace.next, pace.last, pace.moved) = (next, place, Instant::now());
+            pace.ahead = true;
+        }
+        self.shared.count(|c| c.ahead += 1);
+        let own = inner.own_large.contains_key(&chunked.id);
+        if !own && !inner.witness && inner.large_rng.chance(500) {
+            let entry = Entry {
+                index,
+                term,
+                depends_on,
+                stage: Stage::Waiting,
+                work: Work::Part(chunked, part),
+                local: None,
+            };
+            inner.order(place, entry);
         }
     }
 
@@ -258,10 +300,17 @@ impl Session {
                 self.inner().large_rng.ms(1, most)
             };
             tokio::time::sleep(pause).await;
-            let next = self.next_chunk(&mut self.inner());
-            if let Some((id, n)) = next {
+            let next = {
+                let mut inner = self.inner();
+                let ahead = match inner.large_rng.below(3) {
+                    0 => 0,
+                    _ => inner.large_rng.range(1, 40) as u32,
+                };
+                self.next_chunk(&mut inner).map(|next| (next, ahead))
+            };
+            if let Some(((id, n), ahead)) = next {
                 // If it cannot be said now: again in a while.
-                self.say(&Control::Chunk { id, n });
+                self.say(&Control::Chunk { id, n, ahead });
             }
         }
     }
@@ -294,7 +343,8 @@ impl Session {
             let behind = inner.positions.last_ordered() > last;
             let through = if behind { last } else { last - 1 };
             let pace = paces.get_mut(&id)?;
-            let turn = inner.positions.released() >= through;
+            // What lies ahead may be as far as it gets.
+            let turn = pace.ahead || inner.positions.released() >= through;
             turn.then(|| {
                 pace.asked = Some((pace.next, Instant::now()));
                 (id, pace.next)

@@ -504,7 +504,9 @@ fn open_closing(c: &mut Cluster, spec: Spec) -> Seqno {
 /// One more chunk behind that at `before`: its place, and what it depends on.
 fn chunk(c: &mut Cluster, before: Seqno) -> (Seqno, Seqno) {
     let seqno = c.0.position() + 1;
-    (seqno, c.0.chunk(seqno, before))
+    let depends_on = c.0.chunk_depends_on(before);
+    c.0.skip(seqno);
+    (seqno, depends_on)
 }
 
 #[test]

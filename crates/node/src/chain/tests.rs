@@ -19,8 +19,8 @@ enum Step {
     Write { by: u8, row: u64, behind: i64 },
     /// One that may be cut.
     Large { by: u8, row: u64 },
-    /// The next chunk of the first one that is open.
-    Chunk,
+    /// The next chunk of the first one that is open, its place so far ahead.
+    Chunk(u32),
     /// Somebody comes.
     Join(u8),
     /// Somebody goes.
@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (by.clone(), 0u64..6, 0i64..4)
             .prop_map(|(by, row, behind)| Step::Write { by, row, behind }),
         1 => (by.clone(), 0u64..6).prop_map(|(by, row)| Step::Large { by, row }),
-        3 => Just(Step::Chunk),
+        3 => (0u32..6).prop_map(Step::Chunk),
         1 => (4u8..6).prop_map(Step::Join),
         1 => (2u8..6).prop_map(Step::Leave),
         1 => by.prop_map(Step::Rejoin),
@@ -60,10 +60,10 @@ impl Model {
                 f.part(by, Part::Whole, write_set(by, now - behind, row))
             }
             Step::Large { by, row } => f.part(by, Part::Whole, long_write_set(by, now, row)),
-            Step::Chunk => {
+            Step::Chunk(ahead) => {
                 let open = f.state.chunked().next().map(|(c, n)| (c.id, n));
                 let (id, n) = open.unwrap_or((0, 1));
-                f.send(1, &Control::Chunk { id, n })
+                f.send(1, &Control::Chunk { id, n, ahead })
             }
             Step::Join(n) => f.send(n, &join(n, Position::UNDEFINED, Need::Copy)),
             Step::Leave(n) => {
@@ -96,6 +96,10 @@ impl Model {
                 } => {
                     let words = format!("{} {part:?} {:?}", chunked.id, chunked.write_set);
                     self.words.insert(seqno, words);
+                }
+                Event::Nothing { first, last } => {
+                    let nobody = (first..=last).map(|seqno| (seqno, "nobody".to_owned()));
+                    self.words.extend(nobody);
                 }
                 Event::View { view, .. } => {
                     self.words.insert(view.position.seqno, format!("{view:?}"));

@@ -11,6 +11,20 @@
 //! The write set travels and is certified whole; from then on it is decided.
 //! Each further chunk gets its place by a [`Control::Chunk`] that one member
 //! proposes at the appliers' pace; one that comes twice counts once.
+//!
+//! That place may lie ahead, so that servers can begin with the chunk while small
+//! ones still take theirs before it:
+//!
+//! ```text
+//!   Chunk{1200, 2, ahead: 6}                Chunk{1200, 3, ..}, a statement, a view ...
+//!   1208  1209  1210  1211       1212  1213      1214        1215
+//!   small small small small      nobody's        chunk 2     what comes
+//!   └──── chunk 2 is applied ────┘
+//! ```
+//!
+//! At most one has a place ahead. Whatever is not a plain write set makes it take
+//! it first, so that all rules hold as if it had come then.
+//!
 //! Two things end it early, at a place of its own: a DDL on one of its tables,
 //! and the departure of the member it came from.
 
@@ -39,6 +53,9 @@ pub fn chunk_log2(chunk: u8) -> u8 {
 /// While something is applied in chunks no checkpoint is taken, so that the log
 /// grows. After this many bytes of it, further ones are not cut.
 const SPAN_MAX: u64 = 1 << 30;
+
+/// A chunk's place lies at most so far ahead.
+pub const AHEAD_MAX: u32 = 1 << 12;
 
 /// Set in the transaction numbers under which servers know what they apply in
 /// chunks: no number of a server's own has it. The server keeps the number in a
@@ -84,6 +101,15 @@ impl Chunked {
         self.plan.len() as u32
     }
 
+    /// The part that comes as number `n`, counted from 0.
+    pub fn part(&self, n: u32) -> ChunkPart {
+        if n < self.chunks() {
+            ChunkPart::Data(n)
+        } else {
+            ChunkPart::End
+        }
+    }
+
     /// The transaction number for the servers that apply it: the same on all.
     pub fn trx_id(&self) -> u64 {
         trx_id(self.id)
@@ -118,6 +144,19 @@ pub(super) struct Open {
     pub next: u32,
     /// The place of the one before it.
     pub last: Seqno,
+}
+
+/// A place that lies ahead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ahead {
+    /// Whose.
+    pub id: Seqno,
+    /// Which part of it.
+    pub n: u32,
+    /// Which place.
+    pub place: Seqno,
+    /// What must be finished before it starts.
+    pub depends_on: Seqno,
 }
 
 impl ClusterState {
@@ -202,30 +241,99 @@ impl ClusterState {
         }
     }
 
-    /// The next part of `id` takes its place, if it is `n`.
-    pub(super) fn next_chunk(&mut self, id: Seqno, n: u32) -> Vec<Event> {
-        let Some(open) = self.chunked.get_mut(&id).filter(|o| o.next == n) else {
-            return Vec::new(); // asked twice, or it is over
+    /// The next part of `id` gets its place, if it is `n`: `ahead` others may come
+    /// before it.
+    pub(super) fn next_chunk(&mut self, id: Seqno, n: u32, ahead: u32) -> Vec<Event> {
+        let mut events = Vec::new();
+        if self.chunked.get(&id).is_none_or(|o| o.next != n) {
+            return events; // asked twice, or it is over
+        }
+        self.place_ahead(&mut events);
+        // That may have been its end.
+        let Some(open) = self.chunked.get_mut(&id) else {
+            return events;
         };
-        self.seqno += 1;
-        open.next += 1;
         let chunked = open.chunked.clone();
-        let before = std::mem::replace(&mut open.last, self.seqno);
-        let (part, depends_on) = if n < chunked.chunks() {
-            let depends_on = self.certifier.chunk(self.seqno, before);
-            (ChunkPart::Data(n), depends_on)
+        let part = chunked.part(n);
+        let place = self.seqno + 1 + Seqno::from(ahead.min(AHEAD_MAX));
+        let before = std::mem::replace(&mut open.last, place);
+        open.next += 1;
+        let depends_on = match part {
+            ChunkPart::End if ahead == 0 => self.seqno,
+            _ => self.certifier.chunk_depends_on(before),
+        };
+        self.ahead = Some(Ahead {
+            id,
+            n,
+            place,
+            depends_on,
+        });
+        if ahead == 0 {
+            self.place_ahead(&mut events);
         } else {
+            events.push(Event::Ahead {
+                place,
+                chunked,
+                part,
+                depends_on,
+            });
+        }
+        events
+    }
+
+    /// What has a place ahead takes it now. Nobody gets those before it that are
+    /// left.
+    pub(super) fn place_ahead(&mut self, events: &mut Vec<Event>) {
+        let Some(ahead) = self.ahead.take() else {
+            return;
+        };
+        let first = self.seqno + 1;
+        while self.seqno + 1 < ahead.place {
+            self.seqno += 1;
+            self.certifier.skip(self.seqno);
+            self.takes(Taken::Nothing);
+            self.forget_old();
+        }
+        if first <= self.seqno {
+            let last = self.seqno;
+            events.push(Event::Nothing { first, last });
+        }
+        events.extend(self.place(ahead));
+    }
+
+    /// A plain write set took its place: it may have been the last one before the
+    /// one that lies ahead.
+    pub(super) fn place_if_reached(&mut self, events: &mut Vec<Event>) {
+        if self.ahead.is_some_and(|a| a.place == self.seqno + 1) {
+            self.place_ahead(events);
+        }
+    }
+
+    fn place(&mut self, ahead: Ahead) -> Option<Event> {
+        let Ahead {
+            id, n, depends_on, ..
+        } = ahead;
+        let chunked = self.chunked.get(&id)?.chunked.clone();
+        self.seqno += 1;
+        let part = chunked.part(n);
+        if part == ChunkPart::End {
             self.certifier.close(id, self.seqno);
             self.chunked.remove(&id);
-            (ChunkPart::End, self.seqno - 1)
-        };
+        } else {
+            self.certifier.skip(self.seqno);
+        }
         self.takes(Taken::Chunk { id, part });
-        vec![Event::Chunk {
+        Some(Event::Chunk {
             seqno: self.seqno,
             chunked,
             part,
             depends_on,
-        }]
+        })
+    }
+
+    /// The part that has a place ahead, as (id, part, place).
+    pub fn ahead(&self) -> Option<(Seqno, u32, Seqno)> {
+        self.ahead.map(|a| (a.id, a.n, a.place))
     }
 
     /// What is applied in chunks on a table of `ddl` gives way to it.
@@ -279,6 +387,9 @@ impl ClusterState {
         self.chunked.values().map(|o| (&o.chunked, o.next))
     }
 }
+
+#[cfg(test)]
+mod ahead_tests;
 
 #[cfg(test)]
 mod tests {

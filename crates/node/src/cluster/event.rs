@@ -111,6 +111,25 @@ pub enum Event {
         /// What must be finished before it starts.
         depends_on: Seqno,
     },
+    /// A part of one will take its place in a while: it may be begun. An
+    /// [`Event::Chunk`] says when it takes it.
+    Ahead {
+        /// Its place.
+        place: Seqno,
+        /// What it belongs to.
+        chunked: Arc<Chunked>,
+        /// Which part.
+        part: ChunkPart,
+        /// What must be finished before it starts.
+        depends_on: Seqno,
+    },
+    /// Seqnos that nobody has: a chunk with a place ahead takes it now.
+    Nothing {
+        /// The first one.
+        first: Seqno,
+        /// The last one.
+        last: Seqno,
+    },
     /// The members changed.
     View {
         /// The new view.

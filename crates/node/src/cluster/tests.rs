@@ -580,6 +580,12 @@ pub(crate) fn write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
     write_set_of(origin, last_seen, row, 0, b"rows")
 }
 
+/// A statement that runs in isolation and names that row's table.
+pub(crate) fn statement(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
+    let flags = dromon_writeset::Flags::ISOLATION;
+    write_set_flagged(origin, last_seen, row, 0, b"ALTER", flags)
+}
+
 /// One that may be cut.
 pub(crate) fn long_write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
     let event = |kind: u8, body: &[u8]| {
@@ -600,12 +606,24 @@ pub(crate) fn long_write_set(origin: u8, last_seen: Seqno, row: u64) -> Bytes {
 }
 
 fn write_set_of(origin: u8, last_seen: Seqno, row: u64, chunk: u8, payload: &[u8]) -> Bytes {
+    let flags = dromon_writeset::Flags::NONE;
+    write_set_flagged(origin, last_seen, row, chunk, payload, flags)
+}
+
+fn write_set_flagged(
+    origin: u8,
+    last_seen: Seqno,
+    row: u64,
+    chunk: u8,
+    payload: &[u8],
+    flags: dromon_writeset::Flags,
+) -> Bytes {
     let mut keys = dromon_writeset::KeyCollector::new();
     let row = row.to_le_bytes();
     keys.add(&[b"db", b"t", &row], dromon_writeset::KeyType::Exclusive)
         .expect("a key of three parts");
     let header = dromon_writeset::Header {
-        flags: dromon_writeset::Flags::TRX_START | dromon_writeset::Flags::TRX_END,
+        flags: flags | dromon_writeset::Flags::TRX_START | dromon_writeset::Flags::TRX_END,
         source: Uuid([origin; 16]),
         trx_id: 1,
         conn_id: 1,
@@ -775,7 +793,7 @@ fn no_more_is_cut_while_the_log_cannot_be_shortened_for_long() {
     assert!(!f.cuts(2, 2));
     let mut n = 1;
     while f.state.has_chunked() {
-        f.send(1, &Control::Chunk { id, n });
+        f.send(1, &Control::Chunk { id, n, ahead: 0 });
         n += 1;
     }
     f.send(1, &Control::Cut { seqno: 1 });

@@ -143,13 +143,14 @@ impl Node {
             Item::Chunk { chunked, part } => {
                 // What comes before may make the server throw away what it has.
                 let before = self.gates.wait_released(depends_on, waiter, false, None);
-                if before.is_err() {
+                let ended = if before.is_ok() {
+                    let ws = self.chunk_to_apply(seqno, depends_on, &chunked, part);
+                    ws.and_then(|ws| self.apply_write_set(applier, waiter, seqno, ws))
+                } else {
                     self.gates.pass_commit(seqno);
-                    return None;
-                }
-                let ws = self.chunk_to_apply(seqno, depends_on, &chunked, part)?;
-                let ended = self.apply_write_set(applier, waiter, seqno, ws);
-                self.chunk_applied();
+                    None
+                };
+                self.chunk_applied(seqno);
                 ended
             }
             Item::View(view) if !view.primary => {
@@ -291,6 +292,7 @@ impl Node {
         }
         if self.gates.left() < seqno {
             // The server gave up before commit order: the place is passed for it.
+            self.begun_ahead_is_ready(seqno);
             let turn = self.gates.wait_commit_turn(seqno, waiter, false);
             if turn.is_ok() {
                 self.gates.leave(seqno);
@@ -301,14 +303,19 @@ impl Node {
             if ws.flags.is_fragment() {
                 self.fragment_applied((ws.source, ws.conn_id), payload.len() as u64);
             }
+        } else if seqno > self.gates.last_ordered() {
+            // It lay ahead, and this node ends before its place came.
+            self.gates.pass_commit(seqno);
         } else {
             self.outvoted(seqno, "applying it failed here and not elsewhere");
             // Not finished here, ever: the position must not pass it.
         }
         if applied.exit {
-            // The last one must stay whatever the database says.
+            // The last one must stay whatever the database says, and another one
+            // beside what waits for a place that lies ahead.
+            let ahead = self.has_begun_ahead();
             let mut shared = self.shared();
-            if shared.receivers > 1 {
+            if shared.receivers > 1 + usize::from(ahead) {
                 shared.receivers -= 1;
                 return Some(Ended {
                     outcome: Outcome::Ok,

@@ -12,42 +12,41 @@
 //!
 //! ```text
 //!   nothing else is ordered   while the one before is applied
-//!   small ones come           when the one before is applied, and they had their turn (`turn.rs`)
+//!   small ones come           when the one before is applied but for its commit: the next one gets a
+//!                             place that lies ahead (`cluster/chunked.rs`), so that they pass it
+//!   ... and one applier       when the one before is applied, and they had their turn (`turn.rs`)
 //! ```
 //!
-//! What it asks twice counts once.
+//! What it asks twice counts once. A node begins with what lies ahead if another
+//! of its appliers is left for what comes before.
+
+mod pace;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use dromon_certify::Verdict;
-use dromon_gates::{QueueItem, Seqno, WaitError, Waiter};
-use dromon_order::Order;
+use dromon_gates::{QueueItem, Seqno};
 use dromon_writeset::{Flags, Plan, Uuid, WholeOnly, WriteSet};
 
 use super::large::LargeOpen;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{
-    CHUNK_CLOSES, ChunkPart, Chunked, ClusterState, Member, MemberState, chunk_log2, chunked_id_of,
+    CHUNK_CLOSES, ChunkPart, Chunked, ClusterState, Member, chunk_log2, chunked_id_of,
 };
 use crate::lacking::{LACKING_FILE, Lacking};
-use crate::messages::{Control, Position, encode, kind};
+use crate::messages::Position;
 use crate::streams::{TOLD_AGE, next_told};
 use crate::trx::{Stage, Trx};
-use crate::turn::{Cycle, Turns};
 
-/// A request for a chunk that is not answered by the order within this time is
-/// made again.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// If nothing was asked for in this time, the next member in line asks, and so on:
-/// the first one may be unable to.
-const TAKE_OVER: Duration = Duration::from_secs(10);
 /// After so long without a chunk the log says so.
 const STUCK: Duration = Duration::from_secs(15);
 /// How many chunks a counted member may have before it.
 const AHEAD: usize = 4;
+/// How long an applier takes for a chunk, until that is known.
+const WORK: Duration = Duration::from_millis(50);
 
 /// See the module's text.
 #[derive(Debug)]
@@ -62,6 +61,19 @@ pub(super) struct Chunks {
     changes: u64,
     /// How long after this node asked it the newest took its place.
     way: Duration,
+    /// How long it took the newest that lay ahead to be ready to commit.
+    work: Duration,
+    /// The part that an applier has, though its place lies ahead.
+    begun: Option<Begun>,
+}
+
+/// A part that was begun while its place lay ahead.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    place: Seqno,
+    at: Instant,
+    /// Nothing is left of it but to commit.
+    ready: bool,
 }
 
 /// One that is not over.
@@ -71,6 +83,8 @@ struct Open {
     next: u32,
     /// Places of the last chunks, the newest last.
     at: Vec<Seqno>,
+    /// The place of the newest one, if it lies ahead.
+    ahead: Option<Seqno>,
     began: Instant,
     /// When the newest came.
     moved: Instant,
@@ -84,22 +98,20 @@ struct Open {
 }
 
 impl Open {
+    /// Its part `n` is known to come, at `place`.
+    fn comes(&mut self, n: u32, place: Seqno) {
+        self.next = n + 1;
+        self.moved = Instant::now();
+        self.at.push(place);
+        if self.at.len() > AHEAD {
+            self.at.remove(0);
+        }
+    }
+
     /// The transaction, how many chunks are out, its age.
     fn so_far(&self) -> (Arc<Chunked>, u32, Duration) {
         (self.chunked.clone(), self.next, self.began.elapsed())
     }
-}
-
-/// What the asking thread does next.
-enum Step {
-    Ask {
-        id: Seqno,
-        n: u32,
-        last: Seqno,
-        all_through: Option<Seqno>,
-    },
-    Wait(Duration),
-    End,
 }
 
 impl Chunks {
@@ -111,6 +123,21 @@ impl Chunks {
             pacing: false,
             changes: 0,
             way: Duration::ZERO,
+            work: WORK,
+            begun: None,
+        }
+    }
+
+    /// What was begun ahead, unless the database has it: by a copy, say.
+    fn begun_after(&self, released: Seqno) -> Option<Begun> {
+        self.begun.filter(|b| b.place > released)
+    }
+
+    /// Part `n` of `id` is known to come: how long after it was asked for.
+    fn way_of(&mut self, id: Seqno, n: u32) {
+        let asked = self.open.get(&id).and_then(|o| o.asked);
+        if let Some((_, at)) = asked.filter(|(m, _)| *m == n) {
+            self.way = at.elapsed();
         }
     }
 
@@ -131,6 +158,8 @@ impl Node {
         part: ChunkPart,
         depends_on: Seqno,
     ) {
+        // Before its place lets it end.
+        let begun = lock(&self.chunks).begun.is_some_and(|b| b.place == seqno);
         self.takes_place(seqno);
         let id = chunked.id;
         let first = part == ChunkPart::Data(0);
@@ -165,14 +194,11 @@ impl Node {
             }
             match part {
                 ChunkPart::Data(n) => {
-                    let asked = chunks.open.get(&id).and_then(|o| o.asked);
-                    if let Some((_, at)) = asked.filter(|(m, _)| *m == n) {
-                        chunks.way = at.elapsed();
-                    }
                     let open = chunks.open.entry(id).or_insert_with(|| Open {
                         chunked: chunked.clone(),
                         next: 0,
                         at: Vec::new(),
+                        ahead: None,
                         began: Instant::now(),
                         moved: Instant::now(),
                         asked: None,
@@ -180,11 +206,11 @@ impl Node {
                         told: None,
                         tell_at: TOLD_AGE,
                     });
-                    open.next = n + 1;
-                    open.moved = Instant::now();
-                    open.at.push(seqno);
-                    if open.at.len() > AHEAD {
-                        open.at.remove(0);
+                    if open.ahead.take().is_some() {
+                        open.moved = Instant::now();
+                    } else {
+                        open.comes(n, seqno);
+                        chunks.way_of(id, n);
                     }
                     None
                 }
@@ -212,15 +238,100 @@ impl Node {
                 let bytes = chunked.plan.chunk_len(n as usize) as u64;
                 c.received_bytes.fetch_add(bytes, Relaxed);
             }
-            self.enqueue(QueueItem {
-                seqno,
-                ordered: true,
-                depends_on,
-                exclusive: false,
-                bytes: 0,
-                value: Item::Chunk { chunked, part },
-            });
-            self.queue_grew();
+            if !begun {
+                self.queue_chunk(seqno, chunked, part, depends_on);
+            }
+        }
+    }
+
+    fn queue_chunk(&self, seqno: Seqno, chunked: Arc<Chunked>, part: ChunkPart, depends_on: Seqno) {
+        self.enqueue(QueueItem {
+            seqno,
+            ordered: true,
+            depends_on,
+            exclusive: false,
+            bytes: 0,
+            value: Item::Chunk { chunked, part },
+        });
+        self.queue_grew();
+    }
+
+    /// A part of a large write set will take its place at `place`. On the delivery
+    /// thread.
+    pub(super) fn chunk_lies_ahead(
+        self: &Arc<Self>,
+        place: Seqno,
+        chunked: Arc<Chunked>,
+        part: ChunkPart,
+        depends_on: Seqno,
+    ) {
+        let history = *lock(&self.history);
+        let n = match part {
+            ChunkPart::Data(n) => n,
+            ChunkPart::End | ChunkPart::Rollback => chunked.chunks(),
+        };
+        // Somebody must be left for what comes before it.
+        let threads = self.shared().receivers > 1 && !self.setup.witness;
+        let released = self.gates.released();
+        let begins = {
+            let mut chunks = lock(&self.chunks);
+            let Some(open) = chunks.open.get_mut(&chunked.id) else {
+                return; // this node is told no more of it
+            };
+            open.comes(n, place);
+            open.ahead = Some(place);
+            chunks.way_of(chunked.id, n);
+            // What is not applied here is done at once when it has its place.
+            let here = !chunks.lacking.contains(history, chunked.id);
+            let begins = threads && here && chunks.begun_after(released).is_none();
+            if begins {
+                chunks.begun = Some(Begun {
+                    place,
+                    at: Instant::now(),
+                    ready: false,
+                });
+            }
+            begins
+        };
+        if begins {
+            self.queue_chunk(place, chunked, part, depends_on);
+        } else {
+            self.is_ready_for(place);
+        }
+        self.chunks_changed();
+    }
+
+    /// Nothing is left of what has, or will have, its place at `seqno` but to
+    /// commit.
+    pub(super) fn begun_ahead_is_ready(&self, seqno: Seqno) {
+        {
+            let mut chunks = lock(&self.chunks);
+            let Some(begun) = chunks.begun.as_mut().filter(|b| b.place == seqno) else {
+                return;
+            };
+            begun.ready = true;
+            chunks.work = begun.at.elapsed();
+        }
+        self.is_ready_for(seqno);
+        self.chunks_changed();
+    }
+
+    fn is_ready_for(&self, place: Seqno) {
+        self.ready_ahead.store(place, Relaxed);
+        self.report_progress();
+    }
+
+    /// Whether an applier has something whose place lay ahead when it began.
+    pub(super) fn has_begun_ahead(&self) -> bool {
+        let released = self.gates.released();
+        lock(&self.chunks).begun_after(released).is_some()
+    }
+
+    /// That is over.
+    fn begun_ahead_is_over(&self, seqno: Seqno) {
+        let mut chunks = lock(&self.chunks);
+        if chunks.begun.is_some_and(|b| b.place == seqno) {
+            chunks.begun = None;
         }
     }
 
@@ -414,6 +525,8 @@ impl Node {
                 ws.flags = header.flags;
                 ws.trx_id = header.trx_id;
                 ws.payload = Some(chunked.write_set.payload().clone());
+                // It may have been begun ahead, as the end of what was here.
+                ws.depends_on = seqno - 1;
             }
             ChunkPart::End => {}
             ChunkPart::Rollback if lacking => {
@@ -501,7 +614,11 @@ impl Node {
 
     /// What is applied in chunks belongs to a connection to the cluster.
     pub(super) fn forget_chunks(&self) {
-        lock(&self.chunks).open.clear();
+        {
+            let mut chunks = lock(&self.chunks);
+            chunks.open.clear();
+            chunks.begun = None;
+        }
         self.chunks_changed();
     }
 
@@ -519,209 +636,10 @@ impl Node {
         }
     }
 
-    /// Starts the thread that asks, if there is something to ask for.
-    pub(super) fn start_pacing(self: &Arc<Self>) {
-        let mut chunks = lock(&self.chunks);
-        if chunks.open.is_empty() || std::mem::replace(&mut chunks.pacing, true) {
-            return;
-        }
-        drop(chunks);
-        let node = Arc::downgrade(self);
-        let thread = std::thread::Builder::new()
-            .name("dromon-chunks".into())
-            .spawn(move || pace(&node));
-        if let Err(e) = thread {
-            lock(&self.chunks).pacing = false;
-            self.warn(&format!(
-                "no thread that asks for the chunks of large transactions could be started: {e}; tried again every \
-                 second. Until then they wait, with their clients, unless another member asks"
-            ));
-        }
-    }
-
-    /// How long no chunk of what `source` sent must have come, for this node to
-    /// ask for the next one. None: it never does.
-    fn asks_after(&self, source: Uuid) -> Option<Duration> {
-        let shared = self.shared();
-        let view = shared.view.as_ref()?;
-        let able =
-            |m: &Member| m.state == MemberState::Synced && !self.flow.is_quarantined(&m.uuid);
-        let rank = |m: &Member| (!m.complete, !able(m), m.uuid == source, m.uuid);
-        let with_data = || view.members.iter().filter(|m| !m.witness);
-        let own = with_data().find(|m| m.uuid == shared.uuid)?;
-        let before = with_data().filter(|m| rank(m) < rank(own)).count() as u32;
-        Some(TAKE_OVER * before)
-    }
-
-    /// What to do next, and the change up to which that was looked at.
-    fn next_step(&self) -> (Step, u64) {
-        let (sources, seen) = {
-            let mut chunks = lock(&self.chunks);
-            if chunks.open.is_empty() {
-                chunks.pacing = false;
-                return (Step::End, 0);
-            }
-            let of = |o: &Open| (o.chunked.id, o.chunked.source());
-            let sources: Vec<_> = chunks.open.values().map(of).collect();
-            (sources, chunks.changes)
-        };
-        let after = |(id, source): &(Seqno, Uuid)| Some((*id, self.asks_after(*source)?));
-        let after: Vec<(Seqno, Duration)> = sources.iter().filter_map(after).collect();
-        let mut chunks = lock(&self.chunks);
-        let mut mine = Vec::new();
-        for (id, after) in after {
-            let open = chunks.open.get_mut(&id);
-            if let Some(open) = open.filter(|o| o.taken_over || o.moved.elapsed() >= after) {
-                open.taken_over = !after.is_zero();
-                mine.push(id);
-            }
-        }
-        let due = |o: &Open| match o.asked {
-            Some((n, at)) => n != o.next || at.elapsed() >= ASK_AGAIN,
-            None => true,
-        };
-        let open = mine.iter().filter_map(|id| chunks.open.get(id));
-        // The one that has waited longest: large ones share.
-        let next = open.filter(|o| due(o)).min_by_key(|o| o.at.last().copied());
-        let step = match next {
-            None => Step::Wait(ASK_AGAIN / 4),
-            Some(o) => Step::Ask {
-                id: o.chunked.id,
-                n: o.next,
-                last: o.at.last().copied().unwrap_or(o.chunked.id),
-                all_through: (o.at.len() == AHEAD).then(|| o.at[0]),
-            },
-        };
-        (step, seen)
-    }
-
-    /// Asks for part `n` of `id` when it is its time.
-    fn ask_for_chunk(&self, order: &Arc<dyn Order>, id: Seqno, n: u32) {
-        // An error means full, or stopped: again in a while, as without an answer.
-        let _ = order.propose(kind::CONTROL, 0, encode(&Control::Chunk { id, n }));
-        if let Some(open) = lock(&self.chunks).open.get_mut(&id) {
-            open.asked = Some((n, Instant::now()));
-        }
-    }
-
-    /// A part is through here: who asks for the next one is told.
-    pub(super) fn chunk_applied(&self) {
+    /// The part at `seqno` is through here: who asks for the next one is told.
+    pub(super) fn chunk_applied(&self, seqno: Seqno) {
+        self.begun_ahead_is_over(seqno);
         self.report_progress();
         self.chunks_changed();
-    }
-
-    /// What part of the time chunks may take, if that is set: all of them together
-    /// as much as so many clients that stream.
-    fn chunks_share(&self) -> Option<f64> {
-        let share = self.settings().bulk_bound?;
-        let (chunked, streaming) = (self.count_chunked().max(1), self.count_streaming());
-        Some(share * chunked as f64 / (chunked + streaming) as f64)
-    }
-
-    /// Waits until the chunk behind that at `last` may come (see the module's
-    /// text), and that at `all_through` is applied everywhere.
-    fn wait_for_turn(
-        &self,
-        waiter: &Arc<Waiter>,
-        turns: &mut Turns,
-        (since, at): (Instant, Seqno),
-        last: Seqno,
-        all_through: Option<Seqno>,
-    ) -> bool {
-        let by = |wait| Some(Instant::now() + wait);
-        let through = |seqno, wait| {
-            self.gates
-                .wait_released(seqno, waiter, false, by(wait))
-                .is_ok()
-        };
-        if !through(last - 1, ASK_AGAIN) {
-            return false;
-        }
-        let in_its_turn = Instant::now();
-        if self.newest_small.load(Relaxed) > last {
-            if !through(last, ASK_AGAIN) {
-                return false;
-            }
-            let applied = Instant::now();
-            let share = self.chunks_share();
-            let mut cycle = Cycle {
-                blocked: applied - in_its_turn,
-                way: lock(&self.chunks).way,
-                share,
-                ..Cycle::default()
-            };
-            let mut tail = None;
-            loop {
-                let released = self.gates.released();
-                cycle.elapsed = since.elapsed();
-                cycle.turn = applied.elapsed();
-                // The chunk is one of them.
-                cycle.passed = (released - at - 1).max(0) as u64;
-                let Some((passed, left)) = turns.wait(&cycle) else {
-                    break;
-                };
-                // Those that waited come first: at what pace others come, says the last third.
-                let measured = passed == u64::MAX && tail.is_none();
-                let until = at.saturating_add_unsigned(passed.saturating_add(1));
-                let by = Some(Instant::now() + if measured { left * 2 / 3 } else { left });
-                if self.gates.wait_released(until, waiter, false, by) == Err(WaitError::Closed) {
-                    return false;
-                }
-                if measured {
-                    tail = Some((Instant::now(), self.gates.released()));
-                }
-            }
-            let now = self.gates.released();
-            turns.over(tail.map(|(from, at)| (from.elapsed(), (now - at).max(0) as u64)));
-        }
-        let deadline = Instant::now() + ASK_AGAIN;
-        while let Some(all) = all_through {
-            let seen = lock(&self.chunks).changes;
-            if self.flow.lowest_released().is_none_or(|low| low >= all) {
-                break;
-            }
-            if Instant::now() >= deadline {
-                return false;
-            }
-            // Reports wake it.
-            self.wait_chunks(seen, ASK_AGAIN / 4);
-        }
-        self.flow.wait_unpaused(waiter)
-    }
-}
-
-/// Asks for chunks until nothing is open.
-fn pace(node: &Weak<Node>) {
-    let waiter = Arc::new(Waiter::new());
-    let mut turns = Turns::default();
-    // When a chunk was asked for last, and what was finished then.
-    let mut asked = None;
-    loop {
-        let Some(node) = node.upgrade() else { return };
-        let (step, seen) = node.next_step();
-        match step {
-            Step::End => return,
-            Step::Wait(time) => node.wait_chunks(seen, time),
-            Step::Ask {
-                id,
-                n,
-                last,
-                all_through,
-            } => match node.order() {
-                Some(order) if node.serving() => {
-                    let now = || (Instant::now(), node.gates.released());
-                    let since = *asked.get_or_insert_with(now);
-                    match node.wait_for_turn(&waiter, &mut turns, since, last, all_through) {
-                        true => {
-                            asked = Some(now());
-                            node.ask_for_chunk(&order, id, n);
-                        }
-                        // The gates may be closed already.
-                        false => node.wait_chunks(seen, ASK_AGAIN / 4),
-                    }
-                }
-                _ => node.wait_chunks(seen, ASK_AGAIN / 4),
-            },
-        }
     }
 }

@@ -590,6 +590,7 @@ impl Node {
         self.alone_later.store(false, Relaxed);
         // A forced recovery may begin below where this node was.
         self.newest_small.store(0, Relaxed);
+        self.ready_ahead.store(0, Relaxed);
         self.queue.reset_stats();
         // Nothing is handed out until the database has a position.
         self.queue.hold_after(Seqno::MIN);

@@ -209,6 +209,7 @@ impl Node {
                     self.log_conflict(&course.state, seqno, &write_set, conflict);
                 }
                 self.newest_small.store(seqno, Relaxed);
+                self.count_small.fetch_add(1, Relaxed);
                 self.stream_delivered(seqno, &write_set, verdict.passed());
                 let own = self
                     .shared()
@@ -254,6 +255,18 @@ impl Node {
                 part,
                 depends_on,
             } => self.chunk_delivered(&course.state, seqno, chunked, part, depends_on),
+            Event::Ahead {
+                place,
+                chunked,
+                part,
+                depends_on,
+            } => self.chunk_lies_ahead(place, chunked, part, depends_on),
+            Event::Nothing { first, last } => {
+                for seqno in first..=last {
+                    self.takes_place(seqno);
+                    self.gates.cancel(seqno);
+                }
+            }
             Event::View { view, joined, left } => {
                 self.view_delivered(order, course, view, joined, left);
             }

@@ -341,6 +341,7 @@ impl Node {
             safe,
             needs_log: self.needs_log(),
             queue: len as u64,
+            ready: self.ready_ahead.load(Relaxed),
             stop: self.flow.own_stop(),
             number: self.progress_number.fetch_add(1, Relaxed) + 1,
             digest: lock(&self.digests).newest(),

@@ -386,18 +386,27 @@ impl Node {
             ));
             return Outcome::NodeFail;
         }
-        // What failed moves the database's position too. Its locks are gone by
-        // now; `certify` could not wait, as what comes before may need them.
-        if !interruptible && self.gates.wait_not_held(seqno, &trx.waiter, false).is_err() {
-            return Outcome::NodeFail;
+        if !interruptible {
+            self.begun_ahead_is_ready(seqno);
         }
-        match self
-            .gates
-            .wait_commit_turn(seqno, &trx.waiter, interruptible)
-        {
-            Ok(()) => {}
-            Err(WaitError::Interrupted) => return self.give_way(trx, ends),
-            Err(_) => return Outcome::NodeFail,
+        loop {
+            // What failed moves the database's position too. Its locks are gone by
+            // now; `certify` could not wait, as what comes before may need them.
+            if !interruptible && self.gates.wait_not_held(seqno, &trx.waiter, false).is_err() {
+                return Outcome::NodeFail;
+            }
+            match self
+                .gates
+                .wait_commit_turn(seqno, &trx.waiter, interruptible)
+            {
+                Ok(()) => {}
+                Err(WaitError::Interrupted) => return self.give_way(trx, ends),
+                Err(_) => return Outcome::NodeFail,
+            }
+            // What began with its place still ahead may have begun before a pause.
+            if interruptible || !self.gates.is_held(seqno) {
+                break;
+            }
         }
         let mut body = trx.lock();
         if interruptible && body.must_abort {

@@ -499,6 +499,10 @@ pub struct Node {
     streaming: Mutex<bulk::Streaming>,
     /// The newest place that a write set or a statement took, not as a chunk.
     newest_small: AtomicI64,
+    /// How many of them took a place.
+    count_small: AtomicI64,
+    /// See [`crate::messages::Progress::ready`].
+    ready_ahead: AtomicI64,
     /// The engine was told to go alone and had not done so in time.
     alone_later: AtomicBool,
     /// Taken before `chunks`, and kept during the I/O.

@@ -110,6 +110,8 @@ impl Node {
             streams: Mutex::new(Streams::default()),
             streaming: Mutex::default(),
             newest_small: AtomicI64::new(0),
+            count_small: AtomicI64::new(0),
+            ready_ahead: AtomicI64::new(0),
             alone_later: AtomicBool::new(false),
             lacking_file: Mutex::new(lacking_file),
             chunks_more: Condvar::new(),

@@ -508,6 +508,20 @@ impl World {
             );
             std::thread::sleep(Duration::from_millis(5));
         };
+        for db in &members {
+            let nobodys = db.nobodys();
+            for other in &members {
+                let taken = other
+                    .journal()
+                    .into_iter()
+                    .find(|(s, _)| nobodys.contains(s));
+                assert_eq!(
+                    taken, None,
+                    "nobody's on {}, not on {}",
+                    db.name, other.name
+                );
+            }
+        }
         let first = members[0].disk();
         for db in &members[1..] {
             let disk = db.disk();

@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use dromon_node::cluster::AHEAD_MAX;
 use dromon_node::{Node, Outcome, Position, View};
 use dromon_writeset::{Seqno, Uuid};
 use serde::{Deserialize, Serialize};
@@ -210,6 +211,8 @@ struct Inner {
     /// Places of own fragments that were given up: no position comes of them.
     may_skip: BTreeSet<Seqno>,
     journal: BTreeMap<Seqno, Entry>,
+    /// Places that nobody took.
+    nobodys: BTreeSet<Seqno>,
     in_commit: Option<Seqno>,
     applying: BTreeSet<Seqno>,
     /// Rows at which applying fails, with which text.
@@ -294,6 +297,7 @@ impl Db {
                 rollbacks: Vec::new(),
                 may_skip: BTreeSet::new(),
                 journal: BTreeMap::new(),
+                nobodys: BTreeSet::new(),
                 in_commit: None,
                 applying: BTreeSet::new(),
                 fails: HashMap::new(),
@@ -368,6 +372,11 @@ impl Db {
 
     pub fn own(&self) -> Option<Uuid> {
         self.lock().own
+    }
+
+    /// Places that nobody took, as this server was told.
+    pub fn nobodys(&self) -> BTreeSet<Seqno> {
+        self.lock().nobodys.clone()
     }
 
     pub fn journal(&self) -> BTreeMap<Seqno, Entry> {
@@ -563,6 +572,17 @@ impl Inner {
         let mut expected = at.seqno + 1;
         while self.may_skip.remove(&expected) {
             expected += 1;
+        }
+        // Before a part of a large one there may be places that nobody took: then
+        // nobody did on any node (`World::settle`).
+        let part = matches!(entry, Entry::Dummy(..) | Entry::Rows(..)) || entry.is_chunk();
+        if part && at.history == history && seqno - expected < AHEAD_MAX.into() {
+            for missing in expected..seqno {
+                if !self.may_skip.remove(&missing) {
+                    self.nobodys.insert(missing);
+                }
+            }
+            expected = seqno.max(expected);
         }
         let right = at.history == history && seqno == expected;
         if let Some(other) = self.journal.insert(seqno, entry.clone())

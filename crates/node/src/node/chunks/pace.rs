@@ -1,0 +1,341 @@
+//! At what pace the chunks of large write sets come: one thread asks for them,
+//! if it is for this node to do so.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use dromon_gates::{Seqno, WaitError, Waiter};
+use dromon_order::Order;
+use dromon_writeset::Uuid;
+
+use super::super::{Node, lock};
+use super::{AHEAD, Open};
+use crate::cluster::{AHEAD_MAX, Member, MemberState};
+use crate::messages::{Control, encode, kind};
+use crate::turn::{Cycle, Turns};
+
+/// A request for a chunk that is not answered by the order within this time is
+/// made again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// If nothing was asked for in this time, the next member in line asks, and so on:
+/// the first one may be unable to.
+const TAKE_OVER: Duration = Duration::from_secs(10);
+/// The same for the end: the server removes all that it stored of the chunks.
+const END_WORK: Duration = Duration::from_secs(2);
+/// A pause that a share asks for is not longer.
+const LEAST_MAX: Duration = Duration::from_secs(2);
+
+/// What the asking thread does next.
+enum Step {
+    Ask(Ask),
+    Wait(Duration),
+    End,
+}
+
+/// When a part was asked for last, and what had come by then.
+#[derive(Clone, Copy)]
+struct Since {
+    at: Instant,
+    /// Small ones that had taken their place.
+    small: i64,
+    released: Seqno,
+}
+
+/// Which part it asks for.
+struct Ask {
+    id: Seqno,
+    n: u32,
+    /// The place of the one before it.
+    last: Seqno,
+    /// That lies ahead.
+    ahead: bool,
+    /// It is the end.
+    ends: bool,
+    /// What all members must have applied first.
+    all_through: Option<Seqno>,
+}
+
+impl Node {
+    /// Starts the thread that asks, if there is something to ask for.
+    pub(in crate::node) fn start_pacing(self: &Arc<Self>) {
+        let mut chunks = lock(&self.chunks);
+        if chunks.open.is_empty() || std::mem::replace(&mut chunks.pacing, true) {
+            return;
+        }
+        drop(chunks);
+        let node = Arc::downgrade(self);
+        let thread = std::thread::Builder::new()
+            .name("dromon-chunks".into())
+            .spawn(move || pace(&node));
+        if let Err(e) = thread {
+            lock(&self.chunks).pacing = false;
+            self.warn(&format!(
+                "no thread that asks for the chunks of large transactions could be started: {e}; tried again every \
+                 second. Until then they wait, with their clients, unless another member asks"
+            ));
+        }
+    }
+
+    /// How long no chunk of what `source` sent must have come, for this node to
+    /// ask for the next one. None: it never does.
+    fn asks_after(&self, source: Uuid) -> Option<Duration> {
+        let shared = self.shared();
+        let view = shared.view.as_ref()?;
+        let able =
+            |m: &Member| m.state == MemberState::Synced && !self.flow.is_quarantined(&m.uuid);
+        let rank = |m: &Member| (!m.complete, !able(m), m.uuid == source, m.uuid);
+        let with_data = || view.members.iter().filter(|m| !m.witness);
+        let own = with_data().find(|m| m.uuid == shared.uuid)?;
+        let before = with_data().filter(|m| rank(m) < rank(own)).count() as u32;
+        Some(TAKE_OVER * before)
+    }
+
+    /// What to do next, and the change up to which that was looked at.
+    fn next_step(&self) -> (Step, u64) {
+        let (sources, seen) = {
+            let mut chunks = lock(&self.chunks);
+            if chunks.open.is_empty() {
+                chunks.pacing = false;
+                return (Step::End, 0);
+            }
+            let of = |o: &Open| (o.chunked.id, o.chunked.source());
+            let sources: Vec<_> = chunks.open.values().map(of).collect();
+            (sources, chunks.changes)
+        };
+        let after = |(id, source): &(Seqno, Uuid)| Some((*id, self.asks_after(*source)?));
+        let after: Vec<(Seqno, Duration)> = sources.iter().filter_map(after).collect();
+        let mut chunks = lock(&self.chunks);
+        let mut mine = Vec::new();
+        for (id, after) in after {
+            let open = chunks.open.get_mut(&id);
+            if let Some(open) = open.filter(|o| o.taken_over || o.moved.elapsed() >= after) {
+                open.taken_over = !after.is_zero();
+                mine.push(id);
+            }
+        }
+        let due = |o: &Open| match o.asked {
+            Some((n, at)) => n != o.next || at.elapsed() >= ASK_AGAIN,
+            None => true,
+        };
+        let open = mine.iter().filter_map(|id| chunks.open.get(id));
+        // The one that has waited longest: large ones share.
+        let next = open.filter(|o| due(o)).min_by_key(|o| o.at.last().copied());
+        let step = match next {
+            None => Step::Wait(ASK_AGAIN / 4),
+            Some(o) => Step::Ask(Ask {
+                id: o.chunked.id,
+                n: o.next,
+                last: o.at.last().copied().unwrap_or(o.chunked.id),
+                ahead: o.ahead.is_some(),
+                ends: o.next >= o.chunked.chunks(),
+                all_through: (o.at.len() == AHEAD).then(|| o.at[0]),
+            }),
+        };
+        (step, seen)
+    }
+
+    /// Asks for part `n` of `id`, with `ahead` places before it.
+    fn ask_for_chunk(&self, order: &Arc<dyn Order>, id: Seqno, n: u32, ahead: u32) {
+        let body = encode(&Control::Chunk { id, n, ahead });
+        // An error means full, or stopped: again in a while, as without an answer.
+        let _ = order.propose(kind::CONTROL, 0, body);
+        if let Some(open) = lock(&self.chunks).open.get_mut(&id) {
+            open.asked = Some((n, Instant::now()));
+        }
+    }
+
+    /// What part of the time chunks may take, if that is set: all of them together
+    /// as much as so many clients that stream.
+    fn chunks_share(&self) -> Option<f64> {
+        let share = self.settings().bulk_bound?;
+        let (chunked, streaming) = (self.count_chunked().max(1), self.count_streaming());
+        Some(share * chunked as f64 / (chunked + streaming) as f64)
+    }
+
+    /// Waits until the part behind that at `step.last` may come (see the module's
+    /// text), and that at `step.all_through` is applied everywhere. Some: so many
+    /// places are to lie before it.
+    fn wait_for_turn(
+        &self,
+        waiter: &Arc<Waiter>,
+        turns: &mut Turns,
+        since: Since,
+        step: &Ask,
+    ) -> Option<u32> {
+        let last = step.last;
+        let through = |seqno| self.is_through(waiter, seqno, ASK_AGAIN);
+        let places = if step.ahead {
+            self.wait_begun_ahead(waiter, last)
+                .then(|| self.places_ahead(since, step))?
+        } else if !through(last - 1) {
+            return None;
+        } else if self.newest_small.load(Relaxed) <= last {
+            0
+        } else if self.shared().receivers > 1 {
+            if !through(last) {
+                return None;
+            }
+            self.places_ahead(since, step)
+        } else {
+            let in_its_turn = Instant::now();
+            if !through(last) || !self.wait_turn_of_small(waiter, turns, since, in_its_turn) {
+                return None;
+            }
+            0
+        };
+        let deadline = Instant::now() + ASK_AGAIN;
+        while let Some(all) = step.all_through {
+            let seen = lock(&self.chunks).changes;
+            if self.flow.lowest_released().is_none_or(|low| low >= all) {
+                break;
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            // Reports wake it.
+            self.wait_chunks(seen, ASK_AGAIN / 4);
+        }
+        self.flow.wait_unpaused(waiter).then_some(places)
+    }
+
+    fn is_through(&self, waiter: &Arc<Waiter>, seqno: Seqno, limit: Duration) -> bool {
+        let by = Some(Instant::now() + limit);
+        self.gates.wait_released(seqno, waiter, false, by).is_ok()
+    }
+
+    /// How many places the next part is to have before it: twice as many as small
+    /// ones will need while it is applied. None of them are lost but numbers.
+    fn places_ahead(&self, since: Since, step: &Ask) -> u32 {
+        let passed = (self.count_small.load(Relaxed) - since.small).max(0) as f64;
+        let elapsed = since.at.elapsed().max(Duration::from_millis(1));
+        let work = match step.ends {
+            true => END_WORK,
+            false => lock(&self.chunks).work,
+        };
+        let time = work.as_secs_f64() / self.chunks_share().unwrap_or(1.0);
+        let small = passed / elapsed.as_secs_f64() * time;
+        (2.0 * small).ceil().min(f64::from(AHEAD_MAX)) as u32
+    }
+
+    /// Waits until nothing is left of what lies ahead, at `place`, but its commit,
+    /// here and, as long as this node needed for it again, on the others; then for
+    /// what a share asks for. False: not yet.
+    fn wait_begun_ahead(&self, waiter: &Arc<Waiter>, place: Seqno) -> bool {
+        let mut deadline = Instant::now() + ASK_AGAIN;
+        let mut ready = None;
+        loop {
+            let (begun, work, seen) = {
+                let chunks = lock(&self.chunks);
+                (chunks.begun, chunks.work, chunks.changes)
+            };
+            match begun.filter(|b| b.place == place) {
+                // It is not applied here, or it is over.
+                None => break,
+                Some(b) if b.ready && ready.is_none() => {
+                    ready = Some(b.at);
+                    deadline = Instant::now() + work.min(ASK_AGAIN);
+                }
+                Some(_) => {}
+            }
+            let others = self.flow.lowest_ready().is_none_or(|low| low >= place);
+            if ready.is_some() && others {
+                break;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                match ready {
+                    Some(_) => break,
+                    None => return false,
+                }
+            }
+            // Reports wake it, too.
+            self.wait_chunks(seen, left);
+        }
+        if let (Some(began), Some(share)) = (ready, self.chunks_share()) {
+            let pause = began.elapsed().mul_f64(1.0 / share - 1.0).min(LEAST_MAX);
+            let by = Some(Instant::now() + pause);
+            let waited = self.gates.wait_released(Seqno::MAX, waiter, false, by);
+            return waited != Err(WaitError::Closed);
+        }
+        true
+    }
+
+    /// Leaves small ones their time, as what comes next stops them: see `turn.rs`.
+    fn wait_turn_of_small(
+        &self,
+        waiter: &Arc<Waiter>,
+        turns: &mut Turns,
+        since: Since,
+        in_its_turn: Instant,
+    ) -> bool {
+        let at = since.released;
+        let applied = Instant::now();
+        let share = self.chunks_share();
+        let mut cycle = Cycle {
+            blocked: applied - in_its_turn,
+            way: lock(&self.chunks).way,
+            share,
+            ..Cycle::default()
+        };
+        let mut tail = None;
+        loop {
+            let released = self.gates.released();
+            cycle.elapsed = since.at.elapsed();
+            cycle.turn = applied.elapsed();
+            // The chunk is one of them.
+            cycle.passed = (released - at - 1).max(0) as u64;
+            let Some((passed, left)) = turns.wait(&cycle) else {
+                break;
+            };
+            // Those that waited come first: at what pace others come, says the last third.
+            let measured = passed == u64::MAX && tail.is_none();
+            let until = at.saturating_add_unsigned(passed.saturating_add(1));
+            let by = Some(Instant::now() + if measured { left * 2 / 3 } else { left });
+            if self.gates.wait_released(until, waiter, false, by) == Err(WaitError::Closed) {
+                return false;
+            }
+            if measured {
+                tail = Some((Instant::now(), self.gates.released()));
+            }
+        }
+        let now = self.gates.released();
+        turns.over(tail.map(|(from, at)| (from.elapsed(), (now - at).max(0) as u64)));
+        true
+    }
+}
+
+/// Asks for chunks until nothing is open.
+fn pace(node: &Weak<Node>) {
+    let waiter = Arc::new(Waiter::new());
+    let mut turns = Turns::default();
+    // When a chunk was asked for last, and what was finished then.
+    let mut asked = None;
+    loop {
+        let Some(node) = node.upgrade() else { return };
+        let (step, seen) = node.next_step();
+        match step {
+            Step::End => return,
+            Step::Wait(time) => node.wait_chunks(seen, time),
+            Step::Ask(ask) => match node.order() {
+                Some(order) if node.serving() => {
+                    let now = || Since {
+                        at: Instant::now(),
+                        small: node.count_small.load(Relaxed),
+                        released: node.gates.released(),
+                    };
+                    let since = *asked.get_or_insert_with(now);
+                    match node.wait_for_turn(&waiter, &mut turns, since, &ask) {
+                        Some(ahead) => {
+                            asked = Some(now());
+                            node.ask_for_chunk(&order, ask.id, ask.n, ahead);
+                        }
+                        // The gates may be closed already.
+                        None => node.wait_chunks(seen, ASK_AGAIN / 4),
+                    }
+                }
+                _ => node.wait_chunks(seen, ASK_AGAIN / 4),
+            },
+        }
+    }
+}
