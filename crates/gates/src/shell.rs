@@ -368,3 +368,54 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    const SOON: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// A thread that waits for the turn of `seqno` in commit order.
+    fn waits(gates: &Arc<Gates>, seqno: Seqno) -> mpsc::Receiver<Result<(), WaitError>> {
+        let (tell, told) = mpsc::channel();
+        let gates = gates.clone();
+        thread::spawn(move || {
+            let waiter = Arc::new(Waiter::new());
+            let _ = tell.send(gates.wait_commit_turn(seqno, &waiter, false));
+        });
+        told
+    }
+
+    #[test]
+    fn a_place_ahead_has_its_turn_when_it_is_delivered() {
+        let gates = Arc::new(Gates::new(10));
+        let told = waits(&gates, 12);
+        gates.ordered(11);
+        gates.leave_and_release(11);
+        assert!(told.recv_timeout(SOON).is_err(), "12 is nobody's so far");
+        assert_eq!(gates.pause(&Arc::new(Waiter::new())), Ok(11));
+        gates.ordered(12);
+        assert_eq!(told.recv_timeout(LONG), Ok(Ok(())));
+        assert!(
+            gates.is_held(12),
+            "it began before the pause and lies behind it"
+        );
+        gates.resume();
+        assert!(!gates.is_held(12));
+    }
+
+    #[test]
+    fn a_place_ahead_is_given_up_when_nothing_is_delivered_any_more() {
+        let gates = Arc::new(Gates::new(10));
+        gates.ordered(11);
+        let (behind, ahead) = (waits(&gates, 11), waits(&gates, 13));
+        assert_eq!(behind.recv_timeout(LONG), Ok(Ok(())));
+        assert!(ahead.recv_timeout(SOON).is_err());
+        gates.close();
+        assert_eq!(ahead.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
+    }
+}

@@ -294,6 +294,7 @@ impl Node {
             begins
         };
         if begins {
+            self.counters.begun_ahead.fetch_add(1, Relaxed);
             self.queue_chunk(place, chunked, part, depends_on);
         } else {
             self.is_ready_for(place);

@@ -470,6 +470,8 @@ pub(crate) struct Counters {
     pub causal_reads: AtomicU64,
     pub bulk_held_ns: AtomicU64,
     pub streamed_automatic: AtomicU64,
+    /// Parts of large transactions that were begun here before their place came.
+    pub begun_ahead: AtomicU64,
     pub streamed_asked_for: AtomicU64,
     pub cert_distance_sum: AtomicU64,
     pub cert_interval_sum: AtomicU64,

@@ -1,6 +1,7 @@
 //! Large transactions that the others apply in chunks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -123,6 +124,46 @@ fn small_ones_pass_a_large_one() {
         go_on(world);
         assert!(end(client).is_committed());
         nothing_open(world);
+    });
+}
+
+#[test]
+fn chunks_are_begun_before_their_place_and_small_ones_take_those_before() {
+    run(3, OPTIONS, LIMIT, |world| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let small: Vec<JoinHandle<u32>> = (world.members().into_iter().zip(0u32..))
+            .map(|(db, i)| {
+                let stop = stop.clone();
+                std::thread::spawn(move || {
+                    let mut n = 0;
+                    while !stop.load(Relaxed) {
+                        assert!(db.set(row(5000 + 1000 * i + n % 500), 1).is_committed());
+                        n += 1;
+                    }
+                    n
+                })
+            })
+            .collect();
+        let before = world.db(1).count("dromon_chunks_begun_ahead");
+        let mut places = 0;
+        for i in 0..5 {
+            let seqno = large(&world.db(2), 1, 10 + i).commit().seqno();
+            places = places.max(seqno);
+        }
+        stop.store(true, Relaxed);
+        let passed: u32 = small.into_iter().map(|s| s.join().expect("no panic")).sum();
+        nothing_open(world);
+        assert!(passed > 0);
+        let begun = world.db(1).count("dromon_chunks_begun_ahead") - before;
+        assert!(begun > 0, "{passed} small ones, up to seqno {places}");
+        assert_eq!(
+            world.db(2).count("dromon_chunks_begun_ahead"),
+            0,
+            "it has the whole"
+        );
+        for n in [1, ROWS / 2, ROWS] {
+            assert_eq!(world.db(3).read(row(n)), 14);
+        }
     });
 }
 
