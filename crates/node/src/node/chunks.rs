@@ -63,8 +63,8 @@ pub(super) struct Chunks {
     way: Duration,
     /// How long it took the newest that lay ahead to be ready to commit.
     work: Duration,
-    /// The part that an applier has, though its place lies ahead.
-    begun: Option<Begun>,
+    /// The parts that appliers have since their place lay ahead, the newest last.
+    begun: Vec<Begun>,
 }
 
 /// A part that was begun while its place lay ahead.
@@ -124,13 +124,13 @@ impl Chunks {
             changes: 0,
             way: Duration::ZERO,
             work: WORK,
-            begun: None,
+            begun: Vec::new(),
         }
     }
 
-    /// What was begun ahead, unless the database has it: by a copy, say.
-    fn begun_after(&self, released: Seqno) -> Option<Begun> {
-        self.begun.filter(|b| b.place > released)
+    /// What was begun ahead, and is not over.
+    fn begun(&self, place: Seqno) -> Option<&Begun> {
+        self.begun.iter().find(|b| b.place == place)
     }
 
     /// Part `n` of `id` is known to come: how long after it was asked for.
@@ -159,7 +159,7 @@ impl Node {
         depends_on: Seqno,
     ) {
         // Before its place lets it end.
-        let begun = lock(&self.chunks).begun.is_some_and(|b| b.place == seqno);
+        let begun = lock(&self.chunks).begun(seqno).is_some();
         self.takes_place(seqno);
         let id = chunked.id;
         let first = part == ChunkPart::Data(0);
@@ -283,9 +283,11 @@ impl Node {
             chunks.way_of(chunked.id, n);
             // What is not applied here is done at once when it has its place.
             let here = !chunks.lacking.contains(history, chunked.id);
-            let begins = threads && here && chunks.begun_after(released).is_none();
+            let begins = threads && here;
             if begins {
-                chunks.begun = Some(Begun {
+                // What a copy brought was never applied.
+                chunks.begun.retain(|b| b.place > released);
+                chunks.begun.push(Begun {
                     place,
                     at: Instant::now(),
                     ready: false,
@@ -307,7 +309,8 @@ impl Node {
     pub(super) fn begun_ahead_is_ready(&self, seqno: Seqno) {
         {
             let mut chunks = lock(&self.chunks);
-            let Some(begun) = chunks.begun.as_mut().filter(|b| b.place == seqno) else {
+            let begun = chunks.begun.iter_mut().find(|b| b.place == seqno);
+            let Some(begun) = begun.filter(|b| !b.ready) else {
                 return;
             };
             begun.ready = true;
@@ -325,15 +328,12 @@ impl Node {
     /// Whether an applier has something whose place lay ahead when it began.
     pub(super) fn has_begun_ahead(&self) -> bool {
         let released = self.gates.released();
-        lock(&self.chunks).begun_after(released).is_some()
+        lock(&self.chunks).begun.iter().any(|b| b.place > released)
     }
 
     /// That is over.
     fn begun_ahead_is_over(&self, seqno: Seqno) {
-        let mut chunks = lock(&self.chunks);
-        if chunks.begun.is_some_and(|b| b.place == seqno) {
-            chunks.begun = None;
-        }
+        lock(&self.chunks).begun.retain(|b| b.place != seqno);
     }
 
     fn is_own_origin(&self, origin: Uuid) -> bool {
@@ -618,7 +618,7 @@ impl Node {
         {
             let mut chunks = lock(&self.chunks);
             chunks.open.clear();
-            chunks.begun = None;
+            chunks.begun.clear();
         }
         self.chunks_changed();
     }

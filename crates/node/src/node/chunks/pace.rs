@@ -227,9 +227,9 @@ impl Node {
         loop {
             let (begun, work, seen) = {
                 let chunks = lock(&self.chunks);
-                (chunks.begun, chunks.work, chunks.changes)
+                (chunks.begun(place).copied(), chunks.work, chunks.changes)
             };
-            match begun.filter(|b| b.place == place) {
+            match begun {
                 // It is not applied here, or it is over.
                 None => break,
                 Some(b) if b.ready && ready.is_none() => {
