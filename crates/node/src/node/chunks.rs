@@ -71,7 +71,8 @@ pub(super) struct Chunks {
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     place: Seqno,
-    at: Instant,
+    /// Since when the server has it.
+    at: Option<Instant>,
     /// Nothing is left of it but to commit.
     ready: bool,
 }
@@ -289,7 +290,7 @@ impl Node {
                 chunks.begun.retain(|b| b.place > released);
                 chunks.begun.push(Begun {
                     place,
-                    at: Instant::now(),
+                    at: None,
                     ready: false,
                 });
             }
@@ -304,6 +305,17 @@ impl Node {
         self.chunks_changed();
     }
 
+    /// The server gets what has, or will have, its place at `seqno`.
+    pub(super) fn begun_ahead_starts(&self, seqno: Seqno) {
+        {
+            let mut chunks = lock(&self.chunks);
+            let begun = chunks.begun.iter_mut().find(|b| b.place == seqno);
+            let Some(begun) = begun else { return };
+            begun.at = Some(Instant::now());
+        }
+        self.chunks_changed();
+    }
+
     /// Nothing is left of what has, or will have, its place at `seqno` but to
     /// commit.
     pub(super) fn begun_ahead_is_ready(&self, seqno: Seqno) {
@@ -314,7 +326,10 @@ impl Node {
                 return;
             };
             begun.ready = true;
-            chunks.work = begun.at.elapsed();
+            if let Some(at) = begun.at {
+                let work = at.elapsed();
+                chunks.work = (chunks.work * 3 + work) / 4;
+            }
         }
         self.is_ready_for(seqno);
         self.chunks_changed();

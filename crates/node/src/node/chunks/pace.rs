@@ -23,6 +23,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const TAKE_OVER: Duration = Duration::from_secs(10);
 /// The same for the end: the server removes all that it stored of the chunks.
 const END_WORK: Duration = Duration::from_secs(2);
+/// A chunk takes its place when so much of it should be done: what is left keeps
+/// small ones waiting, and the server does not wait for the next one.
+const PART_DONE: f64 = 0.75;
 /// A pause that a share asks for is not longer.
 const LEAST_MAX: Duration = Duration::from_secs(2);
 
@@ -52,6 +55,8 @@ struct Ask {
     ahead: bool,
     /// It is the end.
     ends: bool,
+    /// It is nothing: the end comes before it.
+    over: bool,
     /// What all members must have applied first.
     all_through: Option<Seqno>,
 }
@@ -129,6 +134,7 @@ impl Node {
                 last: o.at.last().copied().unwrap_or(o.chunked.id),
                 ahead: o.ahead.is_some(),
                 ends: o.next >= o.chunked.chunks(),
+                over: o.next > o.chunked.chunks(),
                 all_through: (o.at.len() == AHEAD).then(|| o.at[0]),
             }),
         };
@@ -166,7 +172,7 @@ impl Node {
         let last = step.last;
         let through = |seqno| self.is_through(waiter, seqno, ASK_AGAIN);
         let places = if step.ahead {
-            self.wait_begun_ahead(waiter, last)
+            self.wait_begun_ahead(waiter, last, step.over)
                 .then(|| self.places_ahead(since, step))?
         } else if !through(last - 1) {
             return None;
@@ -218,31 +224,41 @@ impl Node {
         (2.0 * small).ceil().min(f64::from(AHEAD_MAX)) as u32
     }
 
-    /// Waits until nothing is left of what lies ahead, at `place`, but its commit,
-    /// here and, as long as this node needed for it again, on the others; then for
-    /// what a share asks for. False: not yet.
-    fn wait_begun_ahead(&self, waiter: &Arc<Waiter>, place: Seqno) -> bool {
+    /// Waits until little is left of what lies ahead, at `place`, here; of the end
+    /// nothing, and, as long as this node needed for it again, on the others. Then
+    /// for what a share asks for. False: not yet.
+    fn wait_begun_ahead(&self, waiter: &Arc<Waiter>, place: Seqno, is_end: bool) -> bool {
         let mut deadline = Instant::now() + ASK_AGAIN;
         let mut ready = None;
         loop {
-            let (begun, work, seen) = {
+            let (begun, work, way, seen) = {
                 let chunks = lock(&self.chunks);
-                (chunks.begun(place).copied(), chunks.work, chunks.changes)
+                let begun = chunks.begun(place).copied();
+                (begun, chunks.work, chunks.way, chunks.changes)
             };
+            let mut left = deadline.saturating_duration_since(Instant::now());
             match begun {
                 // It is not applied here, or it is over.
                 None => break,
                 Some(b) if b.ready && ready.is_none() => {
-                    ready = Some(b.at);
-                    deadline = Instant::now() + work.min(ASK_AGAIN);
+                    ready = b.at;
+                    left = work.min(ASK_AGAIN);
+                    deadline = Instant::now() + left;
                 }
                 Some(_) => {}
             }
-            let others = self.flow.lowest_ready().is_none_or(|low| low >= place);
+            let others = !is_end || self.flow.lowest_ready().is_none_or(|low| low >= place);
             if ready.is_some() && others {
                 break;
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            if let Some(at) = begun.and_then(|b| b.at).filter(|_| !is_end) {
+                let early = work.mul_f64(PART_DONE).saturating_sub(way);
+                left = left.min(early.saturating_sub(at.elapsed()));
+                if left.is_zero() {
+                    ready = Some(at);
+                    break;
+                }
+            }
             if left.is_zero() {
                 match ready {
                     Some(_) => break,
