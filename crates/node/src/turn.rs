@@ -1,4 +1,5 @@
-//! How long small transactions have between two chunks of a large one. Pure: the
+//! How long small transactions have between two chunks of a large one where they
+//! cannot pass it while it is applied: on a node with one applier thread. Pure: the
 //! times come from outside.
 //!
 //! ```text

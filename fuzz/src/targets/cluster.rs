@@ -60,6 +60,7 @@ pub const NODE_MESSAGE: Target = Target {
                 safe: 3,
                 needs_log: 2,
                 queue: 1,
+                ready: 4,
                 stop: false,
                 number: 9,
                 digest: (1, 2),
