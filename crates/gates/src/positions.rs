@@ -56,12 +56,21 @@ impl Positions {
     }
 
     /// Puts all gates at `position`, as after a state transfer. What was
-    /// ordered above it stays ordered. A pause survives.
+    /// ordered above it stays ordered, and what passes by itself there does so
+    /// still: nobody says that again. A pause survives.
     pub fn reset(&mut self, position: Seqno) {
         let ordered = self.ordered.max(position);
+        let cancelled = self.cancelled.split_off(&(position + 1));
+        let mut finished = self.finished.split_off(&(position + 1));
+        finished.retain(|seqno| cancelled.contains(seqno));
         let (paused_at, stats) = (self.paused_at, self.stats);
         *self = Positions::new(position);
         (self.ordered, self.paused_at, self.stats) = (ordered, paused_at, stats);
+        (self.cancelled, self.finished) = (cancelled, finished);
+        while self.cancelled.remove(&(self.left + 1)) {
+            self.left += 1;
+        }
+        self.advance_released();
     }
 
     /// The next seqno of the total order was delivered.
@@ -246,6 +255,21 @@ mod tests {
         p.release(1);
         assert_eq!(p.released(), 3);
         assert!(p.may_commit(4));
+    }
+
+    #[test]
+    fn what_passes_by_itself_does_so_after_a_copy_too() {
+        let mut p = Positions::new(0);
+        for s in 1..=9 {
+            p.ordered(s);
+        }
+        [3, 5, 6, 8].into_iter().for_each(|s| p.cancel(s));
+        p.reset(4);
+        assert_eq!((p.left(), p.released(), p.last_ordered()), (6, 6, 9));
+        assert!(p.leave(7));
+        assert_eq!((p.left(), p.released()), (8, 6));
+        p.release(7);
+        assert_eq!(p.released(), 8);
     }
 
     #[test]
