@@ -49,13 +49,13 @@ impl Session {
             return;
         }
         loop {
+            self.catch_up_database(inner);
             self.hand_out(inner);
             let next = inner.positions.left() + 1;
-            if !inner
-                .entries
-                .get(&next)
-                .is_some_and(|e| e.stage == Stage::Ready)
-            {
+            let entry = inner.entries.get(&next);
+            // One that lies ahead may be ready, and have no place yet.
+            let placed = next <= inner.positions.last_ordered();
+            if !placed || entry.is_none_or(|e| e.stage != Stage::Ready) {
                 break;
             }
             self.commit(inner, next);
@@ -172,6 +172,9 @@ impl Session {
 
     /// Seqnos that passed the gate by themselves pass the database too.
     pub(super) fn catch_up_database(&self, inner: &Inner) {
+        if inner.witness {
+            return;
+        }
         let mut db = self.host.database();
         while db.now.position.seqno < inner.positions.left() {
             let seqno = db.now.position.seqno + 1;

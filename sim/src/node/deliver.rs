@@ -168,13 +168,15 @@ impl Session {
                 depends_on,
             } => self.chunk_ahead(inner, at, (place, depends_on), chunked, part),
             Event::Nothing { first, last } => {
+                self.note(format_args!("seqnos {first} to {last}: nobody's"));
                 for seqno in first..=last {
+                    self.nobody_placed(seqno);
                     inner.positions.ordered(seqno);
                     inner.positions.cancel(seqno);
                 }
                 self.shared
                     .count(|c| c.nobodys += (last - first + 1) as u64);
-                self.catch_up_database(inner);
+                self.pump(inner);
             }
             Event::View { view, joined, left } => {
                 let seqno = view.position.seqno;
@@ -233,6 +235,18 @@ impl Session {
             }
             _ => {}
         }
+    }
+
+    fn nobody_placed(&self, seqno: Seqno) {
+        let placed = Placed {
+            txn: None,
+            keys: Vec::new(),
+            event: 0,
+            verdict: "nobody's".to_owned(),
+            part: Part::None,
+        };
+        let mut oracles = self.shared.oracles();
+        oracles.delivered(self.host.slot, seqno, placed);
     }
 
     fn view_placed(&self, view: &ClusterView) {
