@@ -42,7 +42,7 @@ pub fn svg(report: &Report) -> String {
             .map(|l| l.candidate.line()),
     );
     let cell = (LEFT + WIDTH + GAP, ABOVE + HEIGHT + BELOW + GAP);
-    let width = (GAP + cell.0 * conditions.len() as f64).max(2.0 * LEGEND_WIDTH + GAP);
+    let width = (GAP + cell.0 * conditions.len() as f64).max(3.0 * LEGEND_WIDTH);
     let across = ((width - GAP) / LEGEND_WIDTH).floor().max(1.0) as usize;
     let head = HEAD + LEGEND * curves.len().div_ceil(across) as f64;
     let height = head + cell.1 * workloads.len() as f64;

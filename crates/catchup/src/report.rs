@@ -45,6 +45,8 @@ pub struct Report {
     pub entries: Vec<Entry>,
     /// What a reader must know besides.
     pub notes: Vec<String>,
+    /// What could not be measured at all.
+    pub faults: Vec<String>,
 }
 
 impl Report {
@@ -52,7 +54,9 @@ impl Report {
     #[must_use]
     pub fn is_good(&self) -> bool {
         let measured = |e: &Entry| matches!(e.outcome, Outcome::Measured(_));
-        !self.entries.is_empty() && self.entries.iter().all(measured)
+        self.faults.is_empty()
+            && !self.entries.is_empty()
+            && self.entries.iter().all(measured)
     }
 
     /// A line for each candidate.
@@ -95,6 +99,9 @@ impl Report {
         for note in &self.notes {
             out += "\n";
             out += note;
+        }
+        for fault in &self.faults {
+            write!(out, "\nNOT MEASURED: {fault}").expect("writing to a String cannot fail");
         }
         out.truncate(out.trim_end().len());
         out + "\n"
@@ -296,6 +303,7 @@ pub(crate) mod tests {
             title: "w1 & more".into(),
             entries,
             notes: vec!["a note".into()],
+            faults: Vec::new(),
         }
     }
 
@@ -340,7 +348,12 @@ a note
         assert!(!report.is_good());
         report.entries[0].outcome = Outcome::Failed("gone".into());
         assert!(!report.is_good());
+        let mut report = sample();
+        report.faults.push("w2: interrupted".into());
+        assert!(!report.is_good());
+        assert!(report.table().ends_with("NOT MEASURED: w2: interrupted\n"));
         report.entries.clear();
+        report.faults.clear();
         assert!(!report.is_good(), "nothing was measured");
     }
 

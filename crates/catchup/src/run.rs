@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ use dromon_sandbox::{free_ports, server_version};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::backlog::{Backlog, Ports};
-use crate::plan::{Candidate, Plan};
+use crate::plan::{Candidate, Plan, Workload};
 use crate::report::{Entry, Report};
 use crate::slow::SlowDisk;
 use crate::trial::{self, Bench, Outcome};
@@ -37,7 +37,7 @@ impl Stop {
     /// Fails if so.
     pub fn check(&self) -> anyhow::Result<()> {
         match self.is_wanted() {
-            true => bail!("Interrupted: the servers are stopped and removed"),
+            true => bail!("interrupted; the servers are stopped and removed"),
             false => Ok(()),
         }
     }
@@ -47,11 +47,12 @@ impl Stop {
     }
 }
 
-/// Measures everything. What fails with one candidate is part of the report.
+/// Measures everything. What fails with one candidate or workload is part of the report, and so is
+/// an interruption: what was measured until then is not lost.
 ///
 /// # Errors
-/// When nothing can be measured at all: what the plan refuses, a server that is missing, a
-/// backlog that cannot be made, an interruption.
+/// When nothing can be measured at all: what the plan refuses, a server or a compiler that is
+/// missing.
 pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
     plan.check()?;
     let version = server_version()?;
@@ -69,14 +70,10 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
         title: title(plan, &version),
         entries: Vec::new(),
         notes: Vec::new(),
+        faults: Vec::new(),
     };
     for workload in &plan.workloads {
         let dir = place.dir.join(workload.to_string());
-        let backlog = Backlog::make(plan, *workload, &dir, ports, &stop, say)?;
-        report.notes.push(format!(
-            "{workload}: {} transactions, up to {}",
-            backlog.count, backlog.goal
-        ));
         let bench = Bench {
             plan,
             dir: dir.join("target"),
@@ -84,27 +81,16 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
             disk: &disk,
             stop: &stop,
         };
-        for condition in &plan.conditions {
-            for round in 1..=plan.rounds {
-                for candidate in order(plan.candidates(), round) {
-                    say(&format!(
-                        "{workload}, {condition}, round {round}: {candidate}"
-                    ));
-                    let outcome = trial::run(&bench, &backlog, *condition, &candidate);
-                    stop.check()?;
-                    say(&format!("    {}", line(&outcome)));
-                    report.entries.push(Entry {
-                        workload: *workload,
-                        condition: *condition,
-                        candidate,
-                        round,
-                        outcome,
-                    });
-                }
-            }
+        if let Err(error) = measure(&bench, *workload, &dir, &mut report, say) {
+            say(&format!("{workload}: {error:#}"));
+            report.faults.push(format!("{workload}: {error:#}"));
         }
-        drop(backlog);
-        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+        if stop.is_wanted() {
+            break;
+        }
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+        }
     }
     // As they are compared, however the rounds went forth and back.
     let all = plan.candidates();
@@ -118,6 +104,42 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
         )
     });
     Ok(report)
+}
+
+/// One workload.
+fn measure(
+    bench: &Bench,
+    workload: Workload,
+    dir: &Path,
+    report: &mut Report,
+    say: Say,
+) -> anyhow::Result<()> {
+    let plan = bench.plan;
+    let backlog = Backlog::make(plan, workload, dir, bench.ports, bench.stop, say)?;
+    report.notes.push(format!(
+        "{workload}: {} transactions, up to {}",
+        backlog.count, backlog.goal
+    ));
+    for condition in &plan.conditions {
+        for round in 1..=plan.rounds {
+            for candidate in order(plan.candidates(), round) {
+                say(&format!(
+                    "{workload}, {condition}, round {round}: {candidate}"
+                ));
+                let outcome = trial::run(bench, &backlog, *condition, &candidate);
+                bench.stop.check()?;
+                say(&format!("    {}", line(&outcome)));
+                report.entries.push(Entry {
+                    workload,
+                    condition: *condition,
+                    candidate,
+                    round,
+                    outcome,
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Forth, and back in the next round, so that a slow drift of the machine hits all alike.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use dromon_sandbox::Standalone;
 use dromon_sandbox::mysql::prelude::Queryable;
-use dromon_sandbox::mysql::{Conn, Row};
+use dromon_sandbox::mysql::{self, Conn, Row};
 use serde_json::Value;
 
 use crate::backlog::{self, Backlog, Ports, RELAY_GROUP, RELAY_PASS, count_of};
@@ -167,7 +167,7 @@ fn measure(
     let time = begin.elapsed();
     let applied = match is_there {
         true => backlog.count,
-        false => count_of(&racer.position(&mut conn)).unwrap_or(0),
+        false => count_of(&racer.position(&mut conn)?).unwrap_or(0),
     };
     let cpu_server = cpu_of(&server)?.saturating_sub(cpu_before);
     let asked = bench.disk.asked()? - asked_before;
@@ -344,16 +344,17 @@ impl Racer {
     }
 
     /// What is applied.
-    fn position(&self, conn: &mut Conn) -> String {
-        let found: Option<Option<String>> = match self {
-            Self::BuiltIn => conn.query_first("SELECT @@gtid_slave_pos"),
+    fn position(&self, conn: &mut Conn) -> anyhow::Result<String> {
+        let sql = match self {
+            Self::BuiltIn => "SELECT @@gtid_slave_pos",
+            Self::Replica { .. } => "SELECT gtid_pos FROM dromon_replica.position",
+        };
+        match conn.query_first::<Option<String>, _>(sql) {
+            Ok(found) => Ok(found.flatten().unwrap_or_default()),
             // The table is not there before the replica has made it.
-            Self::Replica { .. } => {
-                conn.query_first("SELECT gtid_pos FROM dromon_replica.position")
-            }
+            Err(mysql::Error::MySqlError(_)) => Ok(String::new()),
+            Err(error) => Err(error).context("The replica's server does not answer"),
         }
-        .unwrap_or_default();
-        found.flatten().unwrap_or_default()
     }
 
     /// Waits until it has caught up; false if time is up.
@@ -367,7 +368,7 @@ impl Racer {
     ) -> anyhow::Result<bool> {
         let mut looked = Instant::now();
         loop {
-            if self.position(conn) == backlog.goal {
+            if self.position(conn)? == backlog.goal {
                 return Ok(true);
             }
             if begin.elapsed() >= limit {

@@ -137,7 +137,12 @@ fn a_catch_up_that_makes_no_sense_is_refused() {
         (&["--", "datadir=/x"], 1, &["datadir", "use --dir"]),
     ];
     for (args, code, words) in table {
-        refused(dir, &[&["bench", "catchup"][..], args].concat(), *code, words);
+        refused(
+            dir,
+            &[&["bench", "catchup"][..], args].concat(),
+            *code,
+            words,
+        );
     }
     let left = fs::read_dir(dir).expect("readable").count();
     assert_eq!(left, 1, "a refusal leaves nothing behind");
