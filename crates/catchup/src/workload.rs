@@ -169,7 +169,9 @@ mod tests {
             assert!(hot.is_hot());
         }
         assert_eq!(count(Workload::W4, "TRUNCATE"), 1);
-        assert_eq!(count(Workload::W5, "parent"), 5);
+        assert_eq!(count(Workload::W5, "INTO uniq"), 1);
+        assert_eq!(count(Workload::W5, "FROM parent"), 1);
+        assert_eq!(count(Workload::W5, "INTO child"), 3);
         let w3 = procedure(Workload::W3, 9);
         assert!(w3.find("UPDATE hot") < w3.find("UPDATE t "));
         let w6 = procedure(Workload::W6, 9);
