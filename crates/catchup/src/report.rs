@@ -54,9 +54,7 @@ impl Report {
     #[must_use]
     pub fn is_good(&self) -> bool {
         let measured = |e: &Entry| matches!(e.outcome, Outcome::Measured(_));
-        self.faults.is_empty()
-            && !self.entries.is_empty()
-            && self.entries.iter().all(measured)
+        self.faults.is_empty() && !self.entries.is_empty() && self.entries.iter().all(measured)
     }
 
     /// A line for each candidate.

@@ -10,14 +10,18 @@ use super::super::relay::place;
 use super::super::relay::plain::program;
 use crate::harness::Case;
 
-/// Serial, the server's optimistic, hints, the replica.
-const CANDIDATES: usize = 4;
+/// Serial and two others.
+const CANDIDATES: usize = 3;
+/// Seconds after which a bench is told to end; it then removes its servers.
+const LIMIT: &str = "140";
 
 pub fn run(case: &mut Case) -> anyhow::Result<()> {
     let dir = place(case)?;
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
-    bench(case, &dir, "w1,w2,w3,w4,w5,w6", "memory", 6)?;
-    bench(case, &dir, "w5", "slow-commit,cache-miss", 2)
+    let others = ["--built-in", "none", "--relay", "group"];
+    bench(case, &dir, "w1,w2,w3,w4,w5,w6", "memory", 6, &others)?;
+    let others = ["--built-in", "optimistic", "--relay", "none"];
+    bench(case, &dir, "w5", "slow-commit,cache-miss", 2, &others)
 }
 
 fn bench(
@@ -26,6 +30,7 @@ fn bench(
     workloads: &str,
     conditions: &str,
     panels: usize,
+    others: &[&str],
 ) -> anyhow::Result<()> {
     let out = dir.join(format!("results-{conditions}"));
     let here = std::env::current_exe().context("finding this program")?;
@@ -35,11 +40,14 @@ fn bench(
         "there is no {}: build it with cargo build --release -p dromon-cli",
         dromon.display()
     );
-    let measured = program(dromon.to_str().context("a path that is not text")?)
+    let measured = program("timeout")
+        .args(["--kill-after=30", LIMIT])
+        .arg(&dromon)
         .args(["bench", "catchup", "--workloads", workloads])
         .args(["--conditions", conditions])
-        .args(["--transactions", "150", "--rows", "30000", "--limit", "5"])
-        .args(["--threads", "3", "--built-in", "optimistic"])
+        .args(["--transactions", "100", "--rows", "30000", "--limit", "5"])
+        .args(["--threads", "3"])
+        .args(others)
         .arg("--dir")
         .arg(dir)
         .arg("--out")
