@@ -113,10 +113,6 @@ fn main() -> ExitCode {
         for scenario in scenario::all() {
             println!("{:<18} {}", scenario.name, scenario.shows);
         }
-        println!("\nWith --control:");
-        for scenario in scenario::torture::control::all() {
-            println!("{:<18} {}", scenario.name, scenario.shows);
-        }
         println!("\nOnly by name, or with --torture:");
         for scenario in scenario::long() {
             println!("{:<18} {}", scenario.name, scenario.shows);
