@@ -1,5 +1,7 @@
 //! `dromon bench`.
 
+mod catchup;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,6 +27,8 @@ pub struct Args {
 enum Experiment {
     /// Does one large transaction stop the small ones?
     Stall(Box<Stall>),
+    /// How fast do replicas catch up, MariaDB's own and dromon's?
+    Catchup(Box<catchup::Catchup>),
 }
 
 /// Options of `dromon bench stall`.
@@ -155,7 +159,10 @@ impl Stall {
 
 /// Measures, prints the tables, writes the files.
 pub fn run(args: &Args) -> ExitCode {
-    let Experiment::Stall(stall) = &args.experiment;
+    let stall = match &args.experiment {
+        Experiment::Stall(stall) => stall,
+        Experiment::Catchup(catchup) => return catchup.run(),
+    };
     let plan = stall.plan();
     let report = match dromon_stall::run(&plan, &|line| eprintln!("{line}")) {
         Ok(report) => report,
@@ -197,8 +204,10 @@ mod tests {
         let Command::Bench(args) = cli.command else {
             panic!("it is bench");
         };
-        let Experiment::Stall(stall) = args.experiment;
-        stall.plan()
+        match args.experiment {
+            Experiment::Stall(stall) => stall.plan(),
+            Experiment::Catchup(_) => panic!("it is stall"),
+        }
     }
 
     #[test]

@@ -117,6 +117,38 @@ fn a_measurement_that_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn a_catch_up_that_makes_no_sense_is_refused() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dir = home.path();
+    fs::create_dir(dir.join("used")).expect("created");
+    fs::write(dir.join("used/thesis.txt"), "x").expect("written");
+    let table: &[(&[&str], i32, &[&str])] = &[
+        (&["--workloads", "w7"], 2, &["no workload w7", "w1,w2"]),
+        (&["--conditions", "fast"], 2, &["no condition fast"]),
+        (&["--built-in", "serial"], 2, &["always measured"]),
+        (&["--replica", "group"], 2, &["no mode group", "writeset:1"]),
+        (&["--relay", "all"], 2, &["no policy all"]),
+        (&["--threads", "0"], 1, &["0 threads", "from 1 to 256"]),
+        (&["--threads", "8,8"], 1, &["8 is named twice"]),
+        (&["--transactions", "1"], 1, &["--transactions 50"]),
+        (&["--rows", "1"], 1, &["--rows 1000"]),
+        (&["--limit", "0"], 2, &["1..=86400"]),
+        (&["--out", "used"], 1, &["nothing was touched"]),
+        (&["--", "datadir=/x"], 1, &["datadir", "use --dir"]),
+    ];
+    for (args, code, words) in table {
+        refused(
+            dir,
+            &[&["bench", "catchup"][..], args].concat(),
+            *code,
+            words,
+        );
+    }
+    let left = fs::read_dir(dir).expect("readable").count();
+    assert_eq!(left, 1, "a refusal leaves nothing behind");
+}
+
+#[test]
 fn each_fault_has_its_message_and_exit_code() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let dir = home.path();

@@ -15,7 +15,7 @@
 //! DIR/witness/log/        log of the witness, if there is one; DIR/witness/witness.log its messages
 //! ```
 //!
-//! Servers listen on 127.0.0.1 only. Started by root they run as user mysql,
+//! A [`Standalone`] is a server in no cluster. Servers listen on 127.0.0.1 only. Started by root they run as user mysql,
 //! otherwise as the caller.
 
 #![forbid(unsafe_code)]
@@ -28,6 +28,7 @@ mod ports;
 mod process;
 mod record;
 mod secure;
+mod standalone;
 mod status;
 mod template;
 mod who;
@@ -41,6 +42,7 @@ pub use node::{Node, Start};
 pub use ports::Ports;
 pub use process::{ProcessId, ProcessState, StopReport, Usage};
 pub use record::{ClusterRecord, NodeNetwork, NodeRecord};
+pub use standalone::{Standalone, free_ports};
 pub use status::{ClusterStatus, NodeStatus, ProcessView, Verdict, WitnessStatus, WsrepStatus};
 pub use template::server_version;
 pub use who::{first_unreachable, reachable_by_server};

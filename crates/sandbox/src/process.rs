@@ -146,8 +146,12 @@ impl ProcessId {
         }
     }
 
-    /// Asks it to end (SIGTERM) and waits; kills it after `limit`.
-    pub(crate) fn end(self, limit: Duration) -> Result<StopReport> {
+    /// Asks it to end (SIGTERM) and waits; kills it after `limit`. A child stays to be
+    /// waited for.
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub fn end(self, limit: Duration) -> Result<StopReport> {
         let begin = Instant::now();
         self.signal(Signal::TERM)?;
         self.signal(Signal::CONT)?; // a held process sees SIGTERM only when it goes on

@@ -179,7 +179,7 @@ fn cache_dir(user: &ServerUser) -> Result<PathBuf> {
 }
 
 /// Copies directories and regular files, handing them to `owner`.
-fn copy_tree(from: &Path, to: &Path, owner: Option<&ServerUser>) -> Result<()> {
+pub(crate) fn copy_tree(from: &Path, to: &Path, owner: Option<&ServerUser>) -> Result<()> {
     fs::create_dir(to).at("create the directory", to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o700)).at("set the mode of", to)?;
     for entry in fs::read_dir(from).at("read the directory", from)? {

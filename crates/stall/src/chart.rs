@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
+use dromon_load::paper::{Drawing, FAINT, INK, nice};
 use dromon_load::series;
 
 use crate::figures::{Figures, commits_of};
@@ -32,8 +33,6 @@ const SILENT: Duration = Duration::from_millis(300);
 /// A gap of the whole cluster is shaded and named from here on.
 const STALL: Duration = Duration::from_millis(500);
 
-const INK: &str = "#24292f";
-const FAINT: &str = "#d0d7de";
 const BLUE: &str = "#0969da";
 const RED: &str = "#cf222e";
 
@@ -45,19 +44,11 @@ pub fn svg(report: &Report, round: usize) -> String {
     let width = (cell.0 * providers.len() as f64 + GAP).max(WIDTH_MIN);
     let height = HEAD + cell.1 * modes.len() as f64;
     let top = highest(report, round);
-    let mut out = Drawing::default();
-    out.add(format_args!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}" font-family="sans-serif" font-size="11" fill="{INK}" role="img">"#
-    ));
-    let title = escape(&report.title);
-    out.add(format_args!("<title>{title}</title>"));
-    out.add(format_args!(
-        "<desc>Commits per second of all nodes over seconds since the large transaction's statement began. A strip per node is red where it acknowledged nothing for {} ms.</desc>",
+    let about = format!(
+        "Commits per second of all nodes over seconds since the large transaction's statement began. A strip per node is red where it acknowledged nothing for {} ms.",
         SILENT.as_millis()
-    ));
-    out.add(format_args!(
-        r##"<rect width="100%" height="100%" fill="#ffffff"/>"##
-    ));
+    );
+    let mut out = Drawing::begin(width, height, &report.title, &about);
     out.text(GAP, 22.0, 13, "start", INK, &report.title);
     out.text(
         GAP,
@@ -82,8 +73,7 @@ pub fn svg(report: &Report, round: usize) -> String {
             out.add(format_args!("</g>"));
         }
     }
-    out.add(format_args!("</svg>"));
-    out.0
+    out.end()
 }
 
 fn panel(out: &mut Drawing, provider: &str, mode: Mode, entry: Option<&Entry>, top: f64) {
@@ -330,50 +320,6 @@ fn nodes(report: &Report) -> usize {
     counts.max().unwrap_or(0)
 }
 
-/// The next higher of 1, 1.5, 2, 3, 5 and their tenfolds.
-fn nice(value: f64) -> f64 {
-    if !(value.is_finite() && value > 0.0) {
-        return 1.0;
-    }
-    let unit = 10f64.powf(value.log10().floor());
-    [1.0, 1.5, 2.0, 3.0, 5.0, 10.0]
-        .into_iter()
-        .map(|n| n * unit)
-        .find(|n| *n >= value * 0.999_999)
-        .unwrap_or(value)
-}
-
-#[derive(Default)]
-struct Drawing(String);
-
-impl Drawing {
-    fn add(&mut self, line: std::fmt::Arguments) {
-        writeln!(self.0, "{line}").expect("writing to a String cannot fail");
-    }
-
-    fn text(&mut self, x: f64, y: f64, size: u32, anchor: &str, fill: &str, text: &str) {
-        let text = escape(text);
-        self.add(format_args!(
-            r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" text-anchor="{anchor}" fill="{fill}">{text}</text>"#
-        ));
-    }
-}
-
-/// For XML text; what XML cannot hold at all becomes a blank.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -466,20 +412,5 @@ mod tests {
         // Each node of each of the two panels once.
         assert_eq!(classes(&document, "silent").len(), 6);
         assert_eq!(classes(&document, "stall").len(), 2);
-    }
-
-    #[test]
-    fn axes_end_at_round_numbers() {
-        for (value, top) in [
-            (0.7, 1.0),
-            (1.0, 1.0),
-            (1.2, 1.5),
-            (333.0, 500.0),
-            (600.0, 1000.0),
-        ] {
-            assert!((nice(value) - top).abs() < 1e-9, "{value}: {}", nice(value));
-        }
-        assert_eq!(nice(0.0), 1.0);
-        assert_eq!(nice(f64::NAN), 1.0);
     }
 }

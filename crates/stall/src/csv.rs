@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use dromon_load::paper::field;
 use dromon_load::series;
 
 use crate::figures::{Figures, Times, commits_of};
@@ -148,13 +149,6 @@ fn since_begin(trace: &Trace, at: Duration) -> String {
     format!("{:.1}", (at.as_secs_f64() - begin) * 1e3)
 }
 
-fn field(text: &str) -> String {
-    if text.contains([',', '"', '\n']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,10 +190,5 @@ mod tests {
         };
         assert_eq!(line("-4900.0").as_deref(), Some("10,10,0,0,0,0,5242880"));
         assert_eq!(line("6900.0").as_deref(), Some("980,17,0,0,0,0,9437184"));
-    }
-
-    #[test]
-    fn a_name_with_a_comma_is_quoted() {
-        assert_eq!(field("a,\"b"), "\"a,\"\"b\"");
     }
 }

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use dromon_load::arrivals::Spread;
+use dromon_load::paper::refuse_results;
 use dromon_sandbox::{Setting, split_settings};
 
 /// Fewer are no large transaction.
@@ -359,27 +360,6 @@ impl Plan {
         );
         Ok(())
     }
-}
-
-/// Results are never written over.
-fn refuse_results(out: &Path) -> anyhow::Result<()> {
-    if !out.exists() {
-        return Ok(());
-    }
-    ensure!(
-        out.is_dir(),
-        "--out {} is a file; name a directory",
-        out.display()
-    );
-    let entry = fs::read_dir(out)?.flatten().next();
-    if let Some(entry) = entry {
-        bail!(
-            "--out {} holds {} already and nothing was touched; name a new or empty directory",
-            out.display(),
-            entry.file_name().to_string_lossy()
-        );
-    }
-    Ok(())
 }
 
 #[cfg(test)]

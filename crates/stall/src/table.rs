@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use dromon_load::paper::{aligned, number};
 use dromon_load::series::median;
 
 use crate::figures::Figures;
@@ -120,32 +121,7 @@ fn table(report: &Report, columns: &[Column]) -> String {
             );
         }
     }
-    aligned(&rows)
-}
-
-/// Names to the left, numbers to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let mut out = String::new();
-    for row in rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(i, (cell, width))| match i {
-                0 | 1 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            })
-            .collect();
-        out.push_str(cells.join("  ").trim_end());
-        out.push('\n');
-    }
-    out
+    aligned(&rows, 2)
 }
 
 fn mid(figures: &[&Figures], value: impl Fn(&Figures) -> f64) -> Option<f64> {
@@ -158,13 +134,6 @@ fn most<T: Ord>(figures: &[&Figures], value: impl Fn(&Figures) -> Option<T>) -> 
 
 fn took(figures: &[&Figures], value: impl Fn(&Figures) -> Duration) -> String {
     number(mid(figures, |f| value(f).as_secs_f64()), 2)
-}
-
-fn number(value: Option<f64>, digits: usize) -> String {
-    match value {
-        Some(value) if value.is_finite() => format!("{value:.digits$}"),
-        _ => "-".into(),
-    }
 }
 
 fn seconds(value: Option<Duration>) -> String {
@@ -249,9 +218,6 @@ a note
 
     #[test]
     fn what_is_not_known_is_a_dash() {
-        assert_eq!(number(None, 1), "-");
-        assert_eq!(number(Some(f64::NAN), 1), "-");
-        assert_eq!(number(Some(f64::INFINITY), 1), "-");
         assert_eq!(megabytes(None), "-");
     }
 }

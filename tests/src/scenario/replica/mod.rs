@@ -1,5 +1,6 @@
 //! A primary, `dromon replica` and its target, unmodified servers without a cluster. Run by name.
 
+mod catchup;
 mod mixed;
 
 use std::path::{Path, PathBuf};
@@ -35,6 +36,11 @@ pub fn all() -> Vec<Scenario> {
             "replica_differs",
             "rows that are missing or there already stop with table, key and GTID, or are repaired; filters",
             differs,
+        ),
+        (
+            "bench_catchup",
+            "`dromon bench catchup` with tiny backlogs of all workloads: each candidate catches up, checksums equal, files written",
+            catchup::run,
         ),
     ];
     let scenario = |(name, shows, run)| Scenario {

@@ -1,0 +1,297 @@
+//! The chart: a panel for each workload and condition, speed-up over the serial server against
+//! threads, both logarithmic, a curve for each candidate.
+
+use std::fmt::Write as _;
+
+use dromon_load::paper::{Drawing, FAINT, INK, escape};
+
+use crate::figures::Line;
+use crate::plan::{Candidate, Condition, Workload};
+use crate::report::Report;
+
+/// Size of a panel's drawing area and of what stands around it, in pixels.
+const WIDTH: f64 = 330.0;
+const HEIGHT: f64 = 210.0;
+const LEFT: f64 = 44.0;
+const ABOVE: f64 = 26.0;
+const BELOW: f64 = 34.0;
+const GAP: f64 = 22.0;
+const HEAD: f64 = 54.0;
+/// A line of the legend.
+const LEGEND: f64 = 16.0;
+/// Entries of the legend side by side.
+const LEGEND_WIDTH: f64 = 230.0;
+/// Colours that also people see apart who do not see all (Okabe and Ito).
+const COLOURS: [&str; 7] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
+];
+const MARKS: [f64; 19] = [
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3,
+    2e3, 5e3, 1e4,
+];
+
+/// The chart of a run.
+pub fn svg(report: &Report) -> String {
+    let lines = report.lines();
+    let workloads = unique(lines.iter().map(|l| l.workload));
+    let conditions = unique(lines.iter().map(|l| l.condition));
+    let curves = unique(
+        lines
+            .iter()
+            .filter(|l| l.candidate != Candidate::Serial)
+            .map(|l| l.candidate.line()),
+    );
+    let cell = (LEFT + WIDTH + GAP, ABOVE + HEIGHT + BELOW + GAP);
+    let width = (GAP + cell.0 * conditions.len() as f64).max(3.0 * LEGEND_WIDTH);
+    let across = ((width - GAP) / LEGEND_WIDTH).floor().max(1.0) as usize;
+    let head = HEAD + LEGEND * curves.len().div_ceil(across) as f64;
+    let height = head + cell.1 * workloads.len() as f64;
+    let about = "Speed-up over the server's own serial replication against threads, both axes logarithmic; a panel for each workload and condition, a curve for each candidate.";
+    let mut out = Drawing::begin(width, height, &report.title, about);
+    out.text(GAP, 22.0, 13, "start", INK, &report.title);
+    out.text(
+        GAP,
+        42.0,
+        11,
+        "start",
+        INK,
+        "Speed-up over the server's own serial replication, against threads. Solid: built-in; dashed: Dromon.",
+    );
+    for (i, name) in curves.iter().enumerate() {
+        let x = GAP + LEGEND_WIDTH * (i % across) as f64;
+        let y = HEAD + LEGEND * (i / across) as f64;
+        let stroke = stroke(&curves, name);
+        out.add(format_args!(
+            r#"<line x1="{x:.1}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}" {stroke}/>"#,
+            x + 24.0
+        ));
+        out.text(x + 30.0, y + 4.0, 11, "start", INK, name);
+    }
+    let axes = Axes::new(&lines);
+    for (row, workload) in workloads.iter().enumerate() {
+        for (column, condition) in conditions.iter().enumerate() {
+            let x = GAP + cell.0 * column as f64;
+            let y = head + cell.1 * row as f64;
+            out.add(format_args!(
+                r#"<g class="panel" transform="translate({x:.1} {y:.1})">"#
+            ));
+            panel(&mut out, &lines, *workload, *condition, &curves, &axes);
+            out.add(format_args!("</g>"));
+        }
+    }
+    out.end()
+}
+
+fn panel(
+    out: &mut Drawing,
+    lines: &[Line],
+    workload: Workload,
+    condition: Condition,
+    curves: &[String],
+    axes: &Axes,
+) {
+    let title = format!("{workload}: {}; {condition}", workload.about());
+    out.text(LEFT, 14.0, 12, "start", INK, &title);
+    frame(out, axes);
+    let own = |l: &&Line| l.workload == workload && l.condition == condition;
+    let serial = lines
+        .iter()
+        .filter(own)
+        .find(|l| l.candidate == Candidate::Serial);
+    if serial.is_none_or(|s| s.rate.is_none()) {
+        let middle = ABOVE + HEIGHT / 2.0;
+        let words = "no serial server to compare with";
+        out.text(LEFT + 8.0, middle, 11, "start", INK, words);
+        return;
+    }
+    for name in curves {
+        let mut points: Vec<(u32, f64)> = lines
+            .iter()
+            .filter(own)
+            .filter(|l| l.candidate.line() == *name)
+            .filter_map(|l| Some((l.candidate.threads(), l.speedup?)))
+            .collect();
+        points.sort_by_key(|(threads, _)| *threads);
+        let mut path = String::new();
+        for (i, (threads, speedup)) in points.iter().enumerate() {
+            let (x, y) = (axes.x(*threads), axes.y(*speedup));
+            let step = if i == 0 { 'M' } else { 'L' };
+            write!(path, "{step}{x:.1} {y:.1}").expect("writing to a String cannot fail");
+        }
+        if points.len() > 1 {
+            let stroke = stroke(curves, name);
+            out.add(format_args!(
+                r#"<path class="curve" d="{path}" fill="none" {stroke}/>"#
+            ));
+        }
+        for (threads, speedup) in points {
+            let about = format!("{name}, {threads} threads: {speedup:.2}");
+            out.add(format_args!(
+                r#"<circle class="point" cx="{:.1}" cy="{:.1}" r="2.5" fill="{}"><title>{}</title></circle>"#,
+                axes.x(threads),
+                axes.y(speedup),
+                colour(curves, name),
+                escape(&about)
+            ));
+        }
+    }
+}
+
+fn frame(out: &mut Drawing, axes: &Axes) {
+    let (bottom, right) = (ABOVE + HEIGHT, LEFT + WIDTH);
+    for mark in MARKS {
+        if mark < axes.low || mark > axes.high {
+            continue;
+        }
+        let y = axes.y(mark);
+        let stroke = if mark == 1.0 { INK } else { FAINT };
+        out.add(format_args!(
+            r#"<line x1="{LEFT}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}" stroke="{stroke}"/>"#
+        ));
+        out.text(LEFT - 6.0, y + 4.0, 11, "end", INK, &format!("{mark}"));
+    }
+    for threads in &axes.threads {
+        let x = axes.x(*threads);
+        out.add(format_args!(
+            r#"<line x1="{x:.1}" x2="{x:.1}" y1="{bottom:.1}" y2="{:.1}" stroke="{INK}"/>"#,
+            bottom + 3.0
+        ));
+        let label = threads.to_string();
+        out.text(x, bottom + 16.0, 11, "middle", INK, &label);
+    }
+    let middle = LEFT + WIDTH / 2.0;
+    out.text(middle, bottom + 30.0, 11, "middle", INK, "threads");
+}
+
+fn unique<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for one in all {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
+}
+
+fn colour(curves: &[String], name: &str) -> &'static str {
+    let at = curves.iter().position(|c| c == name).unwrap_or(0);
+    COLOURS[at % COLOURS.len()]
+}
+
+fn stroke(curves: &[String], name: &str) -> String {
+    let colour = colour(curves, name);
+    let dashes = match name.starts_with("built-in") {
+        true => "",
+        false => r#" stroke-dasharray="6 3""#,
+    };
+    format!(r#"stroke="{colour}" stroke-width="1.8"{dashes}"#)
+}
+
+/// Shared by all panels, so that they can be compared.
+struct Axes {
+    low: f64,
+    high: f64,
+    threads: Vec<u32>,
+}
+
+impl Axes {
+    fn new(lines: &[Line]) -> Self {
+        let all: Vec<f64> = lines.iter().filter_map(|l| l.speedup).collect();
+        let least = all.iter().copied().fold(1.0, f64::min);
+        let most = all.iter().copied().fold(2.0, f64::max);
+        let mut threads = unique(lines.iter().map(|l| l.candidate.threads()));
+        threads.sort_unstable();
+        let below = MARKS.into_iter().rev().find(|m| *m <= least);
+        Self {
+            low: below.unwrap_or(MARKS[0]),
+            high: MARKS.into_iter().find(|m| *m >= most).unwrap_or(most),
+            threads,
+        }
+    }
+
+    fn x(&self, threads: u32) -> f64 {
+        let most = self.threads.last().copied().unwrap_or(2).max(2);
+        let part = f64::from(threads.max(1)).log2() / f64::from(most).log2();
+        // Not on the frame: points there would be cut in half.
+        LEFT + 8.0 + (WIDTH - 16.0) * part.clamp(0.0, 1.0)
+    }
+
+    fn y(&self, speedup: f64) -> f64 {
+        let part = (speedup / self.low).ln() / (self.high / self.low).ln();
+        ABOVE + HEIGHT * (1.0 - part.clamp(0.0, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::sample;
+    use crate::trial::Outcome;
+    use roxmltree::Document;
+
+    fn classes<'a>(document: &'a Document, class: &str) -> Vec<roxmltree::Node<'a, 'a>> {
+        let has = |n: &roxmltree::Node| n.attribute("class") == Some(class);
+        document.descendants().filter(has).collect()
+    }
+
+    #[test]
+    fn a_panel_for_each_and_a_point_for_each() {
+        let text = svg(&sample());
+        let document = Document::parse(&text).expect("it is XML");
+        assert_eq!(classes(&document, "panel").len(), 2);
+        assert_eq!(classes(&document, "point").len(), 7);
+        assert_eq!(classes(&document, "curve").len(), 1, "one has two points");
+        let words: String = document
+            .descendants()
+            .filter_map(|n| n.text())
+            .collect::<Vec<_>>()
+            .join("|");
+        for word in [
+            "w1 & more",
+            "w1: single rows; slow-commit",
+            "relay group, conservative",
+            "replica writeset:100, 8 threads: 50.00",
+        ] {
+            assert!(words.contains(word), "{word} is missing in {words}");
+        }
+    }
+
+    #[test]
+    fn points_stand_where_they_belong() {
+        let lines = sample().lines();
+        let axes = Axes::new(&lines);
+        assert_eq!((axes.low, axes.high), (1.0, 50.0));
+        assert_eq!(axes.threads, [1, 8]);
+        assert!(axes.x(1) < axes.x(2) && axes.x(2) < axes.x(8));
+        assert!((axes.x(4) - axes.x(2) - (axes.x(8) - axes.x(4))).abs() < 1e-6);
+        assert_eq!(axes.y(1.0), ABOVE + HEIGHT);
+        assert_eq!(axes.y(50.0), ABOVE);
+        assert!(axes.y(10.0) < axes.y(5.0));
+    }
+
+    #[test]
+    fn every_number_is_finite_and_every_place_inside() {
+        let mut failed = sample();
+        for entry in &mut failed.entries {
+            entry.outcome = Outcome::Failed("gone".into());
+        }
+        let mut serial = sample();
+        serial.entries.truncate(1);
+        let mut empty = sample();
+        empty.entries.clear();
+        for text in [svg(&sample()), svg(&failed), svg(&serial), svg(&empty)] {
+            let document = Document::parse(&text).expect("it is XML");
+            for node in document.descendants() {
+                for name in [
+                    "x", "x1", "x2", "y", "y1", "y2", "cx", "cy", "width", "height",
+                ] {
+                    let Some(value) = node.attribute(name).filter(|v| *v != "100%") else {
+                        continue;
+                    };
+                    let value: f64 = value.parse().expect("a number");
+                    assert!((0.0..2000.0).contains(&value), "{name}={value}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! What can be said of the trials: medians of the rounds, speed-up over the serial server, and
+//! what is aimed at. Pure.
+
+use dromon_load::series::median;
+
+use crate::plan::{Candidate, Condition, Policy, ServerMode, Workload};
+use crate::report::Entry;
+use crate::trial::{Measured, Outcome};
+
+/// A candidate with one number of threads, of all rounds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// What was committed.
+    pub workload: Workload,
+    /// Under which condition.
+    pub condition: Condition,
+    /// Who caught up.
+    pub candidate: Candidate,
+    /// Transactions a second; none: every round failed.
+    pub rate: Option<f64>,
+    /// By the serial server's.
+    pub speedup: Option<f64>,
+    /// Until it had caught up, or was cut.
+    pub seconds: Option<f64>,
+    /// CPU of the server, seconds for 1,000 transactions.
+    pub cpu_server: Option<f64>,
+    /// Of replica or relay, the same.
+    pub cpu_own: Option<f64>,
+    /// What was applied again.
+    pub retries: Option<f64>,
+    /// fsyncs.
+    pub fsyncs: Option<f64>,
+    /// Slow reads.
+    pub reads: Option<f64>,
+    /// Some round was cut.
+    pub is_cut: bool,
+    /// What went wrong in some round.
+    pub trouble: Option<String>,
+}
+
+impl Line {
+    /// CPU of server and own program, seconds for 1,000 transactions.
+    #[must_use]
+    pub fn cpu(&self) -> Option<f64> {
+        Some(self.cpu_server? + self.cpu_own?)
+    }
+}
+
+/// A line for each candidate, in the order in which they were measured first.
+#[must_use]
+pub fn lines(entries: &[Entry]) -> Vec<Line> {
+    let mut all: Vec<Line> = Vec::new();
+    for entry in entries {
+        if !all.iter().any(|l| is_of(l, entry)) {
+            let own: Vec<&Entry> = entries.iter().filter(|e| entry.is_like(e)).collect();
+            all.push(line(&own));
+        }
+    }
+    let serial: Vec<Line> = all
+        .iter()
+        .filter(|l| l.candidate == Candidate::Serial)
+        .cloned()
+        .collect();
+    for line in &mut all {
+        let base = serial
+            .iter()
+            .find(|s| s.workload == line.workload && s.condition == line.condition);
+        line.speedup = ratio(line.rate, base.and_then(|s| s.rate));
+    }
+    all
+}
+
+fn is_of(line: &Line, entry: &Entry) -> bool {
+    line.workload == entry.workload
+        && line.condition == entry.condition
+        && line.candidate == entry.candidate
+}
+
+fn line(own: &[&Entry]) -> Line {
+    let measured: Vec<&Measured> = own
+        .iter()
+        .filter_map(|e| match &e.outcome {
+            Outcome::Measured(m) => Some(m),
+            // What comes to something else is no measure of how fast.
+            Outcome::Differs(..) | Outcome::Failed(_) => None,
+        })
+        .collect();
+    let mid = |value: fn(&Measured) -> f64| median(measured.iter().map(|m| value(m)));
+    let per_1000 = |m: &Measured| 1000.0 / m.applied.max(1) as f64;
+    let trouble = own.iter().find_map(|e| match &e.outcome {
+        Outcome::Measured(_) => None,
+        Outcome::Differs(_, why) => Some(format!("TABLES DIFFER: {why}")),
+        Outcome::Failed(why) => Some(format!("FAILED: {why}")),
+    });
+    Line {
+        workload: own[0].workload,
+        condition: own[0].condition,
+        candidate: own[0].candidate.clone(),
+        rate: mid(Measured::rate),
+        speedup: None,
+        seconds: mid(|m| m.time.as_secs_f64()),
+        cpu_server: median(
+            measured
+                .iter()
+                .map(|m| m.cpu_server.as_secs_f64() * per_1000(m)),
+        ),
+        cpu_own: median(
+            measured
+                .iter()
+                .map(|m| m.cpu_own.as_secs_f64() * per_1000(m)),
+        ),
+        retries: mid(|m| m.retries as f64),
+        fsyncs: mid(|m| m.fsyncs as f64),
+        reads: mid(|m| m.reads as f64),
+        is_cut: measured.iter().any(|m| m.is_cut),
+        trouble,
+    }
+}
+
+fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    Some(a? / b?).filter(|r| r.is_finite())
+}
+
+/// Something that is aimed at, and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Aim {
+    /// What was committed.
+    pub workload: Workload,
+    /// Under which condition.
+    pub condition: Condition,
+    /// What is compared.
+    pub what: &'static str,
+    /// The one and the other.
+    pub of: String,
+    /// Found.
+    pub found: f64,
+    /// Wanted: at least, or at most.
+    pub wanted: f64,
+    /// See `wanted`.
+    pub at_most: bool,
+}
+
+impl Aim {
+    /// Whether it is reached.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        match self.at_most {
+            true => self.found <= self.wanted,
+            false => self.found >= self.wanted,
+        }
+    }
+}
+
+/// What is aimed at, as far as what it needs was measured.
+#[must_use]
+pub fn aims(lines: &[Line]) -> Vec<Aim> {
+    let mut all = Vec::new();
+    let mut seen: Vec<(Workload, Condition)> = Vec::new();
+    for line in lines {
+        let cell = (line.workload, line.condition);
+        if !seen.contains(&cell) {
+            seen.push(cell);
+            let own: Vec<&Line> = lines
+                .iter()
+                .filter(|l| (l.workload, l.condition) == cell)
+                .collect();
+            all.extend(aims_of(cell, &own));
+        }
+    }
+    all
+}
+
+fn aims_of((workload, condition): (Workload, Condition), lines: &[&Line]) -> Vec<Aim> {
+    let mut all = Vec::new();
+    let best = |which: &dyn Fn(&Candidate) -> bool| -> Option<&Line> {
+        let some = lines
+            .iter()
+            .filter(|l| which(&l.candidate) && l.rate.is_some());
+        some.max_by(|a, b| a.rate.partial_cmp(&b.rate).expect("rates are numbers"))
+            .copied()
+    };
+    let mut aim = |what, one: Option<&Line>, other: Option<&Line>, wanted, at_most: bool| {
+        let (Some(one), Some(other)) = (one, other) else {
+            return;
+        };
+        let found = match at_most {
+            true => ratio(one.cpu(), other.cpu()),
+            false => ratio(one.rate, other.rate),
+        };
+        all.extend(found.map(|found| Aim {
+            workload,
+            condition,
+            what,
+            of: format!("{} : {}", one.candidate, other.candidate),
+            found,
+            wanted,
+            at_most,
+        }));
+    };
+    let built_in = best(&|c| c.is_built_in());
+    let serial = best(&|c| *c == Candidate::Serial);
+    let replica = best(&|c| matches!(c, Candidate::Replica(..)));
+    let group = best(&|c| matches!(c, Candidate::Relay(Policy::Group, _)));
+    let plain = best(&|c| matches!(c, Candidate::BuiltIn(ServerMode::Conservative, _)));
+    if workload.is_hot() {
+        aim(
+            "hot rows: replica by best built-in",
+            replica,
+            built_in,
+            0.9,
+            false,
+        );
+        return all;
+    }
+    match condition {
+        Condition::SlowCommit => {
+            aim("replica by best built-in", replica, built_in, 4.0, false);
+            aim("replica by serial", replica, serial, 40.0, false);
+        }
+        Condition::Memory => {
+            aim("replica by best built-in", replica, built_in, 1.5, false);
+            aim(
+                "CPU of replica by best built-in",
+                replica,
+                built_in,
+                0.5,
+                true,
+            );
+        }
+        Condition::CacheMiss => {
+            aim("replica by best built-in", replica, built_in, 1.5, false);
+            aim(
+                "conservative with hints by without",
+                group,
+                plain,
+                5.0,
+                false,
+            );
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::sample;
+    use crate::trial::tests::measured;
+
+    fn of<'a>(lines: &'a [Line], condition: Condition, name: &str) -> &'a Line {
+        let found = lines
+            .iter()
+            .find(|l| l.condition == condition && l.candidate.to_string() == name);
+        found.expect(name)
+    }
+
+    #[test]
+    fn speed_up_is_over_the_serial_server() {
+        let lines = lines(&sample().entries);
+        let serial = of(&lines, Condition::SlowCommit, "built-in serial");
+        assert_eq!((serial.rate, serial.speedup), (Some(10.0), Some(1.0)));
+        let replica = of(
+            &lines,
+            Condition::SlowCommit,
+            "replica writeset:100, 8 threads",
+        );
+        assert_eq!(replica.speedup, Some(50.0));
+        assert_eq!(replica.cpu(), Some(3.0));
+    }
+
+    #[test]
+    fn rounds_give_the_median() {
+        let mut entries = vec![sample().entries[0].clone(); 3];
+        for (entry, seconds) in entries.iter_mut().zip([1, 4, 2]) {
+            entry.outcome = Outcome::Measured(measured(seconds, 1000));
+        }
+        entries[0].round = 1;
+        let all = lines(&entries);
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].rate, all[0].seconds), (Some(500.0), Some(2.0)));
+    }
+
+    #[test]
+    fn what_differs_is_no_measure() {
+        let mut entries = vec![sample().entries[0].clone()];
+        entries[0].outcome = Outcome::Differs(measured(1, 1), "d.t".into());
+        let all = lines(&entries);
+        assert_eq!((all[0].rate, all[0].speedup), (None, None));
+        assert_eq!(all[0].trouble.as_deref(), Some("TABLES DIFFER: d.t"));
+        assert!(aims(&all).is_empty());
+    }
+
+    #[test]
+    fn aims_are_those_of_the_condition() {
+        let all = aims(&lines(&sample().entries));
+        let find = |what: &str, condition| {
+            let found = all
+                .iter()
+                .find(|a| a.what == what && a.condition == condition);
+            found.map(|a| (a.found, a.is_met()))
+        };
+        let built_in = "replica by best built-in";
+        assert_eq!(find(built_in, Condition::SlowCommit), Some((5.0, true)));
+        assert_eq!(
+            find("replica by serial", Condition::SlowCommit),
+            Some((50.0, true))
+        );
+        assert_eq!(find(built_in, Condition::CacheMiss), Some((1.0, false)));
+        let hints = "conservative with hints by without";
+        assert_eq!(find(hints, Condition::CacheMiss), Some((6.0, true)));
+        assert_eq!(find(hints, Condition::SlowCommit), None);
+    }
+
+    #[test]
+    fn hot_rows_have_an_aim_of_their_own() {
+        let mut entries = sample().entries;
+        entries.iter_mut().for_each(|e| e.workload = Workload::W6);
+        let all = aims(&lines(&entries));
+        assert_eq!(all.len(), 2, "one for each condition");
+        assert!(all.iter().all(|a| a.wanted == 0.9 && a.is_met()));
+    }
+
+    #[test]
+    fn cpu_is_aimed_at_from_above() {
+        let mut entries = sample().entries;
+        entries
+            .iter_mut()
+            .for_each(|e| e.condition = Condition::Memory);
+        let all = aims(&lines(&entries));
+        let cpu = all.iter().find(|a| a.at_most).expect("CPU");
+        assert_eq!((cpu.wanted, cpu.is_met()), (0.5, false));
+    }
+}

@@ -1,0 +1,76 @@
+//! `dromon bench catchup` on real servers, with backlogs so small that its figures mean nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+
+use super::super::relay::place;
+use super::super::relay::plain::program;
+use crate::harness::Case;
+
+/// Serial and two others.
+const CANDIDATES: usize = 3;
+/// Seconds after which a bench is told to end; it then removes its servers.
+const LIMIT: &str = "140";
+
+pub fn run(case: &mut Case) -> anyhow::Result<()> {
+    let dir = place(case)?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
+    let others = ["--built-in", "none", "--relay", "group"];
+    bench(case, &dir, "w1,w2,w3,w4,w5,w6", "memory", 6, &others)?;
+    let others = ["--built-in", "optimistic", "--relay", "none"];
+    bench(case, &dir, "w5", "slow-commit,cache-miss", 2, &others)
+}
+
+fn bench(
+    case: &mut Case,
+    dir: &Path,
+    workloads: &str,
+    conditions: &str,
+    panels: usize,
+    others: &[&str],
+) -> anyhow::Result<()> {
+    let out = dir.join(format!("results-{conditions}"));
+    let here = std::env::current_exe().context("finding this program")?;
+    let dromon = here.with_file_name("dromon");
+    ensure!(
+        dromon.is_file(),
+        "there is no {}: build it with cargo build --release -p dromon-cli",
+        dromon.display()
+    );
+    let measured = program("timeout")
+        .args(["--kill-after=30", LIMIT])
+        .arg(&dromon)
+        .args(["bench", "catchup", "--workloads", workloads])
+        .args(["--conditions", conditions])
+        .args(["--transactions", "100", "--rows", "30000", "--limit", "5"])
+        .args(["--threads", "3"])
+        .args(others)
+        .arg("--dir")
+        .arg(dir)
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .context("running the bench")?;
+    let said = String::from_utf8_lossy(&measured.stdout);
+    let why = String::from_utf8_lossy(&measured.stderr);
+    ensure!(measured.status.success(), "{why}\n{said}");
+    let trials = fs::read_to_string(out.join("trials.csv"))?;
+    let good = trials.lines().filter(|l| l.contains(",measured,")).count();
+    ensure!(good == panels * CANDIDATES, "{good} trials: {trials}");
+    let chart = fs::read_to_string(out.join("catchup.svg"))?;
+    let drawn = chart.matches("class=\"panel\"").count();
+    ensure!(drawn == panels, "{drawn} panels");
+    ensure!(said.contains("replica by best built-in"), "no aims: {said}");
+    // Nothing of the servers stays.
+    for entry in fs::read_dir(dir)?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        ensure!(name.starts_with("results-"), "left behind: {name}");
+    }
+    case.note(format!(
+        "{conditions}: {good} trials, all caught up, their tables as on the primary"
+    ));
+    Ok(())
+}
