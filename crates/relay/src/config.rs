@@ -12,6 +12,7 @@ use crate::net::{ClientTls, ServerTls, TlsError};
 use crate::pull::{Source, Wish};
 use crate::serve::{Account, Policy, ServeOptions};
 use crate::store::{Limits, StoreOptions};
+use crate::wire::ZSTD_LEVEL_MAX;
 
 /// What was said; nothing is checked yet. The last word of a key counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -182,10 +183,15 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     (
         "congestion",
-        "TCP congestion control towards replicas, as bbr",
-        "the system's",
+        "TCP congestion control towards replicas, as bbr; system: its own",
+        "bbr, if the system has it",
     ),
     ("connections", "most connections at a time", "500"),
+    (
+        "zstd",
+        "level (1 to 9) at which another relay shall compress what this one pulls; off: not asked for and not offered",
+        "3",
+    ),
     (
         "policy",
         "commit ids for parallel replicas: pass or group; or SERVER_ID:pass, SERVER_ID:group for one replica; may be repeated",
@@ -339,6 +345,7 @@ impl Given {
             Some(0) => return Err(self.bad("server_id", "it must be above 0")),
             Some(id) => id,
         };
+        let zstd = self.parsed("zstd", zstd)?.unwrap_or(Some(3));
         let listen = self
             .text("listen")
             .unwrap_or_else(|| "127.0.0.1:3307".into());
@@ -391,6 +398,7 @@ impl Given {
                     report_port: port,
                     heartbeat,
                     semi_sync: self.parsed("semi_sync", switch)?.unwrap_or(true),
+                    zstd,
                     position: String::new(),
                 },
                 tls,
@@ -419,6 +427,7 @@ impl Given {
                 congestion: self.text("congestion"),
                 tls: server_tls,
                 tls_required,
+                zstd: zstd.is_some(),
                 connections_max: self.parsed("connections", number)?.unwrap_or(500) as usize,
                 write_timeout: self.duration("write_timeout", 60)?,
                 heartbeat: Duration::from_secs(30),
@@ -605,6 +614,15 @@ fn switch(text: &str) -> Result<bool, String> {
         "1" | "yes" | "true" | "on" => Ok(true),
         "0" | "no" | "false" | "off" => Ok(false),
         _ => Err("write on or off".into()),
+    }
+}
+
+/// A level, or none.
+fn zstd(text: &str) -> Result<Option<u8>, String> {
+    match text.parse::<u8>() {
+        Ok(level @ 1..=ZSTD_LEVEL_MAX) => Ok(Some(level)),
+        Err(_) if text.eq_ignore_ascii_case("off") => Ok(None),
+        _ => Err(format!("write off, or a level from 1 to {ZSTD_LEVEL_MAX}")),
     }
 }
 

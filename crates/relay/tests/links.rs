@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use dromon_log::SimDevice;
 use dromon_relay::http::HttpServer;
 use dromon_relay::log::Log;
 use dromon_relay::net::{ClientTls, ServerTls};
-use dromon_relay::pull::{AskError, Asker, Login};
+use dromon_relay::pull::{AskError, Asker, Following, Login, Puller, Source, Wish};
 use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
 use dromon_relay::store::{Store, StoreOptions, View};
 use dromon_relay::wire::PasswordHash;
@@ -50,6 +50,7 @@ fn serve(tls: bool, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
         tls,
         tls_required,
         connections_max: 50,
+        zstd: true,
         write_timeout: Duration::from_secs(5),
         heartbeat: Duration::from_secs(1),
     };
@@ -132,6 +133,93 @@ fn files_that_cannot_be_used() {
     assert!(said.to_string().starts_with("primary_tls_ca = "), "{said}");
     let own = (pki("node.pem"), pki("node.key"));
     ClientTls::load(&pki("ca.pem"), true, Some((&own.0, &own.1))).expect("all of it");
+}
+
+/// A relay that pulls from another one, begun behind this position.
+fn pull(
+    address: &str,
+    start: &str,
+    zstd: Option<u8>,
+    tls: Option<ClientTls>,
+) -> (Arc<Mutex<Following>>, Arc<View>, thread::JoinHandle<()>) {
+    let device = Arc::new(SimDevice::new(6));
+    let start = start.parse().expect("a state");
+    let (store, _) = Store::open(device, StoreOptions::default(), start).expect("empty");
+    let view = store.view();
+    let source = Source {
+        address: address.to_owned(),
+        wish: Wish {
+            user: "repl".into(),
+            password: "secret".into(),
+            tls: tls.is_some(),
+            server_id: 43,
+            report_host: String::new(),
+            report_port: 0,
+            heartbeat: Duration::from_millis(200),
+            semi_sync: true,
+            zstd,
+            position: String::new(),
+        },
+        tls,
+        dead_after: Duration::from_secs(5),
+        backoff_max: Duration::from_secs(1),
+    };
+    let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
+    let puller = Puller::new(source, store, log, Box::new(|| Ok(())), None);
+    let following = puller.following();
+    let thread = thread::spawn(move || puller.run().expect("a good disk"));
+    (following, view, thread)
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is() {
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What comes is the same with and without compression, and both ends count the same.
+#[test]
+fn a_relay_pulls_compressed() {
+    let (address, server, view) = serve(true, false);
+    let stored = |view: &Arc<View>| common::groups_from(view, common::beginning(view));
+    for (zstd, tls) in [
+        (None, None),
+        (Some(1), None),
+        (Some(9), None),
+        (Some(3), ca("ca.pem", false)),
+    ] {
+        let (following, pulled, thread) = pull(&address, "", zstd, tls);
+        until("it has all", || pulled.state() == view.state());
+        assert_eq!(stored(&pulled), stored(&view));
+        let of = |known: &Mutex<Following>| known.lock().expect("alive").zstd;
+        if zstd.is_some() {
+            // Heartbeats, too, are counted on both sides.
+            until("the counts are equal", || {
+                let theirs = server.registry().known()[&43].zstd;
+                let ours = of(&following);
+                ours == theirs && ours.is_some_and(|z| z.wire > 0 && z.ratio() > 1.0)
+            });
+        }
+        assert_eq!(of(&following).is_some(), zstd.is_some());
+        Following::stop(&following);
+        thread.join().expect("it ends");
+    }
+}
+
+/// Why it is refused is understood, though that comes compressed.
+#[test]
+fn a_refusal_comes_compressed() {
+    let (address, ..) = serve(false, false);
+    let (following, _, thread) = pull(&address, "0-5-3", Some(3), None);
+    until("it is refused", || {
+        let following = following.lock().expect("alive");
+        let said = following.last_error.clone().unwrap_or_default();
+        following.zstd.is_some() && said.contains("1236")
+    });
+    Following::stop(&following);
+    thread.join().expect("it ends");
 }
 
 /// Garbage where a login or TLS is due.

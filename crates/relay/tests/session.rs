@@ -23,6 +23,7 @@ fn wish() -> Wish {
         report_port: 3307,
         heartbeat: Duration::from_secs(1),
         semi_sync: true,
+        zstd: Some(3),
         position: "0-1-5,7-2-3".into(),
     }
 }
@@ -42,6 +43,7 @@ fn facts() -> Facts {
     Facts {
         server_id: 1,
         version: "10.11.19-MariaDB".into(),
+        zstd: true,
         ..Facts::default()
     }
 }
@@ -112,12 +114,11 @@ fn a_relay_behind_a_relay() {
         said,
         [
             "SELECT @@GLOBAL.server_id, @@GLOBAL.version",
-            "SET @master_heartbeat_period=1000000000",
-            "SET @master_binlog_checksum=@@global.binlog_checksum",
-            "SET @mariadb_slave_capability=4",
-            "SET @slave_connect_state='0-1-5,7-2-3'",
-            "SET @slave_gtid_strict_mode=1",
-            "SET @slave_gtid_ignore_duplicates=0",
+            "SET @master_heartbeat_period=1000000000, @master_binlog_checksum=@@global.binlog_checksum, \
+             @mariadb_slave_capability=4, @slave_connect_state='0-1-5,7-2-3', @slave_gtid_strict_mode=1, \
+             @slave_gtid_ignore_duplicates=0",
+            "SHOW VARIABLES LIKE 'dromon_relay_zstd'",
+            "SET @dromon_relay_zstd=3",
             "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'",
             "(register)",
         ]
@@ -144,6 +145,35 @@ fn a_relay_behind_a_relay() {
     assert_eq!(wants, expected);
     assert_eq!(session.primary().server_id, 1);
     assert!(!session.primary().semi_sync);
+    assert_eq!(session.primary().zstd, Some(3));
+    assert_eq!(primary.zstd(&facts()), Some(3));
+}
+
+/// Neither a server, which has no such variable, nor a relay that does not want to is asked.
+#[test]
+fn compression_if_both_want_it() {
+    for (wanted, offered, agreed) in [
+        (Some(9), true, Some(9)),
+        (Some(1), true, Some(1)),
+        (None, true, None),
+        (Some(3), false, None),
+    ] {
+        let facts = Facts {
+            zstd: offered,
+            ..facts()
+        };
+        let mut primary = serve::Session::new();
+        let mut session = Session::new(Wish {
+            zstd: wanted,
+            ..wish()
+        });
+        let (said, _) =
+            talk(&mut session, &mut |text| primary.query(text, &facts)).expect("they agree");
+        let asked = said.iter().any(|s| s.starts_with("SET @dromon_relay_zstd"));
+        assert_eq!(asked, agreed.is_some());
+        assert_eq!(session.primary().zstd, agreed);
+        assert_eq!(primary.zstd(&facts), agreed);
+    }
 }
 
 #[test]
@@ -188,7 +218,9 @@ fn refusals_say_what_was_asked() {
     let error = refused.expect_err("refused").to_string();
     assert_eq!(
         error,
-        "The primary refused SET @mariadb_slave_capability=4: error 1193: Unknown system variable"
+        "The primary refused SET @master_heartbeat_period=1000000000, @master_binlog_checksum=@@global.binlog_checksum, \
+         @mariadb_slave_capability=4, @slave_connect_state='0-1-5,7-2-3', @slave_gtid_strict_mode=1, \
+         @slave_gtid_ignore_duplicates=0: error 1193: Unknown system variable"
     );
     let mut session = Session::new(Wish {
         server_id: 1,

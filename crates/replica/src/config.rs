@@ -350,6 +350,7 @@ impl Given {
                     heartbeat: self.duration("heartbeat", Duration::from_secs(1))?,
                     semi_sync: false,
                     tls: false,
+                    zstd: None,
                     position: String::new(),
                 },
                 dead_after,

@@ -207,6 +207,7 @@ impl HttpServer {
             sent: known.sent.to_string(),
             sent_lag_ms: here.then(|| self.view.lag_ms(&known.sent)),
             policy: self.server.policy(id).name(),
+            zstd: known.zstd,
         }
     }
 
@@ -238,6 +239,7 @@ impl HttpServer {
                 self.heartbeat.as_millis() as u64,
             ),
             unordered: following.unordered,
+            zstd: following.zstd,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::http::HintStatus;
 use crate::log::{Level, Log};
 use crate::net::{ClientTls, Socket};
 use crate::store::{Part, Store, StoreError};
-use crate::wire::{AckSemiSync, Frames, WireError, put_packet};
+use crate::wire::{AckSemiSync, Compressed, Decompressor, Frames, WireError, put_packet};
 
 /// Bytes read at once, and so the most that one fsync waits for.
 const READ_MAX: usize = 1 << 20;
@@ -79,6 +79,11 @@ pub enum PullError {
     /// The other side ended it.
     #[error("The primary closed the connection.")]
     Closed,
+    /// The stream of another relay.
+    #[error(
+        "What the other relay sends cannot be decompressed: {0}. It comes again from what is stored."
+    )]
+    Zstd(io::Error),
     /// Packets that are none.
     #[error("The primary cannot be understood: {0}.")]
     Wire(#[from] WireError),
@@ -121,10 +126,18 @@ pub struct Following {
     pub idle: bool,
     /// When the newest event was made, in seconds of the primary's clock.
     pub newest: u32,
+    /// What compression has spared on the present or last connection, if that was agreed on.
+    pub zstd: Option<Compressed>,
     /// If hints are computed.
     pub hints: Option<HintStatus>,
     stopping: bool,
     stream: Option<Arc<TcpStream>>,
+}
+
+/// The stream of a relay that compresses it.
+struct Inflate {
+    from: Decompressor,
+    buf: Vec<u8>,
 }
 
 /// Pulls until it is told to end.
@@ -190,6 +203,7 @@ impl Puller {
         let mut said = String::new();
         loop {
             let began = Instant::now();
+            let had = self.store.state().clone();
             let Err(error) = self.connection();
             self.ingest.interrupt();
             {
@@ -208,7 +222,8 @@ impl Puller {
             }
             self.store.abandon()?;
             self.store.flush()?;
-            if began.elapsed() > LIVED {
+            // What brings something on is worth coming back for at once, however short it lives.
+            if began.elapsed() > LIVED || *self.store.state() != had {
                 backoff.succeeded();
             }
             let pause = backoff.failed(random());
@@ -286,15 +301,23 @@ impl Puller {
                 }
             ),
         );
-        let semi_sync = primary.semi_sync;
+        let (semi_sync, primary_zstd) = (primary.semi_sync, primary.zstd);
         {
             let mut following = lock(&self.following);
             following.connected = true;
             following.connections += 1;
             following.encrypted = stream.is_encrypted();
+            following.zstd = primary_zstd.map(|_| Compressed::default());
             following.primary = primary;
         }
         frames.set_max(EVENT_PACKET_MAX);
+        let mut inflate = match primary_zstd {
+            None => None,
+            Some(_) => Some(Inflate {
+                from: Decompressor::new().map_err(PullError::Zstd)?,
+                buf: vec![0; READ_MAX],
+            }),
+        };
         let mut acknowledged = None;
         loop {
             let mut ack = None;
@@ -335,6 +358,9 @@ impl Puller {
                 let (file, position) = self.ingest.place();
                 let mut following = lock(&self.following);
                 following.position = position;
+                if let Some(inflate) = &inflate {
+                    following.zstd = Some(inflate.from.count());
+                }
                 if let Some((idle, time)) = last {
                     following.heard = Some(Instant::now());
                     following.idle = idle;
@@ -349,7 +375,33 @@ impl Puller {
             }
             self.exchange(counted);
             (self.every_now_and_then)()?;
-            self.read(&mut stream, &mut frames, &mut buf)?;
+            match &mut inflate {
+                None => self.read(&mut stream, &mut frames, &mut buf)?,
+                Some(inflate) => self.inflate(&mut stream, inflate, &mut frames, &mut buf)?,
+            }
+        }
+    }
+
+    /// As [`Puller::read`], of a relay that compresses. Each time no more than one piece: a little
+    /// may become very much.
+    fn inflate(
+        &self,
+        stream: &mut Socket,
+        inflate: &mut Inflate,
+        frames: &mut Frames,
+        buf: &mut [u8],
+    ) -> Result<(), PullError> {
+        loop {
+            let n = inflate
+                .from
+                .take(&mut inflate.buf)
+                .map_err(PullError::Zstd)?;
+            if n > 0 {
+                frames.feed(&inflate.buf[..n]);
+                return Ok(());
+            }
+            let n = self.read_some(stream, buf)?;
+            inflate.from.put(&buf[..n]);
         }
     }
 
@@ -433,13 +485,17 @@ impl Puller {
         frames: &mut Frames,
         buf: &mut [u8],
     ) -> Result<(), PullError> {
+        let n = self.read_some(stream, buf)?;
+        frames.feed(&buf[..n]);
+        Ok(())
+    }
+
+    /// Whatever has come; 0: nothing, but it may be tried again.
+    fn read_some(&self, stream: &mut Socket, buf: &mut [u8]) -> Result<usize, PullError> {
         match stream.read(buf) {
             Ok(0) => Err(PullError::Closed),
-            Ok(n) => {
-                frames.feed(&buf[..n]);
-                Ok(())
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Ok(n) => Ok(n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
             Err(e)
                 if matches!(
                     e.kind(),

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::entry::{Entry, EntryStep};
 use crate::wire::{
-    Answer, Command, Dump, Failure, Frames, Register, Row, WireError, dump_flags, parse_row,
+    Answer, Command, Dump, Failure, Frames, Register, Row, WireError, ZSTD_LEVEL_MAX,
+    ZSTD_VARIABLE, dump_flags, parse_row,
 };
 
 /// Who comes, and what it wants.
@@ -30,6 +31,8 @@ pub struct Wish {
     pub heartbeat: Duration,
     /// Acknowledge, if the primary wants that.
     pub semi_sync: bool,
+    /// Level at which another relay shall compress; `None`: not at all.
+    pub zstd: Option<u8>,
     /// `gtid_slave_pos`: all up to here is stored.
     pub position: String,
 }
@@ -100,6 +103,8 @@ pub struct Primary {
     pub server_id: u32,
     /// Whether it is to be acknowledged to.
     pub semi_sync: bool,
+    /// It is a relay that compresses what it sends, at this level.
+    pub zstd: Option<u8>,
 }
 
 /// One connection.
@@ -116,6 +121,7 @@ enum At {
     Entry,
     Question(usize, Table, Option<Row>),
     SemiSync,
+    Zstd(u8),
     Register,
     Stream,
 }
@@ -129,7 +135,9 @@ pub(super) enum Table {
 }
 
 /// The number of the question whose answer decides about semi-sync.
-const SEMI_SYNC: usize = 7;
+const SEMI_SYNC: usize = 3;
+/// The same of compression.
+const ZSTD: usize = 2;
 
 impl Session {
     /// Before the greeting.
@@ -156,12 +164,16 @@ impl Session {
         let wish = &self.wish;
         Some(match n {
             0 => "SELECT @@GLOBAL.server_id, @@GLOBAL.version".into(),
-            1 => format!("SET @master_heartbeat_period={}", wish.heartbeat.as_nanos()),
-            2 => "SET @master_binlog_checksum=@@global.binlog_checksum".into(),
-            3 => "SET @mariadb_slave_capability=4".into(),
-            4 => format!("SET @slave_connect_state='{}'", wish.position),
-            5 => "SET @slave_gtid_strict_mode=1".into(),
-            6 => "SET @slave_gtid_ignore_duplicates=0".into(),
+            // One statement: over a long link each costs its round trip, at every reconnection.
+            1 => format!(
+                "SET @master_heartbeat_period={}, @master_binlog_checksum=@@global.binlog_checksum, \
+                 @mariadb_slave_capability=4, @slave_connect_state='{}', @slave_gtid_strict_mode=1, \
+                 @slave_gtid_ignore_duplicates=0",
+                wish.heartbeat.as_nanos(),
+                wish.position
+            ),
+            // Servers have no such variable.
+            ZSTD => format!("SHOW VARIABLES LIKE '{ZSTD_VARIABLE}'"),
             SEMI_SYNC => "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'".into(),
             _ => return None,
         })
@@ -228,6 +240,14 @@ impl Session {
                 Answer::Error(failure) => Err(refused("semi-sync", failure)),
                 _ => Err(unexpected("semi-sync")),
             },
+            At::Zstd(level) => match Answer::decode(packet)? {
+                Answer::Ok => {
+                    self.primary.zstd = Some(*level);
+                    Ok(self.ask(ZSTD + 1))
+                }
+                Answer::Error(failure) => Err(refused("compression", failure)),
+                _ => Err(unexpected("compression")),
+            },
             At::Register => match Answer::decode(packet)? {
                 Answer::Ok => {
                     self.at = At::Stream;
@@ -257,6 +277,14 @@ impl Session {
             if self.primary.server_id == self.wish.server_id {
                 return Err(SessionError::SameServerId(self.wish.server_id));
             }
+        }
+        if n == ZSTD
+            && let (Some(wanted), Ok(offered @ 1..)) = (self.wish.zstd, text(1).parse::<u8>())
+        {
+            let level = wanted.min(offered).min(ZSTD_LEVEL_MAX);
+            self.at = At::Zstd(level);
+            let text = format!("SET @{ZSTD_VARIABLE}={level}");
+            return Ok(Step::Send(Command::Query(text.into_bytes()).encode()));
         }
         if n == SEMI_SYNC && self.wish.semi_sync && text(1).eq_ignore_ascii_case("ON") {
             self.at = At::SemiSync;

@@ -9,7 +9,7 @@ use dromon_binlog::{Checksum, Position};
 
 use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
 use crate::store::Listed;
-use crate::wire::{Dump, Failure, TextResult, dump_flags};
+use crate::wire::{Dump, Failure, TextResult, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags};
 
 /// Most variables of a connection, and longest value in bytes.
 const VARS_MAX: usize = 64;
@@ -63,6 +63,8 @@ pub struct Facts {
     pub now: u64,
     /// Where it listens.
     pub port: u16,
+    /// Compresses for relays that ask for it.
+    pub zstd: bool,
 }
 
 /// An answer.
@@ -361,6 +363,13 @@ impl Session {
         Ok(Reply::Table(table))
     }
 
+    /// The level at which what is sent after the dump is to be compressed, also an error.
+    pub fn zstd(&self, facts: &Facts) -> Option<u8> {
+        let wanted = self.vars.get(ZSTD_VARIABLE)?.as_deref()?;
+        let level = wanted.parse::<u8>().ok().filter(|level| *level > 0)?;
+        facts.zstd.then_some(level.min(ZSTD_LEVEL_MAX))
+    }
+
     /// What a replica that asks for events wants.
     pub fn dump(&self, dump: &Dump) -> Result<Wants, Failure> {
         let var = |name: &str| self.vars.get(name).and_then(|v| v.as_deref());
@@ -482,6 +491,7 @@ const VARIABLES: &[&str] = &[
     "collation_connection",
     "collation_database",
     "collation_server",
+    "dromon_relay_zstd",
     "gtid_binlog_pos",
     "gtid_binlog_state",
     "gtid_current_pos",
@@ -517,6 +527,7 @@ fn system(name: &str, facts: &Facts) -> Option<Value> {
     let text = |text: &str| Value::Text(text.to_owned());
     Some(match name {
         "server_id" => Value::Text(facts.server_id.to_string()),
+        ZSTD_VARIABLE if facts.zstd => Value::Text(ZSTD_LEVEL_MAX.to_string()),
         "version" => text(&facts.version),
         "version_comment" => text("dromon relay: a binlog server, read-only"),
         "hostname" => text("dromon-relay"),
@@ -671,6 +682,7 @@ mod tests {
             }],
             now: 1_000_000,
             port: 3307,
+            zstd: true,
         }
     }
 
@@ -788,6 +800,30 @@ mod tests {
             ("SELECT @a, @b, NULL", "@a|@b|NULL / x|NULL|NULL"),
         ] {
             assert_eq!(said(&session.query(query, &facts)), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn compression_is_agreed_on() {
+        let mut session = Session::new();
+        let off = Facts {
+            zstd: false,
+            ..facts()
+        };
+        let asked = "SHOW VARIABLES LIKE 'dromon_relay_zstd'";
+        let table = "Variable_name|Value";
+        assert_eq!(said(&session.query(asked, &off)), table);
+        assert_eq!(
+            said(&session.query(asked, &facts())),
+            format!("{table} / dromon_relay_zstd|9")
+        );
+        for (value, level) in [("0", None), ("'x'", None), ("3", Some(3)), ("200", Some(9))] {
+            assert_eq!(
+                session.query(&format!("SET @dromon_relay_zstd={value}"), &facts()),
+                Reply::Ok
+            );
+            assert_eq!(session.zstd(&facts()), level);
+            assert_eq!(session.zstd(&off), None);
         }
     }
 
