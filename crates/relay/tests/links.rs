@@ -27,6 +27,11 @@ fn pki(name: &str) -> PathBuf {
 }
 
 fn serve(tls: bool, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
+    let load = || ServerTls::load(&pki("node.pem"), &pki("node.key"), None).expect("a pair");
+    serve_with(tls.then(load), tls_required)
+}
+
+fn serve_with(tls: Option<ServerTls>, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
     let device = Arc::new(SimDevice::new(5));
     let options = StoreOptions::default();
     let (mut store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
@@ -36,7 +41,6 @@ fn serve(tls: bool, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
     let name = gtid(0, 1, 7);
     append(&mut store, &transaction(name, 1, 9, Checksum::Crc32), name).expect("a good disk");
     store.flush().expect("a good disk");
-    let tls = tls.then(|| ServerTls::load(&pki("node.pem"), &pki("node.key")).expect("a pair"));
     let options = ServeOptions {
         server_id: 42,
         accounts: vec![Account {
@@ -124,10 +128,43 @@ fn asked_with_and_without_tls() {
 }
 
 #[test]
+fn certificates_of_replicas() {
+    let authority = pki("ca.pem");
+    let tls = ServerTls::load(&pki("node.pem"), &pki("node.key"), Some(&authority));
+    let (address, ..) = serve_with(Some(tls.expect("a pair and an authority")), true);
+    let with = |cert: &str, key: &str| {
+        let own = (pki(cert), pki(key));
+        let own = Some((own.0.as_path(), own.1.as_path()));
+        Some(ClientTls::load(&authority, false, own).expect("a pair"))
+    };
+    let good = with("node2.pem", "node2.key");
+    assert_eq!(
+        ask(&address, "secret", good).expect("an answer"),
+        "42 0-1-7"
+    );
+    for bad in [
+        None,
+        ca("ca.pem", false),
+        with("stranger.pem", "stranger.key"),
+    ] {
+        let encrypted = bad.is_some();
+        let said = ask(&address, "secret", bad).expect_err("refused");
+        // Of TLS 1.3 the client's part is over before it is refused.
+        assert!(
+            matches!(said, AskError::Io { .. }) == encrypted,
+            "{encrypted} {said}"
+        );
+    }
+    let said = ServerTls::load(&pki("node.pem"), &pki("node.key"), Some(&pki("node.key")));
+    assert_eq!(said.expect_err("no authority").key, "tls_client_ca");
+}
+
+#[test]
 fn files_that_cannot_be_used() {
-    let said = ServerTls::load(&pki("node.pem"), &pki("node2.key")).expect_err("no pair");
+    let said = ServerTls::load(&pki("node.pem"), &pki("node2.key"), None).expect_err("no pair");
     assert_eq!(said.key, "tls_key");
-    let said = ServerTls::load(&pki("node.key"), &pki("node.key")).expect_err("no certificate");
+    let said =
+        ServerTls::load(&pki("node.key"), &pki("node.key"), None).expect_err("no certificate");
     assert!(said.to_string().contains("no certificate in it"), "{said}");
     let said = ClientTls::load(&pki("nowhere"), false, None).expect_err("no file");
     assert!(said.to_string().starts_with("primary_tls_ca = "), "{said}");
@@ -159,10 +196,12 @@ fn pull(
             semi_sync: true,
             zstd,
             position: String::new(),
+            file: None,
         },
         tls,
         dead_after: Duration::from_secs(5),
         backoff_max: Duration::from_secs(1),
+        start_file: None,
     };
     let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
     let puller = Puller::new(source, store, log, Box::new(|| Ok(())), None);

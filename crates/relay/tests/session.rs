@@ -25,6 +25,7 @@ fn wish() -> Wish {
         semi_sync: true,
         zstd: Some(3),
         position: "0-1-5,7-2-3".into(),
+        file: None,
     }
 }
 
@@ -174,6 +175,55 @@ fn compression_if_both_want_it() {
         assert_eq!(session.primary().zstd, agreed);
         assert_eq!(primary.zstd(&facts), agreed);
     }
+}
+
+/// Behind a byte of a file, of MySQL.
+#[test]
+fn a_mirror_asks_by_file_and_byte() {
+    let mysql = |mode: &'static str| {
+        move |text: &str| {
+            let one = |row: [&str; 2]| {
+                let mut table = TextResult::new(&["a", "b"]);
+                table.row(row.map(str::to_owned));
+                Reply::Table(table)
+            };
+            match text {
+                text if text.starts_with("SELECT") => one(["1", "5.6.24-log"]),
+                "SHOW VARIABLES LIKE 'gtid_mode'" => one(["gtid_mode", mode]),
+                text if text.starts_with("SHOW") => Reply::Table(TextResult::new(&["a", "b"])),
+                text => {
+                    assert!(!text.contains("slave_connect_state"), "{text}");
+                    Reply::Ok
+                }
+            }
+        }
+    };
+    let at = |file: &str, at| Wish {
+        file: Some((file.into(), at)),
+        ..wish()
+    };
+    for (file, place) in [("", 4), ("mysql-bin.000007", 120)] {
+        let mut session = Session::new(at(file, place));
+        let (_, dump) = talk(&mut session, &mut mysql("OFF")).expect("they agree");
+        let expected = Dump {
+            position: place as u32,
+            flags: 2,
+            server_id: 9,
+            file: file.into(),
+        };
+        assert_eq!(Command::decode(&dump), Ok(Command::Dump(expected)));
+    }
+    let refused = |wish, mode| {
+        let mut session = Session::new(wish);
+        let error = talk(&mut session, &mut mysql(mode)).expect_err("refused");
+        error.to_string()
+    };
+    let said = refused(at("", 4), "ON");
+    assert!(said.contains("gtid_mode = ON"), "{said}");
+    let said = refused(at("mysql-bin.000001", 5 << 30), "OFF");
+    assert!(said.contains("beyond 4 GiB"), "{said}");
+    let said = refused(wish(), "OFF");
+    assert!(said.contains("set follow = file"), "{said}");
 }
 
 #[test]

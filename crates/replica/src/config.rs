@@ -352,6 +352,7 @@ impl Given {
                     tls: false,
                     zstd: None,
                     position: String::new(),
+                    file: None,
                 },
                 dead_after,
                 backoff_max: self.duration("backoff_max", Duration::from_secs(10))?,

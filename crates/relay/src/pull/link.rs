@@ -51,6 +51,8 @@ pub struct Source {
     pub dead_after: Duration,
     /// Longest pause between attempts.
     pub backoff_max: Duration,
+    /// Of a mirror without files: the primary's file that it begins with; `None`: the oldest.
+    pub start_file: Option<u64>,
 }
 
 /// Why a connection ended.
@@ -178,6 +180,7 @@ impl Puller {
         desk: Option<Arc<Desk>>,
     ) -> Puller {
         let ingest = match desk {
+            None if store.view().is_mirror() => Ingest::mirroring(store.view().prefix()),
             None => Ingest::new(),
             Some(_) => Ingest::with_hints(Hints::behind(LIMITS, store.state().position())),
         };
@@ -265,6 +268,21 @@ impl Puller {
         Socket::connect(address, self.source.dead_after).map_err(cannot)
     }
 
+    /// Of a mirror: the primary's file and byte behind which nothing is stored.
+    fn file_position(&self) -> Option<(String, u64)> {
+        let view = self.store.view();
+        if !view.is_mirror() {
+            return None;
+        }
+        let first = || match self.source.start_file {
+            Some(number) => (view.name(number), 4),
+            // Its oldest one.
+            None => (String::new(), 4),
+        };
+        let end = self.store.end();
+        Some(end.map_or_else(first, |end| (view.name(end.file), end.at)))
+    }
+
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
         let mut stream = self.connect()?;
         {
@@ -276,6 +294,7 @@ impl Puller {
         }
         let mut session = Session::new(Wish {
             position: self.store.state().position().to_string(),
+            file: self.file_position(),
             ..self.source.wish.clone()
         });
         let mut frames = Frames::new(ANSWER_MAX);
@@ -295,13 +314,15 @@ impl Puller {
                     (false, true) => ", encrypted,",
                     (false, false) => "",
                 },
-                match self.store.state().position() {
-                    position if position.is_empty() => "the beginning".to_owned(),
-                    position => position.to_string(),
+                match (self.store.state().position(), self.file_position()) {
+                    (_, Some((file, at))) if !file.is_empty() => format!("{file} byte {at}"),
+                    (position, _) if position.is_empty() => "the beginning".to_owned(),
+                    (position, _) => position.to_string(),
                 }
             ),
         );
         let (semi_sync, primary_zstd) = (primary.semi_sync, primary.zstd);
+        let mariadb = primary.version.contains("MariaDB");
         {
             let mut following = lock(&self.following);
             following.connected = true;
@@ -311,6 +332,10 @@ impl Puller {
             following.primary = primary;
         }
         frames.set_max(EVENT_PACKET_MAX);
+        if semi_sync && !mariadb {
+            // Newer ones of MySQL read acknowledgements aside, and count on.
+            frames.any_sequence();
+        }
         let mut inflate = match primary_zstd {
             None => None,
             Some(_) => Some(Inflate {
@@ -541,13 +566,15 @@ fn own(hint: &Hint) -> Option<u64> {
 
 /// Stores an event as [`Ingest`] says.
 pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took, PullError> {
-    let taken = ingest.event(event, store.state(), store.format())?;
+    let taken = ingest.event(event, store.state(), store.format(), store.end())?;
     if taken.abandon {
         store.abandon()?;
     }
     match taken.act {
         Act::Nothing => {}
         Act::File(format) => store.begin_file(&format)?,
+        Act::Mirror(number, format) => store.begin_mirror(number, &format)?,
+        Act::Between(raw) => store.append_between(raw)?,
         Act::Store(raw, part) => {
             if matches!(part, Part::Begin | Part::Alone(..)) && store.is_full() {
                 store.rotate()?;

@@ -35,6 +35,8 @@ pub struct Wish {
     pub zstd: Option<u8>,
     /// `gtid_slave_pos`: all up to here is stored.
     pub position: String,
+    /// Of a mirror, instead: the primary's file, empty for the oldest, and the byte in it.
+    pub file: Option<(String, u64)>,
 }
 
 /// Why there is no stream.
@@ -72,6 +74,35 @@ pub enum SessionError {
          (ssl_cert, ssl_key), or set primary_tls = off if the network between is trusted"
     )]
     NoTls,
+    /// By GTID only MariaDB can be followed.
+    #[error(
+        "The primary ({version}) is no MariaDB server and has no GTIDs of MariaDB. Its files can be mirrored: set follow = file \
+         and begin with an empty directory"
+    )]
+    NotMariaDb {
+        /// Its version.
+        version: String,
+    },
+    /// MySQL's GTIDs.
+    #[error(
+        "The primary has gtid_mode = {mode}. A relay follows MySQL by file and byte, and its replicas do: gtid_mode must be OFF \
+         or OFF_PERMISSIVE"
+    )]
+    MySqlGtids {
+        /// What it said.
+        mode: String,
+    },
+    /// The protocol has 32 bits for it.
+    #[error(
+        "The relay's copy of {file} ends at byte {at}: beyond 4 GiB a primary cannot be asked for what follows in a file. Purge \
+         the relay's directory and begin with the next file (start)"
+    )]
+    TooFar {
+        /// Which.
+        file: String,
+        /// Where.
+        at: u64,
+    },
     /// Itself.
     #[error(
         "The primary has the relay's own server id {0}. Every server needs its own: choose another one for the relay"
@@ -138,6 +169,8 @@ pub(super) enum Table {
 const SEMI_SYNC: usize = 3;
 /// The same of compression.
 const ZSTD: usize = 2;
+/// The same of what a mirror cannot be of.
+const GTID_MODE: usize = 4;
 
 impl Session {
     /// Before the greeting.
@@ -164,6 +197,11 @@ impl Session {
         let wish = &self.wish;
         Some(match n {
             0 => "SELECT @@GLOBAL.server_id, @@GLOBAL.version".into(),
+            1 if wish.file.is_some() => format!(
+                "SET @master_heartbeat_period={}, @master_binlog_checksum=@@global.binlog_checksum, \
+                 @mariadb_slave_capability=4",
+                wish.heartbeat.as_nanos()
+            ),
             // One statement: over a long link each costs its round trip, at every reconnection.
             1 => format!(
                 "SET @master_heartbeat_period={}, @master_binlog_checksum=@@global.binlog_checksum, \
@@ -175,6 +213,7 @@ impl Session {
             // Servers have no such variable.
             ZSTD => format!("SHOW VARIABLES LIKE '{ZSTD_VARIABLE}'"),
             SEMI_SYNC => "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'".into(),
+            GTID_MODE if wish.file.is_some() => "SHOW VARIABLES LIKE 'gtid_mode'".into(),
             _ => return None,
         })
     }
@@ -235,7 +274,7 @@ impl Session {
             At::SemiSync => match Answer::decode(packet)? {
                 Answer::Ok => {
                     self.primary.semi_sync = true;
-                    Ok(self.register())
+                    Ok(self.ask(SEMI_SYNC + 1))
                 }
                 Answer::Error(failure) => Err(refused("semi-sync", failure)),
                 _ => Err(unexpected("semi-sync")),
@@ -251,11 +290,21 @@ impl Session {
             At::Register => match Answer::decode(packet)? {
                 Answer::Ok => {
                     self.at = At::Stream;
+                    let (file, position) = match &self.wish.file {
+                        None => (Vec::new(), 4),
+                        Some((file, at)) => {
+                            let far = |_| SessionError::TooFar {
+                                file: file.clone(),
+                                at: *at,
+                            };
+                            (file.clone().into_bytes(), u32::try_from(*at).map_err(far)?)
+                        }
+                    };
                     let dump = Dump {
-                        position: 4,
+                        position,
                         flags: dump_flags::ANNOTATE_ROWS,
                         server_id: self.wish.server_id,
-                        file: Vec::new(),
+                        file,
                     };
                     Ok(Step::Stream(Command::Dump(dump).encode()))
                 }
@@ -277,6 +326,11 @@ impl Session {
             if self.primary.server_id == self.wish.server_id {
                 return Err(SessionError::SameServerId(self.wish.server_id));
             }
+            if self.wish.file.is_none() && is_mysql(&self.primary.version) {
+                return Err(SessionError::NotMariaDb {
+                    version: self.primary.version.clone(),
+                });
+            }
         }
         if n == ZSTD
             && let (Some(wanted), Ok(offered @ 1..)) = (self.wish.zstd, text(1).parse::<u8>())
@@ -291,8 +345,16 @@ impl Session {
             let text = b"SET @rpl_semi_sync_slave=1".to_vec();
             return Ok(Step::Send(Command::Query(text).encode()));
         }
+        if n == GTID_MODE && text(1).starts_with("ON") {
+            return Err(SessionError::MySqlGtids { mode: text(1) });
+        }
         Ok(self.ask(n + 1))
     }
+}
+
+/// MySQL's versions, unlike those of MariaDB, do not say whose they are.
+fn is_mysql(version: &str) -> bool {
+    !version.contains("MariaDB") && ["5.", "8.", "9."].iter().any(|v| version.starts_with(v))
 }
 
 pub(crate) fn refused(what: &str, failure: Failure) -> SessionError {

@@ -189,7 +189,10 @@ impl Server {
             buf: vec![0; 16 << 10],
             number,
             user: String::new(),
-            session: Session::new(),
+            session: match self.view.is_mirror() {
+                true => Session::mirroring(),
+                false => Session::new(),
+            },
             registered: None,
             compressor: None,
             squeezed: Vec::new(),
@@ -479,6 +482,7 @@ impl Connection<'_> {
             now: unix_now(),
             port: self.server.port,
             zstd: self.server.options.zstd,
+            mirror: self.server.view.is_mirror(),
         }
     }
 
@@ -506,6 +510,7 @@ impl Connection<'_> {
         let (place, state, wanted) = self.begin(wants).map_err(|e| (e, sequence))?;
         let has = match &wants.from {
             From::Gtid(position) => position.clone(),
+            From::File(..) if server.view.is_mirror() => place.as_position(),
             From::File(..) => server
                 .view
                 .head(place.file)
@@ -531,6 +536,9 @@ impl Connection<'_> {
         );
         feed.has(has);
         feed.policy(server.policy(wants.server_id));
+        if server.view.is_mirror() {
+            feed.mirrors();
+        }
         let result = self.stream_to(&mut feed, wants, place, state, id);
         if let Some(id) = id {
             server.registry().ends(id, self.number, unix_now());
@@ -584,6 +592,7 @@ impl Connection<'_> {
                     file,
                     at: (*at).max(4),
                 };
+                self.wait_for(place)?;
                 match view.is_boundary(place) {
                     Ok(true) => Ok((place, None, Wanted::all())),
                     Ok(false) => Err(refuse(format!(
@@ -605,6 +614,22 @@ impl Connection<'_> {
                 return Err(Ended::Ending);
             }
             view.wait(Place::default(), LOOK);
+        }
+        Ok(())
+    }
+
+    /// A replica that comes from the primary itself may be ahead of a mirror. An error would stop it.
+    fn wait_for(&self, place: Place) -> Result<(), Ended> {
+        let view = &self.server.view;
+        let until = Instant::now() + LOGIN_TIME;
+        while view.is_mirror() && view.end() < place {
+            if view.is_closed() {
+                return Err(Ended::Ending);
+            }
+            if Instant::now() > until {
+                return Err(Ended::Nothing);
+            }
+            view.wait(view.end(), LOOK);
         }
         Ok(())
     }
@@ -648,7 +673,11 @@ impl Connection<'_> {
             ns => Duration::from_nanos(ns),
         };
         let mut sent = Instant::now();
+        let mirror = view.is_mirror();
         loop {
+            if mirror {
+                feed.has(cursor.place().as_position());
+            }
             match cursor.look().map_err(|e| damaged(&e))? {
                 Next::Event(len) => {
                     let at = cursor.place().at;
