@@ -510,6 +510,11 @@ impl Load {
     }
 
     pub fn start(server: &Server, clients: u32) -> Load {
+        Load::paced(server, clients, Duration::ZERO)
+    }
+
+    /// The same, with a pause after each transaction.
+    pub fn paced(server: &Server, clients: u32, pause: Duration) -> Load {
         let (stop, done) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),
@@ -529,6 +534,7 @@ impl Load {
                             other => other?,
                         }
                         done.fetch_add(1, Ordering::Relaxed);
+                        thread::sleep(pause);
                     }
                     Ok(())
                 })

@@ -260,7 +260,8 @@ pub fn breaks(case: &mut Case) -> anyhow::Result<()> {
     ends.far.start_unseen()?;
     let replica = Server::within(Some(&wan.far()), &dir, "replica", 2, &[])?;
     replica.follow(ends.far.port)?;
-    let load = Load::start(&primary, 2);
+    // Not more than a replica on a slow machine takes.
+    let load = Load::paced(&primary, 2, Duration::from_millis(80));
     let connected = || -> anyhow::Result<(bool, u64)> {
         let connected = ends.status("primary", "connected")? == "true";
         Ok((connected, ends.number("primary", "connections")? as u64))
