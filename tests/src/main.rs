@@ -93,6 +93,9 @@ struct Args {
     /// Another provider, measured beside the first (pauses, quorum) or hurt in its place (--control).
     #[arg(long)]
     peer: Option<PathBuf>,
+    /// Move the packets of a link between two places; started by the scenarios themselves.
+    #[arg(long, hide = true)]
+    link: Option<String>,
     /// Write what was run and what came of it to this file.
     #[arg(long)]
     report: Option<PathBuf>,
@@ -109,6 +112,15 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(text) = &args.link {
+        return match lab::emulate(text) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("storms: {error:#}");
+                ExitCode::from(2)
+            }
+        };
+    }
     if args.list {
         for scenario in scenario::all() {
             println!("{:<18} {}", scenario.name, scenario.shows);
@@ -161,8 +173,11 @@ fn run(args: Args) -> anyhow::Result<bool> {
     if chosen.is_empty() {
         chosen = scenario::all();
     }
+    let net = chosen
+        .iter()
+        .any(|s| scenario::relay::NETS.contains(&s.name));
     if chosen.iter().any(|s| s.round > Duration::ZERO) {
-        lab::enter();
+        lab::enter(net);
     }
     let mut harness = Harness::new(Options {
         provider: args.provider,

@@ -11,7 +11,8 @@ use crate::http::Watch;
 use crate::net::{ClientTls, ServerTls, TlsError};
 use crate::pull::{Source, Wish};
 use crate::serve::{Account, Policy, ServeOptions};
-use crate::store::{Limits, StoreOptions};
+use crate::store::{Limits, StoreOptions, file_number};
+use crate::wire::ZSTD_LEVEL_MAX;
 
 /// What was said; nothing is checked yet. The last word of a key counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,8 +115,13 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     ("listen", "address and port for replicas", "127.0.0.1:3307"),
     (
+        "follow",
+        "gtid: by GTIDs of MariaDB; file: by file and byte, for MySQL and others without: their files are mirrored",
+        "gtid",
+    ),
+    (
         "start",
-        "GTID position to begin behind, if there are no files yet",
+        "GTID position to begin behind (follow = file: the primary's file to begin with), if there are no files yet",
         "the beginning",
     ),
     ("log", "file for messages", "standard error"),
@@ -182,10 +188,15 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     (
         "congestion",
-        "TCP congestion control towards replicas, as bbr",
-        "the system's",
+        "TCP congestion control towards replicas, as bbr; system: its own",
+        "bbr, if the system has it",
     ),
     ("connections", "most connections at a time", "500"),
+    (
+        "zstd",
+        "level (1 to 9) at which another relay shall compress what this one pulls; off: not asked for and not offered",
+        "3",
+    ),
     (
         "policy",
         "commit ids for parallel replicas: pass or group; or SERVER_ID:pass, SERVER_ID:group for one replica; may be repeated",
@@ -208,11 +219,26 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "none",
     ),
     (
+        "watch_tls",
+        "off; ca: encrypt, replicas' certificates must be signed by watch_tls_ca; name: and be for the address",
+        "off",
+    ),
+    (
+        "watch_tls_ca",
+        "certificates (PEM) of who may sign those of replicas",
+        "none",
+    ),
+    (
         "tls_cert",
         "certificate (PEM) for replicas that ask for TLS",
         "none",
     ),
     ("tls_key", "its key", "none"),
+    (
+        "tls_client_ca",
+        "a replica must show a certificate that one of these (PEM) signed",
+        "none",
+    ),
     ("tls_required", "let nobody in without TLS", "off"),
     (
         "primary_tls",
@@ -339,6 +365,7 @@ impl Given {
             Some(0) => return Err(self.bad("server_id", "it must be above 0")),
             Some(id) => id,
         };
+        let zstd = self.parsed("zstd", zstd)?.unwrap_or(Some(3));
         let listen = self
             .text("listen")
             .unwrap_or_else(|| "127.0.0.1:3307".into());
@@ -357,6 +384,10 @@ impl Given {
             ));
         }
         let tls = self.primary_tls()?;
+        let watch_tls = self.watch_tls()?;
+        if watch_tls.is_some() && self.get("watch_user").is_none() {
+            return Err(self.bad("watch_tls", "it has no effect: there is no watch_user"));
+        }
         let (policy, policies) = self.policies()?;
         let server_tls = self.server_tls()?;
         let tls_required = self.parsed("tls_required", switch)?.unwrap_or(false);
@@ -376,6 +407,25 @@ impl Given {
         if !(4096..=3 << 30).contains(&file_max) {
             return Err(self.bad("file_size", "it must be between 4K and 3G"));
         }
+        let mirror = self.parsed("follow", follow)?.unwrap_or(false);
+        if mirror {
+            if policy != Policy::Pass || policies.values().any(|p| *p != Policy::Pass) {
+                return Err(self.bad("policy", "with follow = file there is only pass"));
+            }
+            if self.get("watch_user").is_some() {
+                let why = "with follow = file replicas have no GTIDs to ask for; what they were sent counts";
+                return Err(self.bad("watch_user", why));
+            }
+        }
+        let start_file = |name: &str| {
+            file_number(&prefix, name).ok_or(format!(
+                "with follow = file write the name of a file, as {prefix}.000001; log_bin is what stands before the dot"
+            ))
+        };
+        let start_file = match mirror {
+            true => self.parsed("start", start_file)?,
+            false => None,
+        };
         Ok(Config {
             dir: self.must("dir", "/var/lib/dromon-relay")?.into(),
             listen,
@@ -391,11 +441,14 @@ impl Given {
                     report_port: port,
                     heartbeat,
                     semi_sync: self.parsed("semi_sync", switch)?.unwrap_or(true),
+                    zstd,
                     position: String::new(),
+                    file: None,
                 },
                 tls,
                 dead_after,
                 backoff_max: self.duration("backoff_max", 10)?,
+                start_file,
             },
             store: StoreOptions {
                 prefix,
@@ -404,13 +457,17 @@ impl Given {
                     .parsed("memory", size)?
                     .map_or(defaults.tail_max, |m| m as usize),
                 server_id,
+                mirror,
                 ..defaults
             },
-            start: self
-                .parsed("start", |text| {
-                    text.parse::<BinlogState>().map_err(|e| e.to_string())
-                })?
-                .unwrap_or_default(),
+            start: match mirror {
+                true => BinlogState::new(),
+                false => self
+                    .parsed("start", |text| {
+                        text.parse::<BinlogState>().map_err(|e| e.to_string())
+                    })?
+                    .unwrap_or_default(),
+            },
             serve: ServeOptions {
                 server_id,
                 accounts: self.accounts()?,
@@ -419,6 +476,7 @@ impl Given {
                 congestion: self.text("congestion"),
                 tls: server_tls,
                 tls_required,
+                zstd: zstd.is_some(),
                 connections_max: self.parsed("connections", number)?.unwrap_or(500) as usize,
                 write_timeout: self.duration("write_timeout", 60)?,
                 heartbeat: Duration::from_secs(30),
@@ -436,6 +494,7 @@ impl Given {
                 Some(user) => Some(Watch {
                     user,
                     password: self.password("watch_password", "watch_password_file")?,
+                    tls: watch_tls,
                 }),
             },
         })
@@ -461,7 +520,7 @@ impl Given {
                 "group" => Policy::Group,
                 "logical_clock" => {
                     return Err(bad(
-                        "it is for replicas of MySQL, whose transactions a relay cannot store yet; write pass or group",
+                        "it is for replicas of MySQL, and hints for mirrored files are not computed; write pass or group",
                     ));
                 }
                 _ => return Err(bad("write pass or group")),
@@ -481,14 +540,43 @@ impl Given {
     }
 
     fn server_tls(&self) -> Result<Option<ServerTls>, ConfigError> {
+        let clients = self.file("tls_client_ca");
         match (self.file("tls_cert"), self.file("tls_key")) {
+            (None, None) if clients.is_some() => Err(self.bad(
+                "tls_client_ca",
+                "it has no effect: there is no tls_cert, so nobody can come with TLS",
+            )),
             (None, None) => Ok(None),
-            (Some(cert), Some(key)) => ServerTls::load(&cert, &key)
+            (Some(cert), Some(key)) => ServerTls::load(&cert, &key, clients.as_deref())
                 .map(Some)
                 .map_err(|e| self.unusable(&e)),
             (Some(_), None) => Err(self.bad("tls_cert", "there is no tls_key with it")),
             (None, Some(_)) => Err(self.bad("tls_key", "there is no tls_cert with it")),
         }
+    }
+
+    fn watch_tls(&self) -> Result<Option<ClientTls>, ConfigError> {
+        let named = match self.text("watch_tls").as_deref() {
+            None | Some("off") if self.get("watch_tls_ca").is_some() => {
+                return Err(self.bad(
+                    "watch_tls_ca",
+                    "it has no effect: write watch_tls = ca, or name, too",
+                ));
+            }
+            None | Some("off") => return Ok(None),
+            Some("ca") => false,
+            Some("name") => true,
+            Some(_) => return Err(self.bad("watch_tls", "write off, ca or name")),
+        };
+        let Some(ca) = self.file("watch_tls_ca") else {
+            return Err(self.bad(
+                "watch_tls",
+                "there is no watch_tls_ca: without it anybody could pass for a replica",
+            ));
+        };
+        ClientTls::load_as("watch_tls_ca", &ca, named, None)
+            .map(Some)
+            .map_err(|e| self.unusable(&e))
     }
 
     fn primary_tls(&self) -> Result<Option<ClientTls>, ConfigError> {
@@ -608,6 +696,24 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
+/// Whether files are mirrored.
+fn follow(text: &str) -> Result<bool, String> {
+    match text {
+        "gtid" => Ok(false),
+        "file" => Ok(true),
+        _ => Err("write gtid or file".into()),
+    }
+}
+
+/// A level, or none.
+fn zstd(text: &str) -> Result<Option<u8>, String> {
+    match text.parse::<u8>() {
+        Ok(level @ 1..=ZSTD_LEVEL_MAX) => Ok(Some(level)),
+        Err(_) if text.eq_ignore_ascii_case("off") => Ok(None),
+        _ => Err(format!("write off, or a level from 1 to {ZSTD_LEVEL_MAX}")),
+    }
+}
+
 /// A number with a unit behind it.
 fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -645,154 +751,4 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &[&str] = &[
-        "primary = db1:3306",
-        "user=repl",
-        "dir = /d",
-        "server_id = 7",
-        "account = r1:secret",
-    ];
-
-    fn settle(lines: &[&str]) -> Result<Config, ConfigError> {
-        let mut given = Given::default();
-        for (n, line) in lines.iter().enumerate() {
-            given.line(line, format!("line {}", n + 1))?;
-        }
-        given.settle()
-    }
-
-    fn with(line: &str) -> Result<Config, ConfigError> {
-        settle(&[GOOD, &[line]].concat())
-    }
-
-    #[test]
-    fn all_that_must_be_said() {
-        let config = settle(GOOD).expect("enough");
-        assert_eq!(config.listen, "127.0.0.1:3307");
-        assert_eq!(config.source.dead_after, Duration::from_secs(5));
-        assert_eq!(config.keep, Limits::default());
-        for n in 0..GOOD.len() {
-            let mut lines = GOOD.to_vec();
-            let key = lines
-                .remove(n)
-                .split('=')
-                .next()
-                .expect("a key")
-                .trim()
-                .to_owned();
-            let error = settle(&lines).expect_err(&key).to_string();
-            assert!(
-                error.starts_with(&format!("no {key} given. Write '{key} = ")),
-                "{error}"
-            );
-        }
-    }
-
-    #[test]
-    fn units() {
-        let config = with("keep_size = 10G").expect("a size");
-        assert_eq!(config.keep.size, Some(10 << 30));
-        let config = with("keep_age=7d").expect("a time");
-        assert_eq!(config.keep.age, Some(7 * 86_400));
-        assert_eq!(
-            with("dead_after = 2500ms")
-                .expect("a time")
-                .source
-                .dead_after
-                .as_millis(),
-            2500
-        );
-    }
-
-    #[test]
-    fn refused_with_a_reason() {
-        for (line, expected) in [
-            (
-                "primray = x",
-                "'primray' is not a setting of a relay. It knows primary, user",
-            ),
-            ("hello", "'hello' is not a setting; write key = value"),
-            ("keep_size = 10X", "line 6: keep_size = 10X: write a size"),
-            ("dead_after = 5", "write a time"),
-            ("dead_after = 1s", "longer than heartbeat"),
-            ("file_size = 1K", "between 4K and 3G"),
-            ("file_size = 99999999999999999999T", "write a size"),
-            ("server_id = 0", "above 0"),
-            ("primary = db1", "write host:port"),
-            ("listen = 3307", "write address:port"),
-            ("account = r2", "account: write name:password"),
-            ("account = r2:", "may be empty"),
-            (
-                "account = r2:*zz70C0C06DEE42FD1618BB99005ADCA2EC9D1E19",
-                "hexadecimal",
-            ),
-            ("start = 0-1", "is no GTID"),
-            ("semi_sync = maybe", "write on or off"),
-            (
-                "password_file = /nowhere/p",
-                "password_file = /nowhere/p: No such file",
-            ),
-            ("log_bin = a/b", "without a directory"),
-            ("policy = fast", "write pass or group"),
-            ("policy = x:group", "write a number"),
-            ("policy = logical_clock", "cannot store yet"),
-            ("http = 9307", "write address:port"),
-            ("tls_required = on", "no tls_cert"),
-            ("tls_cert = /nowhere/c", "there is no tls_key"),
-            ("primary_tls = on", "write off, ca or name"),
-            ("primary_tls = ca", "there is no primary_tls_ca"),
-            ("primary_tls_ca = /nowhere/ca", "it has no effect"),
-        ] {
-            let error = with(line).expect_err(line).to_string();
-            assert!(error.contains(expected), "{line}: {error}");
-        }
-    }
-
-    #[test]
-    fn policies() {
-        let lines = [
-            GOOD,
-            &["policy = group", "policy = 7:pass", "policy=8 : group"],
-        ]
-        .concat();
-        let serve = settle(&lines).expect("policies").serve;
-        assert_eq!(serve.policy, Policy::Group);
-        let own = [(7, Policy::Pass), (8, Policy::Group)];
-        assert_eq!(serve.policies, BTreeMap::from(own));
-        assert!(!settle(GOOD).expect("enough").hints());
-        assert!(with("policy = 7:group").expect("a policy").hints());
-    }
-
-    #[test]
-    fn from_a_file_and_the_command_line() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let secret = dir.path().join("secret");
-        fs::write(&secret, "pw\n").expect("written");
-        let file = dir.path().join("relay.cnf");
-        let text = format!(
-            "# a relay\n\n{}\npassword_file = {}\n",
-            GOOD.join("\n"),
-            secret.display()
-        );
-        fs::write(&file, text).expect("written");
-        let mut more = Given::default();
-        more.line("server_id=9", "the command line".into())
-            .expect("a setting");
-        let config = Given::read(&file)
-            .expect("readable")
-            .and(more)
-            .settle()
-            .expect("enough");
-        assert_eq!(
-            (config.serve.server_id, &config.source.wish.password[..]),
-            (9, "pw")
-        );
-        assert!(matches!(
-            Given::read(&dir.path().join("none")),
-            Err(ConfigError::Unreadable { .. })
-        ));
-    }
-}
+mod tests;

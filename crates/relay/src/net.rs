@@ -14,6 +14,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct, Error,
     RootCertStore, ServerConfig, ServerConnection, SignatureScheme, version,
@@ -107,23 +108,47 @@ fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>,
     })
 }
 
+/// Those who may have signed the other side's certificate.
+fn authorities(key: &'static str, path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(key, path)? {
+        roots
+            .add(certificate)
+            .map_err(|e| fault(key, path, format!("it cannot be used: {e}")))?;
+    }
+    Ok(roots)
+}
+
 /// How the relay encrypts towards those who connect to it.
 #[derive(Clone, Debug)]
 pub struct ServerTls(Arc<ServerConfig>);
 
 impl ServerTls {
     /// From a certificate, with others between it and its authority behind it, and its key.
+    /// `clients`: whose signature a replica's certificate must show; `None`: it needs none.
     ///
     /// # Errors
     /// [`TlsError`], with the setting of the file.
-    pub fn load(cert: &Path, key: &Path) -> Result<ServerTls, TlsError> {
+    pub fn load(cert: &Path, key: &Path, clients: Option<&Path>) -> Result<ServerTls, TlsError> {
         let chain = certificates("tls_cert", cert)?;
         let private = private_key("tls_key", key)?;
         let refused = |e: Error| fault("tls_cert", cert, format!("it cannot be used: {e}"));
-        let mut config = ServerConfig::builder_with_provider(provider("tls_cert", cert)?)
+        let provider = provider("tls_cert", cert)?;
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&version::TLS13])
-            .map_err(refused)?
-            .with_no_client_auth()
+            .map_err(refused)?;
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(ca) => {
+                let key = "tls_client_ca";
+                let roots = Arc::new(authorities(key, ca)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider)
+                    .build()
+                    .map_err(|e| fault(key, ca, format!("it cannot be used: {e}")))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder
             .with_single_cert(chain, private)
             .map_err(|e| fault("tls_key", key, format!("it does not fit tls_cert: {e}")))?;
         // Each connection is a new one.
@@ -132,7 +157,7 @@ impl ServerTls {
     }
 }
 
-/// How the relay encrypts towards the primary.
+/// How the relay encrypts towards the primary, or a replica that it asks something.
 #[derive(Clone, Debug)]
 pub struct ClientTls(Arc<ClientConfig>);
 
@@ -147,12 +172,22 @@ impl ClientTls {
         named: bool,
         own: Option<(&Path, &Path)>,
     ) -> Result<ClientTls, TlsError> {
-        let mut roots = RootCertStore::empty();
-        let refused = |e: String| fault("primary_tls_ca", ca, format!("it cannot be used: {e}"));
-        for certificate in certificates("primary_tls_ca", ca)? {
-            roots.add(certificate).map_err(|e| refused(e.to_string()))?;
-        }
-        let provider = provider("primary_tls_ca", ca)?;
+        ClientTls::load_as("primary_tls_ca", ca, named, own)
+    }
+
+    /// The same; `key`: the setting that names `ca`.
+    ///
+    /// # Errors
+    /// [`TlsError`], with the setting of the file.
+    pub fn load_as(
+        key: &'static str,
+        ca: &Path,
+        named: bool,
+        own: Option<(&Path, &Path)>,
+    ) -> Result<ClientTls, TlsError> {
+        let refused = |e: String| fault(key, ca, format!("it cannot be used: {e}"));
+        let roots = authorities(key, ca)?;
+        let provider = provider(key, ca)?;
         let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .build()
             .map_err(|e| refused(e.to_string()))?;

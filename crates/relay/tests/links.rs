@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use dromon_log::SimDevice;
 use dromon_relay::http::HttpServer;
 use dromon_relay::log::Log;
 use dromon_relay::net::{ClientTls, ServerTls};
-use dromon_relay::pull::{AskError, Asker, Login};
+use dromon_relay::pull::{AskError, Asker, Following, Login, Puller, Source, Wish};
 use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
 use dromon_relay::store::{Store, StoreOptions, View};
 use dromon_relay::wire::PasswordHash;
@@ -27,6 +27,11 @@ fn pki(name: &str) -> PathBuf {
 }
 
 fn serve(tls: bool, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
+    let load = || ServerTls::load(&pki("node.pem"), &pki("node.key"), None).expect("a pair");
+    serve_with(tls.then(load), tls_required)
+}
+
+fn serve_with(tls: Option<ServerTls>, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
     let device = Arc::new(SimDevice::new(5));
     let options = StoreOptions::default();
     let (mut store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
@@ -36,7 +41,6 @@ fn serve(tls: bool, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
     let name = gtid(0, 1, 7);
     append(&mut store, &transaction(name, 1, 9, Checksum::Crc32), name).expect("a good disk");
     store.flush().expect("a good disk");
-    let tls = tls.then(|| ServerTls::load(&pki("node.pem"), &pki("node.key")).expect("a pair"));
     let options = ServeOptions {
         server_id: 42,
         accounts: vec![Account {
@@ -50,6 +54,7 @@ fn serve(tls: bool, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
         tls,
         tls_required,
         connections_max: 50,
+        zstd: true,
         write_timeout: Duration::from_secs(5),
         heartbeat: Duration::from_secs(1),
     };
@@ -123,15 +128,137 @@ fn asked_with_and_without_tls() {
 }
 
 #[test]
+fn certificates_of_replicas() {
+    let authority = pki("ca.pem");
+    let tls = ServerTls::load(&pki("node.pem"), &pki("node.key"), Some(&authority));
+    let (address, ..) = serve_with(Some(tls.expect("a pair and an authority")), true);
+    let with = |cert: &str, key: &str| {
+        let own = (pki(cert), pki(key));
+        let own = Some((own.0.as_path(), own.1.as_path()));
+        Some(ClientTls::load(&authority, false, own).expect("a pair"))
+    };
+    let good = with("node2.pem", "node2.key");
+    assert_eq!(
+        ask(&address, "secret", good).expect("an answer"),
+        "42 0-1-7"
+    );
+    for bad in [
+        None,
+        ca("ca.pem", false),
+        with("stranger.pem", "stranger.key"),
+    ] {
+        let encrypted = bad.is_some();
+        let said = ask(&address, "secret", bad).expect_err("refused");
+        // Of TLS 1.3 the client's part is over before it is refused.
+        assert!(
+            matches!(said, AskError::Io { .. }) == encrypted,
+            "{encrypted} {said}"
+        );
+    }
+    let said = ServerTls::load(&pki("node.pem"), &pki("node.key"), Some(&pki("node.key")));
+    assert_eq!(said.expect_err("no authority").key, "tls_client_ca");
+}
+
+#[test]
 fn files_that_cannot_be_used() {
-    let said = ServerTls::load(&pki("node.pem"), &pki("node2.key")).expect_err("no pair");
+    let said = ServerTls::load(&pki("node.pem"), &pki("node2.key"), None).expect_err("no pair");
     assert_eq!(said.key, "tls_key");
-    let said = ServerTls::load(&pki("node.key"), &pki("node.key")).expect_err("no certificate");
+    let said =
+        ServerTls::load(&pki("node.key"), &pki("node.key"), None).expect_err("no certificate");
     assert!(said.to_string().contains("no certificate in it"), "{said}");
     let said = ClientTls::load(&pki("nowhere"), false, None).expect_err("no file");
     assert!(said.to_string().starts_with("primary_tls_ca = "), "{said}");
     let own = (pki("node.pem"), pki("node.key"));
     ClientTls::load(&pki("ca.pem"), true, Some((&own.0, &own.1))).expect("all of it");
+}
+
+/// A relay that pulls from another one, begun behind this position.
+fn pull(
+    address: &str,
+    start: &str,
+    zstd: Option<u8>,
+    tls: Option<ClientTls>,
+) -> (Arc<Mutex<Following>>, Arc<View>, thread::JoinHandle<()>) {
+    let device = Arc::new(SimDevice::new(6));
+    let start = start.parse().expect("a state");
+    let (store, _) = Store::open(device, StoreOptions::default(), start).expect("empty");
+    let view = store.view();
+    let source = Source {
+        address: address.to_owned(),
+        wish: Wish {
+            user: "repl".into(),
+            password: "secret".into(),
+            tls: tls.is_some(),
+            server_id: 43,
+            report_host: String::new(),
+            report_port: 0,
+            heartbeat: Duration::from_millis(200),
+            semi_sync: true,
+            zstd,
+            position: String::new(),
+            file: None,
+        },
+        tls,
+        dead_after: Duration::from_secs(5),
+        backoff_max: Duration::from_secs(1),
+        start_file: None,
+    };
+    let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
+    let puller = Puller::new(source, store, log, Box::new(|| Ok(())), None);
+    let following = puller.following();
+    let thread = thread::spawn(move || puller.run().expect("a good disk"));
+    (following, view, thread)
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is() {
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What comes is the same with and without compression, and both ends count the same.
+#[test]
+fn a_relay_pulls_compressed() {
+    let (address, server, view) = serve(true, false);
+    let stored = |view: &Arc<View>| common::groups_from(view, common::beginning(view));
+    for (zstd, tls) in [
+        (None, None),
+        (Some(1), None),
+        (Some(9), None),
+        (Some(3), ca("ca.pem", false)),
+    ] {
+        let (following, pulled, thread) = pull(&address, "", zstd, tls);
+        until("it has all", || pulled.state() == view.state());
+        assert_eq!(stored(&pulled), stored(&view));
+        let of = |known: &Mutex<Following>| known.lock().expect("alive").zstd;
+        if zstd.is_some() {
+            // Heartbeats, too, are counted on both sides.
+            until("the counts are equal", || {
+                let theirs = server.registry().known()[&43].zstd;
+                let ours = of(&following);
+                ours == theirs && ours.is_some_and(|z| z.wire > 0 && z.ratio() > 1.0)
+            });
+        }
+        assert_eq!(of(&following).is_some(), zstd.is_some());
+        Following::stop(&following);
+        thread.join().expect("it ends");
+    }
+}
+
+/// Why it is refused is understood, though that comes compressed.
+#[test]
+fn a_refusal_comes_compressed() {
+    let (address, ..) = serve(false, false);
+    let (following, _, thread) = pull(&address, "0-5-3", Some(3), None);
+    until("it is refused", || {
+        let following = following.lock().expect("alive");
+        let said = following.last_error.clone().unwrap_or_default();
+        following.zstd.is_some() && said.contains("1236")
+    });
+    Following::stop(&following);
+    thread.join().expect("it ends");
 }
 
 /// Garbage where a login or TLS is due.

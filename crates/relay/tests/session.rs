@@ -23,7 +23,9 @@ fn wish() -> Wish {
         report_port: 3307,
         heartbeat: Duration::from_secs(1),
         semi_sync: true,
+        zstd: Some(3),
         position: "0-1-5,7-2-3".into(),
+        file: None,
     }
 }
 
@@ -42,6 +44,7 @@ fn facts() -> Facts {
     Facts {
         server_id: 1,
         version: "10.11.19-MariaDB".into(),
+        zstd: true,
         ..Facts::default()
     }
 }
@@ -112,12 +115,11 @@ fn a_relay_behind_a_relay() {
         said,
         [
             "SELECT @@GLOBAL.server_id, @@GLOBAL.version",
-            "SET @master_heartbeat_period=1000000000",
-            "SET @master_binlog_checksum=@@global.binlog_checksum",
-            "SET @mariadb_slave_capability=4",
-            "SET @slave_connect_state='0-1-5,7-2-3'",
-            "SET @slave_gtid_strict_mode=1",
-            "SET @slave_gtid_ignore_duplicates=0",
+            "SET @master_heartbeat_period=1000000000, @master_binlog_checksum=@@global.binlog_checksum, \
+             @mariadb_slave_capability=4, @slave_connect_state='0-1-5,7-2-3', @slave_gtid_strict_mode=1, \
+             @slave_gtid_ignore_duplicates=0",
+            "SHOW VARIABLES LIKE 'dromon_relay_zstd'",
+            "SET @dromon_relay_zstd=3",
             "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'",
             "(register)",
         ]
@@ -144,6 +146,84 @@ fn a_relay_behind_a_relay() {
     assert_eq!(wants, expected);
     assert_eq!(session.primary().server_id, 1);
     assert!(!session.primary().semi_sync);
+    assert_eq!(session.primary().zstd, Some(3));
+    assert_eq!(primary.zstd(&facts()), Some(3));
+}
+
+/// Neither a server, which has no such variable, nor a relay that does not want to is asked.
+#[test]
+fn compression_if_both_want_it() {
+    for (wanted, offered, agreed) in [
+        (Some(9), true, Some(9)),
+        (Some(1), true, Some(1)),
+        (None, true, None),
+        (Some(3), false, None),
+    ] {
+        let facts = Facts {
+            zstd: offered,
+            ..facts()
+        };
+        let mut primary = serve::Session::new();
+        let mut session = Session::new(Wish {
+            zstd: wanted,
+            ..wish()
+        });
+        let (said, _) =
+            talk(&mut session, &mut |text| primary.query(text, &facts)).expect("they agree");
+        let asked = said.iter().any(|s| s.starts_with("SET @dromon_relay_zstd"));
+        assert_eq!(asked, agreed.is_some());
+        assert_eq!(session.primary().zstd, agreed);
+        assert_eq!(primary.zstd(&facts), agreed);
+    }
+}
+
+/// Behind a byte of a file, of MySQL.
+#[test]
+fn a_mirror_asks_by_file_and_byte() {
+    let mysql = |mode: &'static str| {
+        move |text: &str| {
+            let one = |row: [&str; 2]| {
+                let mut table = TextResult::new(&["a", "b"]);
+                table.row(row.map(str::to_owned));
+                Reply::Table(table)
+            };
+            match text {
+                text if text.starts_with("SELECT") => one(["1", "5.6.24-log"]),
+                "SHOW VARIABLES LIKE 'gtid_mode'" => one(["gtid_mode", mode]),
+                text if text.starts_with("SHOW") => Reply::Table(TextResult::new(&["a", "b"])),
+                text => {
+                    assert!(!text.contains("slave_connect_state"), "{text}");
+                    Reply::Ok
+                }
+            }
+        }
+    };
+    let at = |file: &str, at| Wish {
+        file: Some((file.into(), at)),
+        ..wish()
+    };
+    for (file, place) in [("", 4), ("mysql-bin.000007", 120)] {
+        let mut session = Session::new(at(file, place));
+        let (_, dump) = talk(&mut session, &mut mysql("OFF")).expect("they agree");
+        let expected = Dump {
+            position: place as u32,
+            flags: 2,
+            server_id: 9,
+            file: file.into(),
+        };
+        assert_eq!(Command::decode(&dump), Ok(Command::Dump(expected)));
+    }
+    let refused = |wish, mode| {
+        let mut session = Session::new(wish);
+        let error = talk(&mut session, &mut mysql(mode)).expect_err("refused");
+        error.to_string()
+    };
+    let said = refused(at("", 4), "ON");
+    assert!(said.contains("gtid_mode = ON"), "{said}");
+    let said = refused(at("mysql-bin.000001", 5 << 30), "OFF");
+    assert!(said.contains("beyond 4 GiB"), "{said}");
+    let said = refused(wish(), "OFF");
+    assert!(said.contains("set follow = file"), "{said}");
 }
 
 #[test]
@@ -188,7 +268,9 @@ fn refusals_say_what_was_asked() {
     let error = refused.expect_err("refused").to_string();
     assert_eq!(
         error,
-        "The primary refused SET @mariadb_slave_capability=4: error 1193: Unknown system variable"
+        "The primary refused SET @master_heartbeat_period=1000000000, @master_binlog_checksum=@@global.binlog_checksum, \
+         @mariadb_slave_capability=4, @slave_connect_state='0-1-5,7-2-3', @slave_gtid_strict_mode=1, \
+         @slave_gtid_ignore_duplicates=0: error 1193: Unknown system variable"
     );
     let mut session = Session::new(Wish {
         server_id: 1,

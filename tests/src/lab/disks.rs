@@ -83,12 +83,7 @@ impl Disks {
             held(node)?;
         }
         for disk in &self.0 {
-            // A full copy may have removed it. Not written at each cut: to sync
-            // it carries other changes to the disk.
-            if !disk.mounted_on.join(SYNCED).exists() {
-                disk.write(SYNCED)?.sync_all()?;
-            }
-            disk.write(UNSYNCED)?;
+            disk.before_cut()?;
         }
         let points = self
             .0
@@ -98,23 +93,30 @@ impl Disks {
         shut_down(&points).context("the power cut could not be made")?;
         cluster.kill_all()?;
         for disk in &self.0 {
-            disk.unmount()?;
-            disk.mount()?;
-            let left = |name| fs::read(disk.mounted_on.join(name)).unwrap_or_default();
-            ensure!(
-                left(SYNCED) == SYNCED.as_bytes(),
-                "the power cut took what was synced: this machine's file system cannot be used for the test"
-            );
-            ensure!(
-                left(UNSYNCED) != UNSYNCED.as_bytes(),
-                "the power cut was none: {} kept what was not synced",
-                disk.mounted_on.display()
-            );
-            if disk.mounted_on.join(UNSYNCED).exists() {
-                fs::remove_file(disk.mounted_on.join(UNSYNCED))?;
-            }
+            disk.after_cut()?;
         }
         Ok(())
+    }
+}
+
+/// The file system of one program that is no node.
+pub struct PlainDisk(Disk);
+
+impl PlainDisk {
+    /// Makes an empty one in the sparse file `image` and mounts it on `place`, which is created.
+    pub fn make(image: &Path, place: &Path) -> anyhow::Result<Self> {
+        required("A power cut")?;
+        let disk = Disk::make(image, BYTES, place)?;
+        disk.write(SYNCED)?.sync_all()?;
+        Ok(Self(disk))
+    }
+
+    /// It loses power. Whoever uses it is held; `kill` ends it before it is mounted again.
+    pub fn power_cut(&self, kill: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        self.0.before_cut()?;
+        shut_down(&[text(&self.0.mounted_on)?]).context("the power cut could not be made")?;
+        kill()?;
+        self.0.after_cut()
     }
 }
 
@@ -178,6 +180,37 @@ impl Disk {
                 Err(_) => thread::sleep(Duration::from_millis(50)),
             }
         }
+    }
+
+    /// Something that must survive, and something that must not.
+    fn before_cut(&self) -> anyhow::Result<()> {
+        // A full copy may have removed it. Not written at each cut: to sync
+        // it carries other changes to the disk.
+        if !self.mounted_on.join(SYNCED).exists() {
+            self.write(SYNCED)?.sync_all()?;
+        }
+        self.write(UNSYNCED)?;
+        Ok(())
+    }
+
+    /// Mounts it again, and sees that the cut was one.
+    fn after_cut(&self) -> anyhow::Result<()> {
+        self.unmount()?;
+        self.mount()?;
+        let left = |name| fs::read(self.mounted_on.join(name)).unwrap_or_default();
+        ensure!(
+            left(SYNCED) == SYNCED.as_bytes(),
+            "the power cut took what was synced: this machine's file system cannot be used for the test"
+        );
+        ensure!(
+            left(UNSYNCED) != UNSYNCED.as_bytes(),
+            "the power cut was none: {} kept what was not synced",
+            self.mounted_on.display()
+        );
+        if self.mounted_on.join(UNSYNCED).exists() {
+            fs::remove_file(self.mounted_on.join(UNSYNCED))?;
+        }
+        Ok(())
     }
 
     fn write(&self, name: &str) -> anyhow::Result<File> {

@@ -8,6 +8,7 @@
 mod disks;
 mod log_disks;
 mod network;
+mod wan;
 
 use std::env;
 use std::io::Write;
@@ -16,32 +17,59 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
-pub use disks::{Disks, log_files_direct};
+pub use disks::{Disks, PlainDisk, log_files_direct};
 pub use log_disks::{LogDisks, LogFault};
 pub use network::Network;
+pub use wan::{FAR_ASIDE, Line, NEAR, Wan, emulate};
 
 /// Set in the process that runs inside.
 const INSIDE: &str = "DROMON_TEST_LAB";
+/// Its value where the network is our own, too.
+const WITH_NET: &str = "net";
 
 /// Starts this program again in a mount namespace of its own and becomes it.
 /// Returns (doing nothing) when that is where it runs already, or when the
-/// system refuses: then scenarios that need it fail and say why.
-pub fn enter() {
-    if is_inside() || private_mounts().is_err() {
+/// system refuses: then scenarios that need it fail and say why. `net`: in a
+/// network namespace, too, where nothing but the loopback device is.
+pub fn enter(net: bool) {
+    if is_inside() {
+        if has_net() {
+            // Whoever needs it says that it is down.
+            let _ = run("ip", &["link", "set", "lo", "up"], "");
+        }
+        return;
+    }
+    if private_mounts().is_err() {
         return;
     }
     let Ok(own) = env::current_exe() else { return };
     let error = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "--"])
+        .args(["--mount", "--propagation", "private"])
+        .args(net.then_some("--net"))
+        .arg("--")
         .arg(own)
         .args(env::args_os().skip(1))
-        .env(INSIDE, "1")
+        .env(INSIDE, if net { WITH_NET } else { "1" })
         .exec();
     eprintln!("storms: starting in a mount namespace of its own failed: {error}");
 }
 
 fn is_inside() -> bool {
     env::var_os(INSIDE).is_some()
+}
+
+fn has_net() -> bool {
+    env::var_os(INSIDE).is_some_and(|v| v == WITH_NET)
+}
+
+/// As [`required`], of the network.
+fn required_net(what: &str) -> anyhow::Result<()> {
+    required(what)?;
+    ensure!(
+        has_net(),
+        "{what} cannot be made: this program was not started in a network namespace of its own"
+    );
+    Ok(())
 }
 
 /// Fails, saying what is missing, where faults of disk and network cannot be made.

@@ -25,10 +25,10 @@ use super::{required, run};
 const NOBODY: &str = "02:77:00:00:ff:ff";
 
 /// A namespace that exists as long as this process holds its pipe.
-struct Namespace(Child);
+pub(super) struct Namespace(Child);
 
 impl Namespace {
-    fn new() -> anyhow::Result<Self> {
+    pub(super) fn new() -> anyhow::Result<Self> {
         // cat ends when our end of its input closes, also when we are killed.
         let child = Command::new("unshare")
             .args(["--net", "--", "cat"])
@@ -50,12 +50,16 @@ impl Namespace {
         Ok(namespace)
     }
 
-    fn path(&self) -> String {
+    pub(super) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(super) fn path(&self) -> String {
         format!("/proc/{}/ns/net", self.0.id())
     }
 
     /// `ip -batch` in the namespace.
-    fn ip(&self, lines: &str) -> anyhow::Result<()> {
+    pub(super) fn ip(&self, lines: &str) -> anyhow::Result<()> {
         let net = format!("--net={}", self.path());
         run("nsenter", &[&net, "--", "ip", "-batch", "-"], lines)
             .with_context(|| format!("setting up a network: {lines}"))

@@ -137,6 +137,20 @@ pub fn metrics(s: &Status) -> String {
             seconds(ms),
         );
     }
+    if let Some(count) = p.zstd {
+        out.one(
+            "primary_zstd_ratio",
+            "gauge",
+            "How many times smaller compression makes what comes, on the present or last connection.",
+            count.ratio(),
+        );
+        out.one(
+            "primary_wire_bytes",
+            "gauge",
+            "Compressed bytes that came on the present or last connection.",
+            count.wire as f64,
+        );
+    }
     if let Some(h) = &s.hints {
         out.one(
             "hints_catalog",
@@ -205,6 +219,20 @@ pub fn metrics(s: &Status) -> String {
             &[("server_id", id), ("host", &r.host)],
             r.joined as f64,
         );
+    }
+    out.family(
+        "replica_zstd_ratio",
+        "gauge",
+        "How many times smaller compression makes what it is sent; relays only.",
+    );
+    for (id, r) in &named {
+        if let Some(count) = r.zstd {
+            out.value(
+                "replica_zstd_ratio",
+                &[("server_id", id), ("host", &r.host)],
+                count.ratio(),
+            );
+        }
     }
     out.family(
         "replica_sent_lag_seconds",

@@ -15,9 +15,10 @@ use super::metrics::metrics;
 use super::page::{Asked, HEAD_MAX, Response, asked};
 use super::status::{HintStatus, PrimaryStatus, ReplicaStatus, Status, primary_lag_ms};
 use crate::log::{Level, Log};
+use crate::net::ClientTls;
 use crate::pull::{AskError, Asker, Following, Login};
 use crate::serve::{Known, Server};
-use crate::store::View;
+use crate::store::{Place, View};
 
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 32;
@@ -36,6 +37,8 @@ pub struct Watch {
     pub user: String,
     /// Its password.
     pub password: String,
+    /// Say nothing to a replica before the connection is encrypted.
+    pub tls: Option<ClientTls>,
 }
 
 /// Answers.
@@ -181,7 +184,7 @@ impl HttpServer {
             address,
             user: watch.user.clone(),
             password: watch.password.clone(),
-            tls: None,
+            tls: watch.tls.clone(),
             limit: REPLICA_LIMIT,
         })?;
         let rows = asker.ask("SELECT @@GLOBAL.gtid_slave_pos", POSITION_MAX)?;
@@ -204,9 +207,15 @@ impl HttpServer {
             last_seen: known.last_seen,
             groups: known.groups,
             joined: known.joined,
-            sent: known.sent.to_string(),
+            sent: match self.view.is_mirror() {
+                true => Place::of_position(&known.sent)
+                    .map(|place| format!("{}:{}", self.view.name(place.file), place.at))
+                    .unwrap_or_default(),
+                false => known.sent.to_string(),
+            },
             sent_lag_ms: here.then(|| self.view.lag_ms(&known.sent)),
             policy: self.server.policy(id).name(),
+            zstd: known.zstd,
         }
     }
 
@@ -238,6 +247,7 @@ impl HttpServer {
                 self.heartbeat.as_millis() as u64,
             ),
             unordered: following.unordered,
+            zstd: following.zstd,
         }
     }
 

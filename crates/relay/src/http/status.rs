@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::store::Stored;
+use crate::wire::Compressed;
 
 /// The way to the primary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct PrimaryStatus {
     pub lag_ms: Option<u64>,
     /// Groups out of their domain's order.
     pub unordered: u64,
+    /// What compression has spared, if the primary is a relay and compresses.
+    pub zstd: Option<Compressed>,
 }
 
 /// A replica that is known.
@@ -62,6 +65,8 @@ pub struct ReplicaStatus {
     pub sent: String,
     /// Age of the oldest group that it was not sent; `None`: it is not here.
     pub sent_lag_ms: Option<u64>,
+    /// What compression has spared, if it is a relay that asked for it.
+    pub zstd: Option<Compressed>,
     /// What is done with parallelism: `pass` or `group`.
     pub policy: &'static str,
 }
@@ -136,6 +141,7 @@ impl Status {
                     "sent_position": r.sent,
                     "sent_lag_ms": r.sent_lag_ms,
                     "policy": r.policy,
+                    "zstd": zstd(r.zstd),
                 })
             })
             .collect();
@@ -165,6 +171,7 @@ impl Status {
                 "silent_ms": p.silent_ms,
                 "lag_ms": p.lag_ms,
                 "unordered_groups": p.unordered,
+                "zstd": zstd(p.zstd),
             },
             "replicas": replicas,
             "hints": self.hints.as_ref().map(|h| json!({
@@ -176,6 +183,17 @@ impl Status {
                 "barriers": h.barriers,
             })),
         })
+    }
+}
+
+fn zstd(count: Option<Compressed>) -> Value {
+    match count {
+        None => Value::Null,
+        Some(count) => json!({
+            "bytes": count.raw,
+            "wire_bytes": count.wire,
+            "ratio": (count.ratio() * 100.0).round() / 100.0,
+        }),
     }
 }
 

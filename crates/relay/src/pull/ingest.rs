@@ -12,7 +12,8 @@ use dromon_binlog::{
     Payload, Seen, Step, StreamError, flags, format_for_replica, normalise_gtid, with_checksum,
 };
 
-use crate::store::Part;
+use super::mirror::Mirror;
+use crate::store::{Part, Place};
 
 /// Why what the primary sends cannot be stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,8 +26,8 @@ pub enum IngestError {
     Event(#[from] EventError),
     /// Groups without GTIDs.
     #[error(
-        "The primary sent a transaction without a GTID of MariaDB. A relay follows by GTID: a MariaDB server since 10.0 has \
-         them always; MySQL primaries are not offered yet."
+        "The primary sent a transaction without a GTID of MariaDB. A MariaDB server since 10.0 has them always; of another \
+         primary the files are mirrored: set follow = file and begin with an empty directory."
     )]
     Nameless,
     /// A group that is here already.
@@ -42,6 +43,43 @@ pub enum IngestError {
         /// The last one of that server.
         seqno: u64,
     },
+    /// A mirror without checksums could not find damage.
+    #[error(
+        "The primary ({version}) writes no checksums into its binlog. Mirrored files need them: SET GLOBAL binlog_checksum = \
+         CRC32 there, then begin with the file that is written then (start)."
+    )]
+    NoChecksums {
+        /// Its version.
+        version: String,
+    },
+    /// A mirror's files are called as the primary's.
+    #[error(
+        "The primary's file is called {name}, the relay's are {prefix}.NNNNNN. With follow = file they must be called the same: \
+         set log_bin to what stands before the dot."
+    )]
+    Names {
+        /// Of the primary's file.
+        name: String,
+        /// Of the relay's.
+        prefix: String,
+    },
+    /// It does not fit at the end of what is stored.
+    #[error(
+        "The primary sends what stands at {sent}, but the relay's files end at {end}. Something is missing between, or the \
+         primary has lost what it had sent (a crash with sync_binlog = 0), or it is another server. Nothing of it was stored. If the \
+         primary is right, begin with an empty directory."
+    )]
+    Hole {
+        /// Where it stands there.
+        sent: Place,
+        /// Where it would stand here.
+        end: Place,
+    },
+    /// Only MariaDB's GTIDs can be followed in an encrypted binlog.
+    #[error(
+        "The primary's binlog is encrypted: its events do not stand where its clear ones would. Set follow = gtid."
+    )]
+    Encrypted,
     /// A server older than checksums.
     #[error("The primary ({version}) is too old: its events cannot have checksums.")]
     Old {
@@ -59,6 +97,10 @@ pub enum Act {
     File(Vec<u8>),
     /// It is stored.
     Store(Vec<u8>, Part),
+    /// The mirror of the primary's file of this number begins with this format description.
+    Mirror(u64, Vec<u8>),
+    /// It is stored, though it belongs to no group: in a mirror.
+    Between(Vec<u8>),
 }
 
 /// What became of an event.
@@ -86,6 +128,7 @@ pub struct Ingest {
     file: Vec<u8>,
     position: u64,
     hints: Option<Hints>,
+    mirror: Option<Mirror>,
 }
 
 impl Default for Ingest {
@@ -102,6 +145,15 @@ impl Ingest {
             file: Vec::new(),
             position: 0,
             hints: None,
+            mirror: None,
+        }
+    }
+
+    /// The same, of a primary whose files of these names are mirrored.
+    pub fn mirroring(prefix: &str) -> Ingest {
+        Ingest {
+            mirror: Some(Mirror::new(prefix.to_owned())),
+            ..Ingest::new()
         }
     }
 
@@ -123,6 +175,9 @@ impl Ingest {
         self.grouper = Grouper::of_connection();
         self.file.clear();
         self.position = 0;
+        if let Some(mirror) = &mut self.mirror {
+            mirror.interrupt();
+        }
         if let Some(hints) = &mut self.hints {
             hints.interrupt();
         }
@@ -133,12 +188,14 @@ impl Ingest {
         (&self.file, self.position)
     }
 
-    /// An event as it was sent. `state`: what is stored; `current`: the format of the current file.
+    /// An event as it was sent. `state`: what is stored; `current`: the format of the current file;
+    /// `end`: of what is stored, whether or not it is whole.
     pub fn event(
         &mut self,
         raw: &[u8],
         state: &BinlogState,
         current: Option<&Format>,
+        end: Option<Place>,
     ) -> Result<Taken, IngestError> {
         let seen = self.grouper.event(raw)?;
         let event = seen.event;
@@ -163,6 +220,13 @@ impl Ingest {
                 true if header.kind != EventType::FORMAT_DESCRIPTION => high + (1 << 32) + low,
                 _ => high + low,
             };
+        }
+        if let Some(mirror) = &mut self.mirror {
+            let taken = mirror.event(&seen, &self.grouper, end)?;
+            if event.kind() == EventType::ROTATE && header.has(flags::ARTIFICIAL) {
+                self.between(&event, current)?;
+            }
+            return Ok(taken);
         }
         let part = match seen.step {
             Step::Between => {

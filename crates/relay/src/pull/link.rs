@@ -17,7 +17,7 @@ use crate::http::HintStatus;
 use crate::log::{Level, Log};
 use crate::net::{ClientTls, Socket};
 use crate::store::{Part, Store, StoreError};
-use crate::wire::{AckSemiSync, Frames, WireError, put_packet};
+use crate::wire::{AckSemiSync, Compressed, Decompressor, Frames, WireError, put_packet};
 
 /// Bytes read at once, and so the most that one fsync waits for.
 const READ_MAX: usize = 1 << 20;
@@ -51,6 +51,8 @@ pub struct Source {
     pub dead_after: Duration,
     /// Longest pause between attempts.
     pub backoff_max: Duration,
+    /// Of a mirror without files: the primary's file that it begins with; `None`: the oldest.
+    pub start_file: Option<u64>,
 }
 
 /// Why a connection ended.
@@ -79,6 +81,11 @@ pub enum PullError {
     /// The other side ended it.
     #[error("The primary closed the connection.")]
     Closed,
+    /// The stream of another relay.
+    #[error(
+        "What the other relay sends cannot be decompressed: {0}. It comes again from what is stored."
+    )]
+    Zstd(io::Error),
     /// Packets that are none.
     #[error("The primary cannot be understood: {0}.")]
     Wire(#[from] WireError),
@@ -121,10 +128,18 @@ pub struct Following {
     pub idle: bool,
     /// When the newest event was made, in seconds of the primary's clock.
     pub newest: u32,
+    /// What compression has spared on the present or last connection, if that was agreed on.
+    pub zstd: Option<Compressed>,
     /// If hints are computed.
     pub hints: Option<HintStatus>,
     stopping: bool,
     stream: Option<Arc<TcpStream>>,
+}
+
+/// The stream of a relay that compresses it.
+struct Inflate {
+    from: Decompressor,
+    buf: Vec<u8>,
 }
 
 /// Pulls until it is told to end.
@@ -165,6 +180,7 @@ impl Puller {
         desk: Option<Arc<Desk>>,
     ) -> Puller {
         let ingest = match desk {
+            None if store.view().is_mirror() => Ingest::mirroring(store.view().prefix()),
             None => Ingest::new(),
             Some(_) => Ingest::with_hints(Hints::behind(LIMITS, store.state().position())),
         };
@@ -190,6 +206,7 @@ impl Puller {
         let mut said = String::new();
         loop {
             let began = Instant::now();
+            let had = self.store.state().clone();
             let Err(error) = self.connection();
             self.ingest.interrupt();
             {
@@ -208,7 +225,8 @@ impl Puller {
             }
             self.store.abandon()?;
             self.store.flush()?;
-            if began.elapsed() > LIVED {
+            // What brings something on is worth coming back for at once, however short it lives.
+            if began.elapsed() > LIVED || *self.store.state() != had {
                 backoff.succeeded();
             }
             let pause = backoff.failed(random());
@@ -250,6 +268,21 @@ impl Puller {
         Socket::connect(address, self.source.dead_after).map_err(cannot)
     }
 
+    /// Of a mirror: the primary's file and byte behind which nothing is stored.
+    fn file_position(&self) -> Option<(String, u64)> {
+        let view = self.store.view();
+        if !view.is_mirror() {
+            return None;
+        }
+        let first = || match self.source.start_file {
+            Some(number) => (view.name(number), 4),
+            // Its oldest one.
+            None => (String::new(), 4),
+        };
+        let end = self.store.end();
+        Some(end.map_or_else(first, |end| (view.name(end.file), end.at)))
+    }
+
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
         let mut stream = self.connect()?;
         {
@@ -261,6 +294,7 @@ impl Puller {
         }
         let mut session = Session::new(Wish {
             position: self.store.state().position().to_string(),
+            file: self.file_position(),
             ..self.source.wish.clone()
         });
         let mut frames = Frames::new(ANSWER_MAX);
@@ -280,21 +314,35 @@ impl Puller {
                     (false, true) => ", encrypted,",
                     (false, false) => "",
                 },
-                match self.store.state().position() {
-                    position if position.is_empty() => "the beginning".to_owned(),
-                    position => position.to_string(),
+                match (self.store.state().position(), self.file_position()) {
+                    (_, Some((file, at))) if !file.is_empty() => format!("{file} byte {at}"),
+                    (position, _) if position.is_empty() => "the beginning".to_owned(),
+                    (position, _) => position.to_string(),
                 }
             ),
         );
-        let semi_sync = primary.semi_sync;
+        let (semi_sync, primary_zstd) = (primary.semi_sync, primary.zstd);
+        let mariadb = primary.version.contains("MariaDB");
         {
             let mut following = lock(&self.following);
             following.connected = true;
             following.connections += 1;
             following.encrypted = stream.is_encrypted();
+            following.zstd = primary_zstd.map(|_| Compressed::default());
             following.primary = primary;
         }
         frames.set_max(EVENT_PACKET_MAX);
+        if semi_sync && !mariadb {
+            // Newer ones of MySQL read acknowledgements aside, and count on.
+            frames.any_sequence();
+        }
+        let mut inflate = match primary_zstd {
+            None => None,
+            Some(_) => Some(Inflate {
+                from: Decompressor::new().map_err(PullError::Zstd)?,
+                buf: vec![0; READ_MAX],
+            }),
+        };
         let mut acknowledged = None;
         loop {
             let mut ack = None;
@@ -335,6 +383,9 @@ impl Puller {
                 let (file, position) = self.ingest.place();
                 let mut following = lock(&self.following);
                 following.position = position;
+                if let Some(inflate) = &inflate {
+                    following.zstd = Some(inflate.from.count());
+                }
                 if let Some((idle, time)) = last {
                     following.heard = Some(Instant::now());
                     following.idle = idle;
@@ -349,7 +400,33 @@ impl Puller {
             }
             self.exchange(counted);
             (self.every_now_and_then)()?;
-            self.read(&mut stream, &mut frames, &mut buf)?;
+            match &mut inflate {
+                None => self.read(&mut stream, &mut frames, &mut buf)?,
+                Some(inflate) => self.inflate(&mut stream, inflate, &mut frames, &mut buf)?,
+            }
+        }
+    }
+
+    /// As [`Puller::read`], of a relay that compresses. Each time no more than one piece: a little
+    /// may become very much.
+    fn inflate(
+        &self,
+        stream: &mut Socket,
+        inflate: &mut Inflate,
+        frames: &mut Frames,
+        buf: &mut [u8],
+    ) -> Result<(), PullError> {
+        loop {
+            let n = inflate
+                .from
+                .take(&mut inflate.buf)
+                .map_err(PullError::Zstd)?;
+            if n > 0 {
+                frames.feed(&inflate.buf[..n]);
+                return Ok(());
+            }
+            let n = self.read_some(stream, buf)?;
+            inflate.from.put(&buf[..n]);
         }
     }
 
@@ -433,13 +510,17 @@ impl Puller {
         frames: &mut Frames,
         buf: &mut [u8],
     ) -> Result<(), PullError> {
+        let n = self.read_some(stream, buf)?;
+        frames.feed(&buf[..n]);
+        Ok(())
+    }
+
+    /// Whatever has come; 0: nothing, but it may be tried again.
+    fn read_some(&self, stream: &mut Socket, buf: &mut [u8]) -> Result<usize, PullError> {
         match stream.read(buf) {
             Ok(0) => Err(PullError::Closed),
-            Ok(n) => {
-                frames.feed(&buf[..n]);
-                Ok(())
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Ok(n) => Ok(n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
             Err(e)
                 if matches!(
                     e.kind(),
@@ -485,13 +566,15 @@ fn own(hint: &Hint) -> Option<u64> {
 
 /// Stores an event as [`Ingest`] says.
 pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took, PullError> {
-    let taken = ingest.event(event, store.state(), store.format())?;
+    let taken = ingest.event(event, store.state(), store.format(), store.end())?;
     if taken.abandon {
         store.abandon()?;
     }
     match taken.act {
         Act::Nothing => {}
         Act::File(format) => store.begin_file(&format)?,
+        Act::Mirror(number, format) => store.begin_mirror(number, &format)?,
+        Act::Between(raw) => store.append_between(raw)?,
         Act::Store(raw, part) => {
             if matches!(part, Part::Begin | Part::Alone(..)) && store.is_full() {
                 store.rotate()?;

@@ -14,6 +14,7 @@ mod desk;
 mod entry;
 mod ingest;
 mod link;
+mod mirror;
 mod session;
 mod tables;
 

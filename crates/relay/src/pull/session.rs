@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::entry::{Entry, EntryStep};
 use crate::wire::{
-    Answer, Command, Dump, Failure, Frames, Register, Row, WireError, dump_flags, parse_row,
+    Answer, Command, Dump, Failure, Frames, Register, Row, WireError, ZSTD_LEVEL_MAX,
+    ZSTD_VARIABLE, dump_flags, parse_row,
 };
 
 /// Who comes, and what it wants.
@@ -30,8 +31,12 @@ pub struct Wish {
     pub heartbeat: Duration,
     /// Acknowledge, if the primary wants that.
     pub semi_sync: bool,
+    /// Level at which another relay shall compress; `None`: not at all.
+    pub zstd: Option<u8>,
     /// `gtid_slave_pos`: all up to here is stored.
     pub position: String,
+    /// Of a mirror, instead: the primary's file, empty for the oldest, and the byte in it.
+    pub file: Option<(String, u64)>,
 }
 
 /// Why there is no stream.
@@ -69,6 +74,35 @@ pub enum SessionError {
          (ssl_cert, ssl_key), or set primary_tls = off if the network between is trusted"
     )]
     NoTls,
+    /// By GTID only MariaDB can be followed.
+    #[error(
+        "The primary ({version}) is no MariaDB server and has no GTIDs of MariaDB. Its files can be mirrored: set follow = file \
+         and begin with an empty directory"
+    )]
+    NotMariaDb {
+        /// Its version.
+        version: String,
+    },
+    /// MySQL's GTIDs.
+    #[error(
+        "The primary has gtid_mode = {mode}. A relay follows MySQL by file and byte, and its replicas do: gtid_mode must be OFF \
+         or OFF_PERMISSIVE"
+    )]
+    MySqlGtids {
+        /// What it said.
+        mode: String,
+    },
+    /// The protocol has 32 bits for it.
+    #[error(
+        "The relay's copy of {file} ends at byte {at}: beyond 4 GiB a primary cannot be asked for what follows in a file. Purge \
+         the relay's directory and begin with the next file (start)"
+    )]
+    TooFar {
+        /// Which.
+        file: String,
+        /// Where.
+        at: u64,
+    },
     /// Itself.
     #[error(
         "The primary has the relay's own server id {0}. Every server needs its own: choose another one for the relay"
@@ -100,6 +134,8 @@ pub struct Primary {
     pub server_id: u32,
     /// Whether it is to be acknowledged to.
     pub semi_sync: bool,
+    /// It is a relay that compresses what it sends, at this level.
+    pub zstd: Option<u8>,
 }
 
 /// One connection.
@@ -116,6 +152,7 @@ enum At {
     Entry,
     Question(usize, Table, Option<Row>),
     SemiSync,
+    Zstd(u8),
     Register,
     Stream,
 }
@@ -129,7 +166,11 @@ pub(super) enum Table {
 }
 
 /// The number of the question whose answer decides about semi-sync.
-const SEMI_SYNC: usize = 7;
+const SEMI_SYNC: usize = 3;
+/// The same of compression.
+const ZSTD: usize = 2;
+/// The same of what a mirror cannot be of.
+const GTID_MODE: usize = 4;
 
 impl Session {
     /// Before the greeting.
@@ -156,13 +197,23 @@ impl Session {
         let wish = &self.wish;
         Some(match n {
             0 => "SELECT @@GLOBAL.server_id, @@GLOBAL.version".into(),
-            1 => format!("SET @master_heartbeat_period={}", wish.heartbeat.as_nanos()),
-            2 => "SET @master_binlog_checksum=@@global.binlog_checksum".into(),
-            3 => "SET @mariadb_slave_capability=4".into(),
-            4 => format!("SET @slave_connect_state='{}'", wish.position),
-            5 => "SET @slave_gtid_strict_mode=1".into(),
-            6 => "SET @slave_gtid_ignore_duplicates=0".into(),
+            1 if wish.file.is_some() => format!(
+                "SET @master_heartbeat_period={}, @master_binlog_checksum=@@global.binlog_checksum, \
+                 @mariadb_slave_capability=4",
+                wish.heartbeat.as_nanos()
+            ),
+            // One statement: over a long link each costs its round trip, at every reconnection.
+            1 => format!(
+                "SET @master_heartbeat_period={}, @master_binlog_checksum=@@global.binlog_checksum, \
+                 @mariadb_slave_capability=4, @slave_connect_state='{}', @slave_gtid_strict_mode=1, \
+                 @slave_gtid_ignore_duplicates=0",
+                wish.heartbeat.as_nanos(),
+                wish.position
+            ),
+            // Servers have no such variable.
+            ZSTD => format!("SHOW VARIABLES LIKE '{ZSTD_VARIABLE}'"),
             SEMI_SYNC => "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'".into(),
+            GTID_MODE if wish.file.is_some() => "SHOW VARIABLES LIKE 'gtid_mode'".into(),
             _ => return None,
         })
     }
@@ -223,19 +274,37 @@ impl Session {
             At::SemiSync => match Answer::decode(packet)? {
                 Answer::Ok => {
                     self.primary.semi_sync = true;
-                    Ok(self.register())
+                    Ok(self.ask(SEMI_SYNC + 1))
                 }
                 Answer::Error(failure) => Err(refused("semi-sync", failure)),
                 _ => Err(unexpected("semi-sync")),
             },
+            At::Zstd(level) => match Answer::decode(packet)? {
+                Answer::Ok => {
+                    self.primary.zstd = Some(*level);
+                    Ok(self.ask(ZSTD + 1))
+                }
+                Answer::Error(failure) => Err(refused("compression", failure)),
+                _ => Err(unexpected("compression")),
+            },
             At::Register => match Answer::decode(packet)? {
                 Answer::Ok => {
                     self.at = At::Stream;
+                    let (file, position) = match &self.wish.file {
+                        None => (Vec::new(), 4),
+                        Some((file, at)) => {
+                            let far = |_| SessionError::TooFar {
+                                file: file.clone(),
+                                at: *at,
+                            };
+                            (file.clone().into_bytes(), u32::try_from(*at).map_err(far)?)
+                        }
+                    };
                     let dump = Dump {
-                        position: 4,
+                        position,
                         flags: dump_flags::ANNOTATE_ROWS,
                         server_id: self.wish.server_id,
-                        file: Vec::new(),
+                        file,
                     };
                     Ok(Step::Stream(Command::Dump(dump).encode()))
                 }
@@ -257,14 +326,35 @@ impl Session {
             if self.primary.server_id == self.wish.server_id {
                 return Err(SessionError::SameServerId(self.wish.server_id));
             }
+            if self.wish.file.is_none() && is_mysql(&self.primary.version) {
+                return Err(SessionError::NotMariaDb {
+                    version: self.primary.version.clone(),
+                });
+            }
+        }
+        if n == ZSTD
+            && let (Some(wanted), Ok(offered @ 1..)) = (self.wish.zstd, text(1).parse::<u8>())
+        {
+            let level = wanted.min(offered).min(ZSTD_LEVEL_MAX);
+            self.at = At::Zstd(level);
+            let text = format!("SET @{ZSTD_VARIABLE}={level}");
+            return Ok(Step::Send(Command::Query(text.into_bytes()).encode()));
         }
         if n == SEMI_SYNC && self.wish.semi_sync && text(1).eq_ignore_ascii_case("ON") {
             self.at = At::SemiSync;
             let text = b"SET @rpl_semi_sync_slave=1".to_vec();
             return Ok(Step::Send(Command::Query(text).encode()));
         }
+        if n == GTID_MODE && text(1).starts_with("ON") {
+            return Err(SessionError::MySqlGtids { mode: text(1) });
+        }
         Ok(self.ask(n + 1))
     }
+}
+
+/// MySQL's versions, unlike those of MariaDB, do not say whose they are.
+fn is_mysql(version: &str) -> bool {
+    !version.contains("MariaDB") && ["5.", "8.", "9."].iter().any(|v| version.starts_with(v))
 }
 
 pub(crate) fn refused(what: &str, failure: Failure) -> SessionError {

@@ -68,6 +68,8 @@ pub struct Feed {
     annotate: bool,
     wanted: Wanted,
     grouper: Grouper,
+    /// Files need not end with the name of the next one: the primary's did not, after a crash.
+    mirror: bool,
     /// The open group is left out.
     skips: bool,
     /// The last event named the next file.
@@ -99,6 +101,7 @@ impl Feed {
             annotate,
             wanted,
             grouper: Grouper::of_file(),
+            mirror: false,
             skips: false,
             turned: false,
             sequence,
@@ -109,6 +112,11 @@ impl Feed {
             last_ids: BTreeMap::new(),
             given: Position::new(),
         }
+    }
+
+    /// The files equal those of a primary without GTIDs of MariaDB.
+    pub fn mirrors(&mut self) {
+        self.mirror = true;
     }
 
     /// What is done with commit ids.
@@ -197,7 +205,7 @@ impl Feed {
 
     /// Goes on with the next file, from its first event.
     pub fn next_file(&mut self, file: &str) -> Result<(), FeedError> {
-        if !self.turned {
+        if !self.turned && !self.mirror {
             return Err(FeedError::NoEnd);
         }
         self.begin_file(file);

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use dromon_binlog::Position;
 
 use super::session::Host;
+use crate::wire::Compressed;
 
 /// A replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct Known {
     pub groups: u64,
     /// Of them, those with the commit id of the one before.
     pub joined: u64,
+    /// What compressing has spared, if it is a relay that asked for it.
+    pub zstd: Option<Compressed>,
     /// Files that it was sent something of, and since when.
     entered: VecDeque<(u64, u64)>,
 }
@@ -84,6 +87,7 @@ impl Registry {
                 sent: Position::new(),
                 groups: 0,
                 joined: 0,
+                zstd: None,
                 entered: VecDeque::new(),
             };
             registry.known.insert(id, known);
@@ -121,6 +125,7 @@ impl Registry {
             sent: Position::new(),
             groups: 0,
             joined: 0,
+            zstd: None,
             entered: VecDeque::new(),
         };
         self.known.insert(id, known);
@@ -148,6 +153,13 @@ impl Registry {
             known.sent.clone_from(sent);
             known.groups = groups;
             known.joined = joined;
+        }
+    }
+
+    /// What it was sent was compressed to that.
+    pub fn squeezed(&mut self, id: u32, connection: u32, so_far: Compressed) {
+        if let Some(known) = self.here(id, connection) {
+            known.zstd = Some(so_far);
         }
     }
 

@@ -18,8 +18,9 @@ use crate::log::{Level, Log};
 use crate::net::{ServerTls, Silence, Socket, prepare};
 use crate::store::{Cursor, Found, Next, Place, StoreError, View, Wanted};
 use crate::wire::{
-    AuthSwitch, Command, Failure, Frames, Greeting, Login, NATIVE_PASSWORD, PasswordHash, Register,
-    SALT_LEN, WireError, capabilities, eof, error, ok, put_packet, put_result,
+    AuthSwitch, Command, Compressor, Failure, Frames, Greeting, Login, NATIVE_PASSWORD,
+    PasswordHash, Register, SALT_LEN, WireError, capabilities, eof, error, ok, put_packet,
+    put_result,
 };
 
 /// Longest packet before and after the login.
@@ -56,7 +57,7 @@ pub struct ServeOptions {
     pub policy: Policy,
     /// The same, by server id.
     pub policies: BTreeMap<u32, Policy>,
-    /// Congestion control of their connections; `None`: the system's.
+    /// Congestion control of their connections; `None`: bbr, if the system has it; `system`: its own.
     pub congestion: Option<String>,
     /// For those who ask for TLS.
     pub tls: Option<ServerTls>,
@@ -64,6 +65,8 @@ pub struct ServeOptions {
     pub tls_required: bool,
     /// Most connections at a time.
     pub connections_max: usize,
+    /// Compress for relays that ask for it.
+    pub zstd: bool,
     /// A replica that takes nothing for so long is disconnected.
     pub write_timeout: Duration,
     /// Heartbeats for replicas that did not say how often.
@@ -186,8 +189,13 @@ impl Server {
             buf: vec![0; 16 << 10],
             number,
             user: String::new(),
-            session: Session::new(),
+            session: match self.view.is_mirror() {
+                true => Session::mirroring(),
+                false => Session::new(),
+            },
             registered: None,
+            compressor: None,
+            squeezed: Vec::new(),
         };
         let result = match count >= self.options.connections_max {
             true => connection.refuse(
@@ -234,6 +242,9 @@ struct Connection<'a> {
     user: String,
     session: Session,
     registered: Option<Register>,
+    /// Of a relay, after its dump.
+    compressor: Option<Compressor>,
+    squeezed: Vec<u8>,
 }
 
 impl Connection<'_> {
@@ -260,10 +271,23 @@ impl Connection<'_> {
         Ok(self.stream.send(&out)?)
     }
 
+    /// Sends, compressed if that was agreed on.
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(compressor) = &mut self.compressor else {
+            return self.stream.send(bytes);
+        };
+        self.squeezed.clear();
+        compressor.put(bytes, &mut self.squeezed)?;
+        self.stream.send(&self.squeezed)?;
+        // After one large event not all of its room is kept.
+        self.squeezed.shrink_to(OUT);
+        Ok(())
+    }
+
     fn refuse(&mut self, sequence: u8, failure: &Failure) -> Result<(), Ended> {
         let mut out = Vec::new();
         put_packet(&mut out, sequence, &error(failure));
-        self.stream.send(&out)?;
+        self.put(&out)?;
         Err(Ended::Refused(failure.clone()))
     }
 
@@ -297,10 +321,14 @@ impl Connection<'_> {
                     self.registered = Some(register);
                     self.send(&ok())?;
                 }
-                Command::Dump(dump) => match self.session.dump(&dump) {
-                    Ok(wants) => return self.dump(&wants),
-                    Err(failure) => return self.refuse(self.frames.sequence(), &failure),
-                },
+                Command::Dump(dump) => {
+                    let level = self.session.zstd(&self.facts());
+                    self.compressor = level.map(Compressor::new).transpose()?;
+                    return match self.session.dump(&dump) {
+                        Ok(wants) => self.dump(&wants),
+                        Err(failure) => self.refuse(self.frames.sequence(), &failure),
+                    };
+                }
                 Command::Other(kind) => {
                     let why = format!(
                         "This is a dromon relay. Command {kind} of the protocol is not offered"
@@ -318,10 +346,16 @@ impl Connection<'_> {
     /// no reason not to serve.
     fn choose_congestion(&self) {
         let server = self.server;
-        let Some(name) = &server.options.congestion else {
-            return;
-        };
         let socket = SockRef::from(&**self.stream.tcp());
+        let name = match server.options.congestion.as_deref() {
+            Some("system") => return,
+            Some(name) => name,
+            None => {
+                // Not asked for: no reason to complain.
+                let _ = socket.set_tcp_congestion(b"bbr");
+                return;
+            }
+        };
         if let Err(error) = socket.set_tcp_congestion(name.as_bytes())
             && !server.congested.swap(true, Ordering::Relaxed)
         {
@@ -447,6 +481,8 @@ impl Connection<'_> {
             hosts: self.server.registry().hosts(),
             now: unix_now(),
             port: self.server.port,
+            zstd: self.server.options.zstd,
+            mirror: self.server.view.is_mirror(),
         }
     }
 
@@ -458,7 +494,7 @@ impl Connection<'_> {
             Ok(sequence) => {
                 let mut out = Vec::new();
                 put_packet(&mut out, sequence, &eof());
-                Ok(self.stream.send(&out)?)
+                Ok(self.put(&out)?)
             }
         }
     }
@@ -474,6 +510,7 @@ impl Connection<'_> {
         let (place, state, wanted) = self.begin(wants).map_err(|e| (e, sequence))?;
         let has = match &wants.from {
             From::Gtid(position) => position.clone(),
+            From::File(..) if server.view.is_mirror() => place.as_position(),
             From::File(..) => server
                 .view
                 .head(place.file)
@@ -499,6 +536,9 @@ impl Connection<'_> {
         );
         feed.has(has);
         feed.policy(server.policy(wants.server_id));
+        if server.view.is_mirror() {
+            feed.mirrors();
+        }
         let result = self.stream_to(&mut feed, wants, place, state, id);
         if let Some(id) = id {
             server.registry().ends(id, self.number, unix_now());
@@ -552,6 +592,7 @@ impl Connection<'_> {
                     file,
                     at: (*at).max(4),
                 };
+                self.wait_for(place)?;
                 match view.is_boundary(place) {
                     Ok(true) => Ok((place, None, Wanted::all())),
                     Ok(false) => Err(refuse(format!(
@@ -573,6 +614,22 @@ impl Connection<'_> {
                 return Err(Ended::Ending);
             }
             view.wait(Place::default(), LOOK);
+        }
+        Ok(())
+    }
+
+    /// A replica that comes from the primary itself may be ahead of a mirror. An error would stop it.
+    fn wait_for(&self, place: Place) -> Result<(), Ended> {
+        let view = &self.server.view;
+        let until = Instant::now() + LOGIN_TIME;
+        while view.is_mirror() && view.end() < place {
+            if view.is_closed() {
+                return Err(Ended::Ending);
+            }
+            if Instant::now() > until {
+                return Err(Ended::Nothing);
+            }
+            view.wait(view.end(), LOOK);
         }
         Ok(())
     }
@@ -616,7 +673,11 @@ impl Connection<'_> {
             ns => Duration::from_nanos(ns),
         };
         let mut sent = Instant::now();
+        let mirror = view.is_mirror();
         loop {
+            if mirror {
+                feed.has(cursor.place().as_position());
+            }
             match cursor.look().map_err(|e| damaged(&e))? {
                 Next::Event(len) => {
                     let at = cursor.place().at;
@@ -683,12 +744,15 @@ impl Connection<'_> {
 
     fn flush(&mut self, feed: &mut Feed, sent: &mut Instant, id: Option<u32>) -> Result<(), Ended> {
         if !feed.out().is_empty() {
-            self.stream.send(feed.out())?;
+            self.put(feed.out())?;
             feed.sent();
             *sent = Instant::now();
             if let Some(id) = id {
                 let mut registry = self.server.registry();
                 registry.was_sent(id, self.number, feed.given(), feed.groups(), feed.joined());
+                if let Some(compressor) = &self.compressor {
+                    registry.squeezed(id, self.number, compressor.count());
+                }
             }
         }
         Ok(())

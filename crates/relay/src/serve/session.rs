@@ -9,7 +9,7 @@ use dromon_binlog::{Checksum, Position};
 
 use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
 use crate::store::Listed;
-use crate::wire::{Dump, Failure, TextResult, dump_flags};
+use crate::wire::{Dump, Failure, TextResult, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags};
 
 /// Most variables of a connection, and longest value in bytes.
 const VARS_MAX: usize = 64;
@@ -63,6 +63,10 @@ pub struct Facts {
     pub now: u64,
     /// Where it listens.
     pub port: u16,
+    /// Compresses for relays that ask for it.
+    pub zstd: bool,
+    /// The files equal those of a primary without GTIDs of MariaDB.
+    pub mirror: bool,
 }
 
 /// An answer.
@@ -106,6 +110,7 @@ pub struct Wants {
 #[derive(Debug, Default)]
 pub struct Session {
     vars: BTreeMap<String, Option<String>>,
+    mirror: bool,
 }
 
 type Said = Result<Reply, Failure>;
@@ -163,6 +168,14 @@ impl Session {
     /// A new connection.
     pub fn new() -> Session {
         Session::default()
+    }
+
+    /// The same, of a relay that mirrors files: replicas come by file and byte.
+    pub fn mirroring() -> Session {
+        Session {
+            mirror: true,
+            ..Session::default()
+        }
     }
 
     /// Answers a statement.
@@ -361,12 +374,19 @@ impl Session {
         Ok(Reply::Table(table))
     }
 
+    /// The level at which what is sent after the dump is to be compressed, also an error.
+    pub fn zstd(&self, facts: &Facts) -> Option<u8> {
+        let wanted = self.vars.get(ZSTD_VARIABLE)?.as_deref()?;
+        let level = wanted.parse::<u8>().ok().filter(|level| *level > 0)?;
+        facts.zstd.then_some(level.min(ZSTD_LEVEL_MAX))
+    }
+
     /// What a replica that asks for events wants.
     pub fn dump(&self, dump: &Dump) -> Result<Wants, Failure> {
         let var = |name: &str| self.vars.get(name).and_then(|v| v.as_deref());
         let refuse = |why: String| Err(Failure::new(errors::DUMP, why));
         let capability = var("mariadb_slave_capability").and_then(|v| v.parse::<u32>().ok());
-        if capability.is_none_or(|c| c < 4) {
+        if !self.mirror && capability.is_none_or(|c| c < 4) {
             return refuse(
                 "The relay serves replicas that know MariaDB's GTID events (@mariadb_slave_capability 4: MariaDB 10.0 and \
                  later)."
@@ -390,6 +410,13 @@ impl Session {
             return refuse("START SLAVE UNTIL master_gtid_pos is not offered by a relay.".into());
         }
         let from = match var("slave_connect_state") {
+            Some(_) if self.mirror => {
+                return refuse(
+                    "This relay mirrors the files of a primary without GTIDs of MariaDB: it can be asked by file and byte only \
+                     (MASTER_USE_GTID=no, MASTER_LOG_FILE, MASTER_LOG_POS; as on that primary)."
+                        .into(),
+                );
+            }
             Some(text) => match text.parse() {
                 Ok(position) => From::Gtid(position),
                 Err(error) => return refuse(format!("@slave_connect_state: {error}.")),
@@ -482,11 +509,13 @@ const VARIABLES: &[&str] = &[
     "collation_connection",
     "collation_database",
     "collation_server",
+    "dromon_relay_zstd",
     "gtid_binlog_pos",
     "gtid_binlog_state",
     "gtid_current_pos",
     "gtid_domain_id",
     "gtid_ignore_duplicates",
+    "gtid_mode",
     "gtid_slave_pos",
     "gtid_strict_mode",
     "hostname",
@@ -503,6 +532,7 @@ const VARIABLES: &[&str] = &[
     "port",
     "read_only",
     "server_id",
+    "server_uuid",
     "sql_mode",
     "system_time_zone",
     "time_zone",
@@ -513,10 +543,19 @@ const VARIABLES: &[&str] = &[
     "wait_timeout",
 ];
 
+/// Always the same of a server id: no two servers of a replica may have one.
+fn uuid(server_id: u32) -> String {
+    format!("64726f6d-6f6e-4072-8000-0000{server_id:08x}")
+}
+
 fn system(name: &str, facts: &Facts) -> Option<Value> {
     let text = |text: &str| Value::Text(text.to_owned());
     Some(match name {
         "server_id" => Value::Text(facts.server_id.to_string()),
+        // What MySQL's replicas ask.
+        "gtid_mode" if facts.mirror => text("OFF"),
+        "server_uuid" if facts.mirror => Value::Text(uuid(facts.server_id)),
+        ZSTD_VARIABLE if facts.zstd => Value::Text(ZSTD_LEVEL_MAX.to_string()),
         "version" => text(&facts.version),
         "version_comment" => text("dromon relay: a binlog server, read-only"),
         "hostname" => text("dromon-relay"),
@@ -643,240 +682,4 @@ fn variables(tokens: &[Placed], facts: &Facts) -> Said {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn facts() -> Facts {
-        Facts {
-            server_id: 77,
-            version: "10.11.19-MariaDB".into(),
-            connection: 5,
-            user: "repl".into(),
-            position: "0-1-9".into(),
-            state: "0-2-7,0-1-9".into(),
-            files: vec![
-                Listed {
-                    name: "relay-bin.000001".into(),
-                    bytes: 1000,
-                },
-                Listed {
-                    name: "relay-bin.000002".into(),
-                    bytes: 300,
-                },
-            ],
-            hosts: vec![Host {
-                server_id: 3,
-                host: "db3".into(),
-                port: 3306,
-            }],
-            now: 1_000_000,
-            port: 3307,
-        }
-    }
-
-    fn said(reply: &Reply) -> String {
-        match reply {
-            Reply::Ok => "ok".into(),
-            Reply::Error(failure) => failure.to_string(),
-            Reply::Table(table) => {
-                let mut out = table.columns.join("|");
-                for row in &table.rows {
-                    let cells: Vec<_> = row
-                        .iter()
-                        .map(|c| {
-                            c.as_ref()
-                                .map_or("NULL".into(), |c| String::from_utf8_lossy(c))
-                        })
-                        .collect();
-                    out.push_str(&format!(" / {}", cells.join("|")));
-                }
-                out
-            }
-        }
-    }
-
-    /// What a replica of 10.11 sends, in its order.
-    #[test]
-    fn what_a_replica_asks() {
-        let mut session = Session::new();
-        let facts = facts();
-        for (query, expected) in [
-            ("SELECT UNIX_TIMESTAMP()", "UNIX_TIMESTAMP() / 1000000"),
-            (
-                "SHOW VARIABLES LIKE 'SERVER_ID'",
-                "Variable_name|Value / server_id|77",
-            ),
-            ("SET @master_heartbeat_period=30000001024", "ok"),
-            (
-                "SET @master_binlog_checksum= @@global.binlog_checksum",
-                "ok",
-            ),
-            (
-                "SELECT @master_binlog_checksum",
-                "@master_binlog_checksum / CRC32",
-            ),
-            ("SET @mariadb_slave_capability=4", "ok"),
-            (
-                "SELECT @@GLOBAL.gtid_domain_id",
-                "@@GLOBAL.gtid_domain_id / 0",
-            ),
-            ("SET @slave_connect_state='0-1-4'", "ok"),
-            ("SET @slave_gtid_strict_mode=0", "ok"),
-            ("SET @slave_gtid_ignore_duplicates=0", "ok"),
-            (
-                "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'",
-                "Variable_name|Value",
-            ),
-        ] {
-            assert_eq!(said(&session.query(query, &facts)), expected, "{query}");
-        }
-        let dump = Dump {
-            position: 4,
-            flags: 2,
-            server_id: 3,
-            file: Vec::new(),
-        };
-        let wants = session.dump(&dump).expect("a good replica");
-        assert_eq!(
-            wants,
-            Wants {
-                from: From::Gtid("0-1-4".parse().expect("a position")),
-                checksum: Checksum::Crc32,
-                annotate: true,
-                non_block: false,
-                heartbeat_ns: 30_000_001_024,
-                server_id: 3,
-            }
-        );
-    }
-
-    #[test]
-    fn what_tools_ask() {
-        let mut session = Session::new();
-        let facts = facts();
-        for (query, expected) in [
-            (
-                "select @@version_comment limit 1",
-                "@@version_comment / dromon relay: a binlog server, read-only",
-            ),
-            (
-                "SHOW MASTER STATUS;",
-                "File|Position|Binlog_Do_DB|Binlog_Ignore_DB / relay-bin.000002|300||",
-            ),
-            (
-                "show binary logs",
-                "Log_name|File_size / relay-bin.000001|1000 / relay-bin.000002|300",
-            ),
-            (
-                "SHOW SLAVE HOSTS",
-                "Server_id|Host|Port|Master_id / 3|db3|3306|77",
-            ),
-            (
-                "SELECT @@gtid_binlog_pos, @@global.gtid_binlog_state AS s",
-                "@@gtid_binlog_pos|s / 0-1-9|0-2-7,0-1-9",
-            ),
-            (
-                "/* hi */ SELECT @@global.read_only, VERSION() v",
-                "@@global.read_only|v / 1|10.11.19-MariaDB",
-            ),
-            (
-                "SHOW GLOBAL VARIABLES LIKE 'read\\_only'",
-                "Variable_name|Value / read_only|ON",
-            ),
-            ("SET NAMES utf8mb4", "ok"),
-            ("SET autocommit=0, @a := 'x', SESSION sql_mode=''", "ok"),
-            ("SELECT @a, @b, NULL", "@a|@b|NULL / x|NULL|NULL"),
-        ] {
-            assert_eq!(said(&session.query(query, &facts)), expected, "{query}");
-        }
-    }
-
-    #[test]
-    fn what_is_refused() {
-        let mut session = Session::new();
-        let facts = facts();
-        for (query, expected) in [
-            (
-                "INSERT INTO t VALUES (1)",
-                "error 1290: This is a dromon relay. It has no data and is read-only: INSERT is refused",
-            ),
-            ("set global read_only=0", "error 1290"),
-            ("SET @@global.server_id=1", "error 1290"),
-            ("SET PASSWORD='x'", "error 1290"),
-            ("START SLAVE", "error 1290"),
-            ("RESET MASTER", "error 1290"),
-            ("SELECT * FROM mysql.user", "error 1235"),
-            ("SELECT a", "error 1235"),
-            (
-                "SELECT @@nothing",
-                "error 1193: Unknown system variable 'nothing'",
-            ),
-            ("SELECT SLEEP(1000)", "error 1235"),
-            ("SHOW TABLES", "error 1235"),
-            ("EXPLAIN x", "error 1235"),
-            ("", "error 1064"),
-            ("'", "error 1064"),
-            ("SET @a", "error 1064"),
-            ("SELECT", "error 1064"),
-        ] {
-            let said = said(&session.query(query, &facts));
-            assert!(said.starts_with(expected), "{query}: {said}");
-        }
-        for n in 0..VARS_MAX {
-            assert_eq!(session.query(&format!("SET @v{n}=1"), &facts), Reply::Ok);
-        }
-        assert!(said(&session.query("SET @more=1", &facts)).starts_with("error 1235"));
-    }
-
-    #[test]
-    fn dumps_that_are_refused() {
-        let dump = Dump {
-            position: 4,
-            flags: 0,
-            server_id: 3,
-            file: b"relay-bin.000001".to_vec(),
-        };
-        for (sets, expected) in [
-            ("SET @a=1", "MariaDB 10.0 and later"),
-            (
-                "SET @mariadb_slave_capability=3, @master_binlog_checksum='CRC32'",
-                "MariaDB 10.0 and later",
-            ),
-            ("SET @mariadb_slave_capability=4", "knows no checksums"),
-            (
-                "SET @mariadb_slave_capability=4, @master_binlog_checksum='MD5'",
-                "cannot be MD5",
-            ),
-            (
-                "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE', @slave_connect_state='0-1'",
-                "is no GTID",
-            ),
-            (
-                "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE', @slave_until_gtid='0-1-1'",
-                "UNTIL",
-            ),
-        ] {
-            let mut session = Session::new();
-            assert_eq!(session.query(sets, &facts()), Reply::Ok);
-            let failure = session.dump(&dump).expect_err(sets);
-            assert_eq!(failure.code, errors::DUMP);
-            assert!(failure.message.contains(expected), "{}", failure.message);
-        }
-        let mut session = Session::new();
-        session.query(
-            "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE'",
-            &facts(),
-        );
-        let wants = session.dump(&dump).expect("by file");
-        assert_eq!(wants.from, From::File("relay-bin.000001".into(), 4));
-        assert_eq!(wants.checksum, Checksum::Off);
-    }
-
-    #[test]
-    fn every_variable_listed_has_a_value() {
-        assert!(VARIABLES.is_sorted());
-        for name in VARIABLES {
-            assert!(system(name, &facts()).is_some(), "{name}");
-        }
-    }
-}
+mod tests;

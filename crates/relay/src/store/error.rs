@@ -36,6 +36,15 @@ pub enum StoreError {
         /// What was found.
         what: String,
     },
+    /// The directory is of the other kind.
+    #[error(
+        "The files in the directory were written with follow = {here}; they cannot go on otherwise. Nothing was changed. Set \
+         follow = {here}, or begin with an empty directory."
+    )]
+    Kind {
+        /// What they were written with.
+        here: &'static str,
+    },
     /// A file in the middle is not there.
     #[error(
         "The file {file} is missing between others. Put it back, or move all later ones away: the relay pulls \

@@ -11,6 +11,10 @@
 //! damage below it is damage, what is unreadable above it is what a crash left of an
 //! unfinished write.
 
+use std::fmt;
+
+use dromon_binlog::{Gtid, Position};
+
 /// Length of the mark in bytes.
 pub const LEN: usize = 28;
 /// Name of its file.
@@ -25,6 +29,38 @@ pub struct Place {
     pub file: u64,
     /// Byte in it.
     pub at: u64,
+}
+
+/// Bits of a place's byte in [`Place::as_position`].
+const AT_BITS: u32 = 40;
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file {} byte {}", self.file, self.at)
+    }
+}
+
+impl Place {
+    /// A mirror has no GTIDs: so that how far somebody is behind is counted as elsewhere, its places
+    /// are numbers that grow.
+    pub fn as_position(self) -> Position {
+        let mut position = Position::new();
+        position.set(Gtid {
+            domain: 0,
+            server: 0,
+            seqno: self.file << AT_BITS | self.at,
+        });
+        position
+    }
+
+    /// From [`Place::as_position`].
+    pub fn of_position(position: &Position) -> Option<Place> {
+        let seqno = position.get(0)?.seqno;
+        Some(Place {
+            file: seqno >> AT_BITS,
+            at: seqno & ((1 << AT_BITS) - 1),
+        })
+    }
 }
 
 /// As it stands in its file.

@@ -65,6 +65,8 @@ pub struct StoreOptions {
     pub point_every: u64,
     /// Of the events that the relay makes.
     pub server_id: u32,
+    /// The files equal those of the primary, which has no GTIDs of MariaDB.
+    pub mirror: bool,
 }
 
 impl Default for StoreOptions {
@@ -75,6 +77,7 @@ impl Default for StoreOptions {
             tail_max: 32 << 20,
             point_every: 256 << 10,
             server_id: 1,
+            mirror: false,
         }
     }
 }
@@ -164,6 +167,7 @@ impl Store {
                 file: file_name(&options.prefix, gap[0] + 1),
             });
         }
+        check_kind(&*device, &options, !numbers.is_empty())?;
         let mark = open_mark(&*device)?;
         let mut bytes = [0; mark::LEN];
         let n = mark
@@ -192,8 +196,8 @@ impl Store {
             }
             let file = device.open(&name).map_err(StoreError::io("open", &name))?;
             let len = file.len().map_err(StoreError::io("look at", &name))?;
-            let head =
-                scan::head(&*file, &name, len)?.map_err(|rest| damaged(name.clone(), rest))?;
+            let head = scan::head(&*file, &name, len, options.mirror)?
+                .map_err(|rest| damaged(name.clone(), rest))?;
             files.push_back(FileEntry {
                 number: *number,
                 start: head.start,
@@ -214,6 +218,7 @@ impl Store {
             options.prefix.clone(),
             options.point_every,
             options.tail_max,
+            options.mirror,
             catalogue,
         ));
         let finished = last.as_ref().is_some_and(|(_, scan, _)| scan.finished);
@@ -228,7 +233,8 @@ impl Store {
             groups: 0,
             failed: None,
         };
-        if finished {
+        // Of a mirror the primary says what follows.
+        if finished && !store.options.mirror {
             store.successor()?;
         } else {
             store.write_mark()?;
@@ -254,6 +260,15 @@ impl Store {
     /// Whether a group has begun and not ended.
     pub fn in_group(&self) -> bool {
         self.open.as_ref().is_some_and(|o| o.settled < o.end())
+    }
+
+    /// The end of what was appended, whether or not it is whole and on the disk.
+    pub fn end(&self) -> Option<Place> {
+        let open = self.open.as_ref()?;
+        Some(Place {
+            file: open.number,
+            at: open.end(),
+        })
     }
 
     /// Bytes appended that are not on the disk.
@@ -302,6 +317,30 @@ impl Store {
         self.begin_file(&format_event)
     }
 
+    /// Begins the mirror of the primary's file of this number with this format description, which
+    /// speaks of CRC-32. It follows the current one, if there is one.
+    pub fn begin_mirror(&mut self, number: u64, format_event: &[u8]) -> Result<(), StoreError> {
+        self.alive()?;
+        self.abandon()?;
+        self.flush()?;
+        debug_assert!(self.open.as_ref().is_none_or(|o| o.number + 1 == number));
+        self.new_file(number, format_event)
+    }
+
+    /// Adds an event that belongs to no group.
+    pub fn append_between(&mut self, mut raw: Vec<u8>) -> Result<(), StoreError> {
+        if self.in_group() {
+            return self.append(raw, Part::Within);
+        }
+        self.alive()?;
+        let Some(open) = &self.open else {
+            return Err(StoreError::NoFormat);
+        };
+        place(&mut raw, Checksum::Crc32, open.end())?;
+        self.append_settled(&raw);
+        Ok(())
+    }
+
     /// The current file ends with a rotate already.
     fn successor(&mut self) -> Result<(), StoreError> {
         let Some(open) = &self.open else {
@@ -319,14 +358,16 @@ impl Store {
         place(&mut format_event, Checksum::Crc32, buf.len() as u64)?;
         let format = Format::decode(&format_event)?;
         buf.extend_from_slice(&format_event);
-        let list = Maker {
-            server_id: self.options.server_id,
-            timestamp: self.time,
-            checksum: Checksum::Crc32,
-            place: At::At(buf.len() as u64),
+        if !self.options.mirror {
+            let list = Maker {
+                server_id: self.options.server_id,
+                timestamp: self.time,
+                checksum: Checksum::Crc32,
+                place: At::At(buf.len() as u64),
+            }
+            .gtid_list(&GtidList::of(&self.state));
+            buf.extend_from_slice(&list);
         }
-        .gtid_list(&GtidList::of(&self.state));
-        buf.extend_from_slice(&list);
         let made = self.make(&name, &buf);
         let file = self.or_end(made)?;
         let body = buf.len() as u64;
@@ -592,6 +633,40 @@ impl Store {
     }
 }
 
+/// Is there in the directory of a mirror.
+const MIRROR: &str = "dromon-relay.mirror";
+
+/// Files of one kind cannot go on as the other.
+fn check_kind(
+    device: &dyn Device,
+    options: &StoreOptions,
+    has_files: bool,
+) -> Result<(), StoreError> {
+    let names = device
+        .list()
+        .map_err(StoreError::io("list", &device.place()))?;
+    let is_mirror = names.iter().any(|name| name == MIRROR);
+    if has_files && is_mirror != options.mirror {
+        return Err(StoreError::Kind {
+            here: if is_mirror { "file" } else { "gtid" },
+        });
+    }
+    if options.mirror && !is_mirror {
+        device
+            .create(MIRROR)
+            .and_then(|file| file.sync_all())
+            .and_then(|()| device.sync_dir())
+            .map_err(StoreError::io("create", MIRROR))?;
+    }
+    if !options.mirror && is_mirror {
+        device
+            .remove(MIRROR)
+            .and_then(|()| device.sync_dir())
+            .map_err(StoreError::io("remove", MIRROR))?;
+    }
+    Ok(())
+}
+
 fn damaged(file: String, rest: Rest) -> StoreError {
     StoreError::Damaged {
         file,
@@ -632,7 +707,7 @@ fn recover_last(
         let name = file_name(&options.prefix, number);
         let file = device.open(&name).map_err(StoreError::io("open", &name))?;
         let len = file.len().map_err(StoreError::io("look at", &name))?;
-        let mut scan = scan::scan(&*file, &name, len, options.point_every)?;
+        let mut scan = scan::scan(&*file, &name, len, options.point_every, options.mirror)?;
         let known = if safe.file == number { safe.at } else { 0 };
         if scan.settled < known {
             let rest = scan.rest.unwrap_or(Rest {

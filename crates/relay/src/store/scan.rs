@@ -55,8 +55,14 @@ pub struct Rest {
     pub what: String,
 }
 
-/// Reads the first two events of a file. `Err(Ok(rest))`: they are not there.
-pub fn head(file: &dyn DeviceFile, name: &str, len: u64) -> Result<Result<Head, Rest>, StoreError> {
+/// Reads the first two events of a file, or, of a mirror, the first. `Ok(Err(rest))`: they are not
+/// there.
+pub fn head(
+    file: &dyn DeviceFile,
+    name: &str,
+    len: u64,
+    mirror: bool,
+) -> Result<Result<Head, Rest>, StoreError> {
     let mut reader = Events::new(file, name, 0, len);
     let mut magic = [0; FILE_MAGIC.len()];
     let n = file
@@ -82,7 +88,18 @@ pub fn head(file: &dyn DeviceFile, name: &str, len: u64) -> Result<Result<Head, 
         match grouper.event(raw) {
             Err(error) => return rest(at, error.to_string()),
             Ok(seen) => match seen.event.kind() {
-                EventType::FORMAT_DESCRIPTION => format_event = seen.event.raw().to_vec(),
+                EventType::FORMAT_DESCRIPTION => {
+                    format_event = seen.event.raw().to_vec();
+                    if let (true, Some(format)) = (mirror, grouper.format()) {
+                        return Ok(Ok(Head {
+                            format: format.clone(),
+                            format_event,
+                            start: BinlogState::new(),
+                            time: seen.event.header().timestamp,
+                            body: grouper.at(),
+                        }));
+                    }
+                }
                 EventType::GTID_LIST => {
                     let Some(format) = grouper.format() else {
                         return rest(at, "No format description comes first.".into());
@@ -115,8 +132,14 @@ fn list(event: &Event<'_>, format: &Format) -> Option<BinlogState> {
 }
 
 /// Reads a file through. `every`: bytes between its points, at least.
-pub fn scan(file: &dyn DeviceFile, name: &str, len: u64, every: u64) -> Result<Scan, StoreError> {
-    let head = match head(file, name, len)? {
+pub fn scan(
+    file: &dyn DeviceFile,
+    name: &str,
+    len: u64,
+    every: u64,
+    mirror: bool,
+) -> Result<Scan, StoreError> {
+    let head = match head(file, name, len, mirror)? {
         Ok(head) => head,
         Err(rest) => {
             return Ok(Scan {
@@ -179,7 +202,9 @@ pub fn scan(file: &dyn DeviceFile, name: &str, len: u64, every: u64) -> Result<S
                             _ => {}
                         }
                         if let Step::End(group, _) | Step::Alone(group, _) = seen.step {
-                            if let dromon_binlog::GroupName::MariaDb(gtid) = group.name {
+                            if let (dromon_binlog::GroupName::MariaDb(gtid), false) =
+                                (group.name, mirror)
+                            {
                                 scan.state.add(gtid);
                             }
                             scan.time = group.timestamp;

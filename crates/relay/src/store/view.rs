@@ -25,6 +25,7 @@ pub struct View {
     device: Arc<dyn Device>,
     prefix: String,
     point_every: u64,
+    mirror: bool,
     shared: Mutex<Shared>,
     grown: Condvar,
     /// Where the clock of [`Stamps`] begins.
@@ -76,6 +77,7 @@ impl View {
         prefix: String,
         point_every: u64,
         tail_max: usize,
+        mirror: bool,
         catalogue: Catalogue,
     ) -> View {
         // How old the last group is that was here before is known by its time alone.
@@ -89,9 +91,16 @@ impl View {
             device,
             prefix,
             point_every,
+            mirror,
             origin: Instant::now(),
             shared: Mutex::new(Shared {
-                stamps: Stamps::new(-age, catalogue.state().position()),
+                stamps: Stamps::new(
+                    -age,
+                    match mirror {
+                        true => catalogue.end().as_position(),
+                        false => catalogue.state().position(),
+                    },
+                ),
                 stored: Stored::default(),
                 catalogue,
                 tail: Tail::new(tail_max),
@@ -104,6 +113,16 @@ impl View {
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the files equal the primary's, and have no GTIDs.
+    pub fn is_mirror(&self) -> bool {
+        self.mirror
+    }
+
+    /// What the names of the files begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// The name of a file by its number.
@@ -235,8 +254,12 @@ impl View {
         shared.stored.groups += groups;
         shared.stored.bytes += len.saturating_sub(shared.catalogue.end().at);
         shared.stored.syncs += 1;
-        shared.stamps.came(now, state.position());
         shared.catalogue.grown(len, points, state, time);
+        let came = match self.mirror {
+            true => shared.catalogue.end().as_position(),
+            false => state.position(),
+        };
+        shared.stamps.came(now, came);
         match chunk {
             Some(chunk) => shared.tail.push(chunk),
             None => shared.tail.clear(),
@@ -277,7 +300,7 @@ impl View {
         };
         let name = self.name(number);
         let file = self.open(number)?;
-        let scan = scan(&*file, &name, len, self.point_every)?;
+        let scan = scan(&*file, &name, len, self.point_every, self.mirror)?;
         self.shared().catalogue.index(number, scan.points);
         Ok(scan.rest.map(|rest| StoreError::Damaged {
             file: name,
@@ -294,7 +317,7 @@ impl View {
             None => return Err(StoreError::NoFile { file: name }),
         };
         let file = self.open(number)?;
-        head(&*file, &name, len)?.map_err(|rest| StoreError::Damaged {
+        head(&*file, &name, len, self.mirror)?.map_err(|rest| StoreError::Damaged {
             file: name,
             at: rest.at,
             what: rest.what,

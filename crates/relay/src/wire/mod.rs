@@ -5,12 +5,14 @@ mod answer;
 mod auth;
 mod bytes;
 mod command;
+mod compress;
 mod handshake;
 mod packet;
 
 pub use answer::{Answer, Failure, Row, TextResult, eof, error, ok, parse_row, put_result};
 pub use auth::{PasswordHash, SALT_LEN, native_reply};
 pub use command::{AckSemiSync, Command, Dump, Register, dump_flags};
+pub use compress::{Compressed, Compressor, Decompressor, ZSTD_LEVEL_MAX, ZSTD_VARIABLE};
 pub use handshake::{AuthSwitch, Greeting, Login, NATIVE_PASSWORD, capabilities, tls_request};
 pub use packet::{FRAME_MAX, Frames, put_packet, put_packet_of};
 

@@ -55,6 +55,7 @@ pub struct Frames {
     /// The packet so far.
     packet: Vec<u8>,
     sequence: u8,
+    any_sequence: bool,
     max: usize,
 }
 
@@ -66,6 +67,7 @@ impl Frames {
             used: 0,
             packet: Vec::new(),
             sequence: 0,
+            any_sequence: false,
             max,
         }
     }
@@ -83,6 +85,11 @@ impl Frames {
     /// Sets it: 0 before a new command, or what follows the own answer.
     pub fn set_sequence(&mut self, sequence: u8) {
         self.sequence = sequence;
+    }
+
+    /// From now on the numbers of frames are not looked at.
+    pub fn any_sequence(&mut self) {
+        self.any_sequence = true;
     }
 
     /// Bytes that came.
@@ -115,7 +122,7 @@ impl Frames {
                 return Ok(None);
             };
             let len = u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize;
-            if head[3] != self.sequence {
+            if head[3] != self.sequence && !self.any_sequence {
                 return Err(WireError::Sequence {
                     expected: self.sequence,
                     got: head[3],

@@ -199,7 +199,12 @@ fn sees_foreign_keys(server: &Server) -> anyhow::Result<()> {
 
 /// A page of the relay: its code and its body.
 pub fn get(port: u16, target: &str) -> anyhow::Result<(u16, String)> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    get_at("127.0.0.1", port, target)
+}
+
+/// The same of a relay elsewhere.
+pub fn get_at(host: &str, port: u16, target: &str) -> anyhow::Result<(u16, String)> {
+    let mut stream = TcpStream::connect((host, port))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: relay\r\n\r\n").as_bytes())?;
     let mut text = String::new();

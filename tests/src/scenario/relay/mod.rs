@@ -1,9 +1,13 @@
 //! A primary, `dromon relay` and replicas, all of them unmodified servers without a cluster.
 //! Run by name.
 
+mod crowd;
 mod group;
+mod mysql;
 pub mod plain;
+mod power;
 mod secure;
+mod wan;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -15,6 +19,9 @@ use dromon_sandbox::mysql::prelude::Queryable;
 
 use crate::harness::{Case, Run, Scenario, Servers};
 use plain::{Load, PASSWORD, Relay, Server, TABLES, gtids_of};
+
+/// Those that need a network of their own.
+pub const NETS: &[&str] = &["relay_link", "relay_breaks"];
 
 /// The scenarios.
 pub fn all() -> Vec<Scenario> {
@@ -44,6 +51,31 @@ pub fn all() -> Vec<Scenario> {
             "TLS to the primary and to replicas; neither takes a stranger's certificate or a connection in the clear",
             secure::run,
         ),
+        (
+            "relay_crowd",
+            "five replicas of a relay under sysbench; relay, replicas and the primary's connections killed, replicas moved",
+            crowd::run,
+        ),
+        (
+            "relay_power",
+            "semi-sync, the relay killed 40 times, its disk without power 10 times: what was acknowledged is there, once",
+            power::run,
+        ),
+        (
+            "relay_mysql",
+            "MySQL 5.6 without GTIDs: files mirrored byte for byte, replicas moved by file and byte, the relay killed",
+            mysql::run,
+        ),
+        (
+            "relay_link",
+            "80 ms, 2 % loss, 100 Mbit/s: relay to relay at least 20 times what a replica gets over cubic",
+            wan::throughput,
+        ),
+        (
+            "relay_breaks",
+            "the same link broken 100 times under load: nothing lost, nothing doubled, no hand needed",
+            wan::breaks,
+        ),
     ];
     table
         .into_iter()
@@ -52,7 +84,10 @@ pub fn all() -> Vec<Scenario> {
             shows,
             servers: Servers::Own,
             run,
-            round: Duration::ZERO,
+            round: match NETS.contains(&name) || name == "relay_power" {
+                true => Duration::from_secs(300),
+                false => Duration::ZERO,
+            },
         })
         .collect()
 }

@@ -29,6 +29,20 @@ pub fn program(name: &str) -> Command {
     command
 }
 
+/// The same, within a network namespace.
+pub fn program_in(net: Option<&Path>, name: &str) -> Command {
+    match net {
+        None => program(name),
+        Some(net) => {
+            let mut command = program("nsenter");
+            command
+                .arg(format!("--net={}", net.display()))
+                .args(["--", name]);
+            command
+        }
+    }
+}
+
 /// A free port; those of other tests are elsewhere.
 pub fn free_port() -> anyhow::Result<u16> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -49,12 +63,24 @@ pub struct Server {
     dir: PathBuf,
     id: u32,
     more: Vec<String>,
+    net: Option<PathBuf>,
     child: Option<Child>,
 }
 
 impl Server {
     /// Makes a data directory and starts a server on it.
     pub fn new(base: &Path, name: &'static str, id: u32, more: &[&str]) -> anyhow::Result<Server> {
+        Server::within(None, base, name, id, more)
+    }
+
+    /// The same, within a network namespace.
+    pub fn within(
+        net: Option<&Path>,
+        base: &Path,
+        name: &'static str,
+        id: u32,
+        more: &[&str],
+    ) -> anyhow::Result<Server> {
         let dir = base.join(name);
         fs::create_dir_all(&dir)?;
         let out = program("mariadb-install-db")
@@ -71,6 +97,7 @@ impl Server {
             dir,
             id,
             more: more.iter().map(|m| (*m).to_owned()).collect(),
+            net: net.map(Path::to_owned),
             child: None,
         };
         server.start()?;
@@ -96,7 +123,7 @@ impl Server {
             .create(true)
             .append(true)
             .open(self.dir.join("server.log"))?;
-        let child = program("mariadbd")
+        let child = program_in(self.net.as_deref(), "mariadbd")
             .args([
                 "--no-defaults",
                 "--user=mysql",
@@ -167,10 +194,15 @@ impl Server {
 
     /// Lets it follow whoever listens at this port.
     pub fn follow(&self, port: u16) -> anyhow::Result<()> {
+        self.follow_at("127.0.0.1", port)
+    }
+
+    /// Lets it follow whoever listens there.
+    pub fn follow_at(&self, host: &str, port: u16) -> anyhow::Result<()> {
         self.run(&[
             "STOP SLAVE",
             &format!(
-                "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='{USER}', \
+                "CHANGE MASTER TO MASTER_HOST='{host}', MASTER_PORT={port}, MASTER_USER='{USER}', \
                  MASTER_PASSWORD='{PASSWORD}', MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1, \
                  MASTER_HEARTBEAT_PERIOD=1"
             ),
@@ -191,12 +223,17 @@ impl Server {
     pub fn reaches(&self, other: &Server) -> anyhow::Result<Duration> {
         let wanted: String = other.one("SELECT @@gtid_binlog_pos")?;
         let begin = Instant::now();
+        let (mut last, mut since) = (String::new(), Instant::now());
         loop {
             let have: String = self.one("SELECT @@gtid_slave_pos")?;
             if have == wanted {
                 return Ok(begin.elapsed());
             }
-            if begin.elapsed() > LIMIT {
+            // On a busy machine it may take long, if only it goes on.
+            if have != last {
+                (last, since) = (have.clone(), Instant::now());
+            }
+            if since.elapsed() > LIMIT {
                 let (io, sql) = (
                     self.status("Last_IO_Error")?,
                     self.status("Last_SQL_Error")?,
@@ -239,6 +276,10 @@ pub fn connect(socket: &Path, db: &str) -> anyhow::Result<Conn> {
 /// A relay.
 pub struct Relay {
     pub port: u16,
+    /// Where it is reached from here.
+    pub host: String,
+    /// Its network namespace.
+    pub net: Option<PathBuf>,
     pub dir: PathBuf,
     program: PathBuf,
     settings: Vec<String>,
@@ -276,6 +317,8 @@ impl Relay {
         settings.extend(more.iter().map(|m| (*m).to_owned()));
         Ok(Relay {
             port,
+            host: "127.0.0.1".into(),
+            net: None,
             dir,
             program,
             settings,
@@ -290,12 +333,44 @@ impl Relay {
 
     /// Without looking whether it lets anybody in.
     pub fn start_unseen(&mut self) -> anyhow::Result<()> {
-        let mut command = Command::new(&self.program);
+        let mut command = program_in(self.net.as_deref(), &self.program.to_string_lossy());
         command.arg("relay").stdin(Stdio::null());
         for setting in &self.settings {
             command.args(["--set", setting]);
         }
         self.child = Some(command.spawn().context("running the relay")?);
+        Ok(())
+    }
+
+    /// Starts it with one more setting, this time.
+    pub fn start_with(&mut self, setting: &str) -> anyhow::Result<()> {
+        self.settings.push(setting.to_owned());
+        let started = self.start();
+        self.settings.pop();
+        started
+    }
+
+    /// Stops it in its tracks (SIGSTOP), and waits until it stands.
+    pub fn hold(&self) -> anyhow::Result<()> {
+        let pid = self.child.as_ref().context("the relay does not run")?.id();
+        let sent = program("kill").args(["-STOP", &pid.to_string()]).status()?;
+        ensure!(sent.success(), "kill -STOP {pid}: {sent}");
+        let until = Instant::now() + Duration::from_secs(5);
+        let stands = || -> anyhow::Result<bool> {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task"))?;
+            for task in tasks {
+                let stat = fs::read_to_string(task?.path().join("stat"))?;
+                let state = stat.rsplit(") ").next().unwrap_or_default();
+                if !state.starts_with('T') {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        while !stands()? {
+            ensure!(Instant::now() < until, "the relay did not stop");
+            thread::sleep(Duration::from_millis(1));
+        }
         Ok(())
     }
 
@@ -325,7 +400,7 @@ impl Relay {
     pub fn connect(&self, password: &str) -> anyhow::Result<Conn> {
         let limit = Some(Duration::from_secs(60));
         let options = OptsBuilder::new()
-            .ip_or_hostname(Some("127.0.0.1"))
+            .ip_or_hostname(Some(&self.host))
             .tcp_port(self.port)
             .user(Some(USER))
             .pass(Some(password))
@@ -435,6 +510,11 @@ impl Load {
     }
 
     pub fn start(server: &Server, clients: u32) -> Load {
+        Load::paced(server, clients, Duration::ZERO)
+    }
+
+    /// The same, with a pause after each transaction.
+    pub fn paced(server: &Server, clients: u32, pause: Duration) -> Load {
         let (stop, done) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),
@@ -454,6 +534,7 @@ impl Load {
                             other => other?,
                         }
                         done.fetch_add(1, Ordering::Relaxed);
+                        thread::sleep(pause);
                     }
                     Ok(())
                 })

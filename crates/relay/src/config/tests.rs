@@ -1,0 +1,182 @@
+use super::*;
+
+const GOOD: &[&str] = &[
+    "primary = db1:3306",
+    "user=repl",
+    "dir = /d",
+    "server_id = 7",
+    "account = r1:secret",
+];
+
+fn settle(lines: &[&str]) -> Result<Config, ConfigError> {
+    let mut given = Given::default();
+    for (n, line) in lines.iter().enumerate() {
+        given.line(line, format!("line {}", n + 1))?;
+    }
+    given.settle()
+}
+
+fn with(line: &str) -> Result<Config, ConfigError> {
+    settle(&[GOOD, &[line]].concat())
+}
+
+#[test]
+fn all_that_must_be_said() {
+    let config = settle(GOOD).expect("enough");
+    assert_eq!(config.listen, "127.0.0.1:3307");
+    assert_eq!(config.source.dead_after, Duration::from_secs(5));
+    assert_eq!(config.keep, Limits::default());
+    for n in 0..GOOD.len() {
+        let mut lines = GOOD.to_vec();
+        let key = lines
+            .remove(n)
+            .split('=')
+            .next()
+            .expect("a key")
+            .trim()
+            .to_owned();
+        let error = settle(&lines).expect_err(&key).to_string();
+        assert!(
+            error.starts_with(&format!("no {key} given. Write '{key} = ")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn units() {
+    let config = with("keep_size = 10G").expect("a size");
+    assert_eq!(config.keep.size, Some(10 << 30));
+    let config = with("keep_age=7d").expect("a time");
+    assert_eq!(config.keep.age, Some(7 * 86_400));
+    assert_eq!(
+        with("dead_after = 2500ms")
+            .expect("a time")
+            .source
+            .dead_after
+            .as_millis(),
+        2500
+    );
+}
+
+#[test]
+fn refused_with_a_reason() {
+    for (line, expected) in [
+        (
+            "primray = x",
+            "'primray' is not a setting of a relay. It knows primary, user",
+        ),
+        ("hello", "'hello' is not a setting; write key = value"),
+        ("keep_size = 10X", "line 6: keep_size = 10X: write a size"),
+        ("dead_after = 5", "write a time"),
+        ("dead_after = 1s", "longer than heartbeat"),
+        ("file_size = 1K", "between 4K and 3G"),
+        ("file_size = 99999999999999999999T", "write a size"),
+        ("server_id = 0", "above 0"),
+        ("primary = db1", "write host:port"),
+        ("listen = 3307", "write address:port"),
+        ("account = r2", "account: write name:password"),
+        ("account = r2:", "may be empty"),
+        (
+            "account = r2:*zz70C0C06DEE42FD1618BB99005ADCA2EC9D1E19",
+            "hexadecimal",
+        ),
+        ("start = 0-1", "is no GTID"),
+        ("semi_sync = maybe", "write on or off"),
+        (
+            "password_file = /nowhere/p",
+            "password_file = /nowhere/p: No such file",
+        ),
+        ("log_bin = a/b", "without a directory"),
+        ("policy = fast", "write pass or group"),
+        ("policy = x:group", "write a number"),
+        ("policy = logical_clock", "are not computed"),
+        ("http = 9307", "write address:port"),
+        ("tls_required = on", "no tls_cert"),
+        ("tls_cert = /nowhere/c", "there is no tls_key"),
+        ("zstd = 10", "write off, or a level from 1 to 9"),
+        ("zstd = 0", "write off, or a level"),
+        ("follow = position", "write gtid or file"),
+        ("watch_tls = on", "write off, ca or name"),
+        ("watch_tls = ca", "there is no watch_tls_ca"),
+        ("watch_tls_ca = /nowhere/ca", "it has no effect"),
+        ("tls_client_ca = /nowhere/ca", "it has no effect"),
+        ("primary_tls = on", "write off, ca or name"),
+        ("primary_tls = ca", "there is no primary_tls_ca"),
+        ("primary_tls_ca = /nowhere/ca", "it has no effect"),
+    ] {
+        let error = with(line).expect_err(line).to_string();
+        assert!(error.contains(expected), "{line}: {error}");
+    }
+}
+
+#[test]
+fn mirrors() {
+    let lines =
+        |more: &[&'static str]| [GOOD, &["follow = file", "log_bin = mysql-bin"], more].concat();
+    let config = settle(&lines(&["start = mysql-bin.000042"])).expect("a mirror");
+    assert!(config.store.mirror);
+    assert_eq!(config.source.start_file, Some(42));
+    assert!(config.start.position().is_empty());
+    let config = settle(&lines(&[])).expect("a mirror");
+    assert_eq!(config.source.start_file, None);
+    for (line, expected) in [
+        ("start = 0-1-7", "as mysql-bin.000001"),
+        ("start = other.000001", "as mysql-bin.000001"),
+        ("policy = group", "there is only pass"),
+        ("policy = 7:group", "there is only pass"),
+        ("watch_user = w", "no GTIDs to ask for"),
+    ] {
+        let error = settle(&lines(&[line])).expect_err(line).to_string();
+        assert!(error.contains(expected), "{line}: {error}");
+    }
+    assert!(!settle(GOOD).expect("enough").store.mirror);
+    assert_eq!(settle(GOOD).expect("enough").source.wish.zstd, Some(3));
+    let off = with("zstd = off").expect("off");
+    assert_eq!((off.source.wish.zstd, off.serve.zstd), (None, false));
+}
+
+#[test]
+fn policies() {
+    let lines = [
+        GOOD,
+        &["policy = group", "policy = 7:pass", "policy=8 : group"],
+    ]
+    .concat();
+    let serve = settle(&lines).expect("policies").serve;
+    assert_eq!(serve.policy, Policy::Group);
+    let own = [(7, Policy::Pass), (8, Policy::Group)];
+    assert_eq!(serve.policies, BTreeMap::from(own));
+    assert!(!settle(GOOD).expect("enough").hints());
+    assert!(with("policy = 7:group").expect("a policy").hints());
+}
+
+#[test]
+fn from_a_file_and_the_command_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "pw\n").expect("written");
+    let file = dir.path().join("relay.cnf");
+    let text = format!(
+        "# a relay\n\n{}\npassword_file = {}\n",
+        GOOD.join("\n"),
+        secret.display()
+    );
+    fs::write(&file, text).expect("written");
+    let mut more = Given::default();
+    more.line("server_id=9", "the command line".into())
+        .expect("a setting");
+    let config = Given::read(&file)
+        .expect("readable")
+        .and(more)
+        .settle()
+        .expect("enough");
+    assert_eq!(
+        (config.serve.server_id, &config.source.wish.password[..]),
+        (9, "pw")
+    );
+    assert!(matches!(
+        Given::read(&dir.path().join("none")),
+        Err(ConfigError::Unreadable { .. })
+    ));
+}

@@ -1,0 +1,315 @@
+use super::*;
+
+fn facts() -> Facts {
+    Facts {
+        server_id: 77,
+        version: "10.11.19-MariaDB".into(),
+        connection: 5,
+        user: "repl".into(),
+        position: "0-1-9".into(),
+        state: "0-2-7,0-1-9".into(),
+        files: vec![
+            Listed {
+                name: "relay-bin.000001".into(),
+                bytes: 1000,
+            },
+            Listed {
+                name: "relay-bin.000002".into(),
+                bytes: 300,
+            },
+        ],
+        hosts: vec![Host {
+            server_id: 3,
+            host: "db3".into(),
+            port: 3306,
+        }],
+        now: 1_000_000,
+        port: 3307,
+        zstd: true,
+        mirror: false,
+    }
+}
+
+fn said(reply: &Reply) -> String {
+    match reply {
+        Reply::Ok => "ok".into(),
+        Reply::Error(failure) => failure.to_string(),
+        Reply::Table(table) => {
+            let mut out = table.columns.join("|");
+            for row in &table.rows {
+                let cells: Vec<_> = row
+                    .iter()
+                    .map(|c| {
+                        c.as_ref()
+                            .map_or("NULL".into(), |c| String::from_utf8_lossy(c))
+                    })
+                    .collect();
+                out.push_str(&format!(" / {}", cells.join("|")));
+            }
+            out
+        }
+    }
+}
+
+/// What a replica of 10.11 sends, in its order.
+#[test]
+fn what_a_replica_asks() {
+    let mut session = Session::new();
+    let facts = facts();
+    for (query, expected) in [
+        ("SELECT UNIX_TIMESTAMP()", "UNIX_TIMESTAMP() / 1000000"),
+        (
+            "SHOW VARIABLES LIKE 'SERVER_ID'",
+            "Variable_name|Value / server_id|77",
+        ),
+        ("SET @master_heartbeat_period=30000001024", "ok"),
+        (
+            "SET @master_binlog_checksum= @@global.binlog_checksum",
+            "ok",
+        ),
+        (
+            "SELECT @master_binlog_checksum",
+            "@master_binlog_checksum / CRC32",
+        ),
+        ("SET @mariadb_slave_capability=4", "ok"),
+        (
+            "SELECT @@GLOBAL.gtid_domain_id",
+            "@@GLOBAL.gtid_domain_id / 0",
+        ),
+        ("SET @slave_connect_state='0-1-4'", "ok"),
+        ("SET @slave_gtid_strict_mode=0", "ok"),
+        ("SET @slave_gtid_ignore_duplicates=0", "ok"),
+        (
+            "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'",
+            "Variable_name|Value",
+        ),
+    ] {
+        assert_eq!(said(&session.query(query, &facts)), expected, "{query}");
+    }
+    let dump = Dump {
+        position: 4,
+        flags: 2,
+        server_id: 3,
+        file: Vec::new(),
+    };
+    let wants = session.dump(&dump).expect("a good replica");
+    assert_eq!(
+        wants,
+        Wants {
+            from: From::Gtid("0-1-4".parse().expect("a position")),
+            checksum: Checksum::Crc32,
+            annotate: true,
+            non_block: false,
+            heartbeat_ns: 30_000_001_024,
+            server_id: 3,
+        }
+    );
+}
+
+/// What a replica of MySQL 5.6 sends, in its order.
+#[test]
+fn what_a_replica_of_mysql_asks() {
+    let mut session = Session::mirroring();
+    let facts = Facts {
+        mirror: true,
+        version: "5.6.24-log".into(),
+        ..facts()
+    };
+    for (query, expected) in [
+        ("SELECT UNIX_TIMESTAMP()", "UNIX_TIMESTAMP() / 1000000"),
+        (
+            "SHOW VARIABLES LIKE 'SERVER_ID'",
+            "Variable_name|Value / server_id|77",
+        ),
+        ("SET @master_heartbeat_period= 1799999979520", "ok"),
+        (
+            "SET @master_binlog_checksum= @@global.binlog_checksum",
+            "ok",
+        ),
+        (
+            "SELECT @master_binlog_checksum",
+            "@master_binlog_checksum / CRC32",
+        ),
+        ("SELECT @@GLOBAL.GTID_MODE", "@@GLOBAL.GTID_MODE / OFF"),
+        (
+            "SHOW VARIABLES LIKE 'SERVER_UUID'",
+            "Variable_name|Value / server_uuid|64726f6d-6f6e-4072-8000-00000000004d",
+        ),
+        (
+            "SET @slave_uuid= '5d4b6ec1-0000-11e5-8a2e-0800273b5b6c'",
+            "ok",
+        ),
+    ] {
+        assert_eq!(said(&session.query(query, &facts)), expected, "{query}");
+    }
+    let dump = Dump {
+        position: 120,
+        flags: 0,
+        server_id: 3,
+        file: b"mysql-bin.000007".to_vec(),
+    };
+    let wants = session.dump(&dump).expect("a good replica");
+    assert_eq!(wants.from, From::File("mysql-bin.000007".into(), 120));
+    // By GTID it cannot be served.
+    session.query("SET @slave_connect_state='0-1-4'", &facts);
+    let failure = session.dump(&dump).expect_err("by GTID");
+    assert!(failure.message.contains("by file and byte only"));
+}
+
+#[test]
+fn what_tools_ask() {
+    let mut session = Session::new();
+    let facts = facts();
+    for (query, expected) in [
+        (
+            "select @@version_comment limit 1",
+            "@@version_comment / dromon relay: a binlog server, read-only",
+        ),
+        (
+            "SHOW MASTER STATUS;",
+            "File|Position|Binlog_Do_DB|Binlog_Ignore_DB / relay-bin.000002|300||",
+        ),
+        (
+            "show binary logs",
+            "Log_name|File_size / relay-bin.000001|1000 / relay-bin.000002|300",
+        ),
+        (
+            "SHOW SLAVE HOSTS",
+            "Server_id|Host|Port|Master_id / 3|db3|3306|77",
+        ),
+        (
+            "SELECT @@gtid_binlog_pos, @@global.gtid_binlog_state AS s",
+            "@@gtid_binlog_pos|s / 0-1-9|0-2-7,0-1-9",
+        ),
+        (
+            "/* hi */ SELECT @@global.read_only, VERSION() v",
+            "@@global.read_only|v / 1|10.11.19-MariaDB",
+        ),
+        (
+            "SHOW GLOBAL VARIABLES LIKE 'read\\_only'",
+            "Variable_name|Value / read_only|ON",
+        ),
+        ("SET NAMES utf8mb4", "ok"),
+        ("SET autocommit=0, @a := 'x', SESSION sql_mode=''", "ok"),
+        ("SELECT @a, @b, NULL", "@a|@b|NULL / x|NULL|NULL"),
+    ] {
+        assert_eq!(said(&session.query(query, &facts)), expected, "{query}");
+    }
+}
+
+#[test]
+fn compression_is_agreed_on() {
+    let mut session = Session::new();
+    let off = Facts {
+        zstd: false,
+        ..facts()
+    };
+    let asked = "SHOW VARIABLES LIKE 'dromon_relay_zstd'";
+    let table = "Variable_name|Value";
+    assert_eq!(said(&session.query(asked, &off)), table);
+    assert_eq!(
+        said(&session.query(asked, &facts())),
+        format!("{table} / dromon_relay_zstd|9")
+    );
+    for (value, level) in [("0", None), ("'x'", None), ("3", Some(3)), ("200", Some(9))] {
+        assert_eq!(
+            session.query(&format!("SET @dromon_relay_zstd={value}"), &facts()),
+            Reply::Ok
+        );
+        assert_eq!(session.zstd(&facts()), level);
+        assert_eq!(session.zstd(&off), None);
+    }
+}
+
+#[test]
+fn what_is_refused() {
+    let mut session = Session::new();
+    let facts = facts();
+    for (query, expected) in [
+        (
+            "INSERT INTO t VALUES (1)",
+            "error 1290: This is a dromon relay. It has no data and is read-only: INSERT is refused",
+        ),
+        ("set global read_only=0", "error 1290"),
+        ("SET @@global.server_id=1", "error 1290"),
+        ("SET PASSWORD='x'", "error 1290"),
+        ("START SLAVE", "error 1290"),
+        ("RESET MASTER", "error 1290"),
+        ("SELECT * FROM mysql.user", "error 1235"),
+        ("SELECT a", "error 1235"),
+        (
+            "SELECT @@nothing",
+            "error 1193: Unknown system variable 'nothing'",
+        ),
+        ("SELECT SLEEP(1000)", "error 1235"),
+        ("SHOW TABLES", "error 1235"),
+        ("EXPLAIN x", "error 1235"),
+        ("", "error 1064"),
+        ("'", "error 1064"),
+        ("SET @a", "error 1064"),
+        ("SELECT", "error 1064"),
+    ] {
+        let said = said(&session.query(query, &facts));
+        assert!(said.starts_with(expected), "{query}: {said}");
+    }
+    for n in 0..VARS_MAX {
+        assert_eq!(session.query(&format!("SET @v{n}=1"), &facts), Reply::Ok);
+    }
+    assert!(said(&session.query("SET @more=1", &facts)).starts_with("error 1235"));
+}
+
+#[test]
+fn dumps_that_are_refused() {
+    let dump = Dump {
+        position: 4,
+        flags: 0,
+        server_id: 3,
+        file: b"relay-bin.000001".to_vec(),
+    };
+    for (sets, expected) in [
+        ("SET @a=1", "MariaDB 10.0 and later"),
+        (
+            "SET @mariadb_slave_capability=3, @master_binlog_checksum='CRC32'",
+            "MariaDB 10.0 and later",
+        ),
+        ("SET @mariadb_slave_capability=4", "knows no checksums"),
+        (
+            "SET @mariadb_slave_capability=4, @master_binlog_checksum='MD5'",
+            "cannot be MD5",
+        ),
+        (
+            "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE', @slave_connect_state='0-1'",
+            "is no GTID",
+        ),
+        (
+            "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE', @slave_until_gtid='0-1-1'",
+            "UNTIL",
+        ),
+    ] {
+        let mut session = Session::new();
+        assert_eq!(session.query(sets, &facts()), Reply::Ok);
+        let failure = session.dump(&dump).expect_err(sets);
+        assert_eq!(failure.code, errors::DUMP);
+        assert!(failure.message.contains(expected), "{}", failure.message);
+    }
+    let mut session = Session::new();
+    session.query(
+        "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE'",
+        &facts(),
+    );
+    let wants = session.dump(&dump).expect("by file");
+    assert_eq!(wants.from, From::File("relay-bin.000001".into(), 4));
+    assert_eq!(wants.checksum, Checksum::Off);
+}
+
+#[test]
+fn every_variable_listed_has_a_value() {
+    assert!(VARIABLES.is_sorted());
+    for name in VARIABLES {
+        let mirror = Facts {
+            mirror: true,
+            ..facts()
+        };
+        assert!(system(name, &mirror).is_some(), "{name}");
+    }
+}
