@@ -15,7 +15,7 @@ use dromon_binlog::{BinlogState, Checksum};
 use dromon_log::SimDevice;
 use dromon_relay::http::HttpServer;
 use dromon_relay::log::Log;
-use dromon_relay::net::{ClientTls, ServerTls};
+use dromon_relay::net::{ClientTls, ServerTls, TlsKeys};
 use dromon_relay::pull::{AskError, Asker, Login};
 use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
 use dromon_relay::store::{Store, StoreOptions, View};
@@ -85,8 +85,15 @@ fn ask(address: &str, password: &str, tls: Option<ClientTls>) -> Result<String, 
     Ok(cells.join(" "))
 }
 
+const KEYS: TlsKeys = TlsKeys {
+    mode: "primary_tls",
+    ca: "primary_tls_ca",
+    cert: "primary_tls_cert",
+    key: "primary_tls_key",
+};
+
 fn ca(name: &str, named: bool) -> Option<ClientTls> {
-    Some(ClientTls::load(&pki(name), named, None).expect("an authority"))
+    Some(ClientTls::load(KEYS, &pki(name), named, None).expect("an authority"))
 }
 
 #[test]
@@ -128,10 +135,10 @@ fn files_that_cannot_be_used() {
     assert_eq!(said.key, "tls_key");
     let said = ServerTls::load(&pki("node.key"), &pki("node.key")).expect_err("no certificate");
     assert!(said.to_string().contains("no certificate in it"), "{said}");
-    let said = ClientTls::load(&pki("nowhere"), false, None).expect_err("no file");
+    let said = ClientTls::load(KEYS, &pki("nowhere"), false, None).expect_err("no file");
     assert!(said.to_string().starts_with("primary_tls_ca = "), "{said}");
     let own = (pki("node.pem"), pki("node.key"));
-    ClientTls::load(&pki("ca.pem"), true, Some((&own.0, &own.1))).expect("all of it");
+    ClientTls::load(KEYS, &pki("ca.pem"), true, Some((&own.0, &own.1))).expect("all of it");
 }
 
 /// Garbage where a login or TLS is due.

@@ -1,15 +1,13 @@
 //! A connection to a server that runs statements. Blocking; statements are bytes.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dromon_relay::wire::{
-    Answer, AuthSwitch, Command, Failure, Frames, Greeting, Login, NATIVE_PASSWORD, Row, SALT_LEN,
-    WireError, capabilities, native_reply, parse_row, put_packet,
-};
-use socket2::{SockRef, TcpKeepalive};
+use dromon_relay::net::{ClientTls, Socket};
+use dromon_relay::pull::{Entry, EntryStep, SessionError};
+use dromon_relay::wire::{Answer, Command, Failure, Frames, Row, WireError, parse_row, put_packet};
 
 /// Several statements in one packet, and several answers.
 const MULTI: u32 = 0x1_0000 | 0x2_0000;
@@ -28,6 +26,8 @@ pub struct Account {
     pub user: String,
     /// Its password.
     pub password: String,
+    /// Say nothing before the connection is encrypted.
+    pub tls: Option<ClientTls>,
     /// How long connecting, and lost packets, may take.
     pub patience: Duration,
 }
@@ -52,11 +52,27 @@ pub enum ClientError {
     /// Packets that are none.
     #[error("the server cannot be understood: {0}")]
     Wire(#[from] WireError),
-    /// It wants a proof that is not known here.
+    /// It does not let in.
+    #[error("the server {address} does not let in: {why}")]
+    Entry {
+        /// Which.
+        address: String,
+        /// Why.
+        why: SessionError,
+    },
+    /// TLS did not come about.
     #[error(
-        "the server wants to see a password by {0}, which is not offered; give the account mysql_native_password"
+        "the connection to {address} cannot be encrypted: {why}. Nothing secret was said to it. Compare {ca} with who signed \
+         that server's certificate (its ssl_cert)"
     )]
-    Plugin(String),
+    NotEncrypted {
+        /// Which.
+        address: String,
+        /// Why.
+        why: io::Error,
+        /// The setting with the authority.
+        ca: &'static str,
+    },
     /// It refused.
     #[error("{failure}")]
     Refused {
@@ -95,7 +111,7 @@ pub enum Result {
 /// A connection.
 #[derive(Debug)]
 pub struct Client {
-    stream: Arc<TcpStream>,
+    socket: Socket,
     frames: Frames,
     buf: Vec<u8>,
     out: Vec<u8>,
@@ -117,20 +133,6 @@ impl Cut {
     }
 }
 
-fn prepare(stream: &TcpStream, patience: Duration) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    // Statements may take long: only a dead host ends the wait.
-    let socket = SockRef::from(stream);
-    socket.set_tcp_user_timeout(Some(patience))?;
-    let probe = (patience / 3).max(Duration::from_secs(1));
-    socket.set_tcp_keepalive(
-        &TcpKeepalive::new()
-            .with_time(probe)
-            .with_interval(probe)
-            .with_retries(3),
-    )
-}
-
 impl Client {
     /// Connects and logs in.
     pub fn connect(account: &Account) -> std::result::Result<Client, ClientError> {
@@ -138,60 +140,71 @@ impl Client {
             address: account.address.clone(),
             source,
         };
-        let found: Vec<SocketAddr> = account.address.to_socket_addrs().map_err(cannot)?.collect();
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for one in found {
-            match TcpStream::connect_timeout(&one, account.patience) {
-                Ok(stream) => {
-                    prepare(&stream, account.patience)?;
-                    return Client::log_in(stream, account);
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(cannot(last))
-    }
-
-    fn log_in(stream: TcpStream, account: &Account) -> std::result::Result<Client, ClientError> {
+        let socket = Socket::connect(&account.address, account.patience).map_err(cannot)?;
         let mut client = Client {
-            stream: Arc::new(stream),
+            socket,
             frames: Frames::new(PACKET_MAX),
             buf: vec![0; READ_MAX],
             out: Vec::new(),
             id: 0,
             version: String::new(),
         };
-        let packet = client.packet()?;
-        if packet.first() == Some(&0xff) {
-            client.answer(&packet, 0)?;
-        }
-        let greeting = Greeting::decode(&packet)?;
-        client.id = greeting.connection;
-        client.version = greeting.version;
-        let login = Login {
-            capabilities: (capabilities::OURS | MULTI) & greeting.capabilities,
-            user: account.user.clone(),
-            reply: native_reply(account.password.as_bytes(), &greeting.salt),
-            plugin: NATIVE_PASSWORD.into(),
-        };
-        client.reply(&login.encode())?;
-        let mut packet = client.packet()?;
-        if packet.first() == Some(&0xfe) {
-            let switch = AuthSwitch::decode(&packet)?;
-            let salt: Option<[u8; SALT_LEN]> = switch.salt[..].try_into().ok();
-            let Some(salt) = salt.filter(|_| switch.plugin == NATIVE_PASSWORD) else {
-                return Err(ClientError::Plugin(switch.plugin));
-            };
-            client.reply(&native_reply(account.password.as_bytes(), &salt))?;
-            packet = client.packet()?;
-        }
-        client.answer(&packet, 0)?;
+        client.enter(account)?;
+        // Statements may take long: only a dead host ends the wait.
+        client.socket.tcp().set_read_timeout(None)?;
+        client.socket.tcp().set_write_timeout(None)?;
         Ok(client)
+    }
+
+    fn enter(&mut self, account: &Account) -> std::result::Result<(), ClientError> {
+        let refused = |why| match why {
+            SessionError::Refused { failure, .. } => ClientError::Refused { after: 0, failure },
+            SessionError::Wire(error) => ClientError::Wire(error),
+            why => ClientError::Entry {
+                address: account.address.clone(),
+                why,
+            },
+        };
+        let mut entry =
+            Entry::new(&account.user, &account.password, account.tls.is_some()).wanting(MULTI);
+        loop {
+            let packet = self.packet()?;
+            match entry.packet(&packet).map_err(refused)? {
+                EntryStep::Reply(reply) => self.reply(&reply)?,
+                EntryStep::Done => break,
+                EntryStep::Encrypt(request) => {
+                    self.reply(&request)?;
+                    self.encrypt(account)?;
+                    self.reply(&entry.encrypted().unwrap_or_default())?;
+                }
+            }
+        }
+        self.id = entry.connection();
+        self.version = entry.version().to_owned();
+        Ok(())
+    }
+
+    fn encrypt(&mut self, account: &Account) -> std::result::Result<(), ClientError> {
+        // What came before it could have been said by anybody on the way.
+        let encrypted = match (&account.tls, self.frames.is_empty()) {
+            (Some(tls), true) => self.socket.encrypt(tls, &account.address),
+            _ => Err(io::Error::other("it speaks before its turn")),
+        };
+        encrypted.map_err(|why| ClientError::NotEncrypted {
+            address: account.address.clone(),
+            why,
+            ca: account.tls.as_ref().map_or("", ClientTls::ca),
+        })
+    }
+
+    /// Whether it is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.socket.is_encrypted()
     }
 
     /// For another thread to end it.
     pub fn cut(&self) -> Cut {
-        Cut(Arc::clone(&self.stream))
+        Cut(Arc::clone(self.socket.tcp()))
     }
 
     fn reply(&mut self, payload: &[u8]) -> io::Result<()> {
@@ -199,7 +212,7 @@ impl Client {
         self.out.clear();
         let next = put_packet(&mut self.out, sequence, payload);
         self.frames.set_sequence(next);
-        (&*self.stream).write_all(&self.out)
+        self.socket.send(&self.out)
     }
 
     fn packet(&mut self) -> std::result::Result<Vec<u8>, ClientError> {
@@ -207,7 +220,7 @@ impl Client {
             if let Some(packet) = self.frames.packet()? {
                 return Ok(packet);
             }
-            match (&*self.stream).read(&mut self.buf) {
+            match self.socket.read(&mut self.buf) {
                 Ok(0) => return Err(ClientError::Closed),
                 Ok(n) => self.frames.feed(&self.buf[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

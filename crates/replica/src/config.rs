@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dromon_binlog::Position;
+use dromon_relay::net::{ClientTls, TlsKeys, TlsWish};
 use dromon_relay::pull::Wish;
 
 use crate::client::Account;
@@ -36,6 +37,8 @@ pub struct Config {
     pub log: Option<PathBuf>,
     /// How it stands, as JSON, rewritten every second.
     pub status: Option<PathBuf>,
+    /// Where HTTP is answered.
+    pub http: Option<String>,
     /// Ends when it has what the source had.
     pub until_caught_up: bool,
     /// A line of progress every so often; zero: none.
@@ -87,6 +90,22 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "file with its password, instead",
         "none",
     ),
+    (
+        "source_tls",
+        "off; ca: encrypt, the source's certificate must be signed by source_tls_ca; name: and be for the name of source",
+        "off",
+    ),
+    (
+        "source_tls_ca",
+        "certificates (PEM) of who may sign the source's",
+        "none",
+    ),
+    (
+        "source_tls_cert",
+        "certificate that is shown to the source",
+        "none",
+    ),
+    ("source_tls_key", "its key", "none"),
     ("server_id", "number of its own, as every replica has", ""),
     ("target", "host:port of the server to apply to", ""),
     ("target_user", "account there; it needs all privileges", ""),
@@ -96,6 +115,22 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "file with its password, instead",
         "none",
     ),
+    (
+        "target_tls",
+        "off; ca or name: the same for the target",
+        "off",
+    ),
+    (
+        "target_tls_ca",
+        "certificates (PEM) of who may sign the target's",
+        "none",
+    ),
+    (
+        "target_tls_cert",
+        "certificate that is shown to the target",
+        "none",
+    ),
+    ("target_tls_key", "its key", "none"),
     (
         "channel",
         "name of its row in dromon_replica.position on the target",
@@ -175,8 +210,29 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "file that says how it stands, as JSON, every second",
         "none",
     ),
+    (
+        "http",
+        "address and port for /metrics, /status.json, /ready",
+        "off",
+    ),
     ("log", "file for messages", "standard error"),
 ];
+
+/// Of the settings above, those for TLS towards the source.
+const SOURCE_TLS: TlsKeys = TlsKeys {
+    mode: "source_tls",
+    ca: "source_tls_ca",
+    cert: "source_tls_cert",
+    key: "source_tls_key",
+};
+
+/// The same towards the target.
+const TARGET_TLS: TlsKeys = TlsKeys {
+    mode: "target_tls",
+    ca: "target_tls_ca",
+    cert: "target_tls_cert",
+    key: "target_tls_key",
+};
 
 impl Given {
     /// Reads a file of settings.
@@ -280,6 +336,20 @@ impl Given {
         Ok(text.lines().next().unwrap_or_default().to_owned())
     }
 
+    fn tls(&self, keys: TlsKeys) -> Result<Option<ClientTls>, ConfigError> {
+        let place = |key: &str| self.get(key).map_or("settings".into(), |s| s.place.clone());
+        ClientTls::wished(keys, |key| self.text(key)).map_err(|error| match error {
+            TlsWish::Bad { key, why } => ConfigError::Bad {
+                place: place(key),
+                why: format!("{key} = {}: {why}", self.text(key).unwrap_or_default()),
+            },
+            TlsWish::File(error) => ConfigError::Bad {
+                place: place(error.key),
+                why: error.to_string(),
+            },
+        })
+    }
+
     fn number(
         &self,
         key: &str,
@@ -335,6 +405,7 @@ impl Given {
             _ => Err("write a number above 0".into()),
         })?;
         let dead_after = self.duration("dead_after", Duration::from_secs(5))?;
+        let source_tls = self.tls(SOURCE_TLS)?;
         let settings = Settings {
             source: Source {
                 address: self.address("source")?,
@@ -349,15 +420,17 @@ impl Given {
                     report_port: 0,
                     heartbeat: self.duration("heartbeat", Duration::from_secs(1))?,
                     semi_sync: false,
-                    tls: false,
+                    tls: source_tls.is_some(),
                     position: String::new(),
                 },
+                tls: source_tls,
                 dead_after,
                 backoff_max: self.duration("backoff_max", Duration::from_secs(10))?,
             },
             target: Account {
                 address: self.address("target")?,
                 user: must("target_user", "dromon")?,
+                tls: self.tls(TARGET_TLS)?,
                 password: self.password("target_password", "target_password_file")?,
                 patience: Duration::from_secs(10),
             },
@@ -407,6 +480,13 @@ impl Given {
             settings,
             log: self.text("log").map(PathBuf::from),
             status: self.text("status").map(PathBuf::from),
+            http: self
+                .parsed("http", |text| match text {
+                    "off" => Ok(None),
+                    text if text.contains(':') => Ok(Some(text.to_owned())),
+                    _ => Err("write address:port, as in 127.0.0.1:9308".into()),
+                })?
+                .flatten(),
             until_caught_up: self.choice("until_caught_up", &switch, false)?,
             progress: self.duration("progress", Duration::from_secs(10))?,
         })
@@ -481,6 +561,13 @@ mod tests {
             ("target=b", "write host:port"),
             ("threats=8", "is not a setting"),
             ("difference=ignore", "one of stop, repair"),
+            ("http=9308", "write address:port"),
+            ("source_tls=ca", "there is no source_tls_ca"),
+            ("target_tls=on", "write off, ca or name"),
+            (
+                "target_tls_ca=/nowhere/ca",
+                "it has no effect: write target_tls = ca",
+            ),
             (
                 "target_password_file=/nowhere/at/all",
                 "target_password_file",

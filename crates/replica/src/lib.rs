@@ -13,6 +13,7 @@
 //! | [`schedule`] | order, conflicts, retries | all |
 //! | [`compile`] | events to statements | all |
 //! | [`value`] | values to literals | all |
+//! | [`staleness`] | how old what is applied is | all |
 //! | [`source`] | whole transactions from a connection | |
 //! | [`target`], [`catalog`], [`client`] | the server that is applied to | |
 //! | [`engine`] | threads around all of it | |
@@ -26,9 +27,11 @@ pub mod client;
 pub mod compile;
 mod config;
 pub mod engine;
+mod http;
 mod run;
 pub mod schedule;
 pub mod source;
+pub mod staleness;
 pub mod target;
 pub mod unit;
 pub mod value;

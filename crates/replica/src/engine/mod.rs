@@ -13,6 +13,7 @@
 mod monitor;
 mod plan;
 mod shared;
+mod status;
 mod worker;
 
 use std::sync::atomic::Ordering;
@@ -25,7 +26,8 @@ use dromon_binlog::hints::Limits;
 use dromon_relay::log::{Level, Log};
 
 pub use monitor::Progress;
-pub use shared::{Counters, End, Sample, Shared, Stalls};
+pub use shared::{Conflict, Counters, End, Sample, Shared, Stalls};
+pub use status::{Ready, Status};
 
 use crate::catalog;
 use crate::client::{Account, Client, ClientError};

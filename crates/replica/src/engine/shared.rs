@@ -75,8 +75,10 @@ pub struct Counters {
 /// Time by what the first unit that had not committed was doing, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalls {
-    /// Nothing was there to apply.
+    /// Nothing was there to apply, and the source had nothing.
     pub source_ms: u64,
+    /// Nothing was there to apply, but the source had more or was away.
+    pub network_ms: u64,
     /// A DDL or another statement alone.
     pub ddl_ms: u64,
     /// Another unit that runs alone.
@@ -91,6 +93,23 @@ pub struct Stalls {
     pub commit_ms: u64,
     /// It waited for a worker, or to be planned.
     pub worker_ms: u64,
+}
+
+impl Stalls {
+    /// All of them, by name.
+    pub fn named(&self) -> [(&'static str, u64); 9] {
+        [
+            ("source", self.source_ms),
+            ("network", self.network_ms),
+            ("ddl", self.ddl_ms),
+            ("alone", self.alone_ms),
+            ("conflict", self.conflict_ms),
+            ("lock", self.lock_ms),
+            ("target", self.target_ms),
+            ("commit", self.commit_ms),
+            ("worker", self.worker_ms),
+        ]
+    }
 }
 
 /// What the first unit is doing.
