@@ -180,7 +180,9 @@ impl Client {
             }
         }
         self.id = entry.connection();
-        self.version = entry.version().to_owned();
+        // Old clients of the protocol took a first number above 9 for another server.
+        let version = entry.version();
+        self.version = version.strip_prefix("5.5.5-").unwrap_or(version).to_owned();
         Ok(())
     }
 
@@ -255,38 +257,43 @@ impl Client {
     pub fn receive(&mut self) -> std::result::Result<Vec<Result>, ClientError> {
         let mut all = Vec::new();
         loop {
-            let packet = self.packet()?;
-            let status;
-            match self.answer(&packet, all.len())? {
-                Answer::Ok => {
-                    let (rows, more) = done(&packet).ok_or(odd("an answer"))?;
-                    status = more;
-                    all.push(Result::Done(rows));
-                }
-                Answer::Table(columns) => {
-                    let mut rows = Vec::new();
-                    for _ in 0..=columns {
-                        self.packet()?;
-                    }
-                    status = loop {
-                        let packet = self.packet()?;
-                        if packet.first() == Some(&0xfe) && packet.len() < 9 {
-                            let status = packet.get(3..5).ok_or(odd("the end of a table"))?;
-                            break u16::from_le_bytes([status[0], status[1]]);
-                        }
-                        if packet.first() == Some(&0xff) {
-                            self.answer(&packet, all.len())?;
-                        }
-                        rows.push(parse_row(&packet, columns)?);
-                    };
-                    all.push(Result::Table(rows));
-                }
-                Answer::End | Answer::Error(_) => return Err(odd("an answer").into()),
-            }
-            if status & MORE == 0 {
+            let (answer, more) = self.next(all.len())?;
+            all.push(answer);
+            if !more {
                 return Ok(all);
             }
         }
+    }
+
+    /// The next answer to what was sent, of which so many came before; and whether more follow.
+    pub fn next(&mut self, before: usize) -> std::result::Result<(Result, bool), ClientError> {
+        let packet = self.packet()?;
+        let (answer, status) = match self.answer(&packet, before)? {
+            Answer::Ok => {
+                let (rows, status) = done(&packet).ok_or(odd("an answer"))?;
+                (Result::Done(rows), status)
+            }
+            Answer::Table(columns) => {
+                let mut rows = Vec::new();
+                for _ in 0..=columns {
+                    self.packet()?;
+                }
+                loop {
+                    let packet = self.packet()?;
+                    if packet.first() == Some(&0xfe) && packet.len() < 9 {
+                        let status = packet.get(3..5).ok_or(odd("the end of a table"))?;
+                        let status = u16::from_le_bytes([status[0], status[1]]);
+                        break (Result::Table(rows), status);
+                    }
+                    if packet.first() == Some(&0xff) {
+                        self.answer(&packet, before)?;
+                    }
+                    rows.push(parse_row(&packet, columns)?);
+                }
+            }
+            Answer::End | Answer::Error(_) => return Err(odd("an answer").into()),
+        };
+        Ok((answer, status & MORE != 0))
     }
 
     /// The rows of a single statement.

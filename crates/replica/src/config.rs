@@ -8,10 +8,11 @@ use dromon_binlog::Position;
 use dromon_relay::net::{ClientTls, TlsKeys, TlsWish};
 use dromon_relay::pull::Wish;
 
+use crate::ahead::SLOTS;
 use crate::client::Account;
 use crate::compile::Filter;
 use crate::engine::{Difference, Doubt, Settings};
-use crate::schedule::Mode;
+use crate::schedule::{Mode, Order};
 use crate::source::Source;
 
 /// What was said; nothing is checked yet. The last word of a key counts.
@@ -179,6 +180,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "binlog",
         "what is applied is written to the target's binlog",
         "on",
+    ),
+    (
+        "commit_order",
+        "strict: as on the source; group: what does not depend on each other commits side by side",
+        "strict",
     ),
     (
         "until_caught_up",
@@ -469,6 +475,11 @@ impl Given {
                 Doubt::Again,
             )?,
             binlog: self.choice("binlog", &switch, true)?,
+            order: self.choice(
+                "commit_order",
+                &[("strict", Order::Strict), ("group", Order::Group(SLOTS))],
+                Order::Strict,
+            )?,
         };
         if settings.channel.len() > 64 {
             return Err(ConfigError::Bad {

@@ -13,6 +13,7 @@
 //! | [`schedule`] | order, conflicts, retries | all |
 //! | [`compile`] | events to statements | all |
 //! | [`value`] | values to literals | all |
+//! | [`ahead`] | what is applied beyond a position | all |
 //! | [`staleness`] | how old what is applied is | all |
 //! | [`source`] | whole transactions from a connection | |
 //! | [`target`], [`catalog`], [`client`] | the server that is applied to | |
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ahead;
 pub mod catalog;
 pub mod client;
 pub mod compile;

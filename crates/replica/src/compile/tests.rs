@@ -6,6 +6,7 @@ use dromon_binlog::hints::TableName;
 use dromon_binlog::{Ending, Format, Group, GroupName, Gtid};
 
 use super::*;
+use crate::ahead::Ahead;
 use crate::catalog::{ColumnInfo, TableInfo, Tables};
 use crate::unit::{Form, Raw, Transaction, Unit};
 
@@ -129,7 +130,10 @@ fn unit(statements: Vec<Vec<Raw>>) -> Unit {
     });
     Unit {
         transactions: transactions.collect(),
+        before: String::new(),
         position: "0-1-9".into(),
+        ahead: Ahead::default(),
+        done: false,
         tables: Arc::new(tables()),
         alone: None,
         keys: Arc::default(),

@@ -32,7 +32,7 @@ pub use status::{Ready, Status};
 use crate::catalog;
 use crate::client::{Account, Client, ClientError};
 use crate::compile::{Collations, Filter};
-use crate::schedule::Mode;
+use crate::schedule::{Mode, Order};
 use crate::source::{Link, Puller, Source};
 use crate::target::{Channel, Doing, ONCE, ROWS, StandError};
 use plan::Planner;
@@ -92,6 +92,8 @@ pub struct Settings {
     pub doubt: Doubt,
     /// Transactions of the source are written to the target's binlog.
     pub binlog: bool,
+    /// In what order units commit.
+    pub order: Order,
 }
 
 /// Transactions in the channel between puller and planner.
@@ -126,7 +128,12 @@ pub(crate) fn connect(settings: &Settings) -> Result<Client, ClientError> {
 pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End {
     match begin(settings, log, progress) {
         Ok(end) => end,
-        Err(StandError::Client(error)) if error.is_lost() => End::Again(error.to_string()),
+        // A commit of an older session may hold a lock for long.
+        Err(StandError::Client(error))
+            if error.is_lost() || matches!(error.code(), Some(1205 | 1213)) =>
+        {
+            End::Again(error.to_string())
+        }
         Err(error) => End::Fatal(format!("The target cannot be used: {error}.")),
     }
 }
@@ -140,30 +147,34 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         control.query(b"SET SESSION sql_log_bin=0")?;
     }
     let channel = Channel::new(&settings.channel);
-    let stand = channel.begin(&mut control, &settings.start)?;
-    let mut position = stand.position.clone();
+    let mut stand = channel.begin(&mut control, settings.order, &settings.start)?;
     log.say(
         Level::Note,
         &format!(
-            "Applies to {} ({}) with {} threads, mode {}, up to {} transactions in one; {} is applied.",
+            "Applies to {} ({}){} with {} threads, mode {}, up to {} transactions in one; {} is applied{}.",
             settings.target.address,
             control.version,
+            if control.is_encrypted() { ", encrypted," } else { "" },
             settings.threads,
             settings.mode,
             settings.merge,
-            match position.is_empty() {
+            match stand.position.is_empty() {
                 true => "nothing".to_owned(),
-                false => position.to_string(),
+                false => stand.position.to_string(),
+            },
+            match stand.ahead.is_empty() {
+                true => String::new(),
+                false => format!(", and of what follows {}", stand.ahead),
             }
         ),
     );
     let mut in_doubt = None;
-    if let Some(doing) = &stand.doing {
+    if let Some(doing) = &stand.doing.clone() {
         match settle(settings, log, &mut control, doing, logs)? {
             Settled::Done => {
-                position.set(doing.gtid);
+                stand.position.set(doing.gtid);
                 let mut text = Vec::new();
-                channel.put_move(&mut text, stand.epoch, &position.to_string());
+                channel.put_move(&mut text, stand.epoch, None, &stand.position.to_string());
                 control.query(&text)?;
             }
             Settled::Again(sure) => {
@@ -189,9 +200,10 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         .and_then(|n| n.parse::<usize>().ok())
         .unwrap_or(1 << 20);
     let (catalog, tables) = catalog::read(&mut control)?;
-    let shared = Arc::new(Shared::new(settings.threads));
+    let base = stand.position.to_string();
+    let shared = Arc::new(Shared::new(settings.threads, settings.order, base));
     progress.attach(&shared);
-    progress.position(&position);
+    progress.position(&stand.position);
     let mut workers = Vec::new();
     let mut cuts = Vec::new();
     for n in 0..settings.threads {
@@ -221,7 +233,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     progress.link(&link);
     let puller = Puller::new(
         settings.source.clone(),
-        position.clone(),
+        stand.position.clone(),
         to,
         Arc::clone(&link),
         log.clone(),
@@ -247,7 +259,10 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         if let Some(error) = failed {
             shared.end(End::Fatal(format!("A thread cannot be started: {error}.")));
         }
-        Planner::new(settings, &shared, &link, control, catalog, tables, position).run(&from);
+        let mut planner = Planner::new(
+            settings, &shared, &link, control, catalog, tables, stand, &channel,
+        );
+        planner.run(&from);
         link.stop();
         drop(from);
         // A commit that is under way is let through: others would only wait for it to be undone.
@@ -259,6 +274,8 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             busy
         });
         waited.count();
+        // If that fails now, the next session knows it from the slots.
+        let _ = planner.save();
         cuts.iter().for_each(crate::client::Cut::cut);
     });
     progress.detach();

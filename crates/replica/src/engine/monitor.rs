@@ -362,7 +362,7 @@ fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, ms: u
         Sample::Alone(Alone::Statement) => &mut s.ddl_ms,
         Sample::Alone(_) => &mut s.alone_ms,
         Sample::Unit(State::Waiting, 0) => &mut s.worker_ms,
-        Sample::Unit(State::Executed | State::Committing, _) => &mut s.commit_ms,
+        Sample::Unit(state, _) if state.has_executed() => &mut s.commit_ms,
         Sample::Unit(..) if locked => &mut s.lock_ms,
         Sample::Unit(_, attempts) if attempts > 1 => &mut s.conflict_ms,
         Sample::Unit(..) => &mut s.target_ms,

@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dromon_binlog::hints::{Barrier, Catalog, Collector, WriteSet};
 use dromon_binlog::{Ending, Event, EventType, Payload, Position, Seen, Step, gtid_flags};
 
 use super::{End, HISTORY_KEYS, Settings, Shared, limits};
+use crate::ahead::Ahead;
 use crate::catalog::{self, Tables};
-use crate::client::Client;
-use crate::schedule::{Facts, Placer};
+use crate::client::{Client, ClientError};
+use crate::schedule::{Facts, Order, Placer};
 use crate::source::{Came, Link};
+use crate::target::{Channel, Stand};
 use crate::unit::{Alone, Transaction, Unit};
 
 /// Units between being planned and having committed, for each worker.
@@ -22,6 +24,8 @@ const WINDOW: usize = 4;
 const LOOK: Duration = Duration::from_micros(500);
 /// The same while nothing comes.
 const IDLE: Duration = Duration::from_millis(20);
+/// How often the position is written for others to read.
+const SAVE: Duration = Duration::from_millis(500);
 
 /// What was found out about a transaction.
 struct Found {
@@ -53,6 +57,12 @@ pub(super) struct Planner<'s> {
     placer: Placer,
     tables: Arc<Tables>,
     position: Position,
+    /// What the target has of what follows the position.
+    ahead: Ahead,
+    channel: &'s Channel,
+    epoch: u64,
+    /// The position that stands in the target, and since when.
+    saved: (String, Instant),
     open: Open,
     /// A table may have changed since they were read. Several such statements in a row need one
     /// reading.
@@ -68,7 +78,8 @@ impl<'s> Planner<'s> {
         control: Client,
         catalog: Catalog,
         tables: Tables,
-        position: Position,
+        stand: Stand,
+        channel: &'s Channel,
     ) -> Planner<'s> {
         let mut collector = Collector::new(limits());
         collector.learn(catalog);
@@ -80,16 +91,26 @@ impl<'s> Planner<'s> {
             collector,
             placer: Placer::new(settings.mode, HISTORY_KEYS),
             tables: Arc::new(tables),
-            position,
+            saved: (stand.position.to_string(), Instant::now()),
+            position: stand.position,
+            ahead: stand.ahead,
+            channel,
+            epoch: stand.epoch,
             open: Open::default(),
             stale: false,
         }
     }
 
-    pub(super) fn run(mut self, from: &Receiver<Came>) {
+    /// Until the session ends. Then [`Planner::save`] may be called again.
+    pub(super) fn run(&mut self, from: &Receiver<Came>) {
         loop {
             if self.shared.lock().has_ended() {
                 return;
+            }
+            if self.saved.1.elapsed() > SAVE
+                && let Err(error) = self.save()
+            {
+                return self.shared.end(End::Again(error.to_string()));
             }
             let came = match from.try_recv() {
                 Ok(came) => came,
@@ -130,7 +151,38 @@ impl<'s> Planner<'s> {
         }
     }
 
+    /// Where commits are not one after the other, their position is written now and then for
+    /// others to read; what is there is known without it.
+    pub(super) fn save(&mut self) -> Result<(), ClientError> {
+        self.saved.1 = Instant::now();
+        if self.settings.order == Order::Strict {
+            return Ok(());
+        }
+        let base = {
+            let core = self.shared.lock();
+            // One that runs alone writes it itself, and later.
+            match core.units.iter().any(|unit| unit.alone.is_some()) {
+                true => return Ok(()),
+                false => core.base.clone(),
+            }
+        };
+        if base != self.saved.0 {
+            let mut text = Vec::new();
+            self.channel.put_save(&mut text, self.epoch, &base);
+            self.control.query(&text)?;
+            self.saved.0 = base;
+        }
+        Ok(())
+    }
+
     fn take(&mut self, transaction: Transaction, bytes: usize) -> Result<(), End> {
+        if self.ahead.has(transaction.gtid) {
+            self.seal();
+            self.open.bytes = bytes;
+            self.open.transactions.push(transaction);
+            self.seal_as(None, true);
+            return Ok(());
+        }
         if self.stale && transaction.has_rows() {
             self.read_again()?;
         }
@@ -158,21 +210,24 @@ impl<'s> Planner<'s> {
             || open.transactions.len() >= self.settings.merge
             || open.bytes >= self.settings.merge_bytes
         {
-            self.seal_as(found.alone);
+            self.seal_as(found.alone, false);
         }
         self.stale |= found.schema;
         Ok(())
     }
 
     fn seal(&mut self) {
-        self.seal_as(None);
+        self.seal_as(None, false);
     }
 
-    fn seal_as(&mut self, alone: Option<Alone>) {
+    /// `done`: the target has it.
+    fn seal_as(&mut self, alone: Option<Alone>, done: bool) {
         let open = std::mem::take(&mut self.open);
         if open.transactions.is_empty() {
             return;
         }
+        let before = self.position.to_string();
+        let ahead = Ahead::between(&self.position, open.transactions.iter().map(|t| t.gtid));
         for transaction in &open.transactions {
             self.position.set(transaction.gtid);
         }
@@ -186,6 +241,9 @@ impl<'s> Planner<'s> {
         });
         let unit = Arc::new(Unit {
             transactions: open.transactions,
+            before,
+            ahead,
+            done,
             position: self.position.to_string(),
             tables: Arc::clone(&self.tables),
             alone,

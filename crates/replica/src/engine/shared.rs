@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use dromon_binlog::Gtid;
 use dromon_binlog::hints::WriteSet;
 
-use crate::schedule::{Scheduler, State};
+use crate::schedule::{Order, Scheduler, State};
 use crate::unit::{Alone, Unit};
 
 /// Condition variables for turns; unit n waits at n modulo this.
@@ -127,6 +127,8 @@ pub(super) struct Core {
     pub scheduler: Scheduler<Arc<WriteSet>>,
     /// From the first on that has not committed.
     pub units: VecDeque<Arc<Unit>>,
+    /// The position up to which every commit was confirmed.
+    pub base: String,
     /// By worker.
     pub running: Vec<Option<u64>>,
     /// By worker.
@@ -148,7 +150,17 @@ impl Core {
     }
 
     pub(super) fn is_committing(&self) -> bool {
-        matches!(self.scheduler.head(), Some((_, State::Committing)))
+        self.scheduler.is_committing()
+    }
+
+    /// A commit was confirmed. Gives the units that have committed now, with all before them.
+    pub(super) fn committed(&mut self, n: u64) -> Vec<Arc<Unit>> {
+        let many = self.scheduler.committed(n);
+        let gone: Vec<Arc<Unit>> = self.units.drain(..many).collect();
+        if let Some(last) = gone.last() {
+            self.base.clone_from(&last.position);
+        }
+        gone
     }
 
     pub(super) fn sample(&self) -> Sample {
@@ -199,11 +211,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(workers: usize) -> Shared {
+    pub(super) fn new(workers: usize, order: Order, base: String) -> Shared {
         Shared {
             core: Mutex::new(Core {
-                scheduler: Scheduler::new(workers),
+                scheduler: Scheduler::new(workers, order),
                 units: VecDeque::new(),
+                base,
                 running: vec![None; workers],
                 connections: vec![0; workers],
                 restarting: 0,
@@ -228,6 +241,13 @@ impl Shared {
         core: MutexGuard<'c, Core>,
     ) -> MutexGuard<'c, Core> {
         on.wait(core).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those that may commit now.
+    pub(super) fn wake_ready(&self, core: &Core) {
+        for n in core.scheduler.ready() {
+            self.turns[n as usize % TURNS].notify_all();
+        }
     }
 
     /// Ends the session; the first reason counts.

@@ -1,9 +1,9 @@
 //! A primary, `dromon relay` and replicas, all of them unmodified servers without a cluster.
 //! Run by name.
 
-mod group;
+pub mod group;
 pub mod plain;
-mod secure;
+pub mod secure;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;

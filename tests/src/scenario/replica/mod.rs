@@ -1,6 +1,8 @@
 //! A primary, `dromon replica` and its target, unmodified servers without a cluster. Run by name.
 
+mod commits;
 mod mixed;
+mod secure;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -35,6 +37,16 @@ pub fn all() -> Vec<Scenario> {
             "replica_differs",
             "rows that are missing or there already stop with table, key and GTID, or are repaired; filters",
             differs,
+        ),
+        (
+            "replica_commits",
+            "commits side by side, strict and in groups; replica and target killed amid: checksums equal",
+            commits::run,
+        ),
+        (
+            "replica_tls",
+            "TLS towards source and target, a stranger refused; metrics and readiness over HTTP",
+            secure::run,
         ),
     ];
     let scenario = |(name, shows, run)| Scenario {
@@ -173,15 +185,26 @@ fn modes(case: &mut Case) -> anyhow::Result<()> {
         "aggressive",
         "writeset",
     ];
-    for mode in modes {
-        for merge in [1, 100] {
+    let ways = [
+        &["merge=1"][..],
+        &["merge=1", "binlog=off"],
+        &["merge=1", "commit_order=group"],
+        &["merge=100"],
+        &["merge=100", "commit_order=group"],
+    ];
+    let mut rounds = 0;
+    for (n, mode) in modes.into_iter().enumerate() {
+        // Each way with every mode, but the middle ones in turn.
+        let skipped = 1 + n % 2;
+        for (_, way) in ways.iter().enumerate().filter(|(n, _)| *n != skipped) {
             target.run(&[
                 "DROP DATABASE IF EXISTS mx",
                 "DROP DATABASE IF EXISTS mx2",
                 "DROP DATABASE IF EXISTS dromon_replica",
             ])?;
-            let what = [format!("mode={mode}"), format!("merge={merge}")];
-            let what: Vec<&str> = what.iter().map(String::as_str).collect();
+            let mode = format!("mode={mode}");
+            let what = [&[mode.as_str()], *way].concat();
+            rounds += 1;
             let mut replica = Replica::new(&dir, primary.port, target.port, &what)?;
             for n in 0..KILLS {
                 replica.start(&["until_caught_up=on"])?;
@@ -193,7 +216,7 @@ fn modes(case: &mut Case) -> anyhow::Result<()> {
         }
     }
     case.note(format!(
-        "12 times {KILLS} kills, then checksums equal: {tables}"
+        "{rounds} times {KILLS} kills, then checksums equal: {tables}"
     ));
     Ok(())
 }
