@@ -14,6 +14,7 @@ use crate::compile::Filter;
 use crate::engine::{Difference, Doubt, Settings};
 use crate::schedule::{Mode, Order};
 use crate::source::Source;
+use crate::tune::Knob;
 
 /// What was said; nothing is checked yet. The last word of a key counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,11 +148,20 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "none, database, conservative, optimistic, aggressive or writeset",
         "writeset",
     ),
-    ("threads", "connections that apply", "8"),
+    (
+        "threads",
+        "connections that apply; auto: found by trying, from 8 on",
+        "auto",
+    ),
+    (
+        "readers",
+        "connections that read ahead what will be changed; auto: found by trying, from 0 on",
+        "auto",
+    ),
     (
         "merge",
-        "most transactions of the source in one of the target while there is a backlog; 1: each by itself",
-        "100",
+        "most transactions of the source in one of the target while there is a backlog; 1: each by itself; auto: found by trying, from 100 on",
+        "auto",
     ),
     ("merge_size", "the same in bytes of events", "4M"),
     ("memory", "transactions that wait in memory", "64M"),
@@ -356,18 +366,21 @@ impl Given {
         })
     }
 
-    fn number(
+    /// A number, or `auto`: one of these levels, and where it begins.
+    fn knob(
         &self,
         key: &str,
-        default: usize,
+        auto: (&[usize], usize),
         from: usize,
         to: usize,
-    ) -> Result<usize, ConfigError> {
-        let parse = |text: &str| match text.parse() {
-            Ok(n) if (from..=to).contains(&n) => Ok(n),
-            _ => Err(format!("write a number from {from} to {to}")),
+    ) -> Result<Knob, ConfigError> {
+        let parse = |text: &str| match (text, text.parse()) {
+            ("auto", _) => Ok(Knob::new(auto.0, auto.1)),
+            (_, Ok(n)) if (from..=to).contains(&n) => Ok(Knob::fixed(n)),
+            _ => Err(format!("write auto, or a number from {from} to {to}")),
         };
-        Ok(self.parsed(key, parse)?.unwrap_or(default))
+        let found = self.parsed(key, parse)?;
+        Ok(found.unwrap_or_else(|| Knob::new(auto.0, auto.1)))
     }
 
     fn duration(&self, key: &str, default: Duration) -> Result<Duration, ConfigError> {
@@ -451,8 +464,9 @@ impl Given {
                     text.parse::<Mode>().map_err(|e| e.to_string())
                 })?
                 .unwrap_or_default(),
-            threads: self.number("threads", 8, 1, 512)?,
-            merge: self.number("merge", 100, 1, 100_000)?,
+            threads: self.knob("threads", (&[1, 2, 4, 8, 16], 8), 1, 512)?,
+            merge: self.knob("merge", (&[10, 30, 100, 300, 1000], 100), 1, 100_000)?,
+            readers: self.knob("readers", (&[0, 2, 4, 8, 16], 0), 0, 512)?,
             merge_bytes: self.parsed("merge_size", size)?.unwrap_or(4 << 20),
             memory: self.parsed("memory", size)?.unwrap_or(64 << 20),
             filter: Filter {
@@ -552,7 +566,12 @@ mod tests {
     fn settings() {
         let config = settled(&[]).expect("enough");
         assert_eq!(config.settings.mode, Mode::WriteSet);
-        assert_eq!((config.settings.threads, config.settings.merge), (8, 100));
+        let s = &config.settings;
+        assert_eq!(
+            (s.threads.level(), s.merge.level(), s.readers.level()),
+            (8, 100, 0)
+        );
+        assert!(!s.threads.is_fixed() && !s.merge.is_fixed() && !s.readers.is_fixed());
         let config = settled(&[
             "mode=none",
             "threads = 1",
@@ -566,7 +585,8 @@ mod tests {
         assert_eq!(config.settings.memory, 1 << 30);
         for (line, why) in [
             ("mode=fast", "'fast' is no mode"),
-            ("threads=0", "from 1 to 512"),
+            ("threads=0", "auto, or a number from 1 to 512"),
+            ("readers=many", "auto, or a number"),
             ("heartbeat=10", "write a time"),
             ("merge_size=x", "write a size"),
             ("target=b", "write host:port"),

@@ -11,7 +11,9 @@
 //! was lost is never guessed.
 
 mod monitor;
+mod pace;
 mod plan;
+mod reader;
 mod shared;
 mod status;
 mod worker;
@@ -29,13 +31,15 @@ pub use monitor::Progress;
 pub use shared::{Conflict, Counters, End, Sample, Shared, Stalls};
 pub use status::{Ready, Status};
 
-use crate::catalog;
+use crate::catalog::Known;
 use crate::client::{Account, Client, ClientError};
 use crate::compile::{Collations, Filter};
 use crate::schedule::{Mode, Order};
 use crate::source::{Link, Puller, Source};
 use crate::target::{Channel, Doing, ONCE, ROWS, StandError};
+use crate::tune::Knob;
 use plan::Planner;
+use reader::Reader;
 use shared::InDoubt;
 use worker::Worker;
 
@@ -74,10 +78,12 @@ pub struct Settings {
     pub start: Position,
     /// What runs side by side.
     pub mode: Mode,
-    /// Connections to the target.
-    pub threads: usize,
+    /// Connections that apply.
+    pub threads: Knob,
     /// Most transactions of the source in one of the target.
-    pub merge: usize,
+    pub merge: Knob,
+    /// Connections that read ahead.
+    pub readers: Knob,
     /// The same in bytes of events.
     pub merge_bytes: usize,
     /// Transactions of the source that wait in memory, at most, in bytes.
@@ -124,6 +130,20 @@ pub(crate) fn connect(settings: &Settings) -> Result<Client, ClientError> {
     Ok(client)
 }
 
+/// Connects for reading ahead: nothing is locked, and no view is kept.
+fn connect_to_read(settings: &Settings) -> Result<Client, ClientError> {
+    let mut client = connect(settings)?;
+    client.query(b"SET SESSION tx_isolation='READ-UNCOMMITTED'")?;
+    Ok(client)
+}
+
+fn adapted(knob: &Knob) -> &'static str {
+    match knob.is_fixed() {
+        true => "",
+        false => " at first",
+    }
+}
+
 /// Applies until something ends it; [`Progress::tell_to_end`] does.
 pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End {
     match begin(settings, log, progress) {
@@ -151,13 +171,15 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     log.say(
         Level::Note,
         &format!(
-            "Applies to {} ({}){} with {} threads, mode {}, up to {} transactions in one; {} is applied{}.",
+            "Applies to {} ({}){} with {} threads{}, mode {}, up to {}{} transactions in one; {} is applied{}.",
             settings.target.address,
             control.version,
             if control.is_encrypted() { ", encrypted," } else { "" },
-            settings.threads,
+            settings.threads.level(),
+            adapted(&settings.threads),
             settings.mode,
-            settings.merge,
+            settings.merge.level(),
+            adapted(&settings.merge),
             match stand.position.is_empty() {
                 true => "nothing".to_owned(),
                 false => stand.position.to_string(),
@@ -199,14 +221,17 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     let packet_max = packet_max
         .and_then(|n| n.parse::<usize>().ok())
         .unwrap_or(1 << 20);
-    let (catalog, tables) = catalog::read(&mut control)?;
+    let known = Known::read(&mut control)?;
     let base = stand.position.to_string();
-    let shared = Arc::new(Shared::new(settings.threads, settings.order, base));
+    let pages = control.one("SELECT @@innodb_buffer_pool_size DIV @@innodb_page_size")?;
+    let pages = pages.and_then(|n| n.parse().ok()).unwrap_or(8192);
+    // A key takes a page or two; the rest is for what is being applied, and for others.
+    let shared = Arc::new(Shared::new(settings, base, usize::max(pages / 8, 64)));
     progress.attach(&shared);
     progress.position(&stand.position);
     let mut workers = Vec::new();
     let mut cuts = Vec::new();
-    for n in 0..settings.threads {
+    for n in 0..settings.threads.max() {
         let client = connect(settings)?;
         shared.lock().connections[n] = client.id;
         cuts.push(client.cut());
@@ -227,6 +252,15 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             progress: Arc::clone(progress),
         });
     }
+    let readers: Vec<Reader> = (0..settings.readers.max())
+        .map(|number| Reader {
+            number,
+            settings: settings.clone(),
+            collations: collations.clone(),
+            packet_max,
+            progress: Arc::clone(progress),
+        })
+        .collect();
     let watcher = connect(settings)?;
     let (to, from) = mpsc::sync_channel(CHANNEL);
     let link = Arc::new(Link::new(settings.memory as u64));
@@ -247,21 +281,25 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             let spawned = spawn(&name).spawn_scoped(scope, move || worker.run(&shared));
             failed = failed.or(spawned.err());
         }
+        for reader in readers {
+            let name = format!("read-{}", reader.number);
+            let shared = Arc::clone(&shared);
+            let spawned = spawn(&name).spawn_scoped(scope, move || reader.run(&shared));
+            failed = failed.or(spawned.err());
+        }
         failed = failed.or(spawn("pull")
             .spawn_scoped(scope, move || puller.run())
             .err());
         let watched = Arc::clone(&shared);
         let (progress_of, log_of) = (Arc::clone(progress), log.clone());
         let spawned = spawn("watch").spawn_scoped(scope, move || {
-            monitor::run(watcher, &watched, &progress_of, &log_of);
+            monitor::run(watcher, &watched, settings, &progress_of, &log_of);
         });
         failed = failed.or(spawned.err());
         if let Some(error) = failed {
             shared.end(End::Fatal(format!("A thread cannot be started: {error}.")));
         }
-        let mut planner = Planner::new(
-            settings, &shared, &link, control, catalog, tables, stand, &channel,
-        );
+        let mut planner = Planner::new(settings, &shared, &link, control, known, stand, &channel);
         planner.run(&from);
         link.stop();
         drop(from);

@@ -1,7 +1,7 @@
 //! Watches a session: locks that stand in the way, what takes the time, how far it is.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,12 +9,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use dromon_binlog::Position;
 use dromon_relay::log::{Level, Log};
 
+use super::pace::Pace;
 use super::shared::{Conflict, Sample, Stalls, TURNS};
 use super::{Counters, End, Settings, Shared, Status};
 use crate::client::Client;
 use crate::schedule::{State, Yield};
 use crate::source::Link;
 use crate::staleness::Staleness;
+use crate::tune::Knob;
 use crate::unit::{Alone, Unit};
 
 /// How often it looks what the first unit is doing.
@@ -231,13 +233,20 @@ impl Progress {
         let lag_ms = self.lag_ms();
         let state = self.lock();
         let link = state.link.as_ref();
+        let level = |of: fn(&Shared) -> &AtomicUsize, first: &Knob| {
+            let shared = state.shared.as_ref();
+            shared.map_or(first.level(), |s| of(s).load(Ordering::Relaxed))
+        };
         Status {
             channel: settings.channel.clone(),
             source: settings.source.address.clone(),
             target: settings.target.address.clone(),
             mode: settings.mode.to_string(),
-            threads: settings.threads,
-            merge: settings.merge,
+            threads: level(|s| &s.threads, &settings.threads),
+            merge: level(|s| &s.merge, &settings.merge),
+            readers: level(|s| &s.readers, &settings.readers),
+            tuned: get(&c.tuned),
+            read_ahead: get(&c.read_ahead),
             connected: link.is_some_and(|l| l.connected.load(Ordering::Relaxed)),
             applying: state.shared.is_some(),
             position: state.position.clone(),
@@ -295,7 +304,14 @@ struct Head {
     locked: bool,
 }
 
-pub(super) fn run(mut client: Client, shared: &Shared, progress: &Progress, log: &Log) {
+pub(super) fn run(
+    mut client: Client,
+    shared: &Shared,
+    settings: &Settings,
+    progress: &Progress,
+    log: &Log,
+) {
+    let mut pace = Pace::new(settings, progress);
     let mut head = Head {
         number: 0,
         since: Instant::now(),
@@ -328,7 +344,13 @@ pub(super) fn run(mut client: Client, shared: &Shared, progress: &Progress, log:
         let reading = shared.reading.load(Ordering::Relaxed);
         let passed = (now - last).as_millis() as u64;
         last = now;
-        count(progress, sample, head.locked, reading, passed);
+        let pages = pace.reads_pages;
+        count(progress, sample, head.locked, reading, pages, passed);
+        if let Err(error) = pace.tick(&mut client, shared, progress, sample) {
+            return shared.end(End::Again(format!(
+                "the target cannot be asked how it is: {error}"
+            )));
+        }
         let may_wait = matches!(sample, Sample::Unit(State::Running, _) | Sample::Alone(_));
         if may_wait && head.since.elapsed() > PATIENCE && looked.elapsed() > LOCKS_EVERY {
             looked = now;
@@ -346,7 +368,7 @@ pub(super) fn run(mut client: Client, shared: &Shared, progress: &Progress, log:
     }
 }
 
-fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, ms: u64) {
+fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, pages: bool, ms: u64) {
     let mut state = progress.lock();
     // It has more, as far as is known, or cannot be asked.
     let has_more = state.goal_known && !state.position.covers(&state.goal);
@@ -365,6 +387,7 @@ fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, ms: u
         Sample::Unit(state, _) if state.has_executed() => &mut s.commit_ms,
         Sample::Unit(..) if locked => &mut s.lock_ms,
         Sample::Unit(_, attempts) if attempts > 1 => &mut s.conflict_ms,
+        Sample::Unit(..) if pages => &mut s.page_ms,
         Sample::Unit(..) => &mut s.target_ms,
     };
     *counter += ms;

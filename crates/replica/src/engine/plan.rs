@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use dromon_binlog::hints::{Barrier, Catalog, Collector, WriteSet};
+use dromon_binlog::hints::{Barrier, Collector, WriteSet};
 use dromon_binlog::{Ending, Event, EventType, Payload, Position, Seen, Step, gtid_flags};
 
 use super::{End, HISTORY_KEYS, Settings, Shared, limits};
 use crate::ahead::Ahead;
-use crate::catalog::{self, Tables};
+use crate::catalog::{Known, Tables, Touched};
 use crate::client::{Client, ClientError};
 use crate::schedule::{Facts, Order, Placer};
 use crate::source::{Came, Link};
@@ -20,10 +20,14 @@ use crate::unit::{Alone, Transaction, Unit};
 
 /// Units between being planned and having committed, for each worker.
 const WINDOW: usize = 4;
+/// The same, for all together, where units are read ahead.
+const READ_WINDOW: usize = 96;
 /// How long it waits for more before it looks whether workers are idle.
 const LOOK: Duration = Duration::from_micros(500);
 /// The same while nothing comes.
 const IDLE: Duration = Duration::from_millis(20);
+/// Statements that are longer may have changed any table.
+const STATEMENT_MAX: usize = 1 << 20;
 /// How often the position is written for others to read.
 const SAVE: Duration = Duration::from_millis(500);
 
@@ -33,8 +37,8 @@ struct Found {
     alone: Option<Alone>,
     careful: bool,
     databases: BTreeSet<Vec<u8>>,
-    /// A table may have changed.
-    schema: bool,
+    /// Tables that may have changed.
+    schema: Option<Touched>,
 }
 
 /// Transactions that will be one unit.
@@ -56,6 +60,7 @@ pub(super) struct Planner<'s> {
     collector: Collector,
     placer: Placer,
     tables: Arc<Tables>,
+    known: Known,
     position: Position,
     /// What the target has of what follows the position.
     ahead: Ahead,
@@ -64,9 +69,9 @@ pub(super) struct Planner<'s> {
     /// The position that stands in the target, and since when.
     saved: (String, Instant),
     open: Open,
-    /// A table may have changed since they were read. Several such statements in a row need one
-    /// reading.
-    stale: bool,
+    /// Tables that may have changed since they were read. Several such statements in a row need
+    /// one reading.
+    stale: Option<Touched>,
 }
 
 impl<'s> Planner<'s> {
@@ -76,12 +81,12 @@ impl<'s> Planner<'s> {
         shared: &'s Shared,
         link: &'s Link,
         control: Client,
-        catalog: Catalog,
-        tables: Tables,
+        known: Known,
         stand: Stand,
         channel: &'s Channel,
     ) -> Planner<'s> {
         let mut collector = Collector::new(limits());
+        let (catalog, tables) = known.prepare();
         collector.learn(catalog);
         Planner {
             settings,
@@ -91,13 +96,14 @@ impl<'s> Planner<'s> {
             collector,
             placer: Placer::new(settings.mode, HISTORY_KEYS),
             tables: Arc::new(tables),
+            known,
             saved: (stand.position.to_string(), Instant::now()),
             position: stand.position,
             ahead: stand.ahead,
             channel,
             epoch: stand.epoch,
             open: Open::default(),
-            stale: false,
+            stale: None,
         }
     }
 
@@ -123,7 +129,7 @@ impl<'s> Planner<'s> {
                     // Nothing more is there: what there is need not wait if workers are free.
                     let idle = {
                         let core = self.shared.lock();
-                        core.scheduler.len() < self.settings.threads.min(2)
+                        core.scheduler.len() < self.settings.threads.max().min(2)
                     };
                     if idle {
                         self.seal();
@@ -183,7 +189,7 @@ impl<'s> Planner<'s> {
             self.seal_as(None, true);
             return Ok(());
         }
-        if self.stale && transaction.has_rows() {
+        if self.stale.is_some() && transaction.has_rows() {
             self.read_again()?;
         }
         let found = self
@@ -207,12 +213,17 @@ impl<'s> Planner<'s> {
         open.bytes += bytes;
         open.transactions.push(transaction);
         if single
-            || open.transactions.len() >= self.settings.merge
+            || open.transactions.len() >= self.shared.merge.load(Ordering::Relaxed)
             || open.bytes >= self.settings.merge_bytes
         {
             self.seal_as(found.alone, false);
         }
-        self.stale |= found.schema;
+        if let Some(touched) = found.schema {
+            self.stale = Some(match self.stale.take() {
+                None => touched,
+                Some(before) => before.and(touched),
+            });
+        }
         Ok(())
     }
 
@@ -250,7 +261,10 @@ impl<'s> Planner<'s> {
             keys: Arc::new(open.set),
             bytes: open.bytes,
         });
-        let window = WINDOW * self.settings.threads;
+        let mut window = WINDOW * self.shared.threads.load(Ordering::Relaxed);
+        if self.shared.readers.load(Ordering::Relaxed) > 0 {
+            window = window.max(READ_WINDOW);
+        }
         let mut core = self.shared.lock();
         while core.scheduler.len() >= window && !core.has_ended() {
             core = self.shared.wait(&self.shared.room, core);
@@ -273,12 +287,14 @@ impl<'s> Planner<'s> {
         let ended = core.has_ended();
         drop(core);
         if !ended {
-            let read = catalog::read(&mut self.control);
-            let (catalog, tables) = read.map_err(|error| End::Again(error.to_string()))?;
+            let touched = self.stale.take().unwrap_or(Touched::All);
+            self.known
+                .read_again(&mut self.control, &touched)
+                .map_err(|error| End::Again(error.to_string()))?;
+            let (catalog, tables) = self.known.prepare();
             self.collector.learn(catalog);
             self.tables = Arc::new(tables);
             self.placer.settle();
-            self.stale = false;
         }
         self.shared.reading.store(false, Ordering::Relaxed);
         Ok(())
@@ -292,6 +308,7 @@ impl<'s> Planner<'s> {
         let mut statements = false;
         let mut sets = false;
         let mut final_tables = false;
+        let mut touched: Option<Touched> = None;
         let last = transaction.events.len() - 1;
         for (n, raw) in transaction.events.iter().enumerate() {
             let event = Event::parse_unverified(raw.bytes(), transaction.checksum())?;
@@ -303,7 +320,18 @@ impl<'s> Planner<'s> {
                 }
                 Payload::Query(query) => {
                     let frame = [&b"BEGIN"[..], b"COMMIT", b"ROLLBACK"];
-                    statements |= !frame.iter().any(|f| query.stored.eq_ignore_ascii_case(f));
+                    let statement = !frame.iter().any(|f| query.stored.eq_ignore_ascii_case(f));
+                    if statement {
+                        let by = match query.text(STATEMENT_MAX) {
+                            Ok(text) => Touched::by(&text, query.database),
+                            Err(_) => Touched::All,
+                        };
+                        touched = Some(match touched {
+                            None => by,
+                            Some(before) => before.and(by),
+                        });
+                    }
+                    statements |= statement;
                     // SET STATEMENT … FOR: some of its variables cannot be set in a transaction.
                     let begin = query.stored.get(..4).unwrap_or_default();
                     sets |= begin.eq_ignore_ascii_case(b"SET ");
@@ -359,7 +387,7 @@ impl<'s> Planner<'s> {
             alone,
             careful: flag(gtid_flags::WAITED) || !flag(gtid_flags::ALLOW_PARALLEL),
             databases,
-            schema,
+            schema: schema.then(|| touched.unwrap_or(Touched::All)),
         })
     }
 }

@@ -1,13 +1,16 @@
 //! What the threads of a session share.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use dromon_binlog::Gtid;
 use dromon_binlog::hints::WriteSet;
 
-use crate::schedule::{Order, Scheduler, State};
+use super::Settings;
+use super::reader::ReadAhead;
+use crate::schedule::{Scheduler, State};
+use crate::tune::{Tuner, Which};
 use crate::unit::{Alone, Unit};
 
 /// Condition variables for turns; unit n waits at n modulo this.
@@ -66,6 +69,10 @@ pub struct Counters {
     pub singles: AtomicU64,
     /// Rows that were put right.
     pub repaired: AtomicU64,
+    /// Keys that were read ahead.
+    pub read_ahead: AtomicU64,
+    /// Times that connections, transactions in one or readers were changed.
+    pub tuned: AtomicU64,
     /// Units that ran alone, by [`Alone`].
     pub alone: [AtomicU64; 4],
     /// Sessions.
@@ -89,6 +96,8 @@ pub struct Stalls {
     pub lock_ms: u64,
     /// The target was executing it.
     pub target_ms: u64,
+    /// The same, and it was reading pages from its disk.
+    pub page_ms: u64,
     /// The target was committing it.
     pub commit_ms: u64,
     /// It waited for a worker, or to be planned.
@@ -97,7 +106,7 @@ pub struct Stalls {
 
 impl Stalls {
     /// All of them, by name.
-    pub fn named(&self) -> [(&'static str, u64); 9] {
+    pub fn named(&self) -> [(&'static str, u64); 10] {
         [
             ("source", self.source_ms),
             ("network", self.network_ms),
@@ -106,6 +115,7 @@ impl Stalls {
             ("conflict", self.conflict_ms),
             ("lock", self.lock_ms),
             ("target", self.target_ms),
+            ("page", self.page_ms),
             ("commit", self.commit_ms),
             ("worker", self.worker_ms),
         ]
@@ -206,15 +216,26 @@ pub struct Shared {
     pub(super) room: Condvar,
     /// Every thread has ended.
     pub(super) ended: AtomicBool,
+    /// What is read ahead.
+    pub(super) ahead: ReadAhead,
+    /// Most transactions of the source in one of the target, now.
+    pub(super) merge: AtomicUsize,
+    /// Connections that apply, now.
+    pub(super) threads: AtomicUsize,
+    /// Connections that read ahead, now.
+    pub(super) readers: AtomicUsize,
     /// The planner reads the catalog, or waits for what it needs for that.
     pub(super) reading: AtomicBool,
 }
 
 impl Shared {
-    pub(super) fn new(workers: usize, order: Order, base: String) -> Shared {
+    pub(super) fn new(settings: &Settings, base: String, keys_max: usize) -> Shared {
+        let workers = settings.threads.max();
+        let mut scheduler = Scheduler::new(workers, settings.order);
+        scheduler.set_limit(settings.threads.level());
         Shared {
             core: Mutex::new(Core {
-                scheduler: Scheduler::new(workers, order),
+                scheduler,
                 units: VecDeque::new(),
                 base,
                 running: vec![None; workers],
@@ -227,7 +248,28 @@ impl Shared {
             turns: std::array::from_fn(|_| Condvar::new()),
             room: Condvar::new(),
             ended: AtomicBool::new(false),
+            ahead: ReadAhead::new(keys_max),
+            merge: AtomicUsize::new(settings.merge.level()),
+            threads: AtomicUsize::new(settings.threads.level()),
+            readers: AtomicUsize::new(settings.readers.level()),
             reading: AtomicBool::new(false),
+        }
+    }
+
+    /// What was found best.
+    pub(super) fn tune(&self, tuner: &Tuner) {
+        let set = |to: &AtomicUsize, which| {
+            let level = tuner.level(which);
+            to.swap(level, Ordering::Relaxed) != level
+        };
+        set(&self.merge, Which::Merge);
+        if set(&self.readers, Which::Readers) {
+            self.ahead.wake();
+        }
+        if set(&self.threads, Which::Threads) {
+            let level = self.threads.load(Ordering::Relaxed);
+            self.lock().scheduler.set_limit(level);
+            self.start.notify_all();
         }
     }
 
@@ -255,6 +297,7 @@ impl Shared {
         self.lock().end.get_or_insert(end);
         self.start.notify_all();
         self.room.notify_all();
+        self.ahead.wake();
         self.turns.iter().for_each(Condvar::notify_all);
     }
 

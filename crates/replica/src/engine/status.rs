@@ -20,10 +20,16 @@ pub struct Status {
     pub target: String,
     /// What runs side by side.
     pub mode: String,
-    /// Connections to the target.
+    /// Connections that apply, now.
     pub threads: usize,
-    /// Most transactions of the source in one of the target.
+    /// Most transactions of the source in one of the target, now.
     pub merge: usize,
+    /// Connections that read ahead, now.
+    pub readers: usize,
+    /// Times that these three were changed.
+    pub tuned: u64,
+    /// Keys that were read ahead.
+    pub read_ahead: u64,
     /// Events come.
     pub connected: bool,
     /// Connections to the target stand.
@@ -110,6 +116,9 @@ impl Status {
             "mode": self.mode,
             "threads": self.threads,
             "merge": self.merge,
+            "readers": self.readers,
+            "tuned": self.tuned,
+            "read_ahead_keys": self.read_ahead,
             "connected": self.connected,
             "applying": self.applying,
             "position": self.position.to_string(),
@@ -139,15 +148,12 @@ impl Status {
         let mut out = Families::new("dromon_replica_");
         let flag = |is: bool| if is { 1.0 } else { 0.0 };
         out.family("info", "gauge", "Version and settings of the replica.");
-        let (threads, merge) = (self.threads.to_string(), self.merge.to_string());
         out.value(
             "info",
             &[
                 ("version", env!("CARGO_PKG_VERSION")),
                 ("channel", &self.channel),
                 ("mode", &self.mode),
-                ("threads", &threads),
-                ("merge", &merge),
             ],
             1.0,
         );
@@ -166,6 +172,17 @@ impl Status {
                 "caught_up",
                 "Everything that the source had when it was asked last is applied.",
                 flag(self.caught_up),
+            ),
+            ("threads", "Connections that apply.", self.threads as f64),
+            (
+                "merge",
+                "Most transactions of the source in one of the target.",
+                self.merge as f64,
+            ),
+            (
+                "readers",
+                "Connections that read ahead.",
+                self.readers as f64,
             ),
             (
                 "waiting_bytes",
@@ -211,6 +228,16 @@ impl Status {
                 self.units,
             ),
             ("event_bytes_total", "Bytes of their events.", self.bytes),
+            (
+                "read_ahead_keys_total",
+                "Keys that were read ahead.",
+                self.read_ahead,
+            ),
+            (
+                "tuned_total",
+                "Times that threads, merge or readers were changed.",
+                self.tuned,
+            ),
             (
                 "sessions_total",
                 "Times that it connected to the target.",

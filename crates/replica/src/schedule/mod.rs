@@ -136,6 +136,8 @@ struct Slot<K> {
 pub struct Scheduler<K> {
     order: Order,
     workers: usize,
+    /// So many are to be busy at most.
+    limit: usize,
     busy: usize,
     committed: u64,
     /// From `committed + 1` on.
@@ -148,10 +150,17 @@ impl<K: Conflicts> Scheduler<K> {
         Scheduler {
             order,
             workers: workers.max(1),
+            limit: workers.max(1),
             busy: 0,
             committed: 0,
             slots: VecDeque::new(),
         }
+    }
+
+    /// At most so many workers are to be busy from now on; more only for the first unit that has
+    /// not committed, for which all others may wait.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.clamp(1, self.workers);
     }
 
     /// Units that have not committed.
@@ -234,7 +243,8 @@ impl<K: Conflicts> Scheduler<K> {
             return None;
         }
         let executed = self.executed_up_to();
-        let last_free = self.busy + 1 == self.workers;
+        let crowded = self.busy >= self.limit;
+        let last_free = self.busy + 1 >= self.limit;
         let committed = self.committed;
         let mut unstarted = self
             .slots
@@ -243,7 +253,9 @@ impl<K: Conflicts> Scheduler<K> {
             .filter(|(_, s)| !s.started);
         let may = |s: &Slot<K>| s.after.committed <= committed && s.after.executed <= executed;
         let (at, slot) = match last_free {
-            true => unstarted.next().filter(|(_, s)| may(s))?,
+            true => unstarted
+                .next()
+                .filter(|(at, s)| may(s) && (!crowded || *at == 0))?,
             false => unstarted.find(|(_, s)| may(s))?,
         };
         slot.started = true;

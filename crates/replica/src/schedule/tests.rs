@@ -143,6 +143,9 @@ proptest! {
                 pushed += 1;
                 prop_assert_eq!(scheduler.push(unit.after, keys), pushed as u64);
             }
+            if choose(20) == 0 {
+                scheduler.set_limit(choose(5));
+            }
             if choose(2) == 0 && let Some(n) = scheduler.start() {
                 let after = units[n as usize - 1].after;
                 prop_assert!(scheduler.last_committed() >= after.committed);
@@ -310,6 +313,43 @@ fn the_last_worker_is_kept_for_the_earliest() {
     assert_eq!(s.committed(1), 1);
     assert_eq!(s.start(), Some(2));
     assert_eq!(s.start(), Some(3));
+}
+
+#[test]
+fn fewer_workers() {
+    let mut s = Scheduler::new(4, Order::Strict);
+    for row in 1..=6 {
+        s.push(After::default(), keys(&[row]));
+    }
+    assert_eq!(
+        (s.start(), s.start(), s.start()),
+        (Some(1), Some(2), Some(3))
+    );
+    s.set_limit(2);
+    assert_eq!(s.start(), None);
+    for n in 1..=3 {
+        s.executed(n);
+        assert!(s.commit(n));
+        s.placed(n);
+    }
+    s.committed(1);
+    s.committed(2);
+    assert_eq!((s.start(), s.start()), (Some(4), None));
+    // One that all others may wait for can always start.
+    let mut s = Scheduler::new(3, Order::Strict);
+    s.push(After::default(), keys(&[1]));
+    let behind = After {
+        committed: 1,
+        executed: 0,
+    };
+    s.push(behind, keys(&[2]));
+    s.push(After::default(), keys(&[3]));
+    assert_eq!((s.start(), s.start()), (Some(1), Some(3)));
+    s.executed(1);
+    assert!(s.commit(1));
+    s.committed(1);
+    s.set_limit(1);
+    assert_eq!(s.start(), Some(2));
 }
 
 #[test]
