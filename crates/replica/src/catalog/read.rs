@@ -220,34 +220,45 @@ impl Known {
             };
             indexes.entry(index).or_default().push(part);
         }
-        let (key, rule) = (
-            scope.of("k.TABLE_SCHEMA", "k.TABLE_NAME"),
-            scope.of("r.CONSTRAINT_SCHEMA", "r.TABLE_NAME"),
-        );
+        // Not joined there: a join does not look up one table, it opens them all.
+        let mut rules: BTreeMap<(TableName, String), (Action, Action)> = BTreeMap::new();
         for mut row in query(
             client,
             &format!(
-                "SELECT k.TABLE_SCHEMA, k.TABLE_NAME, k.CONSTRAINT_NAME, k.COLUMN_NAME, k.REFERENCED_TABLE_SCHEMA, \
-             k.REFERENCED_TABLE_NAME, k.REFERENCED_COLUMN_NAME, r.DELETE_RULE, r.UPDATE_RULE \
-             FROM information_schema.KEY_COLUMN_USAGE k JOIN information_schema.REFERENTIAL_CONSTRAINTS r \
-             ON r.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA AND r.CONSTRAINT_NAME = k.CONSTRAINT_NAME AND r.TABLE_NAME = k.TABLE_NAME \
-             WHERE k.REFERENCED_TABLE_NAME IS NOT NULL AND {key} AND {rule} \
-             ORDER BY k.TABLE_SCHEMA, k.TABLE_NAME, k.CONSTRAINT_NAME, k.ORDINAL_POSITION"
+                "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, DELETE_RULE, UPDATE_RULE \
+             FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE {}",
+                scope.of("CONSTRAINT_SCHEMA", "TABLE_NAME")
+            ),
+        )? {
+            let name = TableName::new(&row.text(), &row.text());
+            let constraint = row.text();
+            let mut action = || match row.text().as_str() {
+                "RESTRICT" | "NO ACTION" => Action::Refuse,
+                _ => Action::Change,
+            };
+            rules.insert((name, constraint), (action(), action()));
+        }
+        for mut row in query(
+            client,
+            &format!(
+                "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, COLUMN_NAME, REFERENCED_TABLE_SCHEMA, \
+             REFERENCED_TABLE_NAME, REFERENCED_COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE \
+             WHERE REFERENCED_TABLE_NAME IS NOT NULL AND {plain} \
+             ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION"
             ),
         )? {
             let name = TableName::new(&row.text(), &row.text());
             let (constraint, column) = (row.text(), row.text());
             let parent = TableName::new(&row.text(), &row.text());
             let parent_column = row.text();
-            let mut action = || match row.text().as_str() {
-                "RESTRICT" | "NO ACTION" => Action::Refuse,
-                _ => Action::Change,
-            };
-            let (on_delete, on_update) = (action(), action());
             let Some(of) = loaded.get_mut(&name) else {
                 continue;
             };
-            let key = of.foreign.entry(constraint).or_default();
+            let of_both = (name, constraint);
+            // One that came between the two questions may do anything.
+            let rule = rules.get(&of_both).cloned();
+            let (on_delete, on_update) = rule.unwrap_or((Action::Change, Action::Change));
+            let key = of.foreign.entry(of_both.1).or_default();
             key.columns.push(column);
             key.parent = parent;
             key.parent_columns.push(parent_column);
