@@ -8,7 +8,7 @@ use std::time::Duration;
 use dromon_binlog::BinlogState;
 
 use crate::http::Watch;
-use crate::net::{ClientTls, ServerTls, TlsError};
+use crate::net::{ClientTls, ServerTls, TlsError, TlsKeys, TlsWish};
 use crate::pull::{Source, Wish};
 use crate::serve::{Account, Policy, ServeOptions};
 use crate::store::{Limits, StoreOptions, file_number};
@@ -262,6 +262,14 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "none",
     ),
 ];
+
+/// Of the settings above, those for TLS towards the primary.
+const PRIMARY_TLS: TlsKeys = TlsKeys {
+    mode: "primary_tls",
+    ca: "primary_tls_ca",
+    cert: "primary_tls_cert",
+    key: "primary_tls_key",
+};
 
 impl Given {
     /// Reads a file of settings.
@@ -574,48 +582,23 @@ impl Given {
                 "there is no watch_tls_ca: without it anybody could pass for a replica",
             ));
         };
-        ClientTls::load_as("watch_tls_ca", &ca, named, None)
+        // Nothing of the relay's own is shown to replicas.
+        let keys = TlsKeys {
+            mode: "watch_tls",
+            ca: "watch_tls_ca",
+            cert: "watch_tls_cert",
+            key: "watch_tls_key",
+        };
+        ClientTls::load(keys, &ca, named, None)
             .map(Some)
             .map_err(|e| self.unusable(&e))
     }
 
     fn primary_tls(&self) -> Result<Option<ClientTls>, ConfigError> {
-        let named = match self.text("primary_tls").as_deref() {
-            None | Some("off") => {
-                for key in ["primary_tls_ca", "primary_tls_cert", "primary_tls_key"] {
-                    if self.get(key).is_some() {
-                        return Err(self.bad(
-                            key,
-                            "it has no effect: write primary_tls = ca, or name, too",
-                        ));
-                    }
-                }
-                return Ok(None);
-            }
-            Some("ca") => false,
-            Some("name") => true,
-            Some(_) => return Err(self.bad("primary_tls", "write off, ca or name")),
-        };
-        let Some(ca) = self.file("primary_tls_ca") else {
-            return Err(self.bad(
-                "primary_tls",
-                "there is no primary_tls_ca: without it anybody could pass for the primary",
-            ));
-        };
-        let own = (self.file("primary_tls_cert"), self.file("primary_tls_key"));
-        let own = match &own {
-            (Some(cert), Some(key)) => Some((cert.as_path(), key.as_path())),
-            (None, None) => None,
-            _ => {
-                return Err(self.bad(
-                    "primary_tls",
-                    "give both primary_tls_cert and primary_tls_key",
-                ));
-            }
-        };
-        ClientTls::load(&ca, named, own)
-            .map(Some)
-            .map_err(|e| self.unusable(&e))
+        ClientTls::wished(PRIMARY_TLS, |key| self.text(key)).map_err(|error| match error {
+            TlsWish::Bad { key, why } => self.bad(key, &why),
+            TlsWish::File(error) => self.unusable(&error),
+        })
     }
 
     fn unusable(&self, error: &TlsError) -> ConfigError {

@@ -157,37 +157,108 @@ impl ServerTls {
     }
 }
 
-/// How the relay encrypts towards the primary, or a replica that it asks something.
+/// How the settings are called that say how to encrypt towards a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsKeys {
+    /// `off`, `ca` or `name`.
+    pub mode: &'static str,
+    /// Who may sign the server's certificate.
+    pub ca: &'static str,
+    /// What is shown to it.
+    pub cert: &'static str,
+    /// The key of that.
+    pub key: &'static str,
+}
+
+/// Settings that say how to encrypt towards a server do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsWish {
+    /// Words.
+    #[error("{why}")]
+    Bad {
+        /// The setting.
+        key: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A file.
+    #[error("{0}")]
+    File(#[from] TlsError),
+}
+
+/// How to encrypt towards a server, a primary for one.
 #[derive(Clone, Debug)]
-pub struct ClientTls(Arc<ClientConfig>);
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+    keys: TlsKeys,
+}
 
 impl ClientTls {
-    /// `ca`: whose signature the primary must show. `named`: and its certificate must be for the
+    /// As settings say, looked up by their names; `None`: not at all.
+    ///
+    /// # Errors
+    /// [`TlsWish`], with the setting.
+    pub fn wished(
+        keys: TlsKeys,
+        said: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<ClientTls>, TlsWish> {
+        let bad = |key, why: String| Err(TlsWish::Bad { key, why });
+        let file = |key| said(key).map(PathBuf::from);
+        let named = match said(keys.mode).as_deref() {
+            None | Some("off") => {
+                let useless = [keys.ca, keys.cert, keys.key];
+                return match useless.into_iter().find(|key| said(key).is_some()) {
+                    Some(key) => bad(
+                        key,
+                        format!("it has no effect: write {} = ca, or name, too", keys.mode),
+                    ),
+                    None => Ok(None),
+                };
+            }
+            Some("ca") => false,
+            Some("name") => true,
+            Some(_) => return bad(keys.mode, "write off, ca or name".into()),
+        };
+        let Some(ca) = file(keys.ca) else {
+            let why = format!(
+                "there is no {}: without it anybody could pass for the server",
+                keys.ca
+            );
+            return bad(keys.mode, why);
+        };
+        let own = (file(keys.cert), file(keys.key));
+        let own = match &own {
+            (Some(cert), Some(key)) => Some((cert.as_path(), key.as_path())),
+            (None, None) => None,
+            _ => {
+                return bad(
+                    keys.mode,
+                    format!("give both {} and {}", keys.cert, keys.key),
+                );
+            }
+        };
+        Ok(Some(ClientTls::load(keys, &ca, named, own)?))
+    }
+
+    /// The setting with the authority, for messages.
+    pub fn ca(&self) -> &'static str {
+        self.keys.ca
+    }
+
+    /// `ca`: whose signature the server must show. `named`: and its certificate must be for the
     /// name or address that was connected to. `own`: certificate and key that are shown to it.
     ///
     /// # Errors
     /// [`TlsError`], with the setting of the file.
     pub fn load(
+        keys: TlsKeys,
         ca: &Path,
         named: bool,
         own: Option<(&Path, &Path)>,
     ) -> Result<ClientTls, TlsError> {
-        ClientTls::load_as("primary_tls_ca", ca, named, own)
-    }
-
-    /// The same; `key`: the setting that names `ca`.
-    ///
-    /// # Errors
-    /// [`TlsError`], with the setting of the file.
-    pub fn load_as(
-        key: &'static str,
-        ca: &Path,
-        named: bool,
-        own: Option<(&Path, &Path)>,
-    ) -> Result<ClientTls, TlsError> {
-        let refused = |e: String| fault(key, ca, format!("it cannot be used: {e}"));
-        let roots = authorities(key, ca)?;
-        let provider = provider(key, ca)?;
+        let refused = |e: String| fault(keys.ca, ca, format!("it cannot be used: {e}"));
+        let roots = authorities(keys.ca, ca)?;
+        let provider = provider(keys.ca, ca)?;
         let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .build()
             .map_err(|e| refused(e.to_string()))?;
@@ -195,31 +266,34 @@ impl ClientTls {
             .with_protocol_versions(&[&version::TLS13])
             .map_err(|e| refused(e.to_string()))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Primary { chain, named }));
+            .with_custom_certificate_verifier(Arc::new(Judge { chain, named }));
         let mut config = match own {
             None => builder.with_no_client_auth(),
             Some((cert, key)) => {
-                let chain = certificates("primary_tls_cert", cert)?;
-                let private = private_key("primary_tls_key", key)?;
-                let unfit = |e| fault("primary_tls_key", key, format!("it cannot be used: {e}"));
+                let chain = certificates(keys.cert, cert)?;
+                let private = private_key(keys.key, key)?;
+                let unfit = |e| fault(keys.key, key, format!("it cannot be used: {e}"));
                 builder
                     .with_client_auth_cert(chain, private)
                     .map_err(unfit)?
             }
         };
         config.resumption = rustls::client::Resumption::disabled();
-        Ok(ClientTls(Arc::new(config)))
+        Ok(ClientTls {
+            config: Arc::new(config),
+            keys,
+        })
     }
 }
 
-/// Judges a primary's certificate.
+/// Judges a server's certificate.
 #[derive(Debug)]
-struct Primary {
+struct Judge {
     chain: Arc<WebPkiServerVerifier>,
     named: bool,
 }
 
-impl ServerCertVerifier for Primary {
+impl ServerCertVerifier for Judge {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -361,7 +435,7 @@ impl Socket {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connection =
-            ClientConnection::new(Arc::clone(&tls.0), name).map_err(io::Error::other)?;
+            ClientConnection::new(Arc::clone(&tls.config), name).map_err(io::Error::other)?;
         self.shake(connection.into(), &[])
     }
 

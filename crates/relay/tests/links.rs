@@ -15,7 +15,7 @@ use dromon_binlog::{BinlogState, Checksum};
 use dromon_log::SimDevice;
 use dromon_relay::http::HttpServer;
 use dromon_relay::log::Log;
-use dromon_relay::net::{ClientTls, ServerTls};
+use dromon_relay::net::{ClientTls, ServerTls, TlsKeys};
 use dromon_relay::pull::{AskError, Asker, Following, Login, Puller, Source, Wish};
 use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
 use dromon_relay::store::{Store, StoreOptions, View};
@@ -90,8 +90,15 @@ fn ask(address: &str, password: &str, tls: Option<ClientTls>) -> Result<String, 
     Ok(cells.join(" "))
 }
 
+const KEYS: TlsKeys = TlsKeys {
+    mode: "primary_tls",
+    ca: "primary_tls_ca",
+    cert: "primary_tls_cert",
+    key: "primary_tls_key",
+};
+
 fn ca(name: &str, named: bool) -> Option<ClientTls> {
-    Some(ClientTls::load(&pki(name), named, None).expect("an authority"))
+    Some(ClientTls::load(KEYS, &pki(name), named, None).expect("an authority"))
 }
 
 #[test]
@@ -135,7 +142,7 @@ fn certificates_of_replicas() {
     let with = |cert: &str, key: &str| {
         let own = (pki(cert), pki(key));
         let own = Some((own.0.as_path(), own.1.as_path()));
-        Some(ClientTls::load(&authority, false, own).expect("a pair"))
+        Some(ClientTls::load(KEYS, &authority, false, own).expect("a pair"))
     };
     let good = with("node2.pem", "node2.key");
     assert_eq!(
@@ -166,10 +173,10 @@ fn files_that_cannot_be_used() {
     let said =
         ServerTls::load(&pki("node.key"), &pki("node.key"), None).expect_err("no certificate");
     assert!(said.to_string().contains("no certificate in it"), "{said}");
-    let said = ClientTls::load(&pki("nowhere"), false, None).expect_err("no file");
+    let said = ClientTls::load(KEYS, &pki("nowhere"), false, None).expect_err("no file");
     assert!(said.to_string().starts_with("primary_tls_ca = "), "{said}");
     let own = (pki("node.pem"), pki("node.key"));
-    ClientTls::load(&pki("ca.pem"), true, Some((&own.0, &own.1))).expect("all of it");
+    ClientTls::load(KEYS, &pki("ca.pem"), true, Some((&own.0, &own.1))).expect("all of it");
 }
 
 /// A relay that pulls from another one, begun behind this position.

@@ -1,15 +1,13 @@
 //! A connection to a server that runs statements. Blocking; statements are bytes.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dromon_relay::wire::{
-    Answer, AuthSwitch, Command, Failure, Frames, Greeting, Login, NATIVE_PASSWORD, Row, SALT_LEN,
-    WireError, capabilities, native_reply, parse_row, put_packet,
-};
-use socket2::{SockRef, TcpKeepalive};
+use dromon_relay::net::{ClientTls, Socket};
+use dromon_relay::pull::{Entry, EntryStep, SessionError};
+use dromon_relay::wire::{Answer, Command, Failure, Frames, Row, WireError, parse_row, put_packet};
 
 /// Several statements in one packet, and several answers.
 const MULTI: u32 = 0x1_0000 | 0x2_0000;
@@ -28,6 +26,8 @@ pub struct Account {
     pub user: String,
     /// Its password.
     pub password: String,
+    /// Say nothing before the connection is encrypted.
+    pub tls: Option<ClientTls>,
     /// How long connecting, and lost packets, may take.
     pub patience: Duration,
 }
@@ -52,11 +52,27 @@ pub enum ClientError {
     /// Packets that are none.
     #[error("the server cannot be understood: {0}")]
     Wire(#[from] WireError),
-    /// It wants a proof that is not known here.
+    /// It does not let in.
+    #[error("the server {address} does not let in: {why}")]
+    Entry {
+        /// Which.
+        address: String,
+        /// Why.
+        why: SessionError,
+    },
+    /// TLS did not come about.
     #[error(
-        "the server wants to see a password by {0}, which is not offered; give the account mysql_native_password"
+        "the connection to {address} cannot be encrypted: {why}. Nothing secret was said to it. Compare {ca} with who signed \
+         that server's certificate (its ssl_cert)"
     )]
-    Plugin(String),
+    NotEncrypted {
+        /// Which.
+        address: String,
+        /// Why.
+        why: io::Error,
+        /// The setting with the authority.
+        ca: &'static str,
+    },
     /// It refused.
     #[error("{failure}")]
     Refused {
@@ -95,7 +111,7 @@ pub enum Result {
 /// A connection.
 #[derive(Debug)]
 pub struct Client {
-    stream: Arc<TcpStream>,
+    socket: Socket,
     frames: Frames,
     buf: Vec<u8>,
     out: Vec<u8>,
@@ -117,20 +133,6 @@ impl Cut {
     }
 }
 
-fn prepare(stream: &TcpStream, patience: Duration) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    // Statements may take long: only a dead host ends the wait.
-    let socket = SockRef::from(stream);
-    socket.set_tcp_user_timeout(Some(patience))?;
-    let probe = (patience / 3).max(Duration::from_secs(1));
-    socket.set_tcp_keepalive(
-        &TcpKeepalive::new()
-            .with_time(probe)
-            .with_interval(probe)
-            .with_retries(3),
-    )
-}
-
 impl Client {
     /// Connects and logs in.
     pub fn connect(account: &Account) -> std::result::Result<Client, ClientError> {
@@ -138,60 +140,73 @@ impl Client {
             address: account.address.clone(),
             source,
         };
-        let found: Vec<SocketAddr> = account.address.to_socket_addrs().map_err(cannot)?.collect();
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for one in found {
-            match TcpStream::connect_timeout(&one, account.patience) {
-                Ok(stream) => {
-                    prepare(&stream, account.patience)?;
-                    return Client::log_in(stream, account);
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(cannot(last))
-    }
-
-    fn log_in(stream: TcpStream, account: &Account) -> std::result::Result<Client, ClientError> {
+        let socket = Socket::connect(&account.address, account.patience).map_err(cannot)?;
         let mut client = Client {
-            stream: Arc::new(stream),
+            socket,
             frames: Frames::new(PACKET_MAX),
             buf: vec![0; READ_MAX],
             out: Vec::new(),
             id: 0,
             version: String::new(),
         };
-        let packet = client.packet()?;
-        if packet.first() == Some(&0xff) {
-            client.answer(&packet, 0)?;
-        }
-        let greeting = Greeting::decode(&packet)?;
-        client.id = greeting.connection;
-        client.version = greeting.version;
-        let login = Login {
-            capabilities: (capabilities::OURS | MULTI) & greeting.capabilities,
-            user: account.user.clone(),
-            reply: native_reply(account.password.as_bytes(), &greeting.salt),
-            plugin: NATIVE_PASSWORD.into(),
-        };
-        client.reply(&login.encode())?;
-        let mut packet = client.packet()?;
-        if packet.first() == Some(&0xfe) {
-            let switch = AuthSwitch::decode(&packet)?;
-            let salt: Option<[u8; SALT_LEN]> = switch.salt[..].try_into().ok();
-            let Some(salt) = salt.filter(|_| switch.plugin == NATIVE_PASSWORD) else {
-                return Err(ClientError::Plugin(switch.plugin));
-            };
-            client.reply(&native_reply(account.password.as_bytes(), &salt))?;
-            packet = client.packet()?;
-        }
-        client.answer(&packet, 0)?;
+        client.enter(account)?;
+        // Statements may take long: only a dead host ends the wait.
+        client.socket.tcp().set_read_timeout(None)?;
+        client.socket.tcp().set_write_timeout(None)?;
         Ok(client)
+    }
+
+    fn enter(&mut self, account: &Account) -> std::result::Result<(), ClientError> {
+        let refused = |why| match why {
+            SessionError::Refused { failure, .. } => ClientError::Refused { after: 0, failure },
+            SessionError::Wire(error) => ClientError::Wire(error),
+            why => ClientError::Entry {
+                address: account.address.clone(),
+                why,
+            },
+        };
+        let mut entry =
+            Entry::new(&account.user, &account.password, account.tls.is_some()).wanting(MULTI);
+        loop {
+            let packet = self.packet()?;
+            match entry.packet(&packet).map_err(refused)? {
+                EntryStep::Reply(reply) => self.reply(&reply)?,
+                EntryStep::Done => break,
+                EntryStep::Encrypt(request) => {
+                    self.reply(&request)?;
+                    self.encrypt(account)?;
+                    self.reply(&entry.encrypted().unwrap_or_default())?;
+                }
+            }
+        }
+        self.id = entry.connection();
+        // Old clients of the protocol took a first number above 9 for another server.
+        let version = entry.version();
+        self.version = version.strip_prefix("5.5.5-").unwrap_or(version).to_owned();
+        Ok(())
+    }
+
+    fn encrypt(&mut self, account: &Account) -> std::result::Result<(), ClientError> {
+        // What came before it could have been said by anybody on the way.
+        let encrypted = match (&account.tls, self.frames.is_empty()) {
+            (Some(tls), true) => self.socket.encrypt(tls, &account.address),
+            _ => Err(io::Error::other("it speaks before its turn")),
+        };
+        encrypted.map_err(|why| ClientError::NotEncrypted {
+            address: account.address.clone(),
+            why,
+            ca: account.tls.as_ref().map_or("", ClientTls::ca),
+        })
+    }
+
+    /// Whether it is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.socket.is_encrypted()
     }
 
     /// For another thread to end it.
     pub fn cut(&self) -> Cut {
-        Cut(Arc::clone(&self.stream))
+        Cut(Arc::clone(self.socket.tcp()))
     }
 
     fn reply(&mut self, payload: &[u8]) -> io::Result<()> {
@@ -199,7 +214,7 @@ impl Client {
         self.out.clear();
         let next = put_packet(&mut self.out, sequence, payload);
         self.frames.set_sequence(next);
-        (&*self.stream).write_all(&self.out)
+        self.socket.send(&self.out)
     }
 
     fn packet(&mut self) -> std::result::Result<Vec<u8>, ClientError> {
@@ -207,7 +222,7 @@ impl Client {
             if let Some(packet) = self.frames.packet()? {
                 return Ok(packet);
             }
-            match (&*self.stream).read(&mut self.buf) {
+            match self.socket.read(&mut self.buf) {
                 Ok(0) => return Err(ClientError::Closed),
                 Ok(n) => self.frames.feed(&self.buf[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -242,38 +257,43 @@ impl Client {
     pub fn receive(&mut self) -> std::result::Result<Vec<Result>, ClientError> {
         let mut all = Vec::new();
         loop {
-            let packet = self.packet()?;
-            let status;
-            match self.answer(&packet, all.len())? {
-                Answer::Ok => {
-                    let (rows, more) = done(&packet).ok_or(odd("an answer"))?;
-                    status = more;
-                    all.push(Result::Done(rows));
-                }
-                Answer::Table(columns) => {
-                    let mut rows = Vec::new();
-                    for _ in 0..=columns {
-                        self.packet()?;
-                    }
-                    status = loop {
-                        let packet = self.packet()?;
-                        if packet.first() == Some(&0xfe) && packet.len() < 9 {
-                            let status = packet.get(3..5).ok_or(odd("the end of a table"))?;
-                            break u16::from_le_bytes([status[0], status[1]]);
-                        }
-                        if packet.first() == Some(&0xff) {
-                            self.answer(&packet, all.len())?;
-                        }
-                        rows.push(parse_row(&packet, columns)?);
-                    };
-                    all.push(Result::Table(rows));
-                }
-                Answer::End | Answer::Error(_) => return Err(odd("an answer").into()),
-            }
-            if status & MORE == 0 {
+            let (answer, more) = self.next(all.len())?;
+            all.push(answer);
+            if !more {
                 return Ok(all);
             }
         }
+    }
+
+    /// The next answer to what was sent, of which so many came before; and whether more follow.
+    pub fn next(&mut self, before: usize) -> std::result::Result<(Result, bool), ClientError> {
+        let packet = self.packet()?;
+        let (answer, status) = match self.answer(&packet, before)? {
+            Answer::Ok => {
+                let (rows, status) = done(&packet).ok_or(odd("an answer"))?;
+                (Result::Done(rows), status)
+            }
+            Answer::Table(columns) => {
+                let mut rows = Vec::new();
+                for _ in 0..=columns {
+                    self.packet()?;
+                }
+                loop {
+                    let packet = self.packet()?;
+                    if packet.first() == Some(&0xfe) && packet.len() < 9 {
+                        let status = packet.get(3..5).ok_or(odd("the end of a table"))?;
+                        let status = u16::from_le_bytes([status[0], status[1]]);
+                        break (Result::Table(rows), status);
+                    }
+                    if packet.first() == Some(&0xff) {
+                        self.answer(&packet, before)?;
+                    }
+                    rows.push(parse_row(&packet, columns)?);
+                }
+            }
+            Answer::End | Answer::Error(_) => return Err(odd("an answer").into()),
+        };
+        Ok((answer, status & MORE != 0))
     }
 
     /// The rows of a single statement.

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dromon_binlog::Position;
+use dromon_relay::net::{ClientTls, TlsKeys, TlsWish};
 use dromon_relay::pull::Wish;
 
+use crate::ahead::SLOTS;
 use crate::client::Account;
 use crate::compile::Filter;
 use crate::engine::{Difference, Doubt, Settings};
-use crate::schedule::Mode;
+use crate::schedule::{Mode, Order};
 use crate::source::Source;
+use crate::tune::Knob;
 
 /// What was said; nothing is checked yet. The last word of a key counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct Config {
     pub log: Option<PathBuf>,
     /// How it stands, as JSON, rewritten every second.
     pub status: Option<PathBuf>,
+    /// Where HTTP is answered.
+    pub http: Option<String>,
     /// Ends when it has what the source had.
     pub until_caught_up: bool,
     /// A line of progress every so often; zero: none.
@@ -87,6 +92,22 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "file with its password, instead",
         "none",
     ),
+    (
+        "source_tls",
+        "off; ca: encrypt, the source's certificate must be signed by source_tls_ca; name: and be for the name of source",
+        "off",
+    ),
+    (
+        "source_tls_ca",
+        "certificates (PEM) of who may sign the source's",
+        "none",
+    ),
+    (
+        "source_tls_cert",
+        "certificate that is shown to the source",
+        "none",
+    ),
+    ("source_tls_key", "its key", "none"),
     ("server_id", "number of its own, as every replica has", ""),
     ("target", "host:port of the server to apply to", ""),
     ("target_user", "account there; it needs all privileges", ""),
@@ -96,6 +117,22 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "file with its password, instead",
         "none",
     ),
+    (
+        "target_tls",
+        "off; ca or name: the same for the target",
+        "off",
+    ),
+    (
+        "target_tls_ca",
+        "certificates (PEM) of who may sign the target's",
+        "none",
+    ),
+    (
+        "target_tls_cert",
+        "certificate that is shown to the target",
+        "none",
+    ),
+    ("target_tls_key", "its key", "none"),
     (
         "channel",
         "name of its row in dromon_replica.position on the target",
@@ -111,11 +148,20 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "none, database, conservative, optimistic, aggressive or writeset",
         "writeset",
     ),
-    ("threads", "connections that apply", "8"),
+    (
+        "threads",
+        "connections that apply; auto: found by trying, from 8 on",
+        "auto",
+    ),
+    (
+        "readers",
+        "connections that read ahead what will be changed; auto: found by trying, from 0 on",
+        "auto",
+    ),
     (
         "merge",
-        "most transactions of the source in one of the target while there is a backlog; 1: each by itself",
-        "100",
+        "most transactions of the source in one of the target while there is a backlog; 1: each by itself; auto: found by trying, from 100 on",
+        "auto",
     ),
     ("merge_size", "the same in bytes of events", "4M"),
     ("memory", "transactions that wait in memory", "64M"),
@@ -144,6 +190,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "binlog",
         "what is applied is written to the target's binlog",
         "on",
+    ),
+    (
+        "commit_order",
+        "strict: as on the source; group: what does not depend on each other commits side by side",
+        "strict",
     ),
     (
         "until_caught_up",
@@ -175,8 +226,29 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "file that says how it stands, as JSON, every second",
         "none",
     ),
+    (
+        "http",
+        "address and port for /metrics, /status.json, /ready",
+        "off",
+    ),
     ("log", "file for messages", "standard error"),
 ];
+
+/// Of the settings above, those for TLS towards the source.
+const SOURCE_TLS: TlsKeys = TlsKeys {
+    mode: "source_tls",
+    ca: "source_tls_ca",
+    cert: "source_tls_cert",
+    key: "source_tls_key",
+};
+
+/// The same towards the target.
+const TARGET_TLS: TlsKeys = TlsKeys {
+    mode: "target_tls",
+    ca: "target_tls_ca",
+    cert: "target_tls_cert",
+    key: "target_tls_key",
+};
 
 impl Given {
     /// Reads a file of settings.
@@ -280,18 +352,35 @@ impl Given {
         Ok(text.lines().next().unwrap_or_default().to_owned())
     }
 
-    fn number(
+    fn tls(&self, keys: TlsKeys) -> Result<Option<ClientTls>, ConfigError> {
+        let place = |key: &str| self.get(key).map_or("settings".into(), |s| s.place.clone());
+        ClientTls::wished(keys, |key| self.text(key)).map_err(|error| match error {
+            TlsWish::Bad { key, why } => ConfigError::Bad {
+                place: place(key),
+                why: format!("{key} = {}: {why}", self.text(key).unwrap_or_default()),
+            },
+            TlsWish::File(error) => ConfigError::Bad {
+                place: place(error.key),
+                why: error.to_string(),
+            },
+        })
+    }
+
+    /// A number, or `auto`: one of these levels, and where it begins.
+    fn knob(
         &self,
         key: &str,
-        default: usize,
+        auto: (&[usize], usize),
         from: usize,
         to: usize,
-    ) -> Result<usize, ConfigError> {
-        let parse = |text: &str| match text.parse() {
-            Ok(n) if (from..=to).contains(&n) => Ok(n),
-            _ => Err(format!("write a number from {from} to {to}")),
+    ) -> Result<Knob, ConfigError> {
+        let parse = |text: &str| match (text, text.parse()) {
+            ("auto", _) => Ok(Knob::new(auto.0, auto.1)),
+            (_, Ok(n)) if (from..=to).contains(&n) => Ok(Knob::fixed(n)),
+            _ => Err(format!("write auto, or a number from {from} to {to}")),
         };
-        Ok(self.parsed(key, parse)?.unwrap_or(default))
+        let found = self.parsed(key, parse)?;
+        Ok(found.unwrap_or_else(|| Knob::new(auto.0, auto.1)))
     }
 
     fn duration(&self, key: &str, default: Duration) -> Result<Duration, ConfigError> {
@@ -335,6 +424,7 @@ impl Given {
             _ => Err("write a number above 0".into()),
         })?;
         let dead_after = self.duration("dead_after", Duration::from_secs(5))?;
+        let source_tls = self.tls(SOURCE_TLS)?;
         let settings = Settings {
             source: Source {
                 address: self.address("source")?,
@@ -349,17 +439,19 @@ impl Given {
                     report_port: 0,
                     heartbeat: self.duration("heartbeat", Duration::from_secs(1))?,
                     semi_sync: false,
-                    tls: false,
+                    tls: source_tls.is_some(),
                     zstd: None,
                     position: String::new(),
                     file: None,
                 },
+                tls: source_tls,
                 dead_after,
                 backoff_max: self.duration("backoff_max", Duration::from_secs(10))?,
             },
             target: Account {
                 address: self.address("target")?,
                 user: must("target_user", "dromon")?,
+                tls: self.tls(TARGET_TLS)?,
                 password: self.password("target_password", "target_password_file")?,
                 patience: Duration::from_secs(10),
             },
@@ -374,8 +466,9 @@ impl Given {
                     text.parse::<Mode>().map_err(|e| e.to_string())
                 })?
                 .unwrap_or_default(),
-            threads: self.number("threads", 8, 1, 512)?,
-            merge: self.number("merge", 100, 1, 100_000)?,
+            threads: self.knob("threads", (&[1, 2, 4, 8, 16], 8), 1, 512)?,
+            merge: self.knob("merge", (&[10, 30, 100, 300, 1000], 100), 1, 100_000)?,
+            readers: self.knob("readers", (&[0, 2, 4, 8, 16], 0), 0, 512)?,
             merge_bytes: self.parsed("merge_size", size)?.unwrap_or(4 << 20),
             memory: self.parsed("memory", size)?.unwrap_or(64 << 20),
             filter: Filter {
@@ -398,6 +491,11 @@ impl Given {
                 Doubt::Again,
             )?,
             binlog: self.choice("binlog", &switch, true)?,
+            order: self.choice(
+                "commit_order",
+                &[("strict", Order::Strict), ("group", Order::Group(SLOTS))],
+                Order::Strict,
+            )?,
         };
         if settings.channel.len() > 64 {
             return Err(ConfigError::Bad {
@@ -409,6 +507,13 @@ impl Given {
             settings,
             log: self.text("log").map(PathBuf::from),
             status: self.text("status").map(PathBuf::from),
+            http: self
+                .parsed("http", |text| match text {
+                    "off" => Ok(None),
+                    text if text.contains(':') => Ok(Some(text.to_owned())),
+                    _ => Err("write address:port, as in 127.0.0.1:9308".into()),
+                })?
+                .flatten(),
             until_caught_up: self.choice("until_caught_up", &switch, false)?,
             progress: self.duration("progress", Duration::from_secs(10))?,
         })
@@ -463,7 +568,12 @@ mod tests {
     fn settings() {
         let config = settled(&[]).expect("enough");
         assert_eq!(config.settings.mode, Mode::WriteSet);
-        assert_eq!((config.settings.threads, config.settings.merge), (8, 100));
+        let s = &config.settings;
+        assert_eq!(
+            (s.threads.level(), s.merge.level(), s.readers.level()),
+            (8, 100, 0)
+        );
+        assert!(!s.threads.is_fixed() && !s.merge.is_fixed() && !s.readers.is_fixed());
         let config = settled(&[
             "mode=none",
             "threads = 1",
@@ -477,12 +587,20 @@ mod tests {
         assert_eq!(config.settings.memory, 1 << 30);
         for (line, why) in [
             ("mode=fast", "'fast' is no mode"),
-            ("threads=0", "from 1 to 512"),
+            ("threads=0", "auto, or a number from 1 to 512"),
+            ("readers=many", "auto, or a number"),
             ("heartbeat=10", "write a time"),
             ("merge_size=x", "write a size"),
             ("target=b", "write host:port"),
             ("threats=8", "is not a setting"),
             ("difference=ignore", "one of stop, repair"),
+            ("http=9308", "write address:port"),
+            ("source_tls=ca", "there is no source_tls_ca"),
+            ("target_tls=on", "write off, ca or name"),
+            (
+                "target_tls_ca=/nowhere/ca",
+                "it has no effect: write target_tls = ca",
+            ),
             (
                 "target_password_file=/nowhere/at/all",
                 "target_password_file",

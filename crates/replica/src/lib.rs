@@ -13,6 +13,10 @@
 //! | [`schedule`] | order, conflicts, retries | all |
 //! | [`compile`] | events to statements | all |
 //! | [`value`] | values to literals | all |
+//! | [`ahead`] | what is applied beyond a position | all |
+//! | [`names`] | tables that statements name | all |
+//! | [`tune`] | how many connections, and transactions in one | all |
+//! | [`staleness`] | how old what is applied is | all |
 //! | [`source`] | whole transactions from a connection | |
 //! | [`target`], [`catalog`], [`client`] | the server that is applied to | |
 //! | [`engine`] | threads around all of it | |
@@ -21,15 +25,20 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ahead;
 pub mod catalog;
 pub mod client;
 pub mod compile;
 mod config;
 pub mod engine;
+mod http;
+pub mod names;
 mod run;
 pub mod schedule;
 pub mod source;
+pub mod staleness;
 pub mod target;
+pub mod tune;
 pub mod unit;
 pub mod value;
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +18,12 @@ use signal_hook::iterator::Signals;
 use crate::client::{Account, Client};
 use crate::config::Config;
 use crate::engine::{End, Progress, session};
+use crate::http;
 
 /// A session that lived so long was a success.
 const LIVED: Duration = Duration::from_secs(10);
 /// How often the source is asked where it is.
-const ASK: Duration = Duration::from_secs(1);
+const ASK: Duration = Duration::from_millis(200);
 
 /// A replica cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +33,14 @@ pub enum RunError {
     Log {
         /// Where to.
         path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The port of HTTP.
+    #[error("HTTP cannot be answered on {address}: {source}. Choose another one with http = …")]
+    Http {
+        /// Which.
+        address: String,
         /// Why.
         source: io::Error,
     },
@@ -57,6 +67,21 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         })?,
     };
     let progress = Arc::new(Progress::default());
+    if let Some(address) = &config.http {
+        let listener = TcpListener::bind(address).map_err(|source| RunError::Http {
+            address: address.clone(),
+            source,
+        })?;
+        let (l, s, p) = (log.clone(), config.settings.clone(), Arc::clone(&progress));
+        thread::Builder::new()
+            .name("dromon-http-listen".into())
+            .spawn(move || http::serve(&listener, &l, s, p))
+            .map_err(|source| RunError::System {
+                what: "start a thread",
+                source,
+            })?;
+        log.say(Level::Note, &format!("Answers HTTP on {address}."));
+    }
     let system = |what| move |source| RunError::System { what, source };
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
     let told = Arc::clone(&progress);
@@ -143,6 +168,7 @@ fn ask(config: &Config, progress: &Progress, over: &AtomicBool) {
         address: source.address.clone(),
         user: source.wish.user.clone(),
         password: source.wish.password.clone(),
+        tls: source.tls.clone(),
         patience: source.dead_after,
     };
     let mut client: Option<Client> = None;
@@ -162,10 +188,11 @@ fn ask(config: &Config, progress: &Progress, over: &AtomicBool) {
         let Some(connected) = &mut client else {
             continue;
         };
+        let asked = Instant::now();
         match connected.one("SELECT @@gtid_binlog_pos") {
             Ok(text) => {
                 if let Ok(goal) = text.unwrap_or_default().parse::<Position>() {
-                    progress.goal(goal);
+                    progress.goal(asked, goal);
                 }
             }
             Err(_) => client = None,
@@ -185,7 +212,10 @@ fn report(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
             if let Some(path) = &config.status {
                 let aside = path.with_extension("new");
                 let write = || {
-                    fs::write(&aside, progress.json(&config.settings))?;
+                    fs::write(
+                        &aside,
+                        format!("{:#}\n", progress.status(&config.settings).json()),
+                    )?;
                     fs::rename(&aside, path)
                 };
                 if let Err(error) = write() {
@@ -220,14 +250,17 @@ fn summary(log: &Log, progress: &Progress, took: Duration) {
     let c = &progress.counters;
     let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
     let s = progress.stalls();
-    let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1000.0);
+    let time: Vec<String> = s
+        .named()
+        .iter()
+        .map(|(name, ms)| format!("{name} {:.1} s", *ms as f64 / 1000.0))
+        .collect();
     let transactions = get(&c.transactions);
     log.say(
         Level::Note,
         &format!(
             "{transactions} transactions in {:.1} s ({:.0}/s) as {} of the target; gave way: {} by keys, {} by locks, {} by errors; tried row \
-             by row: {}; repaired rows: {}. Time: waiting for the source {}, target {}, commit {}, conflicts {}, locks {}, DDL {}, other \
-             units alone {}, workers {}.",
+             by row: {}; repaired rows: {}. Time by cause: {}.",
             took.as_secs_f64(),
             transactions as f64 / took.as_secs_f64().max(0.001),
             get(&c.units),
@@ -236,14 +269,7 @@ fn summary(log: &Log, progress: &Progress, took: Duration) {
             get(&c.by_error),
             get(&c.singles),
             get(&c.repaired),
-            seconds(s.source_ms),
-            seconds(s.target_ms),
-            seconds(s.commit_ms),
-            seconds(s.conflict_ms),
-            seconds(s.lock_ms),
-            seconds(s.ddl_ms),
-            seconds(s.alone_ms),
-            seconds(s.worker_ms),
+            time.join(", "),
         ),
     );
 }

@@ -1,8 +1,8 @@
 //! What comes from the primary or a relay: whole transactions, in order, over any number of
 //! connections.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,9 +14,9 @@ use dromon_binlog::{
     format_for_replica,
 };
 use dromon_relay::log::{Level, Log};
+use dromon_relay::net::{ClientTls, Socket};
 use dromon_relay::pull::{Backoff, Session, SessionError, Step, Wish, sent};
 use dromon_relay::wire::{Frames, WireError, put_packet};
-use socket2::SockRef;
 
 use crate::unit::{Form, Raw, Transaction};
 
@@ -35,6 +35,8 @@ pub struct Source {
     pub address: String,
     /// All but the position.
     pub wish: Wish,
+    /// How to encrypt, if [`Wish::tls`].
+    pub tls: Option<ClientTls>,
     /// Silence for so long means that the connection is dead.
     pub dead_after: Duration,
     /// Longest pause between attempts.
@@ -54,6 +56,11 @@ pub enum Came {
 enum PullError {
     #[error("the source {0} cannot be reached: {1}")]
     Connect(String, io::Error),
+    #[error(
+        "the connection to the source cannot be encrypted: {0}. Nothing secret was said to it. Compare source_tls_ca with who \
+         signed the source's certificate (its ssl_cert)"
+    )]
+    NotEncrypted(io::Error),
     #[error("the connection to the source broke: {0}")]
     Broken(#[from] io::Error),
     #[error("nothing came from the source for {} s, not even a heartbeat", .0.as_secs_f64())]
@@ -186,35 +193,17 @@ impl Puller {
         }
     }
 
-    fn connect(&self) -> Result<Arc<TcpStream>, PullError> {
-        let address = &self.source.address;
-        let cannot = |error| PullError::Connect(address.clone(), error);
-        let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(cannot)?.collect();
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for one in found {
-            match TcpStream::connect_timeout(&one, self.source.dead_after) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(self.source.dead_after))?;
-                    stream.set_write_timeout(Some(self.source.dead_after))?;
-                    SockRef::from(&stream).set_tcp_user_timeout(Some(self.source.dead_after))?;
-                    return Ok(Arc::new(stream));
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(cannot(last))
-    }
-
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
-        let stream = self.connect()?;
+        let address = &self.source.address;
+        let mut socket = Socket::connect(address, self.source.dead_after)
+            .map_err(|error| PullError::Connect(address.clone(), error))?;
         {
             let mut kept = self
                 .link
                 .stream
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            *kept = Some(Arc::clone(&stream));
+            *kept = Some(Arc::clone(socket.tcp()));
         }
         if self.link.stopping.load(Ordering::Acquire) {
             return Err(PullError::Stopping);
@@ -226,15 +215,20 @@ impl Puller {
         });
         let mut frames = Frames::new(ANSWER_MAX);
         let mut buf = vec![0; READ_MAX];
-        self.introduce(&stream, &mut session, &mut frames, &mut buf)?;
+        self.introduce(&mut socket, &mut session, &mut frames, &mut buf)?;
         let primary = session.primary();
         self.log.say(
             Level::Note,
             &format!(
-                "Follows {} ({}, server id {}) behind {}.",
+                "Follows {} ({}, server id {}){} behind {}.",
                 self.source.address,
                 primary.version,
                 primary.server_id,
+                if socket.is_encrypted() {
+                    ", encrypted,"
+                } else {
+                    ""
+                },
                 match self.position.is_empty() {
                     true => "nothing".to_owned(),
                     false => self.position.to_string(),
@@ -250,39 +244,49 @@ impl Puller {
             while let Some(packet) = frames.packet()? {
                 self.event(&mut grouper, packet)?;
             }
-            read(&stream, &mut frames, &mut buf, self.source.dead_after)?;
+            read(&mut socket, &mut frames, &mut buf, self.source.dead_after)?;
         }
     }
 
     fn introduce(
         &self,
-        stream: &TcpStream,
+        socket: &mut Socket,
         session: &mut Session,
         frames: &mut Frames,
         buf: &mut [u8],
     ) -> Result<(), PullError> {
+        let send = |socket: &mut Socket, frames: &mut Frames, sequence, payload: &[u8]| {
+            let mut out = Vec::new();
+            let next = put_packet(&mut out, sequence, payload);
+            frames.set_sequence(next);
+            socket.send(&out)
+        };
         loop {
             while let Some(packet) = frames.packet()? {
                 let step = session.packet(&packet)?;
                 let (payload, sequence) = match &step {
                     Step::Read => continue,
-                    // Only if it was wished for.
-                    Step::Encrypt(_) => {
-                        let why = "the connection to the source is not encrypted by this program";
-                        return Err(PullError::Never(why.to_owned()));
-                    }
-                    Step::Reply(payload) => (payload, frames.sequence()),
+                    Step::Reply(payload) | Step::Encrypt(payload) => (payload, frames.sequence()),
                     Step::Send(payload) | Step::Stream(payload) => (payload, 0),
                 };
-                let mut out = Vec::new();
-                let next = put_packet(&mut out, sequence, payload);
-                frames.set_sequence(next);
-                (&mut &*stream).write_all(&out)?;
-                if let Step::Stream(_) = step {
-                    return Ok(());
+                send(socket, frames, sequence, payload)?;
+                match step {
+                    Step::Stream(_) => return Ok(()),
+                    Step::Encrypt(_) => {
+                        // What came before it could have been said by anybody on the way.
+                        let encrypted = match (&self.source.tls, frames.is_empty()) {
+                            (Some(tls), true) => socket.encrypt(tls, &self.source.address),
+                            _ => Err(io::Error::other("it speaks before its turn")),
+                        };
+                        encrypted.map_err(PullError::NotEncrypted)?;
+                        let login = session.encrypted().unwrap_or_default();
+                        let sequence = frames.sequence();
+                        send(socket, frames, sequence, &login)?;
+                    }
+                    _ => {}
                 }
             }
-            read(stream, frames, buf, self.source.dead_after)?;
+            read(socket, frames, buf, self.source.dead_after)?;
         }
     }
 
@@ -397,12 +401,12 @@ fn form(event: &Event<'_>) -> Result<Form, PullError> {
 }
 
 fn read(
-    mut stream: &TcpStream,
+    socket: &mut Socket,
     frames: &mut Frames,
     buf: &mut [u8],
     dead_after: Duration,
 ) -> Result<(), PullError> {
-    match stream.read(buf) {
+    match socket.read(buf) {
         Ok(0) => Err(PullError::Closed),
         Ok(n) => {
             frames.feed(&buf[..n]);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dromon_binlog::hints::WriteSet;
 use dromon_binlog::{Checksum, Ending, Event, EventError, EventType, Format, Group, Gtid};
 
+use crate::ahead::Ahead;
 use crate::catalog::Tables;
 
 /// An event as it came: a packet, and where in it the event begins.
@@ -111,8 +112,14 @@ impl Alone {
 pub struct Unit {
     /// In the source's order.
     pub transactions: Vec<Transaction>,
+    /// The position before it.
+    pub before: String,
     /// The position when it has committed.
     pub position: String,
+    /// What of the source it is.
+    pub ahead: Ahead,
+    /// The target has it already: it committed before an earlier one, and then there was a crash.
+    pub done: bool,
     /// The target's tables when it is applied.
     pub tables: Arc<Tables>,
     /// Why nothing runs beside it, if so.

@@ -1,45 +1,7 @@
-//! Prometheus' text format, version 0.0.4.
+//! What a relay tells Prometheus.
 
-use std::fmt::Write as _;
-
+use super::families::Families;
 use super::status::Status;
-
-struct Out(String);
-
-impl Out {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string does not fail, here and below.
-        let _ = writeln!(
-            self.0,
-            "# HELP dromon_relay_{name} {help}\n# TYPE dromon_relay_{name} {kind}"
-        );
-    }
-
-    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        let _ = write!(self.0, "dromon_relay_{name}");
-        for (n, (label, text)) in labels.iter().enumerate() {
-            let text = text
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            let _ = write!(
-                self.0,
-                "{}{label}=\"{text}\"",
-                if n == 0 { '{' } else { ',' }
-            );
-        }
-        let _ = writeln!(
-            self.0,
-            "{} {value}",
-            if labels.is_empty() { "" } else { "}" }
-        );
-    }
-
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: f64) {
-        self.family(name, kind, help);
-        self.value(name, &[], value);
-    }
-}
 
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
@@ -47,7 +9,7 @@ fn seconds(ms: u64) -> f64 {
 
 /// All of a relay.
 pub fn metrics(s: &Status) -> String {
-    let mut out = Out(String::new());
+    let mut out = Families::new("dromon_relay_");
     let flag = |is: bool| if is { 1.0 } else { 0.0 };
     out.family("info", "gauge", "Version of the relay.");
     out.value("info", &[("version", s.version)], 1.0);
@@ -248,7 +210,7 @@ pub fn metrics(s: &Status) -> String {
             );
         }
     }
-    out.0
+    out.text()
 }
 
 #[cfg(test)]
@@ -279,27 +241,6 @@ mod tests {
         assert!(
             text.contains("# TYPE dromon_relay_syncs_total counter\ndromon_relay_syncs_total 0\n")
         );
-        // Each family once, with its kind before its values.
-        let mut seen = std::collections::BTreeSet::new();
-        for line in text.lines() {
-            match line.strip_prefix("# TYPE ") {
-                Some(rest) => {
-                    let name = rest.split(' ').next().expect("a name").to_owned();
-                    assert!(seen.insert(name), "{line}");
-                }
-                None if line.starts_with('#') => {}
-                None => {
-                    let name = line.split(['{', ' ']).next().expect("a name");
-                    assert!(seen.contains(name), "{line}");
-                    assert!(
-                        line.rsplit(' ')
-                            .next()
-                            .expect("a value")
-                            .parse::<f64>()
-                            .is_ok()
-                    );
-                }
-            }
-        }
+        Families::check(&text);
     }
 }

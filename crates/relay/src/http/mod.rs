@@ -7,16 +7,22 @@
 //! ```
 //!
 //! One request for each connection, which is closed behind the answer. Requests that are larger or
-//! slower than [`server`]'s limits are refused.
+//! slower than the limits are refused. [`listen`], [`request`] and [`Families`] know nothing of relays.
 
+mod asked;
+mod families;
 mod judge;
+mod listen;
 mod metrics;
 mod page;
 mod server;
 mod status;
 
+pub use asked::{Asked, asked};
+pub use families::Families;
 pub use judge::{Judged, judge};
+pub use listen::{Answer, listen};
 pub use metrics::metrics;
-pub use page::{Asked, Response, asked};
+pub use page::{Request, Response, request};
 pub use server::{HttpServer, Watch};
 pub use status::{HintStatus, PrimaryStatus, ReplicaStatus, Status, primary_lag_ms};

@@ -1,34 +1,28 @@
-//! Sockets of HTTP.
+//! What a relay answers over HTTP.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dromon_binlog::Position;
 use serde_json::json;
 
+use super::asked::{Asked, asked};
 use super::judge::judge;
+use super::listen::listen;
 use super::metrics::metrics;
-use super::page::{Asked, HEAD_MAX, Response, asked};
+use super::page::{Request, Response};
 use super::status::{HintStatus, PrimaryStatus, ReplicaStatus, Status, primary_lag_ms};
-use crate::log::{Level, Log};
+use crate::log::Log;
 use crate::net::ClientTls;
 use crate::pull::{AskError, Asker, Following, Login};
 use crate::serve::{Known, Server};
 use crate::store::{Place, View};
 
-/// Most connections at a time.
-const CONNECTIONS_MAX: usize = 32;
-/// Time for a request, and for an answer.
-const LIMIT: Duration = Duration::from_secs(5);
 /// Time for a replica that is asked.
 const REPLICA_LIMIT: Duration = Duration::from_secs(1);
 /// Longest answer of it.
 const POSITION_MAX: usize = 64 << 10;
-const STACK: usize = 256 << 10;
 
 /// As whom replicas are asked what they have applied.
 #[derive(Clone, Debug)]
@@ -62,79 +56,21 @@ pub struct HttpServer {
 impl HttpServer {
     /// Takes connections until the process ends.
     pub fn listen(self: Arc<HttpServer>, listener: &TcpListener) {
-        let count = Arc::new(AtomicUsize::new(0));
-        loop {
-            let stream = match listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    let text = format!("A connection of HTTP could not be taken: {error}.");
-                    self.log.say(Level::Warning, &text);
-                    thread::sleep(Duration::from_millis(200));
-                    continue;
-                }
-            };
-            // Those beyond are closed at once: who asks comes again.
-            if count.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                count.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let (http, counted) = (Arc::clone(&self), Arc::clone(&count));
-            let builder = thread::Builder::new().name("dromon-http".into());
-            let spawned = builder.stack_size(STACK).spawn(move || {
-                // Whoever asks and goes is no news.
-                let _ = http.connection(stream);
-                counted.fetch_sub(1, Ordering::Relaxed);
-            });
-            if spawned.is_err() {
-                count.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
+        let log = self.log.clone();
+        listen(
+            listener,
+            &log,
+            Arc::new(move |request| self.answer(request)),
+        );
     }
 
-    fn connection(&self, mut stream: TcpStream) -> io::Result<()> {
-        let until = Instant::now() + LIMIT;
-        stream.set_write_timeout(Some(LIMIT))?;
-        let mut bytes = Vec::new();
-        let (response, head) = loop {
-            if let Some((request, head)) = asked(&bytes) {
-                break (
-                    request.map_or_else(|refused| refused, |asked| self.answer(&asked)),
-                    head,
-                );
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break (
-                    Response::text(408, "The request did not come in time."),
-                    false,
-                );
-            }
-            stream.set_read_timeout(Some(left))?;
-            let mut piece = [0; 1024];
-            let room = piece.len().min(HEAD_MAX - bytes.len());
-            match stream.read(&mut piece[..room]) {
-                Ok(0) => return Ok(()),
-                Ok(n) => bytes.extend_from_slice(&piece[..n]),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) => {}
-                Err(e) => return Err(e),
-            }
-        };
-        stream.write_all(&response.bytes(head))?;
-        stream.shutdown(std::net::Shutdown::Write)
+    fn answer(&self, request: &Request) -> Response {
+        asked(request).map_or_else(|refused| refused, |asked| self.told(&asked))
     }
 
-    fn answer(&self, asked: &Asked) -> Response {
+    fn told(&self, asked: &Asked) -> Response {
         match asked {
-            Asked::Metrics => Response {
-                code: 200,
-                kind: "text/plain; version=0.0.4; charset=utf-8",
-                body: metrics(&self.status()),
-            },
+            Asked::Metrics => Response::metrics(metrics(&self.status())),
             Asked::Status => Response::json(200, &self.status().json()),
             Asked::Replica(name, max) => self.replica(name, *max),
         }

@@ -27,9 +27,11 @@ pub struct Entry {
     user: String,
     password: String,
     tls: bool,
+    more: u32,
     at: At,
     /// Its version, as the greeting says.
     version: String,
+    connection: u32,
 }
 
 #[derive(Debug)]
@@ -47,9 +49,23 @@ impl Entry {
             user: user.to_owned(),
             password: password.to_owned(),
             tls,
+            more: 0,
             at: At::Greeting,
             version: String::new(),
+            connection: 0,
         }
+    }
+
+    /// These capabilities are wanted, too, if the server has them.
+    #[must_use]
+    pub fn wanting(mut self, more: u32) -> Entry {
+        self.more = more;
+        self
+    }
+
+    /// Number of the connection at the server.
+    pub fn connection(&self) -> u32 {
+        self.connection
     }
 
     /// Of the server.
@@ -72,7 +88,8 @@ impl Entry {
                 }
                 let greeting = Greeting::decode(packet)?;
                 self.version = greeting.version;
-                let mut wanted = capabilities::OURS;
+                self.connection = greeting.connection;
+                let mut wanted = capabilities::OURS | self.more;
                 if self.tls {
                     if greeting.capabilities & capabilities::SSL == 0 {
                         return Err(SessionError::NoTls);

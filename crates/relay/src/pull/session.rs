@@ -61,7 +61,7 @@ pub enum SessionError {
     },
     /// It wants a proof that is not known here.
     #[error(
-        "The primary wants to see a password by {plugin}, which is not offered. Give the relay's account there \
+        "The primary wants to see a password by {plugin}, which is not offered. Give the account there \
          mysql_native_password: ALTER USER … IDENTIFIED VIA mysql_native_password USING PASSWORD('…')"
     )]
     Plugin {
@@ -70,8 +70,8 @@ pub enum SessionError {
     },
     /// It does not offer TLS.
     #[error(
-        "The primary does not offer TLS, but primary_tls asks for it; nothing was said to it. Give it a certificate \
-         (ssl_cert, ssl_key), or set primary_tls = off if the network between is trusted"
+        "The server does not offer TLS, which the settings ask for; nothing was said to it. Give it a certificate \
+         (ssl_cert, ssl_key), or set TLS towards it off if the network between is trusted"
     )]
     NoTls,
     /// By GTID only MariaDB can be followed.

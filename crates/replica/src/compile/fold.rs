@@ -349,7 +349,7 @@ fn compared<'t>(table: &'t TableInfo, n: usize) -> Text<'t> {
     }
 }
 
-fn put_where(
+pub(super) fn put_where(
     out: &mut Vec<u8>,
     table: &TableInfo,
     types: &[ColumnType],
@@ -638,6 +638,7 @@ mod tests {
             columns: Vec::new(),
             key: vec![0],
             unique: Vec::new(),
+            indexes: Vec::new(),
             related: false,
             plain: true,
             transactional: true,

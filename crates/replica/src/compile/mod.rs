@@ -14,6 +14,7 @@
 //! its own, in the source's order: then the row, its table and its GTID can be named.
 
 mod fold;
+mod reads;
 mod rows;
 mod statement;
 #[cfg(test)]
@@ -21,11 +22,13 @@ mod tests;
 
 use dromon_binlog::{Change, EventError, Gtid};
 
+pub use reads::reads;
 pub(crate) use rows::binlog_statement;
 pub use rows::compile;
 pub use statement::Collations;
 
 use crate::catalog::TableInfo;
+use crate::names::{About, about};
 
 /// How rows become statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +64,32 @@ impl Filter {
         only && !own && !names(&self.without, database, Some(table))
     }
 
-    /// Whether statements with this default database are applied. Of what they name themselves
-    /// nothing is known.
-    pub fn wants_statement(&self, database: &[u8]) -> bool {
+    /// Whether a statement with this default database is applied: by the tables that it is about, or
+    /// the database. Of others the default database counts.
+    ///
+    /// # Errors
+    /// It is about tables that are applied, and about others.
+    pub fn wants_statement(&self, text: &[u8], database: &[u8]) -> Result<bool, String> {
+        if self.only.is_empty() && self.without.is_empty() {
+            return Ok(database != b"dromon_replica");
+        }
+        let tables = match about(text, database) {
+            About::Unknown => return Ok(self.wants_database(database)),
+            About::Database(name) => return Ok(self.wants_database(name.as_bytes())),
+            About::Tables(tables) => tables,
+        };
+        let (some, others): (Vec<_>, Vec<_>) = tables
+            .iter()
+            .partition(|(database, table)| self.wants(database.as_bytes(), table.as_bytes()));
+        match (some.first(), others.first()) {
+            (Some((a, b)), Some((c, d))) => Err(format!(
+                "it is about {a}.{b}, which is applied, and about {c}.{d}, which is not (only, without)"
+            )),
+            (some, _) => Ok(some.is_some()),
+        }
+    }
+
+    fn wants_database(&self, database: &[u8]) -> bool {
         let part = |list: &[String]| {
             list.iter()
                 .any(|name| name.as_bytes().split(|b| *b == b'.').next() == Some(database))

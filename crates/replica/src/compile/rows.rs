@@ -10,7 +10,7 @@ use dromon_binlog::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fold::Fold;
-use super::statement::Before;
+use super::statement::{Before, is_announced};
 use super::{CompileError, Note, Op, Options, Style};
 use crate::catalog::TableInfo;
 use crate::compile::fold::Writer;
@@ -21,16 +21,16 @@ use crate::value::is_fit;
 const DATA_MAX: usize = 1 << 30;
 
 /// Rows of one event.
-struct Part<'a> {
-    event: RowsEvent<'a>,
-    data: Cow<'a, [u8]>,
-    table: Arc<TableInfo>,
-    types: Arc<[ColumnType]>,
+pub(super) struct Part<'a> {
+    pub event: RowsEvent<'a>,
+    pub data: Cow<'a, [u8]>,
+    pub table: Arc<TableInfo>,
+    pub types: Arc<[ColumnType]>,
     gtid: Gtid,
 }
 
 /// What a unit consists of, in its order.
-enum Piece<'a> {
+pub(super) enum Piece<'a> {
     /// Statements can say them.
     Rows(Part<'a>),
     /// A whole statement of the source: its table maps and rows.
@@ -242,7 +242,7 @@ fn is_frame(text: &[u8]) -> bool {
         .any(|word| text.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-fn pieces<'a>(
+pub(super) fn pieces<'a>(
     unit: &'a Unit,
     options: &Options<'_>,
     by_binlog: bool,
@@ -285,11 +285,12 @@ fn pieces<'a>(
                     }
                 }
                 Payload::Query(query) => {
-                    if is_frame(query.stored) {
+                    if is_frame(query.stored) || is_announced(&query) {
                         continue;
                     }
                     let (setup, text) = before.statement(&query, &event, gtid)?;
-                    if options.filter.wants_statement(query.database) {
+                    let wanted = options.filter.wants_statement(&text, query.database);
+                    if wanted.map_err(|why| unsupported(&why))? {
                         pieces.push(Piece::Statement(Op::Statement {
                             setup,
                             text,

@@ -1,6 +1,8 @@
 //! Statements of the source, with the session that they had.
 
-use dromon_binlog::{ColumnType, Event, EventType, Gtid, Query, StatusVar, Value, flags};
+use dromon_binlog::{
+    ColumnType, Event, EventType, Gtid, Query, StatusVar, Value, flags, gtid_extra,
+};
 use rustc_hash::FxHashMap;
 
 use super::CompileError;
@@ -139,10 +141,6 @@ impl Before {
                 StatusVar::LcTimeNames(n) => lc_time = n,
                 StatusVar::DatabaseCharset(n) => late.add(&format!("collation_database={n}")),
                 StatusVar::Microseconds(n) => micros = n,
-                StatusVar::AlterPhase(flags, _) if flags & 0b1110 != 0 => {
-                    let what = "it is a phase of an ALTER in two phases; set binlog_alter_two_phase=0 on the source".into();
-                    return Err(CompileError::Unsupported { gtid, what });
-                }
                 _ => {}
             }
         }
@@ -170,6 +168,16 @@ impl Before {
         let text = query.text(TEXT_MAX).map_err(bad)?.into_owned();
         Ok((setup, text))
     }
+}
+
+/// Whether it only announces an ALTER, or takes that back: what is announced is done when its commit
+/// comes, which says all of it once more.
+pub(super) fn is_announced(query: &Query<'_>) -> bool {
+    const NOTHING_DONE: u8 = gtid_extra::START_ALTER | gtid_extra::ROLLBACK_ALTER;
+    query
+        .status()
+        .flatten()
+        .any(|var| matches!(var, StatusVar::AlterPhase(flags, _) if flags & NOTHING_DONE != 0))
 }
 
 fn user_variable(body: &[u8], collations: &Collations) -> Option<Vec<u8>> {

@@ -6,6 +6,7 @@ use dromon_binlog::hints::TableName;
 use dromon_binlog::{Ending, Format, Group, GroupName, Gtid};
 
 use super::*;
+use crate::ahead::Ahead;
 use crate::catalog::{ColumnInfo, TableInfo, Tables};
 use crate::unit::{Form, Raw, Transaction, Unit};
 
@@ -25,6 +26,7 @@ fn table(name: &str) -> TableInfo {
         columns: vec![column("id", None), column("v", Some("latin1"))],
         key: vec![0],
         unique: Vec::new(),
+        indexes: Vec::new(),
         related: false,
         plain: true,
         transactional: true,
@@ -47,6 +49,7 @@ fn tables() -> Tables {
             t.plain = false;
         }),
         with("text", |t| t.key = vec![1]),
+        with("indexed", |t| t.indexes = vec![("v".into(), vec![1])]),
     ])
 }
 
@@ -129,7 +132,10 @@ fn unit(statements: Vec<Vec<Raw>>) -> Unit {
     });
     Unit {
         transactions: transactions.collect(),
+        before: String::new(),
         position: "0-1-9".into(),
+        ahead: Ahead::default(),
+        done: false,
         tables: Arc::new(tables()),
         alone: None,
         keys: Arc::default(),
@@ -290,6 +296,56 @@ fn tables_without_keys() {
 }
 
 #[test]
+fn what_is_read_ahead() {
+    let (a, b) = (Some("a"), Some("b"));
+    let unit = unit(vec![
+        rows(
+            "indexed",
+            &[(Some((1, a)), Some((1, b))), (None, Some((2, None)))],
+        ),
+        rows("indexed", &[(Some((2, None)), Some((2, None)))]),
+        rows("plain", &[(Some((7, a)), None)]),
+        rows("keyless", &[(None, Some((5, a)))]),
+    ]);
+    let (collations, filter) = (Collations::default(), Filter::default());
+    let options = Options {
+        style: Style::Folded,
+        filter: &filter,
+        whole_rows: false,
+        packet_max: 1 << 20,
+        collations: &collations,
+    };
+    let got: Vec<(String, usize)> = reads(&unit, &options)
+        .into_iter()
+        .map(|(text, keys)| (String::from_utf8_lossy(&text).into_owned(), keys))
+        .collect();
+    let wanted = [
+        (
+            "SELECT COUNT(*) FROM `d`.`indexed` FORCE INDEX(PRIMARY) WHERE (`id`=1) OR (`id`=2)",
+            2,
+        ),
+        // Where the entry is and where it will be; not of a row whose entry stays.
+        (
+            "SELECT COUNT(*) FROM `d`.`indexed` FORCE INDEX(`v`) WHERE (`v`<=>NULL AND `id`=2) OR \
+             (`v`<=>_latin1'a' AND `id`=1) OR (`v`<=>_latin1'b' AND `id`=1)",
+            3,
+        ),
+        (
+            "SELECT COUNT(*) FROM `d`.`plain` FORCE INDEX(PRIMARY) WHERE (`id`=7)",
+            1,
+        ),
+    ];
+    assert_eq!(got, wanted.map(|(text, keys)| (text.to_owned(), keys)));
+    // Many keys are several statements.
+    let many: Vec<_> = (0..40).map(|n| (None, Some((n, a)))).collect();
+    let keys: Vec<usize> = reads(&self::unit(vec![rows("plain", &many)]), &options)
+        .iter()
+        .map(|r| r.1)
+        .collect();
+    assert_eq!(keys, [16, 16, 8]);
+}
+
+#[test]
 fn base64() {
     let text = binlog_statement([&b"M"[..], b"Ma", b"Man", b"Many"]);
     assert_eq!(text, b"BINLOG 'TQ==\nTWE=\nTWFu\nTWFueQ==\n'");
@@ -303,9 +359,29 @@ fn filters() {
     };
     assert!(filter.wants(b"a", b"x") && filter.wants(b"b", b"t"));
     assert!(!filter.wants(b"a", b"no") && !filter.wants(b"b", b"x") && !filter.wants(b"c", b"t"));
-    assert!(filter.wants_statement(b"a") && filter.wants_statement(b"b"));
-    assert!(!filter.wants_statement(b"c"));
-    let all = Filter::default();
-    assert!(all.wants(b"a", b"b") && all.wants_statement(b""));
-    assert!(!all.wants(b"dromon_replica", b"position"));
+    let wants =
+        |text: &str, database: &str| filter.wants_statement(text.as_bytes(), database.as_bytes());
+    // Of some kinds it is known what they are about.
+    for (text, database, wanted) in [
+        ("INSERT INTO x VALUES (1)", "a", true),
+        ("INSERT INTO x VALUES (1)", "b", true),
+        ("INSERT INTO a.x VALUES (1)", "c", false),
+        ("ALTER TABLE no ADD c INT", "a", false),
+        ("ALTER TABLE a.x ADD c INT", "c", true),
+        ("DROP TABLE c.x, b.x", "a", false),
+        ("DROP TABLE x, b.t", "a", true),
+        ("DROP DATABASE c", "a", false),
+        ("CREATE DATABASE b", "c", true),
+    ] {
+        assert_eq!(wants(text, database), Ok(wanted), "{text} in {database}");
+    }
+    let why = wants("RENAME TABLE x TO no", "a").expect_err("one of each");
+    assert!(
+        why.contains("a.x, which is applied, and about a.no"),
+        "{why}"
+    );
+    assert_eq!(
+        Filter::default().wants_statement(b"DROP TABLE c.x", b"c"),
+        Ok(true)
+    );
 }

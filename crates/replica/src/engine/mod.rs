@@ -11,8 +11,11 @@
 //! was lost is never guessed.
 
 mod monitor;
+mod pace;
 mod plan;
+mod reader;
 mod shared;
+mod status;
 mod worker;
 
 use std::sync::atomic::Ordering;
@@ -25,15 +28,18 @@ use dromon_binlog::hints::Limits;
 use dromon_relay::log::{Level, Log};
 
 pub use monitor::Progress;
-pub use shared::{Counters, End, Sample, Shared, Stalls};
+pub use shared::{Conflict, Counters, End, Sample, Shared, Stalls};
+pub use status::{Ready, Status};
 
-use crate::catalog;
+use crate::catalog::Known;
 use crate::client::{Account, Client, ClientError};
 use crate::compile::{Collations, Filter};
-use crate::schedule::Mode;
+use crate::schedule::{Mode, Order};
 use crate::source::{Link, Puller, Source};
 use crate::target::{Channel, Doing, ONCE, ROWS, StandError};
+use crate::tune::Knob;
 use plan::Planner;
+use reader::Reader;
 use shared::InDoubt;
 use worker::Worker;
 
@@ -72,10 +78,12 @@ pub struct Settings {
     pub start: Position,
     /// What runs side by side.
     pub mode: Mode,
-    /// Connections to the target.
-    pub threads: usize,
+    /// Connections that apply.
+    pub threads: Knob,
     /// Most transactions of the source in one of the target.
-    pub merge: usize,
+    pub merge: Knob,
+    /// Connections that read ahead.
+    pub readers: Knob,
     /// The same in bytes of events.
     pub merge_bytes: usize,
     /// Transactions of the source that wait in memory, at most, in bytes.
@@ -90,6 +98,8 @@ pub struct Settings {
     pub doubt: Doubt,
     /// Transactions of the source are written to the target's binlog.
     pub binlog: bool,
+    /// In what order units commit.
+    pub order: Order,
 }
 
 /// Transactions in the channel between puller and planner.
@@ -120,11 +130,30 @@ pub(crate) fn connect(settings: &Settings) -> Result<Client, ClientError> {
     Ok(client)
 }
 
+/// Connects for reading ahead: nothing is locked, and no view is kept.
+fn connect_to_read(settings: &Settings) -> Result<Client, ClientError> {
+    let mut client = connect(settings)?;
+    client.query(b"SET SESSION tx_isolation='READ-UNCOMMITTED'")?;
+    Ok(client)
+}
+
+fn adapted(knob: &Knob) -> &'static str {
+    match knob.is_fixed() {
+        true => "",
+        false => " at first",
+    }
+}
+
 /// Applies until something ends it; [`Progress::tell_to_end`] does.
 pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End {
     match begin(settings, log, progress) {
         Ok(end) => end,
-        Err(StandError::Client(error)) if error.is_lost() => End::Again(error.to_string()),
+        // A commit of an older session may hold a lock for long.
+        Err(StandError::Client(error))
+            if error.is_lost() || matches!(error.code(), Some(1205 | 1213)) =>
+        {
+            End::Again(error.to_string())
+        }
         Err(error) => End::Fatal(format!("The target cannot be used: {error}.")),
     }
 }
@@ -138,30 +167,36 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         control.query(b"SET SESSION sql_log_bin=0")?;
     }
     let channel = Channel::new(&settings.channel);
-    let stand = channel.begin(&mut control, &settings.start)?;
-    let mut position = stand.position.clone();
+    let mut stand = channel.begin(&mut control, settings.order, &settings.start)?;
     log.say(
         Level::Note,
         &format!(
-            "Applies to {} ({}) with {} threads, mode {}, up to {} transactions in one; {} is applied.",
+            "Applies to {} ({}){} with {} threads{}, mode {}, up to {}{} transactions in one; {} is applied{}.",
             settings.target.address,
             control.version,
-            settings.threads,
+            if control.is_encrypted() { ", encrypted," } else { "" },
+            settings.threads.level(),
+            adapted(&settings.threads),
             settings.mode,
-            settings.merge,
-            match position.is_empty() {
+            settings.merge.level(),
+            adapted(&settings.merge),
+            match stand.position.is_empty() {
                 true => "nothing".to_owned(),
-                false => position.to_string(),
+                false => stand.position.to_string(),
+            },
+            match stand.ahead.is_empty() {
+                true => String::new(),
+                false => format!(", and of what follows {}", stand.ahead),
             }
         ),
     );
     let mut in_doubt = None;
-    if let Some(doing) = &stand.doing {
+    if let Some(doing) = &stand.doing.clone() {
         match settle(settings, log, &mut control, doing, logs)? {
             Settled::Done => {
-                position.set(doing.gtid);
+                stand.position.set(doing.gtid);
                 let mut text = Vec::new();
-                channel.put_move(&mut text, stand.epoch, &position.to_string());
+                channel.put_move(&mut text, stand.epoch, None, &stand.position.to_string());
                 control.query(&text)?;
             }
             Settled::Again(sure) => {
@@ -186,13 +221,17 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     let packet_max = packet_max
         .and_then(|n| n.parse::<usize>().ok())
         .unwrap_or(1 << 20);
-    let (catalog, tables) = catalog::read(&mut control)?;
-    let shared = Arc::new(Shared::new(settings.threads));
+    let known = Known::read(&mut control)?;
+    let base = stand.position.to_string();
+    let pages = control.one("SELECT @@innodb_buffer_pool_size DIV @@innodb_page_size")?;
+    let pages = pages.and_then(|n| n.parse().ok()).unwrap_or(8192);
+    // A key takes a page or two; the rest is for what is being applied, and for others.
+    let shared = Arc::new(Shared::new(settings, base, usize::max(pages / 8, 64)));
     progress.attach(&shared);
-    progress.position(&position);
+    progress.position(&stand.position);
     let mut workers = Vec::new();
     let mut cuts = Vec::new();
-    for n in 0..settings.threads {
+    for n in 0..settings.threads.max() {
         let client = connect(settings)?;
         shared.lock().connections[n] = client.id;
         cuts.push(client.cut());
@@ -213,13 +252,22 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             progress: Arc::clone(progress),
         });
     }
+    let readers: Vec<Reader> = (0..settings.readers.max())
+        .map(|number| Reader {
+            number,
+            settings: settings.clone(),
+            collations: collations.clone(),
+            packet_max,
+            progress: Arc::clone(progress),
+        })
+        .collect();
     let watcher = connect(settings)?;
     let (to, from) = mpsc::sync_channel(CHANNEL);
     let link = Arc::new(Link::new(settings.memory as u64));
     progress.link(&link);
     let puller = Puller::new(
         settings.source.clone(),
-        position.clone(),
+        stand.position.clone(),
         to,
         Arc::clone(&link),
         log.clone(),
@@ -233,19 +281,26 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             let spawned = spawn(&name).spawn_scoped(scope, move || worker.run(&shared));
             failed = failed.or(spawned.err());
         }
+        for reader in readers {
+            let name = format!("read-{}", reader.number);
+            let shared = Arc::clone(&shared);
+            let spawned = spawn(&name).spawn_scoped(scope, move || reader.run(&shared));
+            failed = failed.or(spawned.err());
+        }
         failed = failed.or(spawn("pull")
             .spawn_scoped(scope, move || puller.run())
             .err());
         let watched = Arc::clone(&shared);
         let (progress_of, log_of) = (Arc::clone(progress), log.clone());
         let spawned = spawn("watch").spawn_scoped(scope, move || {
-            monitor::run(watcher, &watched, &progress_of, &log_of);
+            monitor::run(watcher, &watched, settings, &progress_of, &log_of);
         });
         failed = failed.or(spawned.err());
         if let Some(error) = failed {
             shared.end(End::Fatal(format!("A thread cannot be started: {error}.")));
         }
-        Planner::new(settings, &shared, &link, control, catalog, tables, position).run(&from);
+        let mut planner = Planner::new(settings, &shared, &link, control, known, stand, &channel);
+        planner.run(&from);
         link.stop();
         drop(from);
         // A commit that is under way is let through: others would only wait for it to be undone.
@@ -257,6 +312,8 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             busy
         });
         waited.count();
+        // If that fails now, the next session knows it from the slots.
+        let _ = planner.save();
         cuts.iter().for_each(crate::client::Cut::cut);
     });
     progress.detach();

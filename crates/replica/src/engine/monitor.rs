@@ -1,20 +1,22 @@
 //! Watches a session: locks that stand in the way, what takes the time, how far it is.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dromon_binlog::Position;
 use dromon_relay::log::{Level, Log};
-use serde_json::json;
 
+use super::pace::Pace;
 use super::shared::{Conflict, Sample, Stalls, TURNS};
-use super::{Counters, End, Settings, Shared};
+use super::{Counters, End, Settings, Shared, Status};
 use crate::client::Client;
 use crate::schedule::{State, Yield};
 use crate::source::Link;
+use crate::staleness::Staleness;
+use crate::tune::Knob;
 use crate::unit::{Alone, Unit};
 
 /// How often it looks what the first unit is doing.
@@ -40,6 +42,7 @@ struct Stand {
     /// Where the source is, as far as is known.
     goal: Position,
     goal_known: bool,
+    staleness: Staleness,
     stalls: Stalls,
     conflicts: VecDeque<Conflict>,
     link: Option<Arc<Link>>,
@@ -126,9 +129,11 @@ impl Progress {
         state.attached = true;
     }
 
-    /// Where the source is.
-    pub fn goal(&self, goal: Position) {
+    /// Where the source is, which was asked then.
+    pub fn goal(&self, asked: Instant, goal: Position) {
+        let asked_ms = asked.saturating_duration_since(self.began).as_millis() as u64;
         let mut state = self.lock();
+        state.staleness.answered(asked_ms, goal.clone());
         state.goal = goal;
         state.goal_known = true;
     }
@@ -221,67 +226,74 @@ impl Progress {
     }
 
     /// All of it, for programs.
-    pub fn json(&self, settings: &Settings) -> String {
-        let (percent, rate, eta) = self.numbers();
+    pub fn status(&self, settings: &Settings) -> Status {
+        let (percent, rate, eta_s) = self.numbers();
         let c = &self.counters;
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let lag_ms = self.lag_ms();
         let state = self.lock();
-        let s = state.stalls;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let caught_up = state.goal_known && state.position.covers(&state.goal);
-        let lag = match (caught_up, state.stamp) {
-            (true, _) => Some(0),
-            (false, 0) => None,
-            (false, stamp) => Some(now.as_secs().saturating_sub(u64::from(stamp))),
+        let link = state.link.as_ref();
+        let level = |of: fn(&Shared) -> &AtomicUsize, first: &Knob| {
+            let shared = state.shared.as_ref();
+            shared.map_or(first.level(), |s| of(s).load(Ordering::Relaxed))
         };
-        let alone = |which: Alone| get(&c.alone[which as usize]);
-        let conflicts: Vec<_> = state
-            .conflicts
-            .iter()
-            .map(|c| json!({"later": c.later, "earlier": c.earlier, "how": c.how, "what": c.what}))
-            .collect();
-        let connected = state
-            .link
-            .as_ref()
-            .is_some_and(|l| l.connected.load(Ordering::Relaxed));
-        let value = json!({
-            "channel": settings.channel,
-            "source": settings.source.address,
-            "target": settings.target.address,
-            "mode": settings.mode.to_string(),
-            "threads": settings.threads,
-            "merge": settings.merge,
-            "connected": connected,
-            "position": state.position.to_string(),
-            "source_position": state.goal.to_string(),
-            "caught_up": caught_up,
-            "lag_seconds": lag,
-            "percent": percent,
-            "eta_seconds": eta,
-            "rate_per_second": rate,
-            "uptime_seconds": self.began.elapsed().as_secs(),
-            "sessions": get(&c.sessions),
-            "transactions": get(&c.transactions),
-            "target_transactions": get(&c.units),
-            "bytes": get(&c.bytes),
-            "conflicts": {"keys": get(&c.by_keys), "lock": get(&c.by_lock), "error": get(&c.by_error), "last": conflicts},
-            "row_by_row": get(&c.singles),
-            "repaired_rows": get(&c.repaired),
-            "alone": {
-                "ddl": alone(Alone::Statement),
-                "not_transactional": alone(Alone::NotTransactional),
-                "statement": alone(Alone::Within),
-                "unknown_table": alone(Alone::UnknownTable),
-            },
-            "time_ms": {
-                "source": s.source_ms, "ddl": s.ddl_ms, "alone": s.alone_ms, "conflict": s.conflict_ms, "lock": s.lock_ms,
-                "target": s.target_ms, "commit": s.commit_ms, "worker": s.worker_ms,
-            },
-            "ended": state.said_end,
-        });
-        format!("{value:#}\n")
+        Status {
+            channel: settings.channel.clone(),
+            source: settings.source.address.clone(),
+            target: settings.target.address.clone(),
+            mode: settings.mode.to_string(),
+            threads: level(|s| &s.threads, &settings.threads),
+            merge: level(|s| &s.merge, &settings.merge),
+            readers: level(|s| &s.readers, &settings.readers),
+            tuned: get(&c.tuned),
+            read_ahead: get(&c.read_ahead),
+            connected: link.is_some_and(|l| l.connected.load(Ordering::Relaxed)),
+            applying: state.shared.is_some(),
+            position: state.position.clone(),
+            goal: state.goal.clone(),
+            caught_up: state.goal_known && state.position.covers(&state.goal),
+            lag_ms,
+            percent,
+            rate,
+            eta_s,
+            uptime: self.began.elapsed(),
+            sessions: get(&c.sessions),
+            transactions: get(&c.transactions),
+            units: get(&c.units),
+            bytes: get(&c.bytes),
+            waiting: link.map_or(0, |l| l.waiting.load(Ordering::Relaxed)),
+            by_keys: get(&c.by_keys),
+            by_lock: get(&c.by_lock),
+            by_error: get(&c.by_error),
+            conflicts: state.conflicts.iter().cloned().collect(),
+            singles: get(&c.singles),
+            repaired: get(&c.repaired),
+            alone: std::array::from_fn(|n| get(&c.alone[n])),
+            stalls: state.stalls,
+            ended: state.said_end.clone(),
+        }
+    }
+
+    /// How old what is applied is at most.
+    fn lag_ms(&self) -> Option<u64> {
+        let now_ms = self.began.elapsed().as_millis() as u64;
+        let mut state = self.lock();
+        let Stand {
+            staleness,
+            position,
+            stamp,
+            ..
+        } = &mut *state;
+        // Until anything that the source said is applied, the clocks must do.
+        let by_clocks = || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now_ms = now.unwrap_or_default().as_millis() as u64;
+            now_ms.saturating_sub(u64::from(*stamp) * 1000)
+        };
+        match staleness.age_ms(now_ms, position) {
+            Some(age) => Some(age),
+            None => (*stamp > 0).then(by_clocks),
+        }
     }
 }
 
@@ -292,7 +304,14 @@ struct Head {
     locked: bool,
 }
 
-pub(super) fn run(mut client: Client, shared: &Shared, progress: &Progress, log: &Log) {
+pub(super) fn run(
+    mut client: Client,
+    shared: &Shared,
+    settings: &Settings,
+    progress: &Progress,
+    log: &Log,
+) {
+    let mut pace = Pace::new(settings, progress);
     let mut head = Head {
         number: 0,
         since: Instant::now(),
@@ -325,7 +344,13 @@ pub(super) fn run(mut client: Client, shared: &Shared, progress: &Progress, log:
         let reading = shared.reading.load(Ordering::Relaxed);
         let passed = (now - last).as_millis() as u64;
         last = now;
-        count(progress, sample, head.locked, reading, passed);
+        let pages = pace.reads_pages;
+        count(progress, sample, head.locked, reading, pages, passed);
+        if let Err(error) = pace.tick(&mut client, shared, progress, sample) {
+            return shared.end(End::Again(format!(
+                "the target cannot be asked how it is: {error}"
+            )));
+        }
         let may_wait = matches!(sample, Sample::Unit(State::Running, _) | Sample::Alone(_));
         if may_wait && head.since.elapsed() > PATIENCE && looked.elapsed() > LOCKS_EVERY {
             looked = now;
@@ -343,18 +368,26 @@ pub(super) fn run(mut client: Client, shared: &Shared, progress: &Progress, log:
     }
 }
 
-fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, ms: u64) {
+fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, pages: bool, ms: u64) {
     let mut state = progress.lock();
+    // It has more, as far as is known, or cannot be asked.
+    let has_more = state.goal_known && !state.position.covers(&state.goal);
+    let away = !state
+        .link
+        .as_ref()
+        .is_some_and(|link| link.connected.load(Ordering::Relaxed));
     let s = &mut state.stalls;
     let counter = match sample {
         Sample::Nothing if reading => &mut s.ddl_ms,
+        Sample::Nothing if has_more || away => &mut s.network_ms,
         Sample::Nothing => &mut s.source_ms,
         Sample::Alone(Alone::Statement) => &mut s.ddl_ms,
         Sample::Alone(_) => &mut s.alone_ms,
         Sample::Unit(State::Waiting, 0) => &mut s.worker_ms,
-        Sample::Unit(State::Executed | State::Committing, _) => &mut s.commit_ms,
+        Sample::Unit(state, _) if state.has_executed() => &mut s.commit_ms,
         Sample::Unit(..) if locked => &mut s.lock_ms,
         Sample::Unit(_, attempts) if attempts > 1 => &mut s.conflict_ms,
+        Sample::Unit(..) if pages => &mut s.page_ms,
         Sample::Unit(..) => &mut s.target_ms,
     };
     *counter += ms;

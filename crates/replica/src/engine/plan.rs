@@ -4,24 +4,32 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use dromon_binlog::hints::{Barrier, Catalog, Collector, WriteSet};
+use dromon_binlog::hints::{Barrier, Collector, WriteSet};
 use dromon_binlog::{Ending, Event, EventType, Payload, Position, Seen, Step, gtid_flags};
 
 use super::{End, HISTORY_KEYS, Settings, Shared, limits};
-use crate::catalog::{self, Tables};
-use crate::client::Client;
-use crate::schedule::{Facts, Placer};
+use crate::ahead::Ahead;
+use crate::catalog::{Known, Tables, Touched};
+use crate::client::{Client, ClientError};
+use crate::schedule::{Facts, Order, Placer};
 use crate::source::{Came, Link};
+use crate::target::{Channel, Stand};
 use crate::unit::{Alone, Transaction, Unit};
 
 /// Units between being planned and having committed, for each worker.
 const WINDOW: usize = 4;
+/// The same, for all together, where units are read ahead.
+const READ_WINDOW: usize = 96;
 /// How long it waits for more before it looks whether workers are idle.
 const LOOK: Duration = Duration::from_micros(500);
 /// The same while nothing comes.
 const IDLE: Duration = Duration::from_millis(20);
+/// Statements that are longer may have changed any table.
+const STATEMENT_MAX: usize = 1 << 20;
+/// How often the position is written for others to read.
+const SAVE: Duration = Duration::from_millis(500);
 
 /// What was found out about a transaction.
 struct Found {
@@ -29,8 +37,8 @@ struct Found {
     alone: Option<Alone>,
     careful: bool,
     databases: BTreeSet<Vec<u8>>,
-    /// A table may have changed.
-    schema: bool,
+    /// Tables that may have changed.
+    schema: Option<Touched>,
 }
 
 /// Transactions that will be one unit.
@@ -52,11 +60,18 @@ pub(super) struct Planner<'s> {
     collector: Collector,
     placer: Placer,
     tables: Arc<Tables>,
+    known: Known,
     position: Position,
+    /// What the target has of what follows the position.
+    ahead: Ahead,
+    channel: &'s Channel,
+    epoch: u64,
+    /// The position that stands in the target, and since when.
+    saved: (String, Instant),
     open: Open,
-    /// A table may have changed since they were read. Several such statements in a row need one
-    /// reading.
-    stale: bool,
+    /// Tables that may have changed since they were read. Several such statements in a row need
+    /// one reading.
+    stale: Option<Touched>,
 }
 
 impl<'s> Planner<'s> {
@@ -66,11 +81,12 @@ impl<'s> Planner<'s> {
         shared: &'s Shared,
         link: &'s Link,
         control: Client,
-        catalog: Catalog,
-        tables: Tables,
-        position: Position,
+        known: Known,
+        stand: Stand,
+        channel: &'s Channel,
     ) -> Planner<'s> {
         let mut collector = Collector::new(limits());
+        let (catalog, tables) = known.prepare();
         collector.learn(catalog);
         Planner {
             settings,
@@ -80,16 +96,27 @@ impl<'s> Planner<'s> {
             collector,
             placer: Placer::new(settings.mode, HISTORY_KEYS),
             tables: Arc::new(tables),
-            position,
+            known,
+            saved: (stand.position.to_string(), Instant::now()),
+            position: stand.position,
+            ahead: stand.ahead,
+            channel,
+            epoch: stand.epoch,
             open: Open::default(),
-            stale: false,
+            stale: None,
         }
     }
 
-    pub(super) fn run(mut self, from: &Receiver<Came>) {
+    /// Until the session ends. Then [`Planner::save`] may be called again.
+    pub(super) fn run(&mut self, from: &Receiver<Came>) {
         loop {
             if self.shared.lock().has_ended() {
                 return;
+            }
+            if self.saved.1.elapsed() > SAVE
+                && let Err(error) = self.save()
+            {
+                return self.shared.end(End::Again(error.to_string()));
             }
             let came = match from.try_recv() {
                 Ok(came) => came,
@@ -102,7 +129,7 @@ impl<'s> Planner<'s> {
                     // Nothing more is there: what there is need not wait if workers are free.
                     let idle = {
                         let core = self.shared.lock();
-                        core.scheduler.len() < self.settings.threads.min(2)
+                        core.scheduler.len() < self.settings.threads.max().min(2)
                     };
                     if idle {
                         self.seal();
@@ -130,8 +157,39 @@ impl<'s> Planner<'s> {
         }
     }
 
+    /// Where commits are not one after the other, their position is written now and then for
+    /// others to read; what is there is known without it.
+    pub(super) fn save(&mut self) -> Result<(), ClientError> {
+        self.saved.1 = Instant::now();
+        if self.settings.order == Order::Strict {
+            return Ok(());
+        }
+        let base = {
+            let core = self.shared.lock();
+            // One that runs alone writes it itself, and later.
+            match core.units.iter().any(|unit| unit.alone.is_some()) {
+                true => return Ok(()),
+                false => core.base.clone(),
+            }
+        };
+        if base != self.saved.0 {
+            let mut text = Vec::new();
+            self.channel.put_save(&mut text, self.epoch, &base);
+            self.control.query(&text)?;
+            self.saved.0 = base;
+        }
+        Ok(())
+    }
+
     fn take(&mut self, transaction: Transaction, bytes: usize) -> Result<(), End> {
-        if self.stale && transaction.has_rows() {
+        if self.ahead.has(transaction.gtid) {
+            self.seal();
+            self.open.bytes = bytes;
+            self.open.transactions.push(transaction);
+            self.seal_as(None, true);
+            return Ok(());
+        }
+        if self.stale.is_some() && transaction.has_rows() {
             self.read_again()?;
         }
         let found = self
@@ -155,24 +213,32 @@ impl<'s> Planner<'s> {
         open.bytes += bytes;
         open.transactions.push(transaction);
         if single
-            || open.transactions.len() >= self.settings.merge
+            || open.transactions.len() >= self.shared.merge.load(Ordering::Relaxed)
             || open.bytes >= self.settings.merge_bytes
         {
-            self.seal_as(found.alone);
+            self.seal_as(found.alone, false);
         }
-        self.stale |= found.schema;
+        if let Some(touched) = found.schema {
+            self.stale = Some(match self.stale.take() {
+                None => touched,
+                Some(before) => before.and(touched),
+            });
+        }
         Ok(())
     }
 
     fn seal(&mut self) {
-        self.seal_as(None);
+        self.seal_as(None, false);
     }
 
-    fn seal_as(&mut self, alone: Option<Alone>) {
+    /// `done`: the target has it.
+    fn seal_as(&mut self, alone: Option<Alone>, done: bool) {
         let open = std::mem::take(&mut self.open);
         if open.transactions.is_empty() {
             return;
         }
+        let before = self.position.to_string();
+        let ahead = Ahead::between(&self.position, open.transactions.iter().map(|t| t.gtid));
         for transaction in &open.transactions {
             self.position.set(transaction.gtid);
         }
@@ -186,13 +252,19 @@ impl<'s> Planner<'s> {
         });
         let unit = Arc::new(Unit {
             transactions: open.transactions,
+            before,
+            ahead,
+            done,
             position: self.position.to_string(),
             tables: Arc::clone(&self.tables),
             alone,
             keys: Arc::new(open.set),
             bytes: open.bytes,
         });
-        let window = WINDOW * self.settings.threads;
+        let mut window = WINDOW * self.shared.threads.load(Ordering::Relaxed);
+        if self.shared.readers.load(Ordering::Relaxed) > 0 {
+            window = window.max(READ_WINDOW);
+        }
         let mut core = self.shared.lock();
         while core.scheduler.len() >= window && !core.has_ended() {
             core = self.shared.wait(&self.shared.room, core);
@@ -215,12 +287,14 @@ impl<'s> Planner<'s> {
         let ended = core.has_ended();
         drop(core);
         if !ended {
-            let read = catalog::read(&mut self.control);
-            let (catalog, tables) = read.map_err(|error| End::Again(error.to_string()))?;
+            let touched = self.stale.take().unwrap_or(Touched::All);
+            self.known
+                .read_again(&mut self.control, &touched)
+                .map_err(|error| End::Again(error.to_string()))?;
+            let (catalog, tables) = self.known.prepare();
             self.collector.learn(catalog);
             self.tables = Arc::new(tables);
             self.placer.settle();
-            self.stale = false;
         }
         self.shared.reading.store(false, Ordering::Relaxed);
         Ok(())
@@ -234,6 +308,7 @@ impl<'s> Planner<'s> {
         let mut statements = false;
         let mut sets = false;
         let mut final_tables = false;
+        let mut touched: Option<Touched> = None;
         let last = transaction.events.len() - 1;
         for (n, raw) in transaction.events.iter().enumerate() {
             let event = Event::parse_unverified(raw.bytes(), transaction.checksum())?;
@@ -245,7 +320,18 @@ impl<'s> Planner<'s> {
                 }
                 Payload::Query(query) => {
                     let frame = [&b"BEGIN"[..], b"COMMIT", b"ROLLBACK"];
-                    statements |= !frame.iter().any(|f| query.stored.eq_ignore_ascii_case(f));
+                    let statement = !frame.iter().any(|f| query.stored.eq_ignore_ascii_case(f));
+                    if statement {
+                        let by = match query.text(STATEMENT_MAX) {
+                            Ok(text) => Touched::by(&text, query.database),
+                            Err(_) => Touched::All,
+                        };
+                        touched = Some(match touched {
+                            None => by,
+                            Some(before) => before.and(by),
+                        });
+                    }
+                    statements |= statement;
                     // SET STATEMENT … FOR: some of its variables cannot be set in a transaction.
                     let begin = query.stored.get(..4).unwrap_or_default();
                     sets |= begin.eq_ignore_ascii_case(b"SET ");
@@ -301,7 +387,7 @@ impl<'s> Planner<'s> {
             alone,
             careful: flag(gtid_flags::WAITED) || !flag(gtid_flags::ALLOW_PARALLEL),
             databases,
-            schema,
+            schema: schema.then(|| touched.unwrap_or(Touched::All)),
         })
     }
 }

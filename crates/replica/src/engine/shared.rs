@@ -1,13 +1,16 @@
 //! What the threads of a session share.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use dromon_binlog::Gtid;
 use dromon_binlog::hints::WriteSet;
 
+use super::Settings;
+use super::reader::ReadAhead;
 use crate::schedule::{Scheduler, State};
+use crate::tune::{Tuner, Which};
 use crate::unit::{Alone, Unit};
 
 /// Condition variables for turns; unit n waits at n modulo this.
@@ -66,6 +69,10 @@ pub struct Counters {
     pub singles: AtomicU64,
     /// Rows that were put right.
     pub repaired: AtomicU64,
+    /// Keys that were read ahead.
+    pub read_ahead: AtomicU64,
+    /// Times that connections, transactions in one or readers were changed.
+    pub tuned: AtomicU64,
     /// Units that ran alone, by [`Alone`].
     pub alone: [AtomicU64; 4],
     /// Sessions.
@@ -75,8 +82,10 @@ pub struct Counters {
 /// Time by what the first unit that had not committed was doing, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalls {
-    /// Nothing was there to apply.
+    /// Nothing was there to apply, and the source had nothing.
     pub source_ms: u64,
+    /// Nothing was there to apply, but the source had more or was away.
+    pub network_ms: u64,
     /// A DDL or another statement alone.
     pub ddl_ms: u64,
     /// Another unit that runs alone.
@@ -87,10 +96,30 @@ pub struct Stalls {
     pub lock_ms: u64,
     /// The target was executing it.
     pub target_ms: u64,
+    /// The same, and it was reading pages from its disk.
+    pub page_ms: u64,
     /// The target was committing it.
     pub commit_ms: u64,
     /// It waited for a worker, or to be planned.
     pub worker_ms: u64,
+}
+
+impl Stalls {
+    /// All of them, by name.
+    pub fn named(&self) -> [(&'static str, u64); 10] {
+        [
+            ("source", self.source_ms),
+            ("network", self.network_ms),
+            ("ddl", self.ddl_ms),
+            ("alone", self.alone_ms),
+            ("conflict", self.conflict_ms),
+            ("lock", self.lock_ms),
+            ("target", self.target_ms),
+            ("page", self.page_ms),
+            ("commit", self.commit_ms),
+            ("worker", self.worker_ms),
+        ]
+    }
 }
 
 /// What the first unit is doing.
@@ -108,6 +137,8 @@ pub(super) struct Core {
     pub scheduler: Scheduler<Arc<WriteSet>>,
     /// From the first on that has not committed.
     pub units: VecDeque<Arc<Unit>>,
+    /// The position up to which every commit was confirmed.
+    pub base: String,
     /// By worker.
     pub running: Vec<Option<u64>>,
     /// By worker.
@@ -129,7 +160,17 @@ impl Core {
     }
 
     pub(super) fn is_committing(&self) -> bool {
-        matches!(self.scheduler.head(), Some((_, State::Committing)))
+        self.scheduler.is_committing()
+    }
+
+    /// A commit was confirmed. Gives the units that have committed now, with all before them.
+    pub(super) fn committed(&mut self, n: u64) -> Vec<Arc<Unit>> {
+        let many = self.scheduler.committed(n);
+        let gone: Vec<Arc<Unit>> = self.units.drain(..many).collect();
+        if let Some(last) = gone.last() {
+            self.base.clone_from(&last.position);
+        }
+        gone
     }
 
     pub(super) fn sample(&self) -> Sample {
@@ -175,16 +216,28 @@ pub struct Shared {
     pub(super) room: Condvar,
     /// Every thread has ended.
     pub(super) ended: AtomicBool,
+    /// What is read ahead.
+    pub(super) ahead: ReadAhead,
+    /// Most transactions of the source in one of the target, now.
+    pub(super) merge: AtomicUsize,
+    /// Connections that apply, now.
+    pub(super) threads: AtomicUsize,
+    /// Connections that read ahead, now.
+    pub(super) readers: AtomicUsize,
     /// The planner reads the catalog, or waits for what it needs for that.
     pub(super) reading: AtomicBool,
 }
 
 impl Shared {
-    pub(super) fn new(workers: usize) -> Shared {
+    pub(super) fn new(settings: &Settings, base: String, keys_max: usize) -> Shared {
+        let workers = settings.threads.max();
+        let mut scheduler = Scheduler::new(workers, settings.order);
+        scheduler.set_limit(settings.threads.level());
         Shared {
             core: Mutex::new(Core {
-                scheduler: Scheduler::new(workers),
+                scheduler,
                 units: VecDeque::new(),
+                base,
                 running: vec![None; workers],
                 connections: vec![0; workers],
                 restarting: 0,
@@ -195,7 +248,28 @@ impl Shared {
             turns: std::array::from_fn(|_| Condvar::new()),
             room: Condvar::new(),
             ended: AtomicBool::new(false),
+            ahead: ReadAhead::new(keys_max),
+            merge: AtomicUsize::new(settings.merge.level()),
+            threads: AtomicUsize::new(settings.threads.level()),
+            readers: AtomicUsize::new(settings.readers.level()),
             reading: AtomicBool::new(false),
+        }
+    }
+
+    /// What was found best.
+    pub(super) fn tune(&self, tuner: &Tuner) {
+        let set = |to: &AtomicUsize, which| {
+            let level = tuner.level(which);
+            to.swap(level, Ordering::Relaxed) != level
+        };
+        set(&self.merge, Which::Merge);
+        if set(&self.readers, Which::Readers) {
+            self.ahead.wake();
+        }
+        if set(&self.threads, Which::Threads) {
+            let level = self.threads.load(Ordering::Relaxed);
+            self.lock().scheduler.set_limit(level);
+            self.start.notify_all();
         }
     }
 
@@ -211,11 +285,19 @@ impl Shared {
         on.wait(core).unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Wakes those that may commit now.
+    pub(super) fn wake_ready(&self, core: &Core) {
+        for n in core.scheduler.ready() {
+            self.turns[n as usize % TURNS].notify_all();
+        }
+    }
+
     /// Ends the session; the first reason counts.
     pub fn end(&self, end: End) {
         self.lock().end.get_or_insert(end);
         self.start.notify_all();
         self.room.notify_all();
+        self.ahead.wake();
         self.turns.iter().for_each(Condvar::notify_all);
     }
 

@@ -7,12 +7,13 @@ use dromon_relay::log::{Level, Log};
 
 use super::shared::{InDoubt, TURNS};
 use super::{Difference, End, Settings, Shared};
+use crate::ahead::SLOTS;
 use crate::client::{Client, ClientError, Result as Answer};
 use crate::compile::{
     Collations, CompileError, Expect, Note, Op, Options, Style, binlog_statement, compile,
 };
 use crate::engine::Progress;
-use crate::schedule::{Executed, Failed, State};
+use crate::schedule::{Executed, Failed, Order, State};
 use crate::target::{Channel, Doing, OTHER_EPOCH, ROWS};
 use crate::unit::{Alone, Form, Unit};
 
@@ -59,6 +60,8 @@ enum Trouble {
     Compile(CompileError),
     /// A statement of so many bytes.
     Long(usize),
+    /// What comes before it is not there, or another replica has begun.
+    Misplaced,
     /// The session has ended.
     Ended,
 }
@@ -110,6 +113,9 @@ impl Trouble {
             Trouble::Long(bytes) => format!(
                 "it needs a statement of {bytes} bytes, and the target takes none so long: raise its max_allowed_packet"
             ),
+            Trouble::Misplaced => {
+                "what comes before it is not there (was its connection ended?)".into()
+            }
             Trouble::Ended => "the session has ended".into(),
         }
     }
@@ -145,27 +151,35 @@ impl Worker {
                     return shared.end(End::Again(format!("{error} (at {})", unit.name())));
                 }
                 Err(trouble) => {
-                    let why = self.fatal(&unit, &trouble);
-                    return shared.end(End::Fatal(why));
+                    let end = self.fatal(&unit, &trouble);
+                    return shared.end(end);
                 }
             }
         }
     }
 
-    fn fatal(&mut self, unit: &Unit, trouble: &Trouble) -> String {
+    fn fatal(&mut self, unit: &Unit, trouble: &Trouble) -> End {
         // What another one has applied already cannot be applied here.
         let newest = self.channel.epoch(&mut self.client).ok().flatten();
-        let older = newest.is_some_and(|newest| newest != self.epoch);
-        if older || matches!(trouble, Trouble::Error(OTHER_EPOCH, _)) {
-            return "Another replica has begun to apply this channel: this one can commit nothing any more, and nothing is doubled."
-                .into();
+        if newest.is_some_and(|newest| newest != self.epoch) {
+            return End::Fatal(
+                "Another replica has begun to apply this channel: this one can commit nothing any more, and nothing is doubled."
+                    .into(),
+            );
         }
-        format!(
+        if matches!(trouble, Trouble::Misplaced) {
+            return End::Again(format!(
+                "{} could not commit: {}",
+                unit.name(),
+                trouble.text()
+            ));
+        }
+        End::Fatal(format!(
             "{} cannot be applied: {}. Nothing of it is in the target; everything before it is. Put the target right, or set \
              difference = repair for rows that are missing or there already.",
             unit.name(),
             trouble.text()
-        )
+        ))
     }
 
     fn options(&self, style: Style) -> Options<'_> {
@@ -183,7 +197,14 @@ impl Worker {
         let mut style = Style::Folded;
         let mut alone = 0;
         loop {
-            let executed = self.execute(unit, style);
+            let executed = match unit.done {
+                true => self
+                    .client
+                    .query(b"BEGIN")
+                    .map(|_| ())
+                    .map_err(Trouble::from),
+                false => self.execute(unit, style),
+            };
             let trouble = match executed {
                 Ok(()) => match self.turn(n)? {
                     None => return self.commit(n, unit),
@@ -280,6 +301,7 @@ impl Worker {
         }
         // A unit may wait for all before it to have executed.
         self.shared.start.notify_one();
+        self.shared.wake_ready(&core);
         loop {
             if core.has_ended() {
                 return Err(Trouble::Ended);
@@ -311,30 +333,53 @@ impl Worker {
 
     fn commit(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
         let mut text = Vec::new();
-        self.channel.put_move(&mut text, self.epoch, &unit.position);
-        text.extend_from_slice(b";COMMIT");
-        match self.client.query(&text) {
-            Ok(_) => {}
-            Err(error) if error.code() == Some(OTHER_EPOCH) => return Err(error.into()),
-            // Whether it is committed is found out by a new session.
-            Err(error) => return Err(Trouble::Lost(error)),
+        let strict = self.settings.order == Order::Strict;
+        match (strict, unit.alone) {
+            (true, _) => {
+                let (before, after) = (Some(unit.before.as_str()), &unit.position);
+                self.channel.put_move(&mut text, self.epoch, before, after);
+            }
+            // Everything before it has committed: nothing is ahead of it.
+            (false, Some(_)) => {
+                self.channel
+                    .put_move(&mut text, self.epoch, None, &unit.position);
+            }
+            (false, None) => {
+                let base = self.shared.lock().base.clone();
+                self.channel
+                    .put_slot(&mut text, self.epoch, n % SLOTS, &base, &unit.ahead);
+            }
         }
-        self.committed(n, unit);
+        text.extend_from_slice(b";COMMIT");
+        // Whether it is committed is found out by a new session.
+        let lost = |error: ClientError| match error.code() {
+            Some(OTHER_EPOCH) => Trouble::Misplaced,
+            _ => Trouble::Lost(error),
+        };
+        self.client.send(&text).map_err(lost)?;
+        self.client.next(0).map_err(lost)?;
+        if strict {
+            // It has the lock that every later one needs: they may come, and wait for it there.
+            let mut core = self.shared.lock();
+            core.scheduler.placed(n);
+            self.shared.wake_ready(&core);
+        }
+        self.client.next(1).map_err(lost)?;
+        self.committed(n);
         Ok(())
     }
 
-    fn committed(&self, n: u64, unit: &Unit) {
-        self.progress.applied(unit);
+    fn committed(&self, n: u64) {
         let shared = &self.shared;
         let mut core = shared.lock();
-        core.scheduler.committed(n);
-        core.units.pop_front();
-        let restarting = core.restarting > 0;
-        drop(core);
-        match restarting {
-            true => shared.turns.iter().for_each(std::sync::Condvar::notify_all),
-            false => shared.turns[(n + 1) as usize % TURNS].notify_all(),
+        for unit in core.committed(n) {
+            self.progress.applied(&unit);
         }
+        match core.restarting > 0 {
+            true => shared.turns.iter().for_each(std::sync::Condvar::notify_all),
+            false => shared.wake_ready(&core),
+        }
+        drop(core);
         shared.start.notify_one();
         shared.room.notify_one();
     }

@@ -1,16 +1,17 @@
 //! Who may start, and who may commit. Without I/O and clocks.
 //!
 //! A *unit* is what is applied in one transaction of the target: one or several transactions of
-//! the source. Units are numbered from 1 on in the source's order and commit in that order.
+//! the source. Units are numbered from 1 on in the source's order and commit as [`Order`] says.
 //!
 //! ```text
-//!                        start            executed            commit       committed
-//!   push ──> waiting ─────────> running ──────────> executed ───────> committing ───────> gone
-//!               ^                  │  doomed           │
-//!               │     given back   v                   v
-//!               └──────────────────┴───────────────────┘
+//!                     start         executed         commit            placed      committed
+//!   push ──> waiting ──────> running ──────> executed ─────> committing ─────> placed ──────> gone
+//!               ^               │  doomed        │                └───── committed ───────────^
+//!               │  given back   v                v
+//!               └───────────────┴────────────────┘
 //! ```
 //!
+//! * A commit may be confirmed before that of an earlier unit. It counts when all before it do.
 //! * A unit starts when what it comes [`After`] is done.
 //! * The later one gives way: one that has executed before an earlier one with which it
 //!   conflicts, or that holds a lock which an earlier one waits for, is rolled back and applied
@@ -61,6 +62,32 @@ pub enum State {
     Executed,
     /// Its commit is under way.
     Committing,
+    /// The same, and none of a later unit can come before it any more.
+    Placed,
+    /// It has committed, an earlier one has not yet, as far as is known.
+    Committed,
+}
+
+impl State {
+    /// All but the commit is done, or more.
+    pub fn has_executed(self) -> bool {
+        match self {
+            State::Waiting | State::Running | State::Doomed(_) => false,
+            State::Executed | State::Committing | State::Placed | State::Committed => true,
+        }
+    }
+}
+
+/// When a unit may commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// When no later one can come before those before it.
+    #[default]
+    Strict,
+    /// When all before it have executed: then all of them hold their locks, none depends on
+    /// another, and in what order they commit does not matter for what comes of it. But the one
+    /// so many before it must have committed, with all before that.
+    Group(u64),
 }
 
 /// What to do with a unit that has executed.
@@ -107,7 +134,10 @@ struct Slot<K> {
 /// Units between being read and having committed.
 #[derive(Clone, Debug)]
 pub struct Scheduler<K> {
+    order: Order,
     workers: usize,
+    /// So many are to be busy at most.
+    limit: usize,
     busy: usize,
     committed: u64,
     /// From `committed + 1` on.
@@ -116,13 +146,21 @@ pub struct Scheduler<K> {
 
 impl<K: Conflicts> Scheduler<K> {
     /// For so many workers, at least one.
-    pub fn new(workers: usize) -> Scheduler<K> {
+    pub fn new(workers: usize, order: Order) -> Scheduler<K> {
         Scheduler {
+            order,
             workers: workers.max(1),
+            limit: workers.max(1),
             busy: 0,
             committed: 0,
             slots: VecDeque::new(),
         }
+    }
+
+    /// At most so many workers are to be busy from now on; more only for the first unit that has
+    /// not committed, for which all others may wait.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.clamp(1, self.workers);
     }
 
     /// Units that have not committed.
@@ -195,8 +233,8 @@ impl<K: Conflicts> Scheduler<K> {
 
     /// All up to here have executed.
     fn executed_up_to(&self) -> u64 {
-        let done = |s: &&Slot<K>| matches!(s.state, State::Executed | State::Committing);
-        self.committed + self.slots.iter().take_while(done).count() as u64
+        let done = self.slots.iter().take_while(|s| s.state.has_executed());
+        self.committed + done.count() as u64
     }
 
     /// A worker is free: the unit that it shall apply, if there is one.
@@ -205,7 +243,8 @@ impl<K: Conflicts> Scheduler<K> {
             return None;
         }
         let executed = self.executed_up_to();
-        let last_free = self.busy + 1 == self.workers;
+        let crowded = self.busy >= self.limit;
+        let last_free = self.busy + 1 >= self.limit;
         let committed = self.committed;
         let mut unstarted = self
             .slots
@@ -214,7 +253,9 @@ impl<K: Conflicts> Scheduler<K> {
             .filter(|(_, s)| !s.started);
         let may = |s: &Slot<K>| s.after.committed <= committed && s.after.executed <= executed;
         let (at, slot) = match last_free {
-            true => unstarted.next().filter(|(_, s)| may(s))?,
+            true => unstarted
+                .next()
+                .filter(|(at, s)| may(s) && (!crowded || *at == 0))?,
             false => unstarted.find(|(_, s)| may(s))?,
         };
         slot.started = true;
@@ -250,9 +291,11 @@ impl<K: Conflicts> Scheduler<K> {
         let at = self.index(n).expect("checked above");
         let mine = &self.slots[at].keys;
         // An earlier one that has executed too held its locks meanwhile: there is no conflict.
-        let earlier = self.slots.iter().take(at).rposition(|s| {
-            !matches!(s.state, State::Executed | State::Committing) && s.keys.conflicts(mine)
-        });
+        let earlier = self
+            .slots
+            .iter()
+            .take(at)
+            .rposition(|s| !s.state.has_executed() && s.keys.conflicts(mine));
         match earlier {
             Some(m) => {
                 let by = self.committed + 1 + m as u64;
@@ -266,23 +309,64 @@ impl<K: Conflicts> Scheduler<K> {
         }
     }
 
+    /// Units that may commit now, in their order.
+    pub fn ready(&self) -> impl Iterator<Item = u64> + '_ {
+        let (last, before): (u64, fn(State) -> bool) = match self.order {
+            Order::Strict => (u64::MAX, |s| matches!(s, State::Placed | State::Committed)),
+            Order::Group(ahead) => (self.committed + ahead, State::has_executed),
+        };
+        let mut clear = true;
+        let numbered = (self.committed + 1..=last).zip(&self.slots);
+        numbered
+            .map_while(move |(n, slot)| {
+                let mine = clear && slot.state == State::Executed;
+                clear &= before(slot.state);
+                (mine || clear).then_some((n, mine))
+            })
+            .filter_map(|(n, mine)| mine.then_some(n))
+    }
+
     /// Whether it is this unit's turn to commit. If so it counts as committing, and nothing can
     /// stop it any more.
     pub fn commit(&mut self, n: u64) -> bool {
-        let mine = n == self.committed + 1 && self.state(n) == Some(State::Executed);
+        let mine = self.state(n) == Some(State::Executed) && self.ready().any(|m| m == n);
         if mine {
             self.slot_mut(n).state = State::Committing;
         }
         mine
     }
 
-    /// Its commit was confirmed.
-    pub fn committed(&mut self, n: u64) {
-        assert_eq!(n, self.committed + 1, "commits are in order");
-        let slot = self.slots.pop_front().expect("it is there");
+    /// No commit of a later unit can come before its own any more.
+    pub fn placed(&mut self, n: u64) {
+        let slot = self.slot_mut(n);
         assert_eq!(slot.state, State::Committing, "unit {n}");
-        self.committed = n;
+        slot.state = State::Placed;
+    }
+
+    /// Its commit was confirmed. Gives how many units have committed now, with all before them,
+    /// that had not before.
+    pub fn committed(&mut self, n: u64) -> usize {
+        let slot = self.slot_mut(n);
+        assert!(
+            matches!(slot.state, State::Committing | State::Placed),
+            "unit {n} was not committing"
+        );
+        slot.state = State::Committed;
         self.busy -= 1;
+        let done = self
+            .slots
+            .iter()
+            .take_while(|s| s.state == State::Committed);
+        let done = done.count();
+        self.slots.drain(..done);
+        self.committed += done as u64;
+        done
+    }
+
+    /// Whether a commit is under way.
+    pub fn is_committing(&self) -> bool {
+        let under_way = |s: &Slot<K>| matches!(s.state, State::Committing | State::Placed);
+        self.slots.iter().any(under_way)
     }
 
     /// It failed, or was ended, and is rolled back.
@@ -292,7 +376,9 @@ impl<K: Conflicts> Scheduler<K> {
         let by = match slot.state {
             State::Doomed(by) => Some(by),
             State::Running | State::Executed => None,
-            State::Waiting | State::Committing => panic!("unit {n} was not under way"),
+            State::Waiting | State::Committing | State::Placed | State::Committed => {
+                panic!("unit {n} was not under way")
+            }
         };
         slot.state = State::Waiting;
         match by {
@@ -320,7 +406,11 @@ impl<K: Conflicts> Scheduler<K> {
         let how = match slot.state {
             State::Running => Yield::Kill,
             State::Executed => Yield::Told,
-            State::Waiting | State::Doomed(_) | State::Committing => return None,
+            State::Waiting
+            | State::Doomed(_)
+            | State::Committing
+            | State::Placed
+            | State::Committed => return None,
         };
         slot.state = State::Doomed(waiter);
         Some(how)

@@ -31,6 +31,8 @@ enum Doing {
     /// Has written so many rows.
     Writing(usize),
     Executed,
+    /// Its commit was sent; whether it holds its place, whether the target did it.
+    Committing(bool, bool),
     RolledBack,
 }
 
@@ -110,8 +112,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn as_if_one_after_the_other(units in units(), workers in 1usize..5, choices in prop::collection::vec(any::<u16>(), 1..200)) {
-        let mut scheduler = Scheduler::new(workers);
+    fn as_if_one_after_the_other(
+        units in units(),
+        workers in 1usize..5,
+        strict in any::<bool>(),
+        ahead in 1u64..6,
+        choices in prop::collection::vec(any::<u16>(), 1..200),
+    ) {
+        let order_of = if strict { Order::Strict } else { Order::Group(ahead) };
+        let mut scheduler = Scheduler::new(workers, order_of);
         let mut world = World::default();
         let mut order = Vec::new();
         let mut pushed = 0;
@@ -134,11 +143,14 @@ proptest! {
                 pushed += 1;
                 prop_assert_eq!(scheduler.push(unit.after, keys), pushed as u64);
             }
+            if choose(20) == 0 {
+                scheduler.set_limit(choose(5));
+            }
             if choose(2) == 0 && let Some(n) = scheduler.start() {
                 let after = units[n as usize - 1].after;
                 prop_assert!(scheduler.last_committed() >= after.committed);
                 for earlier in 1..=after.executed {
-                    prop_assert!(matches!(scheduler.state(earlier), None | Some(State::Executed | State::Committing)));
+                    prop_assert!(scheduler.state(earlier).is_none_or(State::has_executed));
                 }
                 world.workers.insert(n, Doing::Writing(0));
             }
@@ -183,11 +195,38 @@ proptest! {
                         prop_assert!(by < n);
                         roll_back(&mut world, &mut scheduler, n);
                     } else if scheduler.commit(n) {
-                        world.end(n, true);
-                        order.push(n);
-                        scheduler.committed(n);
-                        world.workers.remove(&n);
+                        let mut before = scheduler.last_committed() + 1..n;
+                        match strict {
+                            true => prop_assert!(before.all(|m| matches!(scheduler.state(m), Some(State::Placed | State::Committed)))),
+                            false => {
+                                prop_assert!(before.all(|m| scheduler.state(m).is_some_and(State::has_executed)));
+                                prop_assert!(n <= scheduler.last_committed() + ahead);
+                            }
+                        }
+                        world.workers.insert(n, Doing::Committing(false, false));
                     }
+                }
+                // The target makes them wait for each other: one lock that all of them take.
+                Doing::Committing(false, false) if strict => {
+                    let first = world.workers.iter().all(|(m, doing)| {
+                        *m >= n || !matches!(doing, Doing::Committing(_, false))
+                    });
+                    if first {
+                        scheduler.placed(n);
+                        world.workers.insert(n, Doing::Committing(true, false));
+                    }
+                }
+                Doing::Committing(placed, false) => {
+                    world.end(n, true);
+                    order.push(n);
+                    world.workers.insert(n, Doing::Committing(placed, true));
+                }
+                // Whose answer comes first is open.
+                Doing::Committing(_, true) => {
+                    let before = scheduler.last_committed();
+                    let gone = scheduler.committed(n);
+                    prop_assert_eq!(scheduler.last_committed(), before + gone as u64);
+                    world.workers.remove(&n);
                 }
                 Doing::RolledBack => {
                     if scheduler.may_restart(n) {
@@ -196,6 +235,9 @@ proptest! {
                     }
                 }
             }
+        }
+        if !strict {
+            order.sort_unstable();
         }
         prop_assert_eq!(&order, &(1..=units.len() as u64).collect::<Vec<_>>());
         let mut naive: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
@@ -209,13 +251,53 @@ proptest! {
     }
 }
 
+#[test]
+fn commits_side_by_side() {
+    let four = |order| {
+        let mut s = Scheduler::new(8, order);
+        for row in 1..=4 {
+            s.push(After::default(), keys(&[row]));
+            s.start();
+        }
+        for n in [1, 2, 4] {
+            s.executed(n);
+        }
+        s
+    };
+    let mut s = four(Order::Strict);
+    assert_eq!(s.ready().collect::<Vec<_>>(), [1]);
+    assert!(!s.commit(2) && s.commit(1) && !s.commit(2));
+    s.placed(1);
+    assert!(s.commit(2) && s.is_committing());
+    s.placed(2);
+    // The third has not executed.
+    assert!(!s.commit(4));
+    assert_eq!(s.committed(2), 0);
+    assert_eq!((s.last_committed(), s.busy()), (0, 3));
+    assert_eq!(s.committed(1), 2);
+    assert_eq!((s.last_committed(), s.len()), (2, 2));
+
+    let mut s = four(Order::Group(3));
+    assert_eq!(s.ready().collect::<Vec<_>>(), [1, 2]);
+    assert!(s.commit(2) && !s.commit(4));
+    s.executed(3);
+    assert_eq!(s.ready().collect::<Vec<_>>(), [1, 3]);
+    assert!(s.commit(3) && !s.commit(4), "the first has not committed");
+    assert_eq!(s.committed(3), 0);
+    assert!(s.commit(1));
+    assert_eq!(s.committed(1), 1);
+    assert!(s.commit(4));
+    assert_eq!((s.committed(4), s.committed(2)), (0, 3));
+    assert!(s.is_empty() && !s.is_committing());
+}
+
 fn keys(rows: &[u8]) -> Keys {
     Keys(rows.iter().copied().collect())
 }
 
 #[test]
 fn the_last_worker_is_kept_for_the_earliest() {
-    let mut s = Scheduler::new(2);
+    let mut s = Scheduler::new(2, Order::Strict);
     let behind = |committed| After {
         committed,
         executed: 0,
@@ -228,14 +310,51 @@ fn the_last_worker_is_kept_for_the_earliest() {
     assert_eq!(s.start(), None);
     assert_eq!(s.executed(1), Executed::Keep);
     assert!(s.commit(1));
-    s.committed(1);
+    assert_eq!(s.committed(1), 1);
     assert_eq!(s.start(), Some(2));
     assert_eq!(s.start(), Some(3));
 }
 
 #[test]
+fn fewer_workers() {
+    let mut s = Scheduler::new(4, Order::Strict);
+    for row in 1..=6 {
+        s.push(After::default(), keys(&[row]));
+    }
+    assert_eq!(
+        (s.start(), s.start(), s.start()),
+        (Some(1), Some(2), Some(3))
+    );
+    s.set_limit(2);
+    assert_eq!(s.start(), None);
+    for n in 1..=3 {
+        s.executed(n);
+        assert!(s.commit(n));
+        s.placed(n);
+    }
+    s.committed(1);
+    s.committed(2);
+    assert_eq!((s.start(), s.start()), (Some(4), None));
+    // One that all others may wait for can always start.
+    let mut s = Scheduler::new(3, Order::Strict);
+    s.push(After::default(), keys(&[1]));
+    let behind = After {
+        committed: 1,
+        executed: 0,
+    };
+    s.push(behind, keys(&[2]));
+    s.push(After::default(), keys(&[3]));
+    assert_eq!((s.start(), s.start()), (Some(1), Some(3)));
+    s.executed(1);
+    assert!(s.commit(1));
+    s.committed(1);
+    s.set_limit(1);
+    assert_eq!(s.start(), Some(2));
+}
+
+#[test]
 fn the_later_one_gives_way() {
-    let mut s = Scheduler::new(4);
+    let mut s = Scheduler::new(4, Order::Strict);
     for rows in [&[1u8][..], &[1], &[2]] {
         s.push(After::default(), keys(rows));
     }
@@ -262,7 +381,7 @@ fn the_later_one_gives_way() {
 
 #[test]
 fn an_error_of_its_own() {
-    let mut s = Scheduler::new(4);
+    let mut s = Scheduler::new(4, Order::Strict);
     s.push(After::default(), keys(&[1]));
     s.push(After::default(), keys(&[2]));
     assert_eq!((s.start(), s.start()), (Some(1), Some(2)));

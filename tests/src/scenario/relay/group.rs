@@ -215,7 +215,7 @@ pub fn get_at(host: &str, port: u16, target: &str) -> anyhow::Result<(u16, Strin
 }
 
 /// The value of one metric.
-fn metric(port: u16, start: &str) -> anyhow::Result<f64> {
+pub fn metric(port: u16, start: &str) -> anyhow::Result<f64> {
     let (_, text) = get(port, "/metrics")?;
     let line = text.lines().find(|l| l.starts_with(start));
     let line = line.with_context(|| format!("no {start} in {text}"))?;

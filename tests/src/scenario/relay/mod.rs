@@ -2,11 +2,11 @@
 //! Run by name.
 
 mod crowd;
-mod group;
+pub mod group;
 mod mysql;
 pub mod plain;
 mod power;
-mod secure;
+pub mod secure;
 mod wan;
 
 use std::path::PathBuf;

@@ -11,7 +11,7 @@ use super::{equal, place};
 use crate::harness::Case;
 
 /// An authority, and a certificate for 127.0.0.1 that it signed.
-fn certificates(dir: &Path) -> anyhow::Result<()> {
+pub fn certificates(dir: &Path) -> anyhow::Result<()> {
     let run = |args: &str| -> anyhow::Result<()> {
         let out = program("openssl")
             .current_dir(dir)

@@ -1,0 +1,78 @@
+//! What tables the target has: for keys, and for statements.
+//!
+//! The catalog is the target's own. Where a unit is applied everything before it has been, and
+//! what may change a table runs alone: so the target's tables are those that the source had when
+//! it wrote the rows.
+
+mod read;
+mod touched;
+
+use std::sync::Arc;
+
+use dromon_binlog::hints::TableName;
+use rustc_hash::FxHashMap;
+
+pub use read::Known;
+pub use touched::Touched;
+
+/// A column, as statements need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnInfo {
+    /// Its name.
+    pub name: String,
+    /// Whether it is an unsigned number.
+    pub unsigned: bool,
+    /// Its value is computed: no statement may say it.
+    pub generated: bool,
+    /// Character set of a text.
+    pub charset: Option<String>,
+    /// Bytes of a BINARY.
+    pub padded: Option<usize>,
+    /// It changes when others do, unless a statement says its value.
+    pub on_update: bool,
+}
+
+/// A table, as statements need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInfo {
+    /// Database and table, for people.
+    pub name: String,
+    /// The same in backticks.
+    pub quoted: Vec<u8>,
+    /// Names of the columns that statements give, in backticks, with commas.
+    pub column_list: Vec<u8>,
+    /// In their order in rows.
+    pub columns: Vec<ColumnInfo>,
+    /// Columns of the primary key; empty: rows cannot be named by statements.
+    pub key: Vec<usize>,
+    /// Columns of other unique keys.
+    pub unique: Vec<usize>,
+    /// Other indexes that can be searched by what rows say: names, and columns.
+    pub indexes: Vec<(String, Vec<usize>)>,
+    /// It has foreign keys, or is named by some.
+    pub related: bool,
+    /// Statements do what the rows say: nothing else happens with them.
+    pub plain: bool,
+    /// A change of it can be rolled back.
+    pub transactional: bool,
+}
+
+/// All tables by database, 0, name.
+#[derive(Clone, Debug, Default)]
+pub struct Tables(FxHashMap<Vec<u8>, Arc<TableInfo>>);
+
+impl Tables {
+    /// The table of this name.
+    pub fn find(&self, database: &[u8], table: &[u8]) -> Option<&Arc<TableInfo>> {
+        self.0.get(&[database, &[0], table].concat())
+    }
+
+    /// Of these tables.
+    pub fn of(tables: impl IntoIterator<Item = (TableName, TableInfo)>) -> Tables {
+        let keyed = tables.into_iter().map(|(name, info)| {
+            let key = [name.database.as_bytes(), &[0], name.table.as_bytes()].concat();
+            (key, Arc::new(info))
+        });
+        Tables(keyed.collect())
+    }
+}

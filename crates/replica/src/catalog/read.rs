@@ -1,0 +1,454 @@
+//! Reads the target's tables: all of them, or those that statements may have changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dromon_binlog::hints::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableSchema};
+
+use super::{ColumnInfo, TableInfo, Tables, Touched};
+use crate::client::{Client, ClientError};
+use crate::value::{put_name, put_text};
+
+/// If more tables may have changed, all are read.
+const SOME_MAX: usize = 40;
+/// Error of a database that is not there.
+const NO_DATABASE: u16 = 1049;
+
+const SYSTEM: &str = "('information_schema','performance_schema','sys','mysql','dromon_replica')";
+
+#[derive(Clone, Debug, Default)]
+struct Raw {
+    columns: Vec<(Column, ColumnInfo)>,
+    unique: BTreeMap<String, Vec<KeyPart>>,
+    /// The others.
+    indexes: BTreeMap<String, Vec<KeyPart>>,
+    foreign: BTreeMap<String, ForeignKey>,
+    kind: String,
+    engine: String,
+    triggers: bool,
+    /// Periods in a unique key.
+    overlaps: bool,
+}
+
+struct Cells(std::vec::IntoIter<Option<Vec<u8>>>);
+
+impl Cells {
+    fn text(&mut self) -> String {
+        self.maybe().unwrap_or_default()
+    }
+
+    fn maybe(&mut self) -> Option<String> {
+        let cell = self.0.next().flatten()?;
+        Some(String::from_utf8_lossy(&cell).into_owned())
+    }
+}
+
+/// Of which tables.
+#[derive(Clone, Copy)]
+enum Scope<'n> {
+    All,
+    One(&'n TableName),
+}
+
+impl Scope<'_> {
+    /// A condition. The server opens one table only if both names are compared with constants.
+    fn of(self, database: &str, table: &str) -> String {
+        match self {
+            Scope::All => format!("{database} NOT IN {SYSTEM}"),
+            Scope::One(name) => {
+                let mut out = format!("{database}=").into_bytes();
+                put_text(&mut out, name.database.as_bytes(), 0);
+                out.extend_from_slice(format!(" AND {table}=").as_bytes());
+                put_text(&mut out, name.table.as_bytes(), 0);
+                String::from_utf8_lossy(&out).into_owned()
+            }
+        }
+    }
+}
+
+/// The target's tables as they were read.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    raw: BTreeMap<TableName, Raw>,
+    triggers_run: bool,
+}
+
+fn query(client: &mut Client, text: &str) -> Result<Vec<Cells>, ClientError> {
+    let rows = client.rows(text)?;
+    Ok(rows.into_iter().map(|row| Cells(row.into_iter())).collect())
+}
+
+impl Known {
+    /// Reads all.
+    pub fn read(client: &mut Client) -> Result<Known, ClientError> {
+        // Names as they are, whatever the character set of the session.
+        client.query(b"SET NAMES utf8mb4")?;
+        let mut known = Known::default();
+        known.load(client, Scope::All)?;
+        let run = query(client, "SELECT @@global.slave_run_triggers_for_rbr")?.pop();
+        known.triggers_run = run.is_some_and(|mut row| row.text() != "NO");
+        Ok(known)
+    }
+
+    /// Reads again what statements may have changed. Gives how many tables were read; `None`: all.
+    pub fn read_again(
+        &mut self,
+        client: &mut Client,
+        touched: &Touched,
+    ) -> Result<Option<usize>, ClientError> {
+        let Touched::Some { databases, names } = touched else {
+            *self = Known::read(client)?;
+            return Ok(None);
+        };
+        client.query(b"SET NAMES utf8mb4")?;
+        let mut changed: BTreeSet<TableName> = BTreeSet::new();
+        let mut gone: BTreeSet<TableName> = BTreeSet::new();
+        for database in databases {
+            let mut text = b"SHOW TABLES FROM ".to_vec();
+            put_name(&mut text, database.as_bytes());
+            // Names alone: no table is opened for them.
+            let there = match query(client, &String::from_utf8_lossy(&text)) {
+                Ok(rows) => rows,
+                Err(error) if error.code() == Some(NO_DATABASE) => Vec::new(),
+                Err(error) => return Err(error),
+            };
+            let there: BTreeSet<TableName> = there
+                .into_iter()
+                .map(|mut row| TableName::new(database, &row.text()))
+                .collect();
+            let before = self.raw.keys().filter(|name| &name.database == database);
+            gone.extend(before.filter(|name| !there.contains(*name)).cloned());
+            changed.extend(there.into_iter().filter(|name| {
+                !self.raw.contains_key(name) || names.contains(&name.table.to_lowercase())
+            }));
+        }
+        // What refers to a table that has another name now, or is another one.
+        let moved = |name: &TableName| gone.contains(name) || changed.contains(name);
+        let referring = self.raw.iter().filter(|(name, of)| {
+            !gone.contains(*name) && of.foreign.values().any(|key| moved(&key.parent))
+        });
+        let referring: Vec<TableName> = referring.map(|(name, _)| name.clone()).collect();
+        changed.extend(referring);
+        if changed.len() > SOME_MAX {
+            *self = Known::read(client)?;
+            return Ok(None);
+        }
+        for name in gone.iter().chain(&changed) {
+            self.raw.remove(name);
+        }
+        for name in &changed {
+            self.load(client, Scope::One(name))?;
+        }
+        Ok(Some(changed.len()))
+    }
+
+    /// For hints, and for statements.
+    pub fn prepare(&self) -> (Catalog, Tables) {
+        prepare(&self.raw, self.triggers_run)
+    }
+
+    fn load(&mut self, client: &mut Client, scope: Scope<'_>) -> Result<(), ClientError> {
+        let plain = scope.of("TABLE_SCHEMA", "TABLE_NAME");
+        let mut loaded: BTreeMap<TableName, Raw> = BTreeMap::new();
+        for mut row in query(
+            client,
+            &format!(
+                "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES \
+             WHERE {plain} AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+            ),
+        )? {
+            let name = TableName::new(&row.text(), &row.text());
+            let of = loaded.entry(name).or_default();
+            of.kind = row.text();
+            of.engine = row.text();
+        }
+        if loaded.is_empty() {
+            return Ok(());
+        }
+        for mut row in query(
+            client,
+            &format!(
+                "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA, \
+             IS_GENERATED FROM information_schema.COLUMNS WHERE {plain} \
+             ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
+            ),
+        )? {
+            let Some(of) = loaded.get_mut(&TableName::new(&row.text(), &row.text())) else {
+                continue;
+            };
+            let (name, kind) = (row.text(), row.text());
+            let (charset, collation, extra) = (row.maybe(), row.maybe(), row.text());
+            let generated = row.text() == "ALWAYS";
+            let info = ColumnInfo {
+                name: name.clone(),
+                unsigned: kind.contains("unsigned"),
+                generated,
+                charset: charset.filter(|_| !kind.starts_with("enum") && !kind.starts_with("set")),
+                padded: kind
+                    .strip_prefix("binary(")
+                    .and_then(|rest| rest.strip_suffix(')')?.parse().ok()),
+                on_update: extra.to_ascii_lowercase().contains("on update"),
+            };
+            let column = Column {
+                name,
+                kind,
+                collation,
+                generated,
+            };
+            of.columns.push((column, info));
+        }
+        for mut row in query(
+            client,
+            &format!(
+                "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART, NON_UNIQUE, INDEX_TYPE \
+             FROM information_schema.STATISTICS WHERE {plain} \
+             ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX"
+            ),
+        )? {
+            let Some(of) = loaded.get_mut(&TableName::new(&row.text(), &row.text())) else {
+                continue;
+            };
+            let index = row.text();
+            let part = KeyPart {
+                column: row.maybe(),
+                prefix: row.maybe().and_then(|n| n.parse().ok()).unwrap_or(0),
+            };
+            let (unique, kind) = (row.text() == "0", row.text());
+            let indexes = match (unique, kind.as_str()) {
+                (true, _) => &mut of.unique,
+                (false, "BTREE") => &mut of.indexes,
+                _ => continue,
+            };
+            indexes.entry(index).or_default().push(part);
+        }
+        // Not joined there: a join does not look up one table, it opens them all.
+        let mut rules: BTreeMap<(TableName, String), (Action, Action)> = BTreeMap::new();
+        for mut row in query(
+            client,
+            &format!(
+                "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, DELETE_RULE, UPDATE_RULE \
+             FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE {}",
+                scope.of("CONSTRAINT_SCHEMA", "TABLE_NAME")
+            ),
+        )? {
+            let name = TableName::new(&row.text(), &row.text());
+            let constraint = row.text();
+            let mut action = || match row.text().as_str() {
+                "RESTRICT" | "NO ACTION" => Action::Refuse,
+                _ => Action::Change,
+            };
+            rules.insert((name, constraint), (action(), action()));
+        }
+        for mut row in query(
+            client,
+            &format!(
+                "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, COLUMN_NAME, REFERENCED_TABLE_SCHEMA, \
+             REFERENCED_TABLE_NAME, REFERENCED_COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE \
+             WHERE REFERENCED_TABLE_NAME IS NOT NULL AND {plain} \
+             ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION"
+            ),
+        )? {
+            let name = TableName::new(&row.text(), &row.text());
+            let (constraint, column) = (row.text(), row.text());
+            let parent = TableName::new(&row.text(), &row.text());
+            let parent_column = row.text();
+            let Some(of) = loaded.get_mut(&name) else {
+                continue;
+            };
+            let of_both = (name, constraint);
+            // One that came between the two questions may do anything.
+            let rule = rules.get(&of_both).cloned();
+            let (on_delete, on_update) = rule.unwrap_or((Action::Change, Action::Change));
+            let key = of.foreign.entry(of_both.1).or_default();
+            key.columns.push(column);
+            key.parent = parent;
+            key.parent_columns.push(parent_column);
+            (key.on_delete, key.on_update) = (on_delete, on_update);
+        }
+        for mut row in query(
+            client,
+            &format!(
+                "SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS WHERE {}",
+                scope.of("EVENT_OBJECT_SCHEMA", "EVENT_OBJECT_TABLE")
+            ),
+        )? {
+            if let Some(of) = loaded.get_mut(&TableName::new(&row.text(), &row.text())) {
+                of.triggers = true;
+            }
+        }
+        for (name, of) in &mut loaded {
+            if may_overlap(of) {
+                let mut text = b"SHOW CREATE TABLE ".to_vec();
+                put_name(&mut text, name.database.as_bytes());
+                text.push(b'.');
+                put_name(&mut text, name.table.as_bytes());
+                for mut row in query(client, &String::from_utf8_lossy(&text))? {
+                    row.text();
+                    of.overlaps = row.text().contains("WITHOUT OVERLAPS");
+                }
+            }
+        }
+        self.raw.append(&mut loaded);
+        Ok(())
+    }
+}
+
+fn is_time(kind: &str) -> bool {
+    ["date", "timestamp"].iter().any(|k| kind.starts_with(k))
+}
+
+/// Whether two dates or times stand in one unique key. Only then can it be one over a period.
+fn may_overlap(of: &Raw) -> bool {
+    of.unique.values().any(|parts| {
+        let times = parts.iter().filter(|part| {
+            let name = part.column.as_deref();
+            let mut columns = of.columns.iter();
+            columns.any(|(c, _)| Some(c.name.as_str()) == name && is_time(&c.kind))
+        });
+        times.count() >= 2
+    })
+}
+
+/// Types whose values statements can say.
+const KINDS: [&str; 27] = [
+    "tinyint",
+    "smallint",
+    "mediumint",
+    "int",
+    "bigint",
+    "decimal",
+    "float",
+    "double",
+    "year",
+    "date",
+    "time",
+    "datetime",
+    "timestamp",
+    "bit",
+    "enum",
+    "set",
+    "char",
+    "varchar",
+    "binary",
+    "varbinary",
+    "tinytext",
+    "text",
+    "mediumtext",
+    "longtext",
+    "tinyblob",
+    "blob",
+    "mediumblob",
+];
+/// Types whose values can stand in a WHERE so that an index finds them exactly.
+const KEY_KINDS: [&str; 16] = [
+    "tinyint",
+    "smallint",
+    "mediumint",
+    "int",
+    "bigint",
+    "decimal",
+    "date",
+    "time",
+    "datetime",
+    "timestamp",
+    "char",
+    "varchar",
+    "binary",
+    "varbinary",
+    "bit",
+    "longblob",
+];
+
+fn word(kind: &str) -> &str {
+    kind.split(['(', ' ']).next().unwrap_or("")
+}
+
+fn prepare(raw: &BTreeMap<TableName, Raw>, triggers_run: bool) -> (Catalog, Tables) {
+    let mut schemas = Vec::new();
+    let mut infos = Vec::new();
+    let parents: BTreeSet<&TableName> = raw
+        .values()
+        .flat_map(|of| of.foreign.values().map(|key| &key.parent))
+        .collect();
+    for (name, of) in raw {
+        let place = |column: &Option<String>| {
+            let column = column.as_deref()?;
+            of.columns.iter().position(|(c, _)| c.name == column)
+        };
+        let transactional = of.engine.eq_ignore_ascii_case("innodb");
+        let odd = of.kind != "BASE TABLE" || of.overlaps;
+        let kinds = of.columns.iter().all(|(c, _)| {
+            let kind = word(&c.kind);
+            (KINDS.contains(&kind) || kind == "longblob") && !c.kind.contains("COMPRESSED")
+        });
+        let searched = |parts: &Vec<KeyPart>| {
+            let columns = parts.iter().map(|part| {
+                let n = place(&part.column).filter(|_| part.prefix == 0)?;
+                let (column, _) = &of.columns[n];
+                let fit = KEY_KINDS.contains(&word(&column.kind)) && !column.generated;
+                fit.then_some(n)
+            });
+            columns.collect::<Option<Vec<usize>>>()
+        };
+        let key = of.unique.get("PRIMARY").and_then(searched);
+        let others = of.unique.iter().filter(|(name, _)| *name != "PRIMARY");
+        let indexes: Vec<(String, Vec<usize>)> = others
+            .chain(&of.indexes)
+            .filter_map(|(name, parts)| Some((name.clone(), searched(parts)?)))
+            .collect();
+        let mut unique: Vec<usize> = Vec::new();
+        let mut hidden = false;
+        for (index, parts) in &of.unique {
+            for part in parts.iter().filter(|_| index != "PRIMARY") {
+                match place(&part.column).filter(|n| !of.columns[*n].0.generated) {
+                    Some(n) => unique.push(n),
+                    None => hidden = true,
+                }
+            }
+        }
+        if hidden {
+            // Any change may change it.
+            unique = (0..of.columns.len()).collect();
+        }
+        unique.sort_unstable();
+        unique.dedup();
+        let mut quoted = Vec::new();
+        put_name(&mut quoted, name.database.as_bytes());
+        quoted.push(b'.');
+        put_name(&mut quoted, name.table.as_bytes());
+        let columns: Vec<ColumnInfo> = of.columns.iter().map(|(_, info)| info.clone()).collect();
+        let mut column_list = Vec::new();
+        for column in columns.iter().filter(|c| !c.generated) {
+            if !column_list.is_empty() {
+                column_list.push(b',');
+            }
+            put_name(&mut column_list, column.name.as_bytes());
+        }
+        infos.push((
+            name.clone(),
+            TableInfo {
+                name: format!("{}.{}", name.database, name.table),
+                quoted,
+                column_list,
+                columns,
+                plain: key.is_some() && kinds && !odd && !of.triggers && transactional,
+                key: key.unwrap_or_default(),
+                unique,
+                indexes,
+                related: parents.contains(name) || !of.foreign.is_empty(),
+                transactional,
+            },
+        ));
+        schemas.push(TableSchema {
+            name: name.clone(),
+            columns: of
+                .columns
+                .iter()
+                .map(|(column, _)| column.clone())
+                .collect(),
+            unique: of.unique.values().cloned().collect(),
+            foreign: of.foreign.values().cloned().collect(),
+            opaque: odd || of.triggers && triggers_run,
+        });
+    }
+    (Catalog::new(schemas), Tables::of(infos))
+}

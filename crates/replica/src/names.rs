@@ -1,0 +1,333 @@
+//! Names that stand in statements. Without I/O.
+//!
+//! Statements are cut into words and names, no more. What is not understood for sure is said to be
+//! so, and whoever asks assumes the worst.
+
+/// A word or a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub text: String,
+    /// It cannot be a word of the language.
+    pub quoted: bool,
+    /// A dot follows.
+    pub qualifies: bool,
+    /// A comma came before it.
+    pub listed: bool,
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$')
+}
+
+/// Where a quoted text ends, from behind its first quote on, and what stands in it.
+fn quoted(bytes: &[u8], quote: u8) -> Option<(String, usize)> {
+    let mut out = String::new();
+    let mut at = 0;
+    loop {
+        match *bytes.get(at)? {
+            // What it means depends on the session.
+            b'\\' if quote != b'`' => return None,
+            byte if byte == quote => {
+                if bytes.get(at + 1) != Some(&quote) {
+                    return Some((out, at + 1));
+                }
+                out.push(char::from(quote));
+                at += 2;
+            }
+            byte => {
+                out.push(char::from(byte));
+                at += 1;
+            }
+        }
+    }
+}
+
+/// `None`: it is not understood.
+pub(crate) fn tokens(bytes: &[u8]) -> Option<Vec<Token>> {
+    if !bytes.is_ascii() {
+        return None;
+    }
+    let mut all: Vec<Token> = Vec::new();
+    let mut at = 0;
+    let mut comma = false;
+    while let Some(byte) = bytes.get(at) {
+        let rest = &bytes[at..];
+        match byte {
+            b'`' | b'"' | b'\'' => {
+                let (text, used) = quoted(&rest[1..], *byte)?;
+                if *byte != b'\'' {
+                    all.push(Token {
+                        text,
+                        quoted: true,
+                        qualifies: false,
+                        listed: std::mem::take(&mut comma),
+                    });
+                }
+                at += 1 + used;
+            }
+            // Others would have to know the version.
+            b'/' if rest.starts_with(b"/*!") || rest.starts_with(b"/*M!") => return None,
+            b'/' if rest.starts_with(b"/*") => {
+                at += 4 + rest[2..].windows(2).position(|two| two == b"*/")?;
+            }
+            b'#' => at += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len()),
+            b'-' if rest.starts_with(b"--") && rest.get(2).is_none_or(|b| *b <= b' ') => {
+                at += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+            }
+            b',' => {
+                comma = true;
+                at += 1;
+            }
+            b'.' => {
+                if let Some(last) = all.last_mut() {
+                    last.qualifies = true;
+                }
+                at += 1;
+            }
+            byte if is_word(*byte) => {
+                let end = rest.iter().position(|b| !is_word(*b)).unwrap_or(rest.len());
+                all.push(Token {
+                    text: String::from_utf8_lossy(&rest[..end]).into_owned(),
+                    quoted: false,
+                    qualifies: false,
+                    listed: std::mem::take(&mut comma),
+                });
+                at += end;
+            }
+            _ => at += 1,
+        }
+    }
+    Some(all)
+}
+
+/// Whether a statement of this kind changes only tables that it names.
+pub(crate) fn is_of_tables(tokens: &[Token]) -> bool {
+    let cursor = Cursor {
+        tokens,
+        database: "",
+    };
+    matches!(read(cursor), Some(About::Tables(_)))
+}
+
+/// What a statement is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// These tables: database and name of each.
+    Tables(Vec<(String, String)>),
+    /// A database itself.
+    Database(String),
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Reads names from tokens, one after the other.
+struct Cursor<'t> {
+    tokens: &'t [Token],
+    database: &'t str,
+}
+
+impl Cursor<'_> {
+    /// Passes the next token, if it is one of these words.
+    fn word(&mut self, words: &[&str]) -> bool {
+        let Some((first, rest)) = self.tokens.split_first() else {
+            return false;
+        };
+        let found = !first.quoted
+            && words
+                .iter()
+                .any(|word| first.text.eq_ignore_ascii_case(word));
+        if found {
+            self.tokens = rest;
+        }
+        found
+    }
+
+    fn if_exists(&mut self) {
+        if self.word(&["IF"]) {
+            self.word(&["NOT"]);
+            self.word(&["EXISTS"]);
+        }
+    }
+
+    fn one(&mut self) -> Option<String> {
+        let (first, rest) = self.tokens.split_first()?;
+        self.tokens = rest;
+        Some(first.text.clone())
+    }
+
+    fn table(&mut self) -> Option<(String, String)> {
+        let qualified = self.tokens.first()?.qualifies;
+        let first = self.one()?;
+        match qualified {
+            true => Some((first, self.one()?)),
+            false => Some((self.database.to_owned(), first)),
+        }
+    }
+
+    fn is_listed(&self) -> bool {
+        self.tokens.first().is_some_and(|token| token.listed)
+    }
+}
+
+fn read(mut at: Cursor<'_>) -> Option<About> {
+    const BETWEEN: [&str; 9] = [
+        "OR",
+        "REPLACE",
+        "TEMPORARY",
+        "ONLINE",
+        "OFFLINE",
+        "IGNORE",
+        "UNIQUE",
+        "FULLTEXT",
+        "SPATIAL",
+    ];
+    let mut tables = Vec::new();
+    if at.word(&["TRUNCATE"]) {
+        at.word(&["TABLE"]);
+        tables.push(at.table()?);
+    } else if at.word(&["RENAME"]) {
+        if !at.word(&["TABLE", "TABLES"]) {
+            return None;
+        }
+        at.if_exists();
+        loop {
+            tables.push(at.table()?);
+            if !at.word(&["TO"]) {
+                return None;
+            }
+            tables.push(at.table()?);
+            if !at.is_listed() {
+                break;
+            }
+        }
+    } else {
+        let drops = at.word(&["DROP"]);
+        if !drops && !at.word(&["CREATE", "ALTER"]) {
+            return None;
+        }
+        while at.word(&BETWEEN) {}
+        if at.word(&["DATABASE", "SCHEMA"]) {
+            at.if_exists();
+            return Some(About::Database(at.one()?));
+        }
+        if at.word(&["INDEX"]) {
+            while !at.word(&["ON"]) {
+                at.one()?;
+            }
+            tables.push(at.table()?);
+        } else if at.word(&["TABLE", "TABLES"]) {
+            at.if_exists();
+            tables.push(at.table()?);
+            while drops && at.is_listed() {
+                tables.push(at.table()?);
+            }
+        } else {
+            return None;
+        }
+    }
+    Some(About::Tables(tables))
+}
+
+/// What a statement in a default database is about.
+pub fn about(text: &[u8], database: &[u8]) -> About {
+    let (Some(tokens), Ok(database)) = (tokens(text), std::str::from_utf8(database)) else {
+        return About::Unknown;
+    };
+    let cursor = Cursor {
+        tokens: &tokens,
+        database,
+    };
+    read(cursor).unwrap_or(About::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tables(text: &str) -> Option<String> {
+        match about(text.as_bytes(), b"d") {
+            About::Tables(all) => {
+                let all: Vec<String> = all.iter().map(|(d, t)| format!("{d}.{t}")).collect();
+                Some(all.join(" "))
+            }
+            About::Database(_) | About::Unknown => None,
+        }
+    }
+
+    #[test]
+    fn what_statements_are_about() {
+        for (text, wanted) in [
+            ("CREATE TABLE t (a INT, b INT)", "d.t"),
+            (
+                "create or replace table if not exists x.`t` like y.u",
+                "x.t",
+            ),
+            ("ALTER ONLINE IGNORE TABLE t ADD c INT, ADD e INT", "d.t"),
+            (
+                "DROP TABLE IF EXISTS a, x.b , `c` /* generated by server */",
+                "d.a x.b d.c",
+            ),
+            ("DROP TEMPORARY TABLE a CASCADE", "d.a"),
+            ("RENAME TABLE a TO x.a, x.b TO b", "d.a x.a x.b d.b"),
+            ("TRUNCATE x.t", "x.t"),
+            ("TRUNCATE TABLE t", "d.t"),
+            ("CREATE UNIQUE INDEX i USING BTREE ON x.t (a, b)", "x.t"),
+            ("DROP INDEX IF EXISTS i ON t", "d.t"),
+        ] {
+            assert_eq!(tables(text).as_deref(), Some(wanted), "{text}");
+        }
+        let database = About::Database("x".into());
+        for text in [
+            "DROP DATABASE IF EXISTS x",
+            "create schema `x`",
+            "ALTER DATABASE x COLLATE y",
+        ] {
+            assert_eq!(about(text.as_bytes(), b"d"), database, "{text}");
+        }
+        for text in [
+            "",
+            "INSERT INTO x.t VALUES (1)",
+            "CREATE VIEW v AS SELECT 1",
+            "CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW SET @a = 1",
+            "RENAME USER a TO b",
+            "DROP INDEX i",
+            "ALTER TABLE",
+            "CREATE /*!50000 TEMPORARY */ TABLE t (a INT)",
+        ] {
+            assert_eq!(about(text.as_bytes(), b"d"), About::Unknown, "{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_table_of_a_list(
+            names in prop::collection::vec(("[a-z]{1,5}x", prop::option::of("[a-z]{1,5}y"), any::<bool>()), 1..6),
+            space in prop::sample::select(vec!["", " ", "/* , */", "\n"]),
+        ) {
+            let quote = |text: &str, on: bool| if on { format!("`{text}`") } else { text.to_owned() };
+            let written: Vec<String> = names
+                .iter()
+                .map(|(table, database, on)| match database {
+                    Some(database) => format!("{}.{}", quote(database, *on), quote(table, !*on)),
+                    None => quote(table, *on),
+                })
+                .collect();
+            let wanted: Vec<(String, String)> = names
+                .iter()
+                .map(|(table, database, _)| (database.clone().unwrap_or("d".into()), table.clone()))
+                .collect();
+            let text = format!("DROP TABLE {} RESTRICT", written.join(&format!("{space},{space}")));
+            prop_assert_eq!(about(text.as_bytes(), b"d"), About::Tables(wanted), "{}", text);
+        }
+
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            about(&bytes, b"d");
+            about(&[b"DROP TABLE ", &bytes[..]].concat(), b"d");
+        }
+    }
+}
