@@ -138,7 +138,7 @@ fn a_log_without_a_vote_that_waits_for_the_leader_that_waits_for_it_is_standing_
 
 #[test]
 fn cutting_the_log_behind_a_voter_that_is_only_half_removed_is_standing_still() {
-    fires(Plant::CutBehind, Oracle::Standstill, 74, 40, 30);
+    fires(Plant::CutBehind, Oracle::Standstill, 617, 0, 30);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn touching_what_is_open_is_seen() {
 fn a_copy_without_chunks_is_seen() {
     fires(Plant::LackingDonates, Oracle::Contents, 145, 60, 30);
     // Their end was delivered before they were thrown away.
-    fires_large(Plant::EndMissed, Oracle::Contents, 7, 40, 30);
+    fires_large(Plant::EndMissed, Oracle::Contents, 264, 0, 30);
 }
 
 #[test]
