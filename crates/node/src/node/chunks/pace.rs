@@ -211,7 +211,7 @@ impl Node {
     }
 
     /// How many places the next part is to have before it: twice as many as small
-    /// ones will need while it is applied. None of them are lost but numbers.
+    /// ones will need while it is applied. Those left over cost only their numbers.
     fn places_ahead(&self, since: Since, step: &Ask) -> u32 {
         let passed = (self.count_small.load(Relaxed) - since.small).max(0) as f64;
         let elapsed = since.at.elapsed().max(Duration::from_millis(1));
@@ -325,7 +325,7 @@ impl Node {
 fn pace(node: &Weak<Node>) {
     let waiter = Arc::new(Waiter::new());
     let mut turns = Turns::default();
-    // When a chunk was asked for last, and what was finished then.
+    // When a chunk was asked for last, and what had come by then.
     let mut asked = None;
     loop {
         let Some(node) = node.upgrade() else { return };
