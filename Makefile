@@ -17,10 +17,11 @@ STORM_SECONDS ?= 8
 # Runs of the simulation.
 SEEDS ?= 200
 # make torture: rounds of each fault, seconds of list-append, entries to feed again,
-# whom to measure beside.
+# scenarios beside each other, whom to measure beside.
 ROUNDS ?= 20
 TORTURE_SECONDS ?= 600
 ENTRIES ?= 100000
+LANES ?= 3
 PEER ?= /usr/lib/galera/libgalera_smm.so
 # Debian packages of a cluster on this machine, and of all tests.
 PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsync socat lsof iproute2 openssl
@@ -91,7 +92,7 @@ storms: build
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 --peer $(PEER) control_kill_all control_lost_update
 
 torture: packages build
-	$(TARGET)/release/storms --provider $(PROVIDER) --torture --control --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) \
+	$(TARGET)/release/storms --provider $(PROVIDER) --torture --control --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) --lanes $(LANES) \
 	  --entries $(ENTRIES) --peer $(PEER) --report docs/torture-report.txt
 
 conformance: build

@@ -1,6 +1,7 @@
-//! Runs scenarios one after the other, each within its time, on a shared or
-//! its own cluster, and counts.
+//! Runs scenarios, each within its time, on a shared or its own cluster, and
+//! counts. Those with servers of their own may run in lanes beside each other.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -109,6 +110,8 @@ pub struct Scenario {
     pub run: Run,
     /// What a round may take, for a scenario that has rounds.
     pub round: Duration,
+    /// It judges how long something takes: nothing runs beside it then.
+    pub timed: bool,
 }
 
 /// A scenario's surroundings while it runs.
@@ -265,13 +268,8 @@ fn spec(options: &Options, dir: PathBuf, port_hint: u16) -> ClusterSpec {
     spec
 }
 
-/// Runs scenarios and counts.
-pub struct Harness {
-    options: Options,
-    base: PathBuf,
-    port_hint: u16,
-    shared: Option<Arc<Cluster>>,
-    shared_made: usize,
+/// What all lanes have counted.
+pub struct Tally {
     passed: usize,
     failed: Vec<String>,
     kept: Vec<PathBuf>,
@@ -279,35 +277,16 @@ pub struct Harness {
     report: Report,
 }
 
-impl Harness {
-    /// Makes the directory; starts nothing.
-    pub fn new(options: Options) -> anyhow::Result<Self> {
-        let pid = std::process::id();
-        let base = match &options.dir {
-            Some(dir) => dir.clone(),
-            None => std::env::temp_dir().join(format!("dromon-tests-{pid}")),
-        };
-        fs::create_dir_all(&base).with_context(|| format!("creating {}", base.display()))?;
-        fs::set_permissions(&base, fs::Permissions::from_mode(0o755))?;
-        // Spread over the port range, so that several test runs seldom meet.
-        let port_hint = 23306 + u16::try_from(pid % 900).unwrap_or(0) * 10;
-        Ok(Self {
-            options,
-            base,
-            port_hint,
-            shared: None,
-            shared_made: 0,
+impl Tally {
+    /// Nothing so far.
+    pub fn new(report: Report) -> Self {
+        Self {
             passed: 0,
             failed: Vec::new(),
             kept: Vec::new(),
             conflicts: Conflicts::default(),
-            report: Report::default(),
-        })
-    }
-
-    /// Writes what was run, and what came of it, to `file` after each scenario.
-    pub fn report_to(&mut self, file: PathBuf) {
-        self.report = Report::new(file, &self.options);
+            report,
+        }
     }
 
     /// Conflicts counted so far.
@@ -321,12 +300,9 @@ impl Harness {
         self.failed.push(why.to_string());
     }
 
-    /// Runs one scenario; prints its result.
-    pub fn run(&mut self, scenario: &Scenario) {
-        let begin = Instant::now();
-        let result = self.attempt(scenario);
-        let took = begin.elapsed().as_secs_f64();
-        self.report.add(scenario, &result, took);
+    /// Counts a scenario and prints its result.
+    fn add(&mut self, scenario: &Scenario, result: &anyhow::Result<Vec<Note>>, took: f64) {
+        self.report.add(scenario, result, took);
         match result {
             Ok(notes) => {
                 println!("test {} ... ok ({took:.1} s)", scenario.name);
@@ -342,6 +318,106 @@ impl Harness {
                 self.failed.push(scenario.name.to_string());
             }
         }
+    }
+
+    /// Prints the sums; true if nothing failed.
+    pub fn finish(self) -> bool {
+        for dir in &self.kept {
+            println!("kept for a look: {}", dir.display());
+        }
+        println!("storms: {} in all", self.conflicts);
+        println!(
+            "storms: {} passed, {} failed",
+            self.passed,
+            self.failed.len()
+        );
+        self.failed.is_empty() && self.passed > 0
+    }
+}
+
+/// Runs all of them: first those that must be alone, then the others in so many
+/// lanes; those with shared servers all in the first one.
+pub fn run_all(
+    options: &Options,
+    tally: &Mutex<Tally>,
+    chosen: Vec<Scenario>,
+    lanes: usize,
+) -> anyhow::Result<()> {
+    let mut first = Harness::new(options.clone(), tally, 0)?;
+    let alone = |s: &Scenario| options.times_judged && s.timed;
+    let (alone, others): (Vec<_>, Vec<_>) = chosen.into_iter().partition(alone);
+    if lanes < 2 {
+        alone.iter().chain(&others).for_each(|s| first.run(s));
+        first.finish();
+        return Ok(());
+    }
+    alone.iter().for_each(|s| first.run(s));
+    let (shared, own): (Vec<_>, Vec<_>) =
+        (others.into_iter()).partition(|s| s.servers == Servers::Shared);
+    let left = Mutex::new(VecDeque::from(own));
+    let take_all = |harness: &mut Harness| {
+        while let Some(scenario) = { slot(&left).pop_front() } {
+            harness.run(&scenario);
+        }
+    };
+    thread::scope(|scope| -> anyhow::Result<()> {
+        for lane in 1..lanes {
+            let mut harness = Harness::new(options.clone(), tally, lane)?;
+            let take_all = &take_all;
+            scope.spawn(move || {
+                take_all(&mut harness);
+                harness.finish();
+            });
+        }
+        shared.iter().for_each(|s| first.run(s));
+        // Its servers have nothing more to do, and their memory is wanted.
+        first.end_shared();
+        take_all(&mut first);
+        Ok(())
+    })?;
+    first.finish();
+    Ok(())
+}
+
+/// Runs scenarios, one after the other.
+struct Harness<'a> {
+    options: Options,
+    tally: &'a Mutex<Tally>,
+    base: PathBuf,
+    port_hint: u16,
+    shared: Option<Arc<Cluster>>,
+    shared_made: usize,
+}
+
+impl<'a> Harness<'a> {
+    /// Makes the directory; starts nothing.
+    fn new(options: Options, tally: &'a Mutex<Tally>, lane: usize) -> anyhow::Result<Self> {
+        let pid = std::process::id();
+        let base = match &options.dir {
+            Some(dir) => dir.clone(),
+            None => std::env::temp_dir().join(format!("dromon-tests-{pid}")),
+        };
+        fs::create_dir_all(&base).with_context(|| format!("creating {}", base.display()))?;
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o755))?;
+        // Spread over the port range, so that several test runs and lanes seldom meet.
+        let apart = (usize::try_from(pid)? + lane * 300) % 900;
+        let port_hint = 23306 + u16::try_from(apart)? * 10;
+        Ok(Self {
+            options,
+            tally,
+            base,
+            port_hint,
+            shared: None,
+            shared_made: 0,
+        })
+    }
+
+    /// Runs one scenario; prints its result.
+    fn run(&mut self, scenario: &Scenario) {
+        let begin = Instant::now();
+        let result = self.attempt(scenario);
+        let took = begin.elapsed().as_secs_f64();
+        slot(self.tally).add(scenario, &result, took);
     }
 
     fn attempt(&mut self, scenario: &Scenario) -> anyhow::Result<Vec<Note>> {
@@ -413,7 +489,7 @@ impl Harness {
         let (conflicts, marks) =
             before.unwrap_or_else(|| (Conflicts::default(), vec![0; used.nodes().len()]));
         let grown = Conflicts::of(&used).since(conflicts);
-        self.conflicts.add(grown);
+        slot(self.tally).conflicts.add(grown);
         if grown != Conflicts::default() {
             notes.push(Note {
                 text: grown.to_string(),
@@ -460,27 +536,22 @@ impl Harness {
         if let Err(error) = cluster.kill_all() {
             println!("    {error}");
         }
-        self.kept.push(cluster.record().dir);
+        slot(self.tally).kept.push(cluster.record().dir);
     }
 
-    /// Stops what still runs, prints the sums; true if nothing failed.
-    pub fn finish(mut self) -> bool {
+    /// Stops and removes the shared servers.
+    fn end_shared(&mut self) {
         if let Some(shared) = self.shared.take()
             && let Err(error) = self.put_away(&shared, Gear::default())
         {
-            self.fail(&format!("stopping the shared cluster: {error:#}"));
+            slot(self.tally).fail(&format!("stopping the shared cluster: {error:#}"));
         }
-        let _ = fs::remove_dir(&self.base); // stays when something was kept
-        for dir in &self.kept {
-            println!("kept for a look: {}", dir.display());
-        }
-        println!("storms: {} in all", self.conflicts);
-        println!(
-            "storms: {} passed, {} failed",
-            self.passed,
-            self.failed.len()
-        );
-        self.failed.is_empty() && self.passed > 0
+    }
+
+    /// Stops what still runs.
+    fn finish(mut self) {
+        self.end_shared();
+        let _ = fs::remove_dir(&self.base); // stays when something was kept, or others use it
     }
 }
 

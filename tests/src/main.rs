@@ -30,7 +30,10 @@ use clap::Parser;
 use dromon_load::{rng, storm as load};
 use dromon_sandbox::{Setting, SstMethod};
 
-use harness::{Harness, Options};
+use std::sync::{Mutex, PoisonError};
+
+use harness::{Options, Tally, run_all};
+use report::Report;
 
 /// Tests on real servers.
 #[derive(Debug, Parser)]
@@ -96,6 +99,9 @@ struct Args {
     /// Move the packets of a link between two places; started by the scenarios themselves.
     #[arg(long, hide = true)]
     link: Option<String>,
+    /// So many scenarios beside each other; those whose times are judged are alone.
+    #[arg(long, env = "DROMON_TEST_LANES", default_value = "1")]
+    lanes: usize,
     /// Write what was run and what came of it to this file.
     #[arg(long)]
     report: Option<PathBuf>,
@@ -179,7 +185,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
     if chosen.iter().any(|s| s.round > Duration::ZERO) {
         lab::enter(net);
     }
-    let mut harness = Harness::new(Options {
+    let options = Options {
         provider: args.provider,
         seconds: Duration::from_secs(args.seconds),
         reads: args.reads,
@@ -195,14 +201,14 @@ fn run(args: Args) -> anyhow::Result<bool> {
         entries: args.entries,
         peer: args.peer,
         times_judged: args.torture,
-    })?;
-    if let Some(file) = args.report {
-        harness.report_to(file);
-    }
-    for scenario in &chosen {
-        harness.run(scenario);
-    }
-    let conflicts = harness.conflicts();
+    };
+    let report = args.report.map_or_else(Report::default, |file| {
+        Report::new(file, &options, &chosen, args.lanes)
+    });
+    let tally = Mutex::new(Tally::new(report));
+    run_all(&options, &tally, chosen, args.lanes)?;
+    let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let conflicts = tally.conflicts();
     for (what, found, least) in [
         (
             "certification failures",
@@ -213,10 +219,10 @@ fn run(args: Args) -> anyhow::Result<bool> {
         ("replays", conflicts.replays, args.least_replays),
     ] {
         if found < least {
-            harness.fail(&format!(
+            tally.fail(&format!(
                 "the storms were not hard enough: {found} {what}, at least {least} were asked for"
             ));
         }
     }
-    Ok(harness.finish())
+    Ok(tally.finish())
 }

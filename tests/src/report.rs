@@ -11,20 +11,22 @@ use crate::harness::{Note, Options, Scenario};
 #[derive(Default)]
 pub struct Report {
     file: Option<PathBuf>,
-    text: String,
+    head: String,
+    /// Names of what was chosen, in its order, and what came of each so far.
+    parts: Vec<(&'static str, String)>,
 }
 
 impl Report {
     /// Begins a report: the machine and the options.
-    pub fn new(file: PathBuf, options: &Options) -> Self {
+    pub fn new(file: PathBuf, options: &Options, chosen: &[Scenario], lanes: usize) -> Self {
         let library = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default();
             name.to_string_lossy().into_owned()
         };
-        let mut text =
+        let mut head =
             String::from("Rounds of faults on three real servers (storms --torture)\n\n");
         let mut line = |what: &str, value: String| {
-            writeln!(text, "{what:<22}{value}").expect("writing to a String cannot fail");
+            writeln!(head, "{what:<22}{value}").expect("writing to a String cannot fail");
         };
         line("provider", library(&options.provider));
         if let Some(peer) = &options.peer {
@@ -38,13 +40,20 @@ impl Report {
         line("kernel", said("uname", &["-sr"]));
         line("processors", said("nproc", &[]));
         line("begun (UTC)", said("date", &["-u", "+%F %H:%M"]));
+        let beside = if options.times_judged {
+            format!("{lanes}; what is judged by seconds ran alone")
+        } else {
+            lanes.to_string()
+        };
+        line("beside each other", beside);
         line("rounds", options.rounds.to_string());
         line("seconds of load", options.seconds.as_secs().to_string());
         line("first seed", options.seed.to_string());
         line("entries to re-feed", options.entries.to_string());
         Self {
             file: Some(file),
-            text,
+            head,
+            parts: chosen.iter().map(|s| (s.name, String::new())).collect(),
         }
     }
 
@@ -55,14 +64,20 @@ impl Report {
             Ok(notes) => ("ok", notes.iter().map(|n| n.text.clone()).collect()),
             Err(error) => ("FAILED", vec![format!("{error:#}")]),
         };
-        self.text += &format!(
+        let mut part = format!(
             "\n{} ... {word} ({took:.0} s)\n    {}\n",
             scenario.name, scenario.shows
         );
         for line in lines {
-            self.text += &format!("  - {}\n", line.trim_end().replace('\n', "\n    "));
+            part += &format!("  - {}\n", line.trim_end().replace('\n', "\n    "));
         }
-        if let Err(e) = fs::write(file, &self.text) {
+        let open = |(name, text): &&mut (&str, String)| *name == scenario.name && text.is_empty();
+        if let Some((_, text)) = self.parts.iter_mut().find(open) {
+            *text = part;
+        }
+        let parts: String = self.parts.iter().map(|(_, text)| text.as_str()).collect();
+        let text = self.head.clone() + &parts;
+        if let Err(e) = fs::write(file, &text) {
             println!(
                 "    the report could not be written to {}: {e}",
                 file.display()

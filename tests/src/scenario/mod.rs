@@ -256,6 +256,7 @@ pub fn all() -> Vec<Scenario> {
             servers,
             run,
             round: Duration::ZERO,
+            timed: false,
         })
         .chain(torture::all())
         .collect()
@@ -269,6 +270,7 @@ pub fn long() -> Vec<Scenario> {
         servers: Servers::Own,
         run: replication::through_a_node,
         round: Duration::from_secs(60),
+        timed: false,
     }]
 }
 

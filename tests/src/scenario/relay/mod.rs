@@ -88,6 +88,7 @@ pub fn all() -> Vec<Scenario> {
                 true => Duration::from_secs(300),
                 false => Duration::ZERO,
             },
+            timed: false,
         })
         .collect()
 }

@@ -61,6 +61,7 @@ pub fn all() -> Vec<Scenario> {
         servers: Servers::Own,
         run,
         round: Duration::ZERO,
+        timed: false,
     };
     table.into_iter().map(scenario).collect()
 }

@@ -118,6 +118,9 @@ pub fn all() -> Vec<Scenario> {
     table.into_iter().map(own_scenario).collect()
 }
 
+/// Whose limits are seconds, and what is promised to users.
+const TIMED: [&str; 3] = ["orphans", "pauses", "refeed"];
+
 /// One whose rounds may take so many seconds each, on a cluster of its own.
 fn own_scenario((name, shows, round, run): (&'static str, &'static str, u64, Run)) -> Scenario {
     Scenario {
@@ -126,6 +129,7 @@ fn own_scenario((name, shows, round, run): (&'static str, &'static str, u64, Run
         servers: Servers::Own,
         run,
         round: Duration::from_secs(round),
+        timed: TIMED.contains(&name),
     }
 }
 
