@@ -24,9 +24,9 @@ ENTRIES ?= 100000
 LANES ?= 3
 PEER ?= /usr/lib/galera/libgalera_smm.so
 # Debian packages of a cluster on this machine, and of all tests.
-PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsync socat lsof iproute2 openssl
+PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsync socat lsof iproute2 openssl stunnel4
 PACKAGES_TEST := $(PACKAGES_UP) git ca-certificates mariadb-test mariadb-test-data galera-4 \
-                 galera-arbitrator-4 sysbench stunnel4 procps e2fsprogs mount util-linux perl-base
+                 galera-arbitrator-4 sysbench procps e2fsprogs mount util-linux perl-base
 
 .PHONY: help up down build packages check format lint licences unit models sim fuzz test test-11.8 storms torture conformance conformance-safety
 # Targets share the build directory and the machine's ports: one after the other, whatever -j says.

@@ -60,10 +60,18 @@ fn render(
         record.appliers
     ));
     line(if record.tls {
+        let copies = if record.copies_encrypted() {
+            "full copies, too".into()
+        } else {
+            format!(
+                "full copies by {} are NOT encrypted: {}",
+                record.sst_method.name(),
+                record.sst_method.encrypt_advice()
+            )
+        };
         format!(
-            "  between    TLS and a secret, from {} (full copies by {} are not encrypted)",
-            record.dir.join("tls").display(),
-            record.sst_method.name()
+            "  between    TLS and a secret, from {} ({copies})",
+            record.dir.join("tls").display()
         )
     } else {
         "  between    nothing is encrypted and there is no secret".into()

@@ -201,9 +201,7 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
             record.provider_copy = record.dir.join("lib").join(name);
             record.provider = provider;
         }
-        if let Some(method) = args.sst_method {
-            record.sst_method = method;
-        }
+        record.choose_copies(args.sst_method.unwrap_or(record.sst_method));
         if args.no_tls {
             record.tls = false;
         }

@@ -113,6 +113,7 @@ impl Cluster {
             sst_method: spec.sst_method,
             appliers: spec.appliers,
             tls: spec.tls,
+            sst_tls: spec.sst_method.can_encrypt(),
             provider_options: options.unwrap_or_else(|| spec.provider_options.clone()),
             settings,
             user: SQL_USER.into(),

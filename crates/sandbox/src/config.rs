@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, SandboxError};
 use crate::record::{ClusterRecord, NodeRecord};
+use crate::template::program;
 
 /// The settings the quick start writes, each with its reason.
 pub const QUICK_START: &[(&str, &str, &str)] = &[
@@ -104,6 +105,25 @@ impl SstMethod {
                 ("lsof", "lsof"),
             ],
             Self::Mysqldump => &[("mariadb-dump", "mariadb-client")],
+        }
+    }
+
+    /// Whether its copies can be encrypted on this machine.
+    pub(crate) fn can_encrypt(self) -> bool {
+        match self {
+            Self::Rsync => program("stunnel", "stunnel4").is_ok(),
+            Self::Mariabackup => true,
+            Self::Mysqldump => false,
+        }
+    }
+
+    /// What to do so that copies are encrypted.
+    #[must_use]
+    pub fn encrypt_advice(self) -> &'static str {
+        match self {
+            Self::Rsync => "install stunnel4",
+            Self::Mariabackup => "start the cluster anew",
+            Self::Mysqldump => "use --sst-method rsync or mariabackup",
         }
     }
 }
@@ -330,6 +350,9 @@ pub(crate) fn my_cnf(cluster: &ClusterRecord, node: &NodeRecord) -> String {
         Some(value) => format!("{}={value}\n", setting.name),
         None => format!("{}\n", setting.name),
     }));
+    if cluster.copies_encrypted() {
+        text += &crate::secure::copies(cluster, &node.name);
+    }
     text
 }
 
@@ -384,6 +407,25 @@ mod tests {
             error,
             "The setting datadir cannot be given to a local cluster: use --dir"
         );
+    }
+
+    #[test]
+    fn copies_are_encrypted_where_the_links_are_and_the_scripts_can() {
+        let mut cluster = sample();
+        cluster.settings = vec![Setting::new("max_connections", "9")];
+        cluster.choose_copies(SstMethod::Mariabackup);
+        assert!(!my_cnf(&cluster, &cluster.nodes[0]).contains("[sst]"));
+        cluster.tls = true;
+        let text = my_cnf(&cluster, &cluster.nodes[1]);
+        assert!(
+            text.ends_with(
+                "max_connections=9\n\n[sst]\nssl-mode=VERIFY_CA\ntca=/c/tls/ca.pem\n\
+                 tcert=/c/tls/db2.pem\ntkey=/c/tls/db2.key\n"
+            ),
+            "{text}"
+        );
+        cluster.choose_copies(SstMethod::Mysqldump);
+        assert!(!my_cnf(&cluster, &cluster.nodes[0]).contains("[sst]"));
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub struct ClusterRecord {
     /// Connections between nodes are encrypted and need a secret.
     #[serde(default)]
     pub tls: bool,
+    /// With [`ClusterRecord::tls`]: full copies are encrypted, too.
+    #[serde(default)]
+    pub sst_tls: bool,
     /// Settings beyond the quick start's.
     pub settings: Vec<Setting>,
     /// SQL user with all privileges, from this machine only.
@@ -119,6 +122,18 @@ impl ClusterRecord {
         self.provider
             .file_name()
             .is_some_and(|name| name.to_string_lossy().contains("dromon"))
+    }
+
+    /// Sets how joiners get a full copy, encrypted if this machine can.
+    pub fn choose_copies(&mut self, method: SstMethod) {
+        self.sst_method = method;
+        self.sst_tls = method.can_encrypt();
+    }
+
+    /// Whether full copies are encrypted.
+    #[must_use]
+    pub fn copies_encrypted(&self) -> bool {
+        self.tls && self.sst_tls
     }
 
     /// `NAME=value` that marks the processes of node `index`.
@@ -269,6 +284,7 @@ pub(crate) fn sample() -> ClusterRecord {
         appliers: 8,
         provider_options: String::new(),
         tls: false,
+        sst_tls: false,
         settings: Vec::new(),
         user: "dromon".into(),
         password: "secret".into(),

@@ -59,6 +59,19 @@ pub(crate) fn options(cluster: &ClusterRecord, node: &str) -> String {
     text
 }
 
+/// The section of a node's settings by which the server's scripts encrypt full
+/// copies: both ends show a certificate of the cluster's authority.
+pub(crate) fn copies(cluster: &ClusterRecord, node: &str) -> String {
+    let dir = dir_of(cluster);
+    let file = |name: String| dir.join(name).to_string_lossy().into_owned();
+    format!(
+        "\n[sst]\nssl-mode=VERIFY_CA\ntca={}\ntcert={}\ntkey={}\n",
+        file("ca.pem".into()),
+        file(format!("{node}.pem")),
+        file(format!("{node}.key"))
+    )
+}
+
 /// Makes the authority, a certificate for each node, and the secret.
 pub(crate) fn make(cluster: &ClusterRecord, user: &ServerUser) -> Result<()> {
     let dir = dir_of(cluster);

@@ -28,6 +28,7 @@ const SOON: Duration = Duration::from_secs(10);
 pub fn tls(case: &mut Case) -> anyhow::Result<()> {
     let cluster = case.own_cluster(|spec| spec.tls = true)?;
     cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
+    copies_encrypted(&cluster)?;
     let mut first = Session::open(&case.node(0), "", 0)?;
     first.exec("CREATE DATABASE tls")?;
     first.exec("CREATE TABLE tls.t (id BIGINT AUTO_INCREMENT PRIMARY KEY, pad TEXT NOT NULL)")?;
@@ -91,6 +92,22 @@ pub fn tls(case: &mut Case) -> anyhow::Result<()> {
         tally.done,
         tally.longest.as_secs_f64()
     ));
+    Ok(())
+}
+
+/// The joiners' full copies came encrypted, from who showed a certificate of the
+/// cluster's authority.
+fn copies_encrypted(cluster: &Cluster) -> anyhow::Result<()> {
+    for node in cluster.nodes().iter().skip(1) {
+        let log = node.read_log()?;
+        let stunnel = log.lines().find(|l| l.contains("Using stunnel for SSL"));
+        ensure!(
+            stunnel.is_some_and(|l| l.contains("ssl-mode='VERIFY_CA'")),
+            "the full copy for {} was not encrypted: {}",
+            node.name(),
+            stunnel.unwrap_or("its log does not name stunnel (package stunnel4)")
+        );
+    }
     Ok(())
 }
 
