@@ -12,8 +12,9 @@
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
 PROVIDER ?= $(TARGET)/release/libdromon.so
 DENY     := 0.20.2
-# Seconds of load in each scenario on real servers.
+# Seconds of load in each scenario on real servers; scenarios beside each other.
 STORM_SECONDS ?= 8
+STORM_LANES ?= 2
 # Runs of the simulation.
 SEEDS ?= 200
 # make torture: rounds of each fault, seconds of list-append, entries to feed again,
@@ -86,8 +87,8 @@ test-11.8:
 	tests/mariadb-11.8/run --provider $(PROVIDER)
 
 storms: build
-	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS)
-	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --rounds 1 \
+	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --lanes $(STORM_LANES)
+	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --lanes $(STORM_LANES) --rounds 1 \
 	  --provider-options dromon.auto_stream_size=128 ranges unique_keys no_primary_key kill_all kill_joining
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 --peer $(PEER) control_kill_all control_lost_update
 
