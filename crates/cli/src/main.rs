@@ -12,6 +12,7 @@ mod log;
 mod place;
 mod relay;
 mod replica;
+mod settings;
 mod status;
 mod up;
 mod witness;

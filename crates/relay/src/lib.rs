@@ -12,6 +12,7 @@
 //! | [`pull`] | the relay as a replica | `session`, `ingest`, `backoff` |
 //! | [`store`] | files, their index, what may be purged | `catalogue`, `tail`, `purge`, `mark` |
 //! | [`serve`] | the relay as a primary | `session`, `sql`, `feed`, `registry` |
+//! | [`given`] | settings as they are given; `dromon replica` reads its own with it, too | |
 //! | [`http`] | how it stands, for monitoring and load balancers | `page`, `status` |
 //! | [`net`] | sockets, TLS | |
 //!
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod given;
 pub mod http;
 pub mod log;
 pub mod net;
@@ -29,5 +31,6 @@ pub mod serve;
 pub mod store;
 pub mod wire;
 
-pub use config::{Config, ConfigError, Given, SETTINGS};
+pub use config::{Config, RELAY};
+pub use given::{ConfigError, Given};
 pub use run::{RunError, run};

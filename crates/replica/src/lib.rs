@@ -42,5 +42,5 @@ pub mod tune;
 pub mod unit;
 pub mod value;
 
-pub use config::{Config, ConfigError, Given, SETTINGS};
+pub use config::{Config, REPLICA};
 pub use run::{RunError, run};

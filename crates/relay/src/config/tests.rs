@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::*;
 
 const GOOD: &[&str] = &[
@@ -9,11 +11,11 @@ const GOOD: &[&str] = &[
 ];
 
 fn settle(lines: &[&str]) -> Result<Config, ConfigError> {
-    let mut given = Given::default();
+    let mut given = Given::new(&RELAY);
     for (n, line) in lines.iter().enumerate() {
         given.line(line, format!("line {}", n + 1))?;
     }
-    given.settle()
+    Config::settle(&given)
 }
 
 fn with(line: &str) -> Result<Config, ConfigError> {
@@ -163,20 +165,17 @@ fn from_a_file_and_the_command_line() {
         secret.display()
     );
     fs::write(&file, text).expect("written");
-    let mut more = Given::default();
+    let mut more = Given::new(&RELAY);
     more.line("server_id=9", "the command line".into())
         .expect("a setting");
-    let config = Given::read(&file)
-        .expect("readable")
-        .and(more)
-        .settle()
-        .expect("enough");
+    let given = Given::read(&RELAY, &file).expect("readable").and(more);
+    let config = Config::settle(&given).expect("enough");
     assert_eq!(
         (config.serve.server_id, &config.source.wish.password[..]),
         (9, "pw")
     );
     assert!(matches!(
-        Given::read(&dir.path().join("none")),
+        Given::read(&RELAY, &dir.path().join("none")),
         Err(ConfigError::Unreadable { .. })
     ));
 }

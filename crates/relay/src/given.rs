@@ -1,0 +1,354 @@
+//! Settings as they are given, on a command line and in a file of `key = value` lines; each program
+//! makes of them what it needs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::net::{ClientTls, TlsError, TlsKeys, TlsWish};
+
+/// What a program can be told.
+#[derive(Debug)]
+pub struct Known {
+    /// As in "a setting of a relay".
+    pub program: &'static str,
+    /// Every setting, what it is for, and its default.
+    pub settings: &'static [(&'static str, &'static str, &'static str)],
+}
+
+/// What was said; nothing is checked yet. The last word of a key counts.
+#[derive(Clone, Debug)]
+pub struct Given {
+    known: &'static Known,
+    said: Vec<Said>,
+}
+
+/// A setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    key: String,
+    /// What it is set to.
+    pub value: String,
+    /// File and line, or the command line.
+    pub place: String,
+}
+
+impl Said {
+    /// It cannot be used.
+    pub fn bad(&self, why: &str) -> ConfigError {
+        ConfigError::Bad {
+            place: self.place.clone(),
+            why: format!("{} = {}: {why}", self.key, self.value),
+        }
+    }
+}
+
+/// The settings cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A setting that must be there is not.
+    #[error(
+        "no {key} given. Write '{key} = {example}' in the file of --config, or --set {key}={example}"
+    )]
+    Missing {
+        /// Which.
+        key: &'static str,
+        /// How it looks.
+        example: &'static str,
+    },
+    /// The file cannot be read.
+    #[error("the settings file {} cannot be read: {why}", file.display())]
+    Unreadable {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// Something in it makes no sense.
+    #[error("{place}: {why}")]
+    Bad {
+        /// File and line.
+        place: String,
+        /// What.
+        why: String,
+    },
+}
+
+impl Given {
+    /// Nothing yet.
+    pub fn new(known: &'static Known) -> Given {
+        Given {
+            known,
+            said: Vec::new(),
+        }
+    }
+
+    /// Reads a file of settings.
+    ///
+    /// # Errors
+    /// [`ConfigError::Unreadable`], [`ConfigError::Bad`].
+    pub fn read(known: &'static Known, file: &Path) -> Result<Given, ConfigError> {
+        let text = fs::read_to_string(file).map_err(|e| ConfigError::Unreadable {
+            file: file.to_owned(),
+            why: e.to_string(),
+        })?;
+        let mut given = Given::new(known);
+        for (n, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if !line.is_empty() && !line.starts_with('#') {
+                given.line(line, format!("{}, line {}", file.display(), n + 1))?;
+            }
+        }
+        Ok(given)
+    }
+
+    /// Adds `key=value`, said at a place.
+    ///
+    /// # Errors
+    /// [`ConfigError::Bad`].
+    pub fn line(&mut self, line: &str, place: String) -> Result<(), ConfigError> {
+        let Some((key, value)) = line.split_once('=') else {
+            let why = format!("'{line}' is not a setting; write key = value");
+            return Err(ConfigError::Bad { place, why });
+        };
+        let (key, value) = (key.trim(), value.trim());
+        let mut names = self.known.settings.iter().map(|(name, _, _)| *name);
+        if !names.clone().any(|name| name == key) {
+            let why = format!(
+                "'{key}' is not a setting of a {}. It knows {}",
+                self.known.program,
+                names.by_ref().collect::<Vec<_>>().join(", ")
+            );
+            return Err(ConfigError::Bad { place, why });
+        }
+        self.said.push(Said {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            place,
+        });
+        Ok(())
+    }
+
+    /// What `more` says, too, and first.
+    #[must_use]
+    pub fn and(mut self, more: Given) -> Given {
+        self.said.extend(more.said);
+        self
+    }
+
+    /// A setting that is not empty.
+    pub fn get(&self, key: &str) -> Option<&Said> {
+        let said = self.all(key).next_back()?;
+        (!said.value.is_empty()).then_some(said)
+    }
+
+    /// A setting that may be repeated, each time it was.
+    pub fn all(&self, key: &str) -> impl DoubleEndedIterator<Item = &Said> {
+        self.said.iter().filter(move |s| s.key == key)
+    }
+
+    /// What a setting is set to.
+    pub fn text(&self, key: &str) -> Option<String> {
+        self.get(key).map(|s| s.value.clone())
+    }
+
+    /// The same, of a setting that is a file.
+    pub fn file(&self, key: &str) -> Option<PathBuf> {
+        self.text(key).map(PathBuf::from)
+    }
+
+    /// What a setting that must be there is set to.
+    ///
+    /// # Errors
+    /// [`ConfigError::Missing`], with the example.
+    pub fn must(&self, key: &'static str, example: &'static str) -> Result<String, ConfigError> {
+        self.text(key).ok_or(ConfigError::Missing { key, example })
+    }
+
+    /// What a setting means, if it is there.
+    ///
+    /// # Errors
+    /// [`ConfigError::Bad`], if `parse` says why.
+    pub fn parsed<T>(
+        &self,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, ConfigError> {
+        let parsed = |said: &Said| parse(&said.value).map_err(|why| said.bad(&why));
+        self.get(key).map(parsed).transpose()
+    }
+
+    /// An error of a setting, with the place where it was said.
+    pub fn bad(&self, key: &str, why: &str) -> ConfigError {
+        match self.get(key) {
+            Some(said) => said.bad(why),
+            None => ConfigError::Bad {
+                place: "settings".into(),
+                why: format!("{key} = : {why}"),
+            },
+        }
+    }
+
+    /// The address of a server, which must be there.
+    ///
+    /// # Errors
+    /// [`ConfigError::Missing`], [`ConfigError::Bad`].
+    pub fn server(&self, key: &'static str) -> Result<String, ConfigError> {
+        let address = self.must(key, "db1:3306")?;
+        match address.contains(':') {
+            true => Ok(address),
+            false => Err(self.bad(key, "write host:port, as in db1:3306")),
+        }
+    }
+
+    /// Where HTTP is answered; `off` or nothing: nowhere.
+    ///
+    /// # Errors
+    /// [`ConfigError::Bad`].
+    pub fn http(&self, example: &str) -> Result<Option<String>, ConfigError> {
+        let http = self.parsed("http", |text| match text {
+            "off" => Ok(None),
+            text if text.contains(':') => Ok(Some(text.to_owned())),
+            _ => Err(format!("write address:port, as in {example}")),
+        })?;
+        Ok(http.flatten())
+    }
+
+    /// The number that a server has of its own, which must be there.
+    ///
+    /// # Errors
+    /// [`ConfigError::Missing`], [`ConfigError::Bad`].
+    pub fn server_id(&self, example: &'static str) -> Result<u32, ConfigError> {
+        let key = "server_id";
+        match self.parsed(key, number)? {
+            None => Err(ConfigError::Missing { key, example }),
+            Some(0) => Err(self.bad(key, "it must be above 0")),
+            Some(id) => Ok(id),
+        }
+    }
+
+    /// `on` or `off`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Bad`].
+    pub fn switch(&self, key: &str, default: bool) -> Result<bool, ConfigError> {
+        Ok(self.parsed(key, switch)?.unwrap_or(default))
+    }
+
+    /// A time.
+    ///
+    /// # Errors
+    /// [`ConfigError::Bad`].
+    pub fn time(&self, key: &str, default_secs: u64) -> Result<Duration, ConfigError> {
+        let found = self.parsed(key, duration)?;
+        Ok(found.unwrap_or(Duration::from_secs(default_secs)))
+    }
+
+    /// How often a silent server is to say that it is there, and the silence after
+    /// which it counts as dead.
+    ///
+    /// # Errors
+    /// [`ConfigError::Bad`].
+    pub fn silence(&self) -> Result<(Duration, Duration), ConfigError> {
+        let heartbeat = self.time("heartbeat", 1)?;
+        let dead_after = self.time("dead_after", 5)?;
+        if dead_after <= heartbeat {
+            let why = "it must be longer than heartbeat, better three times as long";
+            return Err(self.bad("dead_after", why));
+        }
+        Ok((heartbeat, dead_after))
+    }
+
+    /// A password, said or in the first line of a file; empty if there is none.
+    ///
+    /// # Errors
+    /// [`ConfigError::Bad`].
+    pub fn password(&self, key: &str, file_key: &str) -> Result<String, ConfigError> {
+        let Some(file) = self.get(file_key) else {
+            return Ok(self.text(key).unwrap_or_default());
+        };
+        if self.get(key).is_some() {
+            return Err(file.bad(&format!("there is {key}, too; write one of the two")));
+        }
+        let text = fs::read_to_string(&file.value).map_err(|e| file.bad(&e.to_string()))?;
+        Ok(text.lines().next().unwrap_or_default().to_owned())
+    }
+
+    /// TLS towards a server, by the settings with these names.
+    ///
+    /// # Errors
+    /// [`ConfigError::Bad`].
+    pub fn client_tls(&self, keys: TlsKeys) -> Result<Option<ClientTls>, ConfigError> {
+        ClientTls::wished(keys, |key| self.text(key)).map_err(|error| match error {
+            TlsWish::Bad { key, why } => self.bad(key, &why),
+            TlsWish::File(error) => self.unusable(&error),
+        })
+    }
+
+    /// Files for TLS that cannot be used.
+    pub fn unusable(&self, error: &TlsError) -> ConfigError {
+        let said = self.get(error.key);
+        ConfigError::Bad {
+            place: said.map_or("settings".into(), |s| s.place.clone()),
+            why: error.to_string(),
+        }
+    }
+}
+
+/// A number from 0 on.
+///
+/// # Errors
+/// What to write instead.
+pub fn number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "write a number".to_owned())
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "yes" | "true" | "on" => Ok(true),
+        "0" | "no" | "false" | "off" => Ok(false),
+        _ => Err("write on or off".into()),
+    }
+}
+
+/// A number with a unit behind it.
+fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim();
+    let factor = units.iter().find(|(u, _)| u.eq_ignore_ascii_case(unit))?.1;
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// Bytes: `1048576`, `256M`.
+///
+/// # Errors
+/// What to write instead.
+pub fn size(text: &str) -> Result<u64, String> {
+    let units = [
+        ("", 1),
+        ("K", 1 << 10),
+        ("M", 1 << 20),
+        ("G", 1 << 30),
+        ("T", 1 << 40),
+    ];
+    with_unit(text, &units).ok_or_else(|| "write a size, as in 256M or 10G".into())
+}
+
+/// `500ms`, `10s`, `7d`.
+///
+/// # Errors
+/// What to write instead.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let units = [
+        ("ms", 1),
+        ("s", 1000),
+        ("m", 60_000),
+        ("h", 3_600_000),
+        ("d", 86_400_000),
+    ];
+    match with_unit(text, &units) {
+        Some(ms) if ms > 0 => Ok(Duration::from_millis(ms)),
+        _ => Err("write a time, as in 500ms, 10s, 5m, 2h or 7d".into()),
+    }
+}
