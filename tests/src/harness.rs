@@ -54,6 +54,8 @@ pub struct Options {
     pub seed: u64,
     /// Entries to feed again after an outage.
     pub entries: u64,
+    /// Rows of a large transaction (origin_dies).
+    pub large_rows: u64,
     /// Another provider to measure beside.
     pub peer: Option<PathBuf>,
     /// Whether the times of the fault rounds are judged. They are measured in

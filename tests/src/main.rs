@@ -93,6 +93,12 @@ struct Args {
     /// Entries to feed again after an outage (refeed).
     #[arg(long, env = "DROMON_TEST_ENTRIES", default_value = "20000")]
     entries: u64,
+    /// Rows of the large transaction in origin_dies.
+    #[arg(long, default_value = "200000")]
+    large_rows: u64,
+    /// Every third client's transactions are streamed, a fragment for each row.
+    #[arg(long)]
+    streaming: bool,
     /// Another provider, measured beside the first (pauses, quorum) or hurt in its place (--control).
     #[arg(long)]
     peer: Option<PathBuf>,
@@ -185,6 +191,9 @@ fn run(args: Args) -> anyhow::Result<bool> {
     if chosen.iter().any(|s| s.round > Duration::ZERO) {
         lab::enter(net);
     }
+    if args.streaming {
+        load::stream_every_third();
+    }
     let options = Options {
         provider: args.provider,
         seconds: Duration::from_secs(args.seconds),
@@ -199,6 +208,7 @@ fn run(args: Args) -> anyhow::Result<bool> {
         rounds: args.rounds,
         seed: args.seed,
         entries: args.entries,
+        large_rows: args.large_rows,
         peer: args.peer,
         times_judged: args.torture,
     };

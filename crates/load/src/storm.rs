@@ -25,6 +25,15 @@ pub const RECORD_CHANGED: u16 = 1020;
 /// What any client of a multi-master cluster must expect.
 pub const RETRY: &[u16] = &[DEADLOCK, RECORD_CHANGED];
 
+/// Whether every third client streams its transactions.
+static STREAMING: AtomicBool = AtomicBool::new(false);
+
+/// From now on every third client of this process (those are counted by their seeds, from 1 on)
+/// streams its transactions, a fragment for each row.
+pub fn stream_every_third() {
+    STREAMING.store(true, Ordering::Relaxed);
+}
+
 /// The result of one statement.
 pub type Sql<T> = Result<T, mysql::Error>;
 
@@ -61,6 +70,13 @@ impl Session {
             session
                 .exec(&format!("USE {db}"))
                 .with_context(|| node.name())?;
+        }
+        if seed % 3 == 1 && STREAMING.load(Ordering::Relaxed) {
+            for setting in ["unit = 'rows'", "size = 1"] {
+                session
+                    .exec(&format!("SET SESSION wsrep_trx_fragment_{setting}"))
+                    .with_context(|| node.name())?;
+            }
         }
         Ok(session)
     }

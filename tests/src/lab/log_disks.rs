@@ -127,6 +127,15 @@ impl Hurt<'_> {
         }
     }
 
+    /// Takes what room a log made that was cut at its beginning, but for what was left at first:
+    /// else one that is cut as fast as it is written never comes to its end.
+    pub fn fills_up(&self) {
+        if self.fault == LogFault::Full {
+            // The log may be faster; then there is less to take the next time.
+            let _ = self.fill(LEFT_FREE);
+        }
+    }
+
     fn fill(&self, leave: u64) -> anyhow::Result<()> {
         let point = text(&self.disk.mounted_on)?;
         let free = run("stat", &["--file-system", "--format=%a %S", point], "")?;

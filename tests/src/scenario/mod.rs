@@ -264,14 +264,15 @@ pub fn all() -> Vec<Scenario> {
 
 /// What takes longer than it may in the short list: run by name, and by `make torture`.
 pub fn long() -> Vec<Scenario> {
-    vec![Scenario {
+    let through_a_node = Scenario {
         name: "async",
         shows: "a primary, a node, a replica, with wsrep_gtid_mode and without: the node killed under load, then all equal",
         servers: Servers::Own,
         run: replication::through_a_node,
         round: Duration::from_secs(60),
         timed: false,
-    }]
+    };
+    vec![through_a_node, torture::origin_dies()]
 }
 
 /// Runs statements on db1 and waits until all nodes have them.

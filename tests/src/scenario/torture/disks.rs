@@ -31,6 +31,8 @@ const CLIENTS: usize = 3;
 const ROOM_MB: u64 = 68;
 /// They are written within this time.
 const FILLED_WITHIN: Duration = Duration::from_secs(120);
+/// How often room that was made meanwhile is taken.
+const FILL_AGAIN: Duration = Duration::from_millis(500);
 /// Beyond that time, until the node says that it is not ready, and until the
 /// others are a cluster of two: for a new leader and what it must agree on.
 const MORE: Duration = Duration::from_secs(15);
@@ -156,7 +158,7 @@ fn once(
 
     let hurt = case.log_disks().hurt(victim, fault)?;
     let filling = Instant::now();
-    let mut struck = filling;
+    let (mut struck, mut filled) = (filling, filling);
     // The load fills what is left in the end; this is sooner.
     let pump = (fault == LogFault::Full).then(|| Pump::start(&others, &case.db));
     let before = elsewhere.acknowledged();
@@ -181,6 +183,9 @@ fn once(
         }
         if off.is_some() {
             hurt.stays_full()?;
+        } else if filled.elapsed() >= FILL_AGAIN {
+            hurt.fills_up();
+            filled = Instant::now();
         }
         // A full disk is met when the log comes to its end.
         let ended = match fault {

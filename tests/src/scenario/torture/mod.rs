@@ -10,6 +10,7 @@ mod deaths;
 mod disks;
 mod joining;
 mod nemesis;
+mod origin;
 mod orphans;
 mod pauses;
 mod quorum;
@@ -116,6 +117,16 @@ pub fn all() -> Vec<Scenario> {
         ),
     ];
     table.into_iter().map(own_scenario).collect()
+}
+
+/// A large transaction whose origin dies halfway; it takes long.
+pub fn origin_dies() -> Scenario {
+    own_scenario((
+        "origin_dies",
+        "the origin killed when half of a large UPDATE is out, automatic and native streaming: all equal, nothing locked",
+        300,
+        origin::dies,
+    ))
 }
 
 /// Whose limits are seconds, and what is promised to users.

@@ -46,7 +46,7 @@ impl Fault {
 /// An answer to a client: when it was asked for, when it came, and whether it
 /// was what was asked for.
 #[derive(Debug, Clone, Copy)]
-struct Answer {
+pub(super) struct Answer {
     asked: Instant,
     came: Instant,
     good: bool,
@@ -266,7 +266,8 @@ fn hurt_for(
     Ok((hurt, was_hurt, end))
 }
 
-fn ask_until(
+/// Repeats `step` on a node, connecting anew after each error, until it is told to stop.
+pub(super) fn ask_until(
     stop: &AtomicBool,
     node: &Node,
     db: &str,
@@ -306,7 +307,7 @@ fn ask_until(
 
 /// The longest time between two good answers, of which the later came after
 /// `from` (or never before `to`).
-fn longest_gap(answers: &[Answer], from: Instant, to: Instant) -> Duration {
+pub(super) fn longest_gap(answers: &[Answer], from: Instant, to: Instant) -> Duration {
     let (mut last, mut longest) = (None, Duration::ZERO);
     for answer in answers.iter().filter(|a| a.good && a.came <= to) {
         if answer.came > from {
