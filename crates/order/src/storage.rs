@@ -440,8 +440,9 @@ impl Storage {
             .transpose()
     }
 
-    /// Makes the newest checkpoint at or below `index` the one to start from
-    /// and drops older ones. Returns up to where the log may then be purged.
+    /// Makes the newest checkpoint at or below `index` the one to start from, if
+    /// none is newer, and drops older ones. Returns up to where the log may then
+    /// be purged.
     pub fn prepare_purge(&self, index: u64) -> Result<Option<u64>, OrderError> {
         let Some(c) = self.load_checkpoint(Some(index))? else {
             return Ok(None);
@@ -449,13 +450,13 @@ impl Storage {
         let at = c.log_id.index;
         {
             let mut s = self.lock();
-            if s.snapshot.last_log_id.is_some_and(|id| id.index >= at) {
-                return Ok(None);
+            // A start takes the newest one there is, whatever lies before it in the log.
+            if s.snapshot.last_log_id.is_none_or(|id| id.index < at) {
+                s.snapshot = RaftSnapshotMeta {
+                    last_log_id: Some(to_raft_log_id(c.log_id)),
+                    last_membership: to_raft_members(&c.members).map_err(OrderError::Log)?,
+                };
             }
-            s.snapshot = RaftSnapshotMeta {
-                last_log_id: Some(to_raft_log_id(c.log_id)),
-                last_membership: to_raft_members(&c.members).map_err(OrderError::Log)?,
-            };
             if let Some((&base, _)) = s.members.range(..=at).next_back() {
                 s.members = s.members.split_off(&base);
             }

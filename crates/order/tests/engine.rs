@@ -417,6 +417,40 @@ fn who_fell_behind_the_purged_log_is_told_and_joins_anew() {
 }
 
 #[test]
+fn a_log_is_purged_to_an_older_checkpoint_after_a_restart() {
+    run(async {
+        let mut w = World::three(16).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let node = (1..=3).find(|id| *id != leader).expect("three nodes");
+        for i in 0..20 {
+            w.propose(leader, i);
+        }
+        w.wait_delivered(&[1, 2, 3], 20).await;
+        let older = w.checkpoint(node, b"twenty");
+        for i in 20..40 {
+            w.propose(leader, i);
+        }
+        w.wait_delivered(&[1, 2, 3], 40).await;
+        let newer = w.checkpoint(node, b"forty");
+        assert!(older < newer);
+        w.kill(node).await;
+        // It begins with the newer one, and what lies before it is still there.
+        w.resume(node).await;
+        w.wait_primary(&[1, 2, 3]).await;
+        assert!(w.status(node).first_log <= older);
+        let order = w.order(node);
+        assert_eq!(order.checkpoints().expect("readable"), [0, older, newer]);
+        order.purge_to(older).expect("the engine runs");
+        w.wait(|w| w.status(node).first_log == older + 1, "it is purged")
+            .await;
+        let left = w.order(node).checkpoints().expect("readable");
+        assert_eq!(left, [older, newer]);
+        w.propose(leader, 40);
+        w.wait_delivered(&[leader], 41).await;
+    });
+}
+
+#[test]
 fn a_large_message_lets_small_ones_pass() {
     run(async {
         let mut w = World::three(15).await;

@@ -544,6 +544,7 @@ impl Node {
         shared.brought_up = true;
         shared.in_doubt = false;
         drop(shared);
+        self.wants_copy.store(false, Relaxed);
         self.save_running();
         self.changed.notify_all();
         self.queue.resume();

@@ -375,7 +375,7 @@ impl Node {
         }
         let alone = found.leader.is_none() && !found.needs_others;
         let in_doubt = self.shared().in_doubt;
-        let position = if in_doubt && found.leader.is_some() {
+        let position = if self.starts_anew() && found.leader.is_some() {
             // Not to be gone on from: `find_cluster` asked for a full copy.
             self.shared().position = Position::UNDEFINED;
             Position::UNDEFINED
@@ -391,6 +391,8 @@ impl Node {
             // The log is erased next. It alone tells that this data may be of
             // another incarnation: after a crash from then on nothing would.
             self.save_inconsistent();
+            // What is noted of it must not be taken for the copy's.
+            self.forget_lacking().map_err(ConnectError::Refused)?;
         }
         self.reset_for(&found);
         let handler: Arc<dyn NodeHandler> = Arc::new(Handler {

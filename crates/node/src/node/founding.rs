@@ -78,6 +78,7 @@ impl Node {
         let saved = self.saved();
         let file = in_file(saved);
         *lock(&self.engine_word) = None;
+        self.wants_copy.store(false, Relaxed);
         if self.connected_before.swap(true, Relaxed) {
             return file;
         }
@@ -85,6 +86,13 @@ impl Node {
         let has_log = || !matches!(self.engines.inspect(&log_dir), Ok(None));
         let stopped = lock(&self.ddl_marks).stopped();
         let word = word(saved, stopped, self.never_saved(), has_log);
+        if word == Word::Nothing && has_log() {
+            self.wants_copy.store(true, Relaxed);
+            self.note(
+                "grastate.dat is gone, though there is a log: taken as the wish for a full copy, if a primary component \
+                 answers. If none does, this node's data and log count as before",
+            );
+        }
         let given = self.setup.position;
         let engine = match word {
             Word::NoData => return Position::UNDEFINED,

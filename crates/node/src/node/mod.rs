@@ -568,6 +568,8 @@ pub struct Node {
     went_alone: AtomicBool,
     /// What the storage engine said where the state file says something else.
     engine_word: Mutex<Option<Position>>,
+    /// The state file was removed, by which operators ask for a full copy.
+    wants_copy: AtomicBool,
     /// A witness: its log leads nowhere any more.
     forget_log: AtomicBool,
 }

@@ -1,5 +1,6 @@
 //! Where to begin: the own log, or a primary component of others.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_order::Start;
@@ -200,6 +201,11 @@ impl Node {
         Some(summary.end)
     }
 
+    /// Whether it joins others by a full copy, whatever its position.
+    pub(super) fn starts_anew(&self) -> bool {
+        self.shared().in_doubt || self.wants_copy.load(Relaxed)
+    }
+
     /// Looks for a primary component until `pc.wait_prim_timeout`, at `address`
     /// and at the `known` members of before.
     pub(super) fn find_cluster(
@@ -216,10 +222,11 @@ impl Node {
         let log = self.own_log_end(settings);
         let sum = self.own_sum(position, settings);
         // In doubt about its tables it goes on from no position of theirs.
-        let asked = match self.shared().in_doubt {
+        let asked = match self.starts_anew() {
             true => Position::UNDEFINED,
             false => position,
         };
+        let own_log_counts = resume && !self.wants_copy.load(Relaxed);
         let mut told = Instant::now();
         let began = Instant::now();
         let mut said: Vec<(String, String)> = Vec::new();
@@ -250,7 +257,7 @@ impl Node {
                     }) => {
                         self.tell_compared(&addr, position, sum, need, compared);
                         // A log that is no copy of theirs does not count there.
-                        if resume
+                        if own_log_counts
                             && !compared.differs()
                             && let Some(found) = self.own_log_first(name, &addr, position, settings)
                         {

@@ -378,3 +378,51 @@ fn without_the_file_an_outage_ends_as_with_it() {
         world.settle();
     });
 }
+
+#[test]
+fn a_removed_state_file_is_the_wish_for_a_full_copy() {
+    run(3, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        write(&one, 0..5);
+        let mut copied = copies(world);
+        let mut rows = 10;
+        let mut again = |told: bool, crashes: bool| {
+            let at = world.settle();
+            let disk = if crashes {
+                world.crash(3);
+                world.crashed_disk(3)
+            } else {
+                let three = world.db(3);
+                three.disconnect();
+                three.disk()
+            };
+            world.remove_state_file(3);
+            write(&one, rows..rows + 10);
+            // What a service manager passes on does not count either.
+            let three = match told {
+                true => world.open(3, disk, at),
+                false => open_unsaid(world, 3, disk),
+            };
+            three.connect(&World::url(), false).expect("two are there");
+            world.synced(&three);
+            has(world, &three, rows..rows + 10);
+            copied += 1;
+            assert_eq!(copies(world), copied, "told {told}, crashed {crashes}");
+            rows += 10;
+            three
+        };
+        again(false, false);
+        again(true, false);
+        again(false, true);
+        let three = again(true, true);
+        assert!(world.report.said("taken as the wish for a full copy"));
+        // Once is enough.
+        three.disconnect();
+        write(&one, 100..105);
+        three.connect(&World::url(), false).expect("two are there");
+        world.synced(&three);
+        has(world, &three, 100..105);
+        assert_eq!(copies(world), copied, "by the log");
+        world.settle();
+    });
+}
