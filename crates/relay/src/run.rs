@@ -142,6 +142,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         desk.clone(),
     );
     let following = puller.following();
+    server.follows(Arc::clone(&following));
     let system = |what| move |source| RunError::System { what, source };
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
     let told = Arc::new(AtomicBool::new(false));

@@ -209,6 +209,34 @@ fn a_relay_behind_its_replica() {
     assert_eq!(model.len(), 2);
 }
 
+/// The events are of second 1000. What the replica has in a domain that is not here is awaited, but
+/// not by groups that were made after it had come.
+#[test]
+fn a_domain_that_begins_later() {
+    for (came, fits) in [(999, false), (1000, true)] {
+        let (mut store, _) = store(&[(0, 1, 10)]);
+        let view = store.view();
+        let position = "0-1-1,1-1-9".parse().expect("a position");
+        let found = view.find(&position).expect("readable").expect("it waits");
+        let begin = found.begin.expect("there is a file");
+        let mut feed = Feed::new(9, Checksum::Crc32, true, begin.wanted, 1);
+        feed.came(came);
+        let head = view.head(begin.place.file).expect("readable");
+        feed.begin("f", begin.place.at, &head.format_event, Some(&begin.state))
+            .expect("it fits");
+        let name = gtid(1, 1, 1);
+        append(&mut store, &transaction(name, 0, 0, Checksum::Crc32), name).expect("a good disk");
+        store.flush().expect("a good disk");
+        match (fits, run(&view, &mut feed, begin.place)) {
+            (true, Ok(out)) => assert!(seen(&out, Checksum::Crc32).groups.is_empty()),
+            (false, Err(FeedError::Refused(refused))) => {
+                assert!(refused.to_string().contains("has 1-1-9"), "{refused}");
+            }
+            (_, other) => panic!("{came}: {other:?}"),
+        }
+    }
+}
+
 /// A file that was cut at the end of a group is no file that was ended.
 #[test]
 fn a_file_without_an_end() {

@@ -254,6 +254,27 @@ fn a_relay_pulls_compressed() {
     }
 }
 
+/// What the replica has may still come, until the primary has nothing more.
+#[test]
+fn nothing_more_to_wait_for() {
+    let (address, server, _) = serve(false, false);
+    let upstream: Arc<Mutex<Following>> = Arc::default();
+    server.follows(Arc::clone(&upstream));
+    let (following, _, thread) = pull(&address, "0-9-500", None, None);
+    until("it has all", || {
+        let complete = following.lock().expect("alive").complete;
+        complete.is_some_and(|at| at.elapsed() < Duration::from_secs(5))
+    });
+    let later = Instant::now() + Duration::from_secs(11);
+    upstream.lock().expect("alive").complete = Some(later);
+    until("it is refused", || {
+        let said = following.lock().expect("alive").last_error.clone();
+        said.unwrap_or_default().contains("The replica has 0-9-500")
+    });
+    Following::stop(&following);
+    thread.join().expect("it ends");
+}
+
 /// Why it is refused is understood, though that comes compressed.
 #[test]
 fn a_refusal_comes_compressed() {

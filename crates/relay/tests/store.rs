@@ -459,7 +459,8 @@ fn strangers_and_replicas_ahead() {
     let mut wanted = find("0-2-7").expect("ahead").begin.expect("a file").wanted;
     assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
     assert!(wanted.takes(gtid(0, 1, 7)).is_err());
-    // A domain that is not here concerns others.
+    // A domain that is not here concerns others, until it begins: by then the relay had all that the
+    // primary had when the replica came, or its first group was made later.
     let mut wanted = find("0-1-5,7-1-1")
         .expect("fits")
         .begin
@@ -467,4 +468,29 @@ fn strangers_and_replicas_ahead() {
         .wanted;
     assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
     assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(true));
+    for later in [false, true] {
+        let mut wanted = find("0-1-5,7-1-9000")
+            .expect("fits")
+            .begin
+            .expect("a file")
+            .wanted;
+        match later {
+            false => wanted.complete(store.state()).expect("no group of it"),
+            true => wanted.passed(),
+        }
+        assert_eq!(wanted.ahead().count(), 0);
+        assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
+        assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(true));
+        let refused = wanted.takes(gtid(7, 1, 1)).expect_err("left out for long");
+        assert!(refused.to_string().contains("7-1-9000"), "{refused}");
+    }
+    // What was there in time is found, though it was awaited.
+    let mut wanted = find("0-1-7").expect("ahead").begin.expect("a file").wanted;
+    assert!(wanted.clone().complete(store.state()).is_err(), "too late");
+    let state = "0-1-7".parse().expect("a state");
+    wanted.complete(&state).expect("it has come");
+    assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 7)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 8)), Ok(true));
 }

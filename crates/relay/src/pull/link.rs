@@ -35,6 +35,8 @@ const LIMITS: Limits = Limits {
     batch: 32,
     domains: 64,
 };
+/// What comes after so long a wait was sent after it had begun.
+const WAITED: Duration = Duration::from_millis(10);
 /// A connection that lived so long was a success.
 const LIVED: Duration = Duration::from_secs(10);
 
@@ -126,6 +128,8 @@ pub struct Following {
     pub heard: Option<Instant>,
     /// That was a heartbeat: the primary had nothing more.
     pub idle: bool,
+    /// When the relay had last, on its disk, all that the primary had.
+    pub complete: Option<Instant>,
     /// When the newest event was made, in seconds of the primary's clock.
     pub newest: u32,
     /// What compression has spared on the present or last connection, if that was agreed on.
@@ -344,6 +348,8 @@ impl Puller {
             }),
         };
         let mut acknowledged = None;
+        // Since when nothing was there to be read.
+        let mut waits: Option<Instant> = None;
         loop {
             let mut ack = None;
             let mut last = None;
@@ -389,6 +395,9 @@ impl Puller {
                 if let Some((idle, time)) = last {
                     following.heard = Some(Instant::now());
                     following.idle = idle;
+                    if idle && !self.store.in_group() {
+                        following.complete = waits.or(following.complete);
+                    }
                     // What a connection begins with has none.
                     if time > 0 {
                         following.newest = time;
@@ -400,10 +409,12 @@ impl Puller {
             }
             self.exchange(counted);
             (self.every_now_and_then)()?;
+            let asked = Instant::now();
             match &mut inflate {
                 None => self.read(&mut stream, &mut frames, &mut buf)?,
                 Some(inflate) => self.inflate(&mut stream, inflate, &mut frames, &mut buf)?,
             }
+            waits = (asked.elapsed() >= WAITED).then_some(asked);
         }
     }
 

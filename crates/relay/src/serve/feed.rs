@@ -84,6 +84,8 @@ pub struct Feed {
     last_ids: BTreeMap<u32, Option<u64>>,
     /// What the replica had, and has by now if it took what it was given.
     given: Position,
+    /// A group made later than this was made after the replica came.
+    came: u32,
 }
 
 impl Feed {
@@ -111,7 +113,18 @@ impl Feed {
             joined: 0,
             last_ids: BTreeMap::new(),
             given: Position::new(),
+            came: u32::MAX,
         }
+    }
+
+    /// When the replica came, in seconds of the primary's clock, or later.
+    pub fn came(&mut self, time: u32) {
+        self.came = time;
+    }
+
+    /// What the relay has by now is all that the primary had at some time after the replica came.
+    pub fn complete(&mut self, state: &BinlogState) -> Result<(), FeedError> {
+        Ok(self.wanted.complete(state)?)
     }
 
     /// The files equal those of a primary without GTIDs of MariaDB.
@@ -238,6 +251,9 @@ impl Feed {
         let seen = self.grouper.event(raw)?;
         let (event, step) = (seen.event, seen.step);
         if let Step::Begin(group) | Step::Alone(group, _) = step {
+            if group.timestamp > self.came {
+                self.wanted.passed();
+            }
             self.skips = match group.name {
                 GroupName::MariaDb(gtid) => !self.wanted.takes(gtid)?,
                 _ => false,

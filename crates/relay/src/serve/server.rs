@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,7 @@ use super::registry::Registry;
 use super::session::{Facts, From, Reply, Session, Wants, errors};
 use crate::log::{Level, Log};
 use crate::net::{ServerTls, Silence, Socket, prepare};
+use crate::pull::Following;
 use crate::store::{Cursor, Found, Next, Place, StoreError, View, Wanted};
 use crate::wire::{
     AuthSwitch, Command, Compressor, Failure, Frames, Greeting, Login, NATIVE_PASSWORD,
@@ -34,6 +35,10 @@ const IDLE: Duration = Duration::from_secs(8 * 3600);
 const OUT: usize = 64 << 10;
 /// How often a waiting dump looks whether its replica is still there.
 const LOOK: Duration = Duration::from_secs(1);
+/// A replica that moves here may have what the primary, a replica itself, gets only then.
+const ON_THE_WAY: Duration = Duration::from_secs(10);
+/// As much may the primary's clock be ahead of the relay's, in seconds.
+const CLOCKS: u32 = 60;
 /// Stack of a connection's thread.
 const STACK: usize = 512 << 10;
 
@@ -84,6 +89,7 @@ pub struct Server {
     /// It was said that the system does not have the wanted congestion control.
     congested: AtomicBool,
     port: u16,
+    following: OnceLock<Arc<Mutex<Following>>>,
 }
 
 /// Why a connection ended.
@@ -131,7 +137,20 @@ impl Server {
             count: AtomicUsize::new(0),
             congested: AtomicBool::new(false),
             port,
+            following: OnceLock::new(),
         })
+    }
+
+    /// How the pulling side stands. Said once.
+    pub fn follows(&self, following: Arc<Mutex<Following>>) {
+        // A second one would be that of the same puller.
+        let _ = self.following.set(following);
+    }
+
+    /// When the relay had last all that its primary had.
+    fn complete(&self) -> Option<Instant> {
+        let following = self.following.get()?.lock();
+        following.unwrap_or_else(PoisonError::into_inner).complete
     }
 
     /// Who is known.
@@ -507,6 +526,9 @@ impl Connection<'_> {
             .as_ref()
             .map(|r| r.server_id)
             .filter(|id| *id != 0);
+        let came = Instant::now();
+        let now = u32::try_from(unix_now()).unwrap_or(u32::MAX);
+        let late = now.max(server.view.time()).saturating_add(CLOCKS);
         let (place, state, wanted) = self.begin(wants).map_err(|e| (e, sequence))?;
         let has = match &wants.from {
             From::Gtid(position) => position.clone(),
@@ -535,11 +557,12 @@ impl Connection<'_> {
             sequence,
         );
         feed.has(has);
+        feed.came(late);
         feed.policy(server.policy(wants.server_id));
         if server.view.is_mirror() {
             feed.mirrors();
         }
-        let result = self.stream_to(&mut feed, wants, place, state, id);
+        let result = self.stream_to(&mut feed, wants, place, state, id, came);
         if let Some(id) = id {
             server.registry().ends(id, self.number, unix_now());
         }
@@ -641,6 +664,7 @@ impl Connection<'_> {
         place: Place,
         state: Option<dromon_binlog::BinlogState>,
         id: Option<u32>,
+        came: Instant,
     ) -> Result<(), Ended> {
         let server = self.server;
         let view = Arc::clone(&server.view);
@@ -695,6 +719,7 @@ impl Connection<'_> {
                     {
                         self.flush(feed, &mut sent, id)?;
                         self.still_wanted(&view, id)?;
+                        self.still_fits(feed, came)?;
                     }
                 }
                 Next::File(number) => {
@@ -723,6 +748,7 @@ impl Connection<'_> {
                     }
                     self.still_wanted(&view, id)?;
                     self.still_there()?;
+                    self.still_fits(feed, came)?;
                     if sent.elapsed() >= heartbeat {
                         feed.heartbeat(&name, cursor.place().at);
                         self.flush(feed, &mut sent, id)?;
@@ -740,6 +766,21 @@ impl Connection<'_> {
             Some(id) if !self.server.registry().is_current(id, self.number) => Err(Ended::Replaced),
             _ => Ok(()),
         }
+    }
+
+    /// What the replica has and the relay does not may still come, until the primary has nothing more.
+    fn still_fits(&self, feed: &mut Feed, came: Instant) -> Result<(), Ended> {
+        if feed.wanted().ahead().next().is_none()
+            || self
+                .server
+                .complete()
+                .is_none_or(|at| at < came + ON_THE_WAY)
+        {
+            return Ok(());
+        }
+        let state = self.server.view.state();
+        let fits = feed.complete(&state);
+        fits.map_err(|why| Ended::Refused(Failure::new(errors::DUMP, why.to_string())))
     }
 
     fn flush(&mut self, feed: &mut Feed, sent: &mut Instant, id: Option<u32>) -> Result<(), Ended> {

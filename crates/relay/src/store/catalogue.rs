@@ -113,8 +113,18 @@ pub struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seek {
     last: Gtid,
-    /// It was there when the replica came. Else the relay is behind the replica.
-    known: bool,
+    found: Found,
+}
+
+/// Where the last group is that a replica has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// In the files.
+    Here,
+    /// Not yet: the relay is behind the replica, or the replica has another history.
+    Awaited,
+    /// Nowhere: the primary did not have it either when the replica came.
+    Nowhere,
 }
 
 impl Wanted {
@@ -134,9 +144,12 @@ impl Wanted {
         }
         // A server's own numbers rise, so its group will not come any more. Other servers'
         // may be out of order, unless the group was not there when the replica came.
-        let beyond = gtid.seqno > seek.last.seqno;
-        let same = gtid.server == seek.last.server;
-        if beyond && (same || !seek.known) || gtid.seqno == seek.last.seqno && !seek.known {
+        let beyond = match seek.found {
+            Found::Here => gtid.seqno > seek.last.seqno && gtid.server == seek.last.server,
+            Found::Awaited => gtid.seqno >= seek.last.seqno,
+            Found::Nowhere => true,
+        };
+        if beyond {
             return Err(Refused::Forked {
                 has: seek.last,
                 last: gtid,
@@ -147,7 +160,41 @@ impl Wanted {
 
     /// Groups that the replica has and the relay has not reached.
     pub fn ahead(&self) -> impl Iterator<Item = Gtid> + '_ {
-        self.seeking.values().filter(|s| !s.known).map(|s| s.last)
+        let awaited = |s: &&Seek| s.found == Found::Awaited;
+        self.seeking.values().filter(awaited).map(|s| s.last)
+    }
+
+    /// `state` has all that the primary had at some time after the replica came. What the replica
+    /// has and is not in it never comes: in a domain that has groups that is an error, in another
+    /// one its first group will be.
+    pub fn complete(&mut self, state: &BinlogState) -> Result<(), Refused> {
+        let position = state.position();
+        for seek in self.seeking.values_mut() {
+            if seek.found != Found::Awaited {
+                continue;
+            }
+            let Gtid { domain, server, .. } = seek.last;
+            let here = state.get(domain, server);
+            if here.is_some_and(|seqno| seqno >= seek.last.seqno) {
+                seek.found = Found::Here;
+                continue;
+            }
+            if let Some(last) = position.get(domain) {
+                let has = seek.last;
+                return Err(Refused::Forked { has, last });
+            }
+            seek.found = Found::Nowhere;
+        }
+        Ok(())
+    }
+
+    /// The next group was made after the replica came: all that the replica had was before it.
+    pub fn passed(&mut self) {
+        for seek in self.seeking.values_mut() {
+            if seek.found == Found::Awaited {
+                seek.found = Found::Nowhere;
+            }
+        }
     }
 }
 
@@ -290,7 +337,10 @@ impl Catalogue {
                 taken.domain,
                 Seek {
                     last: taken,
-                    known: seqno.is_some_and(|seqno| seqno >= taken.seqno),
+                    found: match seqno.is_some_and(|seqno| seqno >= taken.seqno) {
+                        true => Found::Here,
+                        false => Found::Awaited,
+                    },
                 },
             );
         }
