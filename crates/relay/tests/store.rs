@@ -239,6 +239,37 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+
+    /// Started again after a failed write or fsync: what was not stored then can still be read, and is
+    /// shown. So it must be on the disk by then, though nothing fails any more.
+    #[test]
+    fn what_a_restart_shows_is_stored(steps in steps(), n in 1u64..20, sync: bool, seed: u64) {
+        let device = SimDevice::new(seed);
+        let mut store = open(&device).expect("empty");
+        match sync {
+            true => device.fail_sync(n, io::ErrorKind::Other),
+            false => device.fail_write(n, io::ErrorKind::StorageFull),
+        }
+        let mut model = Model::default();
+        let failed = steps.iter().any(|step| model.step(&mut store, step).is_err());
+        prop_assume!(failed);
+        drop(store);
+        device.kill();
+        let store = open(&device).expect("a good disk");
+        model.agrees(&store);
+        let view = store.view();
+        if view.oldest().is_some() {
+            model.flushed = groups(&read(&view, beginning(&view)).expect("readable")).len();
+        }
+        drop(store);
+        device.crash(seed);
+        let store = open(&device).expect("what was shown is whole");
+        model.agrees(&store);
+    }
+}
+
 /// A file cut at every byte: the beginning that is whole groups remains, if that much was not
 /// promised; else the damage is named.
 #[test]

@@ -52,6 +52,9 @@ pub use view::{Cursor, Found, Listed, Next, Stored, View};
 /// Bytes of a group that is not whole kept in memory before they are written.
 const SPILL: usize = 4 << 20;
 
+/// Bytes written again at once.
+const PIECE: u64 = 1 << 20;
+
 /// How events are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
@@ -691,6 +694,22 @@ fn open_mark(device: &dyn Device) -> Result<Arc<dyn DeviceFile>, StoreError> {
     }
 }
 
+/// Writes again, at its place, what stands from `from` on. After a failed fsync the system keeps what
+/// was not stored as if it was, and another fsync does not store it: only what is written anew is.
+fn rewrite(file: &dyn DeviceFile, mut from: u64, len: u64) -> std::io::Result<()> {
+    let mut piece = vec![0; (len.saturating_sub(from)).min(PIECE) as usize];
+    while from < len {
+        let want = (len - from).min(PIECE) as usize;
+        let n = file.read_at(&mut piece[..want], from)?;
+        if n == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        file.write_at(&mut [IoSlice::new(&piece[..n])], from)?;
+        from += n as u64;
+    }
+    Ok(())
+}
+
 /// Reads the last file through and cuts off what is not whole. A last file that was never
 /// wholly begun is removed, and the one before it is the last.
 fn recover_last(
@@ -707,8 +726,16 @@ fn recover_last(
         let name = file_name(&options.prefix, number);
         let file = device.open(&name).map_err(StoreError::io("open", &name))?;
         let len = file.len().map_err(StoreError::io("look at", &name))?;
-        let mut scan = scan::scan(&*file, &name, len, options.point_every, options.mirror)?;
         let known = if safe.file == number { safe.at } else { 0 };
+        // What a killed process wrote may not be on the disk, nor its name in the directory. What is
+        // read below is what was brought there. One that had a successor was stored as a whole.
+        let stored = if safe.file > number { len } else { known };
+        rewrite(&*file, stored, len).map_err(StoreError::io("write again the end of", &name))?;
+        file.sync_all().map_err(StoreError::io("sync", &name))?;
+        device
+            .sync_dir()
+            .map_err(StoreError::io("sync the directory of", &name))?;
+        let mut scan = scan::scan(&*file, &name, len, options.point_every, options.mirror)?;
         if scan.settled < known {
             let rest = scan.rest.unwrap_or(Rest {
                 at: scan.settled,
@@ -740,9 +767,8 @@ fn recover_last(
             opened.torn = Some((name.clone(), scan.settled, len - scan.settled, why));
             file.set_len(scan.settled)
                 .map_err(StoreError::io("cut", &name))?;
+            file.sync_all().map_err(StoreError::io("sync", &name))?;
         }
-        // What a killed process wrote may not be on the disk.
-        file.sync_all().map_err(StoreError::io("sync", &name))?;
         let mut beside = Beside::of(number);
         beside.cut(&**device, scan.settled)?;
         let open = OpenFile {
