@@ -107,7 +107,8 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     let (store, opened) = Store::open(device, config.store.clone(), config.start.clone())?;
     report(&log, &store, &opened);
     let path = config.dir.join(REPLICAS);
-    let registry = load(&path, config.hold.as_secs())?;
+    let mut registry = load(&path, config.hold.as_secs())?;
+    registry.started(unix_now());
     let cannot_listen = |source| RunError::Listen {
         address: config.listen.clone(),
         source,
@@ -231,6 +232,11 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     }
 }
 
+fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
 fn report(log: &Log, store: &Store, opened: &Opened) {
     if let Some((file, at, bytes, why)) = &opened.torn {
         log.say(
@@ -292,8 +298,7 @@ impl Housekeeping {
             return Ok(());
         }
         self.last = Instant::now();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = since.unwrap_or_default().as_secs();
+        let now = unix_now();
         let (forgotten, needed, text) = {
             let mut registry = self.server.registry();
             let forgotten = registry.tick(now, self.forget);

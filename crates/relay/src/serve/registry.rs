@@ -52,7 +52,15 @@ pub struct Registry {
     known: BTreeMap<u32, Known>,
     hold_secs: u64,
     changed: bool,
+    /// Nobody counts as away since before then.
+    started: u64,
+    /// When the text was given last.
+    told: u64,
 }
+
+/// How often what is known is told again while somebody is here, in seconds: else who was here for
+/// long would look as if away for long after the relay was killed.
+const AGAIN_SECS: u64 = 3600;
 
 impl Registry {
     /// Nobody is known.
@@ -94,6 +102,12 @@ impl Registry {
             registry.known.insert(id, known);
         }
         Ok(registry)
+    }
+
+    /// The relay begins: before, nobody could be here.
+    pub fn started(&mut self, now: u64) {
+        self.started = now;
+        self.told = now;
     }
 
     /// For the file.
@@ -221,6 +235,7 @@ impl Registry {
     pub fn tick(&mut self, now: u64, forget_secs: Option<u64>) -> Vec<u32> {
         let here = |known: &&mut Known| known.connection.is_some();
         for known in self.known.values_mut().filter(here) {
+            known.last_seen = now;
             while let Some((since, file)) = known.entered.front().copied()
                 && since + self.hold_secs <= now
             {
@@ -229,10 +244,18 @@ impl Registry {
                 self.changed = true;
             }
         }
+        if self.told.saturating_add(AGAIN_SECS) <= now {
+            self.told = now;
+            self.changed |= self.known.values().any(|k| k.connection.is_some());
+        }
         let Some(forget) = forget_secs else {
             return Vec::new();
         };
-        let gone = |k: &Known| k.connection.is_none() && k.last_seen.saturating_add(forget) < now;
+        let started = self.started;
+        let gone = |k: &Known| {
+            let seen = k.last_seen.max(started);
+            k.connection.is_none() && seen.saturating_add(forget) < now
+        };
         let ids: Vec<u32> = self
             .known
             .iter()
@@ -325,6 +348,30 @@ mod tests {
         assert!(r.tick(1 << 40, None).is_empty());
         assert_eq!(r.tick(7101, Some(100)), [4]);
         assert_eq!(r.known().len(), 1);
+    }
+
+    #[test]
+    fn who_is_here_is_not_forgotten_after_a_restart() {
+        let mut r = Registry::new(60);
+        r.started(1000);
+        r.begins(3, "db3", 3306, 1, 5, 1000);
+        assert!(r.take_changed());
+        let mut text = r.text();
+        for now in (1001..100_000).step_by(100) {
+            r.tick(now, Some(7000));
+            if r.take_changed() {
+                text = r.text();
+            }
+        }
+        // The relay is killed, and comes back much later.
+        let mut again = Registry::parse(&text, 60).expect("as written");
+        assert!(
+            again.known()[&3].last_seen > 96_000,
+            "at most an hour old: {text}"
+        );
+        again.started(200_000);
+        assert!(again.tick(207_000, Some(7000)).is_empty());
+        assert_eq!(again.tick(207_001, Some(7000)), [3]);
     }
 
     #[test]
