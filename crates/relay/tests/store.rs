@@ -6,9 +6,11 @@ use std::io;
 use std::sync::Arc;
 
 use common::{append, beginning, format_event, groups, gtid, read, transaction};
-use dromon_binlog::{BinlogState, Checksum, Gtid};
+use dromon_binlog::{BinlogState, Checksum, Event, EventType, Gtid};
 use dromon_log::{Device, SimDevice};
-use dromon_relay::store::{Limits, Part, Place, Store, StoreError, StoreOptions, file_name};
+use dromon_relay::store::{
+    Cursor, Limits, Next, Part, Place, Store, StoreError, StoreOptions, file_name,
+};
 use proptest::prelude::*;
 
 const CRC: Checksum = Checksum::Crc32;
@@ -452,6 +454,46 @@ fn purges_oldest_first_and_keeps_what_is_needed() {
     let store = open(&device).expect("no gap");
     assert_eq!(store.view().list().len(), 1);
     assert_eq!(store.state(), &model.state(5));
+}
+
+/// There is no room for another file: readers are not told its name, and see all that is whole.
+#[test]
+fn no_next_file() {
+    for n in 1.. {
+        let device = SimDevice::new(3);
+        let mut store = open(&device).expect("empty");
+        let mut model = Model::default();
+        let group = Step::Group {
+            server: 1,
+            events: 0,
+            size: 0,
+        };
+        model.step(&mut store, &group).expect("no faults");
+        device.fail_write(n, io::ErrorKind::StorageFull);
+        if store.rotate().is_ok() {
+            assert!(n > 6, "group, mark, rotate, mark, file, mark");
+            break;
+        }
+        let view = store.view();
+        if n > 5 {
+            // The new file is there by then, and the mark is not.
+            assert_eq!(view.list().len(), 2);
+            continue;
+        }
+        assert_eq!(view.list().len(), 1);
+        let mut cursor = Cursor::new(Arc::clone(&view), beginning(&view));
+        while let Next::Event(len) = cursor.look().expect("readable") {
+            let kind = Event::parse(cursor.event(len), CRC).expect("whole").kind();
+            assert_ne!(kind, EventType::ROTATE, "write {n}");
+            cursor.pass(len);
+        }
+        let seen = groups(&read(&view, beginning(&view)).expect("readable"));
+        assert!(seen == model.groups || n < 3, "write {n}");
+        drop(store);
+        device.kill();
+        model.flushed = seen.len();
+        model.agrees(&open(&device).expect("a good disk"));
+    }
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use dromon_binlog::{
     BinlogState, Checksum, Event, EventError, EventType, Format, GroupName, Grouper, Gtid,
-    GtidHint, GtidList, Maker, Place as At, Position, Step, StreamError, format_for_replica,
-    patch_gtid, with_checksum,
+    GtidHint, GtidList, Maker, Payload, Place as At, Position, Step, StreamError,
+    format_for_replica, patch_gtid, with_checksum,
 };
 
 use crate::store::{Refused, Wanted};
@@ -72,8 +72,8 @@ pub struct Feed {
     mirror: bool,
     /// The open group is left out.
     skips: bool,
-    /// The last event named the next file.
-    turned: bool,
+    /// The last event named this next file, which the replica believes to be in since.
+    turned: Option<String>,
     sequence: u8,
     out: Vec<u8>,
     groups: u64,
@@ -105,7 +105,7 @@ impl Feed {
             grouper: Grouper::of_file(),
             mirror: false,
             skips: false,
-            turned: false,
+            turned: None,
             sequence,
             out: Vec::new(),
             groups: 0,
@@ -211,14 +211,14 @@ impl Feed {
             self.put(&list);
         }
         self.grouper = Grouper::of_file_from(at, format);
-        self.turned = false;
+        self.turned = None;
         self.skips = false;
         Ok(())
     }
 
     /// Goes on with the next file, from its first event.
     pub fn next_file(&mut self, file: &str) -> Result<(), FeedError> {
-        if !self.turned && !self.mirror {
+        if self.turned.is_none() && !self.mirror {
             return Err(FeedError::NoEnd);
         }
         self.begin_file(file);
@@ -230,7 +230,7 @@ impl Feed {
         let rotate = self.maker().rotate(file, 4);
         self.put(&rotate);
         self.grouper = Grouper::of_file();
-        self.turned = false;
+        self.turned = None;
     }
 
     fn put_format(&mut self, event: &Event<'_>, from_beginning: bool) -> Result<(), FeedError> {
@@ -266,7 +266,13 @@ impl Feed {
         {
             self.given.set(gtid);
         }
-        self.turned = event.kind() == EventType::ROTATE;
+        self.turned = match (event.kind(), self.grouper.format()) {
+            (EventType::ROTATE, Some(format)) => match event.decode(format)? {
+                Payload::Rotate(rotate) => Some(String::from_utf8_lossy(rotate.file).into_owned()),
+                _ => None,
+            },
+            _ => None,
+        };
         if event.kind() == EventType::FORMAT_DESCRIPTION {
             return self.put_format(&event, true);
         }
@@ -325,8 +331,11 @@ impl Feed {
         }
     }
 
-    /// The replica is to know that the relay is there.
+    /// The replica is to know that the relay is there, at a byte of a file: that of the last event. A
+    /// replica stops if that is not the file and not behind the byte at which it believes to be.
     pub fn heartbeat(&mut self, file: &str, at: u64) {
+        let turned = self.turned.clone();
+        let (file, at) = turned.as_deref().map_or((file, at), |next| (next, 4));
         // Beyond 4 GiB the position does not fit; that it has not moved is true then, too.
         let position = at.min(u64::from(u32::MAX));
         if let Some(event) = self.maker().heartbeat(file, position) {

@@ -47,6 +47,7 @@ pub use purge::{Candidate, Limits, Verdict, verdict};
 pub use scan::{Head, Rest, Scan};
 pub use stamps::Stamps;
 pub use tail::{Chunk, Tail};
+use view::Grown;
 pub use view::{Cursor, Found, Listed, Next, Stored, View};
 
 /// Bytes of a group that is not whole kept in memory before they are written.
@@ -290,6 +291,9 @@ impl Store {
     pub fn begin_file(&mut self, format_event: &[u8]) -> Result<(), StoreError> {
         self.alive()?;
         self.abandon()?;
+        // What is whole is seen even if there is no room for another file.
+        self.flush()?;
+        let mut ended = None;
         let number = match &self.open {
             Some(open) => {
                 let next = file_name(&self.options.prefix, open.number + 1);
@@ -302,12 +306,12 @@ impl Store {
                 .rotate(&next, FILE_MAGIC.len() as u64);
                 let number = open.number + 1;
                 self.append_settled(&rotate);
-                self.flush()?;
+                ended = self.bring()?;
                 number
             }
             None => 1,
         };
-        self.new_file(number, format_event)
+        self.new_file(number, format_event, ended)
     }
 
     /// As [`Store::begin_file`], with the format of the current file.
@@ -327,7 +331,7 @@ impl Store {
         self.abandon()?;
         self.flush()?;
         debug_assert!(self.open.as_ref().is_none_or(|o| o.number + 1 == number));
-        self.new_file(number, format_event)
+        self.new_file(number, format_event, None)
     }
 
     /// Adds an event that belongs to no group.
@@ -351,10 +355,17 @@ impl Store {
         };
         let event = Event::parse(&open.format_event, Checksum::Crc32)?;
         let format_event = format_for_replica(&event, false)?;
-        self.new_file(open.number + 1, &format_event)
+        self.new_file(open.number + 1, &format_event, None)
     }
 
-    fn new_file(&mut self, number: u64, format_event: &[u8]) -> Result<(), StoreError> {
+    /// `ended`: the end of the file before, which is seen with the new one and not without it: who has
+    /// read the new one's name waits for its events.
+    fn new_file(
+        &mut self,
+        number: u64,
+        format_event: &[u8],
+        ended: Option<Grown>,
+    ) -> Result<(), StoreError> {
         let name = file_name(&self.options.prefix, number);
         let mut buf = FILE_MAGIC.to_vec();
         let mut format_event = format_event.to_vec();
@@ -391,6 +402,7 @@ impl Store {
                 },
                 bytes: buf.into(),
             },
+            ended,
         );
         self.open = Some(OpenFile {
             number,
@@ -539,12 +551,20 @@ impl Store {
 
     /// Brings everything whole to the disk, then shows it to readers.
     pub fn flush(&mut self) -> Result<(), StoreError> {
+        if let Some(grown) = self.bring()? {
+            self.view.publish(grown);
+        }
+        Ok(())
+    }
+
+    /// Brings everything whole to the disk. Gives what readers are to be shown of it.
+    fn bring(&mut self) -> Result<Option<Grown>, StoreError> {
         self.alive()?;
         let Some(open) = &mut self.open else {
-            return Ok(());
+            return Ok(None);
         };
         if open.settled == open.published {
-            return Ok(());
+            return Ok(None);
         }
         let from = open.published.checked_sub(open.written);
         let chunk = from.map(|from| {
@@ -573,7 +593,7 @@ impl Store {
             self.or_end(added)?;
         }
         let Some(open) = &mut self.open else {
-            return Ok(());
+            return Ok(None);
         };
         open.published = open.settled;
         let settled = open.settled;
@@ -581,15 +601,14 @@ impl Store {
         let rest = open.points.split_off(later.unwrap_or(open.points.len()));
         let points = std::mem::replace(&mut open.points, rest);
         self.write_mark()?;
-        self.view.publish(
-            settled,
+        Ok(Some(Grown {
+            len: settled,
             chunk,
             points,
-            &self.state,
-            self.time,
-            std::mem::take(&mut self.groups),
-        );
-        Ok(())
+            state: self.state.clone(),
+            time: self.time,
+            groups: std::mem::take(&mut self.groups),
+        }))
     }
 
     fn write_mark(&mut self) -> Result<(), StoreError> {

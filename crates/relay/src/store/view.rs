@@ -42,6 +42,41 @@ struct Shared {
     closed: bool,
 }
 
+impl Shared {
+    fn grown(&mut self, grown: Grown, now: i64, mirror: bool) {
+        self.stored.groups += grown.groups;
+        self.stored.bytes += grown.len.saturating_sub(self.catalogue.end().at);
+        self.stored.syncs += 1;
+        let Grown { len, points, .. } = grown;
+        self.catalogue.grown(len, points, &grown.state, grown.time);
+        let came = match mirror {
+            true => self.catalogue.end().as_position(),
+            false => grown.state.position(),
+        };
+        self.stamps.came(now, came);
+        match grown.chunk {
+            Some(chunk) => self.tail.push(chunk),
+            None => self.tail.clear(),
+        }
+    }
+}
+
+/// What was added to the last file.
+pub(super) struct Grown {
+    /// Its new end.
+    pub len: u64,
+    /// The bytes before that, if they are still in memory.
+    pub chunk: Option<Chunk>,
+    /// Places in them.
+    pub points: Vec<Point>,
+    /// All groups up to there.
+    pub state: BinlogState,
+    /// When the last one began.
+    pub time: u32,
+    /// Groups in it.
+    pub groups: u64,
+}
+
 /// A file, for lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -232,39 +267,23 @@ impl View {
         cause
     }
 
-    pub(super) fn begun(&self, file: FileEntry, head: Chunk) {
+    /// A file was begun, behind the end of the one before.
+    pub(super) fn begun(&self, file: FileEntry, head: Chunk, ended: Option<Grown>) {
+        let now = self.now_ms();
         let mut shared = self.shared();
+        if let Some(grown) = ended {
+            shared.grown(grown, now, self.mirror);
+        }
         shared.catalogue.push(file);
         shared.tail.push(head);
         drop(shared);
         self.grown.notify_all();
     }
 
-    pub(super) fn publish(
-        &self,
-        len: u64,
-        chunk: Option<Chunk>,
-        points: Vec<Point>,
-        state: &BinlogState,
-        time: u32,
-        groups: u64,
-    ) {
+    /// The last file has grown.
+    pub(super) fn publish(&self, grown: Grown) {
         let now = self.now_ms();
-        let mut shared = self.shared();
-        shared.stored.groups += groups;
-        shared.stored.bytes += len.saturating_sub(shared.catalogue.end().at);
-        shared.stored.syncs += 1;
-        shared.catalogue.grown(len, points, state, time);
-        let came = match self.mirror {
-            true => shared.catalogue.end().as_position(),
-            false => state.position(),
-        };
-        shared.stamps.came(now, came);
-        match chunk {
-            Some(chunk) => shared.tail.push(chunk),
-            None => shared.tail.clear(),
-        }
-        drop(shared);
+        self.shared().grown(grown, now, self.mirror);
         self.grown.notify_all();
     }
 
