@@ -262,6 +262,21 @@ fn a_heartbeat_behind_the_name_of_the_next_file() {
     );
 }
 
+/// A replica that is beyond 4 GiB in a file stops at a heartbeat that says less.
+#[test]
+fn a_heartbeat_beyond_4_gib() {
+    let (file, at) = ("relay-bin.000001", (5 << 30) + 7);
+    let mut feed = Feed::new(9, Checksum::Crc32, true, Wanted::all(), 1);
+    feed.heartbeat(file, at);
+    assert_eq!(last_heartbeat(feed.out()), (file.to_owned(), at));
+    let mut feed = Feed::new(9, Checksum::Crc32, true, Wanted::all(), 1);
+    feed.is_mysql();
+    feed.heartbeat(file, at);
+    assert!(feed.out().is_empty());
+    feed.heartbeat(file, (1 << 32) - 1);
+    assert_eq!(last_heartbeat(feed.out()), (file.to_owned(), (1 << 32) - 1));
+}
+
 /// Of events with checksums.
 fn last_heartbeat(out: &[u8]) -> (String, u64) {
     let mut frames = Frames::new(1 << 20);

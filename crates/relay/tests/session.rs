@@ -142,6 +142,7 @@ fn a_relay_behind_a_relay() {
         non_block: false,
         heartbeat_ns: 1_000_000_000,
         server_id: 9,
+        mariadb: true,
     };
     assert_eq!(wants, expected);
     assert_eq!(session.primary().server_id, 1);

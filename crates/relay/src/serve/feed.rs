@@ -70,6 +70,8 @@ pub struct Feed {
     grouper: Grouper,
     /// Files need not end with the name of the next one: the primary's did not, after a crash.
     mirror: bool,
+    /// The replica is one of MySQL.
+    mysql: bool,
     /// The open group is left out.
     skips: bool,
     /// The last event named this next file, which the replica believes to be in since.
@@ -104,6 +106,7 @@ impl Feed {
             wanted,
             grouper: Grouper::of_file(),
             mirror: false,
+            mysql: false,
             skips: false,
             turned: None,
             sequence,
@@ -130,6 +133,11 @@ impl Feed {
     /// The files equal those of a primary without GTIDs of MariaDB.
     pub fn mirrors(&mut self) {
         self.mirror = true;
+    }
+
+    /// The replica is one of MySQL.
+    pub fn is_mysql(&mut self) {
+        self.mysql = true;
     }
 
     /// What is done with commit ids.
@@ -336,9 +344,14 @@ impl Feed {
     pub fn heartbeat(&mut self, file: &str, at: u64) {
         let turned = self.turned.clone();
         let (file, at) = turned.as_deref().map_or((file, at), |next| (next, 4));
-        // Beyond 4 GiB the position does not fit; that it has not moved is true then, too.
-        let position = at.min(u64::from(u32::MAX));
-        if let Some(event) = self.maker().heartbeat(file, position) {
+        let maker = self.maker();
+        let event = match u32::try_from(at) {
+            Ok(_) => maker.heartbeat(file, at),
+            // One of MySQL knows no place so far, and a nearer one would stop it.
+            Err(_) if self.mysql => None,
+            Err(_) => Some(maker.heartbeat_long(file, at)),
+        };
+        if let Some(event) = event {
             self.put(&event);
         }
     }

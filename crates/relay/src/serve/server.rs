@@ -562,6 +562,9 @@ impl Connection<'_> {
         if server.view.is_mirror() {
             feed.mirrors();
         }
+        if !wants.mariadb {
+            feed.is_mysql();
+        }
         let result = self.stream_to(&mut feed, wants, place, state, id, came);
         if let Some(id) = id {
             server.registry().ends(id, self.number, unix_now());

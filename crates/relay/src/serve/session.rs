@@ -104,6 +104,8 @@ pub struct Wants {
     pub heartbeat_ns: u64,
     /// Its own.
     pub server_id: u32,
+    /// It is MariaDB or a relay.
+    pub mariadb: bool,
 }
 
 /// One connection.
@@ -435,6 +437,7 @@ impl Session {
                 .and_then(|v| v.parse().ok())
                 .unwrap_or(0),
             server_id: dump.server_id,
+            mariadb: capability.is_some(),
         })
     }
 }

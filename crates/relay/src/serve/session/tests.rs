@@ -102,6 +102,7 @@ fn what_a_replica_asks() {
             non_block: false,
             heartbeat_ns: 30_000_001_024,
             server_id: 3,
+            mariadb: true,
         }
     );
 }
