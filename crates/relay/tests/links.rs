@@ -211,7 +211,7 @@ fn pull(
         start_file: None,
     };
     let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
-    let puller = Puller::new(source, store, log, Box::new(|| Ok(())), None);
+    let puller = Puller::new(source, store, log, Box::new(|| ()), None);
     let following = puller.following();
     let thread = thread::spawn(move || puller.run().expect("a good disk"));
     (following, view, thread)

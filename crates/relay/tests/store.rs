@@ -432,9 +432,10 @@ fn purges_oldest_first_and_keeps_what_is_needed() {
         size: Some(1),
         ..Limits::default()
     };
-    let (gone, held) = view.purge(limits, Some(3), 0).expect("no faults");
-    assert_eq!(gone, ["relay-bin.000001", "relay-bin.000002"]);
-    assert_eq!(held, 3);
+    let purged = view.purge(limits, Some(3), 0);
+    assert_eq!(purged.gone, ["relay-bin.000001", "relay-bin.000002"]);
+    assert_eq!(purged.held, 3);
+    assert!(purged.error.is_none());
     let position = model.state(1).position();
     let refused = view
         .find(&position)
@@ -447,8 +448,16 @@ fn purges_oldest_first_and_keeps_what_is_needed() {
     );
     let position = model.state(2).position();
     assert!(view.find(&position).expect("readable").is_ok());
-    let (gone, held) = view.purge(limits, None, 0).expect("no faults");
-    assert_eq!((gone.len(), held), (3, 0));
+    // One that cannot go stays, with all behind it; one that is gone already is none less.
+    device.fail_sync(2, io::ErrorKind::Other);
+    let purged = view.purge(limits, None, 0);
+    assert_eq!(purged.gone, ["relay-bin.000003"]);
+    let said = purged.error.expect("an error").to_string();
+    assert!(said.contains("relay-bin.000004"), "{said}");
+    assert_eq!(view.list().len(), 3);
+    let purged = view.purge(limits, None, 0);
+    assert_eq!((purged.gone.len(), purged.held), (2, 0));
+    assert!(purged.error.is_none());
     drop(store);
     device.crash(1);
     let store = open(&device).expect("no gap");

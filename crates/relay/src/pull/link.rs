@@ -155,7 +155,7 @@ pub struct Puller {
     following: Arc<Mutex<Following>>,
     log: Log,
     /// Called now and then between events: retention.
-    every_now_and_then: Box<dyn FnMut() -> Result<(), StoreError> + Send>,
+    every_now_and_then: Box<dyn FnMut() + Send>,
 }
 
 fn lock(following: &Mutex<Following>) -> MutexGuard<'_, Following> {
@@ -180,7 +180,7 @@ impl Puller {
         source: Source,
         store: Store,
         log: Log,
-        every_now_and_then: Box<dyn FnMut() -> Result<(), StoreError> + Send>,
+        every_now_and_then: Box<dyn FnMut() + Send>,
         desk: Option<Arc<Desk>>,
     ) -> Puller {
         let ingest = match desk {
@@ -247,17 +247,17 @@ impl Puller {
                 );
                 said = text;
             }
-            self.pause(pause)?;
+            self.pause(pause);
         }
     }
 
-    fn pause(&mut self, pause: Duration) -> Result<(), StoreError> {
+    fn pause(&mut self, pause: Duration) {
         let until = Instant::now() + pause;
         loop {
-            (self.every_now_and_then)()?;
+            (self.every_now_and_then)();
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || lock(&self.following).stopping {
-                return Ok(());
+                return;
             }
             thread::sleep(left.min(Duration::from_millis(100)));
         }
@@ -408,7 +408,7 @@ impl Puller {
                 }
             }
             self.exchange(counted);
-            (self.every_now_and_then)()?;
+            (self.every_now_and_then)();
             let asked = Instant::now();
             match &mut inflate {
                 None => self.read(&mut stream, &mut frames, &mut buf)?,

@@ -289,6 +289,16 @@ impl Catalogue {
             .flatten()
     }
 
+    /// The oldest file could not be removed: it is back.
+    pub fn unpop(&mut self, file: FileEntry) {
+        debug_assert!(
+            self.files
+                .front()
+                .is_none_or(|f| file.number + 1 == f.number)
+        );
+        self.files.push_front(file);
+    }
+
     /// When the newest group of each file began, as far as known.
     pub fn newest_group(&self, index: usize) -> u32 {
         self.files

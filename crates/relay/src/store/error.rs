@@ -19,6 +19,21 @@ pub enum StoreError {
         /// The cause.
         source: Arc<io::Error>,
     },
+    /// The same, of something that nothing which is stored depends on.
+    #[error("The relay could not {action} {file}: {source}.")]
+    Access {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file.
+        file: String,
+        /// The cause.
+        source: Arc<io::Error>,
+    },
+    /// A defect.
+    #[error(
+        "The thread that pulls has panicked, which is a defect of the relay. It stores nothing more; start it again."
+    )]
+    Panicked,
     /// An earlier write or fsync failed.
     #[error("The relay stopped storing after an earlier failure: {0}")]
     Ended(Arc<StoreError>),
@@ -78,6 +93,29 @@ impl StoreError {
             action,
             file,
             source: Arc::new(source),
+        }
+    }
+
+    /// A [`StoreError::Access`].
+    pub fn access(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> StoreError {
+        let io = StoreError::io(action, file);
+        move |source| io(source).passing()
+    }
+
+    /// The same error where it does not end the storing.
+    #[must_use]
+    pub fn passing(self) -> StoreError {
+        match self {
+            StoreError::Io {
+                action,
+                file,
+                source,
+            } => StoreError::Access {
+                action,
+                file,
+                source,
+            },
+            other => other,
         }
     }
 }

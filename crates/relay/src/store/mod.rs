@@ -48,7 +48,7 @@ pub use scan::{Head, Rest, Scan};
 pub use stamps::Stamps;
 pub use tail::{Chunk, Tail};
 use view::Grown;
-pub use view::{Cursor, Found, Listed, Next, Stored, View};
+pub use view::{Cursor, Found, Listed, Next, Purged, Stored, View};
 
 /// Bytes of a group that is not whole kept in memory before they are written.
 const SPILL: usize = 4 << 20;

@@ -1,6 +1,6 @@
 //! The stored files as their readers see them: what is on the disk, and nothing else.
 
-use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -257,7 +257,8 @@ impl View {
         shared.catalogue.end() > place && !shared.closed
     }
 
-    pub(super) fn fail(&self, error: &StoreError) -> Arc<StoreError> {
+    /// Nothing more is stored, for this reason, or one that was told before.
+    pub fn fail(&self, error: &StoreError) -> Arc<StoreError> {
         let mut shared = self.shared();
         let cause = shared
             .failed
@@ -365,16 +366,13 @@ impl View {
         Ok(events.at == place.at)
     }
 
-    /// Removes what may go; tells what.
-    pub fn purge(
-        &self,
-        limits: Limits,
-        needed: Option<u64>,
-        now: u64,
-    ) -> Result<(Vec<String>, usize), StoreError> {
-        let (gone, held) = {
-            let mut shared = self.shared();
-            let catalogue = &mut shared.catalogue;
+    /// Removes what may go; tells what, and how many more would go if no replica needed them. One
+    /// that somebody has removed already is no error. With another error the rest stays, and is tried
+    /// again with the next call.
+    pub fn purge(&self, limits: Limits, needed: Option<u64>, now: u64) -> Purged {
+        let (remove, held) = {
+            let shared = self.shared();
+            let catalogue = &shared.catalogue;
             let files: Vec<_> = catalogue
                 .files()
                 .iter()
@@ -386,24 +384,50 @@ impl View {
                 })
                 .collect();
             let Verdict { remove, held } = verdict(&files, limits, needed, now);
-            let gone: VecDeque<_> = (0..remove).filter_map(|_| catalogue.pop()).collect();
-            (gone, held)
+            (remove, held)
         };
-        let mut names = Vec::new();
-        for file in gone {
+        let mut purged = Purged {
+            held,
+            ..Purged::default()
+        };
+        for _ in 0..remove {
+            // Who begins to read from now on does not find it.
+            let Some(file) = self.shared().catalogue.pop() else {
+                break;
+            };
             let name = self.name(file.number);
-            beside::remove(&*self.device, file.number)?;
-            self.device
-                .remove(&name)
-                .map_err(StoreError::io("remove", &name))?;
-            // One after the other: a crash must not leave a gap.
-            self.device
-                .sync_dir()
-                .map_err(StoreError::io("sync the directory of", &name))?;
-            names.push(name);
+            if let Err(error) = self.remove(&name, file.number) {
+                self.shared().catalogue.unpop(file);
+                purged.error = Some(error.passing());
+                break;
+            }
+            purged.gone.push(name);
         }
-        Ok((names, held))
+        purged
     }
+
+    fn remove(&self, name: &str, number: u64) -> Result<(), StoreError> {
+        beside::remove(&*self.device, number)?;
+        match self.device.remove(name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.map_err(StoreError::io("remove", name))?,
+        }
+        // One after the other: a crash must not leave a gap.
+        self.device
+            .sync_dir()
+            .map_err(StoreError::io("sync the directory of", name))
+    }
+}
+
+/// What became of [`View::purge`].
+#[derive(Debug, Default)]
+pub struct Purged {
+    /// Names of the files that are gone.
+    pub gone: Vec<String>,
+    /// So many more would go if no replica needed them.
+    pub held: usize,
+    /// Why no more are gone.
+    pub error: Option<StoreError>,
 }
 
 /// Reads events from a place on, as far as they are on the disk.
