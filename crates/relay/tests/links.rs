@@ -179,13 +179,20 @@ fn files_that_cannot_be_used() {
     ClientTls::load(KEYS, &pki("ca.pem"), true, Some((&own.0, &own.1))).expect("all of it");
 }
 
+type Pulls = (Arc<Mutex<Following>>, Arc<View>, thread::JoinHandle<()>);
+
 /// A relay that pulls from another one, begun behind this position.
-fn pull(
+fn pull(address: &str, start: &str, zstd: Option<u8>, tls: Option<ClientTls>) -> Pulls {
+    pull_with(address, start, zstd, tls, Duration::from_secs(5))
+}
+
+fn pull_with(
     address: &str,
     start: &str,
     zstd: Option<u8>,
     tls: Option<ClientTls>,
-) -> (Arc<Mutex<Following>>, Arc<View>, thread::JoinHandle<()>) {
+    dead_after: Duration,
+) -> Pulls {
     let device = Arc::new(SimDevice::new(6));
     let start = start.parse().expect("a state");
     let (store, _) = Store::open(device, StoreOptions::default(), start).expect("empty");
@@ -206,7 +213,7 @@ fn pull(
             file: None,
         },
         tls,
-        dead_after: Duration::from_secs(5),
+        dead_after,
         backoff_max: Duration::from_secs(1),
         start_file: None,
     };
@@ -270,6 +277,72 @@ fn nothing_more_to_wait_for() {
     until("it is refused", || {
         let said = following.lock().expect("alive").last_error.clone();
         said.unwrap_or_default().contains("The replica has 0-9-500")
+    });
+    Following::stop(&following);
+    thread.join().expect("it ends");
+}
+
+/// Passes all on, but nothing of the server's for `search` after a dump was asked for, and nothing
+/// at all `lives` later.
+fn stalls(server: String, search: Duration, lives: Duration) -> String {
+    const DUMP: u8 = 18;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.expect("a connection");
+            let server = TcpStream::connect(&server).expect("it listens");
+            let (mut from, mut to) = (client.try_clone(), server.try_clone());
+            let asked = Arc::new(Mutex::new(None));
+            let asks = Arc::clone(&asked);
+            thread::spawn(move || {
+                let (from, to) = (from.as_mut().expect("open"), to.as_mut().expect("open"));
+                let mut buf = [0; 4096];
+                while let Ok(n @ 1..) = from.read(&mut buf) {
+                    if buf[3..n].starts_with(&[0, DUMP]) {
+                        *asks.lock().expect("alive") = Some(Instant::now());
+                    }
+                    if to.write_all(&buf[..n]).is_err() {
+                        break;
+                    }
+                }
+            });
+            let (mut from, mut to) = (server, client);
+            let mut buf = [0; 4096];
+            while let Ok(n @ 1..) = from.read(&mut buf) {
+                let at: Option<Instant> = *asked.lock().expect("alive");
+                if let Some(at) = at {
+                    thread::sleep((at + search).saturating_duration_since(Instant::now()));
+                    if at.elapsed() > search + lives {
+                        // The next connection is taken when this one is given up.
+                        while matches!(to.peek(&mut [0]), Ok(1..)) {
+                            thread::sleep(Duration::from_millis(50));
+                        }
+                        break;
+                    }
+                }
+                if to.write_all(&buf[..n]).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    address
+}
+
+/// A primary that has to search for the place is silent; later silence means that it is dead.
+#[test]
+fn a_primary_that_searches() {
+    let (address, _, view) = serve(false, false);
+    let dead_after = Duration::from_millis(800);
+    let address = stalls(address, dead_after * 3, Duration::from_secs(2));
+    let (following, pulled, thread) = pull_with(&address, "", None, None, dead_after);
+    until("it has all", || pulled.state() == view.state());
+    assert_eq!(following.lock().expect("alive").connections, 1);
+    until("it counts as dead", || {
+        let said = following.lock().expect("alive").last_error.clone();
+        said.unwrap_or_default()
+            .contains("Nothing came from the primary for 0.8 s")
     });
     Following::stop(&following);
     thread.join().expect("it ends");

@@ -35,6 +35,9 @@ const LIMITS: Limits = Limits {
     batch: 32,
     domains: 64,
 };
+/// A primary that looks in its files for the place to go on sends nothing, for so long at most. As
+/// replicas wait (slave_net_timeout).
+const SEARCHES: Duration = Duration::from_secs(60);
 /// What comes after so long a wait was sent after it had begun.
 const WAITED: Duration = Duration::from_millis(10);
 /// A connection that lived so long was a success.
@@ -154,6 +157,8 @@ pub struct Puller {
     ingest: Ingest,
     following: Arc<Mutex<Following>>,
     log: Log,
+    /// Silence for so long ends the present connection.
+    patience: Duration,
     /// Called now and then between events: retention.
     every_now_and_then: Box<dyn FnMut() + Send>,
 }
@@ -195,6 +200,7 @@ impl Puller {
             ingest,
             following: Arc::default(),
             log,
+            patience: Duration::ZERO,
             every_now_and_then,
         }
     }
@@ -289,6 +295,7 @@ impl Puller {
 
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
         let mut stream = self.connect()?;
+        self.patience = self.source.dead_after;
         {
             let mut following = lock(&self.following);
             if following.stopping {
@@ -348,16 +355,20 @@ impl Puller {
             }),
         };
         let mut acknowledged = None;
+        let mut searches = true;
+        self.wait_at_most(&stream, self.source.dead_after.max(SEARCHES))?;
         // Since when nothing was there to be read.
         let mut waits: Option<Instant> = None;
         loop {
             let mut ack = None;
             let mut last = None;
             let mut counted = HintStatus::default();
+            let mut begun = false;
             while let Some(packet) = frames.packet()? {
                 let sent = follow(&mut frames, &packet, semi_sync)?;
                 let took = take(&mut self.ingest, &mut self.store, sent.event)?;
                 last = Some((took.heartbeat, took.time));
+                begun |= took.heartbeat || took.time > 0;
                 if let Some(hinted) = took.hinted {
                     counted.groups += 1;
                     counted.joined += u64::from(hinted.joined);
@@ -376,6 +387,10 @@ impl Puller {
                         file: file.to_vec(),
                     });
                 }
+            }
+            if searches && begun {
+                searches = false;
+                self.wait_at_most(&stream, self.source.dead_after)?;
             }
             // Everything that has come is taken: one fsync for all of it.
             self.store.flush()?;
@@ -416,6 +431,12 @@ impl Puller {
             }
             waits = (asked.elapsed() >= WAITED).then_some(asked);
         }
+    }
+
+    fn wait_at_most(&mut self, stream: &Socket, patience: Duration) -> Result<(), PullError> {
+        self.patience = patience;
+        let set = stream.tcp().set_read_timeout(Some(patience));
+        set.map_err(PullError::Broken)
     }
 
     /// As [`Puller::read`], of a relay that compresses. Each time no more than one piece: a little
@@ -538,7 +559,7 @@ impl Puller {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
                 ) =>
             {
-                Err(PullError::Silent(self.source.dead_after))
+                Err(PullError::Silent(self.patience))
             }
             Err(e) => Err(PullError::Broken(e)),
         }
