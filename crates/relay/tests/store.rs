@@ -465,6 +465,53 @@ fn purges_oldest_first_and_keeps_what_is_needed() {
     assert_eq!(store.state(), &model.state(5));
 }
 
+/// The last files were moved away, as the message of a damaged one says, and the relay is killed or the
+/// power goes while it starts.
+#[test]
+fn killed_after_files_were_moved_away() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    let group = Step::Group {
+        server: 1,
+        events: 1,
+        size: 900,
+    };
+    for step in [&group, &Step::Rotate, &group, &Step::Rotate, &group] {
+        model.step(&mut store, step).expect("no faults");
+    }
+    store.close().expect("no faults");
+    for left in 0..3 {
+        for (n, seed) in (1..).flat_map(|n| (0..8).map(move |seed| (n, seed))) {
+            let copy = device.fork();
+            for number in left + 1..=3 {
+                copy.remove(&file_name("relay-bin", number)).expect("there");
+            }
+            copy.sync_dir().expect("no faults");
+            copy.power_off_after(n);
+            let begun = open(&copy).and_then(|mut store| match store.format() {
+                None => store.begin_file(&format_event(CRC)),
+                Some(_) => Ok(()),
+            });
+            if begun.is_ok() {
+                break;
+            }
+            match seed {
+                0 => copy.kill(),
+                _ => copy.crash(seed),
+            }
+            let store = open(&copy).unwrap_or_else(|e| panic!("{left} files, change {n}: {e}"));
+            let groups = model.groups[..left as usize].to_vec();
+            Model {
+                flushed: groups.len(),
+                groups,
+                ..Model::default()
+            }
+            .agrees(&store);
+        }
+    }
+}
+
 /// There is no room for another file: readers are not told its name, and see all that is whole.
 #[test]
 fn no_next_file() {

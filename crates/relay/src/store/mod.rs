@@ -237,6 +237,11 @@ impl Store {
             groups: 0,
             failed: None,
         };
+        if opened.shorter.is_some() {
+            // Before a file of the same number is made, of which the old mark would say too much.
+            store.write_mark()?;
+            store.sync_mark()?;
+        }
         // Of a mirror the primary says what follows.
         if finished && !store.options.mirror {
             store.successor()?;
@@ -421,8 +426,7 @@ impl Store {
             beside: Beside::of(number),
         });
         self.write_mark()?;
-        let synced = self.mark.sync_data();
-        self.or_end(synced.map_err(StoreError::io("sync", mark::NAME)))
+        self.sync_mark()
     }
 
     fn make(&self, name: &str, bytes: &[u8]) -> Result<Arc<dyn DeviceFile>, StoreError> {
@@ -612,13 +616,11 @@ impl Store {
     }
 
     fn write_mark(&mut self) -> Result<(), StoreError> {
-        let Some(open) = &self.open else {
-            return Ok(());
-        };
-        let bytes = mark::encode(Place {
+        let place = self.open.as_ref().map_or(Place::default(), |open| Place {
             file: open.number,
             at: open.published,
         });
+        let bytes = mark::encode(place);
         let written = self.mark.write_at(&mut [IoSlice::new(&bytes)], 0);
         self.or_end(written.map_err(StoreError::io("write", mark::NAME)))
     }
@@ -634,6 +636,10 @@ impl Store {
     fn finish(&mut self) -> Result<(), StoreError> {
         self.abandon()?;
         self.flush()?;
+        self.sync_mark()
+    }
+
+    fn sync_mark(&mut self) -> Result<(), StoreError> {
         let synced = self.mark.sync_data();
         self.or_end(synced.map_err(StoreError::io("sync", mark::NAME)))
     }
