@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod descriptors;
 mod housekeeping;
 pub mod http;
 pub mod log;

@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::Config;
+use crate::descriptors;
 use crate::housekeeping::{Housekeeping, Keep, unix_now};
 use crate::http::HttpServer;
 use crate::log::{Level, Log};
@@ -97,6 +98,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             source,
         })?,
     };
+    descriptors::raise(config.serve.connections_max, &log);
     let unusable = |source| RunError::Dir {
         path: config.dir.clone(),
         source,

@@ -3,16 +3,17 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{append, format_event, gtid, transaction};
 use dromon_binlog::{BinlogState, Checksum};
-use dromon_log::SimDevice;
+use dromon_log::{Device, DeviceFile, SimDevice};
 use dromon_relay::http::HttpServer;
 use dromon_relay::log::Log;
 use dromon_relay::net::{ClientTls, ServerTls, TlsKeys};
@@ -32,8 +33,19 @@ fn serve(tls: bool, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
 }
 
 fn serve_with(tls: Option<ServerTls>, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
-    let device = Arc::new(SimDevice::new(5));
-    let options = StoreOptions::default();
+    serve_from(Arc::new(SimDevice::new(5)), tls, tls_required)
+}
+
+fn serve_from(
+    device: Arc<dyn Device>,
+    tls: Option<ServerTls>,
+    tls_required: bool,
+) -> (String, Arc<Server>, Arc<View>) {
+    let options = StoreOptions {
+        // Files are read from the disk.
+        tail_max: 0,
+        ..StoreOptions::default()
+    };
     let (mut store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
     store
         .begin_file(&format_event(Checksum::Crc32))
@@ -344,6 +356,70 @@ fn a_primary_that_searches() {
         said.unwrap_or_default()
             .contains("Nothing came from the primary for 0.8 s")
     });
+    Following::stop(&following);
+    thread.join().expect("it ends");
+}
+
+/// Has no descriptors, from time to time.
+struct Short {
+    device: SimDevice,
+    is: Arc<AtomicBool>,
+}
+
+impl Device for Short {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.device.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        const EMFILE: i32 = 24;
+        match self.is.load(Ordering::Relaxed) {
+            true => Err(io::Error::from_raw_os_error(EMFILE)),
+            false => self.device.open(name),
+        }
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        self.device.create(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.device.remove(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.device.rename(from, to)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.device.sync_dir()
+    }
+
+    fn place(&self) -> String {
+        self.device.place()
+    }
+}
+
+/// It passes: no error that stops a replica for good.
+#[test]
+fn no_descriptors_for_a_replica() {
+    let is = Arc::new(AtomicBool::new(false));
+    let device = Arc::new(Short {
+        device: SimDevice::new(5),
+        is: Arc::clone(&is),
+    });
+    let (address, _, view) = serve_from(device, None, false);
+    is.store(true, Ordering::Relaxed);
+    let (following, pulled, thread) = pull(&address, "", None, None);
+    until("it is sent away", || {
+        let said = following.lock().expect("alive").last_error.clone();
+        said.is_some_and(|said| {
+            assert!(!said.contains("1236"), "{said}");
+            said.contains("closed the connection")
+        })
+    });
+    is.store(false, Ordering::Relaxed);
+    until("it has all", || pulled.state() == view.state());
     Following::stop(&following);
     thread.join().expect("it ends");
 }

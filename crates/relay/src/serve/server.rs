@@ -110,8 +110,19 @@ enum Ended {
     /// It comes again; an error would stop it for good.
     #[error("nothing has come from the primary yet that it could be sent")]
     Nothing,
+    /// The same.
+    #[error("{0}")]
+    Short(StoreError),
     #[error("the relay ends")]
     Ending,
+}
+
+/// What cannot be read. An error stops a replica for good; that descriptors are short does not.
+fn unreadable(error: StoreError) -> Ended {
+    match error.is_shortage() {
+        true => Ended::Short(error),
+        false => Ended::Refused(Failure::new(errors::DUMP, error.to_string())),
+    }
 }
 
 fn unix_now() -> u64 {
@@ -585,7 +596,7 @@ impl Connection<'_> {
         self.wait_for_a_file()?;
         match &wants.from {
             From::Gtid(position) => match view.find(position) {
-                Err(error) => Err(refuse(error.to_string())),
+                Err(error) => Err(unreadable(error)),
                 Ok(Err(refused)) => Err(refuse(refused.to_string())),
                 Ok(Ok(Found { begin: None, .. })) => Err(Ended::Nothing),
                 Ok(Ok(Found {
@@ -625,7 +636,7 @@ impl Connection<'_> {
                         "No event begins at byte {at} of {}.",
                         view.name(file)
                     ))),
-                    Err(error) => Err(refuse(error.to_string())),
+                    Err(error) => Err(unreadable(error)),
                 }
             }
         }
@@ -671,9 +682,11 @@ impl Connection<'_> {
     ) -> Result<(), Ended> {
         let server = self.server;
         let view = Arc::clone(&server.view);
-        let damaged = |error: &StoreError| {
-            server.log.say(Level::Error, &error.to_string());
-            Ended::Refused(Failure::new(errors::DUMP, error.to_string()))
+        let damaged = |error: StoreError| {
+            if !error.is_shortage() {
+                server.log.say(Level::Error, &error.to_string());
+            }
+            unreadable(error)
         };
         let mut name = view.name(place.file);
         let mut cursor = Cursor::new(Arc::clone(&view), place);
@@ -682,7 +695,7 @@ impl Connection<'_> {
             FeedError::Refused(refused) => {
                 Ended::Refused(Failure::new(errors::DUMP, refused.to_string()))
             }
-            other => damaged(&StoreError::Damaged {
+            other => damaged(StoreError::Damaged {
                 file: name.to_owned(),
                 at,
                 what: other.to_string(),
@@ -691,7 +704,7 @@ impl Connection<'_> {
         if place.at == 4 {
             feed.begin_file(&name);
         } else {
-            let head = view.head(place.file).map_err(|e| damaged(&e))?;
+            let head = view.head(place.file).map_err(damaged)?;
             feed.begin(&name, place.at, &head.format_event, state.as_ref())
                 .map_err(|e| feeding(e, &name, 4))?;
         }
@@ -705,7 +718,7 @@ impl Connection<'_> {
             if mirror {
                 feed.has(cursor.place().as_position());
             }
-            match cursor.look().map_err(|e| damaged(&e))? {
+            match cursor.look().map_err(damaged)? {
                 Next::Event(len) => {
                     let at = cursor.place().at;
                     let place = cursor.place();

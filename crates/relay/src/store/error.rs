@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 /// An error of the store. Cheap to clone: one cause answers many.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
@@ -117,5 +119,15 @@ impl StoreError {
             },
             other => other,
         }
+    }
+
+    /// Whether descriptors or memory were short, which passes.
+    pub fn is_shortage(&self) -> bool {
+        let (StoreError::Io { source, .. } | StoreError::Access { source, .. }) = self else {
+            return false;
+        };
+        let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+        let code = source.raw_os_error();
+        short.iter().any(|e| code == Some(e.raw_os_error()))
     }
 }
