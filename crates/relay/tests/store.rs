@@ -552,6 +552,59 @@ fn no_next_file() {
     }
 }
 
+/// How long something is lacking that was committed long before it came, or before the relay was
+/// started.
+#[test]
+fn the_age_of_what_came_late() {
+    let now = std::time::UNIX_EPOCH
+        .elapsed()
+        .expect("after 1970")
+        .as_secs() as u32;
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    store.begin_file(&format_event(CRC)).expect("no faults");
+    // The link was cut for an hour. The last statement took 100 s.
+    let ages = [3600, 3500, 3400, 1000, 5, 105];
+    for (n, age) in ages.iter().enumerate() {
+        let name = gtid(0, 1, n as u64 + 1);
+        let group = common::made(transaction(name, 1, 600, CRC), now - age);
+        let last = group.len() - 1;
+        for (n, raw) in group.into_iter().enumerate() {
+            let part = match n {
+                0 => Part::Begin,
+                _ if n == last => Part::End(Some(name), now - age),
+                _ => Part::Within,
+            };
+            store.append(raw, part).expect("no faults");
+        }
+        match n {
+            1 | 3 => store.rotate().expect("no faults"),
+            _ => store.flush().expect("no faults"),
+        }
+    }
+    let lag = |store: &Store, has: u64| {
+        let position = format!("0-1-{has}").parse().expect("a position");
+        (store.view().lag_ms(&position) + 500) / 1000
+    };
+    let near = |lag: u64, age: u64| (age..age + 20).contains(&lag);
+    for (has, age) in [(0, 3600), (1, 3500), (2, 3400), (3, 1000), (4, 5)] {
+        let lag = lag(&store, has);
+        assert!(near(lag, age), "0-1-{has}: {lag} s");
+    }
+    assert!(near(lag(&store, 5), 5), "not before the one before it");
+    assert_eq!(lag(&store, 6), 0);
+    store.close().expect("no faults");
+    device.kill();
+    let store = open(&device).expect("no faults");
+    // Of the first file it is not known when it began; of others and of places in the last one it is.
+    for (has, age) in [(2, 3500), (3, 3500), (4, 1000), (5, 5)] {
+        let lag = lag(&store, has);
+        assert!(near(lag, age), "0-1-{has} after a restart: {lag} s");
+    }
+    assert!(lag(&store, 0) >= 3600);
+    assert_eq!(lag(&store, 6), 0);
+}
+
 #[test]
 fn strangers_and_replicas_ahead() {
     let device = SimDevice::new(3);

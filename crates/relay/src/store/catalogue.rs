@@ -23,6 +23,8 @@ pub struct Point {
     pub at: u64,
     /// All groups before.
     pub state: BinlogState,
+    /// When the last of them began, in seconds since 1970.
+    pub time: u32,
 }
 
 /// What is known of a file.
@@ -32,7 +34,8 @@ pub struct FileEntry {
     pub number: u64,
     /// All groups before it.
     pub start: BinlogState,
-    /// When the last group before it began, in seconds since 1970; 0: not known.
+    /// When the last group before it began, in seconds since 1970, or of the first file some time before
+    /// its groups; 0: not known.
     pub start_time: u32,
     /// Up to where it may be served.
     pub len: u64,

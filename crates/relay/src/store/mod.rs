@@ -106,6 +106,8 @@ pub struct Store {
     time: u32,
     /// Appended since the last flush.
     groups: u64,
+    /// When the first of them was made, and the latest.
+    made: Option<(u32, u32)>,
     failed: Option<Arc<StoreError>>,
 }
 
@@ -190,7 +192,7 @@ impl Store {
                 files.push_back(FileEntry {
                     number: *number,
                     start: head.start.clone(),
-                    start_time: head.time,
+                    start_time: head.since(),
                     len: last.settled,
                     body: head.body,
                     points: scan.points.clone(),
@@ -204,8 +206,8 @@ impl Store {
                 .map_err(|rest| damaged(name.clone(), rest))?;
             files.push_back(FileEntry {
                 number: *number,
+                start_time: head.since(),
                 start: head.start,
-                start_time: head.time,
                 len,
                 body: head.body,
                 points: Vec::new(),
@@ -235,6 +237,7 @@ impl Store {
             state,
             time,
             groups: 0,
+            made: None,
             failed: None,
         };
         if opened.shorter.is_some() {
@@ -465,6 +468,7 @@ impl Store {
             open.points.push(Point {
                 at,
                 state: self.state.clone(),
+                time: self.time,
             });
         }
         open.buf.extend_from_slice(&raw);
@@ -475,6 +479,8 @@ impl Store {
             }
             self.time = time;
             self.groups += 1;
+            let (first, latest) = self.made.unwrap_or((time, time));
+            self.made = Some((first, latest.max(time)));
         }
         if self.open.as_ref().is_some_and(|o| o.buf.len() >= SPILL) {
             self.spill()?;
@@ -612,6 +618,7 @@ impl Store {
             state: self.state.clone(),
             time: self.time,
             groups: std::mem::take(&mut self.groups),
+            made: self.made.take().unwrap_or_default(),
         }))
     }
 

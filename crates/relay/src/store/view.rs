@@ -14,7 +14,7 @@ use super::mark::Place;
 use super::names::{file_name, file_number};
 use super::purge::{Candidate, Limits, Verdict, verdict};
 use super::scan::{Events, Head, head, scan};
-use super::stamps::Stamps;
+use super::stamps::{Stamps, since};
 use super::tail::{Chunk, Tail};
 
 /// Bytes read from a file at once.
@@ -36,10 +36,43 @@ struct Shared {
     catalogue: Catalogue,
     tail: Tail,
     stamps: Stamps,
+    /// When the latest group was made, in seconds since 1970, if that can be.
+    made: u32,
     /// Groups, bytes and fsyncs since the start.
     stored: Stored,
     failed: Option<Arc<StoreError>>,
     closed: bool,
+}
+
+/// Milliseconds since 1970.
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// When what was here before the start was committed, as far as is known without reading it: at the
+/// earliest when the file was begun, or a place in it was reached.
+fn of_before(catalogue: &Catalogue, mirror: bool, unix_ms: i64) -> Stamps {
+    let mut stamps = Stamps::default();
+    let mut made = 0;
+    let mut up_to = |state: &BinlogState, place: Place, next: u32| {
+        let position = match mirror {
+            true => place.as_position(),
+            false => state.position(),
+        };
+        stamps.came(since(0, unix_ms, made), position);
+        made = next.max(made);
+    };
+    for file in catalogue.files() {
+        let number = file.number;
+        let place = |at| Place { file: number, at };
+        up_to(&file.start, place(0), file.start_time);
+        for point in &file.points {
+            up_to(&point.state, place(point.at), point.time);
+        }
+    }
+    up_to(catalogue.state(), catalogue.end(), 0);
+    stamps
 }
 
 impl Shared {
@@ -53,7 +86,15 @@ impl Shared {
             true => self.catalogue.end().as_position(),
             false => grown.state.position(),
         };
-        self.stamps.came(now, came);
+        // Two seconds: clocks differ. A transaction may be made with any time.
+        let unix_ms = unix_ms();
+        let possible = |time: u32| i64::from(time) * 1000 <= unix_ms + 2000;
+        let (first, latest) = grown.made;
+        let made = Some(first).filter(|time| possible(*time)).unwrap_or(0);
+        self.made = self.made.max(made);
+        self.stamps.came(since(now, unix_ms, self.made), came);
+        let made = Some(latest).filter(|time| possible(*time)).unwrap_or(0);
+        self.made = self.made.max(made);
         match grown.chunk {
             Some(chunk) => self.tail.push(chunk),
             None => self.tail.clear(),
@@ -75,6 +116,8 @@ pub(super) struct Grown {
     pub time: u32,
     /// Groups in it.
     pub groups: u64,
+    /// When the first of them was made, and the latest, in seconds since 1970.
+    pub made: (u32, u32),
 }
 
 /// A file, for lists.
@@ -115,13 +158,6 @@ impl View {
         mirror: bool,
         catalogue: Catalogue,
     ) -> View {
-        // How old the last group is that was here before is known by its time alone.
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let age = since.unwrap_or_default().as_secs();
-        let age = match catalogue.time() {
-            0 => 0,
-            time => age.saturating_sub(time.into()).min(1 << 32) as i64 * 1000,
-        };
         View {
             device,
             prefix,
@@ -129,13 +165,8 @@ impl View {
             mirror,
             origin: Instant::now(),
             shared: Mutex::new(Shared {
-                stamps: Stamps::new(
-                    -age,
-                    match mirror {
-                        true => catalogue.end().as_position(),
-                        false => catalogue.state().position(),
-                    },
-                ),
+                stamps: of_before(&catalogue, mirror, unix_ms()),
+                made: catalogue.time(),
                 stored: Stored::default(),
                 catalogue,
                 tail: Tail::new(tail_max),
