@@ -107,7 +107,7 @@ impl Maker {
     /// `None` if the position does not fit into its 32 bits, or is 0, which
     /// would say that it stands elsewhere.
     ///
-    /// The place of the maker has no meaning here.
+    /// The place of the maker has no meaning here. Servers leave its time at 0.
     pub fn heartbeat(&self, file: &str, position: u64) -> Option<Vec<u8>> {
         let end_pos = u32::try_from(position).ok().filter(|end| *end > 0)?;
         Some(self.beat(end_pos, &[], file))
@@ -122,7 +122,7 @@ impl Maker {
     fn beat(&self, end_pos: u32, position: &[u8], file: &str) -> Vec<u8> {
         let mut out = Vec::new();
         let header = Header {
-            timestamp: 0,
+            timestamp: self.timestamp,
             kind: EventType::HEARTBEAT,
             server_id: self.server_id,
             len: 0,

@@ -173,7 +173,6 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     if let Some(address) = &config.http {
         let http = Arc::new(HttpServer {
             address: config.source.address.clone(),
-            heartbeat: config.source.wish.heartbeat,
             server: Arc::clone(&server),
             view: Arc::clone(&view),
             following: Arc::clone(&following),

@@ -154,7 +154,7 @@ proptest! {
         prop_assert_eq!(&got.files[0], &name);
         let end = view.end();
         prop_assert_eq!(got.files.last(), Some(&view.name(end.file)));
-        feed.heartbeat("x", 5);
+        feed.heartbeat("x", 5, 0);
     }
 
     /// By file and byte, from each event on.
@@ -249,13 +249,13 @@ fn a_heartbeat_behind_the_name_of_the_next_file() {
         cursor.pass(len);
     }
     // The next file is not seen yet.
-    feed.heartbeat("relay-bin.000001", cursor.place().at);
+    feed.heartbeat("relay-bin.000001", cursor.place().at, 0);
     assert_eq!(
         last_heartbeat(feed.out()),
         ("relay-bin.000002".to_owned(), 4)
     );
     feed.next_file("relay-bin.000002").expect("it has an end");
-    feed.heartbeat("relay-bin.000002", 99);
+    feed.heartbeat("relay-bin.000002", 99, 0);
     assert_eq!(
         last_heartbeat(feed.out()),
         ("relay-bin.000002".to_owned(), 99)
@@ -267,13 +267,13 @@ fn a_heartbeat_behind_the_name_of_the_next_file() {
 fn a_heartbeat_beyond_4_gib() {
     let (file, at) = ("relay-bin.000001", (5 << 30) + 7);
     let mut feed = Feed::new(9, Checksum::Crc32, true, Wanted::all(), 1);
-    feed.heartbeat(file, at);
+    feed.heartbeat(file, at, 0);
     assert_eq!(last_heartbeat(feed.out()), (file.to_owned(), at));
     let mut feed = Feed::new(9, Checksum::Crc32, true, Wanted::all(), 1);
     feed.is_mysql();
-    feed.heartbeat(file, at);
+    feed.heartbeat(file, at, 0);
     assert!(feed.out().is_empty());
-    feed.heartbeat(file, (1 << 32) - 1);
+    feed.heartbeat(file, (1 << 32) - 1, 0);
     assert_eq!(last_heartbeat(feed.out()), (file.to_owned(), (1 << 32) - 1));
 }
 

@@ -273,11 +273,41 @@ fn a_relay_pulls_compressed() {
     }
 }
 
+/// The relay hears its primary, itself a relay that is so far behind.
+fn hears(following: &Mutex<Following>, behind: u32) {
+    let mut following = following.lock().expect("alive");
+    following.heard = Some(Instant::now());
+    following.idle = behind == 0;
+    following.behind = behind;
+    following.beat = Duration::from_secs(3600);
+}
+
+/// A relay hears from the one before it that this one is cut off.
+#[test]
+fn a_relay_behind_one_that_is_cut_off() {
+    let (address, server, _) = serve(false, false);
+    let upstream: Arc<Mutex<Following>> = Arc::default();
+    hears(&upstream, 3600);
+    server.follows(Arc::clone(&upstream));
+    let (following, _, thread) = pull(&address, "", None, None);
+    let lag = || {
+        let following = following.lock().expect("alive");
+        (following.lag_ms().unwrap_or(0) / 1000, following.complete)
+    };
+    until("it is behind, too", || (3600..3700).contains(&lag().0));
+    assert_eq!(lag().1, None);
+    hears(&upstream, 0);
+    until("it has all", || lag().0 == 0 && lag().1.is_some());
+    Following::stop(&following);
+    thread.join().expect("it ends");
+}
+
 /// What the replica has may still come, until the primary has nothing more.
 #[test]
 fn nothing_more_to_wait_for() {
     let (address, server, _) = serve(false, false);
     let upstream: Arc<Mutex<Following>> = Arc::default();
+    hears(&upstream, 0);
     server.follows(Arc::clone(&upstream));
     let (following, _, thread) = pull(&address, "0-9-500", None, None);
     until("it has all", || {
@@ -469,7 +499,6 @@ fn http() -> String {
     let (_, server, view) = serve(false, false);
     let http = Arc::new(HttpServer {
         address: "db1:3306".into(),
-        heartbeat: Duration::from_secs(1),
         server,
         view,
         following: Arc::default(),

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dromon_binlog::GroupName;
 use dromon_binlog::hints::{Hint, Hints, Limits};
@@ -13,7 +13,7 @@ use super::backoff::Backoff;
 use super::desk::Desk;
 use super::ingest::{Act, Ingest, IngestError};
 use super::session::{Primary, Session, SessionError, Step, Wish, follow};
-use crate::http::HintStatus;
+use crate::http::{Heard, HintStatus, primary_lag_ms};
 use crate::log::{Level, Log};
 use crate::net::{ClientTls, Socket};
 use crate::store::{Part, Store, StoreError};
@@ -135,6 +135,10 @@ pub struct Following {
     pub complete: Option<Instant>,
     /// When the newest event was made, in seconds of the primary's clock.
     pub newest: u32,
+    /// The primary is a relay, and said last that it is so many seconds behind its own; 0: it has all.
+    pub behind: u32,
+    /// How often something must come.
+    pub beat: Duration,
     /// What compression has spared on the present or last connection, if that was agreed on.
     pub zstd: Option<Compressed>,
     /// If hints are computed.
@@ -168,6 +172,20 @@ fn lock(following: &Mutex<Following>) -> MutexGuard<'_, Following> {
 }
 
 impl Following {
+    /// How far the relay is behind its primary, in milliseconds, as far as it can know; `None`: not at
+    /// all.
+    pub fn lag_ms(&self) -> Option<u64> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        primary_lag_ms(&Heard {
+            silent_ms: self.heard.map(|at| at.elapsed().as_millis() as u64),
+            idle: self.idle,
+            newest: self.newest,
+            behind: self.behind,
+            now_ms: now.unwrap_or_default().as_millis() as u64,
+            beat_ms: self.beat.as_millis() as u64,
+        })
+    }
+
     /// Ends the connection and all attempts.
     pub fn stop(following: &Mutex<Following>) {
         let mut state = lock(following);
@@ -193,12 +211,16 @@ impl Puller {
             None => Ingest::new(),
             Some(_) => Ingest::with_hints(Hints::behind(LIMITS, store.state().position())),
         };
+        let following = Following {
+            beat: source.wish.heartbeat,
+            ..Following::default()
+        };
         Puller {
             source,
             store,
             desk,
             ingest,
-            following: Arc::default(),
+            following: Arc::new(Mutex::new(following)),
             log,
             patience: Duration::ZERO,
             every_now_and_then,
@@ -407,14 +429,16 @@ impl Puller {
                 if let Some(inflate) = &inflate {
                     following.zstd = Some(inflate.from.count());
                 }
-                if let Some((idle, time)) = last {
+                if let Some((heartbeat, time)) = last {
                     following.heard = Some(Instant::now());
-                    following.idle = idle;
-                    if idle && !self.store.in_group() {
+                    // A relay tells by a heartbeat's time, which servers leave at 0.
+                    following.behind = if heartbeat { time } else { 0 };
+                    following.idle = heartbeat && time == 0;
+                    if following.idle && !self.store.in_group() {
                         following.complete = waits.or(following.complete);
                     }
                     // What a connection begins with has none.
-                    if time > 0 {
+                    if time > 0 && !heartbeat {
                         following.newest = time;
                     }
                 }

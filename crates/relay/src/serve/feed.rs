@@ -341,10 +341,14 @@ impl Feed {
 
     /// The replica is to know that the relay is there, at a byte of a file: that of the last event. A
     /// replica stops if that is not the file and not behind the byte at which it believes to be.
-    pub fn heartbeat(&mut self, file: &str, at: u64) {
+    /// `behind`: for a relay, how many seconds all that was given is behind the primary; else 0.
+    pub fn heartbeat(&mut self, file: &str, at: u64, behind: u32) {
         let turned = self.turned.clone();
         let (file, at) = turned.as_deref().map_or((file, at), |next| (next, 4));
-        let maker = self.maker();
+        let maker = Maker {
+            timestamp: behind,
+            ..self.maker()
+        };
         let event = match u32::try_from(at) {
             Ok(_) => maker.heartbeat(file, at),
             // One of MySQL knows no place so far, and a nearer one would stop it.

@@ -728,7 +728,8 @@ impl Connection<'_> {
                     cursor.pass(len);
                     // Much may be left out in silence.
                     if feed.out().is_empty() && sent.elapsed() >= heartbeat {
-                        feed.heartbeat(&name, cursor.place().at);
+                        let behind = self.behind(feed, wants);
+                        feed.heartbeat(&name, cursor.place().at, behind);
                     }
                     if feed.out().len() >= OUT
                         || !feed.out().is_empty() && sent.elapsed() >= heartbeat
@@ -766,7 +767,8 @@ impl Connection<'_> {
                     self.still_there()?;
                     self.still_fits(feed, came)?;
                     if sent.elapsed() >= heartbeat {
-                        feed.heartbeat(&name, cursor.place().at);
+                        let behind = self.behind(feed, wants);
+                        feed.heartbeat(&name, cursor.place().at, behind);
                         self.flush(feed, &mut sent, id)?;
                     }
                 }
@@ -782,6 +784,24 @@ impl Connection<'_> {
             Some(id) if !self.server.registry().is_current(id, self.number) => Err(Ended::Replaced),
             _ => Ok(()),
         }
+    }
+
+    /// What a heartbeat tells a relay: how many seconds all that it was given is behind the primary.
+    fn behind(&self, feed: &Feed, wants: &Wants) -> u32 {
+        if !wants.lag {
+            return 0;
+        }
+        let relay = match self.server.following.get() {
+            None => Some(0),
+            Some(following) => {
+                let following = following.lock();
+                following.unwrap_or_else(PoisonError::into_inner).lag_ms()
+            }
+        };
+        let ms = relay.map(|ms| ms.saturating_add(self.server.view.lag_ms(feed.given())));
+        ms.map_or(u32::MAX, |ms| {
+            u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)
+        })
     }
 
     /// What the replica has and the relay does not may still come, until the primary has nothing more.

@@ -9,7 +9,9 @@ use dromon_binlog::{Checksum, Position};
 
 use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
 use crate::store::Listed;
-use crate::wire::{Dump, Failure, TextResult, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags};
+use crate::wire::{
+    Dump, Failure, LAG_VARIABLE, TextResult, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags,
+};
 
 /// Most variables of a connection, and longest value in bytes.
 const VARS_MAX: usize = 64;
@@ -106,6 +108,8 @@ pub struct Wants {
     pub server_id: u32,
     /// It is MariaDB or a relay.
     pub mariadb: bool,
+    /// It is a relay, and heartbeats are to tell how far this one is behind its primary.
+    pub lag: bool,
 }
 
 /// One connection.
@@ -438,6 +442,7 @@ impl Session {
                 .unwrap_or(0),
             server_id: dump.server_id,
             mariadb: capability.is_some(),
+            lag: var(LAG_VARIABLE) == Some("1"),
         })
     }
 }

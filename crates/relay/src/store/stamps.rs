@@ -80,6 +80,10 @@ impl Stamps {
 
     /// For how many milliseconds someone who has this lacks something; 0: it has all.
     pub fn lag(&self, now: i64, has: &Position) -> u64 {
+        // Numbers of a domain may be out of order.
+        if self.samples.back().is_none_or(|s| has.covers(&s.position)) {
+            return 0;
+        }
         let lacks = self
             .samples
             .partition_point(|sample| has.covers(&sample.position));

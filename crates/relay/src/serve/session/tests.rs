@@ -103,6 +103,7 @@ fn what_a_replica_asks() {
             heartbeat_ns: 30_000_001_024,
             server_id: 3,
             mariadb: true,
+            lag: false,
         }
     );
 }
