@@ -146,6 +146,48 @@ fn asked_with_and_without_tls() {
     }
 }
 
+/// Passes all on, with answers of its own behind the greeting: of the login and of what is asked.
+fn says_more(server: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.expect("a connection");
+            let mut server = TcpStream::connect(&server).expect("it listens");
+            let mut buf = vec![0; 4096];
+            let n = server.read(&mut buf).expect("a greeting");
+            let mut said = buf[..n].to_vec();
+            said.extend_from_slice(&[7, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0]);
+            client.write_all(&said).expect("taken");
+            let (mut from, mut to) = (
+                client.try_clone().expect("open"),
+                server.try_clone().expect("open"),
+            );
+            thread::spawn(move || io::copy(&mut from, &mut to));
+            thread::spawn(move || io::copy(&mut server, &mut client));
+        }
+    });
+    address
+}
+
+#[test]
+fn what_is_said_before_tls_does_not_count() {
+    let (address, ..) = serve(true, true);
+    let address = says_more(address);
+    let said = ask(&address, "secret", ca("ca.pem", false)).expect_err("somebody else");
+    assert!(
+        said.to_string().contains("speaks before its turn"),
+        "{said}"
+    );
+    let (following, _, thread) = pull(&address, "", None, ca("ca.pem", false));
+    until("it is refused", || {
+        let said = following.lock().expect("alive").last_error.clone();
+        said.unwrap_or_default().contains("speaks before its turn")
+    });
+    Following::stop(&following);
+    thread.join().expect("it ends");
+}
+
 #[test]
 fn certificates_of_replicas() {
     let authority = pki("ca.pem");

@@ -95,6 +95,10 @@ impl Asker {
                 EntryStep::Done => return Ok(asker),
                 EntryStep::Encrypt(request) => {
                     asker.send(&request)?;
+                    // What came before could have been said by anybody on the way.
+                    if !asker.frames.is_empty() {
+                        return Err(io(io::Error::other("it speaks before its turn")));
+                    }
                     if let Some(tls) = &login.tls {
                         asker.socket.encrypt(tls, &login.address).map_err(io)?;
                     }
