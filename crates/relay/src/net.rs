@@ -121,7 +121,10 @@ fn authorities(key: &'static str, path: &Path) -> Result<RootCertStore, TlsError
 
 /// How the relay encrypts towards those who connect to it.
 #[derive(Clone, Debug)]
-pub struct ServerTls(Arc<ServerConfig>);
+pub struct ServerTls {
+    config: Arc<ServerConfig>,
+    certificates: bool,
+}
 
 impl ServerTls {
     /// From a certificate, with others between it and its authority behind it, and its key.
@@ -153,7 +156,15 @@ impl ServerTls {
             .map_err(|e| fault("tls_key", key, format!("it does not fit tls_cert: {e}")))?;
         // Each connection is a new one.
         config.send_tls13_tickets = 0;
-        Ok(ServerTls(Arc::new(config)))
+        Ok(ServerTls {
+            config: Arc::new(config),
+            certificates: clients.is_some(),
+        })
+    }
+
+    /// Whether a client must show a certificate. So it cannot come in the clear.
+    pub fn wants_certificates(&self) -> bool {
+        self.certificates
     }
 }
 
@@ -444,7 +455,8 @@ impl Socket {
     /// # Errors
     /// Those of the handshake and the socket.
     pub fn accept(&mut self, tls: &ServerTls, begun: &[u8]) -> io::Result<()> {
-        let connection = ServerConnection::new(Arc::clone(&tls.0)).map_err(io::Error::other)?;
+        let connection =
+            ServerConnection::new(Arc::clone(&tls.config)).map_err(io::Error::other)?;
         self.shake(connection.into(), begun)
     }
 

@@ -483,12 +483,15 @@ impl Connection<'_> {
             packet = self.packet()?;
             login = Login::decode(&packet)?;
         }
-        let in_the_clear = self.server.options.tls_required && !self.stream.is_encrypted();
+        let options = &self.server.options;
+        let certificates = options.tls.as_ref().is_some_and(|t| t.wants_certificates());
+        let required = options.tls_required || certificates;
+        let in_the_clear = required && !self.stream.is_encrypted();
         match login {
             Some(login) if !in_the_clear => Ok(login),
             _ => {
                 let failure = no_tls(
-                    "This relay takes encrypted connections only (tls_required). Use MASTER_SSL = 1 in CHANGE MASTER TO",
+                    "This relay takes encrypted connections only (tls_required, tls_client_ca). Use MASTER_SSL = 1 in CHANGE MASTER TO",
                 );
                 Err(self
                     .refuse(self.frames.sequence(), &failure)
