@@ -8,7 +8,8 @@ use std::sync::Arc;
 use common::{append, event, format_event, gtid, gtid_event, statement, transaction};
 use dromon_binlog::hints::{Hints, Limits};
 use dromon_binlog::{
-    BinlogState, Checksum, EventType, GroupName, Grouper, Gtid, Payload, Position, Step, gtid_flags,
+    BinlogState, Checksum, EventType, GroupName, Grouper, Gtid, Payload, Position, Step,
+    TableMapParts, gtid_flags,
 };
 use dromon_log::{Device, SimDevice};
 use dromon_relay::pull::{Ingest, take};
@@ -308,4 +309,51 @@ fn found_out_while_pulling() {
         ]
     );
     assert_eq!(joined, 4);
+}
+
+/// While the tables are not known, rows are given with the primary's commit ids.
+#[test]
+fn tables_that_are_not_known() {
+    let device = SimDevice::new(1);
+    let mut store = open(&device);
+    let hints = Hints::behind(Limits::default(), Position::new());
+    let mut ingest = Ingest::with_hints(hints);
+    let mut send = |store: &mut Store, events: &[Vec<u8>]| {
+        for raw in events {
+            take(&mut ingest, store, raw).expect("a good primary");
+        }
+    };
+    send(&mut store, &[format_event(CRC)]);
+    let map = TableMapParts {
+        table_id: 10,
+        database: b"d",
+        table: b"t",
+        types: &[3],
+        meta: &[],
+        nullable: &[1],
+        optional: &[],
+    };
+    let map = Payload::TableMap(Box::new(map.table_map().expect("a table")));
+    let rows = [10, 0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 7, 0, 0, 0];
+    for (seqno, commit_id) in [(1, Some(4)), (2, Some(4)), (3, None)] {
+        let parts = Payload::Gtid(dromon_binlog::GtidEvent {
+            gtid: gtid(0, 1, seqno),
+            flags: gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL,
+            commit_id,
+            xa: None,
+            extra: None,
+            tail: &[],
+        });
+        let group = [
+            event(EventType::GTID, 1, &parts, CRC),
+            event(EventType::TABLE_MAP, 1, &map, CRC),
+            event(EventType::WRITE_ROWS_V1, 1, &Payload::Other(&rows), CRC),
+            event(EventType::XID, 1, &Payload::Xid(seqno), CRC),
+        ];
+        send(&mut store, &group);
+    }
+    store.flush().expect("a good disk");
+    let primarys = Some(4 | 1 << 63);
+    let (ids, joined) = served(&store.view(), Policy::Group, CRC);
+    assert_eq!((ids, joined), (vec![primarys, primarys, None], 1));
 }

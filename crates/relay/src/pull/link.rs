@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dromon_binlog::GroupName;
-use dromon_binlog::hints::{Hint, Hints, Limits};
+use dromon_binlog::hints::{Barrier, Hint, Hints, Limits};
 
 use super::backoff::Backoff;
 use super::desk::Desk;
@@ -638,7 +638,11 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took
             store.append(raw, part)?;
         }
     }
-    if let Some(hint) = &taken.hint
+    let has_catalog = ingest.hints().is_some_and(|hints| hints.has_catalog());
+    // While no table is known nothing was found out, and the primary's own commit id is as good as ever.
+    let found_out =
+        |hint: &Hint| has_catalog || !matches!(hint.barrier, Some(Barrier::UnknownTable(_)));
+    if let Some(hint) = taken.hint.as_ref().filter(|hint| found_out(hint))
         && let GroupName::MariaDb(gtid) = hint.group.name
     {
         store.hint(gtid, hint.commit_id);
