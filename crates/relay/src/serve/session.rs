@@ -16,6 +16,8 @@ use crate::wire::{
 /// Most variables of a connection, and longest value in bytes.
 const VARS_MAX: usize = 64;
 const VALUE_MAX: usize = 64 << 10;
+/// Most values of one SELECT: each may be as long.
+const ITEMS_MAX: usize = 64;
 
 /// MariaDB's numbers of errors.
 pub mod errors {
@@ -341,6 +343,9 @@ impl Session {
         let mut table = TextResult::default();
         let mut row = Vec::new();
         for item in items(&tokens[..end]) {
+            if row.len() == ITEMS_MAX {
+                return Err(not_offered("so many values at once are not offered"));
+            }
             let (value, name) = match item {
                 [
                     value @ ..,
