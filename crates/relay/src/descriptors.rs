@@ -6,8 +6,8 @@ use crate::log::{Level, Log};
 
 /// For each connection: its socket, a file of events, a file of hints.
 const EACH: u64 = 3;
-/// For all else.
-const OTHERS: u64 = 100;
+/// For all else, those that log in among it.
+const OTHERS: u64 = 300;
 
 /// So many are needed at most.
 fn needed(connections: usize) -> u64 {
@@ -54,7 +54,7 @@ mod tests {
         let limit = getrlimit(Resource::Nofile);
         assert_eq!(limit.current, limit.maximum);
         let said = fs::read_to_string(&path).expect("readable");
-        assert_eq!(said, "", "some 100 are always there");
+        assert_eq!(said, "", "some hundreds are always there");
         raise(1 << 40, &log);
         let said = fs::read_to_string(&path).expect("readable");
         let complains = said.contains("LimitNOFILE");

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -355,6 +355,41 @@ impl ServerCertVerifier for Judge {
 pub struct Socket {
     tcp: Arc<TcpStream>,
     tls: Option<Box<Tls>>,
+    until: Option<Instant>,
+}
+
+/// Reads of a socket, all of them up to a time, if there is one.
+struct Timed<'a> {
+    tcp: &'a TcpStream,
+    until: Option<Instant>,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if let Some(until) = self.until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.tcp.set_read_timeout(Some(left))?;
+        }
+        match self.tcp.read(buf) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.until.is_some() => {
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            read => read,
+        }
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.tcp.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
 }
 
 #[derive(Debug)]
@@ -377,7 +412,7 @@ impl Tls {
         Ok((state.plaintext_bytes_to_read(), state.peer_has_closed()))
     }
 
-    fn fill(&mut self, mut tcp: &TcpStream) -> io::Result<usize> {
+    fn fill(&mut self, mut tcp: impl Read) -> io::Result<usize> {
         self.raw.resize(READ_AHEAD, 0);
         self.used = 0;
         let read = tcp.read(&mut self.raw);
@@ -405,6 +440,20 @@ impl Socket {
         Socket {
             tcp: Arc::new(tcp),
             tls: None,
+            until: None,
+        }
+    }
+
+    /// All that is read from now on must have come by then, however slowly; `None`: each read may take
+    /// what the socket's own timeout says.
+    pub fn read_until(&mut self, until: Option<Instant>) {
+        self.until = until;
+    }
+
+    fn timed(&self) -> Timed<'_> {
+        Timed {
+            tcp: &self.tcp,
+            until: self.until,
         }
     }
 
@@ -471,7 +520,7 @@ impl Socket {
             }
         }
         while connection.is_handshaking() {
-            connection.complete_io(&mut &*self.tcp)?;
+            connection.complete_io(&mut self.timed())?;
         }
         // What the last step left to say.
         while connection.wants_write() {
@@ -496,7 +545,7 @@ impl Socket {
                 Ok(_) => Ok(Silence::Broken),
                 Err(e) => Err(e),
             },
-            Some(tls) => match tls.fill(&self.tcp) {
+            Some(tls) => match tls.fill(&*self.tcp) {
                 Ok(0) => Ok(Silence::Broken),
                 // Keys may be renewed in silence.
                 Ok(_) => loop {
@@ -519,8 +568,12 @@ impl Socket {
 
 impl Read for Socket {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut timed = Timed {
+            tcp: &self.tcp,
+            until: self.until,
+        };
         let Some(tls) = &mut self.tls else {
-            return (&*self.tcp).read(buf);
+            return timed.read(buf);
         };
         let mut done = 0;
         while done < buf.len() {
@@ -543,7 +596,7 @@ impl Read for Socket {
                 while tls.connection.wants_write() {
                     tls.connection.write_tls(&mut &*self.tcp)?;
                 }
-                if tls.fill(&self.tcp)? == 0 {
+                if tls.fill(&mut timed)? == 0 {
                     break;
                 }
             }

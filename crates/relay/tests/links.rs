@@ -512,6 +512,55 @@ fn a_refusal_comes_compressed() {
     thread.join().expect("it ends");
 }
 
+/// Strangers who come and say nothing keep nobody out.
+#[test]
+fn strangers_keep_nobody_out() {
+    let (address, ..) = serve(false, false);
+    let strangers: Vec<TcpStream> = (0..300)
+        .map(|_| TcpStream::connect(&address).expect("it listens"))
+        .collect();
+    assert_eq!(
+        ask(&address, "secret", None).expect("an answer"),
+        "42 0-1-7"
+    );
+    drop(strangers);
+}
+
+/// A login has its time, and not each byte of it.
+#[test]
+fn a_login_that_trickles() {
+    let (address, ..) = serve(true, false);
+    let threads: Vec<_> = [
+        // A long packet, and the beginning of TLS.
+        vec![0, 200, 0, 1],
+        [
+            &[32, 0, 0, 1, 0, 0x8a, 0, 0][..],
+            &[0; 28],
+            &[0x16, 3, 1, 2, 0],
+        ]
+        .concat(),
+    ]
+    .into_iter()
+    .map(|begin| {
+        let mut stream = TcpStream::connect(&address).expect("it listens");
+        thread::spawn(move || {
+            let begun = Instant::now();
+            stream.write_all(&begin).expect("taken");
+            while stream.write_all(&[0]).is_ok() {
+                assert!(
+                    begun.elapsed() < Duration::from_secs(30),
+                    "it keeps its place"
+                );
+                thread::sleep(Duration::from_millis(300));
+            }
+        })
+    })
+    .collect();
+    for thread in threads {
+        thread.join().expect("it ends");
+    }
+}
+
 /// Garbage where a login or TLS is due.
 #[test]
 fn garbage_is_survived() {

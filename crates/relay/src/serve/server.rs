@@ -1,8 +1,8 @@
 //! Sockets of replicas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -27,8 +27,13 @@ use crate::wire::{
 /// Longest packet before and after the login.
 const LOGIN_MAX: usize = 64 << 10;
 const COMMAND_MAX: usize = 1 << 20;
-/// Time for a login.
+/// Time for a login, all of it.
 const LOGIN_TIME: Duration = Duration::from_secs(10);
+/// As long may the relay have no file to begin with, or be behind the replica.
+const PLACE_TIME: Duration = Duration::from_secs(10);
+/// Connections that are not logged in yet. With one more the oldest ends: who knows the password needs
+/// no time.
+const LOGINS_MAX: usize = 128;
 /// A connection that asks nothing for so long is closed, as servers do.
 const IDLE: Duration = Duration::from_secs(8 * 3600);
 /// What is gathered before it is sent.
@@ -85,7 +90,10 @@ pub struct Server {
     registry: Mutex<Registry>,
     log: Log,
     next: AtomicU32,
+    /// Connections that are logged in.
     count: AtomicUsize,
+    /// Those that are not, oldest first.
+    logins: Mutex<VecDeque<(u32, Arc<TcpStream>)>>,
     /// It was said that the system does not have the wanted congestion control.
     congested: AtomicBool,
     port: u16,
@@ -146,6 +154,7 @@ impl Server {
             log,
             next: AtomicU32::new(1),
             count: AtomicUsize::new(0),
+            logins: Mutex::default(),
             congested: AtomicBool::new(false),
             port,
             following: OnceLock::new(),
@@ -209,8 +218,28 @@ impl Server {
         }
     }
 
+    fn logins(&self) -> MutexGuard<'_, VecDeque<(u32, Arc<TcpStream>)>> {
+        self.logins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody comes, and is to log in.
+    fn comes(&self, number: u32, tcp: &Arc<TcpStream>) {
+        let mut logins = self.logins();
+        logins.push_back((number, Arc::clone(tcp)));
+        if logins.len() > LOGINS_MAX
+            && let Some((_, oldest)) = logins.pop_front()
+        {
+            // It may have gone.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The login is over, one way or the other.
+    fn came(&self, number: u32) {
+        self.logins().retain(|login| login.0 != number);
+    }
+
     fn connection(&self, stream: TcpStream, address: SocketAddr) {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection {
             server: self,
@@ -224,20 +253,16 @@ impl Server {
                 false => Session::new(),
             },
             registered: None,
+            admitted: false,
             compressor: None,
             squeezed: Vec::new(),
         };
-        let result = match count >= self.options.connections_max {
-            true => connection.refuse(
-                0,
-                &Failure {
-                    state: *b"08004",
-                    ..Failure::new(1040, "Too many connections")
-                },
-            ),
-            false => connection.run(),
-        };
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.comes(number, connection.stream.tcp());
+        let result = connection.run();
+        self.came(number);
+        if connection.admitted {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
         let who = match &connection.registered {
             Some(r) => format!("Replica {} ({address})", r.server_id),
             None => format!("{address}"),
@@ -272,6 +297,8 @@ struct Connection<'a> {
     user: String,
     session: Session,
     registered: Option<Register>,
+    /// It counts as one of those that may be at a time.
+    admitted: bool,
     /// Of a relay, after its dump.
     compressor: Option<Compressor>,
     squeezed: Vec<u8>,
@@ -324,8 +351,10 @@ impl Connection<'_> {
     fn run(&mut self) -> Result<(), Ended> {
         prepare(self.stream.tcp(), self.server.options.write_timeout)?;
         self.choose_congestion();
-        self.stream.tcp().set_read_timeout(Some(LOGIN_TIME))?;
+        self.stream.read_until(Some(Instant::now() + LOGIN_TIME));
         self.login()?;
+        self.server.came(self.number);
+        self.stream.read_until(None);
         self.stream.tcp().set_read_timeout(Some(IDLE))?;
         self.frames.set_max(COMMAND_MAX);
         loop {
@@ -452,6 +481,15 @@ impl Connection<'_> {
             let failure = Failure {
                 state: *b"28000",
                 ..Failure::new(1045, format!("Access denied for user '{}'", login.user))
+            };
+            return self.refuse(self.frames.sequence(), &failure);
+        }
+        let count = self.server.count.fetch_add(1, Ordering::Relaxed);
+        self.admitted = true;
+        if count >= self.server.options.connections_max {
+            let failure = Failure {
+                state: *b"08004",
+                ..Failure::new(1040, "Too many connections")
             };
             return self.refuse(self.frames.sequence(), &failure);
         }
@@ -648,7 +686,7 @@ impl Connection<'_> {
     /// A relay that is new has nothing until its primary has said something.
     fn wait_for_a_file(&self) -> Result<(), Ended> {
         let view = &self.server.view;
-        let until = Instant::now() + LOGIN_TIME;
+        let until = Instant::now() + PLACE_TIME;
         while view.oldest().is_none() && Instant::now() < until {
             if view.is_closed() {
                 return Err(Ended::Ending);
@@ -661,7 +699,7 @@ impl Connection<'_> {
     /// A replica that comes from the primary itself may be ahead of a mirror. An error would stop it.
     fn wait_for(&self, place: Place) -> Result<(), Ended> {
         let view = &self.server.view;
-        let until = Instant::now() + LOGIN_TIME;
+        let until = Instant::now() + PLACE_TIME;
         while view.is_mirror() && view.end() < place {
             if view.is_closed() {
                 return Err(Ended::Ending);
