@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{append, beginning, format_event, groups, gtid, read, transaction};
 use dromon_binlog::{BinlogState, Checksum, Event, EventType, Gtid};
-use dromon_log::{Device, SimDevice};
+use dromon_log::{Device, DirDevice, SimDevice};
 use dromon_relay::store::{
     Cursor, Limits, Next, Part, Place, Store, StoreError, StoreOptions, file_name,
 };
@@ -550,6 +550,48 @@ fn no_next_file() {
         model.flushed = seen.len();
         model.agrees(&open(&device).expect("a good disk"));
     }
+}
+
+/// A reader that has left a file does not keep its room on the disk.
+#[test]
+fn what_is_purged_is_gone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let device = DirDevice::open(dir.path()).expect("its own");
+    let options = StoreOptions {
+        tail_max: 0,
+        ..options()
+    };
+    let (mut store, _) = Store::open(Arc::new(device), options, BinlogState::new()).expect("empty");
+    let mut model = Model::default();
+    let group = Step::Group {
+        server: 1,
+        events: 1,
+        size: 100,
+    };
+    for step in [&group, &Step::Rotate, &group, &Step::Flush] {
+        model.step(&mut store, step).expect("a good disk");
+    }
+    let view = store.view();
+    let mut cursor = Cursor::new(Arc::clone(&view), beginning(&view));
+    while let Next::Event(len) = cursor.look().expect("readable") {
+        cursor.pass(len);
+    }
+    cursor.turn(Place { file: 2, at: 4 });
+    let limits = Limits {
+        size: Some(1),
+        ..Limits::default()
+    };
+    assert_eq!(view.purge(limits, None, 0).gone, ["relay-bin.000001"]);
+    let name = dir.path().join("relay-bin.000001");
+    let open = std::fs::read_dir("/proc/self/fd").expect("readable");
+    let open = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    let kept = open
+        .filter(|path| path.starts_with(dir.path()))
+        .collect::<Vec<_>>();
+    let gone =
+        |path: &&std::path::PathBuf| path.to_string_lossy().starts_with(&*name.to_string_lossy());
+    assert!(!kept.is_empty(), "the last file is open");
+    assert_eq!(kept.iter().find(gone), None);
 }
 
 /// How long something is lacking that was committed long before it came, or before the relay was

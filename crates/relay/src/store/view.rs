@@ -613,5 +613,7 @@ impl Cursor {
     pub fn turn(&mut self, place: Place) {
         self.place = place;
         self.piece = Piece::Nothing;
+        // It may be purged, and would keep its room on the disk.
+        self.file = None;
     }
 }
