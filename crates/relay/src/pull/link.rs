@@ -12,6 +12,7 @@ use dromon_binlog::hints::{Barrier, Hint, Hints, Limits};
 use super::backoff::Backoff;
 use super::desk::Desk;
 use super::ingest::{Act, Ingest, IngestError};
+use super::offers::Offers;
 use super::session::{Primary, Session, SessionError, Step, Wish, follow};
 use crate::http::{Heard, HintStatus, primary_lag_ms};
 use crate::log::{Level, Log};
@@ -157,6 +158,9 @@ struct Inflate {
 pub struct Puller {
     source: Source,
     desk: Option<Arc<Desk>>,
+    offers: Offers,
+    /// A group out of its domain's order has begun.
+    unordered: bool,
     store: Store,
     ingest: Ingest,
     following: Arc<Mutex<Following>>,
@@ -219,6 +223,8 @@ impl Puller {
             source,
             store,
             desk,
+            offers: Offers::default(),
+            unordered: false,
             ingest,
             following: Arc::new(Mutex::new(following)),
             log,
@@ -398,6 +404,14 @@ impl Puller {
                 }
                 if took.unordered {
                     lock(&self.following).unordered += 1;
+                    self.unordered = true;
+                }
+                if self.unordered && !self.store.in_group() {
+                    self.unordered = false;
+                    if let Some(hints) = self.ingest.hints() {
+                        let position = self.store.state().position();
+                        self.offers.unordered(hints, LIMITS, position);
+                    }
                 }
                 // What was stored but not acknowledged when a connection broke is not sent again:
                 // the first heartbeat tells where it ended.
@@ -491,12 +505,10 @@ impl Puller {
         let (Some(desk), Some(hints)) = (&self.desk, self.ingest.hints()) else {
             return;
         };
-        if let Some(read) = desk.take() {
-            hints.offer(read.before, read.after, read.catalog);
-        }
+        self.offers.take(desk.take(), hints, self.store.state());
         let mut following = lock(&self.following);
         desk.want(
-            !hints.has_catalog() && !hints.has_offer(),
+            !hints.has_catalog() && !hints.has_offer() && !self.offers.waits(),
             following.primary.server_id,
         );
         let (catalogs, error) = desk.told();
