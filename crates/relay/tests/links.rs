@@ -188,6 +188,29 @@ fn what_is_said_before_tls_does_not_count() {
     thread.join().expect("it ends");
 }
 
+/// Who has asked says that it goes: servers count and log those that do not.
+#[test]
+fn who_has_asked_says_that_it_goes() {
+    let (server, ..) = serve(false, false);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let asks = thread::spawn(move || ask(&address, "secret", None).expect("an answer"));
+    let (mut client, _) = listener.accept().expect("it comes");
+    let mut server = TcpStream::connect(&server).expect("it listens");
+    let (mut from, mut to) = (
+        server.try_clone().expect("open"),
+        client.try_clone().expect("open"),
+    );
+    thread::spawn(move || io::copy(&mut from, &mut to));
+    let (mut said, mut buf) = (Vec::new(), [0; 4096]);
+    while let Ok(n @ 1..) = client.read(&mut buf) {
+        said.extend_from_slice(&buf[..n]);
+        server.write_all(&buf[..n]).expect("taken");
+    }
+    assert_eq!(asks.join().expect("it ends"), "42 0-1-7");
+    assert!(said.ends_with(&[1, 0, 0, 0, 1]), "{:?}", &said[said.len() - 9..]);
+}
+
 #[test]
 fn certificates_of_replicas() {
     let authority = pki("ca.pem");

@@ -68,6 +68,19 @@ pub struct Asker {
     buf: Vec<u8>,
     address: String,
     warnings: u16,
+    /// It has logged in.
+    entered: bool,
+}
+
+impl Drop for Asker {
+    /// A server that is left without a word counts and logs an aborted connection.
+    fn drop(&mut self) {
+        if self.entered {
+            self.frames.set_sequence(0);
+            // It may have gone.
+            let _ = self.send(&Command::Quit.encode());
+        }
+    }
 }
 
 impl Asker {
@@ -86,13 +99,17 @@ impl Asker {
             buf: vec![0; 16 << 10],
             address: login.address.clone(),
             warnings: 0,
+            entered: false,
         };
         let mut entry = Entry::new(&login.user, &login.password, login.tls.is_some());
         loop {
             let packet = asker.packet()?;
             match entry.packet(&packet)? {
                 EntryStep::Reply(reply) => asker.send(&reply)?,
-                EntryStep::Done => return Ok(asker),
+                EntryStep::Done => {
+                    asker.entered = true;
+                    return Ok(asker);
+                }
                 EntryStep::Encrypt(request) => {
                     asker.send(&request)?;
                     // What came before could have been said by anybody on the way.
