@@ -208,7 +208,11 @@ fn who_has_asked_says_that_it_goes() {
         server.write_all(&buf[..n]).expect("taken");
     }
     assert_eq!(asks.join().expect("it ends"), "42 0-1-7");
-    assert!(said.ends_with(&[1, 0, 0, 0, 1]), "{:?}", &said[said.len() - 9..]);
+    assert!(
+        said.ends_with(&[1, 0, 0, 0, 1]),
+        "{:?}",
+        &said[said.len() - 9..]
+    );
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dromon_binlog::GroupName;
 use dromon_binlog::hints::{Barrier, Hint, Hints, Limits};
+use dromon_binlog::{BinlogState, GroupName};
 
 use super::backoff::Backoff;
 use super::desk::Desk;
@@ -17,7 +17,7 @@ use super::session::{Primary, Session, SessionError, Step, Wish, follow};
 use crate::http::{Heard, HintStatus, primary_lag_ms};
 use crate::log::{Level, Log};
 use crate::net::{ClientTls, Socket};
-use crate::store::{Part, Store, StoreError};
+use crate::store::{Part, Place, Store, StoreError};
 use crate::wire::{AckSemiSync, Compressed, Decompressor, Frames, WireError, put_packet};
 
 /// Bytes read at once, and so the most that one fsync waits for.
@@ -244,7 +244,7 @@ impl Puller {
         let mut said = String::new();
         loop {
             let began = Instant::now();
-            let had = self.store.state().clone();
+            let had = self.stored();
             let Err(error) = self.connection();
             self.ingest.interrupt();
             {
@@ -264,7 +264,7 @@ impl Puller {
             self.store.abandon()?;
             self.store.flush()?;
             // What brings something on is worth coming back for at once, however short it lives.
-            if began.elapsed() > LIVED || *self.store.state() != had {
+            if began.elapsed() > LIVED || self.stored() != had {
                 backoff.succeeded();
             }
             let pause = backoff.failed(random());
@@ -283,6 +283,13 @@ impl Puller {
             }
             self.pause(pause);
         }
+    }
+
+    /// What differs when something whole was brought: groups, or, of a mirror, the end.
+    fn stored(&self) -> (BinlogState, Option<Place>) {
+        let mirror = self.store.view().is_mirror();
+        let end = self.store.end().filter(|_| mirror);
+        (self.store.state().clone(), end)
     }
 
     fn pause(&mut self, pause: Duration) {
@@ -673,4 +680,75 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took
 /// For jitter only.
 fn random() -> u32 {
     getrandom::u32().unwrap_or(0x8000_0000)
+}
+
+#[cfg(test)]
+mod tests {
+    use dromon_binlog::{
+        Checksum, EventType, Format, Header, Payload, encode_event, version_bytes,
+    };
+    use dromon_log::SimDevice;
+
+    use super::*;
+    use crate::store::StoreOptions;
+
+    /// A connection that brings something to a mirror is a success, too.
+    #[test]
+    fn what_a_connection_has_brought() {
+        let format = Format {
+            binlog_version: 4,
+            server_version: version_bytes("5.6.51-log"),
+            created: 0,
+            post_header_lens: vec![0; 35],
+            checksum: Some(Checksum::Crc32),
+        };
+        let event = |kind, payload: &Payload<'_>| {
+            let header = Header {
+                timestamp: 1000,
+                kind,
+                server_id: 1,
+                len: 0,
+                end_pos: 0,
+                flags: 0,
+            };
+            encode_event(&header, payload, &format)
+        };
+        let options = StoreOptions {
+            mirror: true,
+            ..StoreOptions::default()
+        };
+        let device = Arc::new(SimDevice::new(1));
+        let (store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
+        let source = Source {
+            address: "nowhere:1".into(),
+            wish: Wish {
+                user: String::new(),
+                password: String::new(),
+                tls: false,
+                server_id: 7,
+                report_host: String::new(),
+                report_port: 0,
+                heartbeat: Duration::from_secs(1),
+                semi_sync: false,
+                zstd: None,
+                position: String::new(),
+                file: None,
+            },
+            tls: None,
+            dead_after: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(1),
+            start_file: None,
+        };
+        let mut puller = Puller::new(source, store, Log::terminal(), Box::new(|| ()), None);
+        let begins = Payload::Format(Box::new(format.clone()));
+        let begins = event(EventType::FORMAT_DESCRIPTION, &begins);
+        puller.store.begin_mirror(1, &begins).expect("a good disk");
+        let had = puller.stored();
+        assert_eq!(puller.stored(), had);
+        let group = event(EventType::XID, &Payload::Xid(5));
+        let part = Part::Alone(None, 1000);
+        puller.store.append(group, part).expect("a good disk");
+        puller.store.flush().expect("a good disk");
+        assert_ne!(puller.stored(), had);
+    }
 }
