@@ -633,18 +633,40 @@ impl Socket {
     }
 }
 
+/// Longest times that the system takes: between probes, and without an acknowledgement.
+const PROBE_MAX: Duration = Duration::from_secs(7200);
+const USER_TIMEOUT_MAX: Duration = Duration::from_secs(20 * 86_400);
+
 /// Options of a socket over which silence means death.
 pub(crate) fn prepare(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(dead_after))?;
     stream.set_write_timeout(Some(dead_after))?;
     let socket = SockRef::from(stream);
-    socket.set_tcp_user_timeout(Some(dead_after))?;
-    let probe = (dead_after / 3).max(Duration::from_secs(1));
+    socket.set_tcp_user_timeout(Some(dead_after.min(USER_TIMEOUT_MAX)))?;
+    let probe = (dead_after / 3).clamp(Duration::from_secs(1), PROBE_MAX);
     socket.set_tcp_keepalive(
         &TcpKeepalive::new()
             .with_time(probe)
             .with_interval(probe)
             .with_retries(3),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn times_of_any_length() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let stream = TcpStream::connect(address).expect("it listens");
+        for seconds in [1, 60, 2 * 86_400, 60 * 86_400, u64::from(u32::MAX)] {
+            let set = prepare(&stream, Duration::from_secs(seconds));
+            assert!(set.is_ok(), "{seconds} s: {set:?}");
+        }
+    }
 }
