@@ -1,28 +1,32 @@
 //! What is done now and then: old files go, known replicas are written down. Nothing that is stored
 //! depends on it, so nothing that goes wrong here ends anything: it is tried again.
 
-use std::fs;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dromon_log::Device;
 
 use crate::log::{Level, Log};
 use crate::serve::Server;
 use crate::store::{Limits, StoreError, View};
 
+/// Known replicas, across restarts.
+pub(crate) const REPLICAS: &str = "dromon-relay.replicas";
+/// The same while it is written.
+const ASIDE: &str = "dromon-relay.replicas.new";
 /// How often.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// What is kept, and where it is written who needs it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Keep {
     /// Of files.
     pub limits: Limits,
     /// A replica that was away for so many seconds is forgotten.
     pub forget: Option<u64>,
-    /// Of the list of known replicas.
-    pub path: PathBuf,
+    /// Where the list of known replicas is.
+    pub device: Arc<dyn Device>,
 }
 
 /// Retention, and what is known of replicas.
@@ -81,7 +85,7 @@ impl Housekeeping {
                 &format!("Replica {id} was away for too long and is forgotten."),
             );
         }
-        let saved = text.map_or(Ok(()), |text| self.save(&text));
+        let saved = text.map_or(Ok(()), |text| save(&*self.keep.device, &text));
         self.unsaved = saved.is_err();
         let purged = self.view.purge(self.keep.limits, needed.map(|n| n.0), now);
         if let [first, .., last] | [first @ last] = &purged.gone[..] {
@@ -115,24 +119,29 @@ impl Housekeeping {
         }
         self.said = text;
     }
+}
 
-    /// Written aside, then renamed: it is there as a whole, old or new.
-    fn save(&self, text: &str) -> Result<(), StoreError> {
-        let path = &self.keep.path;
-        let aside = path.with_extension("replicas.new");
-        let write = || {
-            let mut file = fs::File::create(&aside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&aside, path)
-        };
-        write().map_err(StoreError::access("write", &path.display().to_string()))
-    }
+/// Writes the list of known replicas aside, then renames it: it is there as a whole, old or new, and
+/// new when this returns.
+pub(crate) fn save(device: &dyn Device, text: &str) -> Result<(), StoreError> {
+    let write = || {
+        match device.remove(ASIDE) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let file = device.create(ASIDE)?;
+        file.write_at(&mut [IoSlice::new(text.as_bytes())], 0)?;
+        file.sync_all()?;
+        device.rename(ASIDE, REPLICAS)?;
+        device.sync_dir()
+    };
+    write().map_err(StoreError::access("write", REPLICAS))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::fs;
 
     use dromon_binlog::BinlogState;
     use dromon_log::SimDevice;
@@ -141,17 +150,13 @@ mod tests {
     use crate::serve::{Policy, Registry, ServeOptions};
     use crate::store::{Store, StoreOptions};
 
-    #[test]
-    fn what_goes_wrong_is_tried_again() {
-        let dir = tempfile::tempdir().expect("a directory");
+    fn housekeeping(device: &SimDevice, log: &Log) -> Housekeeping {
         let (store, _) = Store::open(
             Arc::new(SimDevice::new(1)),
             StoreOptions::default(),
             BinlogState::new(),
         )
         .expect("empty");
-        let view = store.view();
-        let log = Log::file(&dir.path().join("log")).expect("writable");
         let options = ServeOptions {
             server_id: 1,
             accounts: Vec::new(),
@@ -167,23 +172,50 @@ mod tests {
         };
         let mut registry = Registry::new(60);
         registry.begins(3, "db3", 3306, 1, 1, 1000);
+        let view = store.view();
         let server = Server::new(options, Arc::clone(&view), registry, log.clone(), 0);
-        let there = dir.path().join("later");
         let keep = Keep {
             limits: Limits::default(),
             forget: None,
-            path: there.join("dromon-relay.replicas"),
+            device: Arc::new(device.clone()),
         };
-        let mut housekeeping = Housekeeping::new(&server, &view, keep.clone(), &log);
-        housekeeping.keep_house(1001);
-        housekeeping.keep_house(1002);
+        Housekeeping::new(&server, &view, keep, log)
+    }
+
+    #[test]
+    fn what_goes_wrong_is_tried_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let device = SimDevice::new(1);
+        let mut housekeeping = housekeeping(&device, &log);
+        for now in [1001, 1002] {
+            device.fail_write(1, io::ErrorKind::StorageFull);
+            housekeeping.keep_house(now);
+        }
         let said = fs::read_to_string(dir.path().join("log")).expect("readable");
         assert_eq!(said.matches("could not write").count(), 1, "{said}");
         assert!(!said.contains("stores nothing more"), "{said}");
-        assert!(view.failure().is_none());
-        fs::create_dir(&there).expect("made");
+        assert!(housekeeping.view.failure().is_none());
+        assert_eq!(device.content(REPLICAS), None);
         housekeeping.keep_house(1003);
-        let kept = fs::read_to_string(&keep.path).expect("written");
-        assert!(kept.starts_with("3 1 3306 "), "{kept}");
+        let kept = device.content(REPLICAS).expect("written");
+        assert!(kept.starts_with(b"3 1 3306 "), "{kept:?}");
+    }
+
+    /// The power goes, whenever: the list is the old one or the new one, and the new one once it was saved.
+    #[test]
+    fn the_list_is_there_after_a_power_cut() {
+        for (n, seed) in (1..8).flat_map(|n| (0..20).map(move |seed| (n, seed))) {
+            let device = SimDevice::new(seed);
+            save(&device, "old").expect("a good disk");
+            device.power_off_after(n);
+            let saved = save(&device, "new").is_ok();
+            device.crash(seed);
+            let found = device.content(REPLICAS).expect("it is there");
+            let fits = found == b"new" || found == b"old" && !saved;
+            assert!(fits, "{n}: {}", String::from_utf8_lossy(&found));
+            // What was left of it is no obstacle.
+            save(&device, "newer").expect("a good disk");
+        }
     }
 }

@@ -9,21 +9,19 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use dromon_log::DirDevice;
+use dromon_log::{Device, DirDevice};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::Config;
 use crate::descriptors;
-use crate::housekeeping::{Housekeeping, Keep, unix_now};
+use crate::housekeeping::{Housekeeping, Keep, REPLICAS, save, unix_now};
 use crate::http::HttpServer;
 use crate::log::{Level, Log};
 use crate::pull::{Desk, Following, Login, Puller, read_for_ever};
 use crate::serve::{Registry, Server};
 use crate::store::{Opened, Store, StoreError};
 
-/// Known replicas, across restarts.
-const REPLICAS: &str = "dromon-relay.replicas";
 /// For each packet of the answer when the primary's tables are read.
 const TABLES_LIMIT: Duration = Duration::from_secs(60);
 
@@ -104,8 +102,12 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         source,
     };
     fs::create_dir_all(&config.dir).map_err(unusable)?;
-    let device = Arc::new(DirDevice::open(&config.dir).map_err(unusable)?);
-    let (store, opened) = Store::open(device, config.store.clone(), config.start.clone())?;
+    let device: Arc<dyn Device> = Arc::new(DirDevice::open(&config.dir).map_err(unusable)?);
+    let (store, opened) = Store::open(
+        Arc::clone(&device),
+        config.store.clone(),
+        config.start.clone(),
+    )?;
     report(&log, &store, &opened);
     let path = config.dir.join(REPLICAS);
     let mut registry = load(&path, config.hold.as_secs())?;
@@ -127,7 +129,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     let keep = Keep {
         limits: config.keep,
         forget: config.forget.map(|f| f.as_secs()),
-        path,
+        device: Arc::clone(&device),
     };
     let mut housekeeping = Housekeeping::new(&server, &view, keep, &log);
     let every_now_and_then = Box::new(move || housekeeping.now_and_then());
@@ -191,7 +193,10 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     }
     thread::Builder::new()
         .name("dromon-listen".into())
-        .spawn(move || server.listen(&listener))
+        .spawn({
+            let server = Arc::clone(&server);
+            move || server.listen(&listener)
+        })
         .map_err(system("start a thread"))?;
     log.say(
         Level::Note,
@@ -205,10 +210,10 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             let _ = sender.send(puller.run());
         })
         .map_err(system("start a thread"))?;
-    match receiver.recv() {
+    let good = match receiver.recv() {
         Ok(Ok(())) => {
             log.say(Level::Note, "Ends, as told.");
-            Ok(true)
+            true
         }
         result => {
             // What is on the disk goes on being served: replicas need it more than ever.
@@ -224,9 +229,19 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             while !told.load(Ordering::Acquire) {
                 thread::sleep(Duration::from_millis(200));
             }
-            Ok(false)
+            false
         }
+    };
+    // Who was here until now.
+    let text = {
+        let mut registry = server.registry();
+        registry.tick(unix_now(), None);
+        registry.text()
+    };
+    if let Err(error) = save(&*device, &text) {
+        log.say(Level::Warning, &error.to_string());
     }
+    Ok(good)
 }
 
 fn report(log: &Log, store: &Store, opened: &Opened) {
