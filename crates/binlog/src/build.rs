@@ -107,12 +107,22 @@ impl Maker {
     /// `None` if the position does not fit into its 32 bits, or is 0, which
     /// would say that it stands elsewhere.
     ///
-    /// The place of the maker has no meaning here.
+    /// The place of the maker has no meaning here. Servers leave its time at 0.
     pub fn heartbeat(&self, file: &str, position: u64) -> Option<Vec<u8>> {
         let end_pos = u32::try_from(position).ok().filter(|end| *end > 0)?;
+        Some(self.beat(end_pos, &[], file))
+    }
+
+    /// The same of any position, for replicas of MariaDB 10.2.38, 10.3.29, 10.4.19, 10.5.10 and
+    /// later. Others take it for damage.
+    pub fn heartbeat_long(&self, file: &str, position: u64) -> Vec<u8> {
+        self.beat(0, &position.to_le_bytes(), file)
+    }
+
+    fn beat(&self, end_pos: u32, position: &[u8], file: &str) -> Vec<u8> {
         let mut out = Vec::new();
         let header = Header {
-            timestamp: 0,
+            timestamp: self.timestamp,
             kind: EventType::HEARTBEAT,
             server_id: self.server_id,
             len: 0,
@@ -121,9 +131,10 @@ impl Maker {
             flags: 0,
         };
         header.encode(&mut out);
+        out.extend_from_slice(position);
         out.extend_from_slice(file.as_bytes());
         checksum::seal(&mut out, 0, self.checksum);
-        Some(out)
+        out
     }
 
     /// The same for replicas of MySQL 8.0.26 and later that asked for it.

@@ -202,6 +202,17 @@ fn events_of_our_own() {
         assert!(nowhere.heartbeat("bin.000042", 1 << 32).is_none());
         assert!(nowhere.heartbeat("bin.000042", 0).is_none());
 
+        let raw = nowhere.heartbeat_long("bin.000042", 1 << 40);
+        let (event, payload) = decode(&raw, &f);
+        let Payload::Heartbeat(heartbeat) = payload else {
+            panic!("{payload:?}");
+        };
+        assert_eq!(
+            (heartbeat.file, heartbeat.position),
+            (&b"bin.000042"[..], 1 << 40)
+        );
+        assert_eq!(event.header().end_pos, 0);
+
         let raw = nowhere.heartbeat_v2("bin.000042", 1 << 40);
         let Payload::Heartbeat(heartbeat) = decode(&raw, &f).1 else {
             panic!("a heartbeat");

@@ -21,7 +21,9 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod descriptors;
 pub mod given;
+mod housekeeping;
 pub mod http;
 pub mod log;
 pub mod net;

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -121,7 +121,10 @@ fn authorities(key: &'static str, path: &Path) -> Result<RootCertStore, TlsError
 
 /// How the relay encrypts towards those who connect to it.
 #[derive(Clone, Debug)]
-pub struct ServerTls(Arc<ServerConfig>);
+pub struct ServerTls {
+    config: Arc<ServerConfig>,
+    certificates: bool,
+}
 
 impl ServerTls {
     /// From a certificate, with others between it and its authority behind it, and its key.
@@ -153,7 +156,15 @@ impl ServerTls {
             .map_err(|e| fault("tls_key", key, format!("it does not fit tls_cert: {e}")))?;
         // Each connection is a new one.
         config.send_tls13_tickets = 0;
-        Ok(ServerTls(Arc::new(config)))
+        Ok(ServerTls {
+            config: Arc::new(config),
+            certificates: clients.is_some(),
+        })
+    }
+
+    /// Whether a client must show a certificate. So it cannot come in the clear.
+    pub fn wants_certificates(&self) -> bool {
+        self.certificates
     }
 }
 
@@ -344,6 +355,41 @@ impl ServerCertVerifier for Judge {
 pub struct Socket {
     tcp: Arc<TcpStream>,
     tls: Option<Box<Tls>>,
+    until: Option<Instant>,
+}
+
+/// Reads of a socket, all of them up to a time, if there is one.
+struct Timed<'a> {
+    tcp: &'a TcpStream,
+    until: Option<Instant>,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if let Some(until) = self.until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.tcp.set_read_timeout(Some(left))?;
+        }
+        match self.tcp.read(buf) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.until.is_some() => {
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            read => read,
+        }
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.tcp.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
 }
 
 #[derive(Debug)]
@@ -366,7 +412,7 @@ impl Tls {
         Ok((state.plaintext_bytes_to_read(), state.peer_has_closed()))
     }
 
-    fn fill(&mut self, mut tcp: &TcpStream) -> io::Result<usize> {
+    fn fill(&mut self, mut tcp: impl Read) -> io::Result<usize> {
         self.raw.resize(READ_AHEAD, 0);
         self.used = 0;
         let read = tcp.read(&mut self.raw);
@@ -394,6 +440,20 @@ impl Socket {
         Socket {
             tcp: Arc::new(tcp),
             tls: None,
+            until: None,
+        }
+    }
+
+    /// All that is read from now on must have come by then, however slowly; `None`: each read may take
+    /// what the socket's own timeout says.
+    pub fn read_until(&mut self, until: Option<Instant>) {
+        self.until = until;
+    }
+
+    fn timed(&self) -> Timed<'_> {
+        Timed {
+            tcp: &self.tcp,
+            until: self.until,
         }
     }
 
@@ -444,7 +504,8 @@ impl Socket {
     /// # Errors
     /// Those of the handshake and the socket.
     pub fn accept(&mut self, tls: &ServerTls, begun: &[u8]) -> io::Result<()> {
-        let connection = ServerConnection::new(Arc::clone(&tls.0)).map_err(io::Error::other)?;
+        let connection =
+            ServerConnection::new(Arc::clone(&tls.config)).map_err(io::Error::other)?;
         self.shake(connection.into(), begun)
     }
 
@@ -459,7 +520,7 @@ impl Socket {
             }
         }
         while connection.is_handshaking() {
-            connection.complete_io(&mut &*self.tcp)?;
+            connection.complete_io(&mut self.timed())?;
         }
         // What the last step left to say.
         while connection.wants_write() {
@@ -484,7 +545,7 @@ impl Socket {
                 Ok(_) => Ok(Silence::Broken),
                 Err(e) => Err(e),
             },
-            Some(tls) => match tls.fill(&self.tcp) {
+            Some(tls) => match tls.fill(&*self.tcp) {
                 Ok(0) => Ok(Silence::Broken),
                 // Keys may be renewed in silence.
                 Ok(_) => loop {
@@ -507,8 +568,12 @@ impl Socket {
 
 impl Read for Socket {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut timed = Timed {
+            tcp: &self.tcp,
+            until: self.until,
+        };
         let Some(tls) = &mut self.tls else {
-            return (&*self.tcp).read(buf);
+            return timed.read(buf);
         };
         let mut done = 0;
         while done < buf.len() {
@@ -531,7 +596,7 @@ impl Read for Socket {
                 while tls.connection.wants_write() {
                     tls.connection.write_tls(&mut &*self.tcp)?;
                 }
-                if tls.fill(&self.tcp)? == 0 {
+                if tls.fill(&mut timed)? == 0 {
                     break;
                 }
             }
@@ -568,18 +633,40 @@ impl Socket {
     }
 }
 
+/// Longest times that the system takes: between probes, and without an acknowledgement.
+const PROBE_MAX: Duration = Duration::from_secs(7200);
+const USER_TIMEOUT_MAX: Duration = Duration::from_secs(20 * 86_400);
+
 /// Options of a socket over which silence means death.
 pub(crate) fn prepare(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(dead_after))?;
     stream.set_write_timeout(Some(dead_after))?;
     let socket = SockRef::from(stream);
-    socket.set_tcp_user_timeout(Some(dead_after))?;
-    let probe = (dead_after / 3).max(Duration::from_secs(1));
+    socket.set_tcp_user_timeout(Some(dead_after.min(USER_TIMEOUT_MAX)))?;
+    let probe = (dead_after / 3).clamp(Duration::from_secs(1), PROBE_MAX);
     socket.set_tcp_keepalive(
         &TcpKeepalive::new()
             .with_time(probe)
             .with_interval(probe)
             .with_retries(3),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn times_of_any_length() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let stream = TcpStream::connect(address).expect("it listens");
+        for seconds in [1, 60, 2 * 86_400, 60 * 86_400, u64::from(u32::MAX)] {
+            let set = prepare(&stream, Duration::from_secs(seconds));
+            assert!(set.is_ok(), "{seconds} s: {set:?}");
+        }
+    }
 }

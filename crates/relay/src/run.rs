@@ -1,29 +1,27 @@
 //! A relay from its start to its end.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use dromon_log::DirDevice;
+use dromon_log::{Device, DirDevice};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::Config;
+use crate::descriptors;
+use crate::housekeeping::{Housekeeping, Keep, REPLICAS, save, unix_now};
 use crate::http::HttpServer;
 use crate::log::{Level, Log};
 use crate::pull::{Desk, Following, Login, Puller, read_for_ever};
 use crate::serve::{Registry, Server};
-use crate::store::{Limits, Opened, Store, StoreError, View};
+use crate::store::{Opened, Store, StoreError};
 
-/// Known replicas, across restarts.
-const REPLICAS: &str = "dromon-relay.replicas";
-/// How often is looked what may go.
-const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// For each packet of the answer when the primary's tables are read.
 const TABLES_LIMIT: Duration = Duration::from_secs(60);
 
@@ -98,16 +96,22 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             source,
         })?,
     };
+    descriptors::raise(config.serve.connections_max, &log);
     let unusable = |source| RunError::Dir {
         path: config.dir.clone(),
         source,
     };
     fs::create_dir_all(&config.dir).map_err(unusable)?;
-    let device = Arc::new(DirDevice::open(&config.dir).map_err(unusable)?);
-    let (store, opened) = Store::open(device, config.store.clone(), config.start.clone())?;
+    let device: Arc<dyn Device> = Arc::new(DirDevice::open(&config.dir).map_err(unusable)?);
+    let (store, opened) = Store::open(
+        Arc::clone(&device),
+        config.store.clone(),
+        config.start.clone(),
+    )?;
     report(&log, &store, &opened);
     let path = config.dir.join(REPLICAS);
-    let registry = load(&path, config.hold.as_secs())?;
+    let mut registry = load(&path, config.hold.as_secs())?;
+    registry.started(unix_now());
     let cannot_listen = |source| RunError::Listen {
         address: config.listen.clone(),
         source,
@@ -122,16 +126,12 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         log.clone(),
         port,
     );
-    let mut housekeeping = Housekeeping {
-        server: Arc::clone(&server),
-        view: Arc::clone(&view),
-        keep: config.keep,
+    let keep = Keep {
+        limits: config.keep,
         forget: config.forget.map(|f| f.as_secs()),
-        path,
-        log: log.clone(),
-        last: Instant::now(),
-        held: 0,
+        device: Arc::clone(&device),
     };
+    let mut housekeeping = Housekeeping::new(&server, &view, keep, &log);
     let every_now_and_then = Box::new(move || housekeeping.now_and_then());
     let desk = config.hints().then(Arc::<Desk>::default);
     let puller = Puller::new(
@@ -142,6 +142,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         desk.clone(),
     );
     let following = puller.following();
+    server.follows(Arc::clone(&following));
     let system = |what| move |source| RunError::System { what, source };
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(system("wait for signals"))?;
     let told = Arc::new(AtomicBool::new(false));
@@ -164,6 +165,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             password: config.source.wish.password.clone(),
             tls: config.source.tls.clone(),
             limit: TABLES_LIMIT,
+            in_all: None,
         };
         let log = log.clone();
         thread::Builder::new()
@@ -174,7 +176,6 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     if let Some(address) = &config.http {
         let http = Arc::new(HttpServer {
             address: config.source.address.clone(),
-            heartbeat: config.source.wish.heartbeat,
             server: Arc::clone(&server),
             view: Arc::clone(&view),
             following: Arc::clone(&following),
@@ -193,7 +194,10 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     }
     thread::Builder::new()
         .name("dromon-listen".into())
-        .spawn(move || server.listen(&listener))
+        .spawn({
+            let server = Arc::clone(&server);
+            move || server.listen(&listener)
+        })
         .map_err(system("start a thread"))?;
     log.say(
         Level::Note,
@@ -207,17 +211,18 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             let _ = sender.send(puller.run());
         })
         .map_err(system("start a thread"))?;
-    match receiver.recv() {
+    let good = match receiver.recv() {
         Ok(Ok(())) => {
             log.say(Level::Note, "Ends, as told.");
-            Ok(true)
+            true
         }
         result => {
             // What is on the disk goes on being served: replicas need it more than ever.
             let why = match result {
-                Ok(Err(error)) => error.to_string(),
-                _ => "the thread that pulls has panicked".to_owned(),
+                Ok(Err(error)) => error,
+                _ => StoreError::Panicked,
             };
+            view.fail(&why);
             log.say(
                 Level::Error,
                 &format!("Nothing more is stored ({why}). What is stored is served until the relay is told to end."),
@@ -225,9 +230,19 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             while !told.load(Ordering::Acquire) {
                 thread::sleep(Duration::from_millis(200));
             }
-            Ok(false)
+            false
         }
+    };
+    // Who was here until now.
+    let text = {
+        let mut registry = server.registry();
+        registry.tick(unix_now(), None);
+        registry.text()
+    };
+    if let Err(error) = save(&*device, &text) {
+        log.say(Level::Warning, &error.to_string());
     }
+    Ok(good)
 }
 
 fn report(log: &Log, store: &Store, opened: &Opened) {
@@ -270,74 +285,5 @@ fn load(path: &std::path::Path, hold: u64) -> Result<Registry, RunError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Registry::new(hold)),
         Err(e) => Err(damaged(e.to_string())),
         Ok(text) => Registry::parse(&text, hold).map_err(damaged),
-    }
-}
-
-/// Retention, and what is known of replicas.
-struct Housekeeping {
-    server: Arc<Server>,
-    view: Arc<View>,
-    keep: Limits,
-    forget: Option<u64>,
-    path: PathBuf,
-    log: Log,
-    last: Instant,
-    held: usize,
-}
-
-impl Housekeeping {
-    fn now_and_then(&mut self) -> Result<(), StoreError> {
-        if self.last.elapsed() < HOUSEKEEPING {
-            return Ok(());
-        }
-        self.last = Instant::now();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = since.unwrap_or_default().as_secs();
-        let (forgotten, needed, text) = {
-            let mut registry = self.server.registry();
-            let forgotten = registry.tick(now, self.forget);
-            let text = registry.take_changed().then(|| registry.text());
-            (forgotten, registry.needed(), text)
-        };
-        for id in forgotten {
-            self.log.say(
-                Level::Warning,
-                &format!("Replica {id} was away for too long and is forgotten."),
-            );
-        }
-        if let Some(text) = text {
-            self.save(&text)?;
-        }
-        let (gone, held) = self.view.purge(self.keep, needed.map(|n| n.0), now)?;
-        if let [first, .., last] | [first @ last] = &gone[..] {
-            self.log
-                .say(Level::Note, &format!("Purged {first} to {last}."));
-        }
-        if held > self.held
-            && let Some((file, id)) = needed
-        {
-            self.log.say(
-                Level::Warning,
-                &format!(
-                    "{held} files would be purged, but replica {id} needs {} and what follows. If it is gone for good, set \
-                     forget = … or keep_size_hard = ….",
-                    self.view.name(file)
-                ),
-            );
-        }
-        self.held = held;
-        Ok(())
-    }
-
-    /// Written aside, then renamed: it is there as a whole, old or new.
-    fn save(&self, text: &str) -> Result<(), StoreError> {
-        let aside = self.path.with_extension("replicas.new");
-        let write = || {
-            let mut file = fs::File::create(&aside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&aside, &self.path)
-        };
-        write().map_err(StoreError::io("write", REPLICAS))
     }
 }

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{append, event, format_event, gtid, gtid_event, statement, transaction};
-use dromon_binlog::hints::{Hints, Limits};
+use dromon_binlog::hints::{Catalog, Hints, Limits};
 use dromon_binlog::{
-    BinlogState, Checksum, EventType, GroupName, Grouper, Gtid, Payload, Position, Step, gtid_flags,
+    BinlogState, Checksum, EventType, GroupName, Grouper, Gtid, Payload, Position, Step,
+    TableMapParts, gtid_flags,
 };
 use dromon_log::{Device, SimDevice};
-use dromon_relay::pull::{Ingest, take};
+use dromon_relay::pull::{Ingest, Offers, ReadTables, take};
 use dromon_relay::serve::{Feed, Policy};
 use dromon_relay::store::{Cursor, Next, Place, Store, StoreOptions, View, Wanted, beside};
 use dromon_relay::wire::Frames;
@@ -308,4 +309,121 @@ fn found_out_while_pulling() {
         ]
     );
     assert_eq!(joined, 4);
+}
+
+/// While the tables are not known, rows are given with the primary's commit ids.
+#[test]
+fn tables_that_are_not_known() {
+    let device = SimDevice::new(1);
+    let mut store = open(&device);
+    let hints = Hints::behind(Limits::default(), Position::new());
+    let mut ingest = Ingest::with_hints(hints);
+    let mut send = |store: &mut Store, events: &[Vec<u8>]| {
+        for raw in events {
+            take(&mut ingest, store, raw).expect("a good primary");
+        }
+    };
+    send(&mut store, &[format_event(CRC)]);
+    let map = TableMapParts {
+        table_id: 10,
+        database: b"d",
+        table: b"t",
+        types: &[3],
+        meta: &[],
+        nullable: &[1],
+        optional: &[],
+    };
+    let map = Payload::TableMap(Box::new(map.table_map().expect("a table")));
+    let rows = [10, 0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 7, 0, 0, 0];
+    for (seqno, commit_id) in [(1, Some(4)), (2, Some(4)), (3, None)] {
+        let parts = Payload::Gtid(dromon_binlog::GtidEvent {
+            gtid: gtid(0, 1, seqno),
+            flags: gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL,
+            commit_id,
+            xa: None,
+            extra: None,
+            tail: &[],
+        });
+        let group = [
+            event(EventType::GTID, 1, &parts, CRC),
+            event(EventType::TABLE_MAP, 1, &map, CRC),
+            event(EventType::WRITE_ROWS_V1, 1, &Payload::Other(&rows), CRC),
+            event(EventType::XID, 1, &Payload::Xid(seqno), CRC),
+        ];
+        send(&mut store, &group);
+    }
+    store.flush().expect("a good disk");
+    let primarys = Some(4 | 1 << 63);
+    let (ids, joined) = served(&store.view(), Policy::Group, CRC);
+    assert_eq!((ids, joined), (vec![primarys, primarys, None], 1));
+}
+
+/// Servers whose numbers are out of order: what was read before a DDL is not taken as read behind it,
+/// and what was read at a place that has not come is not taken before.
+#[test]
+fn tables_of_a_domain_out_of_order() {
+    let device = SimDevice::new(1);
+    let mut store = open(&device);
+    let mut ingest = Ingest::with_hints(Hints::behind(Limits::default(), Position::new()));
+    let mut offers = Offers::default();
+    take(&mut ingest, &mut store, &format_event(CRC)).expect("a good primary");
+    let read = |at: &str| {
+        let at: Position = at.parse().expect("a position");
+        ReadTables {
+            before: at.clone(),
+            after: at,
+            catalog: Catalog::new(Vec::new()),
+        }
+    };
+    // As the puller does. Gives whether the tables are known then.
+    let mut comes = |offers: &mut Offers, name: Gtid, ddl: bool, read: Option<ReadTables>| {
+        let group = match ddl {
+            true => statement(name, "ALTER TABLE t ADD UNIQUE KEY (a)", CRC),
+            false => transaction(name, 0, 0, CRC),
+        };
+        let mut unordered = false;
+        for raw in &group {
+            unordered |= take(&mut ingest, &mut store, raw).expect("good").unordered;
+        }
+        let hints = ingest.hints().expect("computed");
+        if unordered {
+            offers.unordered(hints, Limits::default(), store.state().position());
+        }
+        offers.take(read, hints, store.state());
+        hints.has_catalog()
+    };
+    assert!(!comes(
+        &mut offers,
+        gtid(0, 1, 99),
+        false,
+        Some(read("0-1-100"))
+    ));
+    assert!(!comes(&mut offers, gtid(0, 2, 50), true, None));
+    assert!(
+        !comes(&mut offers, gtid(0, 1, 100), false, None),
+        "it lacks the key"
+    );
+    assert!(!offers.waits());
+    // Begun before, and come behind it.
+    assert!(!comes(
+        &mut offers,
+        gtid(0, 1, 101),
+        false,
+        Some(read("0-1-101"))
+    ));
+    assert!(comes(
+        &mut offers,
+        gtid(0, 1, 102),
+        false,
+        Some(read("0-1-102"))
+    ));
+    // The second server's group is still to come, though its number is lower.
+    assert!(!comes(
+        &mut offers,
+        gtid(0, 1, 103),
+        true,
+        Some(read("0-2-53"))
+    ));
+    assert!(!comes(&mut offers, gtid(0, 1, 104), false, None));
+    assert!(offers.waits());
 }

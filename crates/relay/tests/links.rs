@@ -3,16 +3,17 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{append, format_event, gtid, transaction};
 use dromon_binlog::{BinlogState, Checksum};
-use dromon_log::SimDevice;
+use dromon_log::{Device, DeviceFile, SimDevice};
 use dromon_relay::http::HttpServer;
 use dromon_relay::log::Log;
 use dromon_relay::net::{ClientTls, ServerTls, TlsKeys};
@@ -32,8 +33,19 @@ fn serve(tls: bool, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
 }
 
 fn serve_with(tls: Option<ServerTls>, tls_required: bool) -> (String, Arc<Server>, Arc<View>) {
-    let device = Arc::new(SimDevice::new(5));
-    let options = StoreOptions::default();
+    serve_from(Arc::new(SimDevice::new(5)), tls, tls_required)
+}
+
+fn serve_from(
+    device: Arc<dyn Device>,
+    tls: Option<ServerTls>,
+    tls_required: bool,
+) -> (String, Arc<Server>, Arc<View>) {
+    let options = StoreOptions {
+        // Files are read from the disk.
+        tail_max: 0,
+        ..StoreOptions::default()
+    };
     let (mut store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
     store
         .begin_file(&format_event(Checksum::Crc32))
@@ -75,6 +87,7 @@ fn ask(address: &str, password: &str, tls: Option<ClientTls>) -> Result<String, 
         password: password.into(),
         tls,
         limit: Duration::from_secs(10),
+        in_all: None,
     };
     let mut asker = Asker::connect(&login)?;
     let rows = asker.ask("SELECT @@server_id, @@gtid_binlog_pos", 4096)?;
@@ -134,11 +147,108 @@ fn asked_with_and_without_tls() {
     }
 }
 
+/// Passes all on, with answers of its own behind the greeting: of the login and of what is asked.
+fn says_more(server: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.expect("a connection");
+            let mut server = TcpStream::connect(&server).expect("it listens");
+            let mut buf = vec![0; 4096];
+            let n = server.read(&mut buf).expect("a greeting");
+            let mut said = buf[..n].to_vec();
+            said.extend_from_slice(&[7, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0]);
+            client.write_all(&said).expect("taken");
+            let (mut from, mut to) = (
+                client.try_clone().expect("open"),
+                server.try_clone().expect("open"),
+            );
+            thread::spawn(move || io::copy(&mut from, &mut to));
+            thread::spawn(move || io::copy(&mut server, &mut client));
+        }
+    });
+    address
+}
+
+#[test]
+fn what_is_said_before_tls_does_not_count() {
+    let (address, ..) = serve(true, true);
+    let address = says_more(address);
+    let said = ask(&address, "secret", ca("ca.pem", false)).expect_err("somebody else");
+    assert!(
+        said.to_string().contains("speaks before its turn"),
+        "{said}"
+    );
+    let (following, _, thread) = pull(&address, "", None, ca("ca.pem", false));
+    until("it is refused", || {
+        let said = following.lock().expect("alive").last_error.clone();
+        said.unwrap_or_default().contains("speaks before its turn")
+    });
+    Following::stop(&following);
+    thread.join().expect("it ends");
+}
+
+/// One that answers a byte at a time takes no longer than it may in all.
+#[test]
+fn asked_in_all() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("it comes");
+        while client.write_all(&[200]).is_ok() {
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let login = Login {
+        address,
+        user: "repl".into(),
+        password: String::new(),
+        tls: None,
+        limit: Duration::from_secs(1),
+        in_all: Some(Duration::from_secs(1)),
+    };
+    let begun = Instant::now();
+    let said = Asker::connect(&login).expect_err("no answer");
+    assert!(matches!(said, AskError::Io { .. }), "{said}");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+/// Who has asked says that it goes: servers count and log those that do not.
+#[test]
+fn who_has_asked_says_that_it_goes() {
+    let (server, ..) = serve(false, false);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let asks = thread::spawn(move || ask(&address, "secret", None).expect("an answer"));
+    let (mut client, _) = listener.accept().expect("it comes");
+    let mut server = TcpStream::connect(&server).expect("it listens");
+    let (mut from, mut to) = (
+        server.try_clone().expect("open"),
+        client.try_clone().expect("open"),
+    );
+    thread::spawn(move || io::copy(&mut from, &mut to));
+    let (mut said, mut buf) = (Vec::new(), [0; 4096]);
+    while let Ok(n @ 1..) = client.read(&mut buf) {
+        said.extend_from_slice(&buf[..n]);
+        server.write_all(&buf[..n]).expect("taken");
+    }
+    assert_eq!(asks.join().expect("it ends"), "42 0-1-7");
+    assert!(
+        said.ends_with(&[1, 0, 0, 0, 1]),
+        "{:?}",
+        &said[said.len() - 9..]
+    );
+}
+
 #[test]
 fn certificates_of_replicas() {
     let authority = pki("ca.pem");
     let tls = ServerTls::load(&pki("node.pem"), &pki("node.key"), Some(&authority));
-    let (address, ..) = serve_with(Some(tls.expect("a pair and an authority")), true);
+    let tls = tls.expect("a pair and an authority");
+    // That TLS is required goes without saying.
+    let (address, ..) = serve_with(Some(tls), false);
     let with = |cert: &str, key: &str| {
         let own = (pki(cert), pki(key));
         let own = Some((own.0.as_path(), own.1.as_path()));
@@ -179,13 +289,20 @@ fn files_that_cannot_be_used() {
     ClientTls::load(KEYS, &pki("ca.pem"), true, Some((&own.0, &own.1))).expect("all of it");
 }
 
+type Pulls = (Arc<Mutex<Following>>, Arc<View>, thread::JoinHandle<()>);
+
 /// A relay that pulls from another one, begun behind this position.
-fn pull(
+fn pull(address: &str, start: &str, zstd: Option<u8>, tls: Option<ClientTls>) -> Pulls {
+    pull_with(address, start, zstd, tls, Duration::from_secs(5))
+}
+
+fn pull_with(
     address: &str,
     start: &str,
     zstd: Option<u8>,
     tls: Option<ClientTls>,
-) -> (Arc<Mutex<Following>>, Arc<View>, thread::JoinHandle<()>) {
+    dead_after: Duration,
+) -> Pulls {
     let device = Arc::new(SimDevice::new(6));
     let start = start.parse().expect("a state");
     let (store, _) = Store::open(device, StoreOptions::default(), start).expect("empty");
@@ -206,12 +323,12 @@ fn pull(
             file: None,
         },
         tls,
-        dead_after: Duration::from_secs(5),
+        dead_after,
         backoff_max: Duration::from_secs(1),
         start_file: None,
     };
     let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
-    let puller = Puller::new(source, store, log, Box::new(|| Ok(())), None);
+    let puller = Puller::new(source, store, log, Box::new(|| ()), None);
     let following = puller.following();
     let thread = thread::spawn(move || puller.run().expect("a good disk"));
     (following, view, thread)
@@ -254,6 +371,187 @@ fn a_relay_pulls_compressed() {
     }
 }
 
+/// The relay hears its primary, itself a relay that is so far behind.
+fn hears(following: &Mutex<Following>, behind: u32) {
+    let mut following = following.lock().expect("alive");
+    following.heard = Some(Instant::now());
+    following.idle = behind == 0;
+    following.behind = behind;
+    following.beat = Duration::from_secs(3600);
+}
+
+/// A relay hears from the one before it that this one is cut off.
+#[test]
+fn a_relay_behind_one_that_is_cut_off() {
+    let (address, server, _) = serve(false, false);
+    let upstream: Arc<Mutex<Following>> = Arc::default();
+    hears(&upstream, 3600);
+    server.follows(Arc::clone(&upstream));
+    let (following, _, thread) = pull(&address, "", None, None);
+    let lag = || {
+        let following = following.lock().expect("alive");
+        (following.lag_ms().unwrap_or(0) / 1000, following.complete)
+    };
+    until("it is behind, too", || (3600..3700).contains(&lag().0));
+    assert_eq!(lag().1, None);
+    hears(&upstream, 0);
+    until("it has all", || lag().0 == 0 && lag().1.is_some());
+    Following::stop(&following);
+    thread.join().expect("it ends");
+}
+
+/// What the replica has may still come, until the primary has nothing more.
+#[test]
+fn nothing_more_to_wait_for() {
+    let (address, server, _) = serve(false, false);
+    let upstream: Arc<Mutex<Following>> = Arc::default();
+    hears(&upstream, 0);
+    server.follows(Arc::clone(&upstream));
+    let (following, _, thread) = pull(&address, "0-9-500", None, None);
+    until("it has all", || {
+        let complete = following.lock().expect("alive").complete;
+        complete.is_some_and(|at| at.elapsed() < Duration::from_secs(5))
+    });
+    let later = Instant::now() + Duration::from_secs(11);
+    upstream.lock().expect("alive").complete = Some(later);
+    until("it is refused", || {
+        let said = following.lock().expect("alive").last_error.clone();
+        said.unwrap_or_default().contains("The replica has 0-9-500")
+    });
+    Following::stop(&following);
+    thread.join().expect("it ends");
+}
+
+/// Passes all on, but nothing of the server's for `search` after a dump was asked for, and nothing
+/// at all `lives` later.
+fn stalls(server: String, search: Duration, lives: Duration) -> String {
+    const DUMP: u8 = 18;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.expect("a connection");
+            let server = TcpStream::connect(&server).expect("it listens");
+            let (mut from, mut to) = (client.try_clone(), server.try_clone());
+            let asked = Arc::new(Mutex::new(None));
+            let asks = Arc::clone(&asked);
+            thread::spawn(move || {
+                let (from, to) = (from.as_mut().expect("open"), to.as_mut().expect("open"));
+                let mut buf = [0; 4096];
+                while let Ok(n @ 1..) = from.read(&mut buf) {
+                    if buf[3..n].starts_with(&[0, DUMP]) {
+                        *asks.lock().expect("alive") = Some(Instant::now());
+                    }
+                    if to.write_all(&buf[..n]).is_err() {
+                        break;
+                    }
+                }
+            });
+            let (mut from, mut to) = (server, client);
+            let mut buf = [0; 4096];
+            while let Ok(n @ 1..) = from.read(&mut buf) {
+                let at: Option<Instant> = *asked.lock().expect("alive");
+                if let Some(at) = at {
+                    thread::sleep((at + search).saturating_duration_since(Instant::now()));
+                    if at.elapsed() > search + lives {
+                        // The next connection is taken when this one is given up.
+                        while matches!(to.peek(&mut [0]), Ok(1..)) {
+                            thread::sleep(Duration::from_millis(50));
+                        }
+                        break;
+                    }
+                }
+                if to.write_all(&buf[..n]).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    address
+}
+
+/// A primary that has to search for the place is silent; later silence means that it is dead.
+#[test]
+fn a_primary_that_searches() {
+    let (address, _, view) = serve(false, false);
+    let dead_after = Duration::from_millis(800);
+    let address = stalls(address, dead_after * 3, Duration::from_secs(2));
+    let (following, pulled, thread) = pull_with(&address, "", None, None, dead_after);
+    until("it has all", || pulled.state() == view.state());
+    assert_eq!(following.lock().expect("alive").connections, 1);
+    until("it counts as dead", || {
+        let said = following.lock().expect("alive").last_error.clone();
+        said.unwrap_or_default()
+            .contains("Nothing came from the primary for 0.8 s")
+    });
+    Following::stop(&following);
+    thread.join().expect("it ends");
+}
+
+/// Has no descriptors, from time to time.
+struct Short {
+    device: SimDevice,
+    is: Arc<AtomicBool>,
+}
+
+impl Device for Short {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.device.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        const EMFILE: i32 = 24;
+        match self.is.load(Ordering::Relaxed) {
+            true => Err(io::Error::from_raw_os_error(EMFILE)),
+            false => self.device.open(name),
+        }
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        self.device.create(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.device.remove(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.device.rename(from, to)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.device.sync_dir()
+    }
+
+    fn place(&self) -> String {
+        self.device.place()
+    }
+}
+
+/// It passes: no error that stops a replica for good.
+#[test]
+fn no_descriptors_for_a_replica() {
+    let is = Arc::new(AtomicBool::new(false));
+    let device = Arc::new(Short {
+        device: SimDevice::new(5),
+        is: Arc::clone(&is),
+    });
+    let (address, _, view) = serve_from(device, None, false);
+    is.store(true, Ordering::Relaxed);
+    let (following, pulled, thread) = pull(&address, "", None, None);
+    until("it is sent away", || {
+        let said = following.lock().expect("alive").last_error.clone();
+        said.is_some_and(|said| {
+            assert!(!said.contains("1236"), "{said}");
+            said.contains("closed the connection")
+        })
+    });
+    is.store(false, Ordering::Relaxed);
+    until("it has all", || pulled.state() == view.state());
+    Following::stop(&following);
+    thread.join().expect("it ends");
+}
+
 /// Why it is refused is understood, though that comes compressed.
 #[test]
 fn a_refusal_comes_compressed() {
@@ -266,6 +564,55 @@ fn a_refusal_comes_compressed() {
     });
     Following::stop(&following);
     thread.join().expect("it ends");
+}
+
+/// Strangers who come and say nothing keep nobody out.
+#[test]
+fn strangers_keep_nobody_out() {
+    let (address, ..) = serve(false, false);
+    let strangers: Vec<TcpStream> = (0..300)
+        .map(|_| TcpStream::connect(&address).expect("it listens"))
+        .collect();
+    assert_eq!(
+        ask(&address, "secret", None).expect("an answer"),
+        "42 0-1-7"
+    );
+    drop(strangers);
+}
+
+/// A login has its time, and not each byte of it.
+#[test]
+fn a_login_that_trickles() {
+    let (address, ..) = serve(true, false);
+    let threads: Vec<_> = [
+        // A long packet, and the beginning of TLS.
+        vec![0, 200, 0, 1],
+        [
+            &[32, 0, 0, 1, 0, 0x8a, 0, 0][..],
+            &[0; 28],
+            &[0x16, 3, 1, 2, 0],
+        ]
+        .concat(),
+    ]
+    .into_iter()
+    .map(|begin| {
+        let mut stream = TcpStream::connect(&address).expect("it listens");
+        thread::spawn(move || {
+            let begun = Instant::now();
+            stream.write_all(&begin).expect("taken");
+            while stream.write_all(&[0]).is_ok() {
+                assert!(
+                    begun.elapsed() < Duration::from_secs(30),
+                    "it keeps its place"
+                );
+                thread::sleep(Duration::from_millis(300));
+            }
+        })
+    })
+    .collect();
+    for thread in threads {
+        thread.join().expect("it ends");
+    }
 }
 
 /// Garbage where a login or TLS is due.
@@ -299,7 +646,6 @@ fn http() -> String {
     let (_, server, view) = serve(false, false);
     let http = Arc::new(HttpServer {
         address: "db1:3306".into(),
-        heartbeat: Duration::from_secs(1),
         server,
         view,
         following: Arc::default(),

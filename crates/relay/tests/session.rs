@@ -117,7 +117,7 @@ fn a_relay_behind_a_relay() {
             "SELECT @@GLOBAL.server_id, @@GLOBAL.version",
             "SET @master_heartbeat_period=1000000000, @master_binlog_checksum=@@global.binlog_checksum, \
              @mariadb_slave_capability=4, @slave_connect_state='0-1-5,7-2-3', @slave_gtid_strict_mode=1, \
-             @slave_gtid_ignore_duplicates=0",
+             @slave_gtid_ignore_duplicates=0, @dromon_relay_lag=1",
             "SHOW VARIABLES LIKE 'dromon_relay_zstd'",
             "SET @dromon_relay_zstd=3",
             "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'",
@@ -142,6 +142,8 @@ fn a_relay_behind_a_relay() {
         non_block: false,
         heartbeat_ns: 1_000_000_000,
         server_id: 9,
+        mariadb: true,
+        lag: true,
     };
     assert_eq!(wants, expected);
     assert_eq!(session.primary().server_id, 1);
@@ -270,7 +272,7 @@ fn refusals_say_what_was_asked() {
         error,
         "The primary refused SET @master_heartbeat_period=1000000000, @master_binlog_checksum=@@global.binlog_checksum, \
          @mariadb_slave_capability=4, @slave_connect_state='0-1-5,7-2-3', @slave_gtid_strict_mode=1, \
-         @slave_gtid_ignore_duplicates=0: error 1193: Unknown system variable"
+         @slave_gtid_ignore_duplicates=0, @dromon_relay_lag=1: error 1193: Unknown system variable"
     );
     let mut session = Session::new(Wish {
         server_id: 1,

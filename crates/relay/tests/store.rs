@@ -6,9 +6,11 @@ use std::io;
 use std::sync::Arc;
 
 use common::{append, beginning, format_event, groups, gtid, read, transaction};
-use dromon_binlog::{BinlogState, Checksum, Gtid};
-use dromon_log::{Device, SimDevice};
-use dromon_relay::store::{Limits, Part, Place, Store, StoreError, StoreOptions, file_name};
+use dromon_binlog::{BinlogState, Checksum, Event, EventType, Gtid};
+use dromon_log::{Device, DirDevice, SimDevice};
+use dromon_relay::store::{
+    Cursor, Limits, Next, Part, Place, Store, StoreError, StoreOptions, file_name,
+};
 use proptest::prelude::*;
 
 const CRC: Checksum = Checksum::Crc32;
@@ -239,6 +241,37 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+
+    /// Started again after a failed write or fsync: what was not stored then can still be read, and is
+    /// shown. So it must be on the disk by then, though nothing fails any more.
+    #[test]
+    fn what_a_restart_shows_is_stored(steps in steps(), n in 1u64..20, sync: bool, seed: u64) {
+        let device = SimDevice::new(seed);
+        let mut store = open(&device).expect("empty");
+        match sync {
+            true => device.fail_sync(n, io::ErrorKind::Other),
+            false => device.fail_write(n, io::ErrorKind::StorageFull),
+        }
+        let mut model = Model::default();
+        let failed = steps.iter().any(|step| model.step(&mut store, step).is_err());
+        prop_assume!(failed);
+        drop(store);
+        device.kill();
+        let store = open(&device).expect("a good disk");
+        model.agrees(&store);
+        let view = store.view();
+        if view.oldest().is_some() {
+            model.flushed = groups(&read(&view, beginning(&view)).expect("readable")).len();
+        }
+        drop(store);
+        device.crash(seed);
+        let store = open(&device).expect("what was shown is whole");
+        model.agrees(&store);
+    }
+}
+
 /// A file cut at every byte: the beginning that is whole groups remains, if that much was not
 /// promised; else the damage is named.
 #[test]
@@ -399,9 +432,10 @@ fn purges_oldest_first_and_keeps_what_is_needed() {
         size: Some(1),
         ..Limits::default()
     };
-    let (gone, held) = view.purge(limits, Some(3), 0).expect("no faults");
-    assert_eq!(gone, ["relay-bin.000001", "relay-bin.000002"]);
-    assert_eq!(held, 3);
+    let purged = view.purge(limits, Some(3), 0);
+    assert_eq!(purged.gone, ["relay-bin.000001", "relay-bin.000002"]);
+    assert_eq!(purged.held, 3);
+    assert!(purged.error.is_none());
     let position = model.state(1).position();
     let refused = view
         .find(&position)
@@ -414,13 +448,221 @@ fn purges_oldest_first_and_keeps_what_is_needed() {
     );
     let position = model.state(2).position();
     assert!(view.find(&position).expect("readable").is_ok());
-    let (gone, held) = view.purge(limits, None, 0).expect("no faults");
-    assert_eq!((gone.len(), held), (3, 0));
+    // One that cannot go stays, with all behind it; one that is gone already is none less.
+    device.fail_sync(2, io::ErrorKind::Other);
+    let purged = view.purge(limits, None, 0);
+    assert_eq!(purged.gone, ["relay-bin.000003"]);
+    let said = purged.error.expect("an error").to_string();
+    assert!(said.contains("relay-bin.000004"), "{said}");
+    assert_eq!(view.list().len(), 3);
+    let purged = view.purge(limits, None, 0);
+    assert_eq!((purged.gone.len(), purged.held), (2, 0));
+    assert!(purged.error.is_none());
     drop(store);
     device.crash(1);
     let store = open(&device).expect("no gap");
     assert_eq!(store.view().list().len(), 1);
     assert_eq!(store.state(), &model.state(5));
+}
+
+/// The last files were moved away, as the message of a damaged one says, and the relay is killed or the
+/// power goes while it starts.
+#[test]
+fn killed_after_files_were_moved_away() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    let group = Step::Group {
+        server: 1,
+        events: 1,
+        size: 900,
+    };
+    for step in [&group, &Step::Rotate, &group, &Step::Rotate, &group] {
+        model.step(&mut store, step).expect("no faults");
+    }
+    store.close().expect("no faults");
+    for left in 0..3 {
+        for (n, seed) in (1..).flat_map(|n| (0..8).map(move |seed| (n, seed))) {
+            let copy = device.fork();
+            for number in left + 1..=3 {
+                copy.remove(&file_name("relay-bin", number)).expect("there");
+            }
+            copy.sync_dir().expect("no faults");
+            copy.power_off_after(n);
+            let begun = open(&copy).and_then(|mut store| match store.format() {
+                None => store.begin_file(&format_event(CRC)),
+                Some(_) => Ok(()),
+            });
+            if begun.is_ok() {
+                break;
+            }
+            match seed {
+                0 => copy.kill(),
+                _ => copy.crash(seed),
+            }
+            let store = open(&copy).unwrap_or_else(|e| panic!("{left} files, change {n}: {e}"));
+            let groups = model.groups[..left as usize].to_vec();
+            Model {
+                flushed: groups.len(),
+                groups,
+                ..Model::default()
+            }
+            .agrees(&store);
+        }
+    }
+}
+
+/// There is no room for another file: readers are not told its name, and see all that is whole.
+#[test]
+fn no_next_file() {
+    for n in 1.. {
+        let device = SimDevice::new(3);
+        let mut store = open(&device).expect("empty");
+        let mut model = Model::default();
+        let group = Step::Group {
+            server: 1,
+            events: 0,
+            size: 0,
+        };
+        model.step(&mut store, &group).expect("no faults");
+        device.fail_write(n, io::ErrorKind::StorageFull);
+        if store.rotate().is_ok() {
+            assert!(n > 6, "group, mark, rotate, mark, file, mark");
+            break;
+        }
+        let view = store.view();
+        if n > 5 {
+            // The new file is there by then, and the mark is not.
+            assert_eq!(view.list().len(), 2);
+            continue;
+        }
+        assert_eq!(view.list().len(), 1);
+        let mut cursor = Cursor::new(Arc::clone(&view), beginning(&view));
+        while let Next::Event(len) = cursor.look().expect("readable") {
+            let kind = Event::parse(cursor.event(len), CRC).expect("whole").kind();
+            assert_ne!(kind, EventType::ROTATE, "write {n}");
+            cursor.pass(len);
+        }
+        let seen = groups(&read(&view, beginning(&view)).expect("readable"));
+        assert!(seen == model.groups || n < 3, "write {n}");
+        drop(store);
+        device.kill();
+        model.flushed = seen.len();
+        model.agrees(&open(&device).expect("a good disk"));
+    }
+}
+
+/// A reader that has left a file does not keep its room on the disk.
+#[test]
+fn what_is_purged_is_gone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let device = DirDevice::open(dir.path()).expect("its own");
+    let options = StoreOptions {
+        tail_max: 0,
+        ..options()
+    };
+    let (mut store, _) = Store::open(Arc::new(device), options, BinlogState::new()).expect("empty");
+    let mut model = Model::default();
+    let group = Step::Group {
+        server: 1,
+        events: 1,
+        size: 100,
+    };
+    for step in [&group, &Step::Rotate, &group, &Step::Flush] {
+        model.step(&mut store, step).expect("a good disk");
+    }
+    let view = store.view();
+    let mut cursor = Cursor::new(Arc::clone(&view), beginning(&view));
+    while let Next::Event(len) = cursor.look().expect("readable") {
+        cursor.pass(len);
+    }
+    cursor.turn(Place { file: 2, at: 4 });
+    let limits = Limits {
+        size: Some(1),
+        ..Limits::default()
+    };
+    assert_eq!(view.purge(limits, None, 0).gone, ["relay-bin.000001"]);
+    let name = dir.path().join("relay-bin.000001");
+    let open = std::fs::read_dir("/proc/self/fd").expect("readable");
+    let open = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    let kept = open
+        .filter(|path| path.starts_with(dir.path()))
+        .collect::<Vec<_>>();
+    let gone =
+        |path: &&std::path::PathBuf| path.to_string_lossy().starts_with(&*name.to_string_lossy());
+    assert!(!kept.is_empty(), "the last file is open");
+    assert_eq!(kept.iter().find(gone), None);
+}
+
+/// How long something is lacking that was committed long before it came, or before the relay was
+/// started.
+#[test]
+fn the_age_of_what_came_late() {
+    let now = std::time::UNIX_EPOCH
+        .elapsed()
+        .expect("after 1970")
+        .as_secs() as u32;
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    store.begin_file(&format_event(CRC)).expect("no faults");
+    // The link was cut for an hour. The last statement took 100 s.
+    let ages = [3600, 3500, 3400, 1000, 5, 105];
+    for (n, age) in ages.iter().enumerate() {
+        let name = gtid(0, 1, n as u64 + 1);
+        let group = common::made(transaction(name, 1, 600, CRC), now - age);
+        let last = group.len() - 1;
+        for (n, raw) in group.into_iter().enumerate() {
+            let part = match n {
+                0 => Part::Begin,
+                _ if n == last => Part::End(Some(name), now - age),
+                _ => Part::Within,
+            };
+            store.append(raw, part).expect("no faults");
+        }
+        match n {
+            1 | 3 => store.rotate().expect("no faults"),
+            _ => store.flush().expect("no faults"),
+        }
+    }
+    let lag = |store: &Store, has: u64| {
+        let position = format!("0-1-{has}").parse().expect("a position");
+        (store.view().lag_ms(&position) + 500) / 1000
+    };
+    let near = |lag: u64, age: u64| (age..age + 20).contains(&lag);
+    for (has, age) in [(0, 3600), (1, 3500), (2, 3400), (3, 1000), (4, 5)] {
+        let lag = lag(&store, has);
+        assert!(near(lag, age), "0-1-{has}: {lag} s");
+    }
+    assert!(near(lag(&store, 5), 5), "not before the one before it");
+    assert_eq!(lag(&store, 6), 0);
+    store.close().expect("no faults");
+    device.kill();
+    let store = open(&device).expect("no faults");
+    // Of the first file it is not known when it began; of others and of places in the last one it is.
+    for (has, age) in [(2, 3500), (3, 3500), (4, 1000), (5, 5)] {
+        let lag = lag(&store, has);
+        assert!(near(lag, age), "0-1-{has} after a restart: {lag} s");
+    }
+    assert!(lag(&store, 0) >= 3600);
+    assert_eq!(lag(&store, 6), 0);
+}
+
+/// Of a server that is not in the oldest list: it may have been there.
+#[test]
+fn before_the_beginning() {
+    let start = "0-1-500".parse().expect("a state");
+    let device = Arc::new(SimDevice::new(3));
+    let (mut store, _) = Store::open(device, options(), start).expect("empty");
+    store.begin_file(&format_event(CRC)).expect("no faults");
+    let refused = |text: &str| {
+        let position = text.parse().expect("a position");
+        let found = store.view().find(&position).expect("readable");
+        found.expect_err("it is not there").to_string()
+    };
+    let said = refused("0-3-400");
+    assert!(said.contains("nothing before 0-1-500 any more"), "{said}");
+    let said = refused("0-3-500");
+    assert!(said.contains("transactions of its own"), "{said}");
 }
 
 #[test]
@@ -459,7 +701,8 @@ fn strangers_and_replicas_ahead() {
     let mut wanted = find("0-2-7").expect("ahead").begin.expect("a file").wanted;
     assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
     assert!(wanted.takes(gtid(0, 1, 7)).is_err());
-    // A domain that is not here concerns others.
+    // A domain that is not here concerns others, until it begins: by then the relay had all that the
+    // primary had when the replica came, or its first group was made later.
     let mut wanted = find("0-1-5,7-1-1")
         .expect("fits")
         .begin
@@ -467,4 +710,29 @@ fn strangers_and_replicas_ahead() {
         .wanted;
     assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
     assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(true));
+    for later in [false, true] {
+        let mut wanted = find("0-1-5,7-1-9000")
+            .expect("fits")
+            .begin
+            .expect("a file")
+            .wanted;
+        match later {
+            false => wanted.complete(store.state()).expect("no group of it"),
+            true => wanted.passed(),
+        }
+        assert_eq!(wanted.ahead().count(), 0);
+        assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
+        assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(true));
+        let refused = wanted.takes(gtid(7, 1, 1)).expect_err("left out for long");
+        assert!(refused.to_string().contains("7-1-9000"), "{refused}");
+    }
+    // What was there in time is found, though it was awaited.
+    let mut wanted = find("0-1-7").expect("ahead").begin.expect("a file").wanted;
+    assert!(wanted.clone().complete(store.state()).is_err(), "too late");
+    let state = "0-1-7".parse().expect("a state");
+    wanted.complete(&state).expect("it has come");
+    assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 7)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 8)), Ok(true));
 }

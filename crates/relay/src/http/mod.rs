@@ -25,4 +25,4 @@ pub use listen::{Answer, listen};
 pub use metrics::metrics;
 pub use page::{Request, Response, request};
 pub use server::{HttpServer, Watch};
-pub use status::{HintStatus, PrimaryStatus, ReplicaStatus, Status, primary_lag_ms};
+pub use status::{Heard, HintStatus, PrimaryStatus, ReplicaStatus, Status, primary_lag_ms};

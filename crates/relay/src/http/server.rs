@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use dromon_binlog::Position;
 use serde_json::json;
@@ -12,14 +12,14 @@ use super::judge::judge;
 use super::listen::listen;
 use super::metrics::metrics;
 use super::page::{Request, Response};
-use super::status::{HintStatus, PrimaryStatus, ReplicaStatus, Status, primary_lag_ms};
+use super::status::{HintStatus, PrimaryStatus, ReplicaStatus, Status};
 use crate::log::Log;
 use crate::net::ClientTls;
 use crate::pull::{AskError, Asker, Following, Login};
 use crate::serve::{Known, Server};
 use crate::store::{Place, View};
 
-/// Time for a replica that is asked.
+/// Time for a replica that is asked, in all.
 const REPLICA_LIMIT: Duration = Duration::from_secs(1);
 /// Longest answer of it.
 const POSITION_MAX: usize = 64 << 10;
@@ -39,8 +39,6 @@ pub struct Watch {
 pub struct HttpServer {
     /// Where the events come from.
     pub address: String,
-    /// How often something comes from there.
-    pub heartbeat: Duration,
     /// Who serves.
     pub server: Arc<Server>,
     /// What is stored.
@@ -122,6 +120,7 @@ impl HttpServer {
             password: watch.password.clone(),
             tls: watch.tls.clone(),
             limit: REPLICA_LIMIT,
+            in_all: Some(REPLICA_LIMIT),
         })?;
         let rows = asker.ask("SELECT @@GLOBAL.gtid_slave_pos", POSITION_MAX)?;
         let cell = rows.first().and_then(|row| row.first()?.as_deref());
@@ -160,8 +159,6 @@ impl HttpServer {
             .following
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now_ms = now.unwrap_or_default().as_millis() as u64;
         let silent_ms = following.heard.map(|at| at.elapsed().as_millis() as u64);
         PrimaryStatus {
             address: self.address.clone(),
@@ -175,13 +172,7 @@ impl HttpServer {
             connections: following.connections,
             last_error: following.last_error.clone(),
             silent_ms,
-            lag_ms: primary_lag_ms(
-                silent_ms,
-                following.idle,
-                following.newest,
-                now_ms,
-                self.heartbeat.as_millis() as u64,
-            ),
+            lag_ms: following.lag_ms(),
             unordered: following.unordered,
             zstd: following.zstd,
         }

@@ -197,28 +197,38 @@ fn zstd(count: Option<Compressed>) -> Value {
     }
 }
 
+/// What was heard of the primary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Milliseconds since anything came; `None`: nothing has come yet.
+    pub silent_ms: Option<u64>,
+    /// That was a heartbeat, which a primary sends only if it has nothing else.
+    pub idle: bool,
+    /// When the newest group was made, in seconds of the primary's clock; 0: none came.
+    pub newest: u32,
+    /// The primary is a relay, and so many seconds behind its own, as it said itself.
+    pub behind: u32,
+    /// Now, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// How often something must come, in milliseconds.
+    pub beat_ms: u64,
+}
+
 /// How far the relay is behind its primary, in milliseconds, as far as it can know.
-///
-/// `silent_ms`: since anything came. `idle`: that was a heartbeat, which a primary sends only if
-/// it has nothing else. `newest`: else the time of the newest group, in seconds of the
-/// primary's clock. `beat_ms`: how often something must come.
-pub fn primary_lag_ms(
-    silent_ms: Option<u64>,
-    idle: bool,
-    newest: u32,
-    now_ms: u64,
-    beat_ms: u64,
-) -> Option<u64> {
-    let silent = silent_ms?;
+pub fn primary_lag_ms(heard: &Heard) -> Option<u64> {
+    let silent = heard.silent_ms?;
+    if heard.behind > 0 {
+        return Some(u64::from(heard.behind) * 1000 + silent);
+    }
     // What is committed is sent at once. So it has nothing, unless it is away.
-    let away = match silent > 2 * beat_ms {
+    let away = match silent > 2 * heard.beat_ms {
         true => silent,
         false => 0,
     };
-    let heard = now_ms.saturating_sub(silent);
+    let at = heard.now_ms.saturating_sub(silent);
     // Whole seconds, cut off: below two nothing can be said.
-    let old = heard.saturating_sub(u64::from(newest) * 1000);
-    let behind = match idle || newest == 0 || old < 2000 {
+    let old = at.saturating_sub(u64::from(heard.newest) * 1000);
+    let behind = match heard.idle || heard.newest == 0 || old < 2000 {
         true => 0,
         false => old,
     };
@@ -231,7 +241,22 @@ mod tests {
 
     #[test]
     fn behind_the_primary() {
-        let lag = |silent, idle, newest| primary_lag_ms(silent, idle, newest, 100_000_500, 1000);
+        let said = |silent_ms, idle, newest, behind| {
+            primary_lag_ms(&Heard {
+                silent_ms,
+                idle,
+                newest,
+                behind,
+                now_ms: 100_000_500,
+                beat_ms: 1000,
+            })
+        };
+        let lag = |silent, idle, newest| said(silent, idle, newest, 0);
+        assert_eq!(
+            said(Some(700), false, 99_999, 3600),
+            Some(3_600_700),
+            "a relay that is cut off"
+        );
         assert_eq!(lag(None, true, 0), None);
         assert_eq!(lag(Some(900), true, 5), Some(0), "a heartbeat");
         assert_eq!(lag(Some(1999), false, 99_999), Some(0));

@@ -1,7 +1,7 @@
 //! A client that asks a server something: one statement, and all rows of its answer.
 
 use std::io::{self, Read};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::entry::{Entry, EntryStep};
 use super::session::Table;
@@ -25,6 +25,8 @@ pub struct Login {
     pub tls: Option<ClientTls>,
     /// For connecting, and for each packet of an answer.
     pub limit: Duration,
+    /// For all of it, from the beginning on.
+    pub in_all: Option<Duration>,
 }
 
 /// Why there is no answer.
@@ -68,6 +70,19 @@ pub struct Asker {
     buf: Vec<u8>,
     address: String,
     warnings: u16,
+    /// It has logged in.
+    entered: bool,
+}
+
+impl Drop for Asker {
+    /// A server that is left without a word counts and logs an aborted connection.
+    fn drop(&mut self) {
+        if self.entered {
+            self.frames.set_sequence(0);
+            // It may have gone.
+            let _ = self.send(&Command::Quit.encode());
+        }
+    }
 }
 
 impl Asker {
@@ -80,21 +95,32 @@ impl Asker {
             address: login.address.clone(),
             source,
         };
+        let until = login.in_all.map(|limit| Instant::now() + limit);
+        let mut socket = Socket::connect(&login.address, login.limit).map_err(io)?;
+        socket.read_until(until);
         let mut asker = Asker {
-            socket: Socket::connect(&login.address, login.limit).map_err(io)?,
+            socket,
             frames: Frames::new(ANSWER_MAX),
             buf: vec![0; 16 << 10],
             address: login.address.clone(),
             warnings: 0,
+            entered: false,
         };
         let mut entry = Entry::new(&login.user, &login.password, login.tls.is_some());
         loop {
             let packet = asker.packet()?;
             match entry.packet(&packet)? {
                 EntryStep::Reply(reply) => asker.send(&reply)?,
-                EntryStep::Done => return Ok(asker),
+                EntryStep::Done => {
+                    asker.entered = true;
+                    return Ok(asker);
+                }
                 EntryStep::Encrypt(request) => {
                     asker.send(&request)?;
+                    // What came before could have been said by anybody on the way.
+                    if !asker.frames.is_empty() {
+                        return Err(io(io::Error::other("it speaks before its turn")));
+                    }
                     if let Some(tls) = &login.tls {
                         asker.socket.encrypt(tls, &login.address).map_err(io)?;
                     }

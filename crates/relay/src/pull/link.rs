@@ -4,19 +4,20 @@ use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dromon_binlog::GroupName;
-use dromon_binlog::hints::{Hint, Hints, Limits};
+use dromon_binlog::hints::{Barrier, Hint, Hints, Limits};
+use dromon_binlog::{BinlogState, GroupName};
 
 use super::backoff::Backoff;
 use super::desk::Desk;
 use super::ingest::{Act, Ingest, IngestError};
+use super::offers::Offers;
 use super::session::{Primary, Session, SessionError, Step, Wish, follow};
-use crate::http::HintStatus;
+use crate::http::{Heard, HintStatus, primary_lag_ms};
 use crate::log::{Level, Log};
 use crate::net::{ClientTls, Socket};
-use crate::store::{Part, Store, StoreError};
+use crate::store::{Part, Place, Store, StoreError};
 use crate::wire::{AckSemiSync, Compressed, Decompressor, Frames, WireError, put_packet};
 
 /// Bytes read at once, and so the most that one fsync waits for.
@@ -35,6 +36,11 @@ const LIMITS: Limits = Limits {
     batch: 32,
     domains: 64,
 };
+/// A primary that looks in its files for the place to go on sends nothing, for so long at most. As
+/// replicas wait (slave_net_timeout).
+const SEARCHES: Duration = Duration::from_secs(60);
+/// What comes after so long a wait was sent after it had begun.
+const WAITED: Duration = Duration::from_millis(10);
 /// A connection that lived so long was a success.
 const LIVED: Duration = Duration::from_secs(10);
 
@@ -126,8 +132,14 @@ pub struct Following {
     pub heard: Option<Instant>,
     /// That was a heartbeat: the primary had nothing more.
     pub idle: bool,
+    /// When the relay had last, on its disk, all that the primary had.
+    pub complete: Option<Instant>,
     /// When the newest event was made, in seconds of the primary's clock.
     pub newest: u32,
+    /// The primary is a relay, and said last that it is so many seconds behind its own; 0: it has all.
+    pub behind: u32,
+    /// How often something must come.
+    pub beat: Duration,
     /// What compression has spared on the present or last connection, if that was agreed on.
     pub zstd: Option<Compressed>,
     /// If hints are computed.
@@ -146,12 +158,17 @@ struct Inflate {
 pub struct Puller {
     source: Source,
     desk: Option<Arc<Desk>>,
+    offers: Offers,
+    /// A group out of its domain's order has begun.
+    unordered: bool,
     store: Store,
     ingest: Ingest,
     following: Arc<Mutex<Following>>,
     log: Log,
+    /// Silence for so long ends the present connection.
+    patience: Duration,
     /// Called now and then between events: retention.
-    every_now_and_then: Box<dyn FnMut() -> Result<(), StoreError> + Send>,
+    every_now_and_then: Box<dyn FnMut() + Send>,
 }
 
 fn lock(following: &Mutex<Following>) -> MutexGuard<'_, Following> {
@@ -159,6 +176,20 @@ fn lock(following: &Mutex<Following>) -> MutexGuard<'_, Following> {
 }
 
 impl Following {
+    /// How far the relay is behind its primary, in milliseconds, as far as it can know; `None`: not at
+    /// all.
+    pub fn lag_ms(&self) -> Option<u64> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        primary_lag_ms(&Heard {
+            silent_ms: self.heard.map(|at| at.elapsed().as_millis() as u64),
+            idle: self.idle,
+            newest: self.newest,
+            behind: self.behind,
+            now_ms: now.unwrap_or_default().as_millis() as u64,
+            beat_ms: self.beat.as_millis() as u64,
+        })
+    }
+
     /// Ends the connection and all attempts.
     pub fn stop(following: &Mutex<Following>) {
         let mut state = lock(following);
@@ -176,7 +207,7 @@ impl Puller {
         source: Source,
         store: Store,
         log: Log,
-        every_now_and_then: Box<dyn FnMut() -> Result<(), StoreError> + Send>,
+        every_now_and_then: Box<dyn FnMut() + Send>,
         desk: Option<Arc<Desk>>,
     ) -> Puller {
         let ingest = match desk {
@@ -184,13 +215,20 @@ impl Puller {
             None => Ingest::new(),
             Some(_) => Ingest::with_hints(Hints::behind(LIMITS, store.state().position())),
         };
+        let following = Following {
+            beat: source.wish.heartbeat,
+            ..Following::default()
+        };
         Puller {
             source,
             store,
             desk,
+            offers: Offers::default(),
+            unordered: false,
             ingest,
-            following: Arc::default(),
+            following: Arc::new(Mutex::new(following)),
             log,
+            patience: Duration::ZERO,
             every_now_and_then,
         }
     }
@@ -206,7 +244,7 @@ impl Puller {
         let mut said = String::new();
         loop {
             let began = Instant::now();
-            let had = self.store.state().clone();
+            let had = self.stored();
             let Err(error) = self.connection();
             self.ingest.interrupt();
             {
@@ -226,7 +264,7 @@ impl Puller {
             self.store.abandon()?;
             self.store.flush()?;
             // What brings something on is worth coming back for at once, however short it lives.
-            if began.elapsed() > LIVED || *self.store.state() != had {
+            if began.elapsed() > LIVED || self.stored() != had {
                 backoff.succeeded();
             }
             let pause = backoff.failed(random());
@@ -243,17 +281,24 @@ impl Puller {
                 );
                 said = text;
             }
-            self.pause(pause)?;
+            self.pause(pause);
         }
     }
 
-    fn pause(&mut self, pause: Duration) -> Result<(), StoreError> {
+    /// What differs when something whole was brought: groups, or, of a mirror, the end.
+    fn stored(&self) -> (BinlogState, Option<Place>) {
+        let mirror = self.store.view().is_mirror();
+        let end = self.store.end().filter(|_| mirror);
+        (self.store.state().clone(), end)
+    }
+
+    fn pause(&mut self, pause: Duration) {
         let until = Instant::now() + pause;
         loop {
-            (self.every_now_and_then)()?;
+            (self.every_now_and_then)();
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || lock(&self.following).stopping {
-                return Ok(());
+                return;
             }
             thread::sleep(left.min(Duration::from_millis(100)));
         }
@@ -285,6 +330,7 @@ impl Puller {
 
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
         let mut stream = self.connect()?;
+        self.patience = self.source.dead_after;
         {
             let mut following = lock(&self.following);
             if following.stopping {
@@ -344,14 +390,20 @@ impl Puller {
             }),
         };
         let mut acknowledged = None;
+        let mut searches = true;
+        self.wait_at_most(&stream, self.source.dead_after.max(SEARCHES))?;
+        // Since when nothing was there to be read.
+        let mut waits: Option<Instant> = None;
         loop {
             let mut ack = None;
             let mut last = None;
             let mut counted = HintStatus::default();
+            let mut begun = false;
             while let Some(packet) = frames.packet()? {
                 let sent = follow(&mut frames, &packet, semi_sync)?;
                 let took = take(&mut self.ingest, &mut self.store, sent.event)?;
                 last = Some((took.heartbeat, took.time));
+                begun |= took.heartbeat || took.time > 0;
                 if let Some(hinted) = took.hinted {
                     counted.groups += 1;
                     counted.joined += u64::from(hinted.joined);
@@ -359,6 +411,14 @@ impl Puller {
                 }
                 if took.unordered {
                     lock(&self.following).unordered += 1;
+                    self.unordered = true;
+                }
+                if self.unordered && !self.store.in_group() {
+                    self.unordered = false;
+                    if let Some(hints) = self.ingest.hints() {
+                        let position = self.store.state().position();
+                        self.offers.unordered(hints, LIMITS, position);
+                    }
                 }
                 // What was stored but not acknowledged when a connection broke is not sent again:
                 // the first heartbeat tells where it ended.
@@ -370,6 +430,10 @@ impl Puller {
                         file: file.to_vec(),
                     });
                 }
+            }
+            if searches && begun {
+                searches = false;
+                self.wait_at_most(&stream, self.source.dead_after)?;
             }
             // Everything that has come is taken: one fsync for all of it.
             self.store.flush()?;
@@ -386,11 +450,16 @@ impl Puller {
                 if let Some(inflate) = &inflate {
                     following.zstd = Some(inflate.from.count());
                 }
-                if let Some((idle, time)) = last {
+                if let Some((heartbeat, time)) = last {
                     following.heard = Some(Instant::now());
-                    following.idle = idle;
+                    // A relay tells by a heartbeat's time, which servers leave at 0.
+                    following.behind = if heartbeat { time } else { 0 };
+                    following.idle = heartbeat && time == 0;
+                    if following.idle && !self.store.in_group() {
+                        following.complete = waits.or(following.complete);
+                    }
                     // What a connection begins with has none.
-                    if time > 0 {
+                    if time > 0 && !heartbeat {
                         following.newest = time;
                     }
                 }
@@ -399,12 +468,20 @@ impl Puller {
                 }
             }
             self.exchange(counted);
-            (self.every_now_and_then)()?;
+            (self.every_now_and_then)();
+            let asked = Instant::now();
             match &mut inflate {
                 None => self.read(&mut stream, &mut frames, &mut buf)?,
                 Some(inflate) => self.inflate(&mut stream, inflate, &mut frames, &mut buf)?,
             }
+            waits = (asked.elapsed() >= WAITED).then_some(asked);
         }
+    }
+
+    fn wait_at_most(&mut self, stream: &Socket, patience: Duration) -> Result<(), PullError> {
+        self.patience = patience;
+        let set = stream.tcp().set_read_timeout(Some(patience));
+        set.map_err(PullError::Broken)
     }
 
     /// As [`Puller::read`], of a relay that compresses. Each time no more than one piece: a little
@@ -435,12 +512,10 @@ impl Puller {
         let (Some(desk), Some(hints)) = (&self.desk, self.ingest.hints()) else {
             return;
         };
-        if let Some(read) = desk.take() {
-            hints.offer(read.before, read.after, read.catalog);
-        }
+        self.offers.take(desk.take(), hints, self.store.state());
         let mut following = lock(&self.following);
         desk.want(
-            !hints.has_catalog() && !hints.has_offer(),
+            !hints.has_catalog() && !hints.has_offer() && !self.offers.waits(),
             following.primary.server_id,
         );
         let (catalogs, error) = desk.told();
@@ -527,7 +602,7 @@ impl Puller {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
                 ) =>
             {
-                Err(PullError::Silent(self.source.dead_after))
+                Err(PullError::Silent(self.patience))
             }
             Err(e) => Err(PullError::Broken(e)),
         }
@@ -582,7 +657,11 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took
             store.append(raw, part)?;
         }
     }
-    if let Some(hint) = &taken.hint
+    let has_catalog = ingest.hints().is_some_and(|hints| hints.has_catalog());
+    // While no table is known nothing was found out, and the primary's own commit id is as good as ever.
+    let found_out =
+        |hint: &Hint| has_catalog || !matches!(hint.barrier, Some(Barrier::UnknownTable(_)));
+    if let Some(hint) = taken.hint.as_ref().filter(|hint| found_out(hint))
         && let GroupName::MariaDb(gtid) = hint.group.name
     {
         store.hint(gtid, hint.commit_id);
@@ -601,4 +680,75 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took
 /// For jitter only.
 fn random() -> u32 {
     getrandom::u32().unwrap_or(0x8000_0000)
+}
+
+#[cfg(test)]
+mod tests {
+    use dromon_binlog::{
+        Checksum, EventType, Format, Header, Payload, encode_event, version_bytes,
+    };
+    use dromon_log::SimDevice;
+
+    use super::*;
+    use crate::store::StoreOptions;
+
+    /// A connection that brings something to a mirror is a success, too.
+    #[test]
+    fn what_a_connection_has_brought() {
+        let format = Format {
+            binlog_version: 4,
+            server_version: version_bytes("5.6.51-log"),
+            created: 0,
+            post_header_lens: vec![0; 35],
+            checksum: Some(Checksum::Crc32),
+        };
+        let event = |kind, payload: &Payload<'_>| {
+            let header = Header {
+                timestamp: 1000,
+                kind,
+                server_id: 1,
+                len: 0,
+                end_pos: 0,
+                flags: 0,
+            };
+            encode_event(&header, payload, &format)
+        };
+        let options = StoreOptions {
+            mirror: true,
+            ..StoreOptions::default()
+        };
+        let device = Arc::new(SimDevice::new(1));
+        let (store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
+        let source = Source {
+            address: "nowhere:1".into(),
+            wish: Wish {
+                user: String::new(),
+                password: String::new(),
+                tls: false,
+                server_id: 7,
+                report_host: String::new(),
+                report_port: 0,
+                heartbeat: Duration::from_secs(1),
+                semi_sync: false,
+                zstd: None,
+                position: String::new(),
+                file: None,
+            },
+            tls: None,
+            dead_after: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(1),
+            start_file: None,
+        };
+        let mut puller = Puller::new(source, store, Log::terminal(), Box::new(|| ()), None);
+        let begins = Payload::Format(Box::new(format.clone()));
+        let begins = event(EventType::FORMAT_DESCRIPTION, &begins);
+        puller.store.begin_mirror(1, &begins).expect("a good disk");
+        let had = puller.stored();
+        assert_eq!(puller.stored(), had);
+        let group = event(EventType::XID, &Payload::Xid(5));
+        let part = Part::Alone(None, 1000);
+        puller.store.append(group, part).expect("a good disk");
+        puller.store.flush().expect("a good disk");
+        assert_ne!(puller.stored(), had);
+    }
 }

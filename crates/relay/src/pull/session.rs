@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::entry::{Entry, EntryStep};
 use crate::wire::{
-    Answer, Command, Dump, Failure, Frames, Register, Row, WireError, ZSTD_LEVEL_MAX,
+    Answer, Command, Dump, Failure, Frames, LAG_VARIABLE, Register, Row, WireError, ZSTD_LEVEL_MAX,
     ZSTD_VARIABLE, dump_flags, parse_row,
 };
 
@@ -199,14 +199,14 @@ impl Session {
             0 => "SELECT @@GLOBAL.server_id, @@GLOBAL.version".into(),
             1 if wish.file.is_some() => format!(
                 "SET @master_heartbeat_period={}, @master_binlog_checksum=@@global.binlog_checksum, \
-                 @mariadb_slave_capability=4",
+                 @mariadb_slave_capability=4, @{LAG_VARIABLE}=1",
                 wish.heartbeat.as_nanos()
             ),
             // One statement: over a long link each costs its round trip, at every reconnection.
             1 => format!(
                 "SET @master_heartbeat_period={}, @master_binlog_checksum=@@global.binlog_checksum, \
                  @mariadb_slave_capability=4, @slave_connect_state='{}', @slave_gtid_strict_mode=1, \
-                 @slave_gtid_ignore_duplicates=0",
+                 @slave_gtid_ignore_duplicates=0, @{LAG_VARIABLE}=1",
                 wish.heartbeat.as_nanos(),
                 wish.position
             ),

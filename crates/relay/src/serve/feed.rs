@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use dromon_binlog::{
     BinlogState, Checksum, Event, EventError, EventType, Format, GroupName, Grouper, Gtid,
-    GtidHint, GtidList, Maker, Place as At, Position, Step, StreamError, format_for_replica,
-    patch_gtid, with_checksum,
+    GtidHint, GtidList, Maker, Payload, Place as At, Position, Step, StreamError,
+    format_for_replica, patch_gtid, with_checksum,
 };
 
 use crate::store::{Refused, Wanted};
@@ -70,10 +70,12 @@ pub struct Feed {
     grouper: Grouper,
     /// Files need not end with the name of the next one: the primary's did not, after a crash.
     mirror: bool,
+    /// The replica is one of MySQL.
+    mysql: bool,
     /// The open group is left out.
     skips: bool,
-    /// The last event named the next file.
-    turned: bool,
+    /// The last event named this next file, which the replica believes to be in since.
+    turned: Option<String>,
     sequence: u8,
     out: Vec<u8>,
     groups: u64,
@@ -84,6 +86,8 @@ pub struct Feed {
     last_ids: BTreeMap<u32, Option<u64>>,
     /// What the replica had, and has by now if it took what it was given.
     given: Position,
+    /// A group made later than this was made after the replica came.
+    came: u32,
 }
 
 impl Feed {
@@ -102,8 +106,9 @@ impl Feed {
             wanted,
             grouper: Grouper::of_file(),
             mirror: false,
+            mysql: false,
             skips: false,
-            turned: false,
+            turned: None,
             sequence,
             out: Vec::new(),
             groups: 0,
@@ -111,12 +116,28 @@ impl Feed {
             joined: 0,
             last_ids: BTreeMap::new(),
             given: Position::new(),
+            came: u32::MAX,
         }
+    }
+
+    /// When the replica came, in seconds of the primary's clock, or later.
+    pub fn came(&mut self, time: u32) {
+        self.came = time;
+    }
+
+    /// What the relay has by now is all that the primary had at some time after the replica came.
+    pub fn complete(&mut self, state: &BinlogState) -> Result<(), FeedError> {
+        Ok(self.wanted.complete(state)?)
     }
 
     /// The files equal those of a primary without GTIDs of MariaDB.
     pub fn mirrors(&mut self) {
         self.mirror = true;
+    }
+
+    /// The replica is one of MySQL.
+    pub fn is_mysql(&mut self) {
+        self.mysql = true;
     }
 
     /// What is done with commit ids.
@@ -198,14 +219,14 @@ impl Feed {
             self.put(&list);
         }
         self.grouper = Grouper::of_file_from(at, format);
-        self.turned = false;
+        self.turned = None;
         self.skips = false;
         Ok(())
     }
 
     /// Goes on with the next file, from its first event.
     pub fn next_file(&mut self, file: &str) -> Result<(), FeedError> {
-        if !self.turned && !self.mirror {
+        if self.turned.is_none() && !self.mirror {
             return Err(FeedError::NoEnd);
         }
         self.begin_file(file);
@@ -217,7 +238,7 @@ impl Feed {
         let rotate = self.maker().rotate(file, 4);
         self.put(&rotate);
         self.grouper = Grouper::of_file();
-        self.turned = false;
+        self.turned = None;
     }
 
     fn put_format(&mut self, event: &Event<'_>, from_beginning: bool) -> Result<(), FeedError> {
@@ -238,6 +259,9 @@ impl Feed {
         let seen = self.grouper.event(raw)?;
         let (event, step) = (seen.event, seen.step);
         if let Step::Begin(group) | Step::Alone(group, _) = step {
+            if group.timestamp > self.came {
+                self.wanted.passed();
+            }
             self.skips = match group.name {
                 GroupName::MariaDb(gtid) => !self.wanted.takes(gtid)?,
                 _ => false,
@@ -250,7 +274,13 @@ impl Feed {
         {
             self.given.set(gtid);
         }
-        self.turned = event.kind() == EventType::ROTATE;
+        self.turned = match (event.kind(), self.grouper.format()) {
+            (EventType::ROTATE, Some(format)) => match event.decode(format)? {
+                Payload::Rotate(rotate) => Some(String::from_utf8_lossy(rotate.file).into_owned()),
+                _ => None,
+            },
+            _ => None,
+        };
         if event.kind() == EventType::FORMAT_DESCRIPTION {
             return self.put_format(&event, true);
         }
@@ -309,11 +339,23 @@ impl Feed {
         }
     }
 
-    /// The replica is to know that the relay is there.
-    pub fn heartbeat(&mut self, file: &str, at: u64) {
-        // Beyond 4 GiB the position does not fit; that it has not moved is true then, too.
-        let position = at.min(u64::from(u32::MAX));
-        if let Some(event) = self.maker().heartbeat(file, position) {
+    /// The replica is to know that the relay is there, at a byte of a file: that of the last event. A
+    /// replica stops if that is not the file and not behind the byte at which it believes to be.
+    /// `behind`: for a relay, how many seconds all that was given is behind the primary; else 0.
+    pub fn heartbeat(&mut self, file: &str, at: u64, behind: u32) {
+        let turned = self.turned.clone();
+        let (file, at) = turned.as_deref().map_or((file, at), |next| (next, 4));
+        let maker = Maker {
+            timestamp: behind,
+            ..self.maker()
+        };
+        let event = match u32::try_from(at) {
+            Ok(_) => maker.heartbeat(file, at),
+            // One of MySQL knows no place so far, and a nearer one would stop it.
+            Err(_) if self.mysql => None,
+            Err(_) => Some(maker.heartbeat_long(file, at)),
+        };
+        if let Some(event) = event {
             self.put(&event);
         }
     }

@@ -1,9 +1,9 @@
 //! The replicas that are known, and what each still needs.
 //!
-//! What a replica has taken is known for sure when it connects: it says so. After that only what
-//! it was sent is known; it may lose that again with its host. So a file counts as needed by a
-//! connected replica until it was sent all of it *and* stayed connected so long after
-//! (`hold_secs`); and by one that is away for as long as it is away.
+//! When a replica connects it says what it has; mostly that is what it *received*. What it has not
+//! applied of that it may lose again, with its host or at its next start, and ask for it once more. So a
+//! file counts as needed until the replica was sent all of it *and* was connected so long after
+//! (`hold_secs`), over however many connections; while it is away nothing moves on.
 //!
 //! Kept across restarts, a line for each: `server id, file, port, last seen, host`.
 
@@ -41,7 +41,8 @@ pub struct Known {
     pub joined: u64,
     /// What compressing has spared, if it is a relay that asked for it.
     pub zstd: Option<Compressed>,
-    /// Files that it was sent something of, and since when.
+    /// Files that it was sent something of, and since when; rising. The time that it was away since
+    /// counts as if it had not been.
     entered: VecDeque<(u64, u64)>,
 }
 
@@ -51,7 +52,15 @@ pub struct Registry {
     known: BTreeMap<u32, Known>,
     hold_secs: u64,
     changed: bool,
+    /// Nobody counts as away since before then.
+    started: u64,
+    /// When the text was given last.
+    told: u64,
 }
+
+/// How often what is known is told again while somebody is here, in seconds: else who was here for
+/// long would look as if away for long after the relay was killed.
+const AGAIN_SECS: u64 = 3600;
 
 impl Registry {
     /// Nobody is known.
@@ -95,6 +104,12 @@ impl Registry {
         Ok(registry)
     }
 
+    /// The relay begins: before, nobody could be here.
+    pub fn started(&mut self, now: u64) {
+        self.started = now;
+        self.told = now;
+    }
+
     /// For the file.
     pub fn text(&self) -> String {
         let mut out = String::new();
@@ -114,10 +129,23 @@ impl Registry {
     /// A replica is sent events from this file on. A connection with the same server id that is
     /// still there is a leftover, and must end.
     pub fn begins(&mut self, id: u32, host: &str, port: u16, connection: u32, file: u64, now: u64) {
+        let (mut needs, mut entered) = (file, VecDeque::new());
+        if let Some(before) = self.known.remove(&id) {
+            let away = match before.connection {
+                Some(_) => 0,
+                None => now.saturating_sub(before.last_seen),
+            };
+            needs = needs.min(before.needs);
+            let still = before.entered.into_iter().filter(|e| e.1 <= file);
+            entered.extend(still.map(|(since, file)| (since + away, file)));
+        }
+        if entered.back().map_or(needs, |(_, last)| *last) < file {
+            entered.push_back((now, file));
+        }
         let known = Known {
             host: host.to_owned(),
             port,
-            needs: file,
+            needs,
             last_seen: now,
             connection: Some(connection),
             address: None,
@@ -126,7 +154,7 @@ impl Registry {
             groups: 0,
             joined: 0,
             zstd: None,
-            entered: VecDeque::new(),
+            entered,
         };
         self.known.insert(id, known);
         self.changed = true;
@@ -199,14 +227,15 @@ impl Registry {
         {
             known.connection = None;
             known.last_seen = now;
-            known.entered.clear();
             self.changed = true;
         }
     }
 
     /// Time passes. `forget_secs`: who is away for longer is forgotten; tells whom.
     pub fn tick(&mut self, now: u64, forget_secs: Option<u64>) -> Vec<u32> {
-        for known in self.known.values_mut() {
+        let here = |known: &&mut Known| known.connection.is_some();
+        for known in self.known.values_mut().filter(here) {
+            known.last_seen = now;
             while let Some((since, file)) = known.entered.front().copied()
                 && since + self.hold_secs <= now
             {
@@ -215,10 +244,18 @@ impl Registry {
                 self.changed = true;
             }
         }
+        if self.told.saturating_add(AGAIN_SECS) <= now {
+            self.told = now;
+            self.changed |= self.known.values().any(|k| k.connection.is_some());
+        }
         let Some(forget) = forget_secs else {
             return Vec::new();
         };
-        let gone = |k: &Known| k.connection.is_none() && k.last_seen.saturating_add(forget) < now;
+        let started = self.started;
+        let gone = |k: &Known| {
+            let seen = k.last_seen.max(started);
+            k.connection.is_none() && seen.saturating_add(forget) < now
+        };
         let ids: Vec<u32> = self
             .known
             .iter()
@@ -276,21 +313,65 @@ mod tests {
         r.ends(3, 1, 1075);
         r.tick(5000, None);
         assert_eq!(r.needed(), Some((6, 3)));
-        // Back: it says itself what it has.
+        // Back: it says what it received, and may lose that again. It was sent the 7th file 55 s before
+        // it went.
         r.begins(3, "db3", 3306, 7, 8, 6000);
+        assert_eq!(r.needed(), Some((6, 3)));
+        r.tick(6004, None);
+        assert_eq!(r.needed(), Some((6, 3)));
+        r.tick(6005, None);
+        assert_eq!(r.needed(), Some((7, 3)));
+        // A break of the connection is no reason either.
+        r.begins(3, "db3", 3306, 8, 8, 6030);
+        r.tick(6059, None);
+        assert_eq!(r.needed(), Some((7, 3)));
+        r.tick(6060, None);
         assert_eq!(r.needed(), Some((8, 3)));
+        // It has lost what it was sent.
+        r.begins(3, "db3", 3306, 9, 5, 6100);
+        assert_eq!(r.needed(), Some((5, 3)));
+        r.enters(3, 9, 6, 6100);
+        r.enters(3, 9, 7, 6101);
+        r.enters(3, 9, 8, 6102);
+        r.begins(3, "db3", 3306, 7, 7, 6103);
+        r.tick(6200, None);
+        assert_eq!(r.needed(), Some((7, 3)), "the 8th is to be sent again");
         // What its former connection still says does not count.
         assert!(!r.is_current(3, 1) && r.is_current(3, 7));
-        r.enters(3, 1, 99, 6001);
-        r.ends(3, 1, 6002);
+        r.enters(3, 1, 99, 6201);
+        r.ends(3, 1, 6202);
         r.tick(9999, None);
-        assert_eq!(r.needed(), Some((8, 3)));
+        assert_eq!(r.needed(), Some((7, 3)));
         assert_eq!(r.hosts().len(), 2);
         // Forgotten only if away, and only if told.
         r.ends(4, 2, 7000);
         assert!(r.tick(1 << 40, None).is_empty());
         assert_eq!(r.tick(7101, Some(100)), [4]);
         assert_eq!(r.known().len(), 1);
+    }
+
+    #[test]
+    fn who_is_here_is_not_forgotten_after_a_restart() {
+        let mut r = Registry::new(60);
+        r.started(1000);
+        r.begins(3, "db3", 3306, 1, 5, 1000);
+        assert!(r.take_changed());
+        let mut text = r.text();
+        for now in (1001..100_000).step_by(100) {
+            r.tick(now, Some(7000));
+            if r.take_changed() {
+                text = r.text();
+            }
+        }
+        // The relay is killed, and comes back much later.
+        let mut again = Registry::parse(&text, 60).expect("as written");
+        assert!(
+            again.known()[&3].last_seen > 96_000,
+            "at most an hour old: {text}"
+        );
+        again.started(200_000);
+        assert!(again.tick(207_000, Some(7000)).is_empty());
+        assert_eq!(again.tick(207_001, Some(7000)), [3]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Sockets of replicas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,7 @@ use super::registry::Registry;
 use super::session::{Facts, From, Reply, Session, Wants, errors};
 use crate::log::{Level, Log};
 use crate::net::{ServerTls, Silence, Socket, prepare};
+use crate::pull::Following;
 use crate::store::{Cursor, Found, Next, Place, StoreError, View, Wanted};
 use crate::wire::{
     AuthSwitch, Command, Compressor, Failure, Frames, Greeting, Login, NATIVE_PASSWORD,
@@ -26,14 +27,23 @@ use crate::wire::{
 /// Longest packet before and after the login.
 const LOGIN_MAX: usize = 64 << 10;
 const COMMAND_MAX: usize = 1 << 20;
-/// Time for a login.
+/// Time for a login, all of it.
 const LOGIN_TIME: Duration = Duration::from_secs(10);
+/// As long may the relay have no file to begin with, or be behind the replica.
+const PLACE_TIME: Duration = Duration::from_secs(10);
+/// Connections that are not logged in yet. With one more the oldest ends: who knows the password needs
+/// no time.
+const LOGINS_MAX: usize = 128;
 /// A connection that asks nothing for so long is closed, as servers do.
 const IDLE: Duration = Duration::from_secs(8 * 3600);
 /// What is gathered before it is sent.
 const OUT: usize = 64 << 10;
 /// How often a waiting dump looks whether its replica is still there.
 const LOOK: Duration = Duration::from_secs(1);
+/// A replica that moves here may have what the primary, a replica itself, gets only then.
+const ON_THE_WAY: Duration = Duration::from_secs(10);
+/// As much may the primary's clock be ahead of the relay's, in seconds.
+const CLOCKS: u32 = 60;
 /// Stack of a connection's thread.
 const STACK: usize = 512 << 10;
 
@@ -80,10 +90,14 @@ pub struct Server {
     registry: Mutex<Registry>,
     log: Log,
     next: AtomicU32,
+    /// Connections that are logged in.
     count: AtomicUsize,
+    /// Those that are not, oldest first.
+    logins: Mutex<VecDeque<(u32, Arc<TcpStream>)>>,
     /// It was said that the system does not have the wanted congestion control.
     congested: AtomicBool,
     port: u16,
+    following: OnceLock<Arc<Mutex<Following>>>,
 }
 
 /// Why a connection ended.
@@ -104,8 +118,19 @@ enum Ended {
     /// It comes again; an error would stop it for good.
     #[error("nothing has come from the primary yet that it could be sent")]
     Nothing,
+    /// The same.
+    #[error("{0}")]
+    Short(StoreError),
     #[error("the relay ends")]
     Ending,
+}
+
+/// What cannot be read. An error stops a replica for good; that descriptors are short does not.
+fn unreadable(error: StoreError) -> Ended {
+    match error.is_shortage() {
+        true => Ended::Short(error),
+        false => Ended::Refused(Failure::new(errors::DUMP, error.to_string())),
+    }
 }
 
 fn unix_now() -> u64 {
@@ -129,9 +154,23 @@ impl Server {
             log,
             next: AtomicU32::new(1),
             count: AtomicUsize::new(0),
+            logins: Mutex::default(),
             congested: AtomicBool::new(false),
             port,
+            following: OnceLock::new(),
         })
+    }
+
+    /// How the pulling side stands. Said once.
+    pub fn follows(&self, following: Arc<Mutex<Following>>) {
+        // A second one would be that of the same puller.
+        let _ = self.following.set(following);
+    }
+
+    /// When the relay had last all that its primary had.
+    fn complete(&self) -> Option<Instant> {
+        let following = self.following.get()?.lock();
+        following.unwrap_or_else(PoisonError::into_inner).complete
     }
 
     /// Who is known.
@@ -179,8 +218,28 @@ impl Server {
         }
     }
 
+    fn logins(&self) -> MutexGuard<'_, VecDeque<(u32, Arc<TcpStream>)>> {
+        self.logins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody comes, and is to log in.
+    fn comes(&self, number: u32, tcp: &Arc<TcpStream>) {
+        let mut logins = self.logins();
+        logins.push_back((number, Arc::clone(tcp)));
+        if logins.len() > LOGINS_MAX
+            && let Some((_, oldest)) = logins.pop_front()
+        {
+            // It may have gone.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The login is over, one way or the other.
+    fn came(&self, number: u32) {
+        self.logins().retain(|login| login.0 != number);
+    }
+
     fn connection(&self, stream: TcpStream, address: SocketAddr) {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection {
             server: self,
@@ -194,20 +253,16 @@ impl Server {
                 false => Session::new(),
             },
             registered: None,
+            admitted: false,
             compressor: None,
             squeezed: Vec::new(),
         };
-        let result = match count >= self.options.connections_max {
-            true => connection.refuse(
-                0,
-                &Failure {
-                    state: *b"08004",
-                    ..Failure::new(1040, "Too many connections")
-                },
-            ),
-            false => connection.run(),
-        };
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.comes(number, connection.stream.tcp());
+        let result = connection.run();
+        self.came(number);
+        if connection.admitted {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
         let who = match &connection.registered {
             Some(r) => format!("Replica {} ({address})", r.server_id),
             None => format!("{address}"),
@@ -242,6 +297,8 @@ struct Connection<'a> {
     user: String,
     session: Session,
     registered: Option<Register>,
+    /// It counts as one of those that may be at a time.
+    admitted: bool,
     /// Of a relay, after its dump.
     compressor: Option<Compressor>,
     squeezed: Vec<u8>,
@@ -294,8 +351,10 @@ impl Connection<'_> {
     fn run(&mut self) -> Result<(), Ended> {
         prepare(self.stream.tcp(), self.server.options.write_timeout)?;
         self.choose_congestion();
-        self.stream.tcp().set_read_timeout(Some(LOGIN_TIME))?;
+        self.stream.read_until(Some(Instant::now() + LOGIN_TIME));
         self.login()?;
+        self.server.came(self.number);
+        self.stream.read_until(None);
         self.stream.tcp().set_read_timeout(Some(IDLE))?;
         self.frames.set_max(COMMAND_MAX);
         loop {
@@ -425,6 +484,15 @@ impl Connection<'_> {
             };
             return self.refuse(self.frames.sequence(), &failure);
         }
+        let count = self.server.count.fetch_add(1, Ordering::Relaxed);
+        self.admitted = true;
+        if count >= self.server.options.connections_max {
+            let failure = Failure {
+                state: *b"08004",
+                ..Failure::new(1040, "Too many connections")
+            };
+            return self.refuse(self.frames.sequence(), &failure);
+        }
         self.user = login.user;
         self.send(&ok())
     }
@@ -453,12 +521,15 @@ impl Connection<'_> {
             packet = self.packet()?;
             login = Login::decode(&packet)?;
         }
-        let in_the_clear = self.server.options.tls_required && !self.stream.is_encrypted();
+        let options = &self.server.options;
+        let certificates = options.tls.as_ref().is_some_and(|t| t.wants_certificates());
+        let required = options.tls_required || certificates;
+        let in_the_clear = required && !self.stream.is_encrypted();
         match login {
             Some(login) if !in_the_clear => Ok(login),
             _ => {
                 let failure = no_tls(
-                    "This relay takes encrypted connections only (tls_required). Use MASTER_SSL = 1 in CHANGE MASTER TO",
+                    "This relay takes encrypted connections only (tls_required, tls_client_ca). Use MASTER_SSL = 1 in CHANGE MASTER TO",
                 );
                 Err(self
                     .refuse(self.frames.sequence(), &failure)
@@ -507,6 +578,9 @@ impl Connection<'_> {
             .as_ref()
             .map(|r| r.server_id)
             .filter(|id| *id != 0);
+        let came = Instant::now();
+        let now = u32::try_from(unix_now()).unwrap_or(u32::MAX);
+        let late = now.max(server.view.time()).saturating_add(CLOCKS);
         let (place, state, wanted) = self.begin(wants).map_err(|e| (e, sequence))?;
         let has = match &wants.from {
             From::Gtid(position) => position.clone(),
@@ -535,11 +609,15 @@ impl Connection<'_> {
             sequence,
         );
         feed.has(has);
+        feed.came(late);
         feed.policy(server.policy(wants.server_id));
         if server.view.is_mirror() {
             feed.mirrors();
         }
-        let result = self.stream_to(&mut feed, wants, place, state, id);
+        if !wants.mariadb {
+            feed.is_mysql();
+        }
+        let result = self.stream_to(&mut feed, wants, place, state, id, came);
         if let Some(id) = id {
             server.registry().ends(id, self.number, unix_now());
         }
@@ -559,7 +637,7 @@ impl Connection<'_> {
         self.wait_for_a_file()?;
         match &wants.from {
             From::Gtid(position) => match view.find(position) {
-                Err(error) => Err(refuse(error.to_string())),
+                Err(error) => Err(unreadable(error)),
                 Ok(Err(refused)) => Err(refuse(refused.to_string())),
                 Ok(Ok(Found { begin: None, .. })) => Err(Ended::Nothing),
                 Ok(Ok(Found {
@@ -569,8 +647,12 @@ impl Connection<'_> {
                     if let Some(damage) = damage {
                         self.server.log.say(Level::Error, &damage.to_string());
                     }
-                    let ahead: Vec<String> = begin.wanted.ahead().map(|g| g.to_string()).collect();
-                    if !ahead.is_empty() && !view.state().position().is_empty() {
+                    // Domains that are not here concern others, mostly for ever.
+                    let here = view.state().position();
+                    let ahead = begin.wanted.ahead();
+                    let ahead = ahead.filter(|g| here.get(g.domain).is_some());
+                    let ahead: Vec<String> = ahead.map(|g| g.to_string()).collect();
+                    if !ahead.is_empty() {
                         let ahead = ahead.join(",");
                         let text = format!(
                             "A replica has {ahead}, which has not come here yet. It waits for what follows."
@@ -599,7 +681,7 @@ impl Connection<'_> {
                         "No event begins at byte {at} of {}.",
                         view.name(file)
                     ))),
-                    Err(error) => Err(refuse(error.to_string())),
+                    Err(error) => Err(unreadable(error)),
                 }
             }
         }
@@ -608,7 +690,7 @@ impl Connection<'_> {
     /// A relay that is new has nothing until its primary has said something.
     fn wait_for_a_file(&self) -> Result<(), Ended> {
         let view = &self.server.view;
-        let until = Instant::now() + LOGIN_TIME;
+        let until = Instant::now() + PLACE_TIME;
         while view.oldest().is_none() && Instant::now() < until {
             if view.is_closed() {
                 return Err(Ended::Ending);
@@ -621,7 +703,7 @@ impl Connection<'_> {
     /// A replica that comes from the primary itself may be ahead of a mirror. An error would stop it.
     fn wait_for(&self, place: Place) -> Result<(), Ended> {
         let view = &self.server.view;
-        let until = Instant::now() + LOGIN_TIME;
+        let until = Instant::now() + PLACE_TIME;
         while view.is_mirror() && view.end() < place {
             if view.is_closed() {
                 return Err(Ended::Ending);
@@ -641,12 +723,15 @@ impl Connection<'_> {
         place: Place,
         state: Option<dromon_binlog::BinlogState>,
         id: Option<u32>,
+        came: Instant,
     ) -> Result<(), Ended> {
         let server = self.server;
         let view = Arc::clone(&server.view);
-        let damaged = |error: &StoreError| {
-            server.log.say(Level::Error, &error.to_string());
-            Ended::Refused(Failure::new(errors::DUMP, error.to_string()))
+        let damaged = |error: StoreError| {
+            if !error.is_shortage() {
+                server.log.say(Level::Error, &error.to_string());
+            }
+            unreadable(error)
         };
         let mut name = view.name(place.file);
         let mut cursor = Cursor::new(Arc::clone(&view), place);
@@ -655,7 +740,7 @@ impl Connection<'_> {
             FeedError::Refused(refused) => {
                 Ended::Refused(Failure::new(errors::DUMP, refused.to_string()))
             }
-            other => damaged(&StoreError::Damaged {
+            other => damaged(StoreError::Damaged {
                 file: name.to_owned(),
                 at,
                 what: other.to_string(),
@@ -664,7 +749,7 @@ impl Connection<'_> {
         if place.at == 4 {
             feed.begin_file(&name);
         } else {
-            let head = view.head(place.file).map_err(|e| damaged(&e))?;
+            let head = view.head(place.file).map_err(damaged)?;
             feed.begin(&name, place.at, &head.format_event, state.as_ref())
                 .map_err(|e| feeding(e, &name, 4))?;
         }
@@ -678,7 +763,7 @@ impl Connection<'_> {
             if mirror {
                 feed.has(cursor.place().as_position());
             }
-            match cursor.look().map_err(|e| damaged(&e))? {
+            match cursor.look().map_err(damaged)? {
                 Next::Event(len) => {
                     let at = cursor.place().at;
                     let place = cursor.place();
@@ -688,13 +773,15 @@ impl Connection<'_> {
                     cursor.pass(len);
                     // Much may be left out in silence.
                     if feed.out().is_empty() && sent.elapsed() >= heartbeat {
-                        feed.heartbeat(&name, cursor.place().at);
+                        let behind = self.behind(feed, wants);
+                        feed.heartbeat(&name, cursor.place().at, behind);
                     }
                     if feed.out().len() >= OUT
                         || !feed.out().is_empty() && sent.elapsed() >= heartbeat
                     {
                         self.flush(feed, &mut sent, id)?;
                         self.still_wanted(&view, id)?;
+                        self.still_fits(feed, came)?;
                     }
                 }
                 Next::File(number) => {
@@ -723,8 +810,10 @@ impl Connection<'_> {
                     }
                     self.still_wanted(&view, id)?;
                     self.still_there()?;
+                    self.still_fits(feed, came)?;
                     if sent.elapsed() >= heartbeat {
-                        feed.heartbeat(&name, cursor.place().at);
+                        let behind = self.behind(feed, wants);
+                        feed.heartbeat(&name, cursor.place().at, behind);
                         self.flush(feed, &mut sent, id)?;
                     }
                 }
@@ -740,6 +829,39 @@ impl Connection<'_> {
             Some(id) if !self.server.registry().is_current(id, self.number) => Err(Ended::Replaced),
             _ => Ok(()),
         }
+    }
+
+    /// What a heartbeat tells a relay: how many seconds all that it was given is behind the primary.
+    fn behind(&self, feed: &Feed, wants: &Wants) -> u32 {
+        if !wants.lag {
+            return 0;
+        }
+        let relay = match self.server.following.get() {
+            None => Some(0),
+            Some(following) => {
+                let following = following.lock();
+                following.unwrap_or_else(PoisonError::into_inner).lag_ms()
+            }
+        };
+        let ms = relay.map(|ms| ms.saturating_add(self.server.view.lag_ms(feed.given())));
+        ms.map_or(u32::MAX, |ms| {
+            u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)
+        })
+    }
+
+    /// What the replica has and the relay does not may still come, until the primary has nothing more.
+    fn still_fits(&self, feed: &mut Feed, came: Instant) -> Result<(), Ended> {
+        if feed.wanted().ahead().next().is_none()
+            || self
+                .server
+                .complete()
+                .is_none_or(|at| at < came + ON_THE_WAY)
+        {
+            return Ok(());
+        }
+        let state = self.server.view.state();
+        let fits = feed.complete(&state);
+        fits.map_err(|why| Ended::Refused(Failure::new(errors::DUMP, why.to_string())))
     }
 
     fn flush(&mut self, feed: &mut Feed, sent: &mut Instant, id: Option<u32>) -> Result<(), Ended> {

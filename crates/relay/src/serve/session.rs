@@ -9,11 +9,15 @@ use dromon_binlog::{Checksum, Position};
 
 use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
 use crate::store::Listed;
-use crate::wire::{Dump, Failure, TextResult, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags};
+use crate::wire::{
+    Dump, Failure, LAG_VARIABLE, TextResult, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags,
+};
 
 /// Most variables of a connection, and longest value in bytes.
 const VARS_MAX: usize = 64;
 const VALUE_MAX: usize = 64 << 10;
+/// Most values of one SELECT: each may be as long.
+const ITEMS_MAX: usize = 64;
 
 /// MariaDB's numbers of errors.
 pub mod errors {
@@ -104,6 +108,10 @@ pub struct Wants {
     pub heartbeat_ns: u64,
     /// Its own.
     pub server_id: u32,
+    /// It is MariaDB or a relay.
+    pub mariadb: bool,
+    /// It is a relay, and heartbeats are to tell how far this one is behind its primary.
+    pub lag: bool,
 }
 
 /// One connection.
@@ -335,6 +343,9 @@ impl Session {
         let mut table = TextResult::default();
         let mut row = Vec::new();
         for item in items(&tokens[..end]) {
+            if row.len() == ITEMS_MAX {
+                return Err(not_offered("so many values at once are not offered"));
+            }
             let (value, name) = match item {
                 [
                     value @ ..,
@@ -435,6 +446,8 @@ impl Session {
                 .and_then(|v| v.parse().ok())
                 .unwrap_or(0),
             server_id: dump.server_id,
+            mariadb: capability.is_some(),
+            lag: var(LAG_VARIABLE) == Some("1"),
         })
     }
 }

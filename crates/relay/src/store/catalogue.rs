@@ -23,6 +23,8 @@ pub struct Point {
     pub at: u64,
     /// All groups before.
     pub state: BinlogState,
+    /// When the last of them began, in seconds since 1970.
+    pub time: u32,
 }
 
 /// What is known of a file.
@@ -32,7 +34,8 @@ pub struct FileEntry {
     pub number: u64,
     /// All groups before it.
     pub start: BinlogState,
-    /// When the last group before it began, in seconds since 1970; 0: not known.
+    /// When the last group before it began, in seconds since 1970, or of the first file some time before
+    /// its groups; 0: not known.
     pub start_time: u32,
     /// Up to where it may be served.
     pub len: u64,
@@ -113,8 +116,18 @@ pub struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seek {
     last: Gtid,
-    /// It was there when the replica came. Else the relay is behind the replica.
-    known: bool,
+    found: Found,
+}
+
+/// Where the last group is that a replica has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// In the files.
+    Here,
+    /// Not yet: the relay is behind the replica, or the replica has another history.
+    Awaited,
+    /// Nowhere: the primary did not have it either when the replica came.
+    Nowhere,
 }
 
 impl Wanted {
@@ -134,9 +147,12 @@ impl Wanted {
         }
         // A server's own numbers rise, so its group will not come any more. Other servers'
         // may be out of order, unless the group was not there when the replica came.
-        let beyond = gtid.seqno > seek.last.seqno;
-        let same = gtid.server == seek.last.server;
-        if beyond && (same || !seek.known) || gtid.seqno == seek.last.seqno && !seek.known {
+        let beyond = match seek.found {
+            Found::Here => gtid.seqno > seek.last.seqno && gtid.server == seek.last.server,
+            Found::Awaited => gtid.seqno >= seek.last.seqno,
+            Found::Nowhere => true,
+        };
+        if beyond {
             return Err(Refused::Forked {
                 has: seek.last,
                 last: gtid,
@@ -147,7 +163,41 @@ impl Wanted {
 
     /// Groups that the replica has and the relay has not reached.
     pub fn ahead(&self) -> impl Iterator<Item = Gtid> + '_ {
-        self.seeking.values().filter(|s| !s.known).map(|s| s.last)
+        let awaited = |s: &&Seek| s.found == Found::Awaited;
+        self.seeking.values().filter(awaited).map(|s| s.last)
+    }
+
+    /// `state` has all that the primary had at some time after the replica came. What the replica
+    /// has and is not in it never comes: in a domain that has groups that is an error, in another
+    /// one its first group will be.
+    pub fn complete(&mut self, state: &BinlogState) -> Result<(), Refused> {
+        let position = state.position();
+        for seek in self.seeking.values_mut() {
+            if seek.found != Found::Awaited {
+                continue;
+            }
+            let Gtid { domain, server, .. } = seek.last;
+            let here = state.get(domain, server);
+            if here.is_some_and(|seqno| seqno >= seek.last.seqno) {
+                seek.found = Found::Here;
+                continue;
+            }
+            if let Some(last) = position.get(domain) {
+                let has = seek.last;
+                return Err(Refused::Forked { has, last });
+            }
+            seek.found = Found::Nowhere;
+        }
+        Ok(())
+    }
+
+    /// The next group was made after the replica came: all that the replica had was before it.
+    pub fn passed(&mut self) {
+        for seek in self.seeking.values_mut() {
+            if seek.found == Found::Awaited {
+                seek.found = Found::Nowhere;
+            }
+        }
     }
 }
 
@@ -242,6 +292,16 @@ impl Catalogue {
             .flatten()
     }
 
+    /// The oldest file could not be removed: it is back.
+    pub fn unpop(&mut self, file: FileEntry) {
+        debug_assert!(
+            self.files
+                .front()
+                .is_none_or(|f| file.number + 1 == f.number)
+        );
+        self.files.push_front(file);
+    }
+
     /// When the newest group of each file began, as far as known.
     pub fn newest_group(&self, index: usize) -> u32 {
         self.files
@@ -256,18 +316,30 @@ impl Catalogue {
                 continue;
             };
             let has = self.state.get(taken.domain, taken.server);
-            if has.is_none_or(|seqno| seqno < taken.seqno) && last.seqno >= taken.seqno {
-                return Err(Refused::Forked { has: taken, last });
+            if has.is_some_and(|seqno| seqno >= taken.seqno) || last.seqno < taken.seqno {
+                continue;
             }
+            let oldest = self.files.front().map(|f| f.start.position());
+            let oldest = oldest.and_then(|oldest| oldest.get(taken.domain));
+            return Err(match oldest.is_some_and(|o| o.seqno > taken.seqno) {
+                // Whether it was there once cannot be told.
+                true => self.purged(position),
+                false => Refused::Forked { has: taken, last },
+            });
         }
         let found = self.files.iter().rev().find(|f| suits(&f.start, position));
         match (found, self.files.front()) {
             (Some(file), _) => Ok(file.number),
             (None, None) => Ok(0),
-            (None, Some(first)) => Err(Refused::Purged {
-                asked: Text(position.to_string()),
-                oldest: Text(first.start.position().to_string()),
-            }),
+            (None, Some(_)) => Err(self.purged(position)),
+        }
+    }
+
+    fn purged(&self, position: &Position) -> Refused {
+        let oldest = self.files.front().map(|f| f.start.position());
+        Refused::Purged {
+            asked: Text(position.to_string()),
+            oldest: Text(oldest.unwrap_or_default().to_string()),
         }
     }
 
@@ -290,7 +362,10 @@ impl Catalogue {
                 taken.domain,
                 Seek {
                     last: taken,
-                    known: seqno.is_some_and(|seqno| seqno >= taken.seqno),
+                    found: match seqno.is_some_and(|seqno| seqno >= taken.seqno) {
+                        true => Found::Here,
+                        false => Found::Awaited,
+                    },
                 },
             );
         }

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 /// An error of the store. Cheap to clone: one cause answers many.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
@@ -19,6 +21,21 @@ pub enum StoreError {
         /// The cause.
         source: Arc<io::Error>,
     },
+    /// The same, of something that nothing which is stored depends on.
+    #[error("The relay could not {action} {file}: {source}.")]
+    Access {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file.
+        file: String,
+        /// The cause.
+        source: Arc<io::Error>,
+    },
+    /// A defect.
+    #[error(
+        "The thread that pulls has panicked, which is a defect of the relay. It stores nothing more; start it again."
+    )]
+    Panicked,
     /// An earlier write or fsync failed.
     #[error("The relay stopped storing after an earlier failure: {0}")]
     Ended(Arc<StoreError>),
@@ -79,5 +96,38 @@ impl StoreError {
             file,
             source: Arc::new(source),
         }
+    }
+
+    /// A [`StoreError::Access`].
+    pub fn access(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> StoreError {
+        let io = StoreError::io(action, file);
+        move |source| io(source).passing()
+    }
+
+    /// The same error where it does not end the storing.
+    #[must_use]
+    pub fn passing(self) -> StoreError {
+        match self {
+            StoreError::Io {
+                action,
+                file,
+                source,
+            } => StoreError::Access {
+                action,
+                file,
+                source,
+            },
+            other => other,
+        }
+    }
+
+    /// Whether descriptors or memory were short, which passes.
+    pub fn is_shortage(&self) -> bool {
+        let (StoreError::Io { source, .. } | StoreError::Access { source, .. }) = self else {
+            return false;
+        };
+        let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+        let code = source.raw_os_error();
+        short.iter().any(|e| code == Some(e.raw_os_error()))
     }
 }

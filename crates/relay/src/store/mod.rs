@@ -47,10 +47,14 @@ pub use purge::{Candidate, Limits, Verdict, verdict};
 pub use scan::{Head, Rest, Scan};
 pub use stamps::Stamps;
 pub use tail::{Chunk, Tail};
-pub use view::{Cursor, Found, Listed, Next, Stored, View};
+use view::Grown;
+pub use view::{Cursor, Found, Listed, Next, Purged, Stored, View};
 
 /// Bytes of a group that is not whole kept in memory before they are written.
 const SPILL: usize = 4 << 20;
+
+/// Bytes written again at once.
+const PIECE: u64 = 1 << 20;
 
 /// How events are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +106,8 @@ pub struct Store {
     time: u32,
     /// Appended since the last flush.
     groups: u64,
+    /// When the first of them was made, and the latest.
+    made: Option<(u32, u32)>,
     failed: Option<Arc<StoreError>>,
 }
 
@@ -186,7 +192,7 @@ impl Store {
                 files.push_back(FileEntry {
                     number: *number,
                     start: head.start.clone(),
-                    start_time: head.time,
+                    start_time: head.since(),
                     len: last.settled,
                     body: head.body,
                     points: scan.points.clone(),
@@ -200,8 +206,8 @@ impl Store {
                 .map_err(|rest| damaged(name.clone(), rest))?;
             files.push_back(FileEntry {
                 number: *number,
+                start_time: head.since(),
                 start: head.start,
-                start_time: head.time,
                 len,
                 body: head.body,
                 points: Vec::new(),
@@ -231,8 +237,14 @@ impl Store {
             state,
             time,
             groups: 0,
+            made: None,
             failed: None,
         };
+        if opened.shorter.is_some() {
+            // Before a file of the same number is made, of which the old mark would say too much.
+            store.write_mark()?;
+            store.sync_mark()?;
+        }
         // Of a mirror the primary says what follows.
         if finished && !store.options.mirror {
             store.successor()?;
@@ -287,6 +299,9 @@ impl Store {
     pub fn begin_file(&mut self, format_event: &[u8]) -> Result<(), StoreError> {
         self.alive()?;
         self.abandon()?;
+        // What is whole is seen even if there is no room for another file.
+        self.flush()?;
+        let mut ended = None;
         let number = match &self.open {
             Some(open) => {
                 let next = file_name(&self.options.prefix, open.number + 1);
@@ -299,12 +314,12 @@ impl Store {
                 .rotate(&next, FILE_MAGIC.len() as u64);
                 let number = open.number + 1;
                 self.append_settled(&rotate);
-                self.flush()?;
+                ended = self.bring()?;
                 number
             }
             None => 1,
         };
-        self.new_file(number, format_event)
+        self.new_file(number, format_event, ended)
     }
 
     /// As [`Store::begin_file`], with the format of the current file.
@@ -324,7 +339,7 @@ impl Store {
         self.abandon()?;
         self.flush()?;
         debug_assert!(self.open.as_ref().is_none_or(|o| o.number + 1 == number));
-        self.new_file(number, format_event)
+        self.new_file(number, format_event, None)
     }
 
     /// Adds an event that belongs to no group.
@@ -348,10 +363,17 @@ impl Store {
         };
         let event = Event::parse(&open.format_event, Checksum::Crc32)?;
         let format_event = format_for_replica(&event, false)?;
-        self.new_file(open.number + 1, &format_event)
+        self.new_file(open.number + 1, &format_event, None)
     }
 
-    fn new_file(&mut self, number: u64, format_event: &[u8]) -> Result<(), StoreError> {
+    /// `ended`: the end of the file before, which is seen with the new one and not without it: who has
+    /// read the new one's name waits for its events.
+    fn new_file(
+        &mut self,
+        number: u64,
+        format_event: &[u8],
+        ended: Option<Grown>,
+    ) -> Result<(), StoreError> {
         let name = file_name(&self.options.prefix, number);
         let mut buf = FILE_MAGIC.to_vec();
         let mut format_event = format_event.to_vec();
@@ -388,6 +410,7 @@ impl Store {
                 },
                 bytes: buf.into(),
             },
+            ended,
         );
         self.open = Some(OpenFile {
             number,
@@ -406,8 +429,7 @@ impl Store {
             beside: Beside::of(number),
         });
         self.write_mark()?;
-        let synced = self.mark.sync_data();
-        self.or_end(synced.map_err(StoreError::io("sync", mark::NAME)))
+        self.sync_mark()
     }
 
     fn make(&self, name: &str, bytes: &[u8]) -> Result<Arc<dyn DeviceFile>, StoreError> {
@@ -446,6 +468,7 @@ impl Store {
             open.points.push(Point {
                 at,
                 state: self.state.clone(),
+                time: self.time,
             });
         }
         open.buf.extend_from_slice(&raw);
@@ -456,6 +479,8 @@ impl Store {
             }
             self.time = time;
             self.groups += 1;
+            let (first, latest) = self.made.unwrap_or((time, time));
+            self.made = Some((first, latest.max(time)));
         }
         if self.open.as_ref().is_some_and(|o| o.buf.len() >= SPILL) {
             self.spill()?;
@@ -536,12 +561,20 @@ impl Store {
 
     /// Brings everything whole to the disk, then shows it to readers.
     pub fn flush(&mut self) -> Result<(), StoreError> {
+        if let Some(grown) = self.bring()? {
+            self.view.publish(grown);
+        }
+        Ok(())
+    }
+
+    /// Brings everything whole to the disk. Gives what readers are to be shown of it.
+    fn bring(&mut self) -> Result<Option<Grown>, StoreError> {
         self.alive()?;
         let Some(open) = &mut self.open else {
-            return Ok(());
+            return Ok(None);
         };
         if open.settled == open.published {
-            return Ok(());
+            return Ok(None);
         }
         let from = open.published.checked_sub(open.written);
         let chunk = from.map(|from| {
@@ -570,7 +603,7 @@ impl Store {
             self.or_end(added)?;
         }
         let Some(open) = &mut self.open else {
-            return Ok(());
+            return Ok(None);
         };
         open.published = open.settled;
         let settled = open.settled;
@@ -578,25 +611,23 @@ impl Store {
         let rest = open.points.split_off(later.unwrap_or(open.points.len()));
         let points = std::mem::replace(&mut open.points, rest);
         self.write_mark()?;
-        self.view.publish(
-            settled,
+        Ok(Some(Grown {
+            len: settled,
             chunk,
             points,
-            &self.state,
-            self.time,
-            std::mem::take(&mut self.groups),
-        );
-        Ok(())
+            state: self.state.clone(),
+            time: self.time,
+            groups: std::mem::take(&mut self.groups),
+            made: self.made.take().unwrap_or_default(),
+        }))
     }
 
     fn write_mark(&mut self) -> Result<(), StoreError> {
-        let Some(open) = &self.open else {
-            return Ok(());
-        };
-        let bytes = mark::encode(Place {
+        let place = self.open.as_ref().map_or(Place::default(), |open| Place {
             file: open.number,
             at: open.published,
         });
+        let bytes = mark::encode(place);
         let written = self.mark.write_at(&mut [IoSlice::new(&bytes)], 0);
         self.or_end(written.map_err(StoreError::io("write", mark::NAME)))
     }
@@ -612,6 +643,10 @@ impl Store {
     fn finish(&mut self) -> Result<(), StoreError> {
         self.abandon()?;
         self.flush()?;
+        self.sync_mark()
+    }
+
+    fn sync_mark(&mut self) -> Result<(), StoreError> {
         let synced = self.mark.sync_data();
         self.or_end(synced.map_err(StoreError::io("sync", mark::NAME)))
     }
@@ -691,6 +726,22 @@ fn open_mark(device: &dyn Device) -> Result<Arc<dyn DeviceFile>, StoreError> {
     }
 }
 
+/// Writes again, at its place, what stands from `from` on. After a failed fsync the system keeps what
+/// was not stored as if it was, and another fsync does not store it: only what is written anew is.
+fn rewrite(file: &dyn DeviceFile, mut from: u64, len: u64) -> std::io::Result<()> {
+    let mut piece = vec![0; (len.saturating_sub(from)).min(PIECE) as usize];
+    while from < len {
+        let want = (len - from).min(PIECE) as usize;
+        let n = file.read_at(&mut piece[..want], from)?;
+        if n == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        file.write_at(&mut [IoSlice::new(&piece[..n])], from)?;
+        from += n as u64;
+    }
+    Ok(())
+}
+
 /// Reads the last file through and cuts off what is not whole. A last file that was never
 /// wholly begun is removed, and the one before it is the last.
 fn recover_last(
@@ -707,8 +758,16 @@ fn recover_last(
         let name = file_name(&options.prefix, number);
         let file = device.open(&name).map_err(StoreError::io("open", &name))?;
         let len = file.len().map_err(StoreError::io("look at", &name))?;
-        let mut scan = scan::scan(&*file, &name, len, options.point_every, options.mirror)?;
         let known = if safe.file == number { safe.at } else { 0 };
+        // What a killed process wrote may not be on the disk, nor its name in the directory. What is
+        // read below is what was brought there. One that had a successor was stored as a whole.
+        let stored = if safe.file > number { len } else { known };
+        rewrite(&*file, stored, len).map_err(StoreError::io("write again the end of", &name))?;
+        file.sync_all().map_err(StoreError::io("sync", &name))?;
+        device
+            .sync_dir()
+            .map_err(StoreError::io("sync the directory of", &name))?;
+        let mut scan = scan::scan(&*file, &name, len, options.point_every, options.mirror)?;
         if scan.settled < known {
             let rest = scan.rest.unwrap_or(Rest {
                 at: scan.settled,
@@ -740,9 +799,8 @@ fn recover_last(
             opened.torn = Some((name.clone(), scan.settled, len - scan.settled, why));
             file.set_len(scan.settled)
                 .map_err(StoreError::io("cut", &name))?;
+            file.sync_all().map_err(StoreError::io("sync", &name))?;
         }
-        // What a killed process wrote may not be on the disk.
-        file.sync_all().map_err(StoreError::io("sync", &name))?;
         let mut beside = Beside::of(number);
         beside.cut(&**device, scan.settled)?;
         let open = OpenFile {

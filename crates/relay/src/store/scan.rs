@@ -27,6 +27,17 @@ pub struct Head {
     pub body: u64,
 }
 
+impl Head {
+    /// A time before which none of its groups was committed, in seconds since 1970; 0: not known.
+    pub fn since(&self) -> u32 {
+        match (self.time, Header::decode(&self.format_event)) {
+            // Nothing comes before it. Its format description is that of the primary's file.
+            (0, Ok(header)) => header.timestamp,
+            (time, _) => time,
+        }
+    }
+}
+
 /// What was found in a file.
 #[derive(Clone, Debug)]
 pub struct Scan {
@@ -197,6 +208,7 @@ pub fn scan(
                                 scan.points.push(Point {
                                     at: group.begin,
                                     state: scan.state.clone(),
+                                    time: scan.time,
                                 });
                             }
                             _ => {}

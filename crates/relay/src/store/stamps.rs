@@ -8,6 +8,9 @@
 //!
 //! Lag is the age of the oldest thing that is lacking, never less. Times are in
 //! milliseconds of a clock that only goes forward.
+//!
+//! Mostly something is as old as it is here. What was here before the start, or comes late, is older:
+//! it was committed after all before it had been made, by the clock of who made it ([`since`]).
 
 use std::collections::VecDeque;
 
@@ -32,29 +35,29 @@ pub struct Stamps {
     samples: VecDeque<Sample>,
 }
 
-impl Stamps {
-    /// Of what is there already, which came at that time.
-    pub fn new(since: i64, position: Position) -> Stamps {
-        let first = Sample { since, position };
-        Stamps {
-            samples: VecDeque::from([first]),
-        }
+/// Since when something is lacking that comes now: the present time `now`, but for what was made more
+/// than two seconds ago. `unix_ms`: the present time since 1970; `made`: when the latest of it and
+/// of all before it was made, in seconds since 1970; 0: not known.
+pub fn since(now: i64, unix_ms: i64, made: u32) -> i64 {
+    // Whole seconds, cut off: below two nothing can be said.
+    let age = unix_ms.saturating_sub(i64::from(made) * 1000);
+    match made == 0 || age < 2000 {
+        true => now,
+        false => now.saturating_sub(age),
     }
+}
 
-    /// All up to this position has come.
-    pub fn came(&mut self, now: i64, position: Position) {
-        // The first one is what was there before.
-        let joins = self.samples.len() > 1;
-        if let Some(last) = self.samples.back_mut().filter(|_| joins)
-            && now < last.since + GRAIN_MS
+impl Stamps {
+    /// All up to this position is here; what is new of it was committed at that time or later.
+    pub fn came(&mut self, since: i64, position: Position) {
+        if let Some(last) = self.samples.back_mut()
+            && since < last.since + GRAIN_MS
         {
+            last.since = last.since.min(since);
             last.position = position;
             return;
         }
-        self.samples.push_back(Sample {
-            since: now,
-            position,
-        });
+        self.samples.push_back(Sample { since, position });
         if self.samples.len() > MAX {
             self.thin();
         }
@@ -77,6 +80,10 @@ impl Stamps {
 
     /// For how many milliseconds someone who has this lacks something; 0: it has all.
     pub fn lag(&self, now: i64, has: &Position) -> u64 {
+        // Numbers of a domain may be out of order.
+        if self.samples.back().is_none_or(|s| has.covers(&s.position)) {
+            return 0;
+        }
         let lacks = self
             .samples
             .partition_point(|sample| has.covers(&sample.position));
@@ -100,7 +107,8 @@ mod tests {
 
     #[test]
     fn the_age_of_what_is_lacking() {
-        let mut stamps = Stamps::new(-5000, at(5));
+        let mut stamps = Stamps::default();
+        stamps.came(-5000, at(5));
         assert_eq!(stamps.lag(0, &at(5)), 0);
         assert_eq!(stamps.lag(0, &at(4)), 5000);
         stamps.came(100, at(6));
@@ -113,6 +121,19 @@ mod tests {
         assert_eq!(stamps.lag(1000, &at(9)), 0);
         assert_eq!(stamps.lag(200, &at(8)), 1, "not nothing");
         assert_eq!(stamps.lag(1000, &at(99)), 0);
+        // It comes late.
+        stamps.came(-7000, at(10));
+        assert_eq!(stamps.lag(1000, &at(9)), 8000);
+        assert_eq!(stamps.lag(1000, &at(10)), 0);
+    }
+
+    #[test]
+    fn what_comes_late() {
+        let unix_ms = 1_000_000_500;
+        assert_eq!(since(70, unix_ms, 0), 70);
+        assert_eq!(since(70, unix_ms, 999_999), 70);
+        assert_eq!(since(70, unix_ms, 999_998), 70 - 2500);
+        assert_eq!(since(70, unix_ms, 1_000_100), 70, "another clock");
     }
 
     proptest! {
@@ -121,7 +142,7 @@ mod tests {
         /// Never less than the truth, and bounded.
         #[test]
         fn never_less(steps in proptest::collection::vec(0i64..60, 1..3500), has in 0usize..3500) {
-            let mut stamps = Stamps::new(0, Position::new());
+            let mut stamps = Stamps::default();
             let mut times = Vec::new();
             let mut now = 0;
             for step in &steps {

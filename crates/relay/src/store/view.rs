@@ -1,6 +1,6 @@
 //! The stored files as their readers see them: what is on the disk, and nothing else.
 
-use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use super::mark::Place;
 use super::names::{file_name, file_number};
 use super::purge::{Candidate, Limits, Verdict, verdict};
 use super::scan::{Events, Head, head, scan};
-use super::stamps::Stamps;
+use super::stamps::{Stamps, since};
 use super::tail::{Chunk, Tail};
 
 /// Bytes read from a file at once.
@@ -36,10 +36,88 @@ struct Shared {
     catalogue: Catalogue,
     tail: Tail,
     stamps: Stamps,
+    /// When the latest group was made, in seconds since 1970, if that can be.
+    made: u32,
     /// Groups, bytes and fsyncs since the start.
     stored: Stored,
     failed: Option<Arc<StoreError>>,
     closed: bool,
+}
+
+/// Milliseconds since 1970.
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// When what was here before the start was committed, as far as is known without reading it: at the
+/// earliest when the file was begun, or a place in it was reached.
+fn of_before(catalogue: &Catalogue, mirror: bool, unix_ms: i64) -> Stamps {
+    let mut stamps = Stamps::default();
+    let mut made = 0;
+    let mut up_to = |state: &BinlogState, place: Place, next: u32| {
+        let position = match mirror {
+            true => place.as_position(),
+            false => state.position(),
+        };
+        stamps.came(since(0, unix_ms, made), position);
+        made = next.max(made);
+    };
+    for file in catalogue.files() {
+        let number = file.number;
+        let place = |at| Place { file: number, at };
+        up_to(&file.start, place(0), file.start_time);
+        for point in &file.points {
+            up_to(&point.state, place(point.at), point.time);
+        }
+    }
+    up_to(catalogue.state(), catalogue.end(), 0);
+    stamps
+}
+
+impl Shared {
+    fn grown(&mut self, grown: Grown, now: i64, mirror: bool) {
+        self.stored.groups += grown.groups;
+        self.stored.bytes += grown.len.saturating_sub(self.catalogue.end().at);
+        self.stored.syncs += 1;
+        let Grown { len, points, .. } = grown;
+        self.catalogue.grown(len, points, &grown.state, grown.time);
+        let came = match mirror {
+            true => self.catalogue.end().as_position(),
+            false => grown.state.position(),
+        };
+        // Two seconds: clocks differ. A transaction may be made with any time.
+        let unix_ms = unix_ms();
+        let possible = |time: u32| i64::from(time) * 1000 <= unix_ms + 2000;
+        let (first, latest) = grown.made;
+        let made = Some(first).filter(|time| possible(*time)).unwrap_or(0);
+        self.made = self.made.max(made);
+        self.stamps.came(since(now, unix_ms, self.made), came);
+        let made = Some(latest).filter(|time| possible(*time)).unwrap_or(0);
+        self.made = self.made.max(made);
+        match grown.chunk {
+            Some(chunk) => self.tail.push(chunk),
+            None => self.tail.clear(),
+        }
+    }
+}
+
+/// What was added to the last file.
+pub(super) struct Grown {
+    /// Its new end.
+    pub len: u64,
+    /// The bytes before that, if they are still in memory.
+    pub chunk: Option<Chunk>,
+    /// Places in them.
+    pub points: Vec<Point>,
+    /// All groups up to there.
+    pub state: BinlogState,
+    /// When the last one began.
+    pub time: u32,
+    /// Groups in it.
+    pub groups: u64,
+    /// When the first of them was made, and the latest, in seconds since 1970.
+    pub made: (u32, u32),
 }
 
 /// A file, for lists.
@@ -80,13 +158,6 @@ impl View {
         mirror: bool,
         catalogue: Catalogue,
     ) -> View {
-        // How old the last group is that was here before is known by its time alone.
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let age = since.unwrap_or_default().as_secs();
-        let age = match catalogue.time() {
-            0 => 0,
-            time => age.saturating_sub(time.into()).min(1 << 32) as i64 * 1000,
-        };
         View {
             device,
             prefix,
@@ -94,13 +165,8 @@ impl View {
             mirror,
             origin: Instant::now(),
             shared: Mutex::new(Shared {
-                stamps: Stamps::new(
-                    -age,
-                    match mirror {
-                        true => catalogue.end().as_position(),
-                        false => catalogue.state().position(),
-                    },
-                ),
+                stamps: of_before(&catalogue, mirror, unix_ms()),
+                made: catalogue.time(),
                 stored: Stored::default(),
                 catalogue,
                 tail: Tail::new(tail_max),
@@ -222,7 +288,8 @@ impl View {
         shared.catalogue.end() > place && !shared.closed
     }
 
-    pub(super) fn fail(&self, error: &StoreError) -> Arc<StoreError> {
+    /// Nothing more is stored, for this reason, or one that was told before.
+    pub fn fail(&self, error: &StoreError) -> Arc<StoreError> {
         let mut shared = self.shared();
         let cause = shared
             .failed
@@ -232,39 +299,23 @@ impl View {
         cause
     }
 
-    pub(super) fn begun(&self, file: FileEntry, head: Chunk) {
+    /// A file was begun, behind the end of the one before.
+    pub(super) fn begun(&self, file: FileEntry, head: Chunk, ended: Option<Grown>) {
+        let now = self.now_ms();
         let mut shared = self.shared();
+        if let Some(grown) = ended {
+            shared.grown(grown, now, self.mirror);
+        }
         shared.catalogue.push(file);
         shared.tail.push(head);
         drop(shared);
         self.grown.notify_all();
     }
 
-    pub(super) fn publish(
-        &self,
-        len: u64,
-        chunk: Option<Chunk>,
-        points: Vec<Point>,
-        state: &BinlogState,
-        time: u32,
-        groups: u64,
-    ) {
+    /// The last file has grown.
+    pub(super) fn publish(&self, grown: Grown) {
         let now = self.now_ms();
-        let mut shared = self.shared();
-        shared.stored.groups += groups;
-        shared.stored.bytes += len.saturating_sub(shared.catalogue.end().at);
-        shared.stored.syncs += 1;
-        shared.catalogue.grown(len, points, state, time);
-        let came = match self.mirror {
-            true => shared.catalogue.end().as_position(),
-            false => state.position(),
-        };
-        shared.stamps.came(now, came);
-        match chunk {
-            Some(chunk) => shared.tail.push(chunk),
-            None => shared.tail.clear(),
-        }
-        drop(shared);
+        self.shared().grown(grown, now, self.mirror);
         self.grown.notify_all();
     }
 
@@ -272,7 +323,7 @@ impl View {
         let name = self.name(number);
         self.device
             .open(&name)
-            .map_err(StoreError::io("open", &name))
+            .map_err(StoreError::access("open", &name))
     }
 
     /// Where a replica with this position begins. A file that was not read through since
@@ -300,7 +351,8 @@ impl View {
         };
         let name = self.name(number);
         let file = self.open(number)?;
-        let scan = scan(&*file, &name, len, self.point_every, self.mirror)?;
+        let scan =
+            scan(&*file, &name, len, self.point_every, self.mirror).map_err(StoreError::passing)?;
         self.shared().catalogue.index(number, scan.points);
         Ok(scan.rest.map(|rest| StoreError::Damaged {
             file: name,
@@ -317,7 +369,8 @@ impl View {
             None => return Err(StoreError::NoFile { file: name }),
         };
         let file = self.open(number)?;
-        head(&*file, &name, len, self.mirror)?.map_err(|rest| StoreError::Damaged {
+        let head = head(&*file, &name, len, self.mirror).map_err(StoreError::passing)?;
+        head.map_err(|rest| StoreError::Damaged {
             file: name,
             at: rest.at,
             what: rest.what,
@@ -338,7 +391,7 @@ impl View {
         let file = self.open(place.file)?;
         let mut events = Events::new(&*file, &name, from, len);
         while events.at < place.at {
-            match events.next()? {
+            match events.next().map_err(StoreError::passing)? {
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return Ok(false),
             }
@@ -346,16 +399,13 @@ impl View {
         Ok(events.at == place.at)
     }
 
-    /// Removes what may go; tells what.
-    pub fn purge(
-        &self,
-        limits: Limits,
-        needed: Option<u64>,
-        now: u64,
-    ) -> Result<(Vec<String>, usize), StoreError> {
-        let (gone, held) = {
-            let mut shared = self.shared();
-            let catalogue = &mut shared.catalogue;
+    /// Removes what may go; tells what, and how many more would go if no replica needed them. One
+    /// that somebody has removed already is no error. With another error the rest stays, and is tried
+    /// again with the next call.
+    pub fn purge(&self, limits: Limits, needed: Option<u64>, now: u64) -> Purged {
+        let (remove, held) = {
+            let shared = self.shared();
+            let catalogue = &shared.catalogue;
             let files: Vec<_> = catalogue
                 .files()
                 .iter()
@@ -367,24 +417,50 @@ impl View {
                 })
                 .collect();
             let Verdict { remove, held } = verdict(&files, limits, needed, now);
-            let gone: VecDeque<_> = (0..remove).filter_map(|_| catalogue.pop()).collect();
-            (gone, held)
+            (remove, held)
         };
-        let mut names = Vec::new();
-        for file in gone {
+        let mut purged = Purged {
+            held,
+            ..Purged::default()
+        };
+        for _ in 0..remove {
+            // Who begins to read from now on does not find it.
+            let Some(file) = self.shared().catalogue.pop() else {
+                break;
+            };
             let name = self.name(file.number);
-            beside::remove(&*self.device, file.number)?;
-            self.device
-                .remove(&name)
-                .map_err(StoreError::io("remove", &name))?;
-            // One after the other: a crash must not leave a gap.
-            self.device
-                .sync_dir()
-                .map_err(StoreError::io("sync the directory of", &name))?;
-            names.push(name);
+            if let Err(error) = self.remove(&name, file.number) {
+                self.shared().catalogue.unpop(file);
+                purged.error = Some(error.passing());
+                break;
+            }
+            purged.gone.push(name);
         }
-        Ok((names, held))
+        purged
     }
+
+    fn remove(&self, name: &str, number: u64) -> Result<(), StoreError> {
+        beside::remove(&*self.device, number)?;
+        match self.device.remove(name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.map_err(StoreError::io("remove", name))?,
+        }
+        // One after the other: a crash must not leave a gap.
+        self.device
+            .sync_dir()
+            .map_err(StoreError::io("sync the directory of", name))
+    }
+}
+
+/// What became of [`View::purge`].
+#[derive(Debug, Default)]
+pub struct Purged {
+    /// Names of the files that are gone.
+    pub gone: Vec<String>,
+    /// So many more would go if no replica needed them.
+    pub held: usize,
+    /// Why no more are gone.
+    pub error: Option<StoreError>,
 }
 
 /// Reads events from a place on, as far as they are on the disk.
@@ -518,7 +594,7 @@ impl Cursor {
         let mut bytes = vec![0; want];
         let n = file
             .read_at(&mut bytes, self.place.at)
-            .map_err(StoreError::io("read", &self.view.name(self.place.file)))?;
+            .map_err(StoreError::access("read", &self.view.name(self.place.file)))?;
         bytes.truncate(n);
         self.piece = Piece::Own(bytes, 0);
         Ok(None)
@@ -539,5 +615,7 @@ impl Cursor {
     pub fn turn(&mut self, place: Place) {
         self.place = place;
         self.piece = Piece::Nothing;
+        // It may be purged, and would keep its room on the disk.
+        self.file = None;
     }
 }

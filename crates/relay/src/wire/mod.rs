@@ -16,6 +16,10 @@ pub use compress::{Compressed, Compressor, Decompressor, ZSTD_LEVEL_MAX, ZSTD_VA
 pub use handshake::{AuthSwitch, Greeting, Login, NATIVE_PASSWORD, capabilities, tls_request};
 pub use packet::{FRAME_MAX, Frames, put_packet, put_packet_of};
 
+/// The variable by which a relay asks another one to tell in its heartbeats' times how many seconds it
+/// is behind its own primary. Servers leave that time at 0, and take any variable.
+pub const LAG_VARIABLE: &str = "dromon_relay_lag";
+
 /// Why bytes are not what the protocol has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {

@@ -72,6 +72,17 @@ pub fn transaction(gtid: Gtid, events: usize, size: usize, checksum: Checksum) -
     out
 }
 
+/// The same events, which have checksums, made at another time.
+pub fn made(mut events: Vec<Vec<u8>>, time: u32) -> Vec<Vec<u8>> {
+    for raw in &mut events {
+        raw[..4].copy_from_slice(&time.to_le_bytes());
+        let end = raw.len() - 4;
+        let crc = crc32fast::hash(&raw[..end]);
+        raw[end..].copy_from_slice(&crc.to_le_bytes());
+    }
+    events
+}
+
 /// A statement that stands alone.
 pub fn statement(gtid: Gtid, text: &str, checksum: Checksum) -> Vec<Vec<u8>> {
     let query = Query {

@@ -102,8 +102,27 @@ fn what_a_replica_asks() {
             non_block: false,
             heartbeat_ns: 30_000_001_024,
             server_id: 3,
+            mariadb: true,
+            lag: false,
         }
     );
+}
+
+/// One statement must not make room for thousands of times its length.
+#[test]
+fn as_many_values_as_are_bounded() {
+    let mut session = Session::new();
+    let long = format!("SET @a='{}'", "a".repeat(VALUE_MAX));
+    assert_eq!(session.query(&long, &facts()), Reply::Ok);
+    let select = |n: usize| format!("SELECT {}", vec!["@a"; n].join(","));
+    let Reply::Table(table) = session.query(&select(ITEMS_MAX), &facts()) else {
+        panic!("a table");
+    };
+    assert_eq!(table.rows[0].len(), ITEMS_MAX);
+    let Reply::Error(failure) = session.query(&select(ITEMS_MAX + 1), &facts()) else {
+        panic!("refused");
+    };
+    assert_eq!(failure.code, errors::NOT_SUPPORTED);
 }
 
 /// What a replica of MySQL 5.6 sends, in its order.
