@@ -204,6 +204,14 @@ impl Client {
         self.socket.is_encrypted()
     }
 
+    /// From now on an answer may take so long at most.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn limit(&self, patience: Duration) -> io::Result<()> {
+        self.socket.tcp().set_read_timeout(Some(patience))
+    }
+
     /// For another thread to end it.
     pub fn cut(&self) -> Cut {
         Cut(Arc::clone(self.socket.tcp()))
