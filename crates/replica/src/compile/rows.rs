@@ -396,6 +396,7 @@ fn attempt(
     // Tables whose rows must stay in the source's order.
     let mut ordered: FxHashSet<&str> = FxHashSet::default();
     let mut rows: Vec<(usize, &Part<'_>, Vec<dromon_binlog::Row<'_>>)> = Vec::new();
+    let mut types_of: FxHashMap<&str, &[ColumnType]> = FxHashMap::default();
     for (n, piece) in pieces.iter().enumerate() {
         match piece {
             Piece::Rows(part) => {
@@ -414,7 +415,11 @@ fn attempt(
                         }
                         _ => false,
                     });
-                if options.style == Style::Single || options.whole_rows || table.related || swaps {
+                // The source altered it meanwhile, without saying so.
+                let types = types_of.entry(&table.name).or_insert(&part.types);
+                let differs = **types != *part.types;
+                let single = options.style == Style::Single || options.whole_rows;
+                if single || table.related || swaps || differs {
                     ordered.insert(&table.name);
                 }
                 rows.push((n, part, all));

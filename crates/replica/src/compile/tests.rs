@@ -335,6 +335,23 @@ fn rows_of_a_table_that_is_replaced() {
     );
 }
 
+/// Rows of a table whose types change within a unit are read by their own.
+#[test]
+fn types_that_change() {
+    let a = Some("a");
+    let mut other = rows("plain", &[(Some((1, a)), None)]);
+    let mut map = other[0].bytes().to_vec();
+    // The length of the VARCHAR.
+    let at = map.len() - 3;
+    assert_eq!(map[at], 9);
+    map[at] = 10;
+    other[0] = Raw::new(map, 0);
+    let insert = || rows("plain", &[(None, Some((1, a)))]);
+    assert_eq!(folded(vec![insert(), other]).len(), 2);
+    let same = rows("plain", &[(Some((1, a)), None)]);
+    assert!(folded(vec![insert(), same]).is_empty());
+}
+
 /// Rows of one statement that need several BINLOG statements, each of which says what its table is and
 /// ends a statement.
 #[test]

@@ -155,7 +155,9 @@ fn adapted(knob: &Knob) -> &'static str {
 
 /// Applies until something ends it; [`Progress::tell_to_end`] does.
 pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End {
-    match begin(settings, log, progress) {
+    let ended = begin(settings, log, progress);
+    progress.detach();
+    match ended {
         Ok(end) => end,
         // A commit of an older session may hold a lock for long.
         Err(StandError::Client(error)) if error.is_lost() || error.passes() => {
@@ -245,6 +247,14 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             Settled::Stop(end) => return Ok(end),
         }
     }
+    if let Some(why) = forgives(&mut control)? {
+        match settings.difference {
+            Difference::Stop => {
+                return Ok(End::Fatal(format!("{why} Or set difference = repair.")));
+            }
+            Difference::Repair => log.say(Level::Warning, &why),
+        }
+    }
     let collations = collations(&mut control)?;
     let collations = Collations::of(collations.into_iter().filter_map(|row| {
         let mut texts = row
@@ -252,7 +262,8 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             .map(|c| String::from_utf8_lossy(&c.unwrap_or_default()).into_owned());
         Some((texts.next()?.parse().ok()?, texts.next()?, texts.next()?))
     }));
-    let has_defaults = control.rows("SHOW VARIABLES LIKE 'character\\_set\\_collations'")?;
+    let has_defaults =
+        control.rows("SHOW VARIABLES WHERE Variable_name='character_set_collations'")?;
     let collations = collations.with_defaults(!has_defaults.is_empty());
     let packet_max = control.one("SELECT @@max_allowed_packet")?;
     let packet_max = packet_max
@@ -381,9 +392,24 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         cuts.iter().for_each(Cut::cut);
         over.store(true, Ordering::Release);
     });
-    progress.detach();
     shared.ended.store(true, Ordering::Release);
     Ok(shared.take_end())
+}
+
+/// Whether the target's own row applier, which runs BINLOG statements, passes over rows that are missing
+/// or there already; and what to do about it.
+fn forgives(client: &mut Client) -> Result<Option<String>, ClientError> {
+    let mode = client.one("SELECT @@global.slave_exec_mode")?;
+    let errors = client.one("SELECT @@global.slave_skip_errors")?;
+    let set = match (mode.as_deref(), errors.as_deref()) {
+        (Some("IDEMPOTENT"), _) => "slave_exec_mode = IDEMPOTENT",
+        (_, Some(errors)) if !errors.is_empty() && errors != "OFF" => "slave_skip_errors",
+        _ => return Ok(None),
+    };
+    Ok(Some(format!(
+        "The target has {set}: of tables without a primary key, and all others whose rows go by BINLOG, rows that are missing or there \
+         already would be passed over in silence. Take it back."
+    )))
 }
 
 /// All collations by number: those that several character sets share have one for each.
@@ -430,11 +456,68 @@ fn close(shared: &Shared, cuts: &[Cut], over: &AtomicBool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Fake, Reply, settings};
+    use crate::fake::{Fake, Reply, cell, settings};
 
     fn fake_session(fake: &Fake, lines: &[&str]) -> End {
         let settings = settings(fake, lines);
         session(&settings, &Log::terminal(), &Arc::new(Progress::default()))
+    }
+
+    /// Whoever has begun later goes on.
+    #[test]
+    fn the_newest_goes_on() {
+        let fake = Fake::new(|text| text.starts_with("SELECT epoch").then(|| cell("5")));
+        let settings = settings(&fake, &[]);
+        let progress = Arc::new(Progress::default());
+        *progress.epoch.lock().expect("nobody panics") = Some(4);
+        let end = session(&settings, &Log::terminal(), &progress);
+        assert_eq!(end, End::Fatal(ANOTHER.into()));
+        assert!(!fake.said().iter().any(|text| text.contains("epoch + 1")));
+    }
+
+    #[test]
+    fn a_thread_that_fails_ends_the_session() {
+        let fake = Fake::new(|_| None);
+        let shared = Shared::new(&settings(&fake, &[]), String::new(), 64);
+        guarded(&shared, "applies", || {});
+        assert!(!shared.lock().has_ended());
+        guarded(&shared, "applies", || panic!("a mistake"));
+        let end = shared.take_end();
+        assert!(
+            matches!(&end, End::Again(why) if why.contains("applies")),
+            "{end:?}"
+        );
+    }
+
+    /// A target that does not answer holds up nobody who is told to end.
+    #[test]
+    fn what_hangs_is_cut() {
+        let fake = Fake::new(|_| None);
+        let settings = settings(&fake, &[]);
+        let shared = Shared::new(&settings, String::new(), 64);
+        let mut client = Client::connect(&settings.target).expect("a target");
+        shared.end(End::Told);
+        close(&shared, &[client.cut()], &AtomicBool::new(false));
+        assert!(client.query(b"SELECT 1").is_err());
+    }
+
+    #[test]
+    fn targets_that_forgive() {
+        let said = |mode: &'static str, errors: &'static str| {
+            let fake = Fake::new(move |text| match text {
+                "SELECT @@global.slave_exec_mode" => Some(cell(mode)),
+                "SELECT @@global.slave_skip_errors" => Some(cell(errors)),
+                _ => None,
+            });
+            let mut client = Client::connect(&fake.account()).expect("a target");
+            forgives(&mut client).expect("answers")
+        };
+        assert_eq!(said("STRICT", "OFF"), None);
+        assert_eq!(said("STRICT", ""), None);
+        let why = said("IDEMPOTENT", "OFF").expect("it forgives");
+        assert!(why.contains("slave_exec_mode"), "{why}");
+        let why = said("STRICT", "1062").expect("it forgives");
+        assert!(why.contains("slave_skip_errors"), "{why}");
     }
 
     /// A target that is full, or that lets nobody in now, is not given up.

@@ -139,6 +139,7 @@ impl Progress {
         let mut state = self.lock();
         state.shared = None;
         state.link = None;
+        state.beginning = None;
     }
 
     pub(super) fn link(&self, link: &Arc<Link>) {

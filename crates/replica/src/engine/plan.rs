@@ -201,7 +201,7 @@ impl<'s> Planner<'s> {
             &self.settings.filter,
             &transaction,
         )
-        .map_err(|error| End::Again(format!("{} cannot be read: {error}", transaction.gtid)))?;
+        .map_err(|error| End::Fatal(format!("{} cannot be read: {error}.", transaction.gtid)))?;
         let id = transaction.group.commit_id;
         let group = id.map(|id| (transaction.gtid.domain, id));
         let single = found.alone.is_some() || found.set.barrier().is_some();

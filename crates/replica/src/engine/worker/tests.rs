@@ -14,15 +14,24 @@ use crate::unit::Alone;
 
 /// Runs a unit to its end. Gives [`End::Told`] if it has committed.
 fn applied(fake: &Fake, lines: &[&str], unit: Unit) -> End {
+    applied_beside(fake, lines, unit, None)
+}
+
+fn session(settings: &Settings) -> Session {
+    Session {
+        client: crate::engine::connect(settings).expect("a target"),
+        dirty: false,
+        form: None,
+    }
+}
+
+/// The same, with a session of its own for what runs alone.
+fn applied_beside(fake: &Fake, lines: &[&str], unit: Unit, alone: Option<Session>) -> End {
     let settings = settings(fake, lines);
     let shared = Arc::new(Shared::new(&settings, "0-1-4".into(), 64));
     let worker = Worker {
         number: 0,
-        session: Session {
-            client: crate::engine::connect(&settings).expect("a target"),
-            dirty: false,
-            form: None,
-        },
+        session: session(&settings),
         shared: Arc::clone(&shared),
         channel: Channel::new("c"),
         settings,
@@ -39,6 +48,9 @@ fn applied(fake: &Fake, lines: &[&str], unit: Unit) -> End {
         let keys = Arc::clone(&unit.keys);
         core.units.push_back(Arc::new(unit));
         core.scheduler.push(After::default(), keys);
+    }
+    if let Some(alone) = alone {
+        shared.keep_alone(alone);
     }
     let watched = Arc::clone(&shared);
     let runs = thread::spawn(move || worker.run(&watched));
@@ -227,4 +239,52 @@ fn a_default_database_that_is_not_there() {
     let (end, said) = run("ALTER TABLE t ADD c INT");
     assert!(matches!(end, End::Fatal(_)));
     assert!(!said.contains(&"ALTER TABLE t ADD c INT".to_owned()));
+}
+
+/// Temporary tables are there for all statements, whichever worker runs them.
+#[test]
+fn statements_have_a_session_of_their_own() {
+    let (own, other) = (Fake::new(epoch), Fake::new(epoch));
+    let text = "INSERT INTO t SELECT * FROM tmp";
+    let beside = || Some(session(&settings(&other, &[])));
+    let within = alone(Alone::Within, Ending::Xid, &[text]);
+    assert_eq!(applied_beside(&own, &[], within, beside()), End::Told);
+    let by_itself = alone(Alone::Statement, Ending::Statement, &[text]);
+    assert_eq!(applied_beside(&own, &[], by_itself, beside()), End::Told);
+    assert_eq!(steps(&own), [""; 0]);
+    let ran = steps(&other).iter().filter(|step| *step == text).count();
+    assert_eq!(ran, 2);
+    // Rows go over the worker's own.
+    let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
+    let before = other.said().len();
+    applied_beside(&own, &[], unit(vec![insert]), beside());
+    assert!(steps(&own).contains(&"COMMIT".to_owned()));
+    assert!(
+        other.said()[before..]
+            .iter()
+            .all(|text| !text.starts_with("INSERT"))
+    );
+}
+
+/// What is said of an error that no repair takes away.
+#[test]
+fn what_a_repair_can_do() {
+    let fails_with = |code: u16, text: &'static str| {
+        let fake = Fake::new(move |said| match said.starts_with(text) {
+            true => Some(Reply::Fail(code)),
+            false => epoch(said),
+        });
+        let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
+        match applied(&fake, &[], unit(vec![insert])) {
+            End::Fatal(why) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    let why = fails_with(1062, "INSERT");
+    assert!(why.contains("difference = repair"), "{why}");
+    let why = fails_with(1142, "INSERT");
+    assert!(
+        !why.contains("repair") && why.contains("Nothing of it"),
+        "{why}"
+    );
 }
