@@ -92,6 +92,15 @@ impl ClientError {
         }
     }
 
+    /// Whether it may go away by itself: lock waits, deadlocks, too many connections or of something
+    /// else, a host that is blocked until somebody flushes its errors.
+    pub fn passes(&self) -> bool {
+        matches!(
+            self.code(),
+            Some(1020 | 1040 | 1129 | 1203 | 1205 | 1213 | 1226 | 1317 | 1969)
+        )
+    }
+
     /// Whether the connection cannot be used any more.
     pub fn is_lost(&self) -> bool {
         // Shutdown, and connections killed.
@@ -202,6 +211,14 @@ impl Client {
     /// Whether it is encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.socket.is_encrypted()
+    }
+
+    /// From now on an answer may take so long at most.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn limit(&self, patience: Duration) -> io::Result<()> {
+        self.socket.tcp().set_read_timeout(Some(patience))
     }
 
     /// For another thread to end it.

@@ -31,6 +31,8 @@ pub mod client;
 pub mod compile;
 mod config;
 pub mod engine;
+#[cfg(test)]
+mod fake;
 mod http;
 pub mod names;
 mod run;

@@ -164,6 +164,27 @@ impl Cursor<'_> {
         }
     }
 
+    /// Passes the rest of an ALTER TABLE: its new name, and tables that change places with partitions.
+    fn others(&mut self, tables: &mut Vec<(String, String)>) -> Option<()> {
+        while !self.tokens.is_empty() {
+            if self.word(&["RENAME"]) {
+                // Columns and keys have new names, too.
+                if self.word(&["COLUMN", "INDEX", "KEY"]) {
+                    continue;
+                }
+                self.word(&["TO", "AS"]);
+                tables.push(self.table()?);
+            } else if self.word(&["WITH", "CONVERT", "TO"]) {
+                if self.word(&["TABLE"]) {
+                    tables.push(self.table()?);
+                }
+            } else {
+                self.one()?;
+            }
+        }
+        Some(())
+    }
+
     fn is_listed(&self) -> bool {
         self.tokens.first().is_some_and(|token| token.listed)
     }
@@ -202,7 +223,8 @@ fn read(mut at: Cursor<'_>) -> Option<About> {
         }
     } else {
         let drops = at.word(&["DROP"]);
-        if !drops && !at.word(&["CREATE", "ALTER"]) {
+        let alters = !drops && at.word(&["ALTER"]);
+        if !drops && !alters && !at.word(&["CREATE"]) {
             return None;
         }
         while at.word(&BETWEEN) {}
@@ -221,6 +243,9 @@ fn read(mut at: Cursor<'_>) -> Option<About> {
             while drops && at.is_listed() {
                 tables.push(at.table()?);
             }
+            if alters {
+                at.others(&mut tables)?;
+            }
         } else {
             return None;
         }
@@ -238,6 +263,15 @@ pub fn about(text: &[u8], database: &[u8]) -> About {
         database,
     };
     read(cursor).unwrap_or(About::Unknown)
+}
+
+/// Whether all tables that a statement is about are named with their databases.
+pub(crate) fn is_qualified(text: &[u8]) -> bool {
+    match about(text, b"") {
+        About::Tables(tables) => tables.iter().all(|(database, _)| !database.is_empty()),
+        About::Database(_) => true,
+        About::Unknown => false,
+    }
 }
 
 #[cfg(test)]
@@ -271,6 +305,21 @@ mod tests {
             ),
             ("DROP TEMPORARY TABLE a CASCADE", "d.a"),
             ("RENAME TABLE a TO x.a, x.b TO b", "d.a x.a x.b d.b"),
+            ("ALTER TABLE x.t RENAME TO y.t", "x.t y.t"),
+            ("ALTER TABLE t ADD c INT, RENAME u, ADD KEY (c)", "d.t d.u"),
+            (
+                "ALTER TABLE t RENAME COLUMN a TO b, RENAME KEY k TO l",
+                "d.t",
+            ),
+            (
+                "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE y.u WITHOUT VALIDATION",
+                "d.t y.u",
+            ),
+            ("ALTER TABLE t CONVERT PARTITION p TO TABLE y.u", "d.t y.u"),
+            (
+                "ALTER TABLE t CONVERT TABLE u TO PARTITION p VALUES LESS THAN (9)",
+                "d.t d.u",
+            ),
             ("TRUNCATE x.t", "x.t"),
             ("TRUNCATE TABLE t", "d.t"),
             ("CREATE UNIQUE INDEX i USING BTREE ON x.t (a, b)", "x.t"),

@@ -95,10 +95,11 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         .map_err(system("start a thread"))?;
     let over = Arc::new(AtomicBool::new(false));
     let (asking, reporting) = {
-        let (p, o, c) = (Arc::clone(&progress), Arc::clone(&over), config.clone());
+        let (p, o) = (Arc::clone(&progress), Arc::clone(&over));
+        let (c, l) = (config.clone(), log.clone());
         let asking = thread::Builder::new()
             .name("dromon-goal".into())
-            .spawn(move || ask(&c, &p, &o))
+            .spawn(move || ask(&c, &p, &o, &l))
             .map_err(system("start a thread"))?;
         let (p, o, c, l) = (
             Arc::clone(&progress),
@@ -162,7 +163,7 @@ fn follow(config: &Config, log: &Log, progress: &Arc<Progress>) -> bool {
 }
 
 /// Asks the source now and then where it is.
-fn ask(config: &Config, progress: &Progress, over: &AtomicBool) {
+fn ask(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
     let source = &config.settings.source;
     let account = Account {
         address: source.address.clone(),
@@ -173,6 +174,7 @@ fn ask(config: &Config, progress: &Progress, over: &AtomicBool) {
     };
     let mut client: Option<Client> = None;
     let mut last: Option<Instant> = None;
+    let mut said = false;
     while !over.load(Ordering::Acquire) {
         thread::sleep(Duration::from_millis(20));
         if last.is_some_and(|last| last.elapsed() < ASK) {
@@ -183,7 +185,25 @@ fn ask(config: &Config, progress: &Progress, over: &AtomicBool) {
         }
         last = Some(Instant::now());
         if client.is_none() {
-            client = Client::connect(&account).ok();
+            let connected = Client::connect(&account).and_then(|client| {
+                client.limit(account.patience)?;
+                Ok(client)
+            });
+            client = match connected {
+                Ok(connected) => Some(connected),
+                // One that is away is said by whoever follows it; one that lets in no second
+                // connection is not.
+                Err(error) if error.code().is_some() && !said => {
+                    said = true;
+                    let text = format!(
+                        "The source cannot be asked where it is: {error}. Until it can, the lag is by the clocks, and nobody knows \
+                         whether all is applied."
+                    );
+                    log.say(Level::Warning, &text);
+                    None
+                }
+                Err(_) => None,
+            };
         }
         let Some(connected) = &mut client else {
             continue;
@@ -210,7 +230,10 @@ fn report(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
             second = Instant::now();
             progress.second();
             if let Some(path) = &config.status {
-                let aside = path.with_extension("new");
+                // Beside it, under no other status's name.
+                let mut aside = path.clone().into_os_string();
+                aside.push(".new");
+                let aside = PathBuf::from(aside);
                 let write = || {
                     fs::write(
                         &aside,

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dromon_binlog::{
-    Event, EventType, Format, Group, GroupName, Grouper, Position, Step as Place, StreamError,
-    format_for_replica,
+    Event, EventType, Format, Group, GroupName, Grouper, Gtid, Position, Step as Place,
+    StreamError, format_for_replica,
 };
 use dromon_relay::log::{Level, Log};
 use dromon_relay::net::{ClientTls, Socket};
@@ -336,10 +336,7 @@ impl Puller {
         if let Some(last) = self.position.get(gtid.domain)
             && last.seqno >= gtid.seqno
         {
-            return never(format!(
-                "the source sent {gtid}, but {last} is applied already: this is another history. Was RESET MASTER run there, or is it \
-                 another server?"
-            ));
+            return never(out_of_order(gtid, last));
         }
         let Some(form) = self.form.clone() else {
             return never("the source sent no format description".into());
@@ -383,6 +380,18 @@ impl Puller {
     }
 }
 
+/// Why a group cannot follow another one of its domain.
+fn out_of_order(gtid: Gtid, last: Gtid) -> String {
+    let why = match gtid.server == last.server {
+        true => "this is another history. Was RESET MASTER run there, or is it another server?",
+        false => {
+            "two servers wrote in one domain. Where gtid_strict_mode is off they may; it cannot be followed here, since a position says \
+             of a domain up to where it is applied. Let the target be made anew from a copy of the source"
+        }
+    };
+    format!("the source sent {gtid}, but {last} is applied already: {why}")
+}
+
 fn form(event: &Event<'_>) -> Result<Form, PullError> {
     let bad = |error| StreamError::Event { at: 0, error };
     let format = Format::decode(event.raw()).or_else(|_| {
@@ -422,5 +431,22 @@ fn read(
             Err(PullError::Silent(dead_after))
         }
         Err(e) => Err(PullError::Broken(e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_order() {
+        let gtid = |text: &str| text.parse::<Gtid>().expect("a GTID");
+        let text = out_of_order(gtid("0-1-4"), gtid("0-1-9"));
+        assert!(text.contains("RESET MASTER"), "{text}");
+        let text = out_of_order(gtid("0-2-9"), gtid("0-1-9"));
+        assert!(
+            text.contains("gtid_strict_mode") && !text.contains("RESET"),
+            "{text}"
+        );
     }
 }

@@ -35,8 +35,13 @@ pub const ROWS: &str = "SET NAMES binary, time_zone='+00:00', foreign_key_checks
      sql_auto_is_null=0, explicit_defaults_for_timestamp=1, auto_increment_increment=1, auto_increment_offset=1, tx_isolation='READ-COMMITTED'";
 
 /// Once for each connection. The first statement makes it known among others.
-pub const ONCE: &str =
-    "SET @dromon_replica=1, wait_timeout=2147483, net_read_timeout=600, net_write_timeout=600";
+///
+/// What the target limits for its users must not end what the source has done: not the time of a
+/// statement, nor that of a transaction that waits for its turn. What its own replica threads may
+/// is allowed: to alter tables with a history.
+pub const ONCE: &str = "SET @dromon_replica=1, wait_timeout=2147483, net_read_timeout=600, net_write_timeout=600, \
+     max_statement_time=0, idle_transaction_timeout=0, idle_write_transaction_timeout=0, idle_readonly_transaction_timeout=0, \
+     sql_safe_updates=0, sql_select_limit=DEFAULT, autocommit=1, system_versioning_alter_history=KEEP";
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS dromon_replica.position (\
     channel VARCHAR(64) NOT NULL PRIMARY KEY, \
@@ -71,8 +76,15 @@ pub struct Doing {
     pub text: String,
     /// Who ran it.
     pub connection: u64,
-    /// The target's `gtid_binlog_pos` before; empty: it writes no binlog.
+    /// The target's `gtid_binlog_pos` before, and whether it says enough; empty: it writes no binlog.
+    /// Or [`Doing::PARTS`].
     pub binlog: String,
+}
+
+impl Doing {
+    /// In the place of [`Doing::binlog`], before a number of steps that are done for good: it ended
+    /// with an error behind them. Without a number: nobody knows how far it came.
+    pub const PARTS: &str = "!";
 }
 
 /// Where a channel stands.
@@ -113,17 +125,86 @@ impl Channel {
         Channel { quoted }
     }
 
+    /// Of the lock that the connection has over which goes what no rollback takes back: an
+    /// expression.
+    pub fn lock_name(&self) -> String {
+        let name = String::from_utf8_lossy(&self.quoted);
+        format!("CONCAT('dromon_replica ',MD5({name}))")
+    }
+
     fn row(&self) -> String {
         format!("channel = {}", String::from_utf8_lossy(&self.quoted))
     }
 
+    /// Makes the tables and the channel's rows, if they are not there. `start`: where it begins.
+    ///
+    /// Commits change these rows. So replicas of the target need them, too, if these commits are in its
+    /// binlog: `logged`, and they come by the binlog as well. Nothing else of this replica's affairs
+    /// does.
+    fn prepare(
+        &self,
+        client: &mut Client,
+        order: Order,
+        start: &Position,
+        logged: bool,
+    ) -> Result<bool, ClientError> {
+        let tables = client.rows(COLUMNS)?;
+        let has = |table: &str| {
+            let named =
+                |row: &Row| matches!(row.first(), Some(Some(name)) if name == table.as_bytes());
+            tables.iter().any(named)
+        };
+        let slots = order != Order::Strict || has("commits");
+        let row = |client: &mut Client, table: &str| {
+            let text = format!(
+                "SELECT 1 FROM dromon_replica.{table} WHERE {} LIMIT 1",
+                self.row()
+            );
+            client.one(&text)
+        };
+        let has_row = has("position") && row(client, "position")?.is_some();
+        let has_slots = has("commits") && row(client, "commits")?.is_some();
+        if has_row && (has_slots || !slots) {
+            return Ok(slots);
+        }
+        if logged {
+            client.query(b"SET SESSION sql_log_bin=1")?;
+        }
+        client.query(b"CREATE DATABASE IF NOT EXISTS dromon_replica")?;
+        client.query(TABLE.as_bytes())?;
+        // From before there was this column.
+        client.query(b"ALTER TABLE dromon_replica.position ADD COLUMN IF NOT EXISTS ahead TEXT NULL AFTER gtid_pos")?;
+        let name = String::from_utf8_lossy(&self.quoted);
+        let insert = format!(
+            "INSERT IGNORE INTO dromon_replica.position (channel, epoch, gtid_pos) VALUES ({name}, 0, '{start}')"
+        );
+        client.query(insert.as_bytes())?;
+        if slots {
+            client.query(SLOT_TABLE.as_bytes())?;
+            let empty: Vec<String> = (0..SLOTS)
+                .map(|slot| format!("({name},{slot},0,'','')"))
+                .collect();
+            let insert = format!(
+                "INSERT IGNORE INTO dromon_replica.commits (channel, slot, epoch, gtid_pos, ahead) VALUES {}",
+                empty.join(",")
+            );
+            client.query(insert.as_bytes())?;
+        }
+        if logged {
+            client.query(b"SET SESSION sql_log_bin=0")?;
+        }
+        Ok(slots)
+    }
+
     /// Begins a new epoch: waits for commits of an older one that are under way, and no other can
-    /// follow. `start`: where a channel begins that is not there yet.
+    /// follow. `start`: where a channel begins that is not there yet. `logged`: its commits are in the
+    /// target's binlog; this session's statements are not.
     pub fn begin(
         &self,
         client: &mut Client,
         order: Order,
         start: &Position,
+        logged: bool,
     ) -> Result<Stand, StandError> {
         let text = |row: &Row, n: usize| {
             let cell = row.get(n)?.as_ref()?;
@@ -131,19 +212,7 @@ impl Channel {
         };
         let name = String::from_utf8_lossy(&self.quoted);
         let odd = |what: &str| StandError::Odd(format!("{what} of {name}"));
-        let tables: Vec<Option<String>> =
-            client.rows(COLUMNS)?.iter().map(|r| text(r, 0)).collect();
-        let has = |table: &str| tables.iter().flatten().any(|t| t == table);
-        if !has("position") {
-            client.query(b"CREATE DATABASE IF NOT EXISTS dromon_replica")?;
-            client.query(TABLE.as_bytes())?;
-            // From before there was this column.
-            client.query(b"ALTER TABLE dromon_replica.position ADD COLUMN IF NOT EXISTS ahead TEXT NULL AFTER gtid_pos")?;
-        }
-        if order != Order::Strict && !has("commits") {
-            client.query(SLOT_TABLE.as_bytes())?;
-        }
-        let slots = order != Order::Strict || has("commits");
+        let slots = self.prepare(client, order, start, logged)?;
         client.query(b"BEGIN")?;
         client.query(
             format!(
@@ -298,5 +367,82 @@ where
 /// and more.
 const FAILS: &str = "18446744073709551615+epoch";
 
+/// A statement that fails unless the one before it changed a row, and with it the packet in which a
+/// commit follows.
+pub const ROW_IS_THERE: &[u8] = b";SET @dromon_rows=18446744073709551615+(1-ROW_COUNT())";
+
 /// The error of a statement of [`Channel`] in another epoch, or behind another position.
 pub const OTHER_EPOCH: u16 = 1690;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Fake, Reply, cell};
+
+    /// What the target's own settings must not do to what is applied.
+    #[test]
+    fn sessions_do_not_depend_on_the_target() {
+        for set in [
+            "system_versioning_alter_history=KEEP",
+            "max_statement_time=0",
+            "idle_transaction_timeout=0",
+            "idle_write_transaction_timeout=0",
+            "sql_safe_updates=0",
+            "autocommit=1",
+        ] {
+            assert!(ONCE.contains(set), "{set}");
+        }
+    }
+
+    fn begun(fake: &Fake, order: Order, logged: bool) -> Vec<String> {
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let start = Position::new();
+        let stand = Channel::new("c").begin(&mut client, order, &start, logged);
+        assert_eq!(stand.expect("answers").epoch, 3);
+        fake.said()
+    }
+
+    fn stand(text: &str) -> Option<Reply> {
+        let row = || Reply::Row(["3", "0-1-4"].map(String::from).to_vec());
+        match text {
+            _ if text.starts_with("SELECT epoch, ") => Some(row()),
+            _ if text.starts_with("SELECT ") => Some(Reply::Nothing),
+            _ => None,
+        }
+    }
+
+    /// Replicas of the target get what commits will change.
+    #[test]
+    fn rows_that_replicas_of_the_target_need() {
+        let fake = Fake::new(stand);
+        let said = begun(&fake, Order::Group(SLOTS), true);
+        let at = |begin: &str| said.iter().position(|text| text.starts_with(begin));
+        let on = at("SET SESSION sql_log_bin=1").expect("it is logged");
+        let off = at("SET SESSION sql_log_bin=0").expect("no more than that");
+        for text in [
+            "CREATE DATABASE",
+            "CREATE TABLE IF NOT EXISTS dromon_replica.position",
+            "CREATE TABLE IF NOT EXISTS dromon_replica.commits",
+            "INSERT IGNORE INTO dromon_replica.position",
+            "INSERT IGNORE INTO dromon_replica.commits",
+        ] {
+            assert!(
+                (on..off).contains(&at(text).expect(text)),
+                "{text}: {said:?}"
+            );
+        }
+        assert!(at("BEGIN") > Some(off));
+        // A commit of others is nobody's affair.
+        let fake = Fake::new(stand);
+        let said = begun(&fake, Order::Strict, false);
+        assert!(!said.iter().any(|text| text.contains("sql_log_bin")));
+        // What is there is not logged again.
+        let fake = Fake::new(|text| match text {
+            COLUMNS => Some(cell("position")),
+            _ if text.starts_with("SELECT 1 FROM") => Some(cell("1")),
+            _ => stand(text),
+        });
+        let said = begun(&fake, Order::Strict, true);
+        assert!(!said.iter().any(|text| text.contains("sql_log_bin")));
+    }
+}

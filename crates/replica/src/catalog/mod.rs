@@ -59,12 +59,31 @@ pub struct TableInfo {
 
 /// All tables by database, 0, name.
 #[derive(Clone, Debug, Default)]
-pub struct Tables(FxHashMap<Vec<u8>, Arc<TableInfo>>);
+pub struct Tables {
+    by_name: FxHashMap<Vec<u8>, Arc<TableInfo>>,
+    /// Upper and lower case of names are the same: they are kept in lower case.
+    any_case: bool,
+}
 
 impl Tables {
     /// The table of this name.
     pub fn find(&self, database: &[u8], table: &[u8]) -> Option<&Arc<TableInfo>> {
-        self.0.get(&[database, &[0], table].concat())
+        let name = [database, &[0], table].concat();
+        match (self.any_case, std::str::from_utf8(&name)) {
+            (true, Ok(text)) => self.by_name.get(text.to_lowercase().as_bytes()),
+            _ => self.by_name.get(&name),
+        }
+    }
+
+    /// The same tables, but upper and lower case of names are the same (`lower_case_table_names`).
+    #[must_use]
+    pub fn of_any_case(self) -> Tables {
+        let lower = |name: Vec<u8>| String::from_utf8_lossy(&name).to_lowercase().into_bytes();
+        let named = self.by_name.into_iter();
+        Tables {
+            by_name: named.map(|(name, info)| (lower(name), info)).collect(),
+            any_case: true,
+        }
     }
 
     /// Of these tables.
@@ -73,6 +92,9 @@ impl Tables {
             let key = [name.database.as_bytes(), &[0], name.table.as_bytes()].concat();
             (key, Arc::new(info))
         });
-        Tables(keyed.collect())
+        Tables {
+            by_name: keyed.collect(),
+            any_case: false,
+        }
     }
 }

@@ -70,6 +70,8 @@ impl Scope<'_> {
 pub struct Known {
     raw: BTreeMap<TableName, Raw>,
     triggers_run: bool,
+    /// `lower_case_table_names` is set.
+    any_case: bool,
 }
 
 fn query(client: &mut Client, text: &str) -> Result<Vec<Cells>, ClientError> {
@@ -86,6 +88,8 @@ impl Known {
         known.load(client, Scope::All)?;
         let run = query(client, "SELECT @@global.slave_run_triggers_for_rbr")?.pop();
         known.triggers_run = run.is_some_and(|mut row| row.text() != "NO");
+        let case = query(client, "SELECT @@lower_case_table_names")?.pop();
+        known.any_case = case.is_some_and(|mut row| row.text() != "0");
         Ok(known)
     }
 
@@ -102,9 +106,16 @@ impl Known {
         client.query(b"SET NAMES utf8mb4")?;
         let mut changed: BTreeSet<TableName> = BTreeSet::new();
         let mut gone: BTreeSet<TableName> = BTreeSet::new();
-        for database in databases {
-            let mut text = b"SHOW TABLES FROM ".to_vec();
+        // Names as they stand in the catalog, if a statement may write them in any case.
+        let databases: BTreeSet<String> = match self.any_case {
+            true => databases.iter().map(|name| self.spelled(name)).collect(),
+            false => databases.clone(),
+        };
+        for database in &databases {
+            // Views and sequences are not kept: they would always be new.
+            let mut text = b"SHOW FULL TABLES FROM ".to_vec();
             put_name(&mut text, database.as_bytes());
+            text.extend_from_slice(b" WHERE Table_type IN ('BASE TABLE','SYSTEM VERSIONED')");
             // Names alone: no table is opened for them.
             let there = match query(client, &String::from_utf8_lossy(&text)) {
                 Ok(rows) => rows,
@@ -143,7 +154,21 @@ impl Known {
 
     /// For hints, and for statements.
     pub fn prepare(&self) -> (Catalog, Tables) {
-        prepare(&self.raw, self.triggers_run)
+        let (catalog, tables) = prepare(&self.raw, self.triggers_run);
+        match self.any_case {
+            true => (catalog, tables.of_any_case()),
+            false => (catalog, tables),
+        }
+    }
+
+    /// A database as its tables are kept by, whatever its case in a statement.
+    fn spelled(&self, database: &str) -> String {
+        let lower = database.to_lowercase();
+        let mut known = self.raw.keys().map(|name| &name.database);
+        match known.find(|name| name.to_lowercase() == lower) {
+            Some(name) => name.clone(),
+            None => lower,
+        }
     }
 
     fn load(&mut self, client: &mut Client, scope: Scope<'_>) -> Result<(), ClientError> {
@@ -451,4 +476,57 @@ fn prepare(raw: &BTreeMap<TableName, Raw>, triggers_run: bool) -> (Catalog, Tabl
         });
     }
     (Catalog::new(schemas), Tables::of(infos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Fake, Reply, cell};
+
+    fn known(any_case: bool) -> Known {
+        let name = TableName::new("shop", "t");
+        Known {
+            raw: BTreeMap::from([(name, Raw::default())]),
+            triggers_run: false,
+            any_case,
+        }
+    }
+
+    /// Names of tables that are read again after a statement; the others are asked for by name only.
+    fn read_again(known: &mut Known, statement: &str) -> Vec<String> {
+        let fake = Fake::new(|text| match text {
+            _ if text.starts_with("SHOW FULL TABLES FROM `shop`") => Some(cell("t")),
+            _ if text.starts_with("SHOW FULL TABLES") => Some(Reply::Fail(NO_DATABASE)),
+            _ if text.starts_with("SELECT") => Some(Reply::Nothing),
+            _ => None,
+        });
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let touched = Touched::by(statement.as_bytes(), b"test");
+        known.read_again(&mut client, &touched).expect("answers");
+        let mut said = fake.said();
+        said.retain(|text| text.contains("FROM information_schema.TABLES"));
+        said
+    }
+
+    /// A database whose name a statement writes in another case.
+    #[test]
+    fn names_in_any_case() {
+        let said = read_again(&mut known(true), "ALTER TABLE SHOP.T MODIFY b INT AFTER c");
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(
+            said[0].contains("TABLE_SCHEMA='shop' AND TABLE_NAME='t'"),
+            "{said:?}"
+        );
+        // Where case counts these are others.
+        let said = read_again(&mut known(false), "ALTER TABLE SHOP.T MODIFY b INT AFTER c");
+        assert!(said.is_empty(), "{said:?}");
+    }
+
+    #[test]
+    fn rows_in_any_case() {
+        let (_, tables) = known(true).prepare();
+        assert!(tables.find(b"Shop", b"T").is_some() && tables.find(b"shop", b"u").is_none());
+        let (_, tables) = known(false).prepare();
+        assert!(tables.find(b"Shop", b"T").is_none() && tables.find(b"shop", b"t").is_some());
+    }
 }

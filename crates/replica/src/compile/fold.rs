@@ -14,6 +14,9 @@ const ROWS_MAX: usize = 400;
 /// A statement with so many bytes takes no further row.
 const STATEMENT_BYTES: usize = 256 << 10;
 
+/// Bytes that a packet has beside its statement, at most.
+const FRAME: usize = 64;
+
 /// Collects statements into packets.
 pub(super) struct Writer<'o> {
     options: &'o Options<'o>,
@@ -64,6 +67,8 @@ impl<'o> Writer<'o> {
 
     fn add(&mut self, statement: &[u8], expect: Expect) {
         self.open = None;
+        // With what may stand in front of it.
+        self.unfit |= statement.len() + FRAME > self.options.longest;
         if self.text.len() + statement.len() > self.options.packet_max {
             self.flush();
         }
@@ -178,10 +183,19 @@ impl<'o> Writer<'o> {
         if self.options.whole_rows {
             let others = (0..table.columns.len())
                 .filter(|n| !table.key.contains(n) && !table.columns[*n].generated);
-            let others: Vec<usize> = others.collect();
-            if !others.is_empty() {
+            for n in others {
+                // Byte by byte: what a collation takes for equal may differ.
                 out.extend_from_slice(b" AND ");
-                put_where(&mut out, table, types, before, &others)?;
+                let text = table.columns[n].charset.is_some();
+                out.extend_from_slice(if text { b"BINARY " } else { b"" });
+                put_name(&mut out, table.columns[n].name.as_bytes());
+                out.extend_from_slice(b"<=>");
+                let stored = match text {
+                    true => Text::Stored,
+                    false => compared(table, n),
+                };
+                let unsigned = table.columns[n].unsigned;
+                put_cell(&mut out, types[n], before[n], unsigned, stored)?;
             }
         }
         Ok(out)
@@ -220,7 +234,16 @@ impl<'o> Writer<'o> {
         let mut mend = None;
         if self.options.style == Style::Single {
             put_where(&mut key, table, types, before, &table.key)?;
-            let mut all = b"INSERT INTO ".to_vec();
+            let mut all = Vec::new();
+            if table.key.iter().any(|n| before[*n] != after[*n]) {
+                // The source has no row at the old key any more.
+                all.extend_from_slice(b"DELETE FROM ");
+                all.extend_from_slice(&table.quoted);
+                all.extend_from_slice(b" WHERE ");
+                all.extend_from_slice(&key);
+                all.push(b';');
+            }
+            all.extend_from_slice(b"INSERT INTO ");
             put_insert_head(&mut all, table);
             put_values(&mut all, table, types, after)?;
             put_on_duplicate(&mut all, table, |_| true);

@@ -13,18 +13,21 @@
 //! is rolled back and compiled again in [`Style::Single`], in which every row is a statement of
 //! its own, in the source's order: then the row, its table and its GTID can be named.
 
+mod event;
 mod fold;
 mod reads;
 mod rows;
 mod statement;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+
+use std::ops::Range;
 
 use dromon_binlog::{Change, EventError, Gtid};
 
 pub use reads::reads;
-pub(crate) use rows::binlog_statement;
 pub use rows::compile;
+pub(crate) use rows::{binlog_statement, in_fragments, is_frame, is_savepoint};
 pub use statement::Collations;
 
 use crate::catalog::TableInfo;
@@ -110,6 +113,8 @@ pub struct Options<'a> {
     pub whole_rows: bool,
     /// A packet has at most about so many bytes.
     pub packet_max: usize,
+    /// The target takes no longer packet, in bytes.
+    pub longest: usize,
     /// Collations by number.
     pub collations: &'a Collations,
 }
@@ -159,6 +164,8 @@ pub enum Op {
     Statement {
         /// What comes before it, in a packet of its own.
         setup: Vec<u8>,
+        /// Where in it a database is chosen; empty: nowhere.
+        uses: Range<usize>,
         /// It.
         text: Vec<u8>,
         /// The error that it ended with on the source; 0: none.

@@ -9,16 +9,21 @@ use dromon_binlog::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::event::on_replica;
 use super::fold::Fold;
 use super::statement::{Before, is_announced};
 use super::{CompileError, Note, Op, Options, Style};
-use crate::catalog::TableInfo;
+use crate::catalog::{TableInfo, Tables};
 use crate::compile::fold::Writer;
-use crate::unit::Unit;
+use crate::unit::{Transaction, Unit};
 use crate::value::is_fit;
 
 /// Most bytes of rows that are decompressed.
 const DATA_MAX: usize = 1 << 30;
+
+/// A BINLOG statement takes no further event with so many bytes of rows: a packet has its limits, and
+/// the server decodes a long one slowly.
+const BINLOG_BYTES: usize = 1 << 20;
 
 /// Rows of one event.
 pub(super) struct Part<'a> {
@@ -33,7 +38,7 @@ pub(super) struct Part<'a> {
 pub(super) enum Piece<'a> {
     /// Statements can say them.
     Rows(Part<'a>),
-    /// A whole statement of the source: its table maps and rows.
+    /// A statement of the source, or a part of it: its table maps and rows.
     Binlog {
         text: Vec<u8>,
         tables: Vec<String>,
@@ -62,16 +67,17 @@ fn is_full(map: &[u8], table: &TableInfo) -> bool {
     columns.all(|(n, column)| column.generated || bit(map, n))
 }
 
+/// `tables`: none if they may be others now.
 fn mapped(
     map: &TableMap<'_>,
     raw: &[u8],
-    unit: &Unit,
+    tables: Option<&Tables>,
     options: &Options<'_>,
     flavour: dromon_binlog::Flavour,
 ) -> Mapped {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let plain = || {
-        let table = unit.tables.find(map.database, map.table)?;
+        let table = tables?.find(map.database, map.table)?;
         let types = map.columns().ok()?;
         let fit =
             table.plain && table.columns.len() == types.len() && types.iter().all(|t| is_fit(*t));
@@ -120,6 +126,21 @@ fn plain_event(
 }
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// A BINLOG statement as two statements that set variables, and one that takes what stands there: for
+/// an event that is too long for a packet.
+pub(crate) fn in_fragments(statement: &[u8]) -> [Vec<u8>; 3] {
+    let text = statement.strip_prefix(b"BINLOG '").unwrap_or_default();
+    let text = text.strip_suffix(b"'").unwrap_or_default();
+    let (one, two) = text.split_at(text.len() / 2);
+    let set =
+        |name: &str, text: &[u8]| [b"SET @dromon_", name.as_bytes(), b"='", text, b"'"].concat();
+    [
+        set("a", one),
+        set("b", two),
+        b"BINLOG @dromon_a, @dromon_b".to_vec(),
+    ]
+}
 
 /// Events as a BINLOG statement.
 pub(crate) fn binlog_statement<'a>(events: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -197,29 +218,39 @@ fn close<'a>(
     if wanted.is_empty() {
         return Ok(());
     }
-    // The server's own applier takes a statement as a whole.
-    let mut events: Vec<Vec<u8>> = Vec::new();
-    let mut tables = Vec::new();
-    let mut mapped = FxHashSet::default();
-    for (_, _, _, id) in &wanted {
-        if mapped.insert(*id) {
-            events.push(maps[id].raw.clone());
-            tables.push(maps[id].name.clone());
+    // Each piece begins with what its tables are, and ends a statement.
+    let mut rest = &wanted[..];
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = rest.iter().take_while(|(_, _, data, _)| {
+            let first = bytes == 0;
+            bytes += data.len();
+            first || bytes <= BINLOG_BYTES
+        });
+        let (now, later) = rest.split_at(fits.count().max(1));
+        rest = later;
+        let mut events: Vec<Vec<u8>> = Vec::new();
+        let mut tables = Vec::new();
+        let mut mapped = FxHashSet::default();
+        for (_, _, _, id) in now {
+            if mapped.insert(*id) {
+                events.push(maps[id].raw.clone());
+                tables.push(maps[id].name.clone());
+            }
         }
-    }
-    let last = wanted.len() - 1;
-    for (n, (event, rows, data, _)) in wanted.iter().enumerate() {
-        let mut raw = plain_event(event, rows, data, format);
-        if n == last && rows.flags & rows_flags::STATEMENT_END == 0 {
-            raw = ended(&raw, format);
+        for (n, (event, rows, data, _)) in now.iter().enumerate() {
+            let mut raw = plain_event(event, rows, data, format);
+            if n + 1 == now.len() && rows.flags & rows_flags::STATEMENT_END == 0 {
+                raw = ended(&raw, format);
+            }
+            events.push(raw);
         }
-        events.push(raw);
+        pieces.push(Piece::Binlog {
+            text: binlog_statement(events.iter().map(Vec::as_slice)),
+            tables,
+            gtid,
+        });
     }
-    pieces.push(Piece::Binlog {
-        text: binlog_statement(events.iter().map(Vec::as_slice)),
-        tables,
-        gtid,
-    });
     Ok(())
 }
 
@@ -236,10 +267,32 @@ fn ended(raw: &[u8], format: &dromon_binlog::Format) -> Vec<u8> {
     again().unwrap_or_else(|| raw.to_vec())
 }
 
-fn is_frame(text: &[u8]) -> bool {
+/// Whether a statement only begins or ends a transaction.
+pub(crate) fn is_frame(text: &[u8]) -> bool {
     ["BEGIN", "COMMIT", "ROLLBACK"]
         .iter()
         .any(|word| text.eq_ignore_ascii_case(word.as_bytes()))
+}
+
+/// Whether a statement only marks a place to go back to. Without a statement that goes back there it
+/// does nothing.
+pub(crate) fn is_savepoint(text: &[u8]) -> bool {
+    ["SAVEPOINT ", "RELEASE SAVEPOINT "].iter().any(|words| {
+        let begin = text.get(..words.len());
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(words.as_bytes()))
+    })
+}
+
+/// Whether a transaction has statements that do something.
+fn has_statements(transaction: &Transaction) -> bool {
+    let format = &transaction.form.format;
+    transaction
+        .events()
+        .flatten()
+        .any(|event| match event.decode(format) {
+            Ok(Payload::Query(query)) => !is_frame(query.stored) && !is_savepoint(query.stored),
+            _ => false,
+        })
 }
 
 pub(super) fn pieces<'a>(
@@ -253,6 +306,7 @@ pub(super) fn pieces<'a>(
         let format = &transaction.form.format;
         let mut open = Open::default();
         let mut before = Before::default();
+        let mut tables = Some(&*unit.tables);
         for event in transaction.events() {
             let bad = |error| CompileError::Event { gtid, error };
             let event = event.map_err(bad)?;
@@ -267,7 +321,7 @@ pub(super) fn pieces<'a>(
             match event.decode(format).map_err(bad)? {
                 Payload::Gtid(_) | Payload::Annotate(_) | Payload::Xid(_) => {}
                 Payload::TableMap(map) => {
-                    let of = mapped(&map, event.raw(), unit, options, format.flavour());
+                    let of = mapped(&map, event.raw(), tables, options, format.flavour());
                     open.maps.insert(map.table_id, of);
                 }
                 Payload::Rows(rows) => {
@@ -288,15 +342,21 @@ pub(super) fn pieces<'a>(
                     if is_frame(query.stored) || is_announced(&query) {
                         continue;
                     }
-                    let (setup, text) = before.statement(&query, &event, gtid)?;
-                    let wanted = options.filter.wants_statement(&text, query.database);
+                    if is_savepoint(query.stored) && !has_statements(transaction) {
+                        continue;
+                    }
+                    // It may have made the table of the rows that follow.
+                    tables = None;
+                    let mut op = before.statement(&query, &event, gtid, options.collations)?;
+                    let Op::Statement { text, .. } = &mut op else {
+                        continue;
+                    };
+                    let wanted = options.filter.wants_statement(text, query.database);
                     if wanted.map_err(|why| unsupported(&why))? {
-                        pieces.push(Piece::Statement(Op::Statement {
-                            setup,
-                            text,
-                            error: query.error,
-                            gtid,
-                        }));
+                        if let Some(changed) = on_replica(text).map_err(unsupported)? {
+                            *text = changed;
+                        }
+                        pieces.push(Piece::Statement(op));
                     }
                 }
                 Payload::XaPrepare(_) => {
@@ -336,6 +396,7 @@ fn attempt(
     // Tables whose rows must stay in the source's order.
     let mut ordered: FxHashSet<&str> = FxHashSet::default();
     let mut rows: Vec<(usize, &Part<'_>, Vec<dromon_binlog::Row<'_>>)> = Vec::new();
+    let mut types_of: FxHashMap<&str, &[ColumnType]> = FxHashMap::default();
     for (n, piece) in pieces.iter().enumerate() {
         match piece {
             Piece::Rows(part) => {
@@ -354,7 +415,11 @@ fn attempt(
                         }
                         _ => false,
                     });
-                if options.style == Style::Single || options.whole_rows || table.related || swaps {
+                // The source altered it meanwhile, without saying so.
+                let types = types_of.entry(&table.name).or_insert(&part.types);
+                let differs = **types != *part.types;
+                let single = options.style == Style::Single || options.whole_rows;
+                if single || table.related || swaps || differs {
                     ordered.insert(&table.name);
                 }
                 rows.push((n, part, all));

@@ -5,7 +5,7 @@ use dromon_binlog::{
 };
 use rustc_hash::FxHashMap;
 
-use super::CompileError;
+use super::{CompileError, Op};
 use crate::value::{put_name, put_text};
 
 /// Longest statement.
@@ -24,16 +24,43 @@ const SWITCHES: [(u32, &str, bool); 7] = [
 
 /// Names of collations and their character sets, by number.
 #[derive(Clone, Debug, Default)]
-pub struct Collations(FxHashMap<u32, (String, String)>);
+pub struct Collations {
+    names: FxHashMap<u32, (String, String)>,
+    /// The target has `character_set_collations`.
+    has_defaults: bool,
+}
 
 impl Collations {
     /// Of (number, collation, character set).
     pub fn of(all: impl IntoIterator<Item = (u32, String, String)>) -> Collations {
-        Collations(all.into_iter().map(|(n, a, b)| (n, (a, b))).collect())
+        Collations {
+            names: all.into_iter().map(|(n, a, b)| (n, (a, b))).collect(),
+            has_defaults: false,
+        }
+    }
+
+    /// The same for a target whose sessions have defaults of their own, `character_set_collations`.
+    #[must_use]
+    pub fn with_defaults(self, has_defaults: bool) -> Collations {
+        Collations {
+            has_defaults,
+            ..self
+        }
     }
 
     fn find(&self, number: u32) -> Option<&(String, String)> {
-        self.0.get(&number)
+        self.names.get(&number)
+    }
+
+    /// A session's defaults: pairs of a character set, by any of its collations, and a collation.
+    fn defaults(&self, pairs: &[(u16, u16)]) -> Option<String> {
+        let name = |(charset, collation): &(u16, u16)| {
+            let (_, charset) = self.find(u32::from(*charset))?;
+            let (collation, _) = self.find(u32::from(*collation))?;
+            Some(format!("{charset}={collation}"))
+        };
+        let all: Option<Vec<String>> = pairs.iter().map(name).collect();
+        Some(all?.join(","))
     }
 }
 
@@ -102,19 +129,21 @@ impl Before {
         })
     }
 
-    /// The statement: what comes in front of it, and its text.
+    /// The statement.
     pub(super) fn statement(
         &mut self,
         query: &Query<'_>,
         event: &Event<'_>,
         gtid: Gtid,
-    ) -> Result<(Vec<u8>, Vec<u8>), CompileError> {
+        collations: &Collations,
+    ) -> Result<Op, CompileError> {
         let bad = |error| CompileError::Event { gtid, error };
         let mut sets = Sets(Vec::new());
         let mut micros = 0;
         let mut late = Sets(Vec::new());
         let (mut increment, mut offset) = (1, 1);
         let mut lc_time = 0;
+        let mut defaults = Vec::new();
         for var in query.status() {
             match var.map_err(bad)? {
                 StatusVar::Flags(bits) => {
@@ -141,8 +170,21 @@ impl Before {
                 StatusVar::LcTimeNames(n) => lc_time = n,
                 StatusVar::DatabaseCharset(n) => late.add(&format!("collation_database={n}")),
                 StatusVar::Microseconds(n) => micros = n,
+                StatusVar::CollationMap(pairs) => defaults = pairs,
                 _ => {}
             }
+        }
+        // An older target has none.
+        if collations.has_defaults {
+            let of = collations
+                .defaults(&defaults)
+                .ok_or_else(|| CompileError::Unsupported {
+                    gtid,
+                    what:
+                        "the target does not know its default collations (character_set_collations)"
+                            .into(),
+                })?;
+            sets.add(&format!("character_set_collations='{of}'"));
         }
         sets.add(&format!("auto_increment_increment={increment}"));
         sets.add(&format!("auto_increment_offset={offset}"));
@@ -154,10 +196,12 @@ impl Before {
         sets.add(&format!("pseudo_thread_id={}", query.thread_id));
         // Names are in UTF-8, whatever the statement is in.
         let mut setup = b"SET NAMES utf8mb4".to_vec();
+        let begin = setup.len();
         if !event.header().has(flags::SUPPRESS_USE) && !query.database.is_empty() {
             setup.extend_from_slice(b";USE ");
             put_name(&mut setup, query.database);
         }
+        let uses = begin..setup.len();
         setup.append(&mut self.setup);
         setup.push(b';');
         setup.extend_from_slice(&sets.0);
@@ -166,7 +210,13 @@ impl Before {
             setup.extend_from_slice(&late.0);
         }
         let text = query.text(TEXT_MAX).map_err(bad)?.into_owned();
-        Ok((setup, text))
+        Ok(Op::Statement {
+            setup,
+            uses,
+            text,
+            error: query.error,
+            gtid,
+        })
     }
 }
 
@@ -258,5 +308,47 @@ mod tests {
             shown(&[1, 0, 0, 0, b'v', 1]).as_deref(),
             Some("SET @`v`=NULL")
         );
+    }
+
+    /// What a text compares by without saying so.
+    #[test]
+    fn default_collations() {
+        let all = Collations::of([
+            (45, "utf8mb4_general_ci".into(), "utf8mb4".into()),
+            (46, "utf8mb4_bin".into(), "utf8mb4".into()),
+        ]);
+        let gtid: Gtid = "0-1-1".parse().expect("a GTID");
+        let setup = |all: &Collations, pairs: &[u8]| {
+            let mut status = Vec::new();
+            if !pairs.is_empty() {
+                status.extend_from_slice(&[131, pairs.len() as u8 / 4]);
+                status.extend_from_slice(pairs);
+            }
+            let raw = crate::compile::tests::query_with("CREATE TABLE t (k TEXT)", "d", &status);
+            let format = dromon_binlog::Format::unknown();
+            let event = Event::parse_unverified(raw.bytes(), format.checksum()).expect("whole");
+            let Ok(dromon_binlog::Payload::Query(query)) = event.decode(&format) else {
+                panic!("a statement");
+            };
+            let made = Before::default().statement(&query, &event, gtid, all);
+            made.map(|op| match op {
+                Op::Statement { setup, .. } => String::from_utf8_lossy(&setup).into_owned(),
+                other => panic!("{other:?}"),
+            })
+        };
+        let new = all.clone().with_defaults(true);
+        let pair = [45, 0, 46, 0];
+        let text = setup(&new, &pair).expect("it is known");
+        assert!(
+            text.contains("character_set_collations='utf8mb4=utf8mb4_bin'"),
+            "{text}"
+        );
+        let text = setup(&new, &[]).expect("there are none");
+        assert!(text.contains("character_set_collations=''"), "{text}");
+        for pairs in [&pair[..], &[]] {
+            let text = setup(&all, pairs).expect("an older target");
+            assert!(!text.contains("character_set_collations"), "{text}");
+        }
+        assert!(setup(&new, &[99, 0, 46, 0]).is_err());
     }
 }

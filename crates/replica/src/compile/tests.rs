@@ -53,7 +53,7 @@ fn tables() -> Tables {
     ])
 }
 
-fn event(kind: u8, body: &[u8]) -> Raw {
+pub(crate) fn event(kind: u8, body: &[u8]) -> Raw {
     let mut raw = vec![0; 19];
     raw[4] = kind;
     raw[9..13].copy_from_slice(&(19 + body.len() as u32).to_le_bytes());
@@ -69,7 +69,7 @@ fn table_map(id: u8, name: &str) -> Raw {
     event(19, &body)
 }
 
-type Image<'a> = (i32, Option<&'a str>);
+pub(crate) type Image<'a> = (i32, Option<&'a str>);
 
 fn put(body: &mut Vec<u8>, (id, text): Image<'_>) {
     body.push(if text.is_none() { 2 } else { 0 });
@@ -80,8 +80,30 @@ fn put(body: &mut Vec<u8>, (id, text): Image<'_>) {
     }
 }
 
+/// A statement as a text.
+pub(crate) fn query(text: &str, database: &str) -> Raw {
+    query_with(text, database, &[])
+}
+
+/// The same, with what it depends on.
+pub(crate) fn query_with(text: &str, database: &str, status: &[u8]) -> Raw {
+    let mut body = vec![0; 13];
+    body[8] = database.len() as u8;
+    body[11] = status.len() as u8;
+    body.extend_from_slice(status);
+    body.extend_from_slice(database.as_bytes());
+    body.push(0);
+    body.extend_from_slice(text.as_bytes());
+    event(2, &body)
+}
+
+/// The end of a transaction.
+pub(crate) fn xid() -> Raw {
+    event(16, &[1, 0, 0, 0, 0, 0, 0, 0])
+}
+
 /// A statement: rows of one table.
-fn rows(name: &str, all: &[(Option<Image<'_>>, Option<Image<'_>>)]) -> Vec<Raw> {
+pub(crate) fn rows(name: &str, all: &[(Option<Image<'_>>, Option<Image<'_>>)]) -> Vec<Raw> {
     let id = name.len() as u8;
     let mut out = vec![table_map(id, name)];
     for (n, (before, after)) in all.iter().enumerate() {
@@ -103,7 +125,7 @@ fn rows(name: &str, all: &[(Option<Image<'_>>, Option<Image<'_>>)]) -> Vec<Raw> 
     out
 }
 
-fn unit(statements: Vec<Vec<Raw>>) -> Unit {
+pub(crate) fn unit(statements: Vec<Vec<Raw>>) -> Unit {
     let form = Arc::new(Form {
         format: Format::unknown(),
         raw: Vec::new(),
@@ -151,6 +173,7 @@ fn compiled(statements: Vec<Vec<Raw>>, style: Style, filter: &Filter) -> Vec<Str
         filter,
         whole_rows: false,
         packet_max: 1 << 20,
+        longest: 16 << 20,
         collations: &collations,
     };
     let ops = compile(&unit(statements), &options).expect("it can be compiled");
@@ -295,6 +318,211 @@ fn tables_without_keys() {
     );
 }
 
+/// Rows behind a statement of their transaction: the table may be another one than it was.
+#[test]
+fn rows_of_a_table_that_is_replaced() {
+    let create = "CREATE OR REPLACE TABLE plain (v VARCHAR(9), id INT PRIMARY KEY) AS SELECT 1";
+    let mut replaced = vec![query(create, "d")];
+    replaced.extend(rows("plain", &[(None, Some((1, Some("a"))))]));
+    let next = rows("plain", &[(Some((1, Some("a"))), None)]);
+    assert_eq!(
+        folded(vec![replaced, next]),
+        [
+            "statement",
+            "BINLOG d.plain 0-1-1",
+            "DELETE FROM `d`.`plain` WHERE `id`=1 -- 1",
+        ]
+    );
+}
+
+/// Rows of a table whose types change within a unit are read by their own.
+#[test]
+fn types_that_change() {
+    let a = Some("a");
+    let mut other = rows("plain", &[(Some((1, a)), None)]);
+    let mut map = other[0].bytes().to_vec();
+    // The length of the VARCHAR.
+    let at = map.len() - 3;
+    assert_eq!(map[at], 9);
+    map[at] = 10;
+    other[0] = Raw::new(map, 0);
+    let insert = || rows("plain", &[(None, Some((1, a)))]);
+    assert_eq!(folded(vec![insert(), other]).len(), 2);
+    let same = rows("plain", &[(Some((1, a)), None)]);
+    assert!(folded(vec![insert(), same]).is_empty());
+}
+
+/// Rows of one statement that need several BINLOG statements, each of which says what its table is and
+/// ends a statement.
+#[test]
+fn long_statements_by_binlog() {
+    let name = "keyless";
+    let long = |n: i32, end: bool| {
+        let mut body = vec![name.len() as u8, 0, 0, 0, 0, 0, u8::from(end), 0, 2, 3];
+        for k in 0..40_000 {
+            put(&mut body, (n * 40_000 + k, Some("123456789")));
+        }
+        event(23, &body)
+    };
+    let events = vec![
+        table_map(name.len() as u8, name),
+        long(0, false),
+        long(1, false),
+        long(2, true),
+    ];
+    let (collations, filter) = (Collations::default(), Filter::default());
+    let options = Options {
+        style: Style::Folded,
+        filter: &filter,
+        whole_rows: false,
+        packet_max: 1 << 20,
+        longest: 16 << 20,
+        collations: &collations,
+    };
+    let ops = compile(&unit(vec![events]), &options).expect("it can be compiled");
+    assert_eq!(ops.len(), 3);
+    for op in &ops {
+        let Op::Binlog { text, .. } = op else {
+            panic!("rows go by BINLOG");
+        };
+        let lines: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
+        // A table map, rows, and the last quote.
+        assert_eq!(lines.len(), 3);
+        // The flags of the rows stand in bytes 25 and 26: the end of a statement is 1.
+        let flags = &lines[1][32..36];
+        assert_eq!(flags, &binlog_statement([&[0, 1, 0][..]])[8..12]);
+    }
+}
+
+/// A value that no packet takes as a literal.
+#[test]
+fn long_values_go_by_binlog() {
+    let (collations, filter) = (Collations::default(), Filter::default());
+    let options = |longest| Options {
+        style: Style::Single,
+        filter: &filter,
+        whole_rows: false,
+        packet_max: 1 << 20,
+        longest,
+        collations: &collations,
+    };
+    let unit = unit(vec![rows("plain", &[(None, Some((1, Some("'''''''''"))))])]);
+    let by_binlog = |longest| {
+        let ops = compile(&unit, &options(longest)).expect("it can be compiled");
+        matches!(ops[..], [Op::Binlog { .. }])
+    };
+    assert!(by_binlog(100) && !by_binlog(200));
+}
+
+/// A BINLOG statement in three.
+#[test]
+fn fragments() {
+    let parts =
+        in_fragments(b"BINLOG 'TQ==\nTWE=\n'").map(|p| String::from_utf8_lossy(&p).into_owned());
+    assert_eq!(
+        parts,
+        [
+            "SET @dromon_a='TQ==\n'",
+            "SET @dromon_b='TWE=\n'",
+            "BINLOG @dromon_a, @dromon_b"
+        ]
+    );
+}
+
+/// Where rows are compared as a whole, that is byte by byte.
+#[test]
+fn rows_compared_as_a_whole() {
+    let (collations, filter) = (Collations::default(), Filter::default());
+    let options = Options {
+        style: Style::Folded,
+        filter: &filter,
+        whole_rows: true,
+        packet_max: 1 << 20,
+        longest: 16 << 20,
+        collations: &collations,
+    };
+    let (a, b) = (Some("a"), Some("b"));
+    let changes = [(Some((1, a)), Some((1, b))), (Some((2, None)), None)];
+    let ops = compile(&unit(vec![rows("plain", &changes)]), &options).expect("it can be compiled");
+    let [Op::Rows { text, .. }] = &ops[..] else {
+        panic!("{ops:?}");
+    };
+    assert_eq!(
+        String::from_utf8_lossy(text),
+        "UPDATE `d`.`plain` SET `v`='b' WHERE `id`=1 AND BINARY `v`<=>'a';\
+         DELETE FROM `d`.`plain` WHERE `id`=2 AND BINARY `v`<=>NULL"
+    );
+}
+
+/// A place to go back to is nothing if nobody goes back there.
+#[test]
+fn savepoints() {
+    let a = Some("a");
+    let with = |texts: &[&str]| {
+        let mut events: Vec<Raw> = texts.iter().map(|text| query(text, "d")).collect();
+        events.extend(rows("plain", &[(None, Some((1, a)))]));
+        folded(vec![events, rows("plain", &[(Some((1, a)), None)])])
+    };
+    assert!(with(&["SAVEPOINT x"]).is_empty());
+    let insert = "BINLOG d.plain 0-1-1";
+    assert_eq!(
+        with(&["SAVEPOINT x", "ROLLBACK TO x"])[..3],
+        ["statement", "statement", insert]
+    );
+}
+
+/// What an event does comes as changes: it must not run here, too.
+#[test]
+fn events_are_made_not_to_run() {
+    let text = "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO DELETE FROM plain";
+    let (collations, filter) = (Collations::default(), Filter::default());
+    let options = Options {
+        style: Style::Single,
+        filter: &filter,
+        whole_rows: false,
+        packet_max: 1 << 20,
+        longest: 16 << 20,
+        collations: &collations,
+    };
+    let ops = compile(&unit(vec![vec![query(text, "d")]]), &options).expect("it can be compiled");
+    let [Op::Statement { text, .. }] = &ops[..] else {
+        panic!("{ops:?}");
+    };
+    let wanted = "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DISABLE ON SLAVE DO DELETE FROM plain";
+    assert_eq!(String::from_utf8_lossy(text), wanted);
+}
+
+/// What puts an update right whose key changes leaves no row at the old key.
+#[test]
+fn mending_an_update_of_a_key() {
+    let (collations, filter) = (Collations::default(), Filter::default());
+    let options = Options {
+        style: Style::Single,
+        filter: &filter,
+        whole_rows: false,
+        packet_max: 1 << 20,
+        longest: 16 << 20,
+        collations: &collations,
+    };
+    let (a, b) = (Some("a"), Some("b"));
+    let update = |to| unit(vec![rows("plain", &[(Some((1, a)), Some((to, b)))])]);
+    let mend = |unit: &Unit| match &compile(unit, &options).expect("it can be compiled")[..] {
+        [Op::Rows { expects, .. }] => {
+            let mend = expects[0].mend.as_deref().unwrap_or_default();
+            String::from_utf8_lossy(mend).into_owned()
+        }
+        other => panic!("{other:?}"),
+    };
+    let insert = |id| {
+        format!(
+            "INSERT INTO `d`.`plain`(`id`,`v`)VALUES({id},'b')ON DUPLICATE KEY UPDATE `id`=VALUES(`id`),`v`=VALUES(`v`)"
+        )
+    };
+    assert_eq!(mend(&update(1)), insert(1));
+    let both = format!("DELETE FROM `d`.`plain` WHERE `id`=1;{}", insert(2));
+    assert_eq!(mend(&update(2)), both);
+}
+
 #[test]
 fn what_is_read_ahead() {
     let (a, b) = (Some("a"), Some("b"));
@@ -313,6 +541,7 @@ fn what_is_read_ahead() {
         filter: &filter,
         whole_rows: false,
         packet_max: 1 << 20,
+        longest: 16 << 20,
         collations: &collations,
     };
     let got: Vec<(String, usize)> = reads(&unit, &options)

@@ -14,33 +14,37 @@ mod monitor;
 mod pace;
 mod plan;
 mod reader;
+mod settle;
 mod shared;
 mod status;
 mod worker;
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dromon_binlog::Position;
 use dromon_binlog::hints::Limits;
 use dromon_relay::log::{Level, Log};
+use dromon_relay::wire::Row;
 
 pub use monitor::Progress;
 pub use shared::{Conflict, Counters, End, Sample, Shared, Stalls};
 pub use status::{Ready, Status};
 
 use crate::catalog::Known;
-use crate::client::{Account, Client, ClientError};
+use crate::client::{Account, Client, ClientError, Cut};
 use crate::compile::{Collations, Filter};
 use crate::schedule::{Mode, Order};
 use crate::source::{Link, Puller, Source};
-use crate::target::{Channel, Doing, ONCE, ROWS, StandError};
+use crate::target::{Channel, ONCE, ROWS, StandError};
 use crate::tune::Knob;
 use plan::Planner;
 use reader::Reader;
-use shared::InDoubt;
+use settle::{Settled, fence, settle};
+use shared::{InDoubt, Session};
 use worker::Worker;
 
 /// What to do with what may or may not have been done before a crash.
@@ -107,6 +111,11 @@ const CHANNEL: usize = 8192;
 /// Keys in the history of the planner.
 const HISTORY_KEYS: usize = 500_000;
 
+/// What it may take to end in good order, before all connections are cut.
+const GRACE: Duration = Duration::from_secs(3);
+/// How it ends when it is not the newest any more.
+pub(crate) const ANOTHER: &str = "Another replica has begun to apply this channel: this one can commit nothing any more, and nothing is doubled.";
+
 /// Limits of write sets.
 pub(crate) fn limits() -> Limits {
     Limits {
@@ -146,12 +155,12 @@ fn adapted(knob: &Knob) -> &'static str {
 
 /// Applies until something ends it; [`Progress::tell_to_end`] does.
 pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End {
-    match begin(settings, log, progress) {
+    let ended = begin(settings, log, progress);
+    progress.detach();
+    match ended {
         Ok(end) => end,
         // A commit of an older session may hold a lock for long.
-        Err(StandError::Client(error))
-            if error.is_lost() || matches!(error.code(), Some(1205 | 1213)) =>
-        {
+        Err(StandError::Client(error)) if error.is_lost() || error.passes() => {
             End::Again(error.to_string())
         }
         Err(error) => End::Fatal(format!("The target cannot be used: {error}.")),
@@ -166,8 +175,34 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         // What is written here is this replica's own affair.
         control.query(b"SET SESSION sql_log_bin=0")?;
     }
+    progress.beginning(control.cut());
     let channel = Channel::new(&settings.channel);
-    let mut stand = channel.begin(&mut control, settings.order, &settings.start)?;
+    // Whoever has begun since this one last did is to go on.
+    let mine = progress
+        .epoch
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    if let Some(mine) = mine
+        && channel
+            .epoch(&mut control)?
+            .is_some_and(|newest| newest > mine)
+    {
+        return Ok(End::Fatal(ANOTHER.into()));
+    }
+    // Told to end, it must not wait for long for the lock of a commit that is under way.
+    control.query(b"SET SESSION innodb_lock_wait_timeout=5")?;
+    let mut stand = channel.begin(
+        &mut control,
+        settings.order,
+        &settings.start,
+        logs && settings.binlog,
+    )?;
+    control.query(b"SET SESSION innodb_lock_wait_timeout=DEFAULT")?;
+    *progress
+        .epoch
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = Some(stand.epoch);
     log.say(
         Level::Note,
         &format!(
@@ -190,33 +225,46 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             }
         ),
     );
+    if fence(&mut control, &channel, log, progress)? {
+        return Ok(End::Told);
+    }
     let mut in_doubt = None;
     if let Some(doing) = &stand.doing.clone() {
-        match settle(settings, log, &mut control, doing, logs)? {
+        match settle(settings, log, progress, &mut control, doing, logs)? {
             Settled::Done => {
                 stand.position.set(doing.gtid);
                 let mut text = Vec::new();
                 channel.put_move(&mut text, stand.epoch, None, &stand.position.to_string());
                 control.query(&text)?;
             }
-            Settled::Again(sure) => {
+            Settled::Again(sure, steps) => {
                 in_doubt = Some(InDoubt {
                     gtid: doing.gtid,
                     sure,
+                    steps,
                 });
             }
-            Settled::Stop(why) => return Ok(End::Fatal(why)),
+            Settled::Stop(end) => return Ok(end),
         }
     }
-    let collations = control.rows(
-        "SELECT ID, COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL",
-    )?;
+    if let Some(why) = forgives(&mut control)? {
+        match settings.difference {
+            Difference::Stop => {
+                return Ok(End::Fatal(format!("{why} Or set difference = repair.")));
+            }
+            Difference::Repair => log.say(Level::Warning, &why),
+        }
+    }
+    let collations = collations(&mut control)?;
     let collations = Collations::of(collations.into_iter().filter_map(|row| {
         let mut texts = row
             .into_iter()
             .map(|c| String::from_utf8_lossy(&c.unwrap_or_default()).into_owned());
         Some((texts.next()?.parse().ok()?, texts.next()?, texts.next()?))
     }));
+    let has_defaults =
+        control.rows("SHOW VARIABLES WHERE Variable_name='character_set_collations'")?;
+    let collations = collations.with_defaults(!has_defaults.is_empty());
     let packet_max = control.one("SELECT @@max_allowed_packet")?;
     let packet_max = packet_max
         .and_then(|n| n.parse::<usize>().ok())
@@ -230,14 +278,32 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     progress.attach(&shared);
     progress.position(&stand.position);
     let mut workers = Vec::new();
-    let mut cuts = Vec::new();
+    let mut cuts = vec![control.cut()];
+    let mut alone = connect(settings)?;
+    // It has it as long as it lives.
+    let has = alone.one(&format!("SELECT GET_LOCK({},10)", channel.lock_name()))?;
+    if has.as_deref() == Some("0") {
+        return Ok(End::Again(
+            "another replica of this channel has just begun".into(),
+        ));
+    }
+    cuts.push(alone.cut());
+    shared.keep_alone(Session {
+        client: alone,
+        dirty: false,
+        form: None,
+    });
     for n in 0..settings.threads.max() {
         let client = connect(settings)?;
         shared.lock().connections[n] = client.id;
         cuts.push(client.cut());
         workers.push(Worker {
             number: n,
-            client,
+            session: Session {
+                client,
+                dirty: false,
+                form: None,
+            },
             shared: Arc::clone(&shared),
             settings: settings.clone(),
             channel: channel.clone(),
@@ -246,8 +312,6 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             collations: collations.clone(),
             packet_max: (packet_max / 2).clamp(16 << 10, 1 << 20),
             allowed: packet_max,
-            dirty: false,
-            form: None,
             in_doubt: in_doubt.clone(),
             progress: Arc::clone(progress),
         });
@@ -262,6 +326,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         })
         .collect();
     let watcher = connect(settings)?;
+    cuts.push(watcher.cut());
     let (to, from) = mpsc::sync_channel(CHANNEL);
     let link = Arc::new(Link::new(settings.memory as u64));
     progress.link(&link);
@@ -272,35 +337,45 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         Arc::clone(&link),
         log.clone(),
     );
+    let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let spawn = |name: &str| thread::Builder::new().name(format!("dromon-{name}"));
         let mut failed = None;
         for worker in workers {
             let name = format!("apply-{}", worker.number);
             let shared = Arc::clone(&shared);
-            let spawned = spawn(&name).spawn_scoped(scope, move || worker.run(&shared));
+            let run = move || guarded(&shared, "applies", || worker.run(&shared));
+            let spawned = spawn(&name).spawn_scoped(scope, run);
             failed = failed.or(spawned.err());
         }
         for reader in readers {
             let name = format!("read-{}", reader.number);
             let shared = Arc::clone(&shared);
-            let spawned = spawn(&name).spawn_scoped(scope, move || reader.run(&shared));
+            let run = move || guarded(&shared, "reads ahead", || reader.run(&shared));
+            let spawned = spawn(&name).spawn_scoped(scope, run);
             failed = failed.or(spawned.err());
         }
-        failed = failed.or(spawn("pull")
-            .spawn_scoped(scope, move || puller.run())
-            .err());
+        let pulled = Arc::clone(&shared);
+        let run = move || guarded(&pulled, "follows the source", || puller.run());
+        failed = failed.or(spawn("pull").spawn_scoped(scope, run).err());
         let watched = Arc::clone(&shared);
         let (progress_of, log_of) = (Arc::clone(progress), log.clone());
         let spawned = spawn("watch").spawn_scoped(scope, move || {
-            monitor::run(watcher, &watched, settings, &progress_of, &log_of);
+            guarded(&watched, "watches", || {
+                monitor::run(watcher, &watched, settings, &progress_of, &log_of);
+            });
         });
         failed = failed.or(spawned.err());
+        let (closed, closes) = (Arc::clone(&shared), cuts.clone());
+        let over = &over;
+        let spawned = spawn("close").spawn_scoped(scope, move || close(&closed, &closes, over));
+        failed = failed.or(spawned.err());
+        progress.has_begun();
         if let Some(error) = failed {
             shared.end(End::Fatal(format!("A thread cannot be started: {error}.")));
         }
         let mut planner = Planner::new(settings, &shared, &link, control, known, stand, &channel);
-        planner.run(&from);
+        guarded(&shared, "plans", || planner.run(&from));
         link.stop();
         drop(from);
         // A commit that is under way is let through: others would only wait for it to be undone.
@@ -314,129 +389,153 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         waited.count();
         // If that fails now, the next session knows it from the slots.
         let _ = planner.save();
-        cuts.iter().for_each(crate::client::Cut::cut);
+        cuts.iter().for_each(Cut::cut);
+        over.store(true, Ordering::Release);
     });
-    progress.detach();
     shared.ended.store(true, Ordering::Release);
     Ok(shared.take_end())
 }
 
-enum Settled {
-    /// It was done.
-    Done,
-    /// It is to be done; true: it surely was not.
-    Again(bool),
-    Stop(String),
+/// Whether the target's own row applier, which runs BINLOG statements, passes over rows that are missing
+/// or there already; and what to do about it.
+fn forgives(client: &mut Client) -> Result<Option<String>, ClientError> {
+    let mode = client.one("SELECT @@global.slave_exec_mode")?;
+    let errors = client.one("SELECT @@global.slave_skip_errors")?;
+    let set = match (mode.as_deref(), errors.as_deref()) {
+        (Some("IDEMPOTENT"), _) => "slave_exec_mode = IDEMPOTENT",
+        (_, Some(errors)) if !errors.is_empty() && errors != "OFF" => "slave_skip_errors",
+        _ => return Ok(None),
+    };
+    Ok(Some(format!(
+        "The target has {set}: of tables without a primary key, and all others whose rows go by BINLOG, rows that are missing or there \
+         already would be passed over in silence. Take it back."
+    )))
 }
 
-/// Finds out what came of something that was under way when a replica died.
-fn settle(
-    settings: &Settings,
-    log: &Log,
-    control: &mut Client,
-    doing: &Doing,
-    logs: bool,
-) -> Result<Settled, StandError> {
-    let running = format!(
-        "SELECT 1 FROM information_schema.PROCESSLIST WHERE ID={} AND COMMAND='Query' AND INFO NOT LIKE '%PROCESSLIST%'",
-        doing.connection
+/// All collations by number: those that several character sets share have one for each.
+fn collations(client: &mut Client) -> Result<Vec<Row>, ClientError> {
+    const NO_COLUMN: u16 = 1054;
+    let of_each = client.rows(
+        "SELECT ID, FULL_COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY \
+         WHERE ID IS NOT NULL",
     );
-    let mut waits = 0u32;
-    while control.one(&running)?.is_some() {
-        if waits.is_multiple_of(100) {
-            log.say(
-                Level::Note,
-                &format!(
-                    "{} is still running from before ({}…); its end is waited for.",
-                    doing.gtid, doing.text
-                ),
-            );
-        }
-        waits += 1;
-        thread::sleep(Duration::from_millis(100));
+    match of_each {
+        // None are shared.
+        Err(error) if error.code() == Some(NO_COLUMN) => client.rows(
+            "SELECT ID, COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL",
+        ),
+        rows => rows,
     }
-    let what = format!(
-        "{} was under way when the last run ended ({}…)",
-        doing.gtid, doing.text
-    );
-    if logs && settings.binlog {
-        let now = control.one("SELECT @@gtid_binlog_pos")?.unwrap_or_default();
-        let before = doing.binlog.trim_end_matches(['+', '~']);
-        let several = doing.binlog.ends_with('+');
-        let rows = doing.binlog.ends_with('~');
-        if now == before && !rows {
-            log.say(
-                Level::Note,
-                &format!("{what}; the target's binlog shows that it was not done. It is done now."),
-            );
-            return Ok(Settled::Again(true));
-        }
-        let own = control.one("SELECT @@server_id")?.unwrap_or_default();
-        if !several && is_next(before, &now, &own) {
-            log.say(
-                Level::Note,
-                &format!("{what}; the target's binlog shows that it was done."),
-            );
-            return Ok(Settled::Done);
-        }
-    }
-    let (level, then, settled) = match settings.doubt {
-        Doubt::Again => (
-            Level::Warning,
-            "It is tried again (in_doubt = again).",
-            Settled::Again(false),
-        ),
-        Doubt::Skip => (
-            Level::Warning,
-            "It is taken for done (in_doubt = skip).",
-            Settled::Done,
-        ),
-        Doubt::Stop => (
-            Level::Error,
-            "Look at the target, then start with in_doubt = skip if it was done, or in_doubt = again.",
-            Settled::Stop(String::new()),
-        ),
-    };
-    let said = format!("{what}, and it cannot be said whether it was done. {then}");
-    Ok(match settled {
-        Settled::Stop(_) => Settled::Stop(said),
-        settled => {
-            log.say(level, &said);
-            settled
-        }
-    })
 }
 
-/// Whether exactly one group of this server came between two positions.
-fn is_next(before: &str, now: &str, server: &str) -> bool {
-    let (Ok(before), Ok(now)) = (before.parse::<Position>(), now.parse::<Position>()) else {
-        return false;
-    };
-    let changed: Vec<_> = now
-        .iter()
-        .filter(|g| before.get(g.domain) != Some(*g))
-        .collect();
-    match changed[..] {
-        [one] => {
-            let last = before.get(one.domain).map_or(0, |g| g.seqno);
-            one.seqno == last + 1 && one.server.to_string() == server
+/// Runs a thread's work: if it panics, the session ends, and the next one begins at what is there.
+fn guarded(shared: &Shared, what: &str, run: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+        shared.end(End::Again(format!(
+            "the thread that {what} has failed; this is an error of the program"
+        )));
+    }
+}
+
+/// Cuts all connections if the session has ended and does not come to its end, because the target
+/// does not answer.
+fn close(shared: &Shared, cuts: &[Cut], over: &AtomicBool) {
+    const LOOK: Duration = Duration::from_millis(20);
+    let mut until = None;
+    while !over.load(Ordering::Acquire) {
+        if until.is_none() && shared.lock().has_ended() {
+            until = Some(Instant::now() + GRACE);
         }
-        _ => false,
+        if until.is_some_and(|until| Instant::now() > until) {
+            return cuts.iter().for_each(Cut::cut);
+        }
+        thread::sleep(LOOK);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::{Fake, Reply, cell, settings};
+
+    fn fake_session(fake: &Fake, lines: &[&str]) -> End {
+        let settings = settings(fake, lines);
+        session(&settings, &Log::terminal(), &Arc::new(Progress::default()))
+    }
+
+    /// Whoever has begun later goes on.
+    #[test]
+    fn the_newest_goes_on() {
+        let fake = Fake::new(|text| text.starts_with("SELECT epoch").then(|| cell("5")));
+        let settings = settings(&fake, &[]);
+        let progress = Arc::new(Progress::default());
+        *progress.epoch.lock().expect("nobody panics") = Some(4);
+        let end = session(&settings, &Log::terminal(), &progress);
+        assert_eq!(end, End::Fatal(ANOTHER.into()));
+        assert!(!fake.said().iter().any(|text| text.contains("epoch + 1")));
+    }
 
     #[test]
-    fn one_group_more() {
-        assert!(is_next("0-2-5", "0-2-6", "2"));
-        assert!(is_next("", "0-2-1", "2"));
-        assert!(is_next("0-2-5,1-7-9", "0-2-6,1-7-9", "2"));
-        assert!(!is_next("0-2-5", "0-2-7", "2"));
-        assert!(!is_next("0-2-5", "0-3-6", "2"));
-        assert!(!is_next("0-2-5,1-7-9", "0-2-6,1-7-10", "2"));
-        assert!(!is_next("?", "0-2-6", "2"));
+    fn a_thread_that_fails_ends_the_session() {
+        let fake = Fake::new(|_| None);
+        let shared = Shared::new(&settings(&fake, &[]), String::new(), 64);
+        guarded(&shared, "applies", || {});
+        assert!(!shared.lock().has_ended());
+        guarded(&shared, "applies", || panic!("a mistake"));
+        let end = shared.take_end();
+        assert!(
+            matches!(&end, End::Again(why) if why.contains("applies")),
+            "{end:?}"
+        );
+    }
+
+    /// A target that does not answer holds up nobody who is told to end.
+    #[test]
+    fn what_hangs_is_cut() {
+        let fake = Fake::new(|_| None);
+        let settings = settings(&fake, &[]);
+        let shared = Shared::new(&settings, String::new(), 64);
+        let mut client = Client::connect(&settings.target).expect("a target");
+        shared.end(End::Told);
+        close(&shared, &[client.cut()], &AtomicBool::new(false));
+        assert!(client.query(b"SELECT 1").is_err());
+    }
+
+    #[test]
+    fn targets_that_forgive() {
+        let said = |mode: &'static str, errors: &'static str| {
+            let fake = Fake::new(move |text| match text {
+                "SELECT @@global.slave_exec_mode" => Some(cell(mode)),
+                "SELECT @@global.slave_skip_errors" => Some(cell(errors)),
+                _ => None,
+            });
+            let mut client = Client::connect(&fake.account()).expect("a target");
+            forgives(&mut client).expect("answers")
+        };
+        assert_eq!(said("STRICT", "OFF"), None);
+        assert_eq!(said("STRICT", ""), None);
+        let why = said("IDEMPOTENT", "OFF").expect("it forgives");
+        assert!(why.contains("slave_exec_mode"), "{why}");
+        let why = said("STRICT", "1062").expect("it forgives");
+        assert!(why.contains("slave_skip_errors"), "{why}");
+    }
+
+    /// A target that is full, or that lets nobody in now, is not given up.
+    #[test]
+    fn errors_that_pass() {
+        for (code, passes) in [
+            (1040, true),
+            (1203, true),
+            (1226, true),
+            (1205, true),
+            (1213, true),
+            (1053, true),
+            (1045, false),
+            (1142, false),
+        ] {
+            let fake = Fake::new(move |text| (text == "connect").then_some(Reply::Fail(code)));
+            let end = fake_session(&fake, &[]);
+            assert_eq!(matches!(end, End::Again(_)), passes, "{code}: {end:?}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use dromon_relay::log::{Level, Log};
 use super::pace::Pace;
 use super::shared::{Conflict, Sample, Stalls, TURNS};
 use super::{Counters, End, Settings, Shared, Status};
-use crate::client::Client;
+use crate::client::{Client, Cut};
 use crate::schedule::{State, Yield};
 use crate::source::Link;
 use crate::staleness::Staleness;
@@ -46,6 +46,8 @@ struct Stand {
     stalls: Stalls,
     conflicts: VecDeque<Conflict>,
     link: Option<Arc<Link>>,
+    /// The connection of a session that begins.
+    beginning: Option<Cut>,
     shared: Option<Arc<Shared>>,
     /// (transactions, seconds): one each second.
     history: VecDeque<(u64, Instant)>,
@@ -64,6 +66,8 @@ pub struct Progress {
     began: Instant,
     state: Mutex<Stand>,
     told: AtomicU64,
+    /// Of this process's last session; none if it is not known.
+    pub(super) epoch: Mutex<Option<u64>>,
 }
 
 impl Default for Progress {
@@ -73,6 +77,7 @@ impl Default for Progress {
             began: Instant::now(),
             state: Mutex::default(),
             told: AtomicU64::new(0),
+            epoch: Mutex::default(),
         }
     }
 }
@@ -91,10 +96,30 @@ impl Progress {
     /// Everything is to end.
     pub fn tell_to_end(&self) {
         self.told.store(1, Ordering::Release);
-        let shared = self.lock().shared.clone();
+        let (shared, beginning) = {
+            let state = self.lock();
+            (state.shared.clone(), state.beginning.clone())
+        };
         if let Some(shared) = shared {
             shared.end(End::Told);
         }
+        if let Some(cut) = beginning {
+            // Nothing is begun that could not be begun again.
+            cut.cut();
+        }
+    }
+
+    /// A session begins over this connection, and may wait for the target.
+    pub(super) fn beginning(&self, cut: Cut) {
+        self.lock().beginning = Some(cut.clone());
+        if self.is_told() {
+            cut.cut();
+        }
+    }
+
+    /// Whoever is told to end now ends it in good order.
+    pub(super) fn has_begun(&self) {
+        self.lock().beginning = None;
     }
 
     /// Whether everything is to end.
@@ -114,6 +139,7 @@ impl Progress {
         let mut state = self.lock();
         state.shared = None;
         state.link = None;
+        state.beginning = None;
     }
 
     pub(super) fn link(&self, link: &Arc<Link>) {

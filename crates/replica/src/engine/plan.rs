@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 use dromon_binlog::hints::{Barrier, Collector, WriteSet};
 use dromon_binlog::{Ending, Event, EventType, Payload, Position, Seen, Step, gtid_flags};
 
+use rustc_hash::FxHashSet;
+
 use super::{End, HISTORY_KEYS, Settings, Shared, limits};
 use crate::ahead::Ahead;
 use crate::catalog::{Known, Tables, Touched};
 use crate::client::{Client, ClientError};
+use crate::compile::{Filter, is_frame, is_savepoint};
 use crate::schedule::{Facts, Order, Placer};
 use crate::source::{Came, Link};
 use crate::target::{Channel, Stand};
@@ -192,9 +195,13 @@ impl<'s> Planner<'s> {
         if self.stale.is_some() && transaction.has_rows() {
             self.read_again()?;
         }
-        let found = self
-            .look(&transaction)
-            .map_err(|error| End::Again(format!("{} cannot be read: {error}", transaction.gtid)))?;
+        let found = look(
+            &mut self.collector,
+            &self.tables,
+            &self.settings.filter,
+            &transaction,
+        )
+        .map_err(|error| End::Fatal(format!("{} cannot be read: {error}.", transaction.gtid)))?;
         let id = transaction.group.commit_id;
         let group = id.map(|id| (transaction.gtid.domain, id));
         let single = found.alone.is_some() || found.set.barrier().is_some();
@@ -299,95 +306,190 @@ impl<'s> Planner<'s> {
         self.shared.reading.store(false, Ordering::Relaxed);
         Ok(())
     }
+}
 
-    fn look(&mut self, transaction: &Transaction) -> Result<Found, dromon_binlog::EventError> {
-        let format = &transaction.form.format;
-        let group = transaction.group;
-        let mut set = None;
-        let mut databases = BTreeSet::new();
-        let mut statements = false;
-        let mut sets = false;
-        let mut final_tables = false;
-        let mut touched: Option<Touched> = None;
-        let last = transaction.events.len() - 1;
-        for (n, raw) in transaction.events.iter().enumerate() {
-            let event = Event::parse_unverified(raw.bytes(), transaction.checksum())?;
-            match event.decode(format)? {
-                Payload::TableMap(map) if self.settings.filter.wants(map.database, map.table) => {
-                    databases.insert(map.database.to_vec());
-                    let table = self.tables.find(map.database, map.table);
-                    final_tables |= table.is_some_and(|table| !table.transactional);
-                }
-                Payload::Query(query) => {
-                    let frame = [&b"BEGIN"[..], b"COMMIT", b"ROLLBACK"];
-                    let statement = !frame.iter().any(|f| query.stored.eq_ignore_ascii_case(f));
-                    if statement {
-                        let by = match query.text(STATEMENT_MAX) {
-                            Ok(text) => Touched::by(&text, query.database),
-                            Err(_) => Touched::All,
-                        };
-                        touched = Some(match touched {
-                            None => by,
-                            Some(before) => before.and(by),
-                        });
-                    }
-                    statements |= statement;
-                    // SET STATEMENT … FOR: some of its variables cannot be set in a transaction.
-                    let begin = query.stored.get(..4).unwrap_or_default();
-                    sets |= begin.eq_ignore_ascii_case(b"SET ");
-                }
-                Payload::Other(_) => {
-                    statements |= matches!(
-                        event.kind(),
-                        EventType::INTVAR | EventType::RAND | EventType::USER_VAR
-                    );
-                }
-                _ => {}
+/// Finds out about a transaction. Rows of tables that are left out count for nothing.
+fn look(
+    collector: &mut Collector,
+    tables: &Tables,
+    filter: &Filter,
+    transaction: &Transaction,
+) -> Result<Found, dromon_binlog::EventError> {
+    let format = &transaction.form.format;
+    let group = transaction.group;
+    let mut set = None;
+    let mut databases = BTreeSet::new();
+    let mut left_out = FxHashSet::default();
+    let mut statements = false;
+    let mut sets = false;
+    let mut final_tables = false;
+    let mut touched: Option<Touched> = None;
+    let last = transaction.events.len() - 1;
+    for (n, raw) in transaction.events.iter().enumerate() {
+        let event = Event::parse_unverified(raw.bytes(), transaction.checksum())?;
+        match event.decode(format)? {
+            Payload::TableMap(map) if !filter.wants(map.database, map.table) => {
+                left_out.insert(map.table_id);
+                continue;
             }
-            let step = match n {
-                _ if n == last && n == 0 => Step::Alone(group, transaction.ending),
-                0 => Step::Begin(group),
-                _ if n == last => Step::End(group, transaction.ending),
-                _ => Step::Within,
-            };
-            let seen = Seen {
-                event,
-                step,
-                abandoned: None,
-            };
-            set = self.collector.event(&seen, format).or(set);
+            Payload::Rows(rows) if left_out.contains(&rows.table_id) => continue,
+            Payload::TableMap(map) => {
+                left_out.remove(&map.table_id);
+                databases.insert(map.database.to_vec());
+                let table = tables.find(map.database, map.table);
+                final_tables |= table.is_some_and(|table| !table.transactional);
+            }
+            Payload::Query(query) => {
+                let statement = !is_frame(query.stored) && !is_savepoint(query.stored);
+                if statement {
+                    let by = match query.text(STATEMENT_MAX) {
+                        Ok(text) => Touched::by(&text, query.database),
+                        Err(_) => Touched::All,
+                    };
+                    touched = Some(match touched {
+                        None => by,
+                        Some(before) => before.and(by),
+                    });
+                }
+                statements |= statement;
+                // SET STATEMENT … FOR: some of its variables cannot be set in a transaction.
+                let begin = query.stored.get(..4).unwrap_or_default();
+                sets |= begin.eq_ignore_ascii_case(b"SET ");
+            }
+            Payload::Other(_) => {
+                statements |= matches!(
+                    event.kind(),
+                    EventType::INTVAR | EventType::RAND | EventType::USER_VAR
+                );
+            }
+            _ => {}
         }
-        let set = set.unwrap_or_default();
-        let schema = self.collector.catalog().is_none();
-        let flag = |flag| group.flags & flag != 0;
-        // Of others it cannot be told whether they commit by themselves.
-        let can_be_rolled_back =
-            flag(gtid_flags::TRANSACTIONAL) && transaction.ending == Ending::Xid && !sets;
-        let statement_alone =
-            flag(gtid_flags::STANDALONE) || flag(gtid_flags::DDL) || schema && !can_be_rolled_back;
-        let alone = if statements && statement_alone {
-            Some(Alone::Statement)
-        } else if !flag(gtid_flags::TRANSACTIONAL)
-            || final_tables
-            || matches!(transaction.ending, Ending::Commit | Ending::Rollback)
-        {
-            Some(Alone::NotTransactional)
-        } else if statements {
-            Some(Alone::Within)
-        } else {
-            match set.barrier() {
-                Some(Barrier::UnknownTable(_) | Barrier::UnknownEvent(_) | Barrier::Damaged) => {
-                    Some(Alone::UnknownTable)
-                }
-                _ => None,
-            }
+        let step = match n {
+            _ if n == last && n == 0 => Step::Alone(group, transaction.ending),
+            0 => Step::Begin(group),
+            _ if n == last => Step::End(group, transaction.ending),
+            _ => Step::Within,
         };
-        Ok(Found {
-            set,
-            alone,
-            careful: flag(gtid_flags::WAITED) || !flag(gtid_flags::ALLOW_PARALLEL),
-            databases,
-            schema: schema.then(|| touched.unwrap_or(Touched::All)),
-        })
+        let seen = Seen {
+            event,
+            step,
+            abandoned: None,
+        };
+        set = collector.event(&seen, format).or(set);
+    }
+    let set = set.unwrap_or_default();
+    let schema = collector.catalog().is_none();
+    let flag = |flag| group.flags & flag != 0;
+    // Of others it cannot be told whether they commit by themselves.
+    let can_be_rolled_back =
+        flag(gtid_flags::TRANSACTIONAL) && transaction.ending == Ending::Xid && !sets;
+    let statement_alone =
+        flag(gtid_flags::STANDALONE) || flag(gtid_flags::DDL) || schema && !can_be_rolled_back;
+    let alone = if statements && statement_alone {
+        Some(Alone::Statement)
+    } else if !flag(gtid_flags::TRANSACTIONAL)
+        || final_tables
+        || matches!(transaction.ending, Ending::Commit | Ending::Rollback)
+    {
+        Some(Alone::NotTransactional)
+    } else if statements {
+        Some(Alone::Within)
+    } else {
+        match set.barrier() {
+            Some(Barrier::UnknownTable(_) | Barrier::UnknownEvent(_) | Barrier::Damaged) => {
+                Some(Alone::UnknownTable)
+            }
+            _ => None,
+        }
+    };
+    Ok(Found {
+        set,
+        alone,
+        careful: flag(gtid_flags::WAITED) || !flag(gtid_flags::ALLOW_PARALLEL),
+        databases,
+        schema: schema.then(|| touched.unwrap_or(Touched::All)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use dromon_binlog::hints::{Catalog, Column, KeyPart, TableName, TableSchema};
+
+    use super::*;
+    use crate::compile::tests::{query, rows, unit, xid};
+
+    /// What is found about a transaction of these events, if `d.plain` is all that the target has.
+    fn found(filter: &Filter, events: Vec<Vec<crate::unit::Raw>>) -> Found {
+        let column = |name: &str, kind: &str, collation: Option<&str>| Column {
+            name: name.into(),
+            kind: kind.into(),
+            collation: collation.map(str::to_owned),
+            generated: false,
+        };
+        let key = KeyPart {
+            column: Some("id".into()),
+            prefix: 0,
+        };
+        let plain = TableSchema {
+            name: TableName::new("d", "plain"),
+            columns: vec![
+                column("id", "int(11)", None),
+                column("v", "varchar(9)", Some("latin1_swedish_ci")),
+            ],
+            unique: vec![vec![key]],
+            foreign: Vec::new(),
+            opaque: false,
+        };
+        let mut collector = Collector::new(limits());
+        collector.learn(Catalog::new(vec![plain]));
+        let mut all = vec![query("BEGIN", "d")];
+        all.extend(events.into_iter().flatten());
+        all.push(xid());
+        let mut of = unit(vec![all]);
+        of.transactions[0].group.flags = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
+        let tables = Arc::clone(&of.tables);
+        look(&mut collector, &tables, filter, &of.transactions[0]).expect("it can be read")
+    }
+
+    fn insert(table: &str) -> Vec<crate::unit::Raw> {
+        rows(table, &[(None, Some((1, Some("a"))))])
+    }
+
+    /// Rows of tables that are left out, and that the target need not have.
+    #[test]
+    fn what_is_left_out_counts_for_nothing() {
+        let without = Filter {
+            only: Vec::new(),
+            without: vec!["d.elsewhere".into()],
+        };
+        let all = Filter::default();
+        let mixed = || vec![insert("elsewhere"), insert("plain")];
+        let known = found(&all, vec![insert("plain")]);
+        assert_eq!(known.alone, None);
+        assert!(known.set.barrier().is_none());
+        assert_eq!(found(&all, mixed()).alone, Some(Alone::UnknownTable));
+        let some = found(&without, mixed());
+        assert_eq!(some.alone, None);
+        assert!(some.set.barrier().is_none() && some.set.conflicts_with(&known.set));
+        let none = found(&without, vec![insert("elsewhere")]);
+        assert_eq!(none.alone, None);
+        assert!(none.set.barrier().is_none() && none.databases.is_empty());
+    }
+
+    /// A place to go back to, and nobody goes back there.
+    #[test]
+    fn savepoints() {
+        let all = Filter::default();
+        let with = |texts: &[&str]| {
+            let mut events: Vec<_> = texts.iter().map(|text| vec![query(text, "d")]).collect();
+            events.push(insert("plain"));
+            found(&all, events).alone
+        };
+        assert_eq!(with(&["SAVEPOINT `x`"]), None);
+        assert_eq!(with(&["SAVEPOINT a", "savepoint `b`"]), None);
+        let back = ["SAVEPOINT a", "ROLLBACK TO `a`"];
+        assert_eq!(with(&back), Some(Alone::Within));
+        let statement = ["SAVEPOINT a", "INSERT INTO plain VALUES (9, 'a')"];
+        assert_eq!(with(&statement), Some(Alone::Within));
     }
 }

@@ -152,6 +152,7 @@ impl Reader {
                 filter: &self.settings.filter,
                 whole_rows: false,
                 packet_max: self.packet_max,
+                longest: self.packet_max,
                 collations: &self.collations,
             };
             let Some(next) = shared.ahead.next(shared, |unit| reads(unit, &options)) else {

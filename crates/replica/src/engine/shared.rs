@@ -9,9 +9,10 @@ use dromon_binlog::hints::WriteSet;
 
 use super::Settings;
 use super::reader::ReadAhead;
+use crate::client::Client;
 use crate::schedule::{Scheduler, State};
 use crate::tune::{Tuner, Which};
-use crate::unit::{Alone, Unit};
+use crate::unit::{Alone, Form, Unit};
 
 /// Condition variables for turns; unit n waits at n modulo this.
 pub(super) const TURNS: usize = 64;
@@ -35,6 +36,17 @@ pub(super) struct InDoubt {
     pub gtid: Gtid,
     /// It surely was not.
     pub sure: bool,
+    /// So many statements of it have committed, the first ones.
+    pub steps: usize,
+}
+
+/// A connection, and what its session is.
+pub(super) struct Session {
+    pub client: Client,
+    /// It is not that of [`crate::target::ROWS`].
+    pub dirty: bool,
+    /// The format description that BINLOG has.
+    pub form: Option<Arc<Form>>,
 }
 
 /// Two units that could not run side by side.
@@ -224,6 +236,8 @@ pub struct Shared {
     pub(super) threads: AtomicUsize,
     /// Connections that read ahead, now.
     pub(super) readers: AtomicUsize,
+    /// The session of units that run alone, whoever applies them: temporary tables are its own.
+    alone: Mutex<Option<Session>>,
     /// The planner reads the catalog, or waits for what it needs for that.
     pub(super) reading: AtomicBool,
 }
@@ -252,6 +266,7 @@ impl Shared {
             merge: AtomicUsize::new(settings.merge.level()),
             threads: AtomicUsize::new(settings.threads.level()),
             readers: AtomicUsize::new(settings.readers.level()),
+            alone: Mutex::new(None),
             reading: AtomicBool::new(false),
         }
     }
@@ -283,6 +298,15 @@ impl Shared {
         core: MutexGuard<'c, Core>,
     ) -> MutexGuard<'c, Core> {
         on.wait(core).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn keep_alone(&self, session: Session) {
+        *self.alone() = Some(session);
+    }
+
+    /// Nobody waits here: what runs alone is one unit at a time.
+    pub(super) fn alone(&self) -> MutexGuard<'_, Option<Session>> {
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes those that may commit now.

@@ -1,35 +1,44 @@
 //! Applies units, one at a time, over one connection.
 
+mod finally;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dromon_relay::log::{Level, Log};
 
-use super::shared::{InDoubt, TURNS};
-use super::{Difference, End, Settings, Shared};
+use super::shared::{InDoubt, Session, TURNS};
+use super::{ANOTHER, Difference, End, Settings, Shared};
 use crate::ahead::SLOTS;
-use crate::client::{Client, ClientError, Result as Answer};
+use crate::client::{ClientError, Result as Answer};
 use crate::compile::{
     Collations, CompileError, Expect, Note, Op, Options, Style, binlog_statement, compile,
+    in_fragments,
 };
 use crate::engine::Progress;
+use crate::names::is_qualified;
 use crate::schedule::{Executed, Failed, Order, State};
-use crate::target::{Channel, Doing, OTHER_EPOCH, ROWS};
-use crate::unit::{Alone, Form, Unit};
+use crate::target::{Channel, OTHER_EPOCH, ROW_IS_THERE, ROWS};
+use crate::unit::Unit;
 
 /// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
 const TRANSIENT: [u16; 6] = [1205, 1213, 1317, 1969, 1040, 1020];
 /// How often a unit that runs into one of them alone is tried.
 const TRIES: u32 = 20;
+/// Error of a database that is not there.
+const NO_DATABASE: u16 = 1049;
 /// Errors that say that what a DDL does is done already.
-const DONE_ALREADY: [u16; 22] = [
+const DONE_ALREADY: [u16; 21] = [
     1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1072, 1091, 1146, 1304, 1305, 1359, 1360, 1396,
-    1537, 1539, 1826, 4092, 4091, 1826,
+    1537, 1539, 1826, 4092, 4091,
 ];
 
 pub(super) struct Worker {
     pub number: usize,
-    pub client: Client,
+    pub session: Session,
     pub shared: Arc<Shared>,
     pub settings: Settings,
     pub channel: Channel,
@@ -39,10 +48,6 @@ pub(super) struct Worker {
     pub packet_max: usize,
     /// The target takes no longer packet.
     pub allowed: usize,
-    /// The session is not that of [`ROWS`].
-    pub dirty: bool,
-    /// The format description that BINLOG has.
-    pub form: Option<Arc<Form>>,
     pub in_doubt: Option<InDoubt>,
     pub progress: Arc<Progress>,
 }
@@ -54,6 +59,13 @@ enum Trouble {
     Lost(ClientError),
     /// An error of the target.
     Error(u16, String),
+    /// The same, of a row whose key is known.
+    OfRow(u16, String),
+    /// Part of it is in the target for good: of so many steps the first ones, if that is known.
+    Parts {
+        steps: Option<(usize, usize)>,
+        trouble: Box<Trouble>,
+    },
     /// Another number of rows than there must be.
     Rows(Note, u64),
     /// It cannot be made into statements.
@@ -96,10 +108,21 @@ fn of_row(note: &Note) -> String {
 }
 
 impl Trouble {
+    /// Whether it may go away by itself.
+    fn passes(&self) -> bool {
+        matches!(self, Trouble::Error(code, _) | Trouble::OfRow(code, _) if TRANSIENT.contains(code))
+    }
+
+    /// Whether `difference = repair` puts it right.
+    fn can_be_repaired(&self) -> bool {
+        matches!(self, Trouble::Rows(..) | Trouble::OfRow(1062, _))
+    }
+
     fn text(&self) -> String {
         match self {
             Trouble::Lost(error) => error.to_string(),
-            Trouble::Error(_, text) => text.clone(),
+            Trouble::Error(_, text) | Trouble::OfRow(_, text) => text.clone(),
+            Trouble::Parts { trouble, .. } => trouble.text(),
             Trouble::Rows(note, rows) => format!(
                 "{} changed {rows} rows instead of one: on the target the row {}",
                 of_row(note),
@@ -140,8 +163,8 @@ impl Worker {
             // There may be another one for another worker.
             shared.start.notify_one();
             let done = match unit.alone {
-                Some(alone) if alone.is_final() => self.finally(n, &unit),
-                _ => self.apply(n, &unit),
+                Some(_) => self.alone(n, &unit),
+                None => self.apply(n, &unit),
             };
             shared.lock().running[self.number] = None;
             match done {
@@ -158,14 +181,36 @@ impl Worker {
         }
     }
 
+    /// Over the session of all that run alone.
+    fn alone(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
+        let shared = Arc::clone(&self.shared);
+        let mut kept = shared.alone();
+        if let Some(session) = &mut *kept {
+            std::mem::swap(session, &mut self.session);
+        }
+        let done = match unit.alone {
+            Some(alone) if alone.is_final() => self.finally(n, unit),
+            _ => self.apply(n, unit),
+        };
+        if let Some(session) = &mut *kept {
+            std::mem::swap(session, &mut self.session);
+        }
+        done
+    }
+
     fn fatal(&mut self, unit: &Unit, trouble: &Trouble) -> End {
         // What another one has applied already cannot be applied here.
-        let newest = self.channel.epoch(&mut self.client).ok().flatten();
-        if newest.is_some_and(|newest| newest != self.epoch) {
-            return End::Fatal(
-                "Another replica has begun to apply this channel: this one can commit nothing any more, and nothing is doubled."
-                    .into(),
-            );
+        let newest = self.channel.epoch(&mut self.session.client);
+        if matches!(newest, Ok(Some(newest)) if newest != self.epoch) {
+            return End::Fatal(ANOTHER.into());
+        }
+        if matches!((&newest, trouble), (Ok(None), Trouble::Misplaced)) {
+            let base = self.shared.lock().base.clone();
+            return End::Fatal(format!(
+                "The row of channel {} in dromon_replica.position is gone: nothing can be committed without it. The target is at {base}; \
+                 start with start = {base}, and nothing is doubled.",
+                self.settings.channel
+            ));
         }
         if matches!(trouble, Trouble::Misplaced) {
             return End::Again(format!(
@@ -174,9 +219,32 @@ impl Worker {
                 trouble.text()
             ));
         }
+        let (there, then) = match trouble {
+            Trouble::Parts {
+                steps: Some((done, of)),
+                ..
+            } => (
+                format!("{done} of its {of} steps are in the target for good, and everything before it"),
+                "Put the target right and start again: it goes on behind them.".to_owned(),
+            ),
+            Trouble::Parts { steps: None, .. } => (
+                "Of tables without transactions parts of it are in the target, and everything before it".to_owned(),
+                format!(
+                    "Do the rest by hand and start once with in_doubt = skip; or take the parts back by hand, and say so: UPDATE \
+                     dromon_replica.position SET doing = NULL WHERE channel = '{}'.",
+                    self.settings.channel
+                ),
+            ),
+            other => (
+                "Nothing of it is in the target; everything before it is".to_owned(),
+                match other.can_be_repaired() {
+                    true => "Put the target right, or set difference = repair for rows that are missing or there already.".to_owned(),
+                    false => "Put the target right and start again.".to_owned(),
+                },
+            ),
+        };
         End::Fatal(format!(
-            "{} cannot be applied: {}. Nothing of it is in the target; everything before it is. Put the target right, or set \
-             difference = repair for rows that are missing or there already.",
+            "{} cannot be applied: {}. {there}. {then}",
             unit.name(),
             trouble.text()
         ))
@@ -188,6 +256,7 @@ impl Worker {
             filter: &self.settings.filter,
             whole_rows: self.settings.whole_rows,
             packet_max: self.packet_max,
+            longest: self.allowed,
             collations: &self.collations,
         }
     }
@@ -199,6 +268,7 @@ impl Worker {
         loop {
             let executed = match unit.done {
                 true => self
+                    .session
                     .client
                     .query(b"BEGIN")
                     .map(|_| ())
@@ -233,9 +303,7 @@ impl Worker {
                 }
                 (Failed::Own, _) => {
                     alone += 1;
-                    let passing =
-                        matches!(trouble, Trouble::Error(code, _) if TRANSIENT.contains(&code));
-                    if passing && alone < TRIES {
+                    if trouble.passes() && alone < TRIES {
                         self.count(n, None, "error", trouble.text());
                     } else if style == Style::Folded && !matches!(trouble, Trouble::Compile(_)) {
                         // Row by row: then it passes, or the row can be named.
@@ -320,9 +388,9 @@ impl Worker {
 
     fn roll_back(&mut self) -> Result<(), Trouble> {
         // Where it failed a variable may have been switched.
-        self.dirty = true;
+        self.session.dirty = true;
         loop {
-            match self.client.query(b"ROLLBACK") {
+            match self.session.client.query(b"ROLLBACK") {
                 Ok(_) => return Ok(()),
                 // A KILL that came late.
                 Err(error) if error.code() == Some(1317) => {}
@@ -350,21 +418,24 @@ impl Worker {
                     .put_slot(&mut text, self.epoch, n % SLOTS, &base, &unit.ahead);
             }
         }
+        text.extend_from_slice(ROW_IS_THERE);
         text.extend_from_slice(b";COMMIT");
         // Whether it is committed is found out by a new session.
         let lost = |error: ClientError| match error.code() {
             Some(OTHER_EPOCH) => Trouble::Misplaced,
             _ => Trouble::Lost(error),
         };
-        self.client.send(&text).map_err(lost)?;
-        self.client.next(0).map_err(lost)?;
-        if strict {
+        self.session.client.send(&text).map_err(lost)?;
+        let (moved, _) = self.session.client.next(0).map_err(lost)?;
+        // If there was no such row, the next statement fails.
+        if strict && moved == Answer::Done(1) {
             // It has the lock that every later one needs: they may come, and wait for it there.
             let mut core = self.shared.lock();
             core.scheduler.placed(n);
             self.shared.wake_ready(&core);
         }
-        self.client.next(1).map_err(lost)?;
+        self.session.client.next(1).map_err(lost)?;
+        self.session.client.next(2).map_err(lost)?;
         self.committed(n);
         Ok(())
     }
@@ -391,14 +462,17 @@ impl Worker {
         if ops.iter().any(|op| matches!(op, Op::Statement { .. })) {
             // A binlog of statements refuses a lower level; it counts from the next BEGIN on.
             self.clean()?;
-            self.dirty = true;
-            self.client
+            self.session.dirty = true;
+            self.session
+                .client
                 .query(b"SET SESSION tx_isolation='REPEATABLE-READ';BEGIN")?;
             begin = b"";
         }
         for op in &ops {
             if !begin.is_empty() && !matches!(op, Op::Rows { .. }) {
-                self.client.query(begin)?;
+                // The level counts from BEGIN on.
+                self.clean()?;
+                self.session.client.query(begin)?;
                 begin = b"";
             }
             match op {
@@ -409,12 +483,16 @@ impl Worker {
                 }
                 Op::Binlog { text, note } => self.binlog(unit, text, note)?,
                 Op::Statement {
-                    setup, text, error, ..
-                } => self.statement(setup, text, *error)?,
+                    setup,
+                    uses,
+                    text,
+                    error,
+                    ..
+                } => self.statement(setup, uses, text, *error)?,
             }
         }
         if !begin.is_empty() {
-            self.client.query(begin)?;
+            self.session.client.query(begin)?;
         }
         Ok(())
     }
@@ -424,12 +502,12 @@ impl Worker {
         if text.len() + 16 > self.allowed {
             return Err(Trouble::Long(text.len()));
         }
-        Ok(self.client.query(text)?)
+        Ok(self.session.client.query(text)?)
     }
 
     fn clean(&mut self) -> Result<(), Trouble> {
-        if std::mem::replace(&mut self.dirty, false) {
-            self.client.query(ROWS.as_bytes())?;
+        if std::mem::replace(&mut self.session.dirty, false) {
+            self.session.client.query(ROWS.as_bytes())?;
         }
         Ok(())
     }
@@ -450,8 +528,8 @@ impl Worker {
         }
         let before = usize::from(!begin.is_empty());
         let answers = match before {
-            0 => self.client.query(text),
-            _ => self.client.query(&[begin, b";", text].concat()),
+            0 => self.session.client.query(text),
+            _ => self.session.client.query(&[begin, b";", text].concat()),
         };
         let answers = match answers {
             Ok(answers) => answers,
@@ -464,7 +542,7 @@ impl Worker {
                 let of = of.map_or(String::new(), |expect| {
                     format!("{}: ", of_row(&expect.note))
                 });
-                return Err(Trouble::Error(code, format!("{of}{text}")));
+                return Err(Trouble::OfRow(code, format!("{of}{text}")));
             }
             Err(error) => return Err(error.into()),
         };
@@ -477,17 +555,17 @@ impl Worker {
     /// One statement after the other; what does not do what it must is put right.
     fn repair(&mut self, begin: &[u8], text: &[u8], expects: &[Expect]) -> Result<(), Trouble> {
         if !begin.is_empty() {
-            self.client.query(begin)?;
+            self.session.client.query(begin)?;
         }
         // Row by row a statement is a packet of its own, but for a switch of a variable.
-        let answers = self.client.query(text);
+        let answers = self.session.client.query(text);
         let wrong = match &answers {
             Ok(answers) => answers
                 .iter()
                 .zip(expects)
                 .find_map(|(a, e)| check(a, e).err()),
             Err(error) if error.code() == Some(1062) => {
-                Some(Trouble::Error(1062, error.to_string()))
+                Some(Trouble::OfRow(1062, error.to_string()))
             }
             Err(_) => None,
         };
@@ -501,7 +579,7 @@ impl Worker {
         else {
             return Err(wrong);
         };
-        self.client.query(mend)?;
+        self.session.client.query(mend)?;
         let counted = self
             .progress
             .counters
@@ -524,15 +602,30 @@ impl Worker {
         let form = of.map(|t| Arc::clone(&t.form));
         if let Some(form) = form
             && !self
+                .session
                 .form
                 .as_ref()
                 .is_some_and(|sent| Arc::ptr_eq(sent, &form))
         {
-            self.client.query(&binlog_statement([&form.raw[..]]))?;
-            self.form = Some(form);
+            self.session
+                .client
+                .query(&binlog_statement([&form.raw[..]]))?;
+            self.session.form = Some(form);
         }
-        match self.query(text) {
-            Ok(_) => Ok(()),
+        let done = match text.len() + 16 > self.allowed {
+            false => self.query(text).map(|_| ()),
+            // One event that is longer than a packet may be.
+            true => {
+                let run = in_fragments(text)
+                    .iter()
+                    .try_for_each(|part| self.query(part).map(|_| ()));
+                // The server need not keep them.
+                let forgotten = self.query(b"SET @dromon_a=NULL, @dromon_b=NULL");
+                run.and(forgotten.map(|_| ()))
+            }
+        };
+        match done {
+            Ok(()) => Ok(()),
             Err(Trouble::Error(code, text)) => {
                 Err(Trouble::Error(code, format!("{}: {text}", of_row(note))))
             }
@@ -540,9 +633,25 @@ impl Worker {
         }
     }
 
-    fn statement(&mut self, setup: &[u8], text: &[u8], error: u16) -> Result<(), Trouble> {
-        self.dirty = true;
-        self.client.query(setup)?;
+    /// `uses`: where its setup chooses a database.
+    fn statement(
+        &mut self,
+        setup: &[u8],
+        uses: &Range<usize>,
+        text: &[u8],
+        error: u16,
+    ) -> Result<(), Trouble> {
+        self.session.dirty = true;
+        match self.session.client.query(setup) {
+            // The source's session was in a database that is left out here.
+            Err(error) if error.code() == Some(NO_DATABASE) && is_qualified(text) => {
+                let without = [&setup[..uses.start], &setup[uses.end..]].concat();
+                self.session.client.query(&without)?;
+            }
+            done => {
+                done?;
+            }
+        }
         match self.query(text) {
             Ok(_) => Ok(()),
             // It failed on the source, too, and something of it remained.
@@ -553,138 +662,6 @@ impl Worker {
             }
             Err(trouble) => Err(trouble),
         }
-    }
-
-    /// A unit that cannot be rolled back, or not as a whole. It runs alone. What is begun is
-    /// written down first.
-    fn finally(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
-        let ops = compile(unit, &self.options(Style::Single))?;
-        let gtid = unit.transactions[0].gtid;
-        let begun = ops.iter().find_map(|op| match op {
-            Op::Statement { text, .. } => Some(text.as_slice()),
-            _ => None,
-        });
-        let begun: String = String::from_utf8_lossy(begun.unwrap_or(b"rows"))
-            .chars()
-            .take(100)
-            .collect();
-        let in_doubt = self.in_doubt.as_ref().filter(|d| d.gtid == gtid);
-        let maybe_done = in_doubt.is_some_and(|d| !d.sure);
-        self.clean()?;
-        let mut doing = Doing {
-            gtid,
-            text: begun,
-            connection: u64::from(self.client.id),
-            binlog: String::new(),
-        };
-        let several = ops.len() > 1;
-        if !ops.is_empty() {
-            self.bookkeeping(|worker| {
-                // If it may have been done already, no binlog will show that it was not.
-                let now = worker.client.one("SELECT @@gtid_binlog_pos")?;
-                let now = now.unwrap_or_default();
-                doing.binlog = match maybe_done {
-                    true => "?".into(),
-                    // Of several steps it cannot be seen whether the last one was done.
-                    false if several => now + "+",
-                    // Rows that no rollback takes back may be there before the binlog has them.
-                    false if unit.alone == Some(Alone::NotTransactional) => now + "~",
-                    false => now,
-                };
-                let mut text = Vec::new();
-                worker.channel.put_doing(&mut text, worker.epoch, &doing);
-                worker.client.query(&text)?;
-                Ok(())
-            })?;
-        }
-        let mut tries = 0;
-        loop {
-            match self.execute_finally(unit, &ops, maybe_done) {
-                Ok(()) => break,
-                Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
-                Err(Trouble::Error(code, _)) if TRANSIENT.contains(&code) && tries < TRIES => {
-                    tries += 1
-                }
-                Err(trouble) => {
-                    self.roll_back()?;
-                    self.clean()?;
-                    // It failed as a whole: nothing is in doubt.
-                    self.bookkeeping(|worker| {
-                        let mut text = Vec::new();
-                        worker.channel.put_undone(&mut text, worker.epoch);
-                        worker.client.query(&text)?;
-                        Ok(())
-                    })?;
-                    return Err(trouble);
-                }
-            }
-        }
-        self.clean()?;
-        match self.turn(n)? {
-            None => self.commit(n, unit),
-            Some(_) => Err(Trouble::Ended),
-        }
-    }
-
-    /// `maybe_done`: an error that says that a statement was done is none. Rows that follow it are in
-    /// one transaction with the position, so that they cannot have been done.
-    fn execute_finally(
-        &mut self,
-        unit: &Unit,
-        ops: &[Op],
-        maybe_done: bool,
-    ) -> Result<(), Trouble> {
-        self.dirty = true;
-        self.client
-            .query(b"SET SESSION tx_isolation='REPEATABLE-READ'")?;
-        let mut begun = unit.alone == Some(Alone::NotTransactional);
-        if begun {
-            // Tables that can be rolled back may take part, too.
-            self.client.query(b"BEGIN")?;
-        }
-        for op in ops {
-            if let Op::Statement {
-                setup,
-                text,
-                error,
-                gtid,
-            } = op
-            {
-                match self.statement(setup, text, *error) {
-                    Err(Trouble::Error(code, why))
-                        if maybe_done && DONE_ALREADY.contains(&code) =>
-                    {
-                        let text =
-                            format!("{gtid} is taken for done before the last run ended: {why}.");
-                        self.log.say(Level::Warning, &text);
-                    }
-                    done => done?,
-                }
-                continue;
-            }
-            self.clean()?;
-            if !std::mem::replace(&mut begun, true) {
-                self.client.query(b"BEGIN")?;
-            }
-            match op {
-                Op::Rows { text, expects } => self.rows(b"", text, expects, Style::Single)?,
-                Op::Binlog { text, note } => self.binlog(unit, text, note)?,
-                Op::Statement { .. } => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// What is no affair of the target's own replicas.
-    fn bookkeeping(
-        &mut self,
-        run: impl FnOnce(&mut Worker) -> Result<(), ClientError>,
-    ) -> Result<(), Trouble> {
-        self.client
-            .query(b"SET @dromon_log=@@sql_log_bin, SESSION sql_log_bin=0")?;
-        let done = run(self);
-        self.client.query(b"SET SESSION sql_log_bin=@dromon_log")?;
-        Ok(done?)
     }
 }
 

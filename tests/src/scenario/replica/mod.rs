@@ -3,6 +3,7 @@
 mod catchup;
 mod commits;
 mod mixed;
+mod odd;
 mod secure;
 
 use std::path::{Path, PathBuf};
@@ -48,6 +49,12 @@ pub fn all() -> Vec<Scenario> {
             "replica_commits",
             "commits side by side, strict and in groups; replica and target killed amid: checksums equal",
             commits::run,
+        ),
+        (
+            "replica_odd",
+            "what is seldom: ROLLBACK of both kinds of tables, temporary tables, long rows, events, savepoints, limits of the target; a replica of \
+             the target; the position deleted",
+            odd::run,
         ),
         (
             "replica_tls",

@@ -1,0 +1,444 @@
+//! What came of something that was under way when a replica died, or lost its connection.
+//!
+//! Statements that no rollback takes back are sent over one connection of each replica, which has a
+//! named lock as long as it lives. So the next one knows that connection, waits for the end of its
+//! statement, ends it, and only then looks what was done: nothing of it can come later.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use dromon_binlog::{Payload, Position};
+use dromon_relay::log::{Level, Log};
+use dromon_relay::pull::Wish;
+
+use super::{Doubt, End, Progress, Settings};
+use crate::client::{Client, ClientError};
+use crate::source::{Came, Link, Puller, Source};
+use crate::target::{Channel, Doing};
+use crate::unit::Transaction;
+
+/// How often it looks whether a statement has ended.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often it says so: times that it looked.
+const SAY: u32 = 100;
+/// How long a group may take to come that the target's binlog has.
+const GROUP: Duration = Duration::from_secs(10);
+/// So many characters of a statement are written down.
+const TEXT: usize = 100;
+/// In the place of a statement's text.
+const ROWS_OF: &str = "rows of ";
+/// Error of a KILL that finds nobody.
+const NO_CONNECTION: u16 = 1094;
+
+/// What came of it.
+pub(super) enum Settled {
+    /// It was done.
+    Done,
+    /// It is to be done, but for so many steps; true: the others surely were not.
+    Again(bool, usize),
+    /// It cannot go on.
+    Stop(End),
+}
+
+/// What is written down of a statement.
+pub(super) fn begun(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).chars().take(TEXT).collect()
+}
+
+/// The same of rows, of these tables.
+pub(super) fn begun_rows(tables: &str) -> String {
+    begun(format!("{ROWS_OF}{tables}").as_bytes())
+}
+
+/// Ends the connection over which an older replica of this channel sends what no rollback takes back,
+/// behind the statement that it runs. True: told to end meanwhile.
+pub(super) fn fence(
+    client: &mut Client,
+    channel: &Channel,
+    log: &Log,
+    progress: &Progress,
+) -> Result<bool, ClientError> {
+    let holder = format!("SELECT IS_USED_LOCK({})", channel.lock_name());
+    let mut looks = 0u32;
+    while let Some(id) = client.one(&holder)? {
+        if progress.is_told() {
+            return Ok(true);
+        }
+        let running = format!(
+            "SELECT INFO FROM information_schema.PROCESSLIST WHERE ID={id} AND COMMAND='Query'"
+        );
+        match client.one(&running)? {
+            Some(text) => {
+                if looks.is_multiple_of(SAY) {
+                    let text = begun(text.as_bytes());
+                    log.say(
+                        Level::Note,
+                        &format!("A statement is still running from before ({text}…); its end is waited for."),
+                    );
+                }
+            }
+            None => match client.query(format!("KILL CONNECTION {id}").as_bytes()) {
+                Err(error) if error.code() != Some(NO_CONNECTION) => return Err(error),
+                _ => {}
+            },
+        }
+        looks += 1;
+        thread::sleep(LOOK);
+    }
+    Ok(false)
+}
+
+/// Finds out what came of it. `logs`: the target writes a binlog.
+pub(super) fn settle(
+    settings: &Settings,
+    log: &Log,
+    progress: &Progress,
+    control: &mut Client,
+    doing: &Doing,
+    logs: bool,
+) -> Result<Settled, ClientError> {
+    if is_told_before_its_end(settings, log, progress, control, doing)? {
+        return Ok(Settled::Stop(End::Told));
+    }
+    let what = format!(
+        "{} was under way when the last run ended ({}…)",
+        doing.gtid, doing.text
+    );
+    if let Some(steps) = doing.binlog.strip_prefix(Doing::PARTS)
+        && settings.doubt != Doubt::Skip
+    {
+        let Ok(steps) = steps.parse() else {
+            return Ok(Settled::Stop(End::Fatal(format!(
+                "{what}: it ended with an error, and parts of it are in tables that cannot be rolled back. Do the rest by hand and start \
+                 once with in_doubt = skip; or take the parts back by hand, and say so: UPDATE dromon_replica.position SET doing = NULL \
+                 WHERE channel = '{}'.",
+                settings.channel
+            ))));
+        };
+        log.say(
+            Level::Note,
+            &format!("{what}; its first {steps} steps are done. It goes on behind them."),
+        );
+        return Ok(Settled::Again(true, steps));
+    }
+    if logs && settings.binlog && logs_everything(control)? {
+        let now = control.one("SELECT @@gtid_binlog_pos")?.unwrap_or_default();
+        let before = doing.binlog.trim_end_matches(['+', '~']);
+        let several = doing.binlog.ends_with('+');
+        let rows = doing.binlog.ends_with('~');
+        if now == before && !rows {
+            log.say(
+                Level::Note,
+                &format!("{what}; the target's binlog shows that it was not done. It is done now."),
+            );
+            return Ok(Settled::Again(true, 0));
+        }
+        let own = control.one("SELECT @@server_id")?.unwrap_or_default();
+        if !several
+            && is_next(before, &now, &own)
+            && group_behind(settings, log, before).is_some_and(|group| is_of(&group, &doing.text))
+        {
+            log.say(
+                Level::Note,
+                &format!("{what}; the target's binlog shows that it was done."),
+            );
+            return Ok(Settled::Done);
+        }
+    }
+    let (level, then, settled) = match settings.doubt {
+        Doubt::Again => (
+            Level::Warning,
+            "It is tried again (in_doubt = again).",
+            Settled::Again(false, 0),
+        ),
+        Doubt::Skip => (
+            Level::Warning,
+            "It is taken for done (in_doubt = skip).",
+            Settled::Done,
+        ),
+        Doubt::Stop => {
+            return Ok(Settled::Stop(End::Fatal(format!(
+                "{what}, and it cannot be said whether it was done. Look at the target, then start with in_doubt = skip if it was done, or \
+                 in_doubt = again."
+            ))));
+        }
+    };
+    log.say(
+        level,
+        &format!("{what}, and it cannot be said whether it was done. {then}"),
+    );
+    Ok(settled)
+}
+
+/// Waits for the end of its statement, if it was sent by a replica that has no lock. The number of
+/// the connection may be that of somebody else by now.
+fn is_told_before_its_end(
+    settings: &Settings,
+    log: &Log,
+    progress: &Progress,
+    control: &mut Client,
+    doing: &Doing,
+) -> Result<bool, ClientError> {
+    let running = format!(
+        "SELECT USER,INFO FROM information_schema.PROCESSLIST WHERE ID={} AND ID<>CONNECTION_ID() AND COMMAND='Query'",
+        doing.connection
+    );
+    for looks in 0u32.. {
+        let row = control
+            .rows(&running)?
+            .into_iter()
+            .next()
+            .unwrap_or_default();
+        let text = |n: usize| row.get(n).cloned().flatten().unwrap_or_default();
+        let is_it = text(0) == settings.target.user.as_bytes() && begun(&text(1)) == doing.text;
+        if !is_it {
+            return Ok(false);
+        }
+        if progress.is_told() {
+            return Ok(true);
+        }
+        if looks.is_multiple_of(SAY) {
+            log.say(
+                Level::Note,
+                &format!(
+                    "{} is still running from before ({}…); its end is waited for.",
+                    doing.gtid, doing.text
+                ),
+            );
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(false)
+}
+
+/// Whether no database is left out of the target's binlog.
+fn logs_everything(control: &mut Client) -> Result<bool, ClientError> {
+    let rows = control.rows("SHOW MASTER STATUS")?;
+    let filters = rows.iter().flat_map(|row| row.iter().skip(2).take(2));
+    Ok(filters.flatten().all(Vec::is_empty))
+}
+
+/// Whether exactly one group of this server came between two positions.
+fn is_next(before: &str, now: &str, server: &str) -> bool {
+    let (Ok(before), Ok(now)) = (before.parse::<Position>(), now.parse::<Position>()) else {
+        return false;
+    };
+    let changed: Vec<_> = now
+        .iter()
+        .filter(|g| before.get(g.domain) != Some(*g))
+        .collect();
+    match changed[..] {
+        [one] => {
+            let last = before.get(one.domain).map_or(0, |g| g.seqno);
+            one.seqno == last + 1 && one.server.to_string() == server
+        }
+        _ => false,
+    }
+}
+
+/// The first group of the target's binlog behind a position. `None`: it did not come, for whatever
+/// reason; then nothing is known.
+fn group_behind(settings: &Settings, log: &Log, before: &str) -> Option<Transaction> {
+    let target = &settings.target;
+    let source = Source {
+        address: target.address.clone(),
+        wish: Wish {
+            user: target.user.clone(),
+            password: target.password.clone(),
+            tls: target.tls.is_some(),
+            ..settings.source.wish.clone()
+        },
+        tls: target.tls.clone(),
+        ..settings.source.clone()
+    };
+    let (to, from) = mpsc::sync_channel(1);
+    let link = Arc::new(Link::new(settings.memory as u64));
+    let puller = Puller::new(
+        source,
+        before.parse().ok()?,
+        to,
+        Arc::clone(&link),
+        log.clone(),
+    );
+    let pulls = thread::Builder::new().name("dromon-look".into());
+    let pulls = pulls.spawn(move || puller.run()).ok()?;
+    let came = from.recv_timeout(GROUP);
+    link.stop();
+    drop(from);
+    // It ends when it has nobody to give to.
+    let _ = pulls.join();
+    match came {
+        Ok(Came::Transaction(transaction)) => Some(*transaction),
+        _ => None,
+    }
+}
+
+/// Whether a group is what was written down as begun.
+fn is_of(group: &Transaction, text: &str) -> bool {
+    let mut tables = Vec::new();
+    for event in group.events().flatten() {
+        match event.decode(&group.form.format) {
+            Ok(Payload::Query(query)) if !query.stored.eq_ignore_ascii_case(b"BEGIN") => {
+                let whole = query.text(1 << 30).unwrap_or_default();
+                if !whole.eq_ignore_ascii_case(b"COMMIT") {
+                    return begun(&whole) == text;
+                }
+            }
+            Ok(Payload::TableMap(map)) => {
+                let name = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                let name = format!("{}.{}", name(map.database), name(map.table));
+                if !tables.contains(&name) {
+                    tables.push(name);
+                }
+            }
+            _ => {}
+        }
+    }
+    begun_rows(&tables.join(", ")) == text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::tests::{query, rows, unit};
+    use crate::fake::{Fake, Reply, cell, settings};
+
+    #[test]
+    fn one_group_more() {
+        assert!(is_next("0-2-5", "0-2-6", "2"));
+        assert!(is_next("", "0-2-1", "2"));
+        assert!(is_next("0-2-5,1-7-9", "0-2-6,1-7-9", "2"));
+        assert!(!is_next("0-2-5", "0-2-7", "2"));
+        assert!(!is_next("0-2-5", "0-3-6", "2"));
+        assert!(!is_next("0-2-5,1-7-9", "0-2-6,1-7-10", "2"));
+        assert!(!is_next("?", "0-2-6", "2"));
+    }
+
+    /// Another's group is not taken for it.
+    #[test]
+    fn whose_group_it_is() {
+        let one = |events| unit(vec![events]).transactions.remove(0);
+        let alter = one(vec![query("ALTER TABLE t ADD c INT", "d")]);
+        assert!(is_of(&alter, &begun(b"ALTER TABLE t ADD c INT")));
+        assert!(!is_of(&alter, &begun(b"ALTER TABLE t ADD e INT")));
+        let insert = one(rows("plain", &[(None, Some((1, Some("a"))))]));
+        assert!(is_of(&insert, &begun_rows("d.plain")));
+        assert!(!is_of(&insert, &begun_rows("d.keyless")));
+        assert!(!is_of(&insert, &begun(b"ALTER TABLE t ADD c INT")));
+    }
+
+    fn doing() -> Doing {
+        Doing {
+            gtid: "0-1-5".parse().expect("a GTID"),
+            text: "ALTER TABLE t".into(),
+            connection: 99,
+            binlog: "0-2-5".into(),
+        }
+    }
+
+    fn settled(fake: &Fake, lines: &[&str], doing: &Doing, told: bool) -> Settled {
+        let settings = settings(fake, lines);
+        let mut control = Client::connect(&settings.target).expect("a target");
+        let progress = Progress::default();
+        if told {
+            progress.tell_to_end();
+        }
+        let log = Log::terminal();
+        settle(&settings, &log, &progress, &mut control, doing, true).expect("answers")
+    }
+
+    /// Somebody else may have the number of its connection now; and whoever waits can be told to end.
+    #[test]
+    fn whose_end_is_waited_for() {
+        let with = |user: &'static str, info: &'static str| {
+            Fake::new(move |text| match text {
+                _ if text.contains("PROCESSLIST") => {
+                    Some(Reply::Row(vec![user.into(), info.into()]))
+                }
+                "SELECT @@gtid_binlog_pos" => Some(cell("0-2-5")),
+                "SHOW MASTER STATUS" => Some(Reply::Nothing),
+                _ => None,
+            })
+        };
+        let report = with("reports", "ALTER TABLE t");
+        let other = with("t", "SELECT SLEEP(1000)");
+        for fake in [report, other] {
+            let settled = settled(&fake, &[], &doing(), false);
+            assert!(matches!(settled, Settled::Again(true, 0)));
+        }
+        let own = with("t", "ALTER TABLE t");
+        let settled = settled(&own, &[], &doing(), true);
+        assert!(matches!(settled, Settled::Stop(End::Told)));
+    }
+
+    /// Where the binlog does not have everything it shows nothing.
+    #[test]
+    fn a_binlog_with_filters() {
+        let fake = Fake::new(|text| match text {
+            _ if text.contains("PROCESSLIST") => Some(Reply::Nothing),
+            "SELECT @@gtid_binlog_pos" => Some(cell("0-2-5")),
+            "SHOW MASTER STATUS" => Some(Reply::Row(vec![
+                "bin.000001".into(),
+                "400".into(),
+                "shop".into(),
+                String::new(),
+            ])),
+            _ => None,
+        });
+        assert!(matches!(
+            settled(&fake, &[], &doing(), false),
+            Settled::Again(false, 0)
+        ));
+    }
+
+    /// What ended with an error, and how far it came.
+    #[test]
+    fn parts_that_are_there() {
+        let fake = || Fake::new(|text| text.contains("PROCESSLIST").then_some(Reply::Nothing));
+        let with = |binlog: &str| Doing {
+            binlog: binlog.into(),
+            ..doing()
+        };
+        let settled_of = |line, binlog| settled(&fake(), &[line], &with(binlog), false);
+        let again = "in_doubt=again";
+        assert!(matches!(settled_of(again, "!2"), Settled::Again(true, 2)));
+        assert!(matches!(
+            settled_of(again, "!"),
+            Settled::Stop(End::Fatal(_))
+        ));
+        assert!(matches!(settled_of("in_doubt=skip", "!"), Settled::Done));
+    }
+
+    /// The connection of an older replica is ended, behind the statement that it runs.
+    #[test]
+    fn an_older_one_is_ended() {
+        let looks = std::sync::atomic::AtomicUsize::new(0);
+        let fake = Fake::new(move |text| match text {
+            _ if text.contains("IS_USED_LOCK") => {
+                let n = looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Some(if n < 4 { cell("99") } else { Reply::Nothing })
+            }
+            _ if text.contains("PROCESSLIST") => {
+                let busy = looks.load(std::sync::atomic::Ordering::Relaxed) < 3;
+                Some(if busy {
+                    cell("TRUNCATE t")
+                } else {
+                    Reply::Nothing
+                })
+            }
+            "KILL CONNECTION 99" => Some(Reply::Fail(NO_CONNECTION)),
+            _ => None,
+        });
+        let settings = settings(&fake, &[]);
+        let mut control = Client::connect(&settings.target).expect("a target");
+        let (channel, progress) = (Channel::new("c"), Progress::default());
+        let told = fence(&mut control, &channel, &Log::terminal(), &progress);
+        assert!(!told.expect("answers"));
+        let said = fake.said();
+        let kills = said.iter().filter(|text| text.starts_with("KILL"));
+        assert_eq!(kills.count(), 2, "{said:?}");
+        let first = said.iter().position(|text| text.starts_with("KILL"));
+        assert!(first > Some(4), "{said:?}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Units that cannot be rolled back, or not as a whole.
+//!
+//! ```text
+//!   doing = GTID ──> statements, each of which commits by itself ──> rows, in one transaction
+//!                                                                    with the position
+//!   doing = GTID ──> BEGIN, all of it, tables without transactions among them ──> position, COMMIT
+//! ```
+//!
+//! What was begun is written down first. What failed is tried again only behind what is there for
+//! good, and only if it is known what that is.
+
+use dromon_binlog::Ending;
+use dromon_relay::log::Level;
+
+use super::super::settle::{begun, begun_rows};
+use super::{DONE_ALREADY, TRIES, Trouble, Worker};
+use crate::client::Result as Answer;
+use crate::compile::{Op, Style, compile};
+use crate::target::Doing;
+use crate::unit::{Alone, Unit};
+
+/// Warning of a ROLLBACK that could not take back everything.
+const NOT_ALL_TAKEN_BACK: &str = "1196";
+
+impl Worker {
+    /// It runs alone.
+    pub(super) fn finally(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
+        let ops = compile(unit, &self.options(Style::Single))?;
+        let gtid = unit.transactions[0].gtid;
+        let statement = ops.iter().find_map(|op| match op {
+            Op::Statement { text, .. } => Some(begun(text)),
+            _ => None,
+        });
+        let rows = ops.iter().find_map(|op| match op {
+            Op::Binlog { note, .. } => Some(begun_rows(&note.table)),
+            Op::Rows { expects, .. } => Some(begun_rows(&expects.first()?.note.table)),
+            Op::Statement { .. } => None,
+        });
+        let in_doubt = self.in_doubt.as_ref().filter(|d| d.gtid == gtid);
+        let maybe_done = in_doubt.is_some_and(|d| !d.sure);
+        let mut done = in_doubt.map_or(0, |d| d.steps);
+        self.clean()?;
+        let mut doing = Doing {
+            gtid,
+            text: statement.or(rows).unwrap_or_default(),
+            connection: u64::from(self.session.client.id),
+            binlog: String::new(),
+        };
+        let several = ops.len() > 1;
+        if !ops.is_empty() {
+            self.bookkeeping(|worker| {
+                // If it may have been done already, no binlog will show that it was not.
+                let now = worker.session.client.one("SELECT @@gtid_binlog_pos")?;
+                let now = now.unwrap_or_default();
+                doing.binlog = match maybe_done || done > 0 {
+                    true => "?".into(),
+                    // Of several steps it cannot be seen whether the last one was done.
+                    false if several => now + "+",
+                    // Rows that no rollback takes back may be there before the binlog has them.
+                    false if unit.alone == Some(Alone::NotTransactional) => now + "~",
+                    false => now,
+                };
+                worker.put_down(&doing)
+            })?;
+        }
+        let mut tries = 0;
+        loop {
+            let trouble = match self.execute_finally(unit, &ops, &mut done, maybe_done) {
+                Ok(()) => break,
+                Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
+                Err(trouble) => trouble,
+            };
+            let remains = self.take_back()?;
+            if trouble.passes() && !remains && tries < TRIES {
+                tries += 1;
+                continue;
+            }
+            self.clean()?;
+            if done == 0 && !remains {
+                // It failed as a whole: nothing is in doubt.
+                self.bookkeeping(|worker| {
+                    let mut text = Vec::new();
+                    worker.channel.put_undone(&mut text, worker.epoch);
+                    worker.session.client.query(&text)?;
+                    Ok(())
+                })?;
+                return Err(trouble);
+            }
+            // How far it came is known; not what a table without transactions has.
+            doing.binlog = match remains {
+                true => Doing::PARTS.into(),
+                false => format!("{}{done}", Doing::PARTS),
+            };
+            self.bookkeeping(|worker| worker.put_down(&doing))?;
+            return Err(Trouble::Parts {
+                steps: (!remains).then_some((done, ops.len())),
+                trouble: Box::new(trouble),
+            });
+        }
+        self.clean()?;
+        match self.turn(n)? {
+            None => self.commit(n, unit),
+            Some(_) => Err(Trouble::Ended),
+        }
+    }
+
+    /// `done`: so many statements, the first ones, have committed. `maybe_done`: an error that says
+    /// that a statement was done is none. Rows that follow it are in one transaction with the
+    /// position, so that they cannot have been done.
+    fn execute_finally(
+        &mut self,
+        unit: &Unit,
+        ops: &[Op],
+        done: &mut usize,
+        maybe_done: bool,
+    ) -> Result<(), Trouble> {
+        self.session.dirty = true;
+        self.session
+            .client
+            .query(b"SET SESSION tx_isolation='REPEATABLE-READ'")?;
+        let mut in_transaction = unit.alone == Some(Alone::NotTransactional);
+        if in_transaction {
+            // Tables that can be rolled back may take part, too.
+            self.session.client.query(b"BEGIN")?;
+        }
+        for (n, op) in ops.iter().enumerate().skip(*done) {
+            if let Op::Statement {
+                setup,
+                uses,
+                text,
+                error,
+                gtid,
+            } = op
+            {
+                match self.statement(setup, uses, text, *error) {
+                    Err(Trouble::Error(code, why))
+                        if maybe_done && DONE_ALREADY.contains(&code) =>
+                    {
+                        let text =
+                            format!("{gtid} is taken for done before the last run ended: {why}.");
+                        self.log.say(Level::Warning, &text);
+                    }
+                    other => other?,
+                }
+                if !in_transaction {
+                    *done = n + 1;
+                }
+                continue;
+            }
+            self.clean()?;
+            if !std::mem::replace(&mut in_transaction, true) {
+                self.session.client.query(b"BEGIN")?;
+            }
+            match op {
+                Op::Rows { text, expects } => self.rows(b"", text, expects, Style::Single)?,
+                Op::Binlog { text, note } => self.binlog(unit, text, note)?,
+                Op::Statement { .. } => {}
+            }
+        }
+        if unit.transactions[0].ending == Ending::Rollback {
+            // As on the source: what cannot be taken back remains, and nothing else.
+            self.session.client.query(b"ROLLBACK")?;
+        }
+        Ok(())
+    }
+
+    /// Rolls back. Gives whether something remains.
+    fn take_back(&mut self) -> Result<bool, Trouble> {
+        self.roll_back()?;
+        let warnings = self.session.client.rows("SHOW WARNINGS")?;
+        let code = |row: &Vec<Option<Vec<u8>>>| row.get(1).cloned().flatten();
+        Ok(warnings
+            .iter()
+            .any(|row| code(row).is_some_and(|code| code == NOT_ALL_TAKEN_BACK.as_bytes())))
+    }
+
+    /// Writes down what is begun.
+    fn put_down(&mut self, doing: &Doing) -> Result<(), Trouble> {
+        let mut text = Vec::new();
+        self.channel.put_doing(&mut text, self.epoch, doing);
+        let changed = self.session.client.query(&text)?;
+        // The same may stand there already.
+        let is_there = changed == [Answer::Done(1)];
+        if !is_there && self.channel.epoch(&mut self.session.client)?.is_none() {
+            return Err(Trouble::Misplaced);
+        }
+        Ok(())
+    }
+
+    /// What is no affair of the target's own replicas.
+    fn bookkeeping(
+        &mut self,
+        run: impl FnOnce(&mut Worker) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        self.session
+            .client
+            .query(b"SET @dromon_log=@@sql_log_bin, SESSION sql_log_bin=0")?;
+        let done = run(self);
+        self.session
+            .client
+            .query(b"SET SESSION sql_log_bin=@dromon_log")?;
+        done
+    }
+}

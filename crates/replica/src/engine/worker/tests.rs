@@ -1,0 +1,290 @@
+//! Units against a target that only answers.
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use dromon_binlog::Ending;
+
+use super::*;
+use crate::compile::tests::{query, rows, unit};
+use crate::fake::{Fake, Reply, cell, settings};
+use crate::schedule::After;
+use crate::unit::Alone;
+
+/// Runs a unit to its end. Gives [`End::Told`] if it has committed.
+fn applied(fake: &Fake, lines: &[&str], unit: Unit) -> End {
+    applied_beside(fake, lines, unit, None)
+}
+
+fn session(settings: &Settings) -> Session {
+    Session {
+        client: crate::engine::connect(settings).expect("a target"),
+        dirty: false,
+        form: None,
+    }
+}
+
+/// The same, with a session of its own for what runs alone.
+fn applied_beside(fake: &Fake, lines: &[&str], unit: Unit, alone: Option<Session>) -> End {
+    let settings = settings(fake, lines);
+    let shared = Arc::new(Shared::new(&settings, "0-1-4".into(), 64));
+    let worker = Worker {
+        number: 0,
+        session: session(&settings),
+        shared: Arc::clone(&shared),
+        channel: Channel::new("c"),
+        settings,
+        epoch: 1,
+        log: Log::terminal(),
+        collations: Collations::default(),
+        packet_max: 1 << 20,
+        allowed: 1 << 20,
+        in_doubt: None,
+        progress: Arc::new(Progress::default()),
+    };
+    {
+        let mut core = shared.lock();
+        let keys = Arc::clone(&unit.keys);
+        core.units.push_back(Arc::new(unit));
+        core.scheduler.push(After::default(), keys);
+    }
+    if let Some(alone) = alone {
+        shared.keep_alone(alone);
+    }
+    let watched = Arc::clone(&shared);
+    let runs = thread::spawn(move || worker.run(&watched));
+    while !shared.lock().has_ended() {
+        if shared.lock().scheduler.is_empty() {
+            shared.end(End::Told);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    runs.join().expect("no panic");
+    shared.take_end()
+}
+
+/// One that runs alone, of these statements.
+fn alone(alone: Alone, ending: Ending, statements: &[&str]) -> Unit {
+    let events = statements.iter().map(|text| query(text, "d")).collect();
+    let mut unit = unit(vec![events]);
+    unit.alone = Some(alone);
+    unit.transactions[0].ending = ending;
+    unit
+}
+
+/// What was done, with names for what is this replica's own.
+fn steps(fake: &Fake) -> Vec<String> {
+    let all = fake.done().into_iter().map(|text| {
+        let own = text.strip_prefix("UPDATE dromon_replica.position SET ");
+        match own.map(|own| (own.starts_with("doing=NULL"), own.contains(",NULL,"))) {
+            None => text,
+            Some((true, _)) => "position".into(),
+            Some((false, true)) => "undone".into(),
+            Some((false, false)) => "doing".into(),
+        }
+    });
+    let mut all: Vec<String> = all.collect();
+    all.retain(|text| !text.starts_with("USE ") && !text.starts_with("SHOW "));
+    all
+}
+
+/// Fails so often, then passes.
+fn fails(code: u16, times: usize) -> impl Fn() -> Option<Reply> + Send + Sync {
+    let left = Mutex::new(times);
+    move || {
+        let mut left = left.lock().expect("nobody panics");
+        let fails = *left > 0;
+        *left = left.saturating_sub(1);
+        fails.then_some(Reply::Fail(code))
+    }
+}
+
+fn epoch(text: &str) -> Option<Reply> {
+    text.starts_with("SELECT epoch").then(|| cell("1"))
+}
+
+/// A transaction that ended with ROLLBACK on the source, because not all of it could be taken back.
+#[test]
+fn a_rollback_remains_one() {
+    let fake = Fake::new(epoch);
+    let statements = ["INSERT INTO a VALUES (1)", "INSERT INTO m VALUES (1)"];
+    let unit = alone(Alone::NotTransactional, Ending::Rollback, &statements);
+    assert_eq!(applied(&fake, &[], unit), End::Told);
+    let wanted = [
+        "doing",
+        "BEGIN",
+        "INSERT INTO a VALUES (1)",
+        "INSERT INTO m VALUES (1)",
+        "ROLLBACK",
+        "position",
+        "COMMIT",
+    ];
+    assert_eq!(steps(&fake), wanted);
+    let fake = Fake::new(epoch);
+    let unit = alone(Alone::NotTransactional, Ending::Commit, &statements);
+    assert_eq!(applied(&fake, &[], unit), End::Told);
+    assert!(!steps(&fake).contains(&"ROLLBACK".to_owned()));
+}
+
+/// What could be rolled back is tried again from its start, and from nothing else.
+#[test]
+fn a_second_try_begins_with_a_rollback() {
+    let third = fails(1205, 1);
+    let fake = Fake::new(move |text| match text {
+        "UPDATE c" => third(),
+        "SHOW WARNINGS" => Some(Reply::Nothing),
+        other => epoch(other),
+    });
+    let unit = alone(
+        Alone::NotTransactional,
+        Ending::Commit,
+        &["UPDATE a", "UPDATE b", "UPDATE c"],
+    );
+    assert_eq!(applied(&fake, &[], unit), End::Told);
+    let once = ["BEGIN", "UPDATE a", "UPDATE b", "UPDATE c"];
+    let wanted = [
+        &["doing"][..],
+        &once,
+        &["ROLLBACK"],
+        &once,
+        &["position", "COMMIT"],
+    ];
+    assert_eq!(steps(&fake), wanted.concat());
+}
+
+/// Of what no rollback takes back nothing is done twice.
+#[test]
+fn no_second_try_of_what_remains() {
+    let third = fails(1205, 1);
+    let fake = Fake::new(move |text| match text {
+        "UPDATE c" => third(),
+        "SHOW WARNINGS" => Some(Reply::Row(vec![
+            "Warning".into(),
+            "1196".into(),
+            "Some non-transactional changed tables couldn't be rolled back".into(),
+        ])),
+        other => epoch(other),
+    });
+    let unit = alone(
+        Alone::NotTransactional,
+        Ending::Commit,
+        &["UPDATE a", "UPDATE b", "UPDATE c"],
+    );
+    let End::Fatal(why) = applied(&fake, &[], unit) else {
+        panic!("it must end");
+    };
+    assert!(why.contains("parts of it are in the target"), "{why}");
+    let said = steps(&fake);
+    let times = |text: &str| said.iter().filter(|s| *s == text).count();
+    assert_eq!((times("UPDATE a"), times("undone")), (1, 0), "{said:?}");
+}
+
+/// A statement that has committed by itself is not run again with the rows that follow it.
+#[test]
+fn statements_that_are_done_are_done() {
+    let insert = fails(1205, 1);
+    let fake = Fake::new(move |text| match text {
+        _ if text.starts_with("BINLOG 'AAAA") && text.len() > 40 => insert(),
+        other => epoch(other),
+    });
+    let mut events = vec![query("CREATE TABLE new AS SELECT 1", "d")];
+    events.extend(rows("keyless", &[(None, Some((1, Some("a"))))]));
+    let mut made = unit(vec![events]);
+    made.alone = Some(Alone::Statement);
+    assert_eq!(applied(&fake, &[], made), End::Told);
+    let said = steps(&fake);
+    let creates = said.iter().filter(|text| text.starts_with("CREATE"));
+    assert_eq!(creates.count(), 1, "{said:?}");
+}
+
+/// Nothing is committed if the channel's row is gone.
+#[test]
+fn no_commit_without_a_position() {
+    let fake = Fake::new(|text| {
+        let moves = text.starts_with("UPDATE dromon_replica.position SET doing=NULL");
+        match text {
+            _ if moves => Some(Reply::Done(0)),
+            _ if text.contains("ROW_COUNT()") => Some(Reply::Fail(OTHER_EPOCH)),
+            _ if text.starts_with("SELECT epoch") => Some(Reply::Nothing),
+            _ => None,
+        }
+    });
+    let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
+    let End::Fatal(why) = applied(&fake, &[], unit(vec![insert])) else {
+        panic!("it must end");
+    };
+    assert!(why.contains("start = 0-1-4"), "{why}");
+    assert!(!steps(&fake).contains(&"COMMIT".to_owned()));
+}
+
+/// The source's session was in a database that the target does not have.
+#[test]
+fn a_default_database_that_is_not_there() {
+    let run = |text: &str| {
+        let fake = Fake::new(|text| match text {
+            "USE `d`" => Some(Reply::Fail(NO_DATABASE)),
+            other => epoch(other),
+        });
+        let end = applied(
+            &fake,
+            &[],
+            alone(Alone::Statement, Ending::Statement, &[text]),
+        );
+        (end, steps(&fake))
+    };
+    let (end, said) = run("ALTER TABLE shop.t ADD c INT");
+    assert_eq!(end, End::Told);
+    assert!(said.contains(&"ALTER TABLE shop.t ADD c INT".to_owned()));
+    let (end, said) = run("ALTER TABLE t ADD c INT");
+    assert!(matches!(end, End::Fatal(_)));
+    assert!(!said.contains(&"ALTER TABLE t ADD c INT".to_owned()));
+}
+
+/// Temporary tables are there for all statements, whichever worker runs them.
+#[test]
+fn statements_have_a_session_of_their_own() {
+    let (own, other) = (Fake::new(epoch), Fake::new(epoch));
+    let text = "INSERT INTO t SELECT * FROM tmp";
+    let beside = || Some(session(&settings(&other, &[])));
+    let within = alone(Alone::Within, Ending::Xid, &[text]);
+    assert_eq!(applied_beside(&own, &[], within, beside()), End::Told);
+    let by_itself = alone(Alone::Statement, Ending::Statement, &[text]);
+    assert_eq!(applied_beside(&own, &[], by_itself, beside()), End::Told);
+    assert_eq!(steps(&own), [""; 0]);
+    let ran = steps(&other).iter().filter(|step| *step == text).count();
+    assert_eq!(ran, 2);
+    // Rows go over the worker's own.
+    let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
+    let before = other.said().len();
+    applied_beside(&own, &[], unit(vec![insert]), beside());
+    assert!(steps(&own).contains(&"COMMIT".to_owned()));
+    assert!(
+        other.said()[before..]
+            .iter()
+            .all(|text| !text.starts_with("INSERT"))
+    );
+}
+
+/// What is said of an error that no repair takes away.
+#[test]
+fn what_a_repair_can_do() {
+    let fails_with = |code: u16, text: &'static str| {
+        let fake = Fake::new(move |said| match said.starts_with(text) {
+            true => Some(Reply::Fail(code)),
+            false => epoch(said),
+        });
+        let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
+        match applied(&fake, &[], unit(vec![insert])) {
+            End::Fatal(why) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    let why = fails_with(1062, "INSERT");
+    assert!(why.contains("difference = repair"), "{why}");
+    let why = fails_with(1142, "INSERT");
+    assert!(
+        !why.contains("repair") && why.contains("Nothing of it"),
+        "{why}"
+    );
+}
