@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use crate::config::Config;
 use crate::http::HttpServer;
 use crate::log::{Level, Log};
-use crate::pull::{Desk, Following, Login, Puller, read_for_ever};
+use crate::pull::{Desk, Following, Login, PositionKind, Puller, read_for_ever};
 use crate::serve::{Registry, Server};
 use crate::store::{Limits, Opened, Store, StoreError, View};
 
@@ -165,10 +165,14 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             tls: config.source.tls.clone(),
             limit: TABLES_LIMIT,
         };
+        let kind = match config.store.mirror {
+            true => PositionKind::ByFile(config.store.prefix.clone()),
+            false => PositionKind::ByGtid,
+        };
         let log = log.clone();
         thread::Builder::new()
             .name("dromon-tables".into())
-            .spawn(move || read_for_ever(&desk, &login, &log))
+            .spawn(move || read_for_ever(&desk, &login, &kind, &log))
             .map_err(system("start a thread"))?;
     }
     if let Some(address) = &config.http {

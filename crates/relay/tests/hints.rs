@@ -13,7 +13,9 @@ use dromon_binlog::{
 use dromon_log::{Device, SimDevice};
 use dromon_relay::pull::{Ingest, take};
 use dromon_relay::serve::{Feed, Policy};
-use dromon_relay::store::{Cursor, Next, Place, Store, StoreOptions, View, Wanted, beside};
+use dromon_relay::store::{
+    Cursor, GroupKey, Next, Place, Said, Store, StoreOptions, View, Wanted, beside,
+};
 use dromon_relay::wire::Frames;
 use proptest::prelude::*;
 
@@ -28,6 +30,13 @@ fn open(device: &SimDevice) -> Store {
     };
     let opened = Store::open(Arc::new(device.clone()), options, BinlogState::new());
     opened.expect("nothing is damaged").0
+}
+
+fn batch(said: Said) -> Option<u64> {
+    match said {
+        Said::Batch(id) => id,
+        Said::Clock(clock) => panic!("MariaDB's groups have no {clock:?}"),
+    }
 }
 
 /// What is known of each group, as a reader finds it that begins at the n-th.
@@ -57,8 +66,8 @@ fn found(view: &Arc<View>, from: usize) -> Vec<(Gtid, Option<Option<u64>>)> {
                 {
                     n += 1;
                     if n > from {
-                        let hint = reader.look(cursor.place(), gtid);
-                        out.push((gtid, hint.map(|h| h.commit_id)));
+                        let hint = reader.look(cursor.place(), GroupKey::Gtid(gtid));
+                        out.push((gtid, hint.map(batch)));
                     }
                 }
                 cursor.pass(len);
@@ -191,7 +200,7 @@ fn served(view: &Arc<View>, policy: Policy, checksum: Checksum) -> (Vec<Option<u
     let mut reader = view.hints();
     while let Next::Event(len) = cursor.look().expect("readable") {
         let place = cursor.place();
-        let hint = |gtid| Some(reader.look(place, gtid)?.commit_id);
+        let hint = |key| reader.look(place, key);
         feed.event(cursor.event(len), hint).expect("fed");
         cursor.pass(len);
     }
@@ -270,7 +279,7 @@ fn found_out_while_pulling() {
     let device = SimDevice::new(1);
     let mut store = open(&device);
     let hints = Hints::behind(Limits::default(), Position::new());
-    let mut ingest = Ingest::with_hints(hints);
+    let mut ingest = Ingest::new().with_hints(hints);
     let mut send = |store: &mut Store, events: &[Vec<u8>]| {
         for raw in events {
             take(&mut ingest, store, raw).expect("a good primary");

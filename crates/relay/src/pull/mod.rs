@@ -15,6 +15,7 @@ mod entry;
 mod ingest;
 mod link;
 mod mirror;
+mod position;
 mod session;
 mod tables;
 
@@ -24,5 +25,6 @@ pub use desk::{Desk, ReadTables, read_for_ever};
 pub use entry::{Entry, EntryStep};
 pub use ingest::{Act, Ingest, IngestError, Taken};
 pub use link::{Following, HintTook, PullError, Puller, Source, Took, take};
+pub use position::{PositionError, PositionKind, Whereabouts};
 pub use session::{Primary, Sent, Session, SessionError, Step, Wish, follow, sent};
 pub use tables::{TablesError, catalog_of, tables_of};
