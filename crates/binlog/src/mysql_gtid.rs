@@ -34,10 +34,37 @@ const ORIGINAL_VERSION: u32 = 1 << 31;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogicalClock {
     /// May start when the transaction with this sequence number, and all
-    /// before it, have committed.
+    /// before it, have committed. 0: it waits for all before it.
     pub last_committed: i64,
-    /// Its own, from 1 on in each file.
+    /// Its own, from 1 on in each file; 0: the primary counts none.
     pub sequence_number: i64,
+}
+
+impl LogicalClock {
+    /// What a replica may be told of a transaction that has these numbers from
+    /// its primary and others from a hint.
+    ///
+    /// Each last committed number says alone, whatever others are told, that
+    /// none of those behind it conflicts. So the smaller of the two holds. But 0
+    /// says nothing of the kind (a replica waits for all then), except of the
+    /// first one. The sequence number stays; a hint of another one is none.
+    #[must_use]
+    pub fn hinted(self, hint: LogicalClock) -> LogicalClock {
+        let mine = self.last_committed;
+        let theirs = hint.last_committed;
+        let fits = hint.sequence_number == self.sequence_number;
+        let sound = (0..self.sequence_number).contains(&mine);
+        let is_hint = fits && sound && (1..self.sequence_number).contains(&theirs);
+        match is_hint && (mine == 0 || theirs < mine) {
+            true => hint,
+            false => self,
+        }
+    }
+
+    /// Whether a replica may run it beside the one before it.
+    pub fn beside_the_last(self) -> bool {
+        self.last_committed > 0 && self.last_committed < self.sequence_number.saturating_sub(1)
+    }
 }
 
 /// What MySQL 8.0 adds.

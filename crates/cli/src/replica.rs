@@ -13,7 +13,7 @@ use crate::settings;
 )]
 pub struct Args {
     #[command(flatten)]
-    settings: settings::Args,
+    settings: settings::SettingArgs,
 }
 
 /// Runs a replica until its end.

@@ -8,7 +8,7 @@ use dromon_relay::given::{ConfigError, Given, Known};
 
 /// Options of such a program.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct SettingArgs {
     /// File with settings, lines of key = value.
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub struct Args {
 
 /// Shows the settings, or runs the program until its end with what they come to.
 pub fn run<C, E: Display>(
-    args: &Args,
+    args: &SettingArgs,
     known: &'static Known,
     settle: impl FnOnce(&Given) -> Result<C, ConfigError>,
     program: impl FnOnce(&C) -> Result<bool, E>,
@@ -49,7 +49,7 @@ pub fn run<C, E: Display>(
     }
 }
 
-fn given(args: &Args, known: &'static Known) -> Result<Given, ConfigError> {
+fn given(args: &SettingArgs, known: &'static Known) -> Result<Given, ConfigError> {
     let mut given = match &args.config {
         Some(file) => Given::read(known, file)?,
         None => Given::new(known),

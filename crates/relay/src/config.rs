@@ -47,7 +47,8 @@ impl Config {
     /// Whether anybody shall get hints.
     pub fn hints(&self) -> bool {
         let serve = &self.serve;
-        serve.policy == Policy::Group || serve.policies.values().any(|p| *p == Policy::Group)
+        let mut all = serve.policies.values().chain([&serve.policy]);
+        all.any(|policy| *policy != Policy::Pass)
     }
 }
 
@@ -159,7 +160,8 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     (
         "policy",
-        "commit ids for parallel replicas: pass or group; or SERVER_ID:pass, SERVER_ID:group for one replica; may be repeated",
+        "what parallel replicas may run at once: pass (as the primary says), group (commit ids of MariaDB) or logical_clock (of \
+         MySQL 5.7 and later, with follow = file); or SERVER_ID:group and so on for one replica; may be repeated",
         "pass",
     ),
     (
@@ -255,7 +257,8 @@ impl Config {
         if watch_tls.is_some() && given.get("watch_user").is_none() {
             return Err(given.bad("watch_tls", "it has no effect: there is no watch_user"));
         }
-        let (policy, policies) = policies(given)?;
+        let mirror = given.parsed("follow", follow)?.unwrap_or(false);
+        let (policy, policies) = policies(given, mirror)?;
         let server_tls = server_tls(given)?;
         let tls_required = given.switch("tls_required", false)?;
         if tls_required && server_tls.is_none() {
@@ -273,15 +276,10 @@ impl Config {
         if !(4096..=3 << 30).contains(&file_max) {
             return Err(given.bad("file_size", "it must be between 4K and 3G"));
         }
-        let mirror = given.parsed("follow", follow)?.unwrap_or(false);
-        if mirror {
-            if policy != Policy::Pass || policies.values().any(|p| *p != Policy::Pass) {
-                return Err(given.bad("policy", "with follow = file there is only pass"));
-            }
-            if given.get("watch_user").is_some() {
-                let why = "with follow = file replicas have no GTIDs to ask for; what they were sent counts";
-                return Err(given.bad("watch_user", why));
-            }
+        if mirror && given.get("watch_user").is_some() {
+            let why =
+                "with follow = file replicas have no GTIDs to ask for; what they were sent counts";
+            return Err(given.bad("watch_user", why));
         }
         let start_file = |name: &str| {
             file_number(&prefix, name).ok_or(format!(
@@ -367,7 +365,8 @@ impl Config {
     }
 }
 
-fn policies(given: &Given) -> Result<(Policy, BTreeMap<u32, Policy>), ConfigError> {
+/// For all, and for some. `mirror`: files are mirrored.
+fn policies(given: &Given, mirror: bool) -> Result<(Policy, BTreeMap<u32, Policy>), ConfigError> {
     let mut all = Policy::Pass;
     let mut policies = BTreeMap::new();
     for said in given.all("policy") {
@@ -381,13 +380,21 @@ fn policies(given: &Given) -> Result<(Policy, BTreeMap<u32, Policy>), ConfigErro
         };
         let policy = match word {
             "pass" => Policy::Pass,
-            "group" => Policy::Group,
-            "logical_clock" => {
+            "group" if mirror => {
                 return Err(bad(
-                    "it is for replicas of MySQL, and hints for mirrored files are not computed; write pass or group",
+                    "it is for MariaDB's GTIDs; mirrored files (follow = file) have none. Write pass, or for MySQL 5.7 and \
+                     later logical_clock",
                 ));
             }
-            _ => return Err(bad("write pass or group")),
+            "group" => Policy::Group,
+            "logical_clock" if !mirror => {
+                return Err(bad(
+                    "it is for MySQL 5.7 and later, whose files are mirrored (follow = file). For MariaDB (follow = gtid) write \
+                     pass or group",
+                ));
+            }
+            "logical_clock" => Policy::LogicalClock,
+            _ => return Err(bad("write pass, group or logical_clock")),
         };
         match id {
             None => all = policy,

@@ -18,7 +18,7 @@ use crate::descriptors;
 use crate::housekeeping::{Housekeeping, Keep, REPLICAS, save, unix_now};
 use crate::http::HttpServer;
 use crate::log::{Level, Log};
-use crate::pull::{Desk, Following, Login, Puller, read_for_ever};
+use crate::pull::{Desk, Following, Login, PositionKind, Puller, read_for_ever};
 use crate::serve::{Registry, Server};
 use crate::store::{Opened, Store, StoreError};
 
@@ -167,10 +167,14 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             limit: TABLES_LIMIT,
             in_all: None,
         };
+        let kind = match config.store.mirror {
+            true => PositionKind::ByFile(config.store.prefix.clone()),
+            false => PositionKind::ByGtid,
+        };
         let log = log.clone();
         thread::Builder::new()
             .name("dromon-tables".into())
-            .spawn(move || read_for_ever(&desk, &login, &log))
+            .spawn(move || read_for_ever(&desk, &login, &kind, &log))
             .map_err(system("start a thread"))?;
     }
     if let Some(address) = &config.http {

@@ -14,7 +14,9 @@ use dromon_binlog::{
 use dromon_log::{Device, SimDevice};
 use dromon_relay::pull::{Ingest, Offers, ReadTables, take};
 use dromon_relay::serve::{Feed, Policy};
-use dromon_relay::store::{Cursor, Next, Place, Store, StoreOptions, View, Wanted, beside};
+use dromon_relay::store::{
+    Cursor, GroupKey, Next, Place, Said, Store, StoreOptions, View, Wanted, beside,
+};
 use dromon_relay::wire::Frames;
 use proptest::prelude::*;
 
@@ -29,6 +31,13 @@ fn open(device: &SimDevice) -> Store {
     };
     let opened = Store::open(Arc::new(device.clone()), options, BinlogState::new());
     opened.expect("nothing is damaged").0
+}
+
+fn batch(said: Said) -> Option<u64> {
+    match said {
+        Said::Batch(id) => id,
+        Said::Clock(clock) => panic!("MariaDB's groups have no {clock:?}"),
+    }
 }
 
 /// What is known of each group, as a reader finds it that begins at the n-th.
@@ -58,8 +67,8 @@ fn found(view: &Arc<View>, from: usize) -> Vec<(Gtid, Option<Option<u64>>)> {
                 {
                     n += 1;
                     if n > from {
-                        let hint = reader.look(cursor.place(), gtid);
-                        out.push((gtid, hint.map(|h| h.commit_id)));
+                        let hint = reader.look(cursor.place(), GroupKey::Gtid(gtid));
+                        out.push((gtid, hint.map(batch)));
                     }
                 }
                 cursor.pass(len);
@@ -192,7 +201,7 @@ fn served(view: &Arc<View>, policy: Policy, checksum: Checksum) -> (Vec<Option<u
     let mut reader = view.hints();
     while let Next::Event(len) = cursor.look().expect("readable") {
         let place = cursor.place();
-        let hint = |gtid| Some(reader.look(place, gtid)?.commit_id);
+        let hint = |key| reader.look(place, key);
         feed.event(cursor.event(len), hint).expect("fed");
         cursor.pass(len);
     }
@@ -271,7 +280,7 @@ fn found_out_while_pulling() {
     let device = SimDevice::new(1);
     let mut store = open(&device);
     let hints = Hints::behind(Limits::default(), Position::new());
-    let mut ingest = Ingest::with_hints(hints);
+    let mut ingest = Ingest::new().with_hints(hints);
     let mut send = |store: &mut Store, events: &[Vec<u8>]| {
         for raw in events {
             take(&mut ingest, store, raw).expect("a good primary");
@@ -317,7 +326,7 @@ fn tables_that_are_not_known() {
     let device = SimDevice::new(1);
     let mut store = open(&device);
     let hints = Hints::behind(Limits::default(), Position::new());
-    let mut ingest = Ingest::with_hints(hints);
+    let mut ingest = Ingest::new().with_hints(hints);
     let mut send = |store: &mut Store, events: &[Vec<u8>]| {
         for raw in events {
             take(&mut ingest, store, raw).expect("a good primary");
@@ -364,7 +373,7 @@ fn tables_that_are_not_known() {
 fn tables_of_a_domain_out_of_order() {
     let device = SimDevice::new(1);
     let mut store = open(&device);
-    let mut ingest = Ingest::with_hints(Hints::behind(Limits::default(), Position::new()));
+    let mut ingest = Ingest::new().with_hints(Hints::behind(Limits::default(), Position::new()));
     let mut offers = Offers::default();
     take(&mut ingest, &mut store, &format_event(CRC)).expect("a good primary");
     let read = |at: &str| {

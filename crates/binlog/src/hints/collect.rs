@@ -136,7 +136,7 @@ impl Collector {
         }
         match &seen.step {
             Step::Between => return None,
-            Step::Begin(group) | Step::Alone(group, _) => self.begin(group),
+            Step::Begin(group) | Step::Alone(group, _) => self.begin(group, seen.event.kind()),
             Step::Within | Step::End(..) => {}
         }
         if self.open.is_none() {
@@ -170,9 +170,11 @@ impl Collector {
         }
     }
 
-    fn begin(&mut self, group: &Group) {
+    fn begin(&mut self, group: &Group, kind: EventType) {
         let missing = |flag| group.flags & flag == 0;
         let barrier = match group.name {
+            // It has the event that a hint goes into.
+            GroupName::Nameless if kind == EventType::ANONYMOUS_GTID => None,
             GroupName::Nameless => Some(Barrier::Nameless),
             GroupName::MySql { .. } => None,
             GroupName::MariaDb(_) => {

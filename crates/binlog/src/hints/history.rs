@@ -163,13 +163,25 @@ impl FileClock {
         FileClock { before: last }
     }
 
+    /// The sequence number of the transaction that follows the one of this
+    /// number.
+    pub fn next(&self, last: u64) -> u64 {
+        debug_assert!(last >= self.before);
+        last - self.before + 1
+    }
+
     /// The numbers of a transaction of this file. What it must wait for in
-    /// files before it becomes 0: a replica waits at the end of each.
+    /// files before it counts as done: a replica waits at the end of each.
+    ///
+    /// Only the first one gets 0. To a replica that does not mean that there is
+    /// nothing to wait for, but that nobody knows: it waits for all.
     pub fn clock(&self, placed: Placed) -> LogicalClock {
         debug_assert!(placed.number > self.before);
+        let sequence = placed.number - self.before;
+        let least = u64::from(sequence > 1);
         LogicalClock {
-            last_committed: placed.after.saturating_sub(self.before) as i64,
-            sequence_number: (placed.number - self.before) as i64,
+            last_committed: placed.after.saturating_sub(self.before).max(least) as i64,
+            sequence_number: sequence as i64,
         }
     }
 }

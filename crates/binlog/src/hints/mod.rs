@@ -33,6 +33,7 @@ pub use history::{Batches, FileClock, History, Placed};
 pub use keys::{Barrier, WriteSet};
 pub use schema::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableSchema};
 
+use crate::event::Payload;
 use crate::format::Format;
 use crate::gtid::Position;
 use crate::mysql_gtid::LogicalClock;
@@ -81,14 +82,15 @@ pub struct Hint {
     /// For MariaDB: its commit id. `None`: it shall have none; if it has one
     /// that cannot be taken away, give it its own seqno.
     pub commit_id: Option<u64>,
-    /// For MySQL: its numbers in the file.
-    pub clock: LogicalClock,
+    /// For MySQL: its numbers in the file. `None`: its primary gave it none, or
+    /// numbers that do not follow those of the one before it.
+    pub clock: Option<LogicalClock>,
     /// Why nothing may run beside it, if so.
     pub barrier: Option<Barrier>,
 }
 
 /// One domain: a sequence of transactions that replicas keep in order. MySQL
-/// has one alone.
+/// has one alone, in which numbers are those of its files.
 #[derive(Clone, Debug)]
 struct Domain {
     history: History,
@@ -104,6 +106,12 @@ impl Domain {
             file: FileClock::default(),
         }
     }
+
+    /// Whether a transaction to which the primary gave this sequence number is
+    /// the next one of the file.
+    fn follows(&self, sequence: u64) -> bool {
+        self.file.next(self.history.last()) == sequence
+    }
 }
 
 /// Computes hints for all groups of a stream.
@@ -112,9 +120,11 @@ pub struct Hints {
     limits: Limits,
     collector: Collector,
     domains: BTreeMap<u32, Domain>,
-    /// MariaDB's groups that were seen.
+    /// Of the open group, as MySQL wrote it.
+    own: Option<LogicalClock>,
+    /// Up to here the stream was seen.
     at: Position,
-    /// The last ones of them that may have changed a table.
+    /// Up to the last groups that may have changed a table.
     changed: Position,
     offer: Option<Offer>,
 }
@@ -134,29 +144,22 @@ impl Hints {
             limits,
             collector: Collector::new(limits),
             domains: BTreeMap::new(),
+            own: None,
             at: Position::new(),
             changed: Position::new(),
             offer: None,
         }
     }
 
-    /// The same, of a stream of MariaDB that goes on behind this position.
-    /// Which groups before it changed a table is not known.
+    /// The same, of a stream that goes on behind this position: GTIDs of
+    /// MariaDB, or a place as [`Hints::event_at`] wants it. Which groups before
+    /// it changed a table is not known.
     pub fn behind(limits: Limits, position: Position) -> Hints {
         Hints {
             at: position.clone(),
             changed: position,
             ..Hints::new(limits)
         }
-    }
-
-    /// The same, in the middle of a file in which the last transaction of MySQL
-    /// has this sequence number. All that come depend on it.
-    pub fn resume(limits: Limits, last: u64) -> Hints {
-        let mut hints = Hints::new(limits);
-        let domain = Domain::after(limits, last);
-        hints.domains.insert(0, domain);
-        hints
     }
 
     /// See [`Collector::learn`].
@@ -170,8 +173,9 @@ impl Hints {
         }
     }
 
-    /// A catalog that was read from a MariaDB primary, with its position
-    /// (`gtid_binlog_pos`) before and after that. It is learnt when the stream
+    /// A catalog that was read from the primary, with its position before and
+    /// after that (`gtid_binlog_pos` of MariaDB; else the end of its binlog, as
+    /// a place of [`Hints::event_at`]). It is learnt when the stream
     /// has passed the second, if no group behind the first one may have changed
     /// a table; else it is dropped. A later offer takes the place of one that
     /// still waits.
@@ -213,6 +217,7 @@ impl Hints {
     /// The connection was lost: the open group will come again.
     pub fn interrupt(&mut self) {
         self.collector.interrupt();
+        self.own = None;
     }
 
     /// What follows is written into a new file, in which MySQL's numbers begin
@@ -225,18 +230,9 @@ impl Hints {
 
     /// Takes the next event. Gives the hint of the group that ends with it.
     pub fn event(&mut self, seen: &Seen<'_>, format: &Format) -> Option<Hint> {
-        let set = self.collector.event(seen, format)?;
-        let (Step::End(group, _) | Step::Alone(group, _)) = seen.step else {
-            return None;
-        };
-        let (domain, seqno) = match group.name {
-            GroupName::MariaDb(gtid) => (gtid.domain, gtid.seqno),
-            GroupName::MySql { number, .. } => (0, number),
-            GroupName::Nameless => (0, 0),
-        };
-        let hint = self.place(group, domain, seqno, set);
+        let hint = self.take(seen, format)?;
         let changed = self.collector.take_lost();
-        if let GroupName::MariaDb(gtid) = group.name {
+        if let GroupName::MariaDb(gtid) = hint.group.name {
             self.at.set(gtid);
             if changed {
                 self.changed.set(gtid);
@@ -246,7 +242,51 @@ impl Hints {
         Some(hint)
     }
 
-    fn place(&mut self, group: Group, domain: u32, seqno: u64, set: WriteSet) -> Hint {
+    /// The same, of a stream without GTIDs of MariaDB. `end`: where in the
+    /// primary's files the event ends, if no group is open there. Places are
+    /// numbers that grow with the stream: the seqno of one domain.
+    pub fn event_at(
+        &mut self,
+        seen: &Seen<'_>,
+        format: &Format,
+        end: Option<Position>,
+    ) -> Option<Hint> {
+        let hint = self.take(seen, format);
+        if let Some(end) = end {
+            if self.collector.take_lost() {
+                self.changed = end.clone();
+            }
+            self.at = end;
+            self.weigh_offer();
+        }
+        hint
+    }
+
+    fn take(&mut self, seen: &Seen<'_>, format: &Format) -> Option<Hint> {
+        if let Step::Begin(_) | Step::Alone(..) = seen.step {
+            self.own = own_clock(seen, format);
+        }
+        let set = self.collector.event(seen, format)?;
+        // Of a group whose beginning was not seen there is none.
+        let own = self.own.take();
+        let (Step::End(group, _) | Step::Alone(group, _)) = seen.step else {
+            return None;
+        };
+        let (domain, seqno) = match group.name {
+            GroupName::MariaDb(gtid) => (gtid.domain, gtid.seqno),
+            GroupName::MySql { number, .. } => (0, number),
+            GroupName::Nameless => (0, 0),
+        };
+        Some(self.place(group, (domain, seqno), set, own))
+    }
+
+    fn place(
+        &mut self,
+        group: Group,
+        (domain, seqno): (u32, u64),
+        set: WriteSet,
+        own: Option<LogicalClock>,
+    ) -> Hint {
         // Each begins anew, with a transaction without a commit id.
         if self.domains.len() >= self.limits.domains && !self.domains.contains_key(&domain) {
             self.domains.clear();
@@ -254,13 +294,29 @@ impl Hints {
         let limits = self.limits;
         let of = self.domains.entry(domain);
         let of = of.or_insert_with(|| Domain::after(limits, 0));
+        let sequence = own.and_then(|own| u64::try_from(own.sequence_number).ok());
+        let sequence = sequence.filter(|sequence| *sequence > 0);
+        let follows = sequence.is_some_and(|sequence| of.follows(sequence));
+        if let (Some(sequence), false) = (sequence, follows) {
+            // It begins in the middle of a file, or some are missing. Whatever
+            // comes depends on all before.
+            *of = Domain::after(limits, sequence - 1);
+        }
         let placed = of.history.take(&set);
         Hint {
             group,
             placed,
             commit_id: of.batches.take(placed, &set, seqno),
-            clock: of.file.clock(placed),
+            clock: follows.then(|| of.file.clock(placed)),
             barrier: set.0.err(),
         }
+    }
+}
+
+/// The numbers that MySQL gave a group, out of its first event.
+fn own_clock(seen: &Seen<'_>, format: &Format) -> Option<LogicalClock> {
+    match seen.event.decode(format) {
+        Ok(Payload::MySqlGtid(gtid)) => gtid.clock,
+        _ => None,
     }
 }

@@ -22,6 +22,17 @@ const EXCLUDES: [[bool; 4]; 4] = [
     [true, false, false, false],
 ];
 
+/// Any group.
+const GROUP: Group = Group {
+    name: GroupName::Nameless,
+    flags: 0,
+    commit_id: None,
+    timestamp: 0,
+    begin: 0,
+    end: 0,
+    events: 1,
+};
+
 /// A transaction of the model: things, each with some of four modes; or a barrier.
 type Model = Option<Vec<(u64, Vec<usize>)>>;
 
@@ -162,9 +173,72 @@ proptest! {
             let clock = file.clock(history.take(&write_set(model)));
             prop_assert_eq!(clock.sequence_number, (n - begin) as i64 + 1);
             prop_assert!((0..clock.sequence_number).contains(&clock.last_committed));
+            prop_assert_eq!(clock.last_committed == 0, clock.sequence_number == 1);
             for (beside, _) in &models[begin + clock.last_committed as usize..n] {
                 prop_assert!(!conflict(beside, model));
             }
+        }
+    }
+
+    /// What a replica is told in the end, its primary's numbers among those of
+    /// hints, some of which were lost: with files that begin anew, numbers that
+    /// are missing, and hints that begin anew in the middle of a file, none runs
+    /// beside one that conflicts. A naive replica runs all beside a transaction
+    /// that stand behind its last committed one.
+    #[test]
+    fn told(
+        plans in vec((model(), 0usize..16, 0u8..4, any::<u64>(), prop::bool::weighted(0.2)), 0..60),
+        capacity in prop_oneof![0usize..20, Just(10_000)]
+    ) {
+        let limits = Limits { history_keys: capacity, ..Limits::default() };
+        let mut hints = Hints::new(limits);
+        // Of this file: sequence numbers and what they touch.
+        let mut file: Vec<(i64, Model)> = Vec::new();
+        let mut sequence = 0;
+        let mut whole = true;
+        for (model, event, style, seed, lost) in plans {
+            match event {
+                0 => {
+                    hints.begin_file();
+                    file.clear();
+                    (sequence, whole) = (0, true);
+                }
+                1 => (hints, whole) = (Hints::new(limits), sequence == 0),
+                2 => (sequence, whole) = (sequence + 1, false),
+                _ => {}
+            }
+            sequence += 1;
+            let conflicts = file.iter().rev().find(|(_, m)| conflict(m, &model));
+            let newest = conflicts.map_or(0, |(at, _)| *at);
+            let own = LogicalClock {
+                sequence_number: sequence,
+                last_committed: match style {
+                    _ if sequence == 1 => 0,
+                    0 => 0,
+                    1 => sequence - 1,
+                    // It knows as much, or less.
+                    2 => newest.max(1),
+                    _ => newest.max(1) + (seed % (sequence - newest.max(1)) as u64) as i64,
+                },
+            };
+            let hint = hints.place(GROUP, (0, 0), write_set(&model), Some(own)).clock;
+            let clock = match hint.filter(|_| !lost) {
+                Some(hint) => own.hinted(hint),
+                None => own,
+            };
+            prop_assert_eq!(clock.sequence_number, sequence);
+            prop_assert!((0..sequence).contains(&clock.last_committed));
+            prop_assert!(own.last_committed == 0 || clock.last_committed <= own.last_committed);
+            if clock.last_committed > 0 {
+                for (at, beside) in file.iter().filter(|(at, _)| *at > clock.last_committed) {
+                    prop_assert!(!conflict(beside, &model), "{at} beside {clock:?}");
+                }
+            }
+            // Nothing is given away that could be known.
+            if whole && !lost && capacity == 10_000 && sequence > 1 {
+                prop_assert_eq!(clock.last_committed, newest.max(1));
+            }
+            file.push((sequence, model));
         }
     }
 
@@ -239,4 +313,40 @@ fn neighbours_are_not_called_alike() {
     // Another server of the domain has the same number.
     assert_eq!(take(1, 101), None);
     assert_eq!(take(1, 101), Some(101));
+}
+
+#[test]
+fn a_hint_beside_the_primarys_numbers() {
+    let clock = |(last_committed, sequence_number)| LogicalClock {
+        last_committed,
+        sequence_number,
+    };
+    for (own, hint, expected) in [
+        ((7, 9), (3, 9), (3, 9)),
+        ((3, 9), (7, 9), (3, 9)),
+        // The primary says nothing.
+        ((0, 9), (8, 9), (8, 9)),
+        ((0, 9), (1, 9), (1, 9)),
+        // No hint of this one.
+        ((7, 9), (3, 8), (7, 9)),
+        ((7, 9), (0, 9), (7, 9)),
+        ((7, 9), (-1, 9), (7, 9)),
+        ((0, 9), (9, 9), (0, 9)),
+        ((0, 1), (0, 1), (0, 1)),
+        ((0, 1), (1, 1), (0, 1)),
+        // It has no numbers, or none that make sense.
+        ((0, 0), (1, 0), (0, 0)),
+        ((9, 9), (3, 9), (9, 9)),
+        ((-4, 9), (3, 9), (-4, 9)),
+    ] {
+        assert_eq!(clock(own).hinted(clock(hint)), clock(expected), "{own:?}");
+    }
+    for (of, beside) in [
+        ((1, 3), true),
+        ((2, 3), false),
+        ((0, 3), false),
+        ((0, 1), false),
+    ] {
+        assert_eq!(clock(of).beside_the_last(), beside, "{of:?}");
+    }
 }

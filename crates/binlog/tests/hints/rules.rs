@@ -6,7 +6,8 @@ use dromon_binlog::hints::{
 use dromon_binlog::{EventType, LogicalClock, MySqlGtid, Payload, Position, gtid_flags};
 
 use crate::stream::{
-    Change, ORDINARY, Row, Stream, batches, column, delete, insert, int, table, text, update, whole,
+    Change, ORDINARY, Row, Stream, batches, column, delete, insert, int, place, table, text,
+    update, whole,
 };
 use crate::toy::{Design, Does, Link};
 
@@ -632,19 +633,97 @@ fn no_batch_goes_on_over_a_new_catalog() {
     assert_ne!(ids[1], ids[2]);
 }
 
+/// The same, of a stream whose places are bytes of files.
+#[test]
+fn catalogs_that_are_offered_by_place() {
+    let tables = vec![plain("t", BIN)];
+    let catalog = || Catalog::new(tables.clone());
+    // Offered when the stream has ended its n-th group, or stands within the next one; read between
+    // the ends of two groups. The group `change` changes a table.
+    let run = |upto: usize, change: usize, offered: (usize, bool, usize, usize)| {
+        let mut ends = vec![0];
+        // The places are known beforehand, as the primary knows them.
+        for wet in [false, true] {
+            let mut s = Stream::mysql(tables.clone(), Limits::default());
+            let mut learnt = None;
+            for n in 1..=if wet { upto } else { 9 } {
+                let (when, within, before, after) = offered;
+                let begin = s.begin(ORDINARY);
+                let now = wet && when + 1 == n;
+                if now && !within {
+                    s.hints
+                        .offer(place(ends[before]), place(ends[after]), catalog());
+                }
+                assert!(s.raw(&begin).is_none());
+                if now && within {
+                    s.hints
+                        .offer(place(ends[before]), place(ends[after]), catalog());
+                }
+                let text = match n == change {
+                    true => "alter table t add x int",
+                    false => "BEGIN",
+                };
+                let raw = s.statement(text);
+                let mut hint = s.raw(&raw);
+                if n != change {
+                    let commit = s.made(EventType::XID, &Payload::Xid(1));
+                    hint = s.raw(&commit);
+                }
+                assert!(hint.is_some());
+                if !wet {
+                    ends.push(s.at());
+                }
+                if learnt.is_none() && s.hints.has_catalog() {
+                    learnt = Some(n);
+                }
+            }
+            if wet {
+                return (learnt, s.hints.has_catalog(), s.hints.has_offer());
+            }
+        }
+        unreachable!()
+    };
+    for within in [false, true] {
+        // Read between 5 and 7, while the stream is at 3: learnt at 7.
+        assert_eq!(run(9, 0, (3, within, 5, 7)), (Some(7), true, false));
+        assert_eq!(run(6, 0, (3, within, 5, 7)), (None, false, true));
+        assert_eq!(run(9, 0, (8, within, 5, 7)), (Some(9), true, false));
+        // A change that it shows, one that it may show or not, one that comes later.
+        assert_eq!(run(9, 5, (3, within, 5, 7)), (Some(7), true, false));
+        assert_eq!(run(9, 6, (3, within, 5, 7)), (None, false, false));
+        assert_eq!(run(9, 7, (3, within, 5, 7)), (None, false, false));
+        assert_eq!(run(9, 6, (8, within, 5, 7)), (None, false, false));
+        assert_eq!(run(9, 8, (3, within, 5, 7)), (Some(7), false, false));
+        assert_eq!(run(9, 8, (8, within, 5, 7)), (None, false, false));
+    }
+    // A place behind the last group: a file ended there, or began.
+    let mut s = Stream::mysql(tables.clone(), Limits::default());
+    s.transaction(&[]);
+    let end = s.at();
+    s.hints.offer(place(end), place(end + 40), catalog());
+    assert!(!s.hints.has_catalog());
+    let raw = s.made(EventType::PREVIOUS_GTIDS, &Payload::Other(&[0; 30]));
+    assert!(s.raw(&raw).is_none() && s.at() >= end + 40);
+    assert!(s.hints.has_catalog());
+    // What was before the stream is not known.
+    let mut hints = Hints::behind(Limits::default(), place(50));
+    hints.offer(place(49), place(50), catalog());
+    assert!(!hints.has_catalog() && !hints.has_offer());
+    hints.offer(place(50), place(50), catalog());
+    assert!(hints.has_catalog());
+}
+
 #[test]
 fn groups_of_mysql() {
     let mut s = stream(vec![plain("t", BIN)]);
-    let mut number = 0;
-    let mut begin = |s: &Stream| {
-        number += 1;
+    let begin = |s: &Stream, sequence_number: i64| {
         let gtid = MySqlGtid {
             flags: 0,
             source: [7; 16],
-            number,
+            number: 1000 + sequence_number as u64,
             clock: Some(LogicalClock {
                 last_committed: 0,
-                sequence_number: 0,
+                sequence_number,
             }),
             commit: None,
             tail: &[],
@@ -652,45 +731,83 @@ fn groups_of_mysql() {
         };
         s.made(EventType::MYSQL_GTID, &Payload::MySqlGtid(gtid))
     };
-    // Numbers are those of the file.
-    s.hints.begin_file();
-    let mut clocks = Vec::new();
-    for n in [1, 2, 3, 2] {
+    let one = |s: &mut Stream, sequence: i64, n: i32| {
         let mut events = vec![s.statement("BEGIN")];
         events.extend(s.rows(&insert(0, row(n, &n.to_string(), 1)), None));
-        let first = begin(&s);
-        let clock = s.group(first, events).clock;
-        clocks.push((clock.last_committed, clock.sequence_number));
-    }
-    // The stream of MariaDB before it is another domain.
-    assert_eq!(clocks, [(0, 1), (0, 2), (0, 3), (2, 4)]);
+        let first = begin(s, sequence);
+        let hint = s.group(first, events);
+        assert_eq!(hint.barrier, None);
+        hint.clock.map(|c| (c.last_committed, c.sequence_number))
+    };
+    // Numbers are those of the file. The stream of MariaDB before it is another domain.
     s.hints.begin_file();
-    let events = [
-        vec![s.statement("BEGIN")],
-        s.rows(&insert(0, row(2, "2", 1)), None),
-    ]
-    .concat();
-    let first = begin(&s);
-    let clock = s.group(first, events).clock;
-    assert_eq!((clock.last_committed, clock.sequence_number), (0, 1));
+    assert_eq!(one(&mut s, 1, 1), Some((0, 1)));
+    assert_eq!(one(&mut s, 2, 2), Some((1, 2)));
+    assert_eq!(one(&mut s, 3, 3), Some((1, 3)));
+    assert_eq!(one(&mut s, 4, 2), Some((2, 4)));
+    s.hints.begin_file();
+    assert_eq!(one(&mut s, 1, 2), Some((0, 1)));
     // Compressed as a whole, a phase of XA, a DDL.
-    let first = begin(&s);
+    let first = begin(&s, 2);
     assert!(s.raw(&first).is_none());
     let payload = s.made(EventType::TRANSACTION_PAYLOAD, &Payload::Other(b"zstd"));
     let hint = s.raw(&payload).unwrap();
     let kind = EventType::TRANSACTION_PAYLOAD;
     assert_eq!(hint.barrier, Some(Barrier::UnknownEvent(kind)));
-    assert_eq!(
-        (hint.clock.last_committed, hint.clock.sequence_number),
-        (1, 2)
-    );
-    let first = begin(&s);
+    let clock = hint.clock.unwrap();
+    assert_eq!((clock.last_committed, clock.sequence_number), (1, 2));
+    let first = begin(&s, 3);
     let xa = s.statement("XA START X'31',X'',1");
     assert_eq!(s.group(first, vec![xa]).barrier, Some(Barrier::Xa));
-    let first = begin(&s);
+    let first = begin(&s, 4);
     assert!(s.raw(&first).is_none());
     let ddl = s.statement("create table x(a int)");
     assert_eq!(s.raw(&ddl).unwrap().barrier, Some(Barrier::Standalone));
+}
+
+/// Numbers that do not follow each other: the first one has no hint, and those behind it depend on
+/// all before.
+#[test]
+fn numbers_of_mysql_that_do_not_follow() {
+    let table = plain("t", BIN);
+    let mut s = Stream::mysql(vec![table.clone()], Limits::default());
+    s.hints.learn(Catalog::new(vec![table]));
+    let one = |s: &mut Stream, sequence: i64, n: i32| {
+        let events = s.rows(&insert(0, row(n, &n.to_string(), 1)), None);
+        let first = s.begin_anonymous(0, sequence);
+        let hint = s.group(first, events);
+        assert_eq!(hint.barrier, None);
+        hint.clock.map(|c| (c.last_committed, c.sequence_number))
+    };
+    // The hints begin in the middle of a file.
+    assert_eq!(one(&mut s, 57, 1), None);
+    assert_eq!(one(&mut s, 58, 2), Some((56, 58)));
+    assert_eq!(one(&mut s, 59, 1), Some((57, 59)));
+    // One is missing; one comes again; a file begins of which nobody told; none are counted.
+    assert_eq!(one(&mut s, 61, 3), None);
+    assert_eq!(one(&mut s, 62, 4), Some((60, 62)));
+    assert_eq!(one(&mut s, 62, 5), None);
+    assert_eq!(one(&mut s, 63, 6), Some((61, 63)));
+    assert_eq!(one(&mut s, 1, 3), None);
+    assert_eq!(one(&mut s, 2, 4), Some((1, 2)));
+    assert_eq!(one(&mut s, 0, 5), None);
+    assert_eq!(one(&mut s, -3, 5), None);
+    assert_eq!(one(&mut s, 3, 6), None);
+    assert_eq!(one(&mut s, 4, 7), Some((2, 4)));
+    // A group without a GTID event has no place for a hint, and takes a number.
+    let raw = s.statement("BEGIN");
+    assert!(s.raw(&raw).is_none());
+    let commit = s.made(EventType::XID, &Payload::Xid(1));
+    let hint = s.raw(&commit).unwrap();
+    assert_eq!((hint.barrier, hint.clock), (Some(Barrier::Nameless), None));
+    assert_eq!(one(&mut s, 5, 8), None);
+    // The beginning of this one was not seen: its numbers are not those of the one before.
+    assert_eq!(one(&mut s, 6, 9), Some((4, 6)));
+    let first = s.begin_anonymous(0, 7);
+    assert!(s.raw(&first).is_none());
+    s.hints.interrupt();
+    let commit = s.made(EventType::XID, &Payload::Xid(1));
+    assert_eq!(s.raw(&commit).unwrap().clock, None);
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use dromon_binlog::hints::{Column, Hint, Hints, KeyPart, Limits, TableName, TableSchema};
 use dromon_binlog::{
-    Checksum, EventType, Format, Grouper, GtidEvent, Payload, TableMapParts, encode_event,
-    gtid_flags,
+    Checksum, EventType, Format, Grouper, Gtid, GtidEvent, LogicalClock, MySqlGtid, Payload,
+    Position, TableMapParts, encode_event, gtid_flags,
 };
 
-use crate::support::{event, format_event, gtid, header, mariadb, query};
+use crate::support::{event, format, format_event, gtid, header, mariadb, query};
 
 /// A value of one of the two types that these tests use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +111,17 @@ fn image(row: &Row, present: &[bool]) -> Vec<u8> {
     out
 }
 
+/// A byte of the stream, as a place that hints know.
+pub fn place(at: u64) -> Position {
+    let mut position = Position::new();
+    position.set(Gtid {
+        domain: 0,
+        server: 0,
+        seqno: at,
+    });
+    position
+}
+
 /// A stream that is written and read at once.
 pub struct Stream {
     pub hints: Hints,
@@ -120,11 +131,25 @@ pub struct Stream {
     grouper: Grouper,
     format: Format,
     seqno: u64,
+    /// Groups begin as those of MySQL without GTIDs.
+    anonymous: bool,
 }
 
 impl Stream {
     pub fn new(schemas: Vec<TableSchema>, limits: Limits) -> Stream {
-        let format = mariadb(Checksum::Crc32);
+        Stream::of(schemas, limits, mariadb(Checksum::Crc32))
+    }
+
+    /// The same of MySQL 5.7, without GTIDs.
+    pub fn mysql(schemas: Vec<TableSchema>, limits: Limits) -> Stream {
+        let format = format("5.7.44-log", Some(Checksum::Crc32));
+        Stream {
+            anonymous: true,
+            ..Stream::of(schemas, limits, format)
+        }
+    }
+
+    fn of(schemas: Vec<TableSchema>, limits: Limits, format: Format) -> Stream {
         let mut stream = Stream {
             hints: Hints::new(limits),
             schemas,
@@ -132,6 +157,7 @@ impl Stream {
             grouper: Grouper::of_connection(),
             seqno: 0,
             format: format.clone(),
+            anonymous: false,
         };
         assert!(stream.raw(&format_event(&format)).is_none());
         stream
@@ -140,7 +166,17 @@ impl Stream {
     /// One event, as it is.
     pub fn raw(&mut self, raw: &[u8]) -> Option<Hint> {
         let seen = self.grouper.event(raw).unwrap();
-        self.hints.event(&seen, &self.format)
+        if !self.anonymous {
+            return self.hints.event(&seen, &self.format);
+        }
+        let whole = self.grouper.open().is_none();
+        let end = whole.then(|| place(self.grouper.at()));
+        self.hints.event_at(&seen, &self.format, end)
+    }
+
+    /// Where the next event begins.
+    pub fn at(&self) -> u64 {
+        self.grouper.at()
     }
 
     pub fn made(&self, kind: EventType, payload: &Payload<'_>) -> Vec<u8> {
@@ -154,7 +190,28 @@ impl Stream {
     /// The next GTID.
     pub fn begin(&mut self, flags: u8) -> Vec<u8> {
         self.seqno += 1;
+        if self.anonymous {
+            let sequence = self.seqno as i64;
+            return self.begin_anonymous(sequence - 1, sequence);
+        }
         self.made(EventType::GTID, &Payload::Gtid(gtid(self.seqno, flags)))
+    }
+
+    /// As MySQL begins a group that it calls by these numbers.
+    pub fn begin_anonymous(&self, last_committed: i64, sequence_number: i64) -> Vec<u8> {
+        let gtid = MySqlGtid {
+            flags: 0,
+            source: [0; 16],
+            number: 0,
+            clock: Some(LogicalClock {
+                last_committed,
+                sequence_number,
+            }),
+            commit: None,
+            tail: &[],
+            anonymous: true,
+        };
+        self.made(EventType::ANONYMOUS_GTID, &Payload::MySqlGtid(gtid))
     }
 
     pub fn begin_in(&mut self, domain: u32) -> Vec<u8> {
@@ -224,6 +281,10 @@ impl Stream {
     /// A group of these events, ended by a commit.
     pub fn group(&mut self, begin: Vec<u8>, events: Vec<Vec<u8>>) -> Hint {
         assert!(self.raw(&begin).is_none());
+        if self.anonymous {
+            let raw = self.statement("BEGIN");
+            assert!(self.raw(&raw).is_none());
+        }
         for raw in events {
             assert!(self.raw(&raw).is_none());
         }

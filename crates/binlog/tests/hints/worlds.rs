@@ -1,6 +1,7 @@
 //! Random transactions in a small database, their events through [`Hints`],
 //! and the answers tried: whatever the hints allow must give the same rows.
 
+use dromon_binlog::LogicalClock;
 use dromon_binlog::hints::{Hint, KeyPart, Limits, TableSchema};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -213,8 +214,12 @@ struct Run<'d> {
 }
 
 fn run<'d>(design: &'d Design, plans: &[Plan], limits: Limits) -> Run<'d> {
+    let stream = Stream::new(design.tables.clone(), limits);
+    run_in(stream, design, plans)
+}
+
+fn run_in<'d>(mut stream: Stream, design: &'d Design, plans: &[Plan]) -> Run<'d> {
     let mut toy = Toy::new(design);
-    let mut stream = Stream::new(design.tables.clone(), limits);
     stream.hints.learn(design.catalog());
     let (mut all, mut hints, mut before) = (Vec::new(), Vec::new(), Vec::new());
     for plan in plans {
@@ -325,13 +330,19 @@ proptest! {
         }
     }
 
-    /// Whoever runs as soon as its logical clock allows it, runs in time.
+    /// Whoever runs as soon as its logical clock allows it, runs in time: in a
+    /// stream of MySQL, all in one file.
     #[test]
     fn clocks_in_any_order(
         design in design(), plans in vec(plan(), 1..40), limits in limits(),
         picks in vec(any::<usize>(), 1..50)
     ) {
-        let run = run(&design, &plans, limits);
+        let stream = Stream::mysql(design.tables.clone(), limits);
+        let run = run_in(stream, &design, &plans);
+        let clocks: Vec<LogicalClock> = run.hints.iter().map(|h| h.clock.expect("numbers")).collect();
+        for (n, clock) in clocks.iter().enumerate() {
+            prop_assert_eq!(clock.sequence_number, n as i64 + 1);
+        }
         let mut left: Vec<usize> = (0..run.done.len()).collect();
         let mut toy = Toy::new(&design);
         let mut picks = picks.iter().cycle();
@@ -340,7 +351,7 @@ proptest! {
             let free: Vec<usize> = left
                 .iter()
                 .copied()
-                .filter(|n| run.hints[*n].clock.last_committed as usize <= oldest)
+                .filter(|n| clocks[*n].last_committed as usize <= oldest)
                 .collect();
             let n = free[picks.next().unwrap() % free.len()];
             left.retain(|m| *m != n);

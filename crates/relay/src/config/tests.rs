@@ -90,9 +90,13 @@ fn refused_with_a_reason() {
             "password_file = /nowhere/p: No such file",
         ),
         ("log_bin = a/b", "without a directory"),
-        ("policy = fast", "write pass or group"),
+        ("policy = fast", "write pass, group or logical_clock"),
         ("policy = x:group", "write a number"),
-        ("policy = logical_clock", "are not computed"),
+        (
+            "policy = logical_clock",
+            "line 6: policy = logical_clock: it is for MySQL 5.7 and later",
+        ),
+        ("policy = 7:logical_clock", "For MariaDB (follow = gtid)"),
         ("http = 9307", "write address:port"),
         ("tls_required = on", "no tls_cert"),
         ("tls_cert = /nowhere/c", "there is no tls_key"),
@@ -125,8 +129,11 @@ fn mirrors() {
     for (line, expected) in [
         ("start = 0-1-7", "as mysql-bin.000001"),
         ("start = other.000001", "as mysql-bin.000001"),
-        ("policy = group", "there is only pass"),
-        ("policy = 7:group", "there is only pass"),
+        (
+            "policy = group",
+            "policy = group: it is for MariaDB's GTIDs; mirrored files (follow = file)",
+        ),
+        ("policy = 7:group", "later logical_clock"),
         ("watch_user = w", "no GTIDs to ask for"),
     ] {
         let error = settle(&lines(&[line])).expect_err(line).to_string();
@@ -151,6 +158,15 @@ fn policies() {
     assert_eq!(serve.policies, BTreeMap::from(own));
     assert!(!settle(GOOD).expect("enough").hints());
     assert!(with("policy = 7:group").expect("a policy").hints());
+    let mirror = |line| settle(&[GOOD, &["follow = file", line]].concat()).expect("a policy");
+    assert!(!mirror("policy = pass").hints());
+    assert_eq!(
+        mirror("policy = logical_clock").serve.policy,
+        Policy::LogicalClock
+    );
+    let one = mirror("policy = 7:logical_clock");
+    assert_eq!(one.serve.policies[&7], Policy::LogicalClock);
+    assert!(one.hints());
 }
 
 #[test]

@@ -135,7 +135,7 @@ pub fn metrics(s: &Status) -> String {
         out.one(
             "hints_joined_total",
             "counter",
-            "Transactions in a batch with the one before.",
+            "Transactions that may run beside the one before: in one batch, or by their logical clock.",
             h.joined as f64,
         );
         out.one(
@@ -173,7 +173,7 @@ pub fn metrics(s: &Status) -> String {
     out.family(
         "replica_joined_groups",
         "gauge",
-        "Of them, those with the commit id of the one before.",
+        "Of them, those that may run beside the one before: by their commit id or logical clock.",
     );
     for (id, r) in named.iter().filter(|(_, r)| r.connected) {
         out.value(

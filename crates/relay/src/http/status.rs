@@ -59,7 +59,8 @@ pub struct ReplicaStatus {
     pub last_seen: u64,
     /// Groups sent since it came.
     pub groups: u64,
-    /// Of them, those with the commit id of the one before: they may run beside it.
+    /// Of them, those that may run beside the one before: they have its commit id, or a
+    /// `last_committed` before it.
     pub joined: u64,
     /// What it had when it came, and was sent since.
     pub sent: String,
@@ -67,7 +68,7 @@ pub struct ReplicaStatus {
     pub sent_lag_ms: Option<u64>,
     /// What compression has spared, if it is a relay that asked for it.
     pub zstd: Option<Compressed>,
-    /// What is done with parallelism: `pass` or `group`.
+    /// What is done with parallelism: `pass`, `group` or `logical_clock`.
     pub policy: &'static str,
 }
 
@@ -82,7 +83,8 @@ pub struct HintStatus {
     pub error: Option<String>,
     /// Groups looked at.
     pub groups: u64,
-    /// Of them, those in a batch with the one before.
+    /// Of them, those that may run beside the one before: in a batch with it, or by their logical
+    /// clock.
     pub joined: u64,
     /// Of them, barriers.
     pub barriers: u64,

@@ -12,8 +12,10 @@ use dromon_binlog::Position;
 use dromon_binlog::hints::Catalog;
 
 use super::ask::{AskError, Asker, Login};
+use super::position::{PositionError, PositionKind, Whereabouts};
 use super::tables::{
-    Answers, COLUMNS, FOREIGN, KEYS, PRIVILEGES, RULES, TABLES, TablesError, catalog_of,
+    Answers, COLUMNS, COLUMNS_OF_MYSQL, FOREIGN, KEYS, PARTIAL_REVOKES, PRIVILEGES, RULES, TABLES,
+    TablesError, catalog_of,
 };
 use crate::log::{Level, Log};
 
@@ -27,7 +29,8 @@ const FAILED: Duration = Duration::from_secs(10);
 /// About views, which are no tables: they, or what they name, may not be used, or are gone.
 const OF_VIEWS: &[&[u8]] = &[b"1142", b"1143", b"1305", b"1356", b"1370", b"1449"];
 
-/// Tables, and the primary's position before and after they were read.
+/// Tables, and the primary's position before and after they were read: GTIDs of MariaDB, or
+/// [`crate::store::Place::as_position`].
 #[derive(Debug)]
 pub struct ReadTables {
     /// Before.
@@ -99,19 +102,19 @@ enum ReadError {
     Ask(#[from] AskError),
     #[error("{0}")]
     Tables(#[from] TablesError),
-    #[error("the server there has the id {found}, the events come from {expected}")]
-    Another { found: String, expected: u32 },
+    #[error("{0}")]
+    Position(#[from] PositionError),
     #[error("it warns: {0}")]
     Warned(String),
 }
 
-/// Reads tables when they are wanted, until the process ends.
-pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, log: &Log) {
+/// Reads tables when they are wanted, until the process ends. `kind`: by what positions are told.
+pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, kind: &PositionKind, log: &Log) {
     let mut said = String::new();
     loop {
         let server_id = desk.wait();
         let began = Instant::now();
-        let result = read(login, server_id);
+        let result = read(login, kind, server_id);
         let mut state = desk.state();
         let pause = match result {
             Ok(read) => {
@@ -146,11 +149,12 @@ pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, log: &Log) {
     }
 }
 
-fn read(login: &Login, server_id: u32) -> Result<ReadTables, ReadError> {
+fn read(login: &Login, kind: &PositionKind, server_id: u32) -> Result<ReadTables, ReadError> {
     let mut asker = Asker::connect(login)?;
     // A copy, so that a table which is being changed cannot hold it up for long.
     asker.ask("SET lock_wait_timeout = 5, NAMES utf8mb4", 4096)?;
-    let before = position(&mut asker, server_id)?;
+    let whereabouts = Whereabouts::new(&mut asker, kind.clone(), server_id)?;
+    let before = whereabouts.settled(&mut asker)?;
     let mut ask = |statement: &str| -> Result<_, ReadError> {
         let rows = asker.ask(statement, ANSWER_MAX)?;
         if asker.warnings() > 0 {
@@ -170,36 +174,23 @@ fn read(login: &Login, server_id: u32) -> Result<ReadTables, ReadError> {
         }
         Ok(rows)
     };
+    let (columns, revokes) = match whereabouts.by_file() {
+        true => (COLUMNS_OF_MYSQL, ask(PARTIAL_REVOKES)?),
+        false => (COLUMNS, Vec::new()),
+    };
     let answers = Answers {
         privileges: ask(PRIVILEGES)?,
+        revokes,
         tables: ask(TABLES)?,
-        columns: ask(COLUMNS)?,
+        columns: ask(columns)?,
         keys: ask(KEYS)?,
         foreign: ask(FOREIGN)?,
         rules: ask(RULES)?,
     };
-    let after = position(&mut asker, server_id)?;
+    let after = whereabouts.position(&mut asker)?;
     Ok(ReadTables {
         before,
         after,
         catalog: catalog_of(&answers)?,
     })
-}
-
-fn position(asker: &mut Asker, expected: u32) -> Result<Position, ReadError> {
-    let rows = asker.ask(
-        "SELECT @@GLOBAL.server_id, @@GLOBAL.gtid_binlog_pos",
-        1 << 20,
-    )?;
-    let cell = |n: usize| {
-        let cell = rows.first().and_then(|row| row.get(n)?.as_deref());
-        String::from_utf8_lossy(cell.unwrap_or_default()).into_owned()
-    };
-    let found = cell(0);
-    if found != expected.to_string() {
-        return Err(ReadError::Another { found, expected });
-    }
-    let text = cell(1);
-    text.parse()
-        .map_err(|_| AskError::NoPosition { text }.into())
 }

@@ -8,8 +8,9 @@
 
 use dromon_binlog::hints::{Hint, Hints};
 use dromon_binlog::{
-    BinlogState, Checksum, Event, EventError, EventType, Format, Group, GroupName, Grouper, Gtid,
-    Payload, Seen, Step, StreamError, flags, format_for_replica, normalise_gtid, with_checksum,
+    BinlogState, Checksum, Event, EventError, EventType, FILE_MAGIC, Format, Group, GroupName,
+    Grouper, Gtid, Payload, Seen, Step, StreamError, flags, format_for_replica, normalise_gtid,
+    with_checksum,
 };
 
 use super::mirror::Mirror;
@@ -103,6 +104,23 @@ pub enum Act {
     Between(Vec<u8>),
 }
 
+impl Act {
+    /// Of a mirror that ended here: where it ends when this is done; `None`: nothing is done.
+    fn end(&self, end: Option<Place>) -> Option<Place> {
+        match self {
+            Act::Nothing | Act::File(_) => None,
+            Act::Mirror(file, raw) => Some(Place {
+                file: *file,
+                at: (FILE_MAGIC.len() + raw.len()) as u64,
+            }),
+            Act::Store(raw, _) | Act::Between(raw) => end.map(|end| Place {
+                file: end.file,
+                at: end.at + raw.len() as u64,
+            }),
+        }
+    }
+}
+
 /// What became of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
@@ -158,10 +176,11 @@ impl Ingest {
     }
 
     /// The same, and it computes hints, which know all up to what is stored.
-    pub fn with_hints(hints: Hints) -> Ingest {
+    #[must_use]
+    pub fn with_hints(self, hints: Hints) -> Ingest {
         Ingest {
             hints: Some(hints),
-            ..Ingest::new()
+            ..self
         }
     }
 
@@ -222,10 +241,11 @@ impl Ingest {
             };
         }
         if let Some(mirror) = &mut self.mirror {
-            let taken = mirror.event(&seen, &self.grouper, end)?;
+            let mut taken = mirror.event(&seen, &self.grouper, end)?;
             if event.kind() == EventType::ROTATE && header.has(flags::ARTIFICIAL) {
                 self.between(&event, current)?;
             }
+            taken.hint = self.look_mirrored(&seen, &taken.act, end);
             return Ok(taken);
         }
         let part = match seen.step {
@@ -253,6 +273,17 @@ impl Ingest {
     fn look(&mut self, seen: &Seen<'_>) -> Option<Hint> {
         let hints = self.hints.as_mut()?;
         hints.event(seen, self.grouper.format()?)
+    }
+
+    /// As [`Ingest::look`], in files in which the places are names.
+    fn look_mirrored(&mut self, seen: &Seen<'_>, act: &Act, end: Option<Place>) -> Option<Hint> {
+        let hints = self.hints.as_mut()?;
+        if let Act::Mirror(..) = act {
+            hints.begin_file();
+        }
+        let end = act.end(end).filter(|_| self.grouper.open().is_none());
+        let end = end.map(Place::as_position);
+        hints.event_at(seen, self.grouper.format()?, end)
     }
 
     fn between(&mut self, event: &Event<'_>, current: Option<&Format>) -> Result<Act, IngestError> {

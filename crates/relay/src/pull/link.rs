@@ -26,7 +26,8 @@ const READ_MAX: usize = 1 << 20;
 const ANSWER_MAX: usize = 1 << 20;
 /// Longest event, with the mark in front of it.
 const EVENT_PACKET_MAX: usize = dromon_binlog::EVENT_MAX as usize + 3;
-/// For hints. A batch is short: keys of some thousand transactions are plenty.
+/// For hints. A batch is short, and replicas look no further ahead: keys of some thousand transactions
+/// are plenty.
 const LIMITS: Limits = Limits {
     history_keys: 100_000,
     table_keys: 20_000,
@@ -167,6 +168,8 @@ pub struct Puller {
     log: Log,
     /// Silence for so long ends the present connection.
     patience: Duration,
+    /// It was said that hints have no place in what this version sends.
+    clockless: String,
     /// Called now and then between events: retention.
     every_now_and_then: Box<dyn FnMut() + Send>,
 }
@@ -210,10 +213,17 @@ impl Puller {
         every_now_and_then: Box<dyn FnMut() + Send>,
         desk: Option<Arc<Desk>>,
     ) -> Puller {
+        let view = store.view();
+        let (ingest, position) = match view.is_mirror() {
+            true => {
+                let end = store.end().unwrap_or_default();
+                (Ingest::mirroring(view.prefix()), end.as_position())
+            }
+            false => (Ingest::new(), store.state().position()),
+        };
         let ingest = match desk {
-            None if store.view().is_mirror() => Ingest::mirroring(store.view().prefix()),
-            None => Ingest::new(),
-            Some(_) => Ingest::with_hints(Hints::behind(LIMITS, store.state().position())),
+            None => ingest,
+            Some(_) => ingest.with_hints(Hints::behind(LIMITS, position)),
         };
         let following = Following {
             beat: source.wish.heartbeat,
@@ -229,6 +239,7 @@ impl Puller {
             following: Arc::new(Mutex::new(following)),
             log,
             patience: Duration::ZERO,
+            clockless: String::new(),
             every_now_and_then,
         }
     }
@@ -367,6 +378,7 @@ impl Puller {
                 }
             ),
         );
+        self.look_for_clocks(&primary.version);
         let (semi_sync, primary_zstd) = (primary.semi_sync, primary.zstd);
         let mariadb = primary.version.contains("MariaDB");
         {
@@ -507,15 +519,38 @@ impl Puller {
         }
     }
 
+    /// Of a mirror with hints: whether there is a place for them in what comes.
+    fn look_for_clocks(&mut self, version: &str) {
+        let missing = self.desk.is_some() && self.store.is_mirror() && !writes_clocks(version);
+        let version = if missing { version } else { "" };
+        if missing && self.clockless != version {
+            let text = format!(
+                "policy = logical_clock has no effect: the primary ({version}) writes no logical clocks into its binlog. MySQL does \
+                 from 5.7 on. Replicas get its events as they are."
+            );
+            self.log.say(Level::Warning, &text);
+        }
+        version.clone_into(&mut self.clockless);
+    }
+
     /// Takes the tables that were read, asks for them if they are not known.
     fn exchange(&mut self, counted: HintStatus) {
         let (Some(desk), Some(hints)) = (&self.desk, self.ingest.hints()) else {
             return;
         };
-        self.offers.take(desk.take(), hints, self.store.state());
+        match self.store.is_mirror() {
+            // Places in files rise, whoever wrote there.
+            true => {
+                if let Some(read) = desk.take() {
+                    hints.offer(read.before, read.after, read.catalog);
+                }
+            }
+            false => self.offers.take(desk.take(), hints, self.store.state()),
+        }
         let mut following = lock(&self.following);
+        let wanted = !hints.has_catalog() && !hints.has_offer();
         desk.want(
-            !hints.has_catalog() && !hints.has_offer() && !self.offers.waits(),
+            wanted && !self.offers.waits() && self.clockless.is_empty(),
             following.primary.server_id,
         );
         let (catalogs, error) = desk.told();
@@ -625,7 +660,7 @@ pub struct Took {
 /// What was found out about a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HintTook {
-    /// It is in a batch with the one before.
+    /// It may run beside the one before: it is in a batch with it, or depends on less.
     pub joined: bool,
     /// Nothing may run beside it.
     pub barrier: bool,
@@ -661,20 +696,36 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took
     // While no table is known nothing was found out, and the primary's own commit id is as good as ever.
     let found_out =
         |hint: &Hint| has_catalog || !matches!(hint.barrier, Some(Barrier::UnknownTable(_)));
-    if let Some(hint) = taken.hint.as_ref().filter(|hint| found_out(hint))
-        && let GroupName::MariaDb(gtid) = hint.group.name
-    {
-        store.hint(gtid, hint.commit_id);
-    }
-    Ok(Took {
-        hinted: taken.hint.as_ref().map(|hint| HintTook {
-            joined: hint.commit_id.is_some_and(|id| Some(id) != own(hint)),
+    let hinted = taken.hint.as_ref().map(|hint| {
+        let joined = match hint.clock {
+            Some(clock) => clock.beside_the_last(),
+            None => hint.commit_id.is_some_and(|id| Some(id) != own(hint)),
+        };
+        match (hint.clock, hint.group.name) {
+            // Others say no more than that a replica shall wait.
+            (Some(clock), _) if joined => store.hint_clock(clock),
+            (None, GroupName::MariaDb(gtid)) if found_out(hint) && !store.is_mirror() => {
+                store.hint(gtid, hint.commit_id);
+            }
+            _ => {}
+        }
+        HintTook {
+            joined,
             barrier: hint.barrier.is_some(),
-        }),
+        }
+    });
+    Ok(Took {
+        hinted,
         unordered: taken.unordered.is_some(),
         heartbeat: taken.heartbeat,
         time: taken.time,
     })
+}
+
+/// Whether a server of this version writes logical clocks: MySQL from 5.7 on.
+fn writes_clocks(version: &str) -> bool {
+    let old = ["3.", "4.", "5.0", "5.1", "5.4", "5.5", "5.6"];
+    !version.contains("MariaDB") && !old.iter().any(|old| version.starts_with(old))
 }
 
 /// For jitter only.

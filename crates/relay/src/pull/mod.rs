@@ -16,6 +16,7 @@ mod ingest;
 mod link;
 mod mirror;
 mod offers;
+mod position;
 mod session;
 mod tables;
 
@@ -26,5 +27,6 @@ pub use entry::{Entry, EntryStep};
 pub use ingest::{Act, Ingest, IngestError, Taken};
 pub use link::{Following, HintTook, PullError, Puller, Source, Took, take};
 pub use offers::Offers;
+pub use position::{PositionError, PositionKind, Whereabouts};
 pub use session::{Primary, Sent, Session, SessionError, Step, Wish, follow, sent};
 pub use tables::{TablesError, catalog_of, tables_of};

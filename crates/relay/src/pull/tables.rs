@@ -19,6 +19,12 @@ pub const TABLES: &str = "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FR
 pub const COLUMNS: &str = "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, IS_GENERATED FROM \
      information_schema.COLUMNS WHERE TABLE_SCHEMA NOT IN ('information_schema', 'performance_schema') ORDER BY \
      TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION";
+/// The same of MySQL, which has no IS_GENERATED.
+pub const COLUMNS_OF_MYSQL: &str = "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, \
+     IF(GENERATION_EXPRESSION = '', 'NEVER', 'ALWAYS') FROM information_schema.COLUMNS WHERE TABLE_SCHEMA NOT IN \
+     ('information_schema', 'performance_schema') ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION";
+/// Whether a privilege on everything may be less than that: MySQL from 8.0.16 on.
+pub const PARTIAL_REVOKES: &str = "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'";
 /// Their unique keys.
 pub const KEYS: &str = "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART FROM \
      information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA NOT IN ('information_schema', \
@@ -39,6 +45,11 @@ pub enum TablesError {
         "the account does not see all tables and foreign keys. GRANT SELECT, REFERENCES ON *.* to it, directly, not by a role"
     )]
     Privileges,
+    /// It may not see everything, and nobody can tell.
+    #[error(
+        "partial_revokes is ON there: whether the account sees all tables and foreign keys cannot be known"
+    )]
+    Revokes,
     /// Something is told of what is not there: it changed meanwhile, or could not be read.
     #[error("information_schema does not fit together at {0}; perhaps a table is being changed")]
     Gap(String),
@@ -49,6 +60,8 @@ pub enum TablesError {
 pub struct Answers {
     /// To [`PRIVILEGES`].
     pub privileges: Vec<Row>,
+    /// To [`PARTIAL_REVOKES`]; nothing if there is no such thing.
+    pub revokes: Vec<Row>,
     /// To [`TABLES`].
     pub tables: Vec<Row>,
     /// To [`COLUMNS`].
@@ -97,6 +110,10 @@ pub fn tables_of(answers: &Answers) -> Result<Vec<TableSchema>, TablesError> {
         if !answers.privileges.iter().any(has) {
             return Err(TablesError::Privileges);
         }
+    }
+    let off = |row: &Row| ["OFF", "0"].contains(&&text(row, 1)[..]);
+    if !answers.revokes.iter().all(off) {
+        return Err(TablesError::Revokes);
     }
     let mut tables: BTreeMap<TableName, TableSchema> = BTreeMap::new();
     for row in &answers.tables {
@@ -224,6 +241,7 @@ mod tests {
     fn answers() -> Answers {
         Answers {
             privileges: rows("REPLICATION SLAVE\nSELECT\nREFERENCES"),
+            revokes: rows("partial_revokes|OFF"),
             tables: rows(
                 "d|c|BASE TABLE|InnoDB
                  d|p|BASE TABLE|InnoDB
@@ -316,6 +334,8 @@ mod tests {
             let blind = check(&|a| a.privileges = rows(some));
             assert!(blind.contains("GRANT SELECT, REFERENCES"), "{blind}");
         }
+        let partly = check(&|a| a.revokes = rows("partial_revokes|ON"));
+        assert!(partly.contains("partial_revokes"), "{partly}");
         assert!(check(&|a| a.columns.retain(|r| text(r, 1) != "m")).contains("d.m"));
         assert!(check(&|a| a.tables.retain(|r| text(r, 1) != "p")).contains("d.p"));
         assert!(check(&|a| a.rules.clear()).contains("fk"));

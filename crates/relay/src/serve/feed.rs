@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 
 use dromon_binlog::{
     BinlogState, Checksum, Event, EventError, EventType, Format, GroupName, Grouper, Gtid,
-    GtidHint, GtidList, Maker, Payload, Place as At, Position, Step, StreamError,
-    format_for_replica, patch_gtid, with_checksum,
+    GtidHint, GtidList, LogicalClock, Maker, Payload, Place as At, Position, Step, StreamError,
+    format_for_replica, patch_clock, patch_gtid, with_checksum,
 };
 
-use crate::store::{Refused, Wanted};
+use crate::store::{GroupKey, Refused, Said, Wanted, checksum_of};
 use crate::wire::put_packet_of;
 
 /// Why a replica cannot be fed on.
@@ -34,7 +34,8 @@ pub enum FeedError {
     NoEnd,
 }
 
-/// What is done with commit ids, by which a parallel replica knows what it may run at once.
+/// What is done with commit ids and logical clocks, by which a parallel replica knows what it may run
+/// at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// They are the primary's.
@@ -43,6 +44,9 @@ pub enum Policy {
     /// Those of the relay, from what transactions write. A group of which nothing was found out has
     /// the primary's.
     Group,
+    /// Of a mirror: MySQL's `last_committed` is that of the relay, where that allows more. A group of
+    /// which nothing was found out has the primary's.
+    LogicalClock,
 }
 
 impl Policy {
@@ -51,6 +55,7 @@ impl Policy {
         match self {
             Policy::Pass => "pass",
             Policy::Group => "group",
+            Policy::LogicalClock => "logical_clock",
         }
     }
 }
@@ -80,7 +85,7 @@ pub struct Feed {
     out: Vec<u8>,
     groups: u64,
     policy: Policy,
-    /// Groups that were given with the commit id of the one before.
+    /// Groups that the replica may run beside the one before.
     joined: u64,
     /// Of the last group of each domain.
     last_ids: BTreeMap<u32, Option<u64>>,
@@ -140,12 +145,13 @@ impl Feed {
         self.mysql = true;
     }
 
-    /// What is done with commit ids.
+    /// What is done with commit ids and clocks.
     pub fn policy(&mut self, policy: Policy) {
         self.policy = policy;
     }
 
-    /// Groups that were given with the commit id of the one before in their domain.
+    /// Groups that the replica may run beside the one before: they have its commit id (the one before
+    /// in their domain), or their `last_committed` lies before it.
     pub fn joined(&self) -> u64 {
         self.joined
     }
@@ -249,12 +255,12 @@ impl Feed {
         Ok(())
     }
 
-    /// The next stored event. `hint`: asked for groups that are given, and gives their commit id if
-    /// one is known: see [`Policy::Group`].
+    /// The next stored event. `hint`: asked for groups that are given, if the policy wants it, and
+    /// gives what is known of them.
     pub fn event(
         &mut self,
         raw: &[u8],
-        hint: impl FnOnce(Gtid) -> Option<Option<u64>>,
+        hint: impl FnOnce(GroupKey) -> Option<Said>,
     ) -> Result<(), FeedError> {
         let seen = self.grouper.event(raw)?;
         let (event, step) = (seen.event, seen.step);
@@ -295,19 +301,36 @@ impl Feed {
         {
             let mut id = group.commit_id;
             if self.policy == Policy::Group {
-                id = self.patch(wanted.to_mut(), gtid, id, hint(gtid));
+                let hint = match hint(GroupKey::Gtid(gtid)) {
+                    Some(Said::Batch(id)) => Some(id),
+                    _ => None,
+                };
+                id = self.patch(wanted.to_mut(), gtid, id, hint);
             }
             let last = self.last_ids.insert(gtid.domain, id);
             self.joined += u64::from(id.is_some() && last == Some(id));
             if self.last_ids.len() > DOMAINS_MAX {
                 self.last_ids.clear();
             }
+        } else if let Step::Begin(_) = step
+            && let Some(own) = clock_of(&event)
+        {
+            let mut clock = own;
+            if self.policy == Policy::LogicalClock
+                && let Some(Said::Clock(found)) = hint(GroupKey::First(checksum_of(raw)))
+            {
+                clock = own.hinted(found);
+            }
+            if clock != own {
+                patch_clock(wanted.to_mut(), self.checksum, clock)?;
+            }
+            self.joined += u64::from(clock.beside_the_last());
         }
         self.put(&wanted);
         Ok(())
     }
 
-    /// Sets the commit id. Gives what it is then.
+    /// Sets the commit id of a group of MariaDB. Gives what it is then.
     fn patch(
         &self,
         raw: &mut [u8],
@@ -358,5 +381,13 @@ impl Feed {
         if let Some(event) = event {
             self.put(&event);
         }
+    }
+}
+
+/// The numbers of MySQL's GTID event.
+fn clock_of(event: &Event<'_>) -> Option<LogicalClock> {
+    match event.decode(&Format::unknown()) {
+        Ok(Payload::MySqlGtid(gtid)) => gtid.clock,
+        _ => None,
     }
 }

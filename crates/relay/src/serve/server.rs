@@ -63,7 +63,7 @@ pub struct ServeOptions {
     pub server_id: u32,
     /// Who may connect.
     pub accounts: Vec<Account>,
-    /// What is done with commit ids, for those who are not in `policies`.
+    /// What is done with commit ids and clocks, for those who are not in `policies`.
     pub policy: Policy,
     /// The same, by server id.
     pub policies: BTreeMap<u32, Policy>,
@@ -183,7 +183,7 @@ impl Server {
         self.options.server_id
     }
 
-    /// What is done with commit ids for a replica.
+    /// What is done with commit ids and clocks for a replica.
     pub fn policy(&self, id: u32) -> Policy {
         let own = self.options.policies.get(&id);
         own.copied().unwrap_or(self.options.policy)
@@ -767,7 +767,7 @@ impl Connection<'_> {
                 Next::Event(len) => {
                     let at = cursor.place().at;
                     let place = cursor.place();
-                    let hint = |gtid| Some(hints.look(place, gtid)?.commit_id);
+                    let hint = |key| hints.look(place, key);
                     feed.event(cursor.event(len), hint)
                         .map_err(|e| feeding(e, &name, at))?;
                     cursor.pass(len);

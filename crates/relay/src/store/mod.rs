@@ -31,14 +31,14 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use dromon_binlog::{
-    BinlogState, Checksum, Event, FILE_MAGIC, Format, Gtid, GtidList, Maker, Place as At,
-    format_for_replica, place,
+    BinlogState, CRC_LEN, Checksum, Event, FILE_MAGIC, Format, Gtid, GtidList, LogicalClock, Maker,
+    Place as At, format_for_replica, place,
 };
 use dromon_log::{Device, DeviceFile};
 
 use beside::Beside;
 
-pub use beside::{HintReader, Hinted, beside};
+pub use beside::{GroupKey, HintReader, Hinted, Said, beside};
 pub use catalogue::{Begin, Catalogue, FileEntry, Point, Refused, Text, Wanted};
 pub use error::StoreError;
 pub use mark::Place;
@@ -129,6 +129,8 @@ struct OpenFile {
     last_point: u64,
     /// Where the newest group begins.
     group_at: u64,
+    /// The checksum of its first event.
+    group_first: u32,
     /// Of groups that are not shown yet.
     hints: Vec<Hinted>,
     beside: Beside,
@@ -262,6 +264,11 @@ impl Store {
     /// All whole groups appended, whether or not they are on the disk.
     pub fn state(&self) -> &BinlogState {
         &self.state
+    }
+
+    /// Whether the files equal those of a primary without GTIDs of MariaDB.
+    pub fn is_mirror(&self) -> bool {
+        self.options.mirror
     }
 
     /// Of the current file.
@@ -425,6 +432,7 @@ impl Store {
             points: Vec::new(),
             last_point: body,
             group_at: body,
+            group_first: 0,
             hints: Vec::new(),
             beside: Beside::of(number),
         });
@@ -460,6 +468,7 @@ impl Store {
         place(&mut raw, Checksum::Crc32, at)?;
         if let Part::Begin | Part::Alone(..) = part {
             open.group_at = at;
+            open.group_first = checksum_of(&raw);
         }
         if let Part::Begin | Part::Alone(..) = part
             && at >= open.last_point + self.options.point_every
@@ -488,13 +497,23 @@ impl Store {
         Ok(())
     }
 
-    /// What replicas shall see of the group that was appended last, which is whole.
+    /// What replicas shall see of the group of MariaDB that was appended last, which is whole.
     pub fn hint(&mut self, gtid: Gtid, commit_id: Option<u64>) {
+        self.hinted(|_| (GroupKey::Gtid(gtid), Said::Batch(commit_id)));
+    }
+
+    /// The same of a group of MySQL.
+    pub fn hint_clock(&mut self, clock: LogicalClock) {
+        self.hinted(|first| (GroupKey::First(first), Said::Clock(clock)));
+    }
+
+    fn hinted(&mut self, what: impl FnOnce(u32) -> (GroupKey, Said)) {
         if let Some(open) = self.open.as_mut().filter(|o| o.settled == o.end()) {
+            let (key, said) = what(open.group_first);
             open.hints.push(Hinted {
                 at: open.group_at,
-                gtid,
-                commit_id,
+                key,
+                said,
             });
         }
     }
@@ -668,6 +687,14 @@ impl Store {
     }
 }
 
+/// The CRC-32 with which a stored event ends.
+pub fn checksum_of(raw: &[u8]) -> u32 {
+    let at = raw.len().saturating_sub(CRC_LEN);
+    raw[at..]
+        .first_chunk()
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
 /// Is there in the directory of a mirror.
 const MIRROR: &str = "dromon-relay.mirror";
 
@@ -805,6 +832,7 @@ fn recover_last(
         beside.cut(&**device, scan.settled)?;
         let open = OpenFile {
             group_at: scan.settled,
+            group_first: 0,
             hints: Vec::new(),
             beside,
             number,
