@@ -37,13 +37,17 @@ impl Log {
         })
     }
 
-    /// Writes a line.
+    /// Writes a line. What others have sent may stand in it: it stays one line.
     pub fn say(&self, level: Level, message: &str) {
         let word = match level {
             Level::Error => "ERROR",
             Level::Warning => "Warning",
             Level::Note => "Note",
         };
+        let message: String = message
+            .chars()
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect();
         let line = format!("{} [{word}] {message}\n", clock(SystemTime::now()));
         // There is nowhere to say that a line could not be written.
         let _ = match &self.file {
@@ -102,11 +106,17 @@ mod tests {
     fn a_file_is_appended_to() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("r.log");
-        for word in ["one", "two"] {
+        for word in ["one", "two\n2026-11-22 06:05:20.123Z [Note] three\u{1b}"] {
             Log::file(&path).expect("writable").say(Level::Note, word);
         }
         let text = std::fs::read_to_string(path).expect("there");
         let lines: Vec<_> = text.lines().map(|l| &l[25..]).collect();
-        assert_eq!(lines, ["[Note] one", "[Note] two"]);
+        assert_eq!(
+            lines,
+            [
+                "[Note] one",
+                "[Note] two?2026-11-22 06:05:20.123Z [Note] three?"
+            ]
+        );
     }
 }

@@ -165,6 +165,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             password: config.source.wish.password.clone(),
             tls: config.source.tls.clone(),
             limit: TABLES_LIMIT,
+            in_all: None,
         };
         let log = log.clone();
         thread::Builder::new()

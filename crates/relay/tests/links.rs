@@ -87,6 +87,7 @@ fn ask(address: &str, password: &str, tls: Option<ClientTls>) -> Result<String, 
         password: password.into(),
         tls,
         limit: Duration::from_secs(10),
+        in_all: None,
     };
     let mut asker = Asker::connect(&login)?;
     let rows = asker.ask("SELECT @@server_id, @@gtid_binlog_pos", 4096)?;
@@ -186,6 +187,33 @@ fn what_is_said_before_tls_does_not_count() {
     });
     Following::stop(&following);
     thread.join().expect("it ends");
+}
+
+/// One that answers a byte at a time takes no longer than it may in all.
+#[test]
+fn asked_in_all() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("it comes");
+        client.write_all(&[200, 0, 0, 0]).expect("taken");
+        while client.write_all(&[10]).is_ok() {
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let login = Login {
+        address,
+        user: "repl".into(),
+        password: String::new(),
+        tls: None,
+        limit: Duration::from_secs(1),
+        in_all: Some(Duration::from_secs(1)),
+    };
+    let begun = Instant::now();
+    let said = Asker::connect(&login).expect_err("no answer");
+    assert!(matches!(said, AskError::Io { .. }), "{said}");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(6), "{took:?}");
 }
 
 /// Who has asked says that it goes: servers count and log those that do not.

@@ -647,6 +647,24 @@ fn the_age_of_what_came_late() {
     assert_eq!(lag(&store, 6), 0);
 }
 
+/// Of a server that is not in the oldest list: it may have been there.
+#[test]
+fn before_the_beginning() {
+    let start = "0-1-500".parse().expect("a state");
+    let device = Arc::new(SimDevice::new(3));
+    let (mut store, _) = Store::open(device, options(), start).expect("empty");
+    store.begin_file(&format_event(CRC)).expect("no faults");
+    let refused = |text: &str| {
+        let position = text.parse().expect("a position");
+        let found = store.view().find(&position).expect("readable");
+        found.expect_err("it is not there").to_string()
+    };
+    let said = refused("0-3-400");
+    assert!(said.contains("nothing before 0-1-500 any more"), "{said}");
+    let said = refused("0-3-500");
+    assert!(said.contains("transactions of its own"), "{said}");
+}
+
 #[test]
 fn strangers_and_replicas_ahead() {
     let device = SimDevice::new(3);

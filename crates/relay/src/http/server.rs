@@ -19,7 +19,7 @@ use crate::pull::{AskError, Asker, Following, Login};
 use crate::serve::{Known, Server};
 use crate::store::{Place, View};
 
-/// Time for a replica that is asked.
+/// Time for a replica that is asked, in all.
 const REPLICA_LIMIT: Duration = Duration::from_secs(1);
 /// Longest answer of it.
 const POSITION_MAX: usize = 64 << 10;
@@ -120,6 +120,7 @@ impl HttpServer {
             password: watch.password.clone(),
             tls: watch.tls.clone(),
             limit: REPLICA_LIMIT,
+            in_all: Some(REPLICA_LIMIT),
         })?;
         let rows = asker.ask("SELECT @@GLOBAL.gtid_slave_pos", POSITION_MAX)?;
         let cell = rows.first().and_then(|row| row.first()?.as_deref());

@@ -1,7 +1,7 @@
 //! A client that asks a server something: one statement, and all rows of its answer.
 
 use std::io::{self, Read};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::entry::{Entry, EntryStep};
 use super::session::Table;
@@ -25,6 +25,8 @@ pub struct Login {
     pub tls: Option<ClientTls>,
     /// For connecting, and for each packet of an answer.
     pub limit: Duration,
+    /// For all of it, from the beginning on.
+    pub in_all: Option<Duration>,
 }
 
 /// Why there is no answer.
@@ -93,8 +95,11 @@ impl Asker {
             address: login.address.clone(),
             source,
         };
+        let until = login.in_all.map(|limit| Instant::now() + limit);
+        let mut socket = Socket::connect(&login.address, login.limit).map_err(io)?;
+        socket.read_until(until);
         let mut asker = Asker {
-            socket: Socket::connect(&login.address, login.limit).map_err(io)?,
+            socket,
             frames: Frames::new(ANSWER_MAX),
             buf: vec![0; 16 << 10],
             address: login.address.clone(),

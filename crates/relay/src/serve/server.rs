@@ -647,8 +647,12 @@ impl Connection<'_> {
                     if let Some(damage) = damage {
                         self.server.log.say(Level::Error, &damage.to_string());
                     }
-                    let ahead: Vec<String> = begin.wanted.ahead().map(|g| g.to_string()).collect();
-                    if !ahead.is_empty() && !view.state().position().is_empty() {
+                    // Domains that are not here concern others, mostly for ever.
+                    let here = view.state().position();
+                    let ahead = begin.wanted.ahead();
+                    let ahead = ahead.filter(|g| here.get(g.domain).is_some());
+                    let ahead: Vec<String> = ahead.map(|g| g.to_string()).collect();
+                    if !ahead.is_empty() {
                         let ahead = ahead.join(",");
                         let text = format!(
                             "A replica has {ahead}, which has not come here yet. It waits for what follows."

@@ -316,18 +316,30 @@ impl Catalogue {
                 continue;
             };
             let has = self.state.get(taken.domain, taken.server);
-            if has.is_none_or(|seqno| seqno < taken.seqno) && last.seqno >= taken.seqno {
-                return Err(Refused::Forked { has: taken, last });
+            if has.is_some_and(|seqno| seqno >= taken.seqno) || last.seqno < taken.seqno {
+                continue;
             }
+            let oldest = self.files.front().map(|f| f.start.position());
+            let oldest = oldest.and_then(|oldest| oldest.get(taken.domain));
+            return Err(match oldest.is_some_and(|o| o.seqno > taken.seqno) {
+                // Whether it was there once cannot be told.
+                true => self.purged(position),
+                false => Refused::Forked { has: taken, last },
+            });
         }
         let found = self.files.iter().rev().find(|f| suits(&f.start, position));
         match (found, self.files.front()) {
             (Some(file), _) => Ok(file.number),
             (None, None) => Ok(0),
-            (None, Some(first)) => Err(Refused::Purged {
-                asked: Text(position.to_string()),
-                oldest: Text(first.start.position().to_string()),
-            }),
+            (None, Some(_)) => Err(self.purged(position)),
+        }
+    }
+
+    fn purged(&self, position: &Position) -> Refused {
+        let oldest = self.files.front().map(|f| f.start.position());
+        Refused::Purged {
+            asked: Text(position.to_string()),
+            oldest: Text(oldest.unwrap_or_default().to_string()),
         }
     }
 

@@ -323,7 +323,7 @@ impl View {
         let name = self.name(number);
         self.device
             .open(&name)
-            .map_err(StoreError::io("open", &name))
+            .map_err(StoreError::access("open", &name))
     }
 
     /// Where a replica with this position begins. A file that was not read through since
@@ -351,7 +351,8 @@ impl View {
         };
         let name = self.name(number);
         let file = self.open(number)?;
-        let scan = scan(&*file, &name, len, self.point_every, self.mirror)?;
+        let scan =
+            scan(&*file, &name, len, self.point_every, self.mirror).map_err(StoreError::passing)?;
         self.shared().catalogue.index(number, scan.points);
         Ok(scan.rest.map(|rest| StoreError::Damaged {
             file: name,
@@ -368,7 +369,8 @@ impl View {
             None => return Err(StoreError::NoFile { file: name }),
         };
         let file = self.open(number)?;
-        head(&*file, &name, len, self.mirror)?.map_err(|rest| StoreError::Damaged {
+        let head = head(&*file, &name, len, self.mirror).map_err(StoreError::passing)?;
+        head.map_err(|rest| StoreError::Damaged {
             file: name,
             at: rest.at,
             what: rest.what,
@@ -389,7 +391,7 @@ impl View {
         let file = self.open(place.file)?;
         let mut events = Events::new(&*file, &name, from, len);
         while events.at < place.at {
-            match events.next()? {
+            match events.next().map_err(StoreError::passing)? {
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return Ok(false),
             }
@@ -592,7 +594,7 @@ impl Cursor {
         let mut bytes = vec![0; want];
         let n = file
             .read_at(&mut bytes, self.place.at)
-            .map_err(StoreError::io("read", &self.view.name(self.place.file)))?;
+            .map_err(StoreError::access("read", &self.view.name(self.place.file)))?;
         bytes.truncate(n);
         self.piece = Piece::Own(bytes, 0);
         Ok(None)
