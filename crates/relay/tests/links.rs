@@ -196,7 +196,8 @@ fn asked_in_all() {
     let address = listener.local_addr().expect("bound").to_string();
     thread::spawn(move || {
         let (mut client, _) = listener.accept().expect("it comes");
-        while client.write_all(&[200]).is_ok() {
+        client.write_all(&[200, 0, 0, 0]).expect("taken");
+        while client.write_all(&[10]).is_ok() {
             thread::sleep(Duration::from_millis(100));
         }
     });
