@@ -385,7 +385,9 @@ fn look(
         flag(gtid_flags::TRANSACTIONAL) && transaction.ending == Ending::Xid && !sets;
     let statement_alone =
         flag(gtid_flags::STANDALONE) || flag(gtid_flags::DDL) || schema && !can_be_rolled_back;
-    let alone = if statements && statement_alone {
+    // It runs in a transaction, so that it can be rolled back as far as it was on the source.
+    let rolled_back = transaction.ending == Ending::Rollback;
+    let alone = if statements && statement_alone && !rolled_back {
         Some(Alone::Statement)
     } else if !flag(gtid_flags::TRANSACTIONAL)
         || final_tables
@@ -474,6 +476,27 @@ mod tests {
         let none = found(&without, vec![insert("elsewhere")]);
         assert_eq!(none.alone, None);
         assert!(none.set.barrier().is_none() && none.databases.is_empty());
+    }
+
+    /// What was rolled back on the source must be here, whatever statements it has.
+    #[test]
+    fn what_was_rolled_back() {
+        let text = "INSERT INTO my SELECT id FROM plain";
+        let mut of = unit(vec![vec![
+            query("BEGIN", "d"),
+            query(text, "d"),
+            query("ROLLBACK", "d"),
+        ]]);
+        for flags in [0, gtid_flags::DDL] {
+            of.transactions[0].group.flags = flags;
+            of.transactions[0].ending = Ending::Rollback;
+            let tables = Arc::clone(&of.tables);
+            let mut collector = Collector::new(limits());
+            let filter = Filter::default();
+            let found = look(&mut collector, &tables, &filter, &of.transactions[0]);
+            let alone = found.expect("it can be read").alone;
+            assert_eq!(alone, Some(Alone::NotTransactional));
+        }
     }
 
     /// A place to go back to, and nobody goes back there.
