@@ -14,7 +14,7 @@ PROVIDER ?= $(TARGET)/release/libdromon.so
 DENY     := 0.20.2
 # Seconds of load in each scenario on real servers; scenarios beside each other.
 STORM_SECONDS ?= 8
-STORM_LANES ?= 2
+STORM_LANES ?= 1
 # Runs of the simulation.
 SEEDS ?= 200
 # make torture: rounds of each fault, seconds of list-append, entries to feed again,
