@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dromon_node::Position;
 use dromon_order::memlog::MemLog;
 
 use crate::load::Load;
@@ -48,6 +49,15 @@ fn joins(world: &World, (disk, log): (Disk, MemLog)) {
     let one = world.db(1);
     assert!(one.position().seqno >= disk.position.seqno);
     let position = disk.position;
+    // A state file came with it; a machine without one asks for a full copy anyway.
+    world.open(2, Disk::empty(), Position::UNDEFINED);
+    world.write_state_file(
+        2,
+        Position {
+            seqno: -1,
+            ..position
+        },
+    );
     let two = world.open(2, disk, position);
     world.put_log(2, log);
     two.connect(&World::url(), false).expect("one is there");
