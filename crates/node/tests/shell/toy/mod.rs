@@ -576,7 +576,7 @@ impl Inner {
         // Before a part of a large one there may be places that nobody took: then
         // nobody did on any node (`World::settle`).
         let part = matches!(entry, Entry::Dummy(..) | Entry::Rows(..)) || entry.is_chunk();
-        if part && at.history == history && seqno - expected < AHEAD_MAX.into() {
+        if part && at.history == history && seqno - expected <= AHEAD_MAX.into() {
             for missing in expected..seqno {
                 if !self.may_skip.remove(&missing) {
                     self.nobodys.insert(missing);
