@@ -62,8 +62,8 @@ pub enum Plant {
     /// without asking whether it counts. Logs are cut as by the next one, too:
     /// the one seed known stands on both.
     LearnerErases,
-    /// Logs are cut behind members that are out of the view, though an agreement
-    /// with them is still in force.
+    /// Logs are cut at once behind members that are out of the view, though an
+    /// agreement with them is still in force, as it is for long.
     CutBehind,
     /// The note that a database must get a large transaction whole is never made
     /// durable.

@@ -138,7 +138,7 @@ fn a_log_without_a_vote_that_waits_for_the_leader_that_waits_for_it_is_standing_
 
 #[test]
 fn cutting_the_log_behind_a_voter_that_is_only_half_removed_is_standing_still() {
-    fires(Plant::CutBehind, Oracle::Standstill, 617, 0, 30);
+    fires(Plant::CutBehind, Oracle::Standstill, 696, 0, 30);
 }
 
 #[test]

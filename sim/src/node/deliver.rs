@@ -8,7 +8,7 @@ use dromon_certify::Verdict;
 use dromon_node::cluster::{ClusterState, ClusterView, Event, MemberState};
 use dromon_node::messages::{Control, LeaveReason, decode, encode, kind};
 use dromon_node::retention::misses_somebody;
-use dromon_order::{Committed, CommittedBody, Order, Sequencer};
+use dromon_order::{Committed, CommittedBody, Desired, Order, Sequencer};
 use dromon_writeset::{Key, KeyCollector, KeyType, Seqno, Uuid, WriteSet};
 use tokio::time::Instant;
 use twox_hash::XxHash3_64;
@@ -20,6 +20,8 @@ use crate::large;
 use crate::oracle::{Oracle, Part, Placed};
 use crate::plant::Plant;
 
+/// How long who was evicted counts on where that is planted.
+const HALF_REMOVED: Duration = Duration::from_millis(2500);
 /// States are compared at every index that this divides, and at views.
 const DIGEST_EVERY: u64 = 50;
 
@@ -33,7 +35,7 @@ impl Session {
         if let Some((from, to)) = again {
             self.deliver_again(from, to);
         }
-        self.publish(&self.inner());
+        self.publish(&mut self.inner());
         loop {
             engine.committed_ready().await;
             let batch = engine.next_committed(64, Duration::ZERO);
@@ -50,7 +52,15 @@ impl Session {
                 continue;
             }
             for entry in &batch {
-                self.deliver_one(entry);
+                if !self.inner().evicted {
+                    self.deliver_one(entry);
+                }
+            }
+            if self.inner().evicted {
+                // Takes nothing: says that the last wish for members stands.
+                // The log goes on, as it may still count.
+                engine.next_committed(0, Duration::ZERO);
+                return;
             }
             self.checkpoint_if_due();
             // Delivery takes a little time, and others get a turn.
@@ -195,6 +205,11 @@ impl Session {
                 for (member, reason) in &left {
                     inner.reports.remove(&member.uuid);
                     inner.known.remove(&member.uuid);
+                    let counts_on = *reason == LeaveReason::Evicted
+                        && self.shared.planted_everywhere(Plant::CutBehind);
+                    if counts_on && !inner.forced_out.contains(&member.raft_id) {
+                        inner.half_removed.insert(member.raft_id, Instant::now());
+                    }
                     if member.uuid == self.uuid {
                         self.own_leave(inner, *reason);
                     }
@@ -403,8 +418,15 @@ impl Session {
         inner.own_leave = Some(reason);
         // Nobody delivers what is sent from now on.
         self.abandon(inner);
-        if inner.phase != Phase::Leaving && inner.ended.is_none() {
-            inner.ended = Some(Ended::Again { log_is_gone: true });
+        if reason == LeaveReason::Evicted
+            && matches!(inner.phase, Phase::Joined | Phase::NonPrimary)
+        {
+            // Its log may be one of those that the others need, until they do
+            // not name it any more: `watch_membership`.
+            inner.evicted = true;
+            inner.phase = Phase::NonPrimary;
+        } else if inner.phase != Phase::Leaving && inner.ended.is_none() {
+            inner.ended = Some(Ended::Again { log_is_gone: false });
             self.over.notify_one();
         }
     }
@@ -427,7 +449,7 @@ impl Session {
     }
 
     /// Tells the order, and the oracle, whom the log should have as members.
-    fn publish(&self, inner: &Inner) {
+    pub(super) fn publish(&self, inner: &mut Inner) {
         let mut desired = inner.state.desired();
         desired.retain(|id, _| !inner.forced_out.contains(id));
         if self.shared.oracles().is_present(self.host.slot) {
@@ -435,9 +457,20 @@ impl Session {
             let ids = voters.map(|(id, _)| *id).collect();
             self.shared.electorate().wanted(inner.index, ids);
         }
-        if let Some(engine) = self.engine() {
-            engine.set_desired(desired);
+        let Some(engine) = self.engine() else { return };
+        if self.shared.planted_everywhere(Plant::CutBehind) {
+            // Most who leave are half removed for a moment only: not long
+            // enough to cut the log behind them.
+            inner
+                .half_removed
+                .retain(|_, at| at.elapsed() < HALF_REMOVED);
+            for (id, addr) in engine.status().members.addrs {
+                if inner.half_removed.contains_key(&id) {
+                    desired.insert(id, Desired { addr, voter: true });
+                }
+            }
         }
+        engine.set_desired(desired);
     }
 
     fn checkpoint_if_due(&self) {
@@ -474,9 +507,8 @@ impl Session {
     /// a joiner needs.
     fn purge_log(&self, inner: &mut Inner) {
         let Some(engine) = self.engine() else { return };
-        let heedless = [Plant::CutBehind, Plant::LearnerErases]
-            .iter()
-            .any(|p| self.shared.planted_everywhere(*p));
+        let cuts_behind = self.shared.planted_everywhere(Plant::CutBehind);
+        let heedless = cuts_behind || self.shared.planted_everywhere(Plant::LearnerErases);
         let view = inner.state.members().map(|m| m.raft_id);
         if !heedless && misses_somebody(&engine.status().in_force, view) {
             return;
@@ -490,9 +522,12 @@ impl Session {
             };
             need = need.min(index);
         }
-        let floor = inner
-            .index
-            .saturating_sub(self.shared.settings.retain_entries);
+        let retain = match cuts_behind {
+            // Whoever is behind lacks what is cut.
+            true => 0,
+            false => self.shared.settings.retain_entries,
+        };
+        let floor = inner.index.saturating_sub(retain);
         let keep = inner
             .marks
             .iter()

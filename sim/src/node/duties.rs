@@ -253,6 +253,9 @@ impl Session {
             inner.stalled.forgive(now.into_std());
         }
         self.ask_synced(&mut inner);
+        if !inner.half_removed.is_empty() {
+            self.publish(&mut inner);
+        }
         if status.is_leader && status.primary && inner.phase == Phase::Joined {
             self.lead(&mut inner, &status);
         } else {
@@ -389,7 +392,7 @@ impl Session {
             return;
         }
         inner.primary_lost = None;
-        if inner.phase == Phase::NonPrimary {
+        if inner.phase == Phase::NonPrimary && !inner.evicted {
             self.rejoin(&mut inner);
         }
     }
@@ -421,17 +424,20 @@ impl Session {
             let status = engine.status();
             // A joiner is not a member before its join is ordered, and looks
             // after itself until then.
-            let waits = {
+            let (waits, evicted) = {
                 let inner = self.inner();
-                inner.joins_by_leader && inner.joined.is_none()
+                let waits = inner.joins_by_leader && inner.joined.is_none();
+                (waits, inner.evicted)
             };
-            if status.primary || waits {
-                outside = 0;
-                continue;
-            }
-            outside += 1;
-            if outside < 2 {
-                continue;
+            if !evicted {
+                if status.primary || waits {
+                    outside = 0;
+                    continue;
+                }
+                outside += 1;
+                if outside < 2 {
+                    continue;
+                }
             }
             let nodes = self.shared.settings.nodes as u64;
             let addr = addr_of(self.inner().rng.below(nodes) as usize);

@@ -256,6 +256,8 @@ struct Inner {
     joined: Option<(ClusterView, Need)>,
     own_state: MemberState,
     own_leave: Option<LeaveReason>,
+    /// The others go on without it; nothing more is delivered here.
+    evicted: bool,
     no_donor: bool,
     transfer_failed: bool,
     received: Option<Image>,
@@ -279,6 +281,8 @@ struct Inner {
     report_number: u64,
     /// Members that a forced recovery has left behind.
     forced_out: BTreeSet<RaftId>,
+    /// Who was evicted and counts on for a while ([`Plant::CutBehind`]), since when.
+    half_removed: BTreeMap<RaftId, Instant>,
     /// A witness that leads: when it last asked another one to.
     handed_over: Option<Instant>,
     /// Planted: numbers given to messages instead of their own.
@@ -431,7 +435,9 @@ impl Session {
             leads: status.is_leader.then_some(status.term),
             members: inner.state.members().count(),
             primary: status.primary,
-            complete: matches!(inner.phase, Phase::Joined | Phase::NonPrimary) && !inner.held,
+            complete: matches!(inner.phase, Phase::Joined | Phase::NonPrimary)
+                && !inner.held
+                && !inner.evicted,
             open: inner.state.has_chunked(),
             sends: !inner.own_large.is_empty(),
             text: format!(

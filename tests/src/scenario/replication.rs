@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use dromon_sandbox::mysql::Row;
-use dromon_sandbox::{Cluster, Node, Start};
+use dromon_sandbox::{Cluster, Node, Start, StopReport};
 
 use super::relay::plain::{Load, PASSWORD, Server, TABLES, USER};
 use crate::check;
@@ -19,12 +19,21 @@ use crate::load::{RETRY, Session, code};
 const LIMIT: Duration = Duration::from_secs(90);
 /// Clients of the primary.
 const CLIENTS: u32 = 1;
+/// How long a node may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// Which domain the cluster's own GTIDs have with `wsrep_gtid_mode`.
 const DOMAIN: u32 = 9;
 /// Written to by a client of the cluster.
 const OWN: &str = "rt.own";
 
-/// Once with `wsrep_gtid_mode` and once without, a kill in each for every round.
+/// What a node that was killed may find already there, brought by the cluster: a row,
+/// or none where one should be.
+const THERE_ALREADY: [&str; 2] = ["Error_code: 1062", "Error_code: 1032"];
+
+/// Once with `wsrep_gtid_mode`, the node killed in every round. Once without it, the node
+/// stopped in every round and killed at the end: the server keeps `mysql.gtid_slave_pos`
+/// out of write sets, so that what the cluster brings back after a crash comes without
+/// the position it belongs to.
 pub fn through_a_node(case: &mut Case) -> anyhow::Result<()> {
     for mode in [true, false] {
         chain(case, mode).with_context(|| format!("wsrep_gtid_mode={}", on(mode)))?;
@@ -92,14 +101,17 @@ fn chain(case: &mut Case, mode: bool) -> anyhow::Result<()> {
     let began = Instant::now();
     for round in 1..=case.options.rounds {
         thread::sleep(time);
-        cluster.node(0).kill()?;
-        // With the mode GTIDs are the same on every node.
         if mode {
+            cluster.node(0).kill()?;
+            // GTIDs are the same on every node.
             replica.follow(cluster.node(1).ports().sql)?;
+        } else {
+            let ended = cluster.node(0).stop(STOP_LIMIT)?;
+            ensure!(matches!(ended, StopReport::Ended { .. }), "db1: {ended:?}");
         }
         thread::sleep(Duration::from_secs(1));
         start(&cluster, 0, Start::Join, mode)?;
-        replicates(cluster.node(0)).with_context(|| format!("after kill {round} of db1"))?;
+        replicates(cluster.node(0)).with_context(|| format!("after end {round} of db1"))?;
         if mode {
             replica.follow(cluster.node(0).ports().sql)?;
         }
@@ -112,14 +124,57 @@ fn chain(case: &mut Case, mode: bool) -> anyhow::Result<()> {
     check::whole(&cluster)?;
     case.progress(format!(
         "wsrep_gtid_mode={}: {done} transactions of the primary's clients, {written} of the cluster's; db1 between primary \
-         and replica killed {} times; primary, three nodes and replica equal {:.1} s later",
+         and replica {} {} times; primary, three nodes and replica equal {:.1} s later",
         on(mode),
+        if mode { "killed" } else { "stopped" },
         case.options.rounds,
         took.as_secs_f64()
     ));
+    if !mode {
+        let went = killed_without_the_mode(&cluster, &primary, time)?;
+        case.progress(format!("wsrep_gtid_mode=OFF, db1 killed: {went}"));
+    }
     drop((primary, replica));
     std::fs::remove_dir_all(&dir)?;
     Ok(())
+}
+
+/// The node is killed where nobody can promise that it goes on following: it does, or it
+/// stops and says that a row is there already. The cluster is whole and equal anyway.
+fn killed_without_the_mode(
+    cluster: &Cluster,
+    primary: &Server,
+    time: Duration,
+) -> anyhow::Result<String> {
+    let load = Load::start(primary, CLIENTS);
+    thread::sleep(time);
+    cluster.node(0).kill()?;
+    thread::sleep(Duration::from_secs(1));
+    start(cluster, 0, Start::Join, false)?;
+    load.stop()?;
+    let end: String = primary.one("SELECT @@gtid_binlog_pos")?;
+    let began = Instant::now();
+    let went = loop {
+        let mut node = Session::open(cluster.node(0), "", 0)?;
+        let at: Option<String> = node.one("SELECT @@gtid_slave_pos")?;
+        if at.as_ref() == Some(&end) {
+            break "it follows to the end".to_owned();
+        }
+        let words = slave(cluster.node(0), "Last_SQL_Error")?;
+        if !words.is_empty() {
+            ensure!(THERE_ALREADY.iter().any(|w| words.contains(w)), "{words}");
+            break format!("it stopped following and says why: {words}");
+        }
+        ensure!(
+            began.elapsed() < LIMIT,
+            "at {at:?} of {end} after {LIMIT:?}"
+        );
+        thread::sleep(Duration::from_millis(200));
+    };
+    Session::open(cluster.node(0), "", 0)?.exec("STOP SLAVE")?;
+    check::settled(cluster, "rt")?;
+    check::whole(cluster)?;
+    Ok(went)
 }
 
 /// Starts a node with a GTID domain (and, without the mode, a server id) of its own.
