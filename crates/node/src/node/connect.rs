@@ -375,8 +375,9 @@ impl Node {
         }
         let alone = found.leader.is_none() && !found.needs_others;
         let in_doubt = self.shared().in_doubt;
-        let position = if self.starts_anew() && found.leader.is_some() {
-            // Not to be gone on from: `find_cluster` asked for a full copy.
+        let for_copy = matches!(found.start, Start::Resume) && found.need == Need::Copy;
+        let position = if self.starts_anew() && found.leader.is_some() || for_copy {
+            // Not to be gone on from: a full copy comes.
             self.shared().position = Position::UNDEFINED;
             Position::UNDEFINED
         } else {
@@ -387,8 +388,8 @@ impl Node {
         if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
             self.make_room(settings, why, leader)?;
         }
-        if found.leader.is_some() && found.need == Need::Copy && !self.setup.witness {
-            // The log is erased next. It alone tells that this data may be of
+        if (found.leader.is_some() || for_copy) && found.need == Need::Copy && !self.setup.witness {
+            // The log is mostly erased next. It alone tells that this data may be of
             // another incarnation: after a crash from then on nothing would.
             self.save_inconsistent();
             // What is noted of it must not be taken for the copy's.

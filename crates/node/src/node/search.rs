@@ -29,6 +29,13 @@ fn may_be_missed(log: &LogSummary) -> bool {
     log.members.contains_key(&log.id) && has_others(log)
 }
 
+fn data_at(position: Position, need: Need) -> String {
+    match need {
+        Need::Copy => "the data is to be copied anew".to_owned(),
+        Need::Log => format!("database at {position}"),
+    }
+}
+
 impl Node {
     pub(super) fn look_into_log(
         &self,
@@ -81,12 +88,12 @@ impl Node {
         position: Position,
         settings: &Settings,
     ) -> Result<Option<Found>, ConnectError> {
-        let found = self.resumable(position, settings, may_be_missed)?;
+        let found = self.resumable_as_is(position, settings, may_be_missed)?;
         if let Some(found) = &found {
             self.note(&format!(
-                "no primary component answers; this node's own log (checkpoint at {}, database at {position}) waits \
-                 for a majority with: {}",
+                "no primary component answers; this node's own log (checkpoint at {}, {}) waits for a majority with: {}",
                 found.state.position(),
+                data_at(position, found.need),
                 self.other_voters(settings)?.join(", ")
             ));
         }
@@ -109,8 +116,14 @@ impl Node {
         position: Position,
         settings: &Settings,
     ) -> Option<Found> {
-        let found = self.resumable(position, settings, has_others);
+        let found = match self.wants_copy.load(Relaxed) {
+            true => self.resumable_for_copy(position, settings, has_others),
+            false => self.resumable_as_is(position, settings, has_others),
+        };
         let found = found.ok().flatten()?;
+        if found.need == Need::Copy && self.parted(name, addr, &found.state, settings) {
+            return None;
+        }
         let log = self.look_into_log(settings).ok()??;
         let gone = self.ask(name, addr, &Request::Gone { raft_id: log.id });
         let counts = match gone {
@@ -120,14 +133,72 @@ impl Node {
             _ => "has not said whether it still counts",
         };
         self.note(&format!(
-            "{addr} leads a primary component, and {counts} this node's own log (checkpoint at {}, database at \
-             {position}): going on with that",
-            found.state.position()
+            "{addr} leads a primary component, and {counts} this node's own log (checkpoint at {}, {}): going on with \
+             that",
+            found.state.position(),
+            data_at(position, found.need)
         ));
         Some(Found {
             counted_by: Some(addr.to_owned()),
             ..found
         })
+    }
+
+    /// Whether the own log, at its newest checkpoint, is not of the cluster's history.
+    /// Where there is data, its position was compared; here there is none.
+    fn parted(&self, name: &str, addr: &str, own: &ClusterState, settings: &Settings) -> bool {
+        let request = Request::State {
+            position: own.position(),
+            log: self.own_log_end(settings),
+            sum: Some(own.sum()),
+            witness: false,
+        };
+        match self.ask(name, addr, &request) {
+            Ok(Ok(Answer::State { compared, .. })) => compared.differs(),
+            // It answered the same question a moment ago.
+            _ => true,
+        }
+    }
+
+    /// The own log to go on with, whether or not there is data that belongs to it.
+    fn resumable_as_is(
+        &self,
+        position: Position,
+        settings: &Settings,
+        fits: impl Fn(&LogSummary) -> bool,
+    ) -> Result<Option<Found>, ConnectError> {
+        match position.is_defined() {
+            true => self.resumable(position, settings, fits),
+            false => self.resumable_for_copy(position, settings, fits),
+        }
+    }
+
+    /// The own log, for its vote: what was stored in it others may count on,
+    /// whatever became of the data, which is copied anew.
+    fn resumable_for_copy(
+        &self,
+        position: Position,
+        settings: &Settings,
+        fits: impl Fn(&LogSummary) -> bool,
+    ) -> Result<Option<Found>, ConnectError> {
+        let (history, seqno) = match self.log_position(settings)? {
+            Some(at) => (at.history, at.seqno),
+            None => return Ok(None),
+        };
+        if !position.history.is_nil() && position.history != history {
+            return Ok(None);
+        }
+        let found = self.resumable(Position { history, seqno }, settings, fits)?;
+        Ok(found.map(|found| Found {
+            need: Need::Copy,
+            ..found
+        }))
+    }
+
+    /// Where the own log's newest checkpoint stands.
+    fn log_position(&self, settings: &Settings) -> Result<Option<Position>, ConnectError> {
+        let summary = self.look_into_log(settings)?;
+        Ok(summary.and_then(|s| ClusterState::peek_position(&s.checkpoint.node)))
     }
 
     /// The own log to go on with, if it `fits` and the database is of its history.
@@ -226,7 +297,6 @@ impl Node {
             true => Position::UNDEFINED,
             false => position,
         };
-        let own_log_counts = resume && !self.wants_copy.load(Relaxed);
         let mut told = Instant::now();
         let began = Instant::now();
         let mut said: Vec<(String, String)> = Vec::new();
@@ -257,7 +327,7 @@ impl Node {
                     }) => {
                         self.tell_compared(&addr, position, sum, need, compared);
                         // A log that is no copy of theirs does not count there.
-                        if own_log_counts
+                        if resume
                             && !compared.differs()
                             && let Some(found) = self.own_log_first(name, &addr, position, settings)
                         {

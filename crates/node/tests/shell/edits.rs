@@ -388,6 +388,7 @@ fn a_removed_state_file_is_the_wish_for_a_full_copy() {
         let mut rows = 10;
         let mut again = |told: bool, crashes: bool| {
             let at = world.settle();
+            let was = world.net.log_id(&World::addr(3));
             let disk = if crashes {
                 world.crash(3);
                 world.crashed_disk(3)
@@ -408,6 +409,9 @@ fn a_removed_state_file_is_the_wish_for_a_full_copy() {
             has(world, &three, rows..rows + 10);
             copied += 1;
             assert_eq!(copies(world), copied, "told {told}, crashed {crashes}");
+            // Who only crashed is still counted by the others.
+            let kept = world.net.log_id(&World::addr(3)) == was;
+            assert_eq!(kept, crashes, "told {told}");
             rows += 10;
             three
         };

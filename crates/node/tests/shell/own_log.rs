@@ -87,6 +87,55 @@ fn it_gives_its_log_up_once_the_others_have_gone_on_without_it() {
     });
 }
 
+/// Node `n` dies with a state file that says: no data that can be used.
+fn crash_without_data(world: &World, n: usize) {
+    world.crash(n);
+    world.edit_state_file(n, "uuid", "00000000-0000-0000-0000-000000000000");
+}
+
+#[test]
+fn without_data_it_keeps_its_log_while_the_others_count_it() {
+    run(3, PATIENT, LIMIT, |world| {
+        let mut load = Load::new(true);
+        load.add(&world.db(1), 2, 4);
+        load.go_on(world, 10);
+        let was = world.net.log_id(&World::addr(3));
+        crash_without_data(world, 3);
+        load.go_on(world, 10);
+        let again = world.open_again(3);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(world.net.log_id(&World::addr(3)), was, "the same log");
+        assert!(world.report.said("the data is to be copied anew"));
+        world.voters(3);
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn without_data_its_log_still_makes_a_majority() {
+    run(3, PATIENT, LIMIT, |world| {
+        let mut load = Load::new(true);
+        load.add(&world.db(1), 2, 4);
+        load.go_on(world, 10);
+        // A statement that fails here and not elsewhere, and power is gone just then.
+        world.crash(2);
+        crash_without_data(world, 3);
+        let one = world.db(1);
+        world.until("the one left has no majority", || !one.ready());
+        let again = world.open_again(3);
+        again.connect(&World::url(), false).expect("one is there");
+        world.synced(&again);
+        assert!(again.set(row(77), 7).is_committed());
+        let two = world.open_again(2);
+        two.connect(&World::url(), false).expect("two are there");
+        world.synced(&two);
+        world.voters(3);
+        load.verify(world);
+    });
+}
+
 #[test]
 fn a_database_older_than_its_log_takes_what_the_others_have() {
     run(3, PATIENT, LIMIT, |world| {
