@@ -251,7 +251,7 @@ impl Session {
             self.propose_joined();
         } else {
             let Some(image) = self.take_copy().await else {
-                return self.end(Ended::Again { log_is_gone: true }, "no copy came");
+                return self.end(Ended::Again { log_is_gone: false }, "no copy came");
             };
             let seqno = image.position.seqno;
             if image.position.history != view.position.history {

@@ -447,16 +447,19 @@ fn own_log(info: &Inspected, position: Position) -> Result<Option<Found>, String
     let state = ClusterState::decode(&info.checkpoint.sequencer, &info.checkpoint.node)
         .map_err(|e| e.to_string())?;
     let votes = info.members.is_voter(info.id);
-    if !position.is_defined() || state.position().history != position.history {
-        return Ok(None);
-    }
+    // Without data it counts all the same, and the data is copied anew.
+    let need = match position.is_defined() {
+        true if state.position().history != position.history => return Ok(None),
+        true => Need::Log,
+        false => Need::Copy,
+    };
     Ok(Some(Found {
         start: Start::Resume,
         log_start: info.checkpoint.log_id.index,
         marks: VecDeque::new(),
         state,
         again: None,
-        need: Need::Log,
+        need,
         raft_id: info.id,
         votes,
         named: votes || info.members.addrs.contains_key(&info.id),
@@ -479,7 +482,7 @@ fn begin_state(engine: &Engine, found: &mut Found, position: Position) -> Result
         });
     }
     let newest = found.state.position();
-    if newest.seqno <= position.seqno {
+    if !position.is_defined() || newest.seqno <= position.seqno {
         return Ok(true);
     }
     let Some(mark) = found.marks.iter().rfind(|m| m.seqno <= position.seqno) else {
@@ -727,7 +730,8 @@ impl Session {
                 return;
             }
             if tokio::time::Instant::now() > patience {
-                return self.end(Ended::Again { log_is_gone: true }, "nobody orders the join");
+                let ended = Ended::Again { log_is_gone: false };
+                return self.end(ended, "nobody orders the join");
             }
         }
     }
