@@ -437,6 +437,12 @@ impl Node {
         }
         let header = write_set.header();
         let (flags, depends_on, payload) = match verdict {
+            // Never ahead of what lies before it. That may have to abort the
+            // streaming transaction on its way, whose rollback removes the stored
+            // fragments and waits for one whose turn to commit has not come.
+            Verdict::Passed { .. } if header.flags.is_fragment() => {
+                (header.flags, seqno - 1, write_set.payload().clone())
+            }
             Verdict::Passed { depends_on } => (
                 header.flags,
                 unique.max(*depends_on),
