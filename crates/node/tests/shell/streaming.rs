@@ -250,6 +250,29 @@ fn nothing_overtakes_a_fragment_that_failed() {
 }
 
 #[test]
+fn a_fragment_is_not_applied_ahead_of_what_lies_before_it() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (one, two) = (world.db(1), world.db(2));
+        two.holds.close(Point::ApplyLocked);
+        assert!(one.set(row(1), 5).is_committed());
+        assert!(one.set(row(2), 5).is_committed());
+        world.until("n2 applies both beside each other", || {
+            two.holds.waiting(Point::ApplyLocked) == 2
+        });
+        // What lies before it may have to abort its transaction, and would wait for it.
+        let t = stream(&one, 10, 1);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(two.streaming(), 0);
+        assert_eq!(two.holds.waiting(Point::ApplyLocked), 2);
+        two.holds.open_all();
+        world.until("its turn has come", || two.streaming() == 1);
+        assert!(t.commit().is_committed());
+        world.settle();
+        assert_eq!((two.read(row(2)), two.read(row(10))), (5, 1));
+    });
+}
+
+#[test]
 fn the_number_of_a_remote_one_may_hit_a_local_one() {
     run(2, "", LIMIT, |world| {
         let (a, b) = (world.db(1), world.db(2));
