@@ -155,8 +155,8 @@ impl Node {
         };
         match self.ask(name, addr, &request) {
             Ok(Ok(Answer::State { compared, .. })) => compared.differs(),
-            // It answered the same question a moment ago.
-            _ => true,
+            // No answer means that the log stays.
+            _ => false,
         }
     }
 
