@@ -388,8 +388,8 @@ impl Node {
         if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
             self.make_room(settings, why, leader)?;
         }
-        if (found.leader.is_some() || for_copy) && found.need == Need::Copy && !self.setup.witness {
-            // The log is mostly erased next. It alone tells that this data may be of
+        if found.need == Need::Copy && !self.setup.witness {
+            // Unless it counts, the log is erased next. It alone tells that this data may be of
             // another incarnation: after a crash from then on nothing would.
             self.save_inconsistent();
             // What is noted of it must not be taken for the copy's.

@@ -29,6 +29,7 @@ fn may_be_missed(log: &LogSummary) -> bool {
     log.members.contains_key(&log.id) && has_others(log)
 }
 
+/// What is said of the data beside a log that is gone on with.
 fn data_at(position: Position, need: Need) -> String {
     match need {
         Need::Copy => "the data is to be copied anew".to_owned(),
@@ -181,24 +182,17 @@ impl Node {
         settings: &Settings,
         fits: impl Fn(&LogSummary) -> bool,
     ) -> Result<Option<Found>, ConnectError> {
-        let (history, seqno) = match self.log_position(settings)? {
-            Some(at) => (at.history, at.seqno),
-            None => return Ok(None),
-        };
-        if !position.history.is_nil() && position.history != history {
+        let log = self.look_into_log(settings)?;
+        let at = log.and_then(|l| ClusterState::peek_position(&l.checkpoint.node));
+        let own = |at: &Position| position.history.is_nil() || position.history == at.history;
+        let Some(at) = at.filter(own) else {
             return Ok(None);
-        }
-        let found = self.resumable(Position { history, seqno }, settings, fits)?;
+        };
+        let found = self.resumable(at, settings, fits)?;
         Ok(found.map(|found| Found {
             need: Need::Copy,
             ..found
         }))
-    }
-
-    /// Where the own log's newest checkpoint stands.
-    fn log_position(&self, settings: &Settings) -> Result<Option<Position>, ConnectError> {
-        let summary = self.look_into_log(settings)?;
-        Ok(summary.and_then(|s| ClusterState::peek_position(&s.checkpoint.node)))
     }
 
     /// The own log to go on with, if it `fits` and the database is of its history.
