@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use dromon_sandbox::{Cluster, Start};
 
 use super::{Needs, all_back, nothing_lost, seconds, shuffled, started};
@@ -45,12 +45,11 @@ pub fn after_outage(case: &mut Case) -> anyhow::Result<()> {
         }
         let clients = Ledger::open_plain(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
         let entries = case.options.entries;
-        // Engines that were idle before still write their logs at the beginning.
-        let rows = entries + entries / 4;
         clients.wait_more(
-            usize::try_from(rows)?,
-            Duration::from_secs(30 + rows / SLOWEST),
+            usize::try_from(entries)?,
+            Duration::from_secs(30 + entries / SLOWEST),
         )?;
+        wait_unwritten(&cluster, entries)?;
         let last = cluster
             .node(0)
             .status(Duration::from_secs(10))?
@@ -108,6 +107,43 @@ pub fn after_outage(case: &mut Case) -> anyhow::Result<()> {
         seconds(slowest)
     ));
     Ok(())
+}
+
+/// Waits until the engines of a majority have that many entries only in memory:
+/// one that was idle before still writes its log when the load begins.
+fn wait_unwritten(cluster: &Cluster, entries: u64) -> anyhow::Result<()> {
+    let mut engines = cluster
+        .nodes()
+        .iter()
+        .map(|node| Ok((Session::open(node, "", 0)?, 0, 0, 0)))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let end = Instant::now() + Duration::from_secs(30 + 2 * entries / SLOWEST);
+    loop {
+        let mut unwritten = Vec::new();
+        for (session, written, committed_then, committed) in &mut engines {
+            let now = status(session, "Innodb_lsn_flushed")?;
+            *committed = status(session, "wsrep_last_committed")?;
+            if now != *written {
+                (*written, *committed_then) = (now, *committed);
+            }
+            unwritten.push(committed.saturating_sub(*committed_then));
+        }
+        unwritten.sort_unstable();
+        if unwritten[(unwritten.len() - 1) / 2] >= entries {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < end,
+            "the engines write their logs again and again: {unwritten:?} entries only in memory, {entries} were \
+             wanted on most"
+        );
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn status(session: &mut Session, name: &str) -> anyhow::Result<u64> {
+    let row: Option<(String, u64)> = session.one(&format!("SHOW GLOBAL STATUS LIKE '{name}'"))?;
+    Ok(row.with_context(|| format!("no status {name}"))?.1)
 }
 
 /// Id of the first row written after an outage, less the round.
