@@ -3,8 +3,8 @@
 //! Nobody else knows: the state file says only that the node was running. The
 //! server's own binary answers with `--wsrep-recover`, which opens the engines,
 //! writes the position to its log and ends; it never loads a provider. This
-//! runs while the starting server has not opened its engines yet, and fails
-//! harmlessly (files are locked) if it has.
+//! runs while the starting server has not opened its engines yet. With
+//! wsrep_sst_method=mysqldump it opens them first: nobody can ask them then.
 
 use std::fs;
 use std::path::Path;
@@ -37,6 +37,13 @@ pub(crate) fn position(
     say: &dyn Fn(&str),
     manager: &ServiceManager,
 ) -> Result<Position, String> {
+    if engine_runs() {
+        return Err(
+            "it runs already (wsrep_sst_method=mysqldump needs it), so that nobody else can look. Start the \
+             server with the position that galera_recovery gives"
+                .into(),
+        );
+    }
     let exe = fs::read_link("/proc/self/exe").map_err(|e| format!("the server's binary: {e}"))?;
     let cmdline =
         fs::read("/proc/self/cmdline").map_err(|e| format!("the server's options: {e}"))?;
@@ -69,6 +76,21 @@ pub(crate) fn position(
     let outcome = run(&exe, &args, &log, manager).and_then(|()| read_position(Path::new(&log)));
     remove();
     outcome
+}
+
+/// Whether this process has opened the files of the storage engine.
+fn engine_runs() -> bool {
+    let Ok(open) = fs::read_dir("/proc/self/fd") else {
+        return false; // then the files are locked, and it takes longer to find out
+    };
+    open.flatten()
+        .filter_map(|fd| fs::read_link(fd.path()).ok())
+        .any(|file| is_of_engine(&file))
+}
+
+fn is_of_engine(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("ibdata") || name.starts_with("ib_logfile")
 }
 
 fn is_dropped(arg: &str) -> bool {
@@ -115,9 +137,20 @@ fn read_position(log: &Path) -> Result<Position, String> {
     if let Some(position) = text.lines().rev().find_map(Position::in_recovered_line) {
         return Ok(position);
     }
-    let is_error = |l: &&str| l.contains("[ERROR]") || l.contains("error");
-    let last = text.lines().rfind(is_error).or(text.lines().next_back());
-    Err(last.unwrap_or("it ended without a word").to_owned())
+    Err(last_error(&text).to_owned())
+}
+
+/// What a server's log says last of what went wrong, but for its good-bye.
+fn last_error(log: &str) -> &str {
+    let errors = || {
+        log.lines()
+            .filter_map(|l| Some(l.split_once("[ERROR] ")?.1))
+    };
+    errors()
+        .rfind(|e| *e != "Aborting")
+        .or_else(|| errors().next_back())
+        .or(log.lines().next_back())
+        .unwrap_or("it ended without a word")
 }
 
 #[cfg(test)]
@@ -138,6 +171,32 @@ mod tests {
             Position::in_recovered_line("WSREP: Recovered position: nonsense"),
             None
         );
+    }
+
+    #[test]
+    fn what_went_wrong_is_told_without_the_good_bye() {
+        let log = "2026-11-23 16:29:12 0 [ERROR] InnoDB: Unable to lock ./ibdata1 error: 11\n\
+                   2026-11-23 16:29:12 0 [Note] InnoDB: Retrying\n\
+                   2026-11-23 16:29:12 0 [ERROR] Aborting\n";
+        assert_eq!(
+            last_error(log),
+            "InnoDB: Unable to lock ./ibdata1 error: 11"
+        );
+        assert_eq!(last_error("0 [ERROR] Aborting\n"), "Aborting");
+        assert_eq!(last_error("Killed\n"), "Killed");
+        assert_eq!(last_error(""), "it ended without a word");
+    }
+
+    #[test]
+    fn an_engine_that_runs_here_is_not_asked() {
+        assert!(!engine_runs());
+        let dir = std::env::temp_dir().join(format!("dromon-recover-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let file = fs::File::create(dir.join("ibdata1")).expect("a file");
+        let seen = engine_runs();
+        drop(file);
+        fs::remove_dir_all(&dir).expect("it was made here");
+        assert!(seen);
     }
 
     #[test]
