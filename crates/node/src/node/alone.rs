@@ -19,6 +19,11 @@ const STORE: Duration = Duration::from_secs(30);
 /// How long this node may take to lead itself.
 const LEAD: Duration = Duration::from_secs(5);
 
+/// When others are there, the majority may be back at any moment: how long a node
+/// waits for it before it becomes non-primary, as nobody need notice anything.
+const BACK: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Why this node may go on alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forced {
@@ -28,6 +33,31 @@ pub(super) enum Forced {
     Lost,
     /// A cluster is founded on a log that names others.
     Founding,
+}
+
+/// Why a node does not go on alone.
+pub(super) struct Refused {
+    pub why: String,
+    /// Another member is there, with which it may have a majority soon.
+    others_there: bool,
+}
+
+impl Refused {
+    fn while_there(why: String) -> Self {
+        Refused {
+            why,
+            others_there: true,
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for Refused {
+    fn from(why: T) -> Self {
+        Refused {
+            why: why.into(),
+            others_there: false,
+        }
+    }
 }
 
 /// A member that answers.
@@ -67,8 +97,11 @@ impl Node {
         let thread = std::thread::Builder::new()
             .name("dromon-alone".into())
             .spawn(move || {
-                if let Err(why) = node.go_alone(Forced::Lost) {
-                    node.note(&format!("not going on without a majority: {why}"));
+                let Err(refused) = node.go_alone(Forced::Lost) else {
+                    return;
+                };
+                node.note(&format!("not going on without a majority: {}", refused.why));
+                if !(refused.others_there && node.majority_comes_back()) {
                     node.lost_primary();
                 }
             });
@@ -81,8 +114,20 @@ impl Node {
         }
     }
 
-    /// Makes this node a primary component of its own. The error says why not.
-    pub(super) fn go_alone(&self, forced: Forced) -> Result<(), String> {
+    /// Whether the lease comes back soon.
+    fn majority_comes_back(&self) -> bool {
+        let until = Instant::now() + BACK;
+        while self.phase() == Phase::Joined && Instant::now() < until {
+            if self.order().is_some_and(|o| o.status().primary) {
+                return true;
+            }
+            std::thread::sleep(LOOK);
+        }
+        false
+    }
+
+    /// Makes this node a primary component of its own.
+    pub(super) fn go_alone(&self, forced: Forced) -> Result<(), Refused> {
         let order = self.order().ok_or("this node is not connected")?;
         let status = order.status();
         if status.primary {
@@ -103,13 +148,13 @@ impl Node {
         let own = (status.last_term, status.last_log);
         let reached = self.who_is_there(&status);
         if let Some(r) = reached.iter().find(|r| r.primary) {
-            return Err(format!(
+            return Err(Refused::while_there(format!(
                 "{} belongs to a primary component; this node joins it by itself",
                 r.addr
-            ));
+            )));
         }
         if let Some(r) = reached.iter().find(|r| r.last > own) {
-            return Err(format!(
+            return Err(Refused::while_there(format!(
                 "{} has more of the log than this node (term {}, index {}; here {}, {}): going on here could lose \
                  acknowledged transactions. {}",
                 r.addr,
@@ -122,12 +167,13 @@ impl Node {
                         "It is a witness: stop it and start it with --force-primary; this node joins it by itself",
                     false => "Set it there",
                 }
-            ));
+            )));
         }
         if forced == Forced::Lost {
             self.allowed(&status, &reached)?;
             if let Some(r) = reached.iter().find(|r| (r.last, r.id) > (own, status.id)) {
-                return Err(format!("{} does it; this node joins it", r.addr));
+                let why = format!("{} does it; this node joins it", r.addr);
+                return Err(Refused::while_there(why));
             }
         }
         let others: Vec<RaftId> = status
@@ -158,7 +204,7 @@ impl Node {
             Err(e) => {
                 let still = matches!(e, OrderError::StillNotAlone(_));
                 self.alone_later.store(still, Relaxed);
-                return Err(e.to_string());
+                return Err(e.to_string().into());
             }
         }
         Ok(())

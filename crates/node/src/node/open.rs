@@ -237,7 +237,7 @@ impl Node {
                     return Ok(());
                 }
                 self.go_alone(super::alone::Forced::Asked)
-                    .map_err(|why| format!("pc.bootstrap: {why}"))
+                    .map_err(|refused| format!("pc.bootstrap: {}", refused.why))
             }
             options::Action::ReloadTls => self.secure(true),
         }

@@ -75,7 +75,7 @@ impl Node {
                 self.force_primary.store(false, Relaxed);
                 self.went_alone.store(forced == Forced::Founding, Relaxed);
             }
-            Err(why) => self.note(&format!("{by}: {why}")),
+            Err(refused) => self.note(&format!("{by}: {}", refused.why)),
         }
     }
 

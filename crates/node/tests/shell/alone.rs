@@ -46,6 +46,31 @@ fn with_ignore_sb_the_half_goes_on_and_no_client_notices() {
     });
 }
 
+/// The other one is there again when the half decides, and may be the one to lead.
+#[test]
+fn with_ignore_sb_no_client_notices_a_quick_restart() {
+    run(2, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        one.node()
+            .set_options("pc.ignore_sb=true")
+            .expect("it is an option");
+        let mut t = one.begin();
+        for (n, delay) in (1..).zip([1300, 1500, 1700, 1900]) {
+            t.put(row(n), 5).expect("a free row");
+            t.fragment().expect("nobody is in its way");
+            world.crash(2);
+            std::thread::sleep(Duration::from_millis(delay));
+            let again = world.open_again(2);
+            again.connect(&World::url(), false).expect("one is there");
+            world.synced(&again);
+        }
+        assert!(one.views().iter().all(|v| v.primary), "{:?}", one.views());
+        assert!(t.commit().is_committed());
+        world.settle();
+        assert_eq!(world.db(2).read(row(4)), 5);
+    });
+}
+
 #[test]
 fn the_heavier_half_goes_on() {
     run(2, QUICK, LIMIT, |world| {
