@@ -295,6 +295,13 @@ impl Certifier {
         if seqno - last_seen > self.window {
             return Err(FailReason::TooLong { last_seen, seqno });
         }
+        // The statement may have met a table that the transaction only read, which no
+        // key tells: its node has aborted it then, and its server cannot replay what
+        // came in fragments.
+        let ends_stream = header.flags.ends() && !header.flags.starts();
+        if ends_stream && let Some(ddl) = self.index.toi_after(last_seen) {
+            return Err(FailReason::BesideDdl { last_seen, ddl });
+        }
         let (index, scratch) = (&self.index, &mut self.scratch);
         let open = (!self.open.is_empty()).then_some(&self.open);
         let mut by_key = NO_REF;

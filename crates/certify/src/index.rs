@@ -270,6 +270,17 @@ impl Index {
         }
     }
 
+    /// The last statement in total order isolation above `seqno`.
+    pub fn toi_after(&self, seqno: Seqno) -> Option<Seqno> {
+        let from = usize::try_from(seqno + 1 - self.first).unwrap_or(0);
+        let range = from.min(self.slots.len())..;
+        let at = self
+            .slots
+            .range(range)
+            .rposition(|slot| slot.origin.is_some_and(|o| o.toi))?;
+        Some(self.first + (from + at) as Seqno)
+    }
+
     fn origin(&self, seqno: Seqno) -> Option<Origin> {
         slot(&self.slots, self.first, seqno)
     }

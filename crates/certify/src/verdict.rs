@@ -65,6 +65,14 @@ pub enum FailReason {
         /// Its own place.
         seqno: Seqno,
     },
+    /// It is the end of a streaming transaction, and a statement in total order
+    /// isolation stands between it and what its origin had released.
+    BesideDdl {
+        /// What its origin had released.
+        last_seen: Seqno,
+        /// The statement's place.
+        ddl: Seqno,
+    },
     /// Its origin claims to have seen its own place or later: a bug there.
     FromFuture {
         /// What its origin claims.
@@ -87,6 +95,11 @@ impl fmt::Display for FailReason {
                 f,
                 "its origin had seen only {last_seen} when it was ordered at {seqno}, further \
                  behind than the index reaches; the client may retry"
+            ),
+            FailReason::BesideDdl { last_seen, ddl } => write!(
+                f,
+                "it ends a streaming transaction and was on its way (its origin had seen \
+                 {last_seen}) when DDL came at {ddl}; the client may retry"
             ),
             FailReason::FromFuture { last_seen, seqno } => write!(
                 f,

@@ -11,6 +11,9 @@ use dromon_writeset::{Header, Seqno, Uuid};
 /// twice as old.
 pub const TOLD_AGE: Duration = Duration::from_secs(10);
 
+/// A rollback that did not take its place within this time is sent again.
+const ROLLBACK_AGAIN: Duration = Duration::from_secs(10);
+
 /// One that is not over, or has just ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
@@ -32,6 +35,8 @@ pub struct Stream {
     pub held: Duration,
     /// The log tells of it when it is so old.
     tell_at: Duration,
+    /// When its rollback was last sent; known at its own node only.
+    rollback_sent: Option<Instant>,
 }
 
 impl Stream {
@@ -89,6 +94,7 @@ impl Streams {
             began: Instant::now(),
             held: Duration::ZERO,
             tell_at: TOLD_AGE,
+            rollback_sent: None,
         });
         stream.fragments += 1;
         stream.bytes += bytes;
@@ -103,6 +109,32 @@ impl Streams {
         if let Some(stream) = self.open.get_mut(&id) {
             stream.held += time;
         }
+    }
+
+    /// The rollback of transaction `id` was sent.
+    pub fn rollback_sent(&mut self, id: (Uuid, u64)) {
+        if let Some(stream) = self.open.get_mut(&id) {
+            stream.rollback_sent = Some(Instant::now());
+        }
+    }
+
+    /// Whether transaction `id` is not over, and nobody has sent its rollback.
+    pub fn is_open(&self, id: (Uuid, u64)) -> bool {
+        self.open
+            .get(&id)
+            .is_some_and(|s| s.rollback_sent.is_none())
+    }
+
+    /// The numbers of those of `source` that the server does not know any more, and
+    /// whose rollback was not sent for a while.
+    pub fn dropped(&self, source: Uuid, is_known: impl Fn(u64) -> bool) -> Vec<u64> {
+        let own = self.open.range((source, 0)..=(source, u64::MAX));
+        own.filter(|((_, trx), stream)| {
+            let sent = stream.rollback_sent;
+            sent.is_none_or(|at| at.elapsed() >= ROLLBACK_AGAIN) && !is_known(*trx)
+        })
+        .map(|((_, trx), _)| *trx)
+        .collect()
     }
 
     /// Those the log should tell of: they have become old.
@@ -211,6 +243,27 @@ mod tests {
         }
         let held: Vec<_> = all.open().map(|s| s.held.as_millis()).collect();
         assert_eq!(held, [40]);
+    }
+
+    #[test]
+    fn who_is_open_without_a_client() {
+        let own = Uuid([3; 16]);
+        let mut all = Streams::default();
+        for trx in [1, 2, 3] {
+            all.delivered(1, &header(trx, Flags::TRX_START), 1, true);
+        }
+        let mut other = header(4, Flags::TRX_START);
+        other.source = Uuid([4; 16]);
+        all.delivered(1, &other, 1, true);
+        assert_eq!(all.dropped(own, |trx| trx == 2), [1, 3]);
+        all.rollback_sent((own, 3));
+        assert_eq!(all.dropped(own, |trx| trx == 2), [1], "3 is on its way");
+        assert_eq!(
+            [1, 3, 9].map(|t| all.is_open((own, t))),
+            [true, false, false]
+        );
+        all.delivered(2, &header(1, Flags::TRX_END), 1, true);
+        assert!(!all.is_open((own, 1)));
     }
 
     #[test]

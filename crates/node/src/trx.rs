@@ -98,6 +98,8 @@ pub struct Body {
     pub depends_on: Seqno,
     /// Another transaction asked it to give way.
     pub must_abort: bool,
+    /// That was a statement in total order isolation, which tells nobody else.
+    pub gives_way_to_ddl: bool,
     /// The node lost the cluster while it was on its way.
     pub abandoned: Option<Abandoned>,
     /// The data as sent, for a replay.
@@ -124,6 +126,7 @@ impl Trx {
                 seqno: -1,
                 depends_on: -1,
                 must_abort: false,
+                gives_way_to_ddl: false,
                 abandoned: None,
                 payload: Bytes::new(),
                 last_fragment: -1,

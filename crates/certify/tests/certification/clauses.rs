@@ -279,6 +279,31 @@ fn d4_the_parallel_range_is_limited() {
 }
 
 #[test]
+fn the_end_of_a_streaming_transaction_does_not_pass_ddl_it_has_not_seen() {
+    let mut c = Cluster::new();
+    let end = |last_seen| {
+        let spec = Spec::plain(A, last_seen).with(&["d", "t"], Shared);
+        spec.flags(Flags::TRX_END | Flags::PA_UNSAFE)
+    };
+    let elsewhere = Spec::plain(B, 1).with(&["x", "y"], Exclusive).flags(TOI);
+    assert_eq!(c.depends(elsewhere), 1); // at 2
+    let verdict = c.0.certify(3, &end(1).make(3));
+    let reason = FailReason::BesideDdl {
+        last_seen: 1,
+        ddl: 2,
+    };
+    assert_eq!(verdict, Verdict::Failed { reason });
+    assert_eq!(c.depends(end(2)), 3, "it has seen the statement");
+    assert_eq!(
+        c.depends(row(A, 1, Update)),
+        4,
+        "one that came in one piece is free of it"
+    );
+    let fragment = row(A, 1, Update).flags(Flags::NONE);
+    assert_eq!(c.depends(fragment), 5, "and so are other fragments");
+}
+
+#[test]
 fn d4_a_follow_up_fragment_waits_for_the_one_before() {
     let mut c = Cluster::new();
     (2..20).for_each(|s| c.0.skip(s));

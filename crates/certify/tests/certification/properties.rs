@@ -180,6 +180,7 @@ fn the_comparison_notices_each_wrong_rule() {
         Fault::FragmentsAreFree,
         Fault::RollbackIsFree,
         Fault::CutIsIgnored,
+        Fault::EndsPassDdl,
     ] {
         assert!(notices(fault), "{fault:?} went unnoticed");
     }

@@ -592,6 +592,7 @@ impl Node {
         self.forget_bulk();
         self.alone_later.store(false, Relaxed);
         // A forced recovery may begin below where this node was.
+        self.newest_toi.store(0, Relaxed);
         self.newest_small.store(0, Relaxed);
         self.ready_ahead.store(0, Relaxed);
         self.queue.reset_stats();

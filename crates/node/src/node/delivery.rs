@@ -208,6 +208,9 @@ impl Node {
                 {
                     self.log_conflict(&course.state, seqno, &write_set, conflict);
                 }
+                if write_set.header().flags.is_toi() {
+                    self.newest_toi.store(seqno, Relaxed);
+                }
                 self.newest_small.store(seqno, Relaxed);
                 self.count_small.fetch_add(1, Relaxed);
                 self.stream_delivered(seqno, &write_set, verdict.passed());

@@ -109,6 +109,7 @@ impl NodeHandler for Handler {
         node.start_pacing();
         node.tell_stuck();
         node.tell_old();
+        node.end_dropped_streams();
         node.tick()
     }
 

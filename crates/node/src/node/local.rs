@@ -119,6 +119,7 @@ impl Node {
         }
         if !self.wait_bulk(trx)
             || !self.wait_for_tables(trx)
+            || !self.wait_for_ddl(trx)
             || !self.flow.wait(&trx.waiter, || self.flow_limits())
             || self
                 .gates
@@ -189,16 +190,42 @@ impl Node {
         self.closed.wait(&trx.waiter, &tables, deadline)
     }
 
+    /// The end of a streaming transaction would fail certification if a statement in
+    /// total order isolation came before it unseen: waits until the last one known
+    /// is through. Answers false if it was interrupted.
+    fn wait_for_ddl(&self, trx: &Trx) -> bool {
+        {
+            let body = trx.lock();
+            if body.last_fragment < 0 || !body.ends() {
+                return true;
+            }
+        }
+        while self.serving() {
+            let ddl = self.newest_toi.load(Relaxed);
+            let look = Some(Instant::now() + READ_LOOK);
+            match self.gates.wait_released(ddl, &trx.waiter, true, look) {
+                Ok(()) => return true,
+                Err(WaitError::TimedOut) => {}
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
     /// A transaction that passed must let another one go first.
     fn give_way(&self, trx: &Trx, ends: bool) -> Outcome {
         let mut body = trx.lock();
         if ends {
             body.stage = Stage::MustReplay;
             self.gates.withdraw(body.seqno);
-            Outcome::BfAbort
-        } else {
-            Outcome::TrxFail
+            return Outcome::BfAbort;
         }
+        let to_ddl = body.gives_way_to_ddl;
+        drop(body);
+        if to_ddl {
+            self.end_stream(trx.id);
+        }
+        Outcome::TrxFail
     }
 
     /// Whether the order still has the write set `tag` unsent, and now not any more.
@@ -461,6 +488,7 @@ impl Node {
         }
         drop(body);
         self.trxs.remove(trx);
+        self.end_stream(trx.id);
         (false, Outcome::Ok)
     }
 
@@ -553,9 +581,48 @@ impl Node {
             return (Outcome::NotAllowed, seqno);
         }
         body.must_abort = true;
+        body.gives_way_to_ddl = bf_seqno < 0;
+        // What is on its way comes first (`give_way`), and an end that passed stands.
+        let over = match body.stage {
+            Stage::Sent | Stage::Chunked => false,
+            Stage::Certified => !body.ends(),
+            _ => true,
+        } && body.gives_way_to_ddl;
         drop(body);
+        if over {
+            self.end_stream(victim);
+        }
         trx.waiter.interrupt();
         (Outcome::Ok, seqno)
+    }
+
+    /// The client's transaction `trx_id` will not go on: if fragments of it are out,
+    /// and nobody has told the others, this does.
+    ///
+    /// A server that aborts one for a statement in total order isolation tells
+    /// nobody: each is to find out by itself. But the statement may have met a
+    /// table that the transaction has only read: then the others keep what it
+    /// changed, with its locks, and apply past them whatever its node lets in there
+    /// next. So the rollback goes out before the server frees the first lock.
+    fn end_stream(&self, trx_id: u64) {
+        let id = (self.shared().uuid, trx_id);
+        if lock(&self.streams).is_open(id) {
+            // What cannot be sent now is found by `end_dropped_streams`.
+            let _ = self.rollback(trx_id);
+        }
+    }
+
+    /// Sends the rollbacks that could not be sent.
+    pub(super) fn end_dropped_streams(&self) {
+        if !self.serving() {
+            return;
+        }
+        let own = self.shared().uuid;
+        let is_known = |trx_id| self.trxs.get(trx_id).is_some();
+        let dropped = lock(&self.streams).dropped(own, is_known);
+        for trx_id in dropped {
+            let _ = self.rollback(trx_id);
+        }
     }
 
     /// Sends the rollback of a streaming transaction, without waiting.
@@ -576,7 +643,10 @@ impl Node {
         // Counted first: it may be delivered before `propose` returns.
         lock(&self.delivered).rollbacks_sent += 1;
         match order.propose(kind::WRITE_SET, 0, bytes) {
-            Ok(_) => Outcome::Ok,
+            Ok(_) => {
+                lock(&self.streams).rollback_sent((header.source, trx_id));
+                Outcome::Ok
+            }
             Err(_) => {
                 let mut delivered = lock(&self.delivered);
                 delivered.rollbacks_sent = delivered.rollbacks_sent.saturating_sub(1);

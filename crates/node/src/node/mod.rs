@@ -499,6 +499,8 @@ pub struct Node {
     chunks: Mutex<chunks::Chunks>,
     streams: Mutex<Streams>,
     streaming: Mutex<bulk::Streaming>,
+    /// The newest place that a statement in total order isolation took.
+    newest_toi: AtomicI64,
     /// The newest place that a write set or a statement took, not as a chunk.
     newest_small: AtomicI64,
     /// How many of them took a place.

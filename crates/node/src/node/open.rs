@@ -109,6 +109,7 @@ impl Node {
             chunks: Mutex::new(Chunks::new(lacking)),
             streams: Mutex::new(Streams::default()),
             streaming: Mutex::default(),
+            newest_toi: AtomicI64::new(0),
             newest_small: AtomicI64::new(0),
             count_small: AtomicI64::new(0),
             ready_ahead: AtomicI64::new(0),

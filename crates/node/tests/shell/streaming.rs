@@ -160,6 +160,40 @@ fn a_fragment_under_way_gives_way() {
     });
 }
 
+/// Of two that touch nothing of each other, as far as anybody can tell.
+#[test]
+fn the_end_does_not_pass_a_statement_it_has_not_seen() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (other, db) = (world.db(1), world.db(2));
+        let mut t = stream(&db, 1, 1);
+        let looked_at = crate::toy::Key { table: 1, row: 1 };
+        t.lock(looked_at).expect("a free row");
+        let trx = t.trx().expect("it wrote");
+        world.settle();
+        // The leader has the statement in its log when the end comes there.
+        world.net.cut(&[World::addr(1)], &[World::addr(2)]);
+        let commit = std::thread::spawn(move || t.commit());
+        world.until("it is sent", || format!("{:?}", trx.lock().stage) == "Sent");
+        let ddl = {
+            let other = other.clone();
+            std::thread::spawn(move || other.ddl(&Ddl::Truncate { table: 1 }))
+        };
+        std::thread::sleep(Duration::from_millis(300));
+        world.net.heal();
+        assert!(ddl.join().expect("no panic").is_committed());
+        assert_eq!(commit.join().expect("no panic"), End::Deadlock);
+        world.until("nothing is left of it", || {
+            db.streaming() == 0 && other.streaming() == 0
+        });
+        world.settle();
+        assert_eq!((db.read(row(1)), other.read(row(1))), (0, 0));
+        // One that has seen it commits.
+        assert!(stream(&db, 1, 2).commit().is_committed());
+        world.settle();
+        assert_eq!(other.read(row(2)), 1);
+    });
+}
+
 #[test]
 fn the_last_write_set_is_replayed() {
     run(2, PATIENT, LIMIT, |world| {
@@ -203,7 +237,59 @@ fn a_statement_in_isolation_ends_them_everywhere() {
             assert_eq!(t.commit(), End::Deadlock);
             assert_eq!(db.streaming(), 0, "on {}", db.name);
         }
-        assert_eq!(world.settle().seqno, at + 1, "no rollback fragments");
+        // Each told the others, who had found out by themselves.
+        let end = at + 1 + dbs.len() as i64;
+        world.until("the rollbacks are through", || {
+            dbs.iter().all(|db| db.position().seqno == end)
+        });
+        assert_eq!(world.settle().seqno, end);
+    });
+}
+
+/// The others do not see that the statement ends it: it has changed nothing there.
+#[test]
+fn a_statement_ends_one_that_only_looked_at_its_table() {
+    let looked_at = crate::toy::Key { table: 1, row: 1 };
+    run(3, PATIENT, LIMIT, move |world| {
+        let dbs = world.members();
+        let mut t = stream(&dbs[0], 1, 1);
+        t.lock(looked_at).expect("a free row");
+        world.settle();
+        // Waits for the row, and changes it as soon as it is free.
+        let next = {
+            let db = dbs[0].clone();
+            std::thread::spawn(move || {
+                let mut next = db.begin();
+                next.put(row(1), 7).expect("the row comes free");
+                next.fragment().expect("nobody is in its way");
+                next.commit()
+            })
+        };
+        assert!(dbs[1].ddl(&Ddl::Truncate { table: 1 }).is_committed());
+        assert!(next.join().expect("no panic").is_committed());
+        assert_eq!(t.commit(), End::Deadlock);
+        world.until("nothing is left of either", || {
+            dbs.iter().all(|db| db.streaming() == 0)
+        });
+        world.settle();
+        for db in &dbs {
+            assert_eq!(db.read(row(1)), 7, "on {}", db.name);
+            assert_eq!(db.stat("dromon_large_open"), "", "on {}", db.name);
+        }
+    });
+}
+
+#[test]
+fn a_stream_that_its_server_forgets_is_rolled_back() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (other, db) = (world.db(1), world.db(2));
+        let t = stream(&db, 1, 1);
+        world.settle();
+        t.lose();
+        world.until("it is rolled back everywhere", || {
+            db.streaming() == 0 && other.streaming() == 0
+        });
+        world.settle();
     });
 }
 

@@ -212,7 +212,6 @@ impl Session {
 
     /// Locks a row without changing it: nothing of that is replicated.
     pub fn lock(&mut self, key: Key) -> Result<(), End> {
-        self.tables.insert(key.table);
         match self.db.lock_row(self.id, key) {
             Ok(()) => Ok(()),
             Err(end) => Err(self.abort(end)),
@@ -230,6 +229,7 @@ impl Session {
     /// Changes a row.
     pub fn put(&mut self, key: Key, value: i64) -> Result<(), End> {
         self.lock(key)?;
+        self.tables.insert(key.table);
         let trx = self.handle();
         let row = key.row.to_be_bytes();
         let parts: [&[u8]; 3] = [b"toy", &[key.table], &row];
@@ -267,6 +267,14 @@ impl Session {
         let inner = self.db.lock();
         let local = inner.locals.get(&self.id);
         local.is_none_or(|l| l.stage == Stage::Aborted)
+    }
+
+    /// Its server forgets it without a word to the others.
+    pub fn lose(mut self) {
+        if let Some(local) = self.db.lock().locals.get_mut(&self.id) {
+            local.streaming = false;
+        }
+        self.abort(End::Deadlock);
     }
 
     /// A client changes its mind.
