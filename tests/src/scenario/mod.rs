@@ -50,6 +50,12 @@ pub fn all() -> Vec<Scenario> {
             statements::ddl_waits,
         ),
         (
+            "ddl_streams",
+            "DDL against streaming transactions that only read its table: nothing stays, nothing is lost",
+            Shared,
+            statements::ddl_streams,
+        ),
+        (
             "sysbench",
             "sysbench oltp_read_write on all nodes at once: only errors 1213 and 1020",
             Shared,

@@ -319,3 +319,95 @@ fn expect_lost(victim: &mut Session, opener: &str, origin: usize) -> anyhow::Res
         Err(e) => Err(e).with_context(|| format!("COMMIT after {opener}, error 1213 expected")),
     }
 }
+
+/// Rows that an ALTER copies for about a second.
+const SLOW_ROWS: u64 = 300_000;
+
+/// Only the node of a streaming transaction knows that it holds a table it has read.
+pub fn ddl_streams(case: &mut Case) -> anyhow::Result<()> {
+    set_up(
+        case,
+        &[
+            "CREATE TABLE kept (id INT PRIMARY KEY, v INT NOT NULL)",
+            "INSERT INTO kept VALUES (1, 0), (2, 0), (3, 0)",
+            "CREATE TABLE looked_at (id INT PRIMARY KEY)",
+            "CREATE TABLE slow (id INT PRIMARY KEY)",
+            &format!("INSERT INTO slow SELECT seq FROM seq_1_to_{SLOW_ROWS}"),
+        ],
+    )?;
+    let mut expected = 0;
+    for (origin, id) in [(0, 1), (1, 2), (2, 3)] {
+        let change = format!("UPDATE kept SET v = v + 1 WHERE id = {id}");
+        for changer in [0, 1] {
+            let mut victim = streaming(case, origin)?;
+            victim.exec("BEGIN")?;
+            victim.exec(&change)?;
+            victim.rows::<u64>("SELECT id FROM looked_at")?;
+            case.session(changer)?.exec("TRUNCATE looked_at")?;
+            // The row is free for whoever comes next, there and elsewhere.
+            for node in [origin, (origin + 1) % 3] {
+                streaming(case, node)?.exec(&change)?;
+                case.session(node)?.exec(&change)?;
+                expected += 2;
+            }
+            expect_lost(&mut victim, "a streaming change", changer)?;
+            nothing_streams(case, expected)?;
+        }
+        // The end stands behind both, unseen or not.
+        let mut victim = streaming(case, origin)?;
+        victim.exec("BEGIN")?;
+        victim.exec(&change)?;
+        victim.rows::<u64>("SELECT id FROM looked_at")?;
+        let other = (origin + 1) % 3;
+        let (mut slow, mut quick) = (case.session(other)?, case.session(other)?);
+        let slow = thread::spawn(move || slow.exec("ALTER TABLE slow FORCE, ALGORITHM=COPY"));
+        thread::sleep(Duration::from_millis(200));
+        let quick = thread::spawn(move || quick.exec("TRUNCATE looked_at"));
+        thread::sleep(Duration::from_millis(200));
+        match victim.exec("COMMIT") {
+            Ok(_) => expected += 1, // before the statement
+            Err(e) => ensure!(load::code(&e) == Some(DEADLOCK), "COMMIT: {e}"),
+        }
+        for thread in [slow, quick] {
+            thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        }
+        nothing_streams(case, expected)?;
+    }
+    check::settled(&case.cluster(), &case.db)?;
+    check::whole(&case.cluster())?;
+    case.note(format!("{expected} changes"));
+    Ok(())
+}
+
+fn streaming(case: &Case, node: usize) -> anyhow::Result<Session> {
+    let mut session = case.session(node)?;
+    session.exec("SET SESSION wsrep_trx_fragment_unit = 'rows', wsrep_trx_fragment_size = 1")?;
+    Ok(session)
+}
+
+/// All nodes count `expected` changes, and their streaming logs become empty.
+fn nothing_streams(case: &Case, expected: u64) -> anyhow::Result<()> {
+    let end = Instant::now() + Duration::from_secs(10);
+    for node in 0..3 {
+        loop {
+            let (left, sum): (u64, u64) = super::ask(
+                case,
+                node,
+                "SELECT (SELECT COUNT(*) FROM mysql.wsrep_streaming_log), \
+                 CAST((SELECT SUM(v) FROM kept) AS UNSIGNED)",
+            )?;
+            if (left, sum) == (0, expected) {
+                break;
+            }
+            ensure!(
+                Instant::now() < end,
+                "db{}: {left} fragments lie there, {sum} changes of {expected} are there",
+                node + 1
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+    Ok(())
+}
