@@ -45,10 +45,6 @@ pub fn after_outage(case: &mut Case) -> anyhow::Result<()> {
         }
         let clients = Ledger::open_plain(cluster.nodes(), &case.db, CLIENTS, &mut numbers);
         let entries = case.options.entries;
-        clients.wait_more(
-            usize::try_from(entries)?,
-            Duration::from_secs(30 + entries / SLOWEST),
-        )?;
         wait_unwritten(&cluster, entries)?;
         let last = cluster
             .node(0)
@@ -117,7 +113,7 @@ fn wait_unwritten(cluster: &Cluster, entries: u64) -> anyhow::Result<()> {
         .iter()
         .map(|node| Ok((Session::open(node, "", 0)?, 0, 0, 0)))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let end = Instant::now() + Duration::from_secs(30 + 2 * entries / SLOWEST);
+    let end = Instant::now() + Duration::from_secs(60 + 2 * entries / SLOWEST);
     loop {
         let mut unwritten = Vec::new();
         for (session, written, committed_then, committed) in &mut engines {
