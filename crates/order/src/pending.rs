@@ -14,7 +14,8 @@
 //! * Small messages keep their order among themselves. They pass large ones:
 //!   after each piece as many bytes of small messages may go as a piece has;
 //!   large ones take turns piece by piece, and only a limited number of bytes
-//!   of pieces is in flight at once.
+//!   of pieces is in flight at once. No large one passes a small one that was
+//!   pushed before it: its last piece waits.
 //! * While the queue is held ([`hold`](PendingQueue::hold)) no number is given.
 //!   What has none was never sent, so it can be taken back
 //!   ([`withdraw`](PendingQueue::withdraw)); what has one cannot.
@@ -130,12 +131,16 @@ struct Small {
     kind: u8,
     tag: u64,
     body: Bytes,
+    /// How many were pushed with this one.
+    pushed: u64,
 }
 
 struct Large {
     kind: u8,
     tag: u64,
     rest: Bytes,
+    /// As of a small one.
+    pushed: u64,
     stream: u64,
     next: u32,
     n: u32,
@@ -244,8 +249,14 @@ impl PendingQueue {
                 max_bytes: self.limits.max_bytes,
             });
         }
+        let pushed = self.pushed + 1;
         if body.len() <= self.limits.piece_bytes {
-            self.small.push_back(Small { kind, tag, body });
+            self.small.push_back(Small {
+                kind,
+                tag,
+                body,
+                pushed,
+            });
         } else {
             let n = body.len().div_ceil(self.limits.piece_bytes);
             let n = u32::try_from(n).map_err(|_| PushError::TooLarge {
@@ -256,6 +267,7 @@ impl PendingQueue {
                 kind,
                 tag,
                 rest: body,
+                pushed,
                 stream: self.next_stream,
                 next: 0,
                 n,
@@ -264,8 +276,8 @@ impl PendingQueue {
         }
         self.count += 1;
         self.bytes += cost;
-        self.pushed += 1;
-        Ok(self.pushed)
+        self.pushed = pushed;
+        Ok(pushed)
     }
 
     /// What to send to the current leader now, in this order: what must be
@@ -489,13 +501,22 @@ impl PendingQueue {
         })
     }
 
+    /// Whether the next piece is the last of a large one that a small one was
+    /// pushed before: that one has its place first.
+    fn would_pass(&self) -> bool {
+        match (self.large.front(), self.small.front()) {
+            (Some(l), Some(s)) => l.next + 1 == l.n && s.pushed < l.pushed,
+            _ => false,
+        }
+    }
+
     /// Moves the next message or piece into the flight, unless `total` bytes
     /// leave no room for it in a batch of `max_bytes`.
     fn number_next(&mut self, max_bytes: usize, total: usize, now: Duration) -> bool {
         if self.held {
             return false;
         }
-        let piece_may_go = self.piece_may_go(now);
+        let piece_may_go = self.piece_may_go(now) && !self.would_pass();
         let small = !self.small.is_empty() && (self.small_credit > 0 || !piece_may_go);
         let oseq = self.confirmed + self.flight.len() as u64 + 1;
         let fits = |len: usize| total == 0 || total + len + OVERHEAD <= max_bytes;
@@ -599,6 +620,24 @@ mod tests {
             None,
             "only a leader is worth waking up for"
         );
+    }
+
+    #[test]
+    fn a_large_one_passes_no_small_one_from_before() {
+        let mut q = queue();
+        let tags = |b: &[RawMessage]| b.iter().map(|m| m.tag).collect::<Vec<_>>();
+        for tag in 0..5 {
+            q.push(1, tag, body(900)).unwrap();
+        }
+        q.push(1, 100, body(1500)).unwrap();
+        for tag in 10..13 {
+            q.push(1, tag, body(900)).unwrap();
+        }
+        let all = tags(&q.next_batch(1 << 20, NOW));
+        let at = |tag| all.iter().position(|t| *t == tag).unwrap();
+        let last_piece = all.iter().rposition(|t| *t == 100).unwrap();
+        assert!((0..5).all(|tag| at(tag) < last_piece), "{all:?}");
+        assert!((10..13).any(|tag| at(tag) > last_piece), "{all:?}");
     }
 
     #[test]
