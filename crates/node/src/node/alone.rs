@@ -19,10 +19,11 @@ const STORE: Duration = Duration::from_secs(30);
 /// How long this node may take to lead itself.
 const LEAD: Duration = Duration::from_secs(5);
 
-/// When others are there, the majority may be back at any moment: how long a node
-/// waits for it before it becomes non-primary, as nobody need notice anything.
+/// When another one is there that leads on, or was just started, the majority may be back
+/// at any moment: how long a node waits for it before it becomes non-primary, as nobody
+/// need notice anything, and how often it looks.
 const BACK: Duration = Duration::from_secs(3);
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Why this node may go on alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,24 +39,16 @@ pub(super) enum Forced {
 /// Why a node does not go on alone.
 pub(super) struct Refused {
     pub why: String,
-    /// Another member is there, with which it may have a majority soon.
-    others_there: bool,
-}
-
-impl Refused {
-    fn while_there(why: String) -> Self {
-        Refused {
-            why,
-            others_there: true,
-        }
-    }
+    /// Another member is there with at least as much of the log: they may have a
+    /// majority together soon.
+    leads_on: bool,
 }
 
 impl<T: Into<String>> From<T> for Refused {
     fn from(why: T) -> Self {
         Refused {
             why: why.into(),
-            others_there: false,
+            leads_on: false,
         }
     }
 }
@@ -97,11 +90,8 @@ impl Node {
         let thread = std::thread::Builder::new()
             .name("dromon-alone".into())
             .spawn(move || {
-                let Err(refused) = node.go_alone(Forced::Lost) else {
-                    return;
-                };
-                node.note(&format!("not going on without a majority: {}", refused.why));
-                if !(refused.others_there && node.majority_comes_back()) {
+                if let Err(refused) = node.go_alone_or_wait() {
+                    node.note(&format!("not going on without a majority: {}", refused.why));
                     node.lost_primary();
                 }
             });
@@ -114,16 +104,20 @@ impl Node {
         }
     }
 
-    /// Whether the lease comes back soon.
-    fn majority_comes_back(&self) -> bool {
+    /// Goes on alone, or waits for the majority while another one is there.
+    fn go_alone_or_wait(&self) -> Result<(), Refused> {
         let until = Instant::now() + BACK;
-        while self.phase() == Phase::Joined && Instant::now() < until {
-            if self.order().is_some_and(|o| o.status().primary) {
-                return true;
+        loop {
+            let refused = match self.go_alone(Forced::Lost) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused,
+            };
+            let waits = refused.leads_on && self.phase() == Phase::Joined;
+            if !waits || Instant::now() >= until {
+                return Err(refused);
             }
             std::thread::sleep(LOOK);
         }
-        false
     }
 
     /// Makes this node a primary component of its own.
@@ -148,13 +142,13 @@ impl Node {
         let own = (status.last_term, status.last_log);
         let reached = self.who_is_there(&status);
         if let Some(r) = reached.iter().find(|r| r.primary) {
-            return Err(Refused::while_there(format!(
+            return Err(Refused::from(format!(
                 "{} belongs to a primary component; this node joins it by itself",
                 r.addr
             )));
         }
         if let Some(r) = reached.iter().find(|r| r.last > own) {
-            return Err(Refused::while_there(format!(
+            let why = format!(
                 "{} has more of the log than this node (term {}, index {}; here {}, {}): going on here could lose \
                  acknowledged transactions. {}",
                 r.addr,
@@ -167,13 +161,19 @@ impl Node {
                         "It is a witness: stop it and start it with --force-primary; this node joins it by itself",
                     false => "Set it there",
                 }
-            )));
+            );
+            return Err(Refused {
+                why,
+                leads_on: true,
+            });
         }
         if forced == Forced::Lost {
             self.allowed(&status, &reached)?;
             if let Some(r) = reached.iter().find(|r| (r.last, r.id) > (own, status.id)) {
-                let why = format!("{} does it; this node joins it", r.addr);
-                return Err(Refused::while_there(why));
+                return Err(Refused {
+                    why: format!("{} does it; this node joins it", r.addr),
+                    leads_on: true,
+                });
             }
         }
         let others: Vec<RaftId> = status
