@@ -119,12 +119,12 @@ impl Node {
         }
         if !self.wait_bulk(trx)
             || !self.wait_for_tables(trx)
-            || !self.wait_for_ddl(trx)
             || !self.flow.wait(&trx.waiter, || self.flow_limits())
             || self
                 .gates
                 .wait_not_held(Seqno::MAX, &trx.waiter, true)
                 .is_err()
+            || !self.wait_for_ddl(trx)
         {
             return unsent(Outcome::ConnFail);
         }
@@ -192,7 +192,7 @@ impl Node {
 
     /// The end of a streaming transaction would fail certification if a statement in
     /// total order isolation came before it unseen: waits until the last one known
-    /// is through. Answers false if it was interrupted.
+    /// is through, the last thing before it is sent. Answers false if it was interrupted.
     fn wait_for_ddl(&self, trx: &Trx) -> bool {
         {
             let body = trx.lock();
@@ -200,11 +200,14 @@ impl Node {
                 return true;
             }
         }
+        let deadline = Instant::now() + TABLE_PATIENCE;
         while self.serving() {
             let ddl = self.newest_toi.load(Relaxed);
             let look = Some(Instant::now() + READ_LOOK);
             match self.gates.wait_released(ddl, &trx.waiter, true, look) {
                 Ok(()) => return true,
+                // A node far behind may have one after the other before it.
+                Err(WaitError::TimedOut) if Instant::now() >= deadline => return true,
                 Err(WaitError::TimedOut) => {}
                 Err(_) => return false,
             }
@@ -569,7 +572,13 @@ impl Node {
         let mut body = trx.lock();
         let seqno = body.seqno;
         if body.must_abort {
-            return (Outcome::NotAllowed, seqno);
+            // A server does not ask twice: one that still works after that was marked in
+            // place of another node's, of the same number, and its server knows nothing
+            // of it.
+            return match body.stage {
+                Stage::Executing if body.gives_way_to_ddl => (Outcome::Ok, seqno),
+                _ => (Outcome::NotAllowed, seqno),
+            };
         }
         let refused = match body.stage {
             Stage::Executing | Stage::Waiting | Stage::Sent | Stage::Chunked => false,

@@ -378,3 +378,28 @@ fn the_number_of_a_remote_one_may_hit_a_local_one() {
         world.settle();
     });
 }
+
+#[test]
+fn the_number_of_a_remote_one_may_hit_a_local_streaming_one() {
+    run(2, "", LIMIT, |world| {
+        let (a, b) = (world.db(1), world.db(2));
+        let mut remote = a.begin_as(42);
+        remote.put(row(1), 1).expect("a free row");
+        remote.fragment().expect("nobody is in its way");
+        world.settle();
+        let mut local = b.begin_as(42);
+        let elsewhere = crate::toy::Key { table: 3, row: 1 };
+        local.put(elsewhere, 1).expect("a free row");
+        local.fragment().expect("nobody is in its way");
+        assert!(a.ddl(&Ddl::Truncate { table: 0 }).is_committed());
+        // Marked by mistake, it is rolled back elsewhere; its server knows nothing of
+        // that, and gives it up for the first who needs its row.
+        world.until("the row is free", || a.streaming() == 0);
+        assert!(a.set(elsewhere, 2).is_committed());
+        world.settle();
+        drop(remote);
+        assert_eq!(local.commit(), End::Deadlock);
+        world.until("nothing is left of it", || b.streaming() == 0);
+        assert_eq!((a.read(elsewhere), b.read(elsewhere)), (2, 2));
+    });
+}
