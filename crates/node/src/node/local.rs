@@ -489,9 +489,12 @@ impl Node {
             };
             return (true, outcome);
         }
+        let streams = body.last_fragment >= 0 || body.flags.is_fragment();
         drop(body);
         self.trxs.remove(trx);
-        self.end_stream(trx.id);
+        if streams {
+            self.end_stream(trx.id);
+        }
         (false, Outcome::Ok)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dromon_node::Outcome;
 
 use crate::toy::holds::Point;
-use crate::toy::{Db, Ddl, End, Session, row};
+use crate::toy::{Db, Ddl, End, Key, Session, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -166,7 +166,7 @@ fn the_end_does_not_pass_a_statement_it_has_not_seen() {
     run(2, PATIENT, LIMIT, |world| {
         let (other, db) = (world.db(1), world.db(2));
         let mut t = stream(&db, 1, 1);
-        let looked_at = crate::toy::Key { table: 1, row: 1 };
+        let looked_at = Key { table: 1, row: 1 };
         t.lock(looked_at).expect("a free row");
         let trx = t.trx().expect("it wrote");
         world.settle();
@@ -249,7 +249,7 @@ fn a_statement_in_isolation_ends_them_everywhere() {
 /// The others do not see that the statement ends it: it has changed nothing there.
 #[test]
 fn a_statement_ends_one_that_only_looked_at_its_table() {
-    let looked_at = crate::toy::Key { table: 1, row: 1 };
+    let looked_at = Key { table: 1, row: 1 };
     run(3, PATIENT, LIMIT, move |world| {
         let dbs = world.members();
         let mut t = stream(&dbs[0], 1, 1);
@@ -358,23 +358,30 @@ fn a_fragment_is_not_applied_ahead_of_what_lies_before_it() {
     });
 }
 
+const ELSEWHERE: Key = Key { table: 3, row: 1 };
+
+/// A streaming transaction of `a`, and one of `b` that has changed a row elsewhere.
+fn of_one_number(world: &World, a: &Arc<Db>, b: &Arc<Db>) -> (Session, Session) {
+    let mut remote = a.begin_as(42);
+    remote.put(row(1), 1).expect("a free row");
+    remote.fragment().expect("nobody is in its way");
+    world.settle();
+    let mut local = b.begin_as(42);
+    local.put(ELSEWHERE, 1).expect("a free row");
+    (remote, local)
+}
+
 #[test]
 fn the_number_of_a_remote_one_may_hit_a_local_one() {
     run(2, "", LIMIT, |world| {
         let (a, b) = (world.db(1), world.db(2));
-        let mut remote = a.begin_as(42);
-        remote.put(row(1), 1).expect("a free row");
-        remote.fragment().expect("nobody is in its way");
-        world.settle();
-        let mut local = b.begin_as(42);
-        let elsewhere = crate::toy::Key { table: 3, row: 1 };
-        local.put(elsewhere, 1).expect("a free row");
+        let (remote, local) = of_one_number(world, &a, &b);
         assert!(a.ddl(&Ddl::Truncate { table: 0 }).is_committed());
         world.settle();
         drop(remote);
         // Marked by mistake, it fails cleanly.
         assert_eq!(local.commit(), End::ConnFail);
-        assert!(b.set(elsewhere, 2).is_committed());
+        assert!(b.set(ELSEWHERE, 2).is_committed());
         world.settle();
     });
 }
@@ -383,23 +390,17 @@ fn the_number_of_a_remote_one_may_hit_a_local_one() {
 fn the_number_of_a_remote_one_may_hit_a_local_streaming_one() {
     run(2, "", LIMIT, |world| {
         let (a, b) = (world.db(1), world.db(2));
-        let mut remote = a.begin_as(42);
-        remote.put(row(1), 1).expect("a free row");
-        remote.fragment().expect("nobody is in its way");
-        world.settle();
-        let mut local = b.begin_as(42);
-        let elsewhere = crate::toy::Key { table: 3, row: 1 };
-        local.put(elsewhere, 1).expect("a free row");
+        let (remote, mut local) = of_one_number(world, &a, &b);
         local.fragment().expect("nobody is in its way");
         assert!(a.ddl(&Ddl::Truncate { table: 0 }).is_committed());
         // Marked by mistake, it is rolled back elsewhere; its server knows nothing of
         // that, and gives it up for the first who needs its row.
         world.until("the row is free", || a.streaming() == 0);
-        assert!(a.set(elsewhere, 2).is_committed());
+        assert!(a.set(ELSEWHERE, 2).is_committed());
         world.settle();
         drop(remote);
         assert_eq!(local.commit(), End::Deadlock);
         world.until("nothing is left of it", || b.streaming() == 0);
-        assert_eq!((a.read(elsewhere), b.read(elsewhere)), (2, 2));
+        assert_eq!((a.read(ELSEWHERE), b.read(ELSEWHERE)), (2, 2));
     });
 }
