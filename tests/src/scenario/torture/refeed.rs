@@ -111,16 +111,16 @@ fn wait_unwritten(cluster: &Cluster, entries: u64) -> anyhow::Result<()> {
     let mut engines = cluster
         .nodes()
         .iter()
-        .map(|node| Ok((Session::open(node, "", 0)?, 0, 0, 0)))
+        .map(|node| Ok((Session::open(node, "", 0)?, 0, 0)))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let end = Instant::now() + Duration::from_secs(60 + 2 * entries / SLOWEST);
     loop {
         let mut unwritten = Vec::new();
-        for (session, written, committed_then, committed) in &mut engines {
+        for (session, written, committed_then) in &mut engines {
             let now = status(session, "Innodb_lsn_flushed")?;
-            *committed = status(session, "wsrep_last_committed")?;
+            let committed = status(session, "wsrep_last_committed")?;
             if now != *written {
-                (*written, *committed_then) = (now, *committed);
+                (*written, *committed_then) = (now, committed);
             }
             unwritten.push(committed.saturating_sub(*committed_then));
         }
