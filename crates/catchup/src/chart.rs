@@ -250,7 +250,7 @@ mod tests {
             "w1 & more",
             "w1: single rows; slow-commit",
             "relay group, conservative",
-            "replica writeset:100, 8 threads: 50.00",
+            "replica writeset, 8 threads: 50.00",
         ] {
             assert!(words.contains(word), "{word} is missing in {words}");
         }

@@ -259,11 +259,7 @@ mod tests {
         let lines = lines(&sample().entries);
         let serial = of(&lines, Condition::SlowCommit, "built-in serial");
         assert_eq!((serial.rate, serial.speedup), (Some(10.0), Some(1.0)));
-        let replica = of(
-            &lines,
-            Condition::SlowCommit,
-            "replica writeset:100, 8 threads",
-        );
+        let replica = of(&lines, Condition::SlowCommit, "replica writeset, 8 threads");
         assert_eq!(replica.speedup, Some(50.0));
         assert_eq!(replica.cpu(), Some(3.0));
     }

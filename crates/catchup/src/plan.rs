@@ -190,8 +190,17 @@ impl FromStr for ServerMode {
 pub struct ReplicaMode {
     /// Which units run side by side.
     pub mode: String,
-    /// Most transactions of the source in one of the target.
-    pub merge: u32,
+    /// Most transactions of the source in one of the target; none: `auto`.
+    pub merge: Option<u32>,
+}
+
+impl fmt::Display for ReplicaMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.merge {
+            None => f.write_str(&self.mode),
+            Some(merge) => write!(f, "{}:{merge}", self.mode),
+        }
+    }
 }
 
 impl FromStr for ReplicaMode {
@@ -207,15 +216,20 @@ impl FromStr for ReplicaMode {
             "aggressive",
             "writeset",
         ];
-        let (mode, merge) = text.split_once(':').unwrap_or((text, "100"));
+        let (mode, merge) = text
+            .split_once(':')
+            .map_or((text, None), |(mode, merge)| (mode, Some(merge)));
         if !MODES.contains(&mode) {
             return Err(format!(
-                "dromon replica has no mode {mode}. Write one of {}, and the most transactions in one behind it if not 100: writeset:1",
+                "dromon replica has no mode {mode}. Write one of {}, and behind it the most transactions in one if they are not to be found: writeset:1",
                 MODES.join(", ")
             ));
         }
-        let merge = merge.parse().ok().filter(|n| (1..=100_000).contains(n));
-        let merge = merge.ok_or(format!("{text}: merge is a number from 1 to 100000"))?;
+        let number = |merge: &str| {
+            let merge = merge.parse().ok().filter(|n| (1..=100_000).contains(n));
+            merge.ok_or(format!("{text}: merge is a number from 1 to 100000"))
+        };
+        let merge = merge.map(number).transpose()?;
         Ok(Self {
             mode: mode.to_string(),
             merge,
@@ -274,7 +288,7 @@ impl Candidate {
             Self::Serial => "built-in serial".into(),
             Self::BuiltIn(mode, _) => format!("built-in {mode}"),
             Self::Relay(policy, _) => format!("relay {policy}, conservative"),
-            Self::Replica(ReplicaMode { mode, merge }, _) => format!("replica {mode}:{merge}"),
+            Self::Replica(mode, _) => format!("replica {mode}"),
         }
     }
 
@@ -357,11 +371,7 @@ impl Plan {
         once("number of threads", &self.threads)?;
         once("mode of the server", &self.built_in)?;
         once("policy", &self.relay)?;
-        let names: Vec<String> = self
-            .replica
-            .iter()
-            .map(|m| format!("{}:{}", m.mode, m.merge))
-            .collect();
+        let names: Vec<String> = self.replica.iter().map(ToString::to_string).collect();
         once("mode of the replica", &names)?;
         let others = self.built_in.len() + self.replica.len() + self.relay.len();
         ensure!(
@@ -485,9 +495,9 @@ pub(crate) mod tests {
     #[test]
     fn a_mode_of_the_replica_may_say_how_many_are_merged() {
         let mode: ReplicaMode = "optimistic:1".parse().expect("a mode");
-        assert_eq!((mode.mode.as_str(), mode.merge), ("optimistic", 1));
+        assert_eq!((mode.mode.as_str(), mode.merge), ("optimistic", Some(1)));
         let mode: ReplicaMode = "none".parse().expect("a mode");
-        assert_eq!((mode.mode.as_str(), mode.merge), ("none", 100));
+        assert_eq!((mode.mode.as_str(), mode.merge), ("none", None));
         for bad in ["", "group", "writeset:0", "writeset:x", ":5"] {
             assert!(bad.parse::<ReplicaMode>().is_err(), "{bad}");
         }
@@ -508,8 +518,8 @@ pub(crate) mod tests {
                 "built-in optimistic, 8 threads",
                 "relay group, conservative, 1 threads",
                 "relay group, conservative, 8 threads",
-                "replica writeset:100, 1 threads",
-                "replica writeset:100, 8 threads",
+                "replica writeset, 1 threads",
+                "replica writeset, 8 threads",
             ]
         );
     }

@@ -321,13 +321,13 @@ candidate              threads  trx/s  speed-up  seconds  CPU s/1000    own  aga
 built-in serial              -     10      1.00   100.00       2.000  1.000      7      10           0        cut
 built-in conservative        1      -         -        -           -      -      -       -           -  see below
 built-in conservative        8    100     10.00   100.00       2.000  1.000      7      10           0
-replica writeset:100         8    500     50.00   100.00       2.000  1.000      7      10           0
+replica writeset             8    500     50.00   100.00       2.000  1.000      7      10           0
 built-in conservative, 1 threads: TABLES DIFFER: d.t
 
 Aims:
                                                                                                   found  wanted
-w1, slow-commit  replica by best built-in (replica writeset:100, 8 threads : built-in conservative, 8 threads)   5.00    >= 4  met
-w1, slow-commit  replica by serial (replica writeset:100, 8 threads : built-in serial)  50.00   >= 40  met
+w1, slow-commit  replica by best built-in (replica writeset, 8 threads : built-in conservative, 8 threads)   5.00    >= 4  met
+w1, slow-commit  replica by serial (replica writeset, 8 threads : built-in serial)  50.00   >= 40  met
 
 a note
 ";

@@ -291,7 +291,10 @@ impl Racer {
                     format!("target_user={user}"),
                     format!("target_password={password}"),
                     format!("mode={}", how.mode),
-                    format!("merge={}", how.merge),
+                    format!(
+                        "merge={}",
+                        how.merge.map_or("auto".into(), |n| n.to_string())
+                    ),
                     format!("threads={threads}"),
                     format!("status={}", status.display()),
                     format!("log={}", log.display()),

@@ -115,12 +115,12 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     (
         "readers",
-        "connections that read ahead what will be changed; auto: found by trying, from 0 on",
+        "connections that read ahead what will be changed; auto: none, and while the target reads pages found by trying, from 8 on",
         "auto",
     ),
     (
         "merge",
-        "most transactions of the source in one of the target while there is a backlog; 1: each by itself; auto: found by trying, from 100 on",
+        "most transactions of the source in one of the target while there is a backlog; 1: each by itself; auto: by what commits and transactions cost",
         "auto",
     ),
     ("merge_size", "the same in bytes of events", "4M"),
@@ -258,8 +258,8 @@ impl Config {
                 })?
                 .unwrap_or_default(),
             threads: knob(given, "threads", (&[1, 2, 4, 8, 16], 8), 1, 512)?,
-            merge: knob(given, "merge", (&[10, 30, 100, 300, 1000], 100), 1, 100_000)?,
-            readers: knob(given, "readers", (&[0, 2, 4, 8, 16], 0), 0, 512)?,
+            merge: number(given, "merge", 1, 100_000)?,
+            readers: knob(given, "readers", (&[0, 2, 4, 8, 16, 32], 0), 0, 512)?,
             merge_bytes: given.parsed("merge_size", bytes)?.unwrap_or(4 << 20),
             memory: given.parsed("memory", bytes)?.unwrap_or(64 << 20),
             filter: Filter {
@@ -327,6 +327,16 @@ fn knob(
     Ok(found.unwrap_or_else(|| Knob::new(auto.0, auto.1)))
 }
 
+/// A number, or `auto`: none.
+fn number(given: &Given, key: &str, from: usize, to: usize) -> Result<Option<usize>, ConfigError> {
+    let parse = |text: &str| match (text, text.parse()) {
+        ("auto", _) => Ok(None),
+        (_, Ok(n)) if (from..=to).contains(&n) => Ok(Some(n)),
+        _ => Err(format!("write auto, or a number from {from} to {to}")),
+    };
+    Ok(given.parsed(key, parse)?.flatten())
+}
+
 fn list(given: &Given, key: &str) -> Vec<String> {
     let text = given.text(key).unwrap_or_default();
     let names = text
@@ -391,10 +401,10 @@ mod tests {
         assert_eq!(config.settings.mode, Mode::WriteSet);
         let s = &config.settings;
         assert_eq!(
-            (s.threads.level(), s.merge.level(), s.readers.level()),
-            (8, 100, 0)
+            (s.threads.level(), s.merge, s.readers.level()),
+            (8, None, 0)
         );
-        assert!(!s.threads.is_fixed() && !s.merge.is_fixed() && !s.readers.is_fixed());
+        assert!(!s.threads.is_fixed() && !s.readers.is_fixed());
         let config = settled(&[
             "mode=none",
             "threads = 1",
@@ -406,10 +416,12 @@ mod tests {
         assert_eq!(config.settings.mode, Mode::None);
         assert_eq!(config.settings.filter.only, ["a", "b.c"]);
         assert_eq!(config.settings.memory, 1 << 30);
+        assert_eq!(config.settings.merge, Some(100));
         for (line, why) in [
             ("mode=fast", "'fast' is no mode"),
             ("threads=0", "auto, or a number from 1 to 512"),
             ("readers=many", "auto, or a number"),
+            ("merge=0", "auto, or a number from 1 to 100000"),
             ("heartbeat=10", "write a time"),
             ("heartbeat=5s", "longer than heartbeat"),
             ("merge_size=x", "write a size"),

@@ -42,6 +42,7 @@ pub mod staleness;
 pub mod target;
 pub mod tune;
 pub mod unit;
+pub mod unit_size;
 pub mod value;
 
 pub use config::{Config, REPLICA};

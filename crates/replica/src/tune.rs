@@ -1,5 +1,4 @@
-//! Numbers that are found by trying: connections, transactions in one, readers ahead. Without I/O
-//! and clocks.
+//! Numbers that are found by trying: connections, readers ahead. Without I/O and clocks.
 //!
 //! While there is a backlog, time is cut into periods. A neighbouring level of one number is
 //! tried for a period, between two periods at the present one:
@@ -33,6 +32,11 @@ pub struct Knob {
 }
 
 impl Knob {
+    /// The level in the middle: from there the best is never far.
+    fn middle(&self) -> usize {
+        self.levels.len() / 2
+    }
+
     /// From a first level; with one level it is fixed.
     pub fn new(levels: &[usize], first: usize) -> Knob {
         let at = levels.iter().position(|level| *level == first);
@@ -78,13 +82,11 @@ impl Knob {
 pub enum Which {
     /// Connections that apply.
     Threads,
-    /// Transactions in one.
-    Merge,
     /// Connections that read ahead.
     Readers,
 }
 
-const ALL: [Which; 3] = [Which::Threads, Which::Merge, Which::Readers];
+const ALL: [Which; 2] = [Which::Threads, Which::Readers];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
@@ -101,7 +103,7 @@ enum Phase {
 /// Finds them.
 #[derive(Clone, Debug)]
 pub struct Tuner {
-    knobs: [Knob; 3],
+    knobs: [Knob; 2],
     phase: Phase,
     /// What is tried next: the number, and whether upwards.
     next: usize,
@@ -113,10 +115,11 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// Of the three numbers.
-    pub fn new(threads: Knob, merge: Knob, readers: Knob) -> Tuner {
+    /// Of both numbers. Nobody reads ahead before [`Tuner::reads`] says that it is worth something.
+    pub fn new(threads: Knob, mut readers: Knob) -> Tuner {
+        readers.off = !readers.is_fixed();
         Tuner {
-            knobs: [threads, merge, readers],
+            knobs: [threads, readers],
             phase: Phase::Before,
             next: 0,
             vain: 0,
@@ -140,17 +143,19 @@ impl Tuner {
         self.moves
     }
 
-    /// Whether reading ahead can be worth anything: there are pages that must be read.
-    pub fn reads(&mut self, worth: bool) {
+    /// Whether reading ahead can be worth anything: there are pages that must be read. `mostly`: that
+    /// is what it waits for most of the time. Then many are tried at once.
+    pub fn reads(&mut self, worth: bool, mostly: bool) {
         let knob = &mut self.knobs[Which::Readers as usize];
-        if knob.off == worth && matches!(self.phase, Phase::Before | Phase::Pause(_)) {
-            knob.off = !worth;
-            if !worth {
-                knob.at = 0;
-            } else {
-                self.vain = 0;
-                self.phase = Phase::Before;
-            }
+        let settled = matches!(self.phase, Phase::Before | Phase::Pause(_));
+        if knob.is_fixed() || knob.off != worth || !settled {
+            return;
+        }
+        knob.off = !worth;
+        knob.at = if worth && mostly { knob.middle() } else { 0 };
+        if worth {
+            self.vain = 0;
+            self.phase = Phase::Before;
         }
     }
 
@@ -239,23 +244,18 @@ mod tests {
     use super::*;
 
     const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
-    const MERGE: [usize; 5] = [10, 30, 100, 300, 1000];
-    const READERS: [usize; 5] = [0, 2, 4, 8, 16];
+    const READERS: [usize; 6] = [0, 2, 4, 8, 16, 32];
 
     fn tuner() -> Tuner {
-        Tuner::new(
-            Knob::new(&THREADS, 8),
-            Knob::new(&MERGE, 100),
-            Knob::new(&READERS, 0),
-        )
+        Tuner::new(Knob::new(&THREADS, 8), Knob::new(&READERS, 0))
     }
 
-    fn levels(t: &Tuner) -> [usize; 3] {
+    fn levels(t: &Tuner) -> [usize; 2] {
         ALL.map(|which| t.level(which))
     }
 
     /// Where it is when nothing is being tried.
-    fn settled(t: &Tuner) -> [usize; 3] {
+    fn settled(t: &Tuner) -> [usize; 2] {
         ALL.map(|which| {
             let knob = &t.knobs[which as usize];
             knob.levels[knob.at]
@@ -265,23 +265,25 @@ mod tests {
     #[test]
     fn finds_the_best_of_a_hill() {
         let mut t = tuner();
-        // Best with 4 connections, 300 in one and 8 readers.
+        t.reads(true, false);
+        // Best with 4 connections and 8 readers.
         let near =
             |level: usize, best: f64| 1.0 / (1.0 + ((level.max(1) as f64 / best).ln()).abs());
         for _ in 0..400 {
-            let [a, b, c] = levels(&t);
-            t.period(1e4 * near(a, 4.0) * near(b, 300.0) * near(c, 8.0), 0.0);
+            let [a, b] = levels(&t);
+            t.period(1e4 * near(a, 4.0) * near(b, 8.0), 0.0);
         }
-        assert_eq!(settled(&t), [4, 300, 8]);
+        assert_eq!(settled(&t), [4, 8]);
     }
 
     #[test]
     fn what_brings_nothing_is_given_up() {
         let mut t = tuner();
+        t.reads(true, false);
         for _ in 0..600 {
             t.period(1000.0, 0.0);
         }
-        assert_eq!(settled(&t), [1, 10, 0]);
+        assert_eq!(settled(&t), [1, 0]);
         // And is tried seldom.
         let tried = (0..500).filter(|_| {
             t.period(1000.0, 0.0);
@@ -293,14 +295,15 @@ mod tests {
     #[test]
     fn a_rate_that_rises_by_itself_is_no_gain() {
         let mut t = tuner();
+        t.reads(true, false);
         let mut rate = 1000.0;
         for _ in 0..60 {
             rate += 20.0;
             // Each dearer level costs a little.
-            let [a, _, c] = levels(&t);
-            t.period(rate / (1.0 + 0.01 * (a + c) as f64), 0.0);
+            let [a, b] = levels(&t);
+            t.period(rate / (1.0 + 0.01 * (a + b) as f64), 0.0);
         }
-        assert_eq!(settled(&t)[2], 0);
+        assert_eq!(settled(&t)[1], 0);
         assert!(settled(&t)[0] <= 2);
     }
 
@@ -316,15 +319,27 @@ mod tests {
     #[test]
     fn no_readers_where_nothing_is_read() {
         let mut t = tuner();
-        t.reads(false);
+        t.reads(false, false);
         for _ in 0..100 {
             assert_eq!(t.level(Which::Readers), 0);
             t.period(1000.0, 0.0);
         }
-        let mut fixed = Tuner::new(Knob::fixed(4), Knob::fixed(100), Knob::fixed(3));
+        let mut unknown = tuner();
+        unknown.period(1000.0, 0.0);
+        assert_eq!(unknown.level(Which::Readers), 0);
+        unknown.idle();
+        unknown.reads(true, true);
+        assert_eq!(
+            unknown.level(Which::Readers),
+            8,
+            "many at once, then it is tried"
+        );
+        unknown.reads(false, false);
+        assert_eq!(unknown.level(Which::Readers), 0);
+        let mut fixed = Tuner::new(Knob::fixed(4), Knob::fixed(3));
         for n in 0..100 {
             fixed.period(f64::from(n), 0.1);
-            assert_eq!(levels(&fixed), [4, 100, 3]);
+            assert_eq!(levels(&fixed), [4, 3]);
         }
     }
 
@@ -337,11 +352,11 @@ mod tests {
             for (what, rate, waste) in steps {
                 match what {
                     0 => t.idle(),
-                    1 => t.reads(rate > 5e5),
+                    1 => t.reads(rate > 5e5, rate > 7e5),
                     _ => t.period(rate, waste * waste),
                 }
-                let [a, b, c] = levels(&t);
-                prop_assert!(THREADS.contains(&a) && MERGE.contains(&b) && READERS.contains(&c));
+                let [a, b] = levels(&t);
+                prop_assert!(THREADS.contains(&a) && READERS.contains(&b));
             }
         }
     }

@@ -31,7 +31,7 @@ pub struct Catchup {
     #[arg(long, value_name = "LIST", value_parser = List::<ServerMode>::read, default_value = "conservative,optimistic,aggressive")]
     built_in: List<ServerMode>,
     /// Modes of dromon replica and how many transactions it merges, or none.
-    #[arg(long, value_name = "MODE[:MERGE],…", value_parser = List::<ReplicaMode>::read, default_value = "writeset:100")]
+    #[arg(long, value_name = "MODE[:MERGE],…", value_parser = List::<ReplicaMode>::read, default_value = "writeset")]
     replica: List<ReplicaMode>,
     /// Conservative servers behind dromon relay with these policies, or none: group, pass.
     #[arg(long, value_name = "LIST", value_parser = List::<Policy>::read, default_value = "group")]

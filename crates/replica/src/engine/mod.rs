@@ -41,6 +41,7 @@ use crate::schedule::{Mode, Order};
 use crate::source::{Link, Puller, Source};
 use crate::target::{Channel, ONCE, ROWS, StandError};
 use crate::tune::Knob;
+use crate::unit_size;
 use plan::Planner;
 use reader::Reader;
 use settle::{Settled, fence, settle};
@@ -84,8 +85,9 @@ pub struct Settings {
     pub mode: Mode,
     /// Connections that apply.
     pub threads: Knob,
-    /// Most transactions of the source in one of the target.
-    pub merge: Knob,
+    /// Most transactions of the source in one of the target; none: by what they cost
+    /// ([`crate::unit_size`]).
+    pub merge: Option<usize>,
     /// Connections that read ahead.
     pub readers: Knob,
     /// The same in bytes of events.
@@ -146,8 +148,8 @@ fn connect_to_read(settings: &Settings) -> Result<Client, ClientError> {
     Ok(client)
 }
 
-fn adapted(knob: &Knob) -> &'static str {
-    match knob.is_fixed() {
+fn adapted(is_fixed: bool) -> &'static str {
+    match is_fixed {
         true => "",
         false => " at first",
     }
@@ -211,10 +213,10 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             control.version,
             if control.is_encrypted() { ", encrypted," } else { "" },
             settings.threads.level(),
-            adapted(&settings.threads),
+            adapted(settings.threads.is_fixed()),
             settings.mode,
-            settings.merge.level(),
-            adapted(&settings.merge),
+            settings.merge.unwrap_or(unit_size::FIRST),
+            adapted(settings.merge.is_some()),
             match stand.position.is_empty() {
                 true => "nothing".to_owned(),
                 false => stand.position.to_string(),

@@ -18,6 +18,7 @@ use crate::source::Link;
 use crate::staleness::Staleness;
 use crate::tune::Knob;
 use crate::unit::{Alone, Unit};
+use crate::unit_size::FIRST;
 
 /// How often it looks what the first unit is doing.
 const TICK: Duration = Duration::from_millis(10);
@@ -269,7 +270,12 @@ impl Progress {
             target: settings.target.address.clone(),
             mode: settings.mode.to_string(),
             threads: level(|s| &s.threads, &settings.threads),
-            merge: level(|s| &s.merge, &settings.merge),
+            merge: state
+                .shared
+                .as_ref()
+                .map_or(settings.merge.unwrap_or(FIRST), |s| {
+                    s.merge.load(Ordering::Relaxed)
+                }),
             readers: level(|s| &s.readers, &settings.readers),
             tuned: get(&c.tuned),
             read_ahead: get(&c.read_ahead),

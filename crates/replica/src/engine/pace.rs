@@ -29,6 +29,9 @@ pub(super) struct Pace {
     /// Transactions, units and units that gave way, when the period began.
     counted: [u64; 3],
     looked: Instant,
+    /// How often the target was asked in this period, and was reading pages.
+    looks: u32,
+    reading: u32,
     /// Pages read so far, and when the period began.
     pages: Option<u64>,
     pages_began: Option<u64>,
@@ -45,16 +48,18 @@ fn counts(progress: &Progress) -> [u64; 3] {
 
 impl Pace {
     pub(super) fn new(settings: &Settings, progress: &Progress) -> Pace {
-        let knobs = [&settings.threads, &settings.merge, &settings.readers];
-        let [threads, merge, readers] = knobs.map(Knob::clone);
+        let knobs = [&settings.threads, &settings.readers];
+        let [threads, readers] = knobs.map(Knob::clone);
         Pace {
             tunes: knobs.iter().any(|knob| !knob.is_fixed()),
-            tuner: Tuner::new(threads, merge, readers),
+            tuner: Tuner::new(threads, readers),
             began: Instant::now(),
             ticks: 0,
             busy: 0,
             counted: counts(progress),
             looked: Instant::now(),
+            looks: 0,
+            reading: 0,
             pages: None,
             pages_began: None,
             reads_pages: false,
@@ -96,6 +101,8 @@ impl Pace {
                 _ => self.reads_pages = value.is_some_and(|n| n > 0),
             }
         }
+        self.looks += 1;
+        self.reading += u32::from(self.reads_pages);
         Ok(())
     }
 
@@ -110,7 +117,8 @@ impl Pace {
             if let (Some(a), Some(b)) = (self.pages_began, self.pages) {
                 let rate = (b - a) as f64 / seconds;
                 if rate > PAGES.0 || rate < PAGES.1 {
-                    self.tuner.reads(rate > PAGES.0);
+                    let mostly = self.reading * 2 > self.looks;
+                    self.tuner.reads(rate > PAGES.0, mostly);
                 }
             }
             match behind && transactions > 0 {
@@ -125,6 +133,7 @@ impl Pace {
             progress.counters.tuned.fetch_add(moved, Ordering::Relaxed);
         }
         (self.ticks, self.busy, self.began) = (0, 0, Instant::now());
+        (self.looks, self.reading) = (0, 0);
         (self.counted, self.pages_began) = (now, self.pages);
     }
 }

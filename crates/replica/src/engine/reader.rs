@@ -42,6 +42,8 @@ struct Queue {
 pub(super) struct ReadAhead {
     queue: Mutex<Queue>,
     more: Condvar,
+    /// Those that are not wanted now wait here.
+    unwanted: Condvar,
     keys_max: usize,
 }
 
@@ -51,12 +53,14 @@ impl ReadAhead {
         ReadAhead {
             queue: Mutex::default(),
             more: Condvar::new(),
+            unwanted: Condvar::new(),
             keys_max,
         }
     }
 
     pub(super) fn wake(&self) {
         self.more.notify_all();
+        self.unwanted.notify_all();
     }
 
     /// The next read, if there is one now.
@@ -112,10 +116,10 @@ impl ReadAhead {
         queue.reads.pop_front()
     }
 
-    fn wait(&self, at_most: Duration) {
+    fn wait(&self, on: &Condvar, at_most: Duration) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // Whoever was woken looks for itself.
-        drop(self.more.wait_timeout(queue, at_most));
+        drop(on.wait_timeout(queue, at_most));
     }
 }
 
@@ -144,7 +148,8 @@ impl Reader {
                 return Ok(());
             }
             if self.number >= shared.readers.load(Ordering::Relaxed) {
-                shared.ahead.wait(UNWANTED);
+                let ahead = &shared.ahead;
+                ahead.wait(&ahead.unwanted, UNWANTED);
                 continue;
             }
             let options = Options {
@@ -156,7 +161,7 @@ impl Reader {
                 collations: &self.collations,
             };
             let Some(next) = shared.ahead.next(shared, |unit| reads(unit, &options)) else {
-                shared.ahead.wait(IDLE);
+                shared.ahead.wait(&shared.ahead.more, IDLE);
                 continue;
             };
             let connected = match &mut client {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use dromon_binlog::Gtid;
 use dromon_binlog::hints::WriteSet;
@@ -13,6 +14,7 @@ use crate::client::Client;
 use crate::schedule::{Scheduler, State};
 use crate::tune::{Tuner, Which};
 use crate::unit::{Alone, Form, Unit};
+use crate::unit_size::{FIRST, UnitSize};
 
 /// Condition variables for turns; unit n waits at n modulo this.
 pub(super) const TURNS: usize = 64;
@@ -158,6 +160,10 @@ pub(super) struct Core {
     /// Workers that wait to apply theirs again.
     pub restarting: usize,
     pub conflicts: VecDeque<Conflict>,
+    /// What units cost.
+    pub size: UnitSize,
+    /// When a commit was confirmed last.
+    last_commit: Option<Instant>,
     end: Option<End>,
 }
 
@@ -175,8 +181,14 @@ impl Core {
         self.scheduler.is_committing()
     }
 
-    /// A commit was confirmed. Gives the units that have committed now, with all before them.
-    pub(super) fn committed(&mut self, n: u64) -> Vec<Arc<Unit>> {
+    /// A commit was confirmed that was sent then. Gives the units that have committed now, with
+    /// all before them.
+    pub(super) fn committed(&mut self, n: u64, sent: Instant) -> Vec<Arc<Unit>> {
+        // Until the one before it had committed it only waited for that.
+        let now = Instant::now();
+        let began = self.last_commit.map_or(sent, |last| last.max(sent));
+        self.size.committed(now - began);
+        self.last_commit = Some(now);
         let many = self.scheduler.committed(n);
         let gone: Vec<Arc<Unit>> = self.units.drain(..many).collect();
         if let Some(last) = gone.last() {
@@ -232,6 +244,7 @@ pub struct Shared {
     pub(super) ahead: ReadAhead,
     /// Most transactions of the source in one of the target, now.
     pub(super) merge: AtomicUsize,
+    merge_adapts: bool,
     /// Connections that apply, now.
     pub(super) threads: AtomicUsize,
     /// Connections that read ahead, now.
@@ -256,6 +269,8 @@ impl Shared {
                 connections: vec![0; workers],
                 restarting: 0,
                 conflicts: VecDeque::new(),
+                size: UnitSize::default(),
+                last_commit: None,
                 end: None,
             }),
             start: Condvar::new(),
@@ -263,11 +278,20 @@ impl Shared {
             room: Condvar::new(),
             ended: AtomicBool::new(false),
             ahead: ReadAhead::new(keys_max),
-            merge: AtomicUsize::new(settings.merge.level()),
+            merge: AtomicUsize::new(settings.merge.unwrap_or(FIRST)),
+            merge_adapts: settings.merge.is_none(),
             threads: AtomicUsize::new(settings.threads.level()),
             readers: AtomicUsize::new(settings.readers.level()),
             alone: Mutex::new(None),
             reading: AtomicBool::new(false),
+        }
+    }
+
+    /// How large units are from now on.
+    pub(super) fn resize(&self, core: &Core) {
+        if self.merge_adapts {
+            let threads = self.threads.load(Ordering::Relaxed);
+            self.merge.store(core.size.most(threads), Ordering::Relaxed);
         }
     }
 
@@ -277,7 +301,6 @@ impl Shared {
             let level = tuner.level(which);
             to.swap(level, Ordering::Relaxed) != level
         };
-        set(&self.merge, Which::Merge);
         if set(&self.readers, Which::Readers) {
             self.ahead.wake();
         }

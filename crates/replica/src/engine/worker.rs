@@ -7,6 +7,7 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use dromon_relay::log::{Level, Log};
 
@@ -266,6 +267,7 @@ impl Worker {
         let mut style = Style::Folded;
         let mut alone = 0;
         loop {
+            let mut cost = None;
             let executed = match unit.done {
                 true => self
                     .session
@@ -273,10 +275,15 @@ impl Worker {
                     .query(b"BEGIN")
                     .map(|_| ())
                     .map_err(Trouble::from),
-                false => self.execute(unit, style),
+                false => {
+                    let began = Instant::now();
+                    let executed = self.execute(unit, style);
+                    let took = began.elapsed();
+                    executed.map(|()| cost = Some(took))
+                }
             };
             let trouble = match executed {
-                Ok(()) => match self.turn(n)? {
+                Ok(()) => match self.turn(n, unit, cost)? {
                     None => return self.commit(n, unit),
                     Some(by) => {
                         self.roll_back()?;
@@ -362,8 +369,11 @@ impl Worker {
     }
 
     /// Waits until it may commit. Gives whom it must give way to instead.
-    fn turn(&self, n: u64) -> Result<Option<u64>, Trouble> {
+    fn turn(&self, n: u64, unit: &Unit, cost: Option<Duration>) -> Result<Option<u64>, Trouble> {
         let mut core = self.shared.lock();
+        if let Some(took) = cost {
+            core.size.executed(unit.transactions.len(), took);
+        }
         if let Executed::GiveWay(by) = core.scheduler.executed(n) {
             return Ok(Some(by));
         }
@@ -425,6 +435,7 @@ impl Worker {
             Some(OTHER_EPOCH) => Trouble::Misplaced,
             _ => Trouble::Lost(error),
         };
+        let sent = Instant::now();
         self.session.client.send(&text).map_err(lost)?;
         let (moved, _) = self.session.client.next(0).map_err(lost)?;
         // If there was no such row, the next statement fails.
@@ -436,16 +447,17 @@ impl Worker {
         }
         self.session.client.next(1).map_err(lost)?;
         self.session.client.next(2).map_err(lost)?;
-        self.committed(n);
+        self.committed(n, sent);
         Ok(())
     }
 
-    fn committed(&self, n: u64) {
+    fn committed(&self, n: u64, sent: Instant) {
         let shared = &self.shared;
         let mut core = shared.lock();
-        for unit in core.committed(n) {
+        for unit in core.committed(n, sent) {
             self.progress.applied(&unit);
         }
+        shared.resize(&core);
         match core.restarting > 0 {
             true => shared.turns.iter().for_each(std::sync::Condvar::notify_all),
             false => shared.wake_ready(&core),

@@ -98,7 +98,7 @@ impl Worker {
             });
         }
         self.clean()?;
-        match self.turn(n)? {
+        match self.turn(n, unit, None)? {
             None => self.commit(n, unit),
             Some(_) => Err(Trouble::Ended),
         }
