@@ -1,7 +1,7 @@
 //! What comes from the primary or a relay: whole transactions, in order, over any number of
 //! connections.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -14,15 +14,13 @@ use dromon_binlog::{
     StreamError, format_for_replica,
 };
 use dromon_relay::log::{Level, Log};
-use dromon_relay::net::{ClientTls, Socket};
-use dromon_relay::pull::{Backoff, Session, SessionError, Step, Wish, sent};
-use dromon_relay::wire::{Frames, WireError, put_packet};
+use dromon_relay::net::ClientTls;
+use dromon_relay::pull::{Backoff, Connection, Fault, Session, SessionError, Wish, sent};
+use dromon_relay::wire::WireError;
 
 use crate::unit::{Form, Raw, Transaction};
 
 const READ_MAX: usize = 256 << 10;
-const ANSWER_MAX: usize = 1 << 20;
-const EVENT_PACKET_MAX: usize = dromon_binlog::EVENT_MAX as usize + 3;
 /// A connection that lived so long was a success.
 const LIVED: Duration = Duration::from_secs(10);
 /// Error of a primary that does not have the position.
@@ -77,6 +75,20 @@ enum PullError {
     Never(String),
     #[error("it was told to end")]
     Stopping,
+}
+
+impl PullError {
+    fn of(fault: Fault, address: &str) -> PullError {
+        match fault {
+            Fault::Connect(error) => PullError::Connect(address.to_owned(), error),
+            Fault::Broken(error) => PullError::Broken(error),
+            Fault::NotEncrypted(error) => PullError::NotEncrypted(error),
+            Fault::Silent(after) => PullError::Silent(after),
+            Fault::Closed => PullError::Closed,
+            Fault::Wire(error) => PullError::Wire(error),
+            Fault::Session(error) => PullError::Session(error),
+        }
+    }
 }
 
 /// How it stands, for others.
@@ -195,15 +207,16 @@ impl Puller {
 
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
         let address = &self.source.address;
-        let mut socket = Socket::connect(address, self.source.dead_after)
-            .map_err(|error| PullError::Connect(address.clone(), error))?;
+        let of = |fault| PullError::of(fault, address);
+        let mut connection =
+            Connection::connect(address, self.source.dead_after, READ_MAX).map_err(of)?;
         {
             let mut kept = self
                 .link
                 .stream
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            *kept = Some(Arc::clone(socket.tcp()));
+            *kept = Some(Arc::clone(connection.tcp()));
         }
         if self.link.stopping.load(Ordering::Acquire) {
             return Err(PullError::Stopping);
@@ -213,9 +226,10 @@ impl Puller {
             semi_sync: false,
             ..self.source.wish.clone()
         });
-        let mut frames = Frames::new(ANSWER_MAX);
-        let mut buf = vec![0; READ_MAX];
-        self.introduce(&mut socket, &mut session, &mut frames, &mut buf)?;
+        let tls = self.source.tls.as_ref();
+        connection
+            .introduce(&mut session, tls, address)
+            .map_err(of)?;
         let primary = session.primary();
         self.log.say(
             Level::Note,
@@ -224,7 +238,7 @@ impl Puller {
                 self.source.address,
                 primary.version,
                 primary.server_id,
-                if socket.is_encrypted() {
+                if connection.is_encrypted() {
                     ", encrypted,"
                 } else {
                     ""
@@ -237,60 +251,25 @@ impl Puller {
         );
         self.link.connected.store(true, Ordering::Release);
         self.link.connections.fetch_add(1, Ordering::Relaxed);
-        frames.set_max(EVENT_PACKET_MAX);
+        connection.follow().map_err(of)?;
         let mut grouper = Grouper::of_connection();
         self.form = None;
         loop {
-            while let Some(packet) = frames.packet()? {
-                self.event(&mut grouper, packet)?;
-            }
-            read(&mut socket, &mut frames, &mut buf, self.source.dead_after)?;
-        }
-    }
-
-    fn introduce(
-        &self,
-        socket: &mut Socket,
-        session: &mut Session,
-        frames: &mut Frames,
-        buf: &mut [u8],
-    ) -> Result<(), PullError> {
-        let send = |socket: &mut Socket, frames: &mut Frames, sequence, payload: &[u8]| {
-            let mut out = Vec::new();
-            let next = put_packet(&mut out, sequence, payload);
-            frames.set_sequence(next);
-            socket.send(&out)
-        };
-        loop {
-            while let Some(packet) = frames.packet()? {
-                let step = session.packet(&packet)?;
-                let (payload, sequence) = match &step {
-                    Step::Read => continue,
-                    Step::Reply(payload) | Step::Encrypt(payload) => (payload, frames.sequence()),
-                    Step::Send(payload) | Step::Stream(payload) => (payload, 0),
-                };
-                send(socket, frames, sequence, payload)?;
-                match step {
-                    Step::Stream(_) => return Ok(()),
-                    Step::Encrypt(_) => {
-                        // What came before it could have been said by anybody on the way.
-                        let encrypted = match (&self.source.tls, frames.is_empty()) {
-                            (Some(tls), true) => socket.encrypt(tls, &self.source.address),
-                            _ => Err(io::Error::other("it speaks before its turn")),
-                        };
-                        encrypted.map_err(PullError::NotEncrypted)?;
-                        let login = session.encrypted().unwrap_or_default();
-                        let sequence = frames.sequence();
-                        send(socket, frames, sequence, &login)?;
-                    }
-                    _ => {}
+            while let Some(packet) = connection.frames.packet()? {
+                if self.event(&mut grouper, packet)? {
+                    connection.found().map_err(|f| self.fault(f))?;
                 }
             }
-            read(socket, frames, buf, self.source.dead_after)?;
+            connection.read().map_err(|f| self.fault(f))?;
         }
     }
 
-    fn event(&mut self, grouper: &mut Grouper, packet: Vec<u8>) -> Result<(), PullError> {
+    fn fault(&self, fault: Fault) -> PullError {
+        PullError::of(fault, &self.source.address)
+    }
+
+    /// Takes an event. Whether it shows that the source has found the place to go on.
+    fn event(&mut self, grouper: &mut Grouper, packet: Vec<u8>) -> Result<bool, PullError> {
         let sent = sent(&packet, false)?;
         let at = packet.len() - sent.event.len();
         self.link
@@ -304,6 +283,7 @@ impl Puller {
             self.form = Some(Arc::new(form(&seen.event)?));
         }
         let step = seen.step;
+        let found = step != Place::Between || seen.event.kind() == EventType::HEARTBEAT;
         let raw = Raw::new(packet, at);
         match step {
             Place::Between => {}
@@ -321,7 +301,7 @@ impl Puller {
                 self.done(group, ending)?;
             }
         }
-        Ok(())
+        Ok(found)
     }
 
     fn done(&mut self, group: Group, ending: dromon_binlog::Ending) -> Result<(), PullError> {
@@ -407,31 +387,6 @@ fn form(event: &Event<'_>) -> Result<Form, PullError> {
         format: format.map_err(bad)?,
         raw,
     })
-}
-
-fn read(
-    socket: &mut Socket,
-    frames: &mut Frames,
-    buf: &mut [u8],
-    dead_after: Duration,
-) -> Result<(), PullError> {
-    match socket.read(buf) {
-        Ok(0) => Err(PullError::Closed),
-        Ok(n) => {
-            frames.feed(&buf[..n]);
-            Ok(())
-        }
-        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
-        Err(e)
-            if matches!(
-                e.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-            ) =>
-        {
-            Err(PullError::Silent(dead_after))
-        }
-        Err(e) => Err(PullError::Broken(e)),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The connection to the primary: sockets, and what is done when they break.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -10,22 +10,19 @@ use dromon_binlog::hints::{Barrier, Hint, Hints, Limits};
 use dromon_binlog::{BinlogState, GroupName};
 
 use super::backoff::Backoff;
+use super::connection::{Connection, Fault};
 use super::desk::Desk;
 use super::ingest::{Act, Ingest, IngestError};
 use super::offers::Offers;
-use super::session::{Primary, Session, SessionError, Step, Wish, follow};
+use super::session::{Primary, Session, SessionError, Wish, follow};
 use crate::http::{Heard, HintStatus, primary_lag_ms};
 use crate::log::{Level, Log};
-use crate::net::{ClientTls, Socket};
+use crate::net::ClientTls;
 use crate::store::{Part, Place, Store, StoreError};
-use crate::wire::{AckSemiSync, Compressed, Decompressor, Frames, WireError, put_packet};
+use crate::wire::{AckSemiSync, Compressed, Decompressor, WireError};
 
 /// Bytes read at once, and so the most that one fsync waits for.
 const READ_MAX: usize = 1 << 20;
-/// Longest answer before the stream.
-const ANSWER_MAX: usize = 1 << 20;
-/// Longest event, with the mark in front of it.
-const EVENT_PACKET_MAX: usize = dromon_binlog::EVENT_MAX as usize + 3;
 /// For hints. A batch is short, and replicas look no further ahead: keys of some thousand transactions
 /// are plenty.
 const LIMITS: Limits = Limits {
@@ -37,9 +34,6 @@ const LIMITS: Limits = Limits {
     batch: 32,
     domains: 64,
 };
-/// A primary that looks in its files for the place to go on sends nothing, for so long at most. As
-/// replicas wait (slave_net_timeout).
-const SEARCHES: Duration = Duration::from_secs(60);
 /// What comes after so long a wait was sent after it had begun.
 const WAITED: Duration = Duration::from_millis(10);
 /// A connection that lived so long was a success.
@@ -166,8 +160,6 @@ pub struct Puller {
     ingest: Ingest,
     following: Arc<Mutex<Following>>,
     log: Log,
-    /// Silence for so long ends the present connection.
-    patience: Duration,
     /// It was said that hints have no place in what this version sends.
     clockless: String,
     /// Called now and then between events: retention.
@@ -238,7 +230,6 @@ impl Puller {
             ingest,
             following: Arc::new(Mutex::new(following)),
             log,
-            patience: Duration::ZERO,
             clockless: String::new(),
             every_now_and_then,
         }
@@ -315,13 +306,20 @@ impl Puller {
         }
     }
 
-    fn connect(&self) -> Result<Socket, PullError> {
-        let address = &self.source.address;
-        let cannot = |source| PullError::Connect {
-            address: address.clone(),
-            source,
-        };
-        Socket::connect(address, self.source.dead_after).map_err(cannot)
+    /// What it means for whoever pulls.
+    fn fault(&self, fault: Fault) -> PullError {
+        match fault {
+            Fault::Connect(source) => PullError::Connect {
+                address: self.source.address.clone(),
+                source,
+            },
+            Fault::Broken(error) => PullError::Broken(error),
+            Fault::NotEncrypted(error) => PullError::NotEncrypted(error),
+            Fault::Silent(after) => PullError::Silent(after),
+            Fault::Closed => PullError::Closed,
+            Fault::Wire(error) => PullError::Wire(error),
+            Fault::Session(error) => PullError::Session(error),
+        }
     }
 
     /// Of a mirror: the primary's file and byte behind which nothing is stored.
@@ -340,23 +338,28 @@ impl Puller {
     }
 
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
-        let mut stream = self.connect()?;
-        self.patience = self.source.dead_after;
+        let Source {
+            address,
+            dead_after,
+            ..
+        } = &self.source;
+        let connection = Connection::connect(address, *dead_after, READ_MAX);
+        let mut connection = connection.map_err(|f| self.fault(f))?;
         {
             let mut following = lock(&self.following);
             if following.stopping {
                 return Err(PullError::Stopping);
             }
-            following.stream = Some(Arc::clone(stream.tcp()));
+            following.stream = Some(Arc::clone(connection.tcp()));
         }
         let mut session = Session::new(Wish {
             position: self.store.state().position().to_string(),
             file: self.file_position(),
             ..self.source.wish.clone()
         });
-        let mut frames = Frames::new(ANSWER_MAX);
-        let mut buf = vec![0; READ_MAX];
-        self.introduce(&mut stream, &mut session, &mut frames, &mut buf)?;
+        let (tls, name) = (self.source.tls.as_ref(), &self.source.address);
+        let introduced = connection.introduce(&mut session, tls, name);
+        introduced.map_err(|f| self.fault(f))?;
         let primary = session.primary().clone();
         self.log.say(
             Level::Note,
@@ -365,7 +368,7 @@ impl Puller {
                 self.source.address,
                 primary.version,
                 primary.server_id,
-                match (primary.semi_sync, stream.is_encrypted()) {
+                match (primary.semi_sync, connection.is_encrypted()) {
                     (true, true) => " with semi-sync, encrypted,",
                     (true, false) => " with semi-sync",
                     (false, true) => ", encrypted,",
@@ -385,14 +388,14 @@ impl Puller {
             let mut following = lock(&self.following);
             following.connected = true;
             following.connections += 1;
-            following.encrypted = stream.is_encrypted();
+            following.encrypted = connection.is_encrypted();
             following.zstd = primary_zstd.map(|_| Compressed::default());
             following.primary = primary;
         }
-        frames.set_max(EVENT_PACKET_MAX);
+        connection.follow().map_err(|f| self.fault(f))?;
         if semi_sync && !mariadb {
             // Newer ones of MySQL read acknowledgements aside, and count on.
-            frames.any_sequence();
+            connection.frames.any_sequence();
         }
         let mut inflate = match primary_zstd {
             None => None,
@@ -402,8 +405,6 @@ impl Puller {
             }),
         };
         let mut acknowledged = None;
-        let mut searches = true;
-        self.wait_at_most(&stream, self.source.dead_after.max(SEARCHES))?;
         // Since when nothing was there to be read.
         let mut waits: Option<Instant> = None;
         loop {
@@ -411,8 +412,8 @@ impl Puller {
             let mut last = None;
             let mut counted = HintStatus::default();
             let mut begun = false;
-            while let Some(packet) = frames.packet()? {
-                let sent = follow(&mut frames, &packet, semi_sync)?;
+            while let Some(packet) = connection.frames.packet()? {
+                let sent = follow(&mut connection.frames, &packet, semi_sync)?;
                 let took = take(&mut self.ingest, &mut self.store, sent.event)?;
                 last = Some((took.heartbeat, took.time));
                 begun |= took.heartbeat || took.time > 0;
@@ -443,16 +444,13 @@ impl Puller {
                     });
                 }
             }
-            if searches && begun {
-                searches = false;
-                self.wait_at_most(&stream, self.source.dead_after)?;
+            if begun {
+                connection.found().map_err(|f| self.fault(f))?;
             }
             // Everything that has come is taken: one fsync for all of it.
             self.store.flush()?;
             if let Some(ack) = ack.filter(|ack| acknowledged.as_ref() != Some(ack)) {
-                let mut out = Vec::new();
-                put_packet(&mut out, 0, &ack.encode());
-                stream.send(&out).map_err(PullError::Broken)?;
+                connection.tell(&ack.encode()).map_err(|f| self.fault(f))?;
                 acknowledged = Some(ack);
             }
             {
@@ -483,39 +481,27 @@ impl Puller {
             (self.every_now_and_then)();
             let asked = Instant::now();
             match &mut inflate {
-                None => self.read(&mut stream, &mut frames, &mut buf)?,
-                Some(inflate) => self.inflate(&mut stream, inflate, &mut frames, &mut buf)?,
+                None => connection.read().map_err(|f| self.fault(f))?,
+                Some(inflate) => self.inflate(&mut connection, inflate)?,
             }
             waits = (asked.elapsed() >= WAITED).then_some(asked);
         }
     }
 
-    fn wait_at_most(&mut self, stream: &Socket, patience: Duration) -> Result<(), PullError> {
-        self.patience = patience;
-        let set = stream.tcp().set_read_timeout(Some(patience));
-        set.map_err(PullError::Broken)
-    }
-
-    /// As [`Puller::read`], of a relay that compresses. Each time no more than one piece: a little
+    /// As [`Connection::read`], of a relay that compresses. Each time no more than one piece: a little
     /// may become very much.
-    fn inflate(
-        &self,
-        stream: &mut Socket,
-        inflate: &mut Inflate,
-        frames: &mut Frames,
-        buf: &mut [u8],
-    ) -> Result<(), PullError> {
+    fn inflate(&self, connection: &mut Connection, inflate: &mut Inflate) -> Result<(), PullError> {
         loop {
             let n = inflate
                 .from
                 .take(&mut inflate.buf)
                 .map_err(PullError::Zstd)?;
             if n > 0 {
-                frames.feed(&inflate.buf[..n]);
+                connection.frames.feed(&inflate.buf[..n]);
                 return Ok(());
             }
-            let n = self.read_some(stream, buf)?;
-            inflate.from.put(&buf[..n]);
+            let bytes = connection.bytes().map_err(|f| self.fault(f))?;
+            inflate.from.put(bytes);
         }
     }
 
@@ -563,84 +549,6 @@ impl Puller {
             joined: so_far.joined + counted.joined,
             barriers: so_far.barriers + counted.barriers,
         });
-    }
-
-    fn introduce(
-        &self,
-        stream: &mut Socket,
-        session: &mut Session,
-        frames: &mut Frames,
-        buf: &mut [u8],
-    ) -> Result<(), PullError> {
-        loop {
-            while let Some(packet) = frames.packet()? {
-                let step = session.packet(&packet)?;
-                let (payload, sequence) = match &step {
-                    Step::Read => continue,
-                    Step::Reply(payload) | Step::Encrypt(payload) => (payload, frames.sequence()),
-                    Step::Send(payload) | Step::Stream(payload) => (payload, 0),
-                };
-                let mut out = Vec::new();
-                let next = put_packet(&mut out, sequence, payload);
-                frames.set_sequence(next);
-                stream.send(&out).map_err(PullError::Broken)?;
-                match step {
-                    Step::Stream(_) => return Ok(()),
-                    Step::Encrypt(_) => self.encrypt(stream, session, frames)?,
-                    _ => {}
-                }
-            }
-            self.read(stream, frames, buf)?;
-        }
-    }
-
-    fn encrypt(
-        &self,
-        stream: &mut Socket,
-        session: &mut Session,
-        frames: &mut Frames,
-    ) -> Result<(), PullError> {
-        let not = |why: io::Error| PullError::NotEncrypted(why);
-        // What came before it could have been said by anybody on the way.
-        if let (Some(tls), true) = (&self.source.tls, frames.is_empty()) {
-            stream.encrypt(tls, &self.source.address).map_err(not)?;
-        } else {
-            return Err(not(io::Error::other("it speaks before its turn")));
-        }
-        let login = session.encrypted().unwrap_or_default();
-        let mut out = Vec::new();
-        let next = put_packet(&mut out, frames.sequence(), &login);
-        frames.set_sequence(next);
-        stream.send(&out).map_err(PullError::Broken)
-    }
-
-    fn read(
-        &self,
-        stream: &mut Socket,
-        frames: &mut Frames,
-        buf: &mut [u8],
-    ) -> Result<(), PullError> {
-        let n = self.read_some(stream, buf)?;
-        frames.feed(&buf[..n]);
-        Ok(())
-    }
-
-    /// Whatever has come; 0: nothing, but it may be tried again.
-    fn read_some(&self, stream: &mut Socket, buf: &mut [u8]) -> Result<usize, PullError> {
-        match stream.read(buf) {
-            Ok(0) => Err(PullError::Closed),
-            Ok(n) => Ok(n),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                ) =>
-            {
-                Err(PullError::Silent(self.patience))
-            }
-            Err(e) => Err(PullError::Broken(e)),
-        }
     }
 }
 

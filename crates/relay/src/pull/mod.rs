@@ -10,6 +10,7 @@
 
 mod ask;
 mod backoff;
+mod connection;
 mod desk;
 mod entry;
 mod ingest;
@@ -22,6 +23,7 @@ mod tables;
 
 pub use ask::{AskError, Asker, Login};
 pub use backoff::Backoff;
+pub use connection::{Connection, Fault};
 pub use desk::{Desk, ReadTables, read_for_ever};
 pub use entry::{Entry, EntryStep};
 pub use ingest::{Act, Ingest, IngestError, Taken};
