@@ -64,6 +64,16 @@ pub struct Options {
 }
 
 impl Options {
+    /// Where the clusters of this run lie.
+    pub fn base(&self) -> PathBuf {
+        self.dir.clone().unwrap_or_else(|| {
+            let pid = std::process::id();
+            std::env::temp_dir().join(format!("dromon-tests-{pid}"))
+        })
+    }
+}
+
+impl Options {
     /// What may pass where `wanted` is promised.
     pub fn limit(&self, wanted: Duration) -> Duration {
         if self.times_judged {
@@ -395,10 +405,7 @@ impl<'a> Harness<'a> {
     /// Makes the directory; starts nothing.
     fn new(options: Options, tally: &'a Mutex<Tally>, lane: usize) -> anyhow::Result<Self> {
         let pid = std::process::id();
-        let base = match &options.dir {
-            Some(dir) => dir.clone(),
-            None => std::env::temp_dir().join(format!("dromon-tests-{pid}")),
-        };
+        let base = options.base();
         fs::create_dir_all(&base).with_context(|| format!("creating {}", base.display()))?;
         fs::set_permissions(&base, fs::Permissions::from_mode(0o755))?;
         // Spread over the port range, so that several test runs and lanes seldom meet.

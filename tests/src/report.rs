@@ -11,6 +11,8 @@ use crate::harness::{Note, Options, Scenario};
 #[derive(Default)]
 pub struct Report {
     file: Option<PathBuf>,
+    /// Where the clusters lie: not of interest elsewhere.
+    base: String,
     head: String,
     /// Names of what was chosen, in its order, and what came of each so far.
     parts: Vec<(&'static str, String)>,
@@ -52,6 +54,7 @@ impl Report {
         line("entries to re-feed", options.entries.to_string());
         Self {
             file: Some(file),
+            base: options.base().display().to_string(),
             head,
             parts: chosen.iter().map(|s| (s.name, String::new())).collect(),
         }
@@ -69,7 +72,8 @@ impl Report {
             scenario.name, scenario.shows
         );
         for line in lines {
-            part += &format!("  - {}\n", line.trim_end().replace('\n', "\n    "));
+            let line = line.trim_end().replace(&self.base, "...");
+            part += &format!("  - {}\n", line.replace('\n', "\n    "));
         }
         let open = |(name, text): &&mut (&str, String)| *name == scenario.name && text.is_empty();
         if let Some((_, text)) = self.parts.iter_mut().find(open) {
