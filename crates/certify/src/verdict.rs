@@ -73,6 +73,12 @@ pub enum FailReason {
         /// The statement's place.
         ddl: Seqno,
     },
+    /// It belongs to a streaming transaction that was doomed: it holds what something
+    /// ordered before it needs.
+    Doomed {
+        /// Where.
+        at: Seqno,
+    },
     /// Its origin claims to have seen its own place or later: a bug there.
     FromFuture {
         /// What its origin claims.
@@ -100,6 +106,11 @@ impl fmt::Display for FailReason {
                 f,
                 "it ends a streaming transaction and was on its way (its origin had seen \
                  {last_seen}) when DDL came at {ddl}; the client may retry"
+            ),
+            FailReason::Doomed { at } => write!(
+                f,
+                "its streaming transaction was doomed at {at}, as it held what another one needed; \
+                 the client may retry"
             ),
             FailReason::FromFuture { last_seen, seqno } => write!(
                 f,

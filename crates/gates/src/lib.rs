@@ -19,7 +19,9 @@
 //!
 //! * `released <= left <= ordered`, each only grows (but for [`Positions::reset`]).
 //! * Every ordered seqno leaves the commit gate exactly once, in order.
-//! * The lowest unfinished seqno can always move: it depends only on lower ones.
+//! * The lowest unfinished seqno can always move: it depends only on lower ones. If the
+//!   database needs more than that (a lock of a streaming transaction), the rollback
+//!   that frees it may be carried out before what lies before it.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +31,6 @@ mod shell;
 mod waiter;
 
 pub use positions::{ApplyStats, Positions, Seqno};
-pub use queue::{ApplyQueue, Popped, QueueItem, QueueStats};
+pub use queue::{ApplyQueue, Popped, QueueItem, QueueStats, Turn};
 pub use shell::{Gates, WaitError};
 pub use waiter::Waiter;

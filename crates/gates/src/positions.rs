@@ -20,6 +20,11 @@ pub struct Positions {
     paused_at: Option<Seqno>,
     /// A second stop, independent of the pause.
     hold_at: Option<Seqno>,
+    /// Statements and views that are not finished: nothing runs beside them.
+    alone: BTreeSet<Seqno>,
+    /// Rollbacks of streaming transactions that were begun, perhaps before what lies
+    /// before them, and have not come to the point where they only wait for their turn.
+    ahead: BTreeSet<Seqno>,
     active: BTreeSet<Seqno>,
     stats: ApplyStats,
 }
@@ -50,6 +55,8 @@ impl Positions {
             finished: BTreeSet::new(),
             paused_at: None,
             hold_at: None,
+            alone: BTreeSet::new(),
+            ahead: BTreeSet::new(),
             active: BTreeSet::new(),
             stats: ApplyStats::default(),
         }
@@ -64,7 +71,9 @@ impl Positions {
         let mut finished = self.finished.split_off(&(position + 1));
         finished.retain(|seqno| cancelled.contains(seqno));
         let (paused_at, stats) = (self.paused_at, self.stats);
+        let alone = self.alone.split_off(&(position + 1));
         *self = Positions::new(position);
+        self.alone = alone;
         (self.ordered, self.paused_at, self.stats) = (ordered, paused_at, stats);
         (self.cancelled, self.finished) = (cancelled, finished);
         while self.cancelled.remove(&(self.left + 1)) {
@@ -144,6 +153,51 @@ impl Positions {
         while self.released < self.left && self.finished.remove(&(self.released + 1)) {
             self.released += 1;
         }
+        while self.alone.first().is_some_and(|&s| s <= self.released) {
+            self.alone.pop_first();
+        }
+    }
+
+    /// What has its place at `seqno`, and is to be delivered there, runs beside
+    /// nothing else: a statement or a view.
+    pub fn stands_alone(&mut self, seqno: Seqno) {
+        if seqno > self.released {
+            self.alone.insert(seqno);
+        }
+    }
+
+    /// Whether what stands alone at `seqno` may begin: everything before it is
+    /// finished, and no rollback that lies behind it is being carried out.
+    pub fn may_stand_alone(&self, seqno: Seqno) -> bool {
+        self.released >= seqno - 1 && self.is_quiet(seqno)
+    }
+
+    /// Whether no rollback that lies behind `seqno` is being carried out.
+    pub fn is_quiet(&self, seqno: Seqno) -> bool {
+        self.ahead.range(seqno + 1..).next().is_none()
+    }
+
+    /// Whether the rollback of a streaming transaction at `seqno` may be carried out
+    /// now, all of whose fragments lie at or below `depends_on`. It passes what has
+    /// not begun, and nothing that stands alone and has, nor a complete pause.
+    pub fn may_begin_ahead(&self, seqno: Seqno, depends_on: Seqno) -> bool {
+        let next = self.released + 1;
+        let beside = next < seqno && self.alone.contains(&next);
+        let stops = [self.paused_at, self.hold_at];
+        let mut stops = stops.into_iter().flatten();
+        let stopped = stops.any(|at| at < seqno && self.released >= at);
+        self.released >= depends_on && !beside && !stopped
+    }
+
+    /// It is carried out from here on.
+    pub fn begins_ahead(&mut self, seqno: Seqno) {
+        self.ahead.insert(seqno);
+    }
+
+    /// It only waits for its turn from here on, or was given up. Answers whether that
+    /// is news.
+    pub fn is_carried_out(&mut self, seqno: Seqno) -> bool {
+        self.ahead.remove(&seqno)
     }
 
     /// Whether an event that depends on `depends_on` may be applied.
@@ -289,6 +343,63 @@ mod tests {
         assert!(p.held(3), "that was another hold");
         p.unhold(2);
         assert!(!p.held(3));
+    }
+
+    #[test]
+    fn a_rollback_passes_what_has_not_begun() {
+        let mut p = Positions::new(10);
+        (11..=20).for_each(|s| p.ordered(s));
+        p.stands_alone(13);
+        assert!(!p.may_begin_ahead(20, 11), "a fragment of it is not applied");
+        p.leave(11);
+        p.release(11);
+        assert!(p.may_begin_ahead(20, 11), "12 is under way, 13 has not begun");
+        p.begins_ahead(20);
+        p.leave(12);
+        p.release(12);
+        assert!(!p.may_stand_alone(13), "the rollback is being carried out");
+        assert!(!p.may_begin_ahead(19, 11), "13 may begin at any time");
+        assert!(p.is_carried_out(20));
+        assert!(!p.is_carried_out(20));
+        assert!(p.may_stand_alone(13));
+        p.leave(13);
+        p.release(13);
+        assert!(p.may_begin_ahead(19, 11));
+        p.begins_ahead(14);
+        assert!(p.may_begin_ahead(15, 13) && p.is_quiet(14) && !p.is_quiet(13));
+    }
+
+    #[test]
+    fn a_rollback_passes_a_pause_that_is_not_complete() {
+        let mut p = Positions::new(10);
+        (11..=12).for_each(|s| p.ordered(s));
+        assert_eq!(p.pause(), 12);
+        p.ordered(13);
+        assert!(p.may_begin_ahead(13, 10), "what the pause waits for may need it");
+        for s in 11..=12 {
+            p.leave(s);
+            p.release(s);
+        }
+        assert!(!p.may_begin_ahead(13, 10), "now nothing moves");
+        p.resume();
+        p.hold(12);
+        assert!(!p.may_begin_ahead(13, 10));
+        p.unhold(12);
+        assert!(p.may_begin_ahead(13, 10));
+    }
+
+    #[test]
+    fn a_copy_brings_what_stood_alone_below_it() {
+        let mut p = Positions::new(0);
+        (1..=9).for_each(|s| p.ordered(s));
+        p.stands_alone(3);
+        p.stands_alone(7);
+        p.begins_ahead(9);
+        p.reset(6);
+        assert!(p.is_quiet(0), "it belongs to the database before");
+        assert!(!p.may_begin_ahead(9, 6), "7 is next");
+        p.reset(7);
+        assert!(p.may_begin_ahead(9, 6));
     }
 
     proptest! {

@@ -1,10 +1,23 @@
 //! Ordered events on their way to applier threads.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::positions::Seqno;
+
+/// When an event may be handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Behind everything before it.
+    InOrder,
+    /// It was begun early: its seqno lies behind those of events that are still to be
+    /// pushed, and its thread waits for them.
+    LiesAhead,
+    /// The rollback of a streaming transaction: before what lies before it, once its
+    /// `depends_on` is finished. Its thread then waits for its turn.
+    Rollback,
+}
 
 /// One event in total order.
 #[derive(Debug)]
@@ -15,8 +28,11 @@ pub struct QueueItem<T> {
     pub ordered: bool,
     /// Everything up to here must be finished before it starts.
     pub depends_on: Seqno,
-    /// Nothing after it starts before it ends (views, donations, notices).
+    /// Nothing after it starts before it ends (views, donations, notices), but
+    /// rollbacks of streaming transactions.
     pub exclusive: bool,
+    /// When it may be handed out.
+    pub turn: Turn,
     /// What it holds in memory, in bytes.
     pub bytes: usize,
     /// The event itself.
@@ -57,6 +73,11 @@ pub struct QueueStats {
 /// the lowest unfinished seqno always has a thread. Pushing never blocks, as
 /// delivery must never wait; its producer bounds it by slowing origins and by
 /// dropping payloads that can be read again.
+///
+/// Rollbacks of streaming transactions may come first, as what lies before them may
+/// need the rows that they free. For each of them that may still come a thread is
+/// kept free ([`ApplyQueue::keep`]), but never the last one that could take what is
+/// next in order.
 #[derive(Debug)]
 pub struct ApplyQueue<T> {
     inner: Mutex<Inner<T>>,
@@ -66,11 +87,23 @@ pub struct ApplyQueue<T> {
 #[derive(Debug)]
 struct Inner<T> {
     items: VecDeque<QueueItem<T>>,
+    /// The rollbacks among them, and what each depends on.
+    rollbacks: BTreeMap<Seqno, Seqno>,
     bytes: usize,
     exclusive_running: bool,
     hold_after: Option<Seqno>,
     /// Ordered events up to here are in the database already.
     floor: Seqno,
+    /// Threads that wait here.
+    idle: usize,
+    /// Threads that have an event whose turn was in order.
+    in_order: usize,
+    /// Threads that have a rollback, and wait for what lies before it.
+    rolling: usize,
+    /// So many threads are kept for rollbacks.
+    kept: usize,
+    /// Everything up to here is finished, as last heard.
+    released: Seqno,
     closed: bool,
     nudges: u64,
     stats: QueueStats,
@@ -88,10 +121,16 @@ impl<T> ApplyQueue<T> {
         ApplyQueue {
             inner: Mutex::new(Inner {
                 items: VecDeque::new(),
+                rollbacks: BTreeMap::new(),
                 bytes: 0,
                 exclusive_running: false,
                 hold_after: None,
                 floor: Seqno::MIN,
+                idle: 0,
+                in_order: 0,
+                rolling: 0,
+                kept: 0,
+                released: Seqno::MIN,
                 closed: false,
                 nudges: 0,
                 stats: QueueStats::default(),
@@ -108,6 +147,9 @@ impl<T> ApplyQueue<T> {
             return;
         }
         inner.bytes += item.bytes;
+        if item.turn == Turn::Rollback {
+            inner.rollbacks.insert(item.seqno, item.depends_on);
+        }
         inner.items.push_back(item);
         let len = inner.items.len();
         let stats = &mut inner.stats;
@@ -128,9 +170,21 @@ impl<T> ApplyQueue<T> {
     }
 
     /// Takes the next event, waiting for one until `deadline`. Whoever takes
-    /// an exclusive event must call [`ApplyQueue::exclusive_done`].
+    /// one must call [`ApplyQueue::done`].
     pub fn pop(&self, deadline: Option<Instant>) -> Popped<T> {
         let mut inner = self.lock();
+        inner.idle += 1;
+        let popped;
+        (inner, popped) = self.pop_idle(inner, deadline);
+        inner.idle -= 1;
+        popped
+    }
+
+    fn pop_idle<'a>(
+        &self,
+        mut inner: MutexGuard<'a, Inner<T>>,
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'a, Inner<T>>, Popped<T>) {
         let nudges = inner.nudges;
         loop {
             if let Some(item) = inner.take() {
@@ -138,13 +192,13 @@ impl<T> ApplyQueue<T> {
                 if !inner.items.is_empty() {
                     self.wake.notify_one();
                 }
-                return Popped::Item(item);
+                return (inner, Popped::Item(item));
             }
             if inner.closed && inner.items.is_empty() && !inner.exclusive_running {
-                return Popped::Closed;
+                return (inner, Popped::Closed);
             }
             if inner.nudges != nudges {
-                return Popped::Nothing;
+                return (inner, Popped::Nothing);
             }
             inner = match deadline {
                 None => self
@@ -154,7 +208,7 @@ impl<T> ApplyQueue<T> {
                 Some(deadline) => {
                     let now = Instant::now();
                     if now >= deadline {
-                        return Popped::Nothing;
+                        return (inner, Popped::Nothing);
                     }
                     let waited = self.wake.wait_timeout(inner, deadline - now);
                     waited.unwrap_or_else(PoisonError::into_inner).0
@@ -163,10 +217,43 @@ impl<T> ApplyQueue<T> {
         }
     }
 
-    /// The exclusive event taken last has ended.
-    pub fn exclusive_done(&self) {
-        self.lock().exclusive_running = false;
-        self.wake.notify_all();
+    /// An event that was taken has ended.
+    pub fn done(&self, turn: Turn, exclusive: bool) {
+        let mut inner = self.lock();
+        // One of before `reopen` may end late.
+        match turn {
+            Turn::InOrder => inner.in_order = inner.in_order.saturating_sub(1),
+            Turn::Rollback => inner.rolling = inner.rolling.saturating_sub(1),
+            Turn::LiesAhead => {}
+        }
+        let next_waits = inner.in_order == 0 && !inner.items.is_empty();
+        if exclusive {
+            inner.exclusive_running = false;
+            drop(inner);
+            self.wake.notify_all();
+        } else if next_waits {
+            // Its thread may not come back.
+            drop(inner);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Up to `threads` of the threads are kept for rollbacks of streaming transactions
+    /// from now on; everything up to `released` is finished.
+    pub fn keep(&self, threads: usize, released: Seqno) {
+        let mut inner = self.lock();
+        let more_may_come = threads < inner.kept || !inner.rollbacks.is_empty();
+        inner.kept = threads;
+        inner.released = released.max(inner.released);
+        drop(inner);
+        if more_may_come {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Threads that have a rollback: they wait for what lies before it.
+    pub fn rollbacks_out(&self) -> usize {
+        self.lock().rolling
     }
 
     /// Holds back everything with a seqno above `seqno`.
@@ -187,6 +274,7 @@ impl<T> ApplyQueue<T> {
         inner.floor = seqno;
         let before = inner.items.len();
         inner.items.retain(|i| !i.ordered || i.seqno > seqno);
+        inner.rollbacks.retain(|s, _| *s > seqno);
         inner.bytes = inner.items.iter().map(|i| i.bytes).sum();
         before - inner.items.len()
     }
@@ -195,6 +283,7 @@ impl<T> ApplyQueue<T> {
     pub fn clear(&self) -> Vec<QueueItem<T>> {
         let mut inner = self.lock();
         inner.bytes = 0;
+        inner.rollbacks.clear();
         let items = inner.items.drain(..).collect();
         drop(inner);
         self.wake.notify_all();
@@ -211,10 +300,15 @@ impl<T> ApplyQueue<T> {
     pub fn reopen(&self) {
         let mut inner = self.lock();
         inner.items.clear();
+        inner.rollbacks.clear();
         inner.bytes = 0;
         inner.exclusive_running = false;
         inner.hold_after = None;
         inner.floor = Seqno::MIN;
+        inner.in_order = 0;
+        inner.rolling = 0;
+        inner.kept = 0;
+        inner.released = Seqno::MIN;
         inner.closed = false;
     }
 
@@ -262,86 +356,45 @@ impl<T> ApplyQueue<T> {
 
 impl<T> Inner<T> {
     fn take(&mut self) -> Option<QueueItem<T>> {
+        let item = self.items.remove(self.next()?)?;
+        self.rollbacks.remove(&item.seqno);
+        self.bytes -= item.bytes;
+        self.exclusive_running |= item.exclusive;
+        match item.turn {
+            Turn::InOrder => self.in_order += 1,
+            Turn::Rollback => self.rolling += 1,
+            Turn::LiesAhead => {}
+        }
+        Some(item)
+    }
+
+    /// Which event a thread that waits may take; see `docs/gates.md`.
+    fn next(&self) -> Option<usize> {
+        let held = |seqno| self.hold_after.is_some_and(|at| seqno > at);
+        // Whoever parks leaves one for what is next in order.
+        let one_left = self.in_order > 0 || self.idle > 1;
+        let mut ready = self.rollbacks.iter();
+        let ready = ready.find(|(_, depends_on)| **depends_on <= self.released);
+        if let Some((seqno, _)) = ready.filter(|(s, _)| one_left && !held(**s)) {
+            let is_it = |i: &QueueItem<T>| i.seqno == *seqno && i.turn == Turn::Rollback;
+            return self.items.iter().position(is_it);
+        }
         if self.exclusive_running {
             return None;
         }
-        let seqno = self.items.front()?.seqno;
-        if self.hold_after.is_some_and(|at| seqno > at) {
+        let first = self.items.front()?;
+        if held(first.seqno) {
             return None;
         }
-        let item = self.items.pop_front()?;
-        self.bytes -= item.bytes;
-        self.exclusive_running = item.exclusive;
-        Some(item)
+        if first.turn == Turn::LiesAhead && !one_left {
+            // Its thread would be missing for what comes before its place.
+            let next = self.items.get(1);
+            return Some(usize::from(next.is_some_and(|i| i.seqno < first.seqno)));
+        }
+        let may = first.turn != Turn::InOrder || self.in_order == 0 || self.idle > self.kept;
+        may.then_some(0)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn item(seqno: Seqno, exclusive: bool) -> QueueItem<&'static str> {
-        QueueItem {
-            seqno,
-            ordered: true,
-            depends_on: 0,
-            exclusive,
-            bytes: 10,
-            value: "x",
-        }
-    }
-
-    fn now() -> Option<Instant> {
-        Some(Instant::now())
-    }
-
-    fn popped(q: &ApplyQueue<&'static str>) -> Option<Seqno> {
-        match q.pop(now()) {
-            Popped::Item(i) => Some(i.seqno),
-            Popped::Nothing | Popped::Closed => None,
-        }
-    }
-
-    #[test]
-    fn an_exclusive_event_holds_later_ones() {
-        let q = ApplyQueue::new();
-        q.push(item(1, false));
-        q.push(item(2, true));
-        q.push(item(3, false));
-        assert_eq!(popped(&q), Some(1));
-        assert_eq!(popped(&q), Some(2));
-        assert_eq!(popped(&q), None);
-        q.exclusive_done();
-        assert_eq!(popped(&q), Some(3));
-    }
-
-    #[test]
-    fn a_pause_holds_later_ones_and_a_position_drops_earlier_ones() {
-        let q = ApplyQueue::new();
-        for s in 1..=4 {
-            q.push(item(s, false));
-        }
-        assert_eq!(q.drop_through(1), 1);
-        q.push(item(1, false));
-        q.hold_after(2);
-        assert_eq!(popped(&q), Some(2));
-        assert_eq!(popped(&q), None);
-        assert_eq!((q.len(), q.bytes()), (2, 20));
-        q.resume();
-        assert_eq!(popped(&q), Some(3));
-    }
-
-    #[test]
-    fn closed_only_after_the_last_event() {
-        let q = ApplyQueue::new();
-        q.push(item(1, true));
-        q.close();
-        assert_eq!(popped(&q), Some(1));
-        assert!(
-            matches!(q.pop(now()), Popped::Nothing),
-            "the exclusive one still runs"
-        );
-        q.exclusive_done();
-        assert!(matches!(q.pop(now()), Popped::Closed));
-    }
-}
+mod tests;

@@ -33,6 +33,10 @@ struct Inner {
     commit: HashMap<Seqno, Arc<Waiter>>,
     released: BTreeMap<Seqno, Vec<Arc<Waiter>>>,
     resumed: Vec<Arc<Waiter>>,
+    /// Who waits for a rollback to begin or to be carried out.
+    ahead: Vec<Arc<Waiter>>,
+    /// No rollback is begun any more.
+    ahead_ended: bool,
     closed: bool,
 }
 
@@ -45,6 +49,8 @@ impl Gates {
                 commit: HashMap::new(),
                 released: BTreeMap::new(),
                 resumed: Vec::new(),
+                ahead: Vec::new(),
+                ahead_ended: false,
                 closed: false,
             }),
         }
@@ -55,6 +61,7 @@ impl Gates {
         let mut inner = self.lock();
         inner.positions.reset(position);
         inner.closed = false;
+        inner.ahead_ended = false;
         inner.wake_all();
     }
 
@@ -68,6 +75,7 @@ impl Gates {
             inner.positions.pause();
         }
         inner.closed = false;
+        inner.ahead_ended = false;
         inner.wake_all();
     }
 
@@ -239,11 +247,97 @@ impl Gates {
         }
     }
 
+    /// A statement or a view has its place at `seqno`: nothing runs beside it. Called
+    /// by delivery before anything behind it is delivered.
+    pub fn stands_alone(&self, seqno: Seqno) {
+        self.lock().positions.stands_alone(seqno);
+    }
+
+    /// Enters the apply gate with what stands alone at `seqno`: waits until everything
+    /// before it is finished, and no rollback behind it is being carried out.
+    pub fn enter_alone(&self, seqno: Seqno, waiter: &Arc<Waiter>) -> Result<(), WaitError> {
+        let waited = !self.lock().positions.may_apply(seqno - 1);
+        self.wait_quiet(seqno - 1, waiter, None)?;
+        self.lock().positions.entered(seqno, waited);
+        Ok(())
+    }
+
+    /// Waits until everything up to `seqno` is finished and no rollback behind it is
+    /// being carried out. None begins then as long as what comes next stands alone, or
+    /// the flow is stopped there.
+    pub fn wait_quiet(
+        &self,
+        seqno: Seqno,
+        waiter: &Arc<Waiter>,
+        deadline: Option<Instant>,
+    ) -> Result<(), WaitError> {
+        loop {
+            self.wait_released(seqno, waiter, false, deadline)?;
+            let mut inner = self.lock();
+            if inner.positions.is_quiet(seqno) {
+                return Ok(());
+            }
+            inner.ahead.push(waiter.clone());
+            drop(inner);
+            let in_time = waiter.wait(false, deadline);
+            self.lock().ahead.retain(|w| !Arc::ptr_eq(w, waiter));
+            if !in_time {
+                return Err(WaitError::TimedOut);
+            }
+        }
+    }
+
+    /// Begins the rollback at `seqno` of a streaming transaction all of whose fragments
+    /// lie at or below `depends_on`: waits for these, and while something stands alone
+    /// that has begun. What lies before it need not be finished.
+    /// [`carried_out`](Self::carried_out) must follow.
+    pub fn begin_ahead(
+        &self,
+        seqno: Seqno,
+        depends_on: Seqno,
+        waiter: &Arc<Waiter>,
+    ) -> Result<(), WaitError> {
+        let mut inner = self.lock();
+        let mut waited = false;
+        loop {
+            if inner.closed || inner.ahead_ended {
+                return Err(WaitError::Closed);
+            }
+            if inner.positions.may_begin_ahead(seqno, depends_on) {
+                inner.positions.begins_ahead(seqno);
+                inner.positions.entered(seqno, waited);
+                return Ok(());
+            }
+            waited = true;
+            inner.ahead.push(waiter.clone());
+            drop(inner);
+            waiter.wait(false, None);
+            inner = self.lock();
+            inner.ahead.retain(|w| !Arc::ptr_eq(w, waiter));
+        }
+    }
+
+    /// The rollback at `seqno` only waits for its turn from here on. Nothing happens
+    /// if there is none, or that was said before.
+    pub fn carried_out(&self, seqno: Seqno) {
+        let mut inner = self.lock();
+        if inner.positions.is_carried_out(seqno) {
+            inner.wake_ahead();
+        }
+    }
+
+    /// The database gets its last view: no rollback begins any more.
+    pub fn end_ahead(&self) {
+        let mut inner = self.lock();
+        inner.ahead_ended = true;
+        inner.wake_ahead();
+    }
+
     /// Stops the flow behind what is ordered now and waits until that is
     /// finished. Answers the position.
     pub fn pause(&self, waiter: &Arc<Waiter>) -> Result<Seqno, WaitError> {
         let at = self.lock().positions.pause();
-        match self.wait_released(at, waiter, false, None) {
+        match self.wait_quiet(at, waiter, None) {
             Ok(()) => Ok(at),
             Err(e) => {
                 self.resume();
@@ -257,6 +351,7 @@ impl Gates {
         let mut inner = self.lock();
         inner.positions.resume();
         inner.wake_resumed();
+        inner.wake_ahead();
     }
 
     /// Stops the flow behind `seqno`, independently of a pause. Called by
@@ -271,6 +366,7 @@ impl Gates {
         let mut inner = self.lock();
         inner.positions.unhold(seqno);
         inner.wake_resumed();
+        inner.wake_ahead();
     }
 
     /// Where the flow is stopped, if it is.
@@ -339,6 +435,14 @@ impl Inner {
         {
             waiter.wake();
         }
+        self.wake_ahead();
+    }
+
+    /// They look again, whatever changed.
+    fn wake_ahead(&mut self) {
+        for waiter in self.ahead.drain(..) {
+            waiter.wake();
+        }
     }
 
     fn forget_released(&mut self, seqno: Seqno, waiter: &Arc<Waiter>) {
@@ -366,6 +470,7 @@ impl Inner {
         for waiter in self.resumed.drain(..) {
             waiter.wake();
         }
+        self.wake_ahead();
     }
 }
 
@@ -406,6 +511,65 @@ mod tests {
         );
         gates.resume();
         assert!(!gates.is_held(12));
+    }
+
+    /// A thread that begins the rollback at `seqno`.
+    fn begins(gates: &Arc<Gates>, seqno: Seqno) -> mpsc::Receiver<Result<(), WaitError>> {
+        let (tell, told) = mpsc::channel();
+        let gates = gates.clone();
+        thread::spawn(move || {
+            let waiter = Arc::new(Waiter::new());
+            let _ = tell.send(gates.begin_ahead(seqno, 10, &waiter));
+        });
+        told
+    }
+
+    #[test]
+    fn a_statement_and_a_rollback_behind_it_do_not_meet() {
+        let gates = Arc::new(Gates::new(10));
+        (11..=14).for_each(|s| gates.ordered(s));
+        gates.stands_alone(12);
+        assert_eq!(begins(&gates, 13).recv_timeout(LONG), Ok(Ok(())));
+        gates.leave_and_release(11);
+        let (tell, told) = mpsc::channel();
+        let inside = gates.clone();
+        thread::spawn(move || {
+            let waiter = Arc::new(Waiter::new());
+            let _ = tell.send(inside.enter_alone(12, &waiter));
+        });
+        assert!(told.recv_timeout(SOON).is_err(), "13 is being carried out");
+        let next = begins(&gates, 14);
+        assert!(next.recv_timeout(SOON).is_err(), "12 comes first now");
+        gates.carried_out(13);
+        assert_eq!(told.recv_timeout(LONG), Ok(Ok(())));
+        gates.leave_and_release(12);
+        assert_eq!(next.recv_timeout(LONG), Ok(Ok(())));
+    }
+
+    #[test]
+    fn a_pause_is_complete_when_no_rollback_is_being_carried_out() {
+        let gates = Arc::new(Gates::new(10));
+        (11..=12).for_each(|s| gates.ordered(s));
+        let (tell, told) = mpsc::channel();
+        let inside = gates.clone();
+        thread::spawn(move || {
+            let _ = tell.send(inside.pause(&Arc::new(Waiter::new())));
+        });
+        while gates.paused_at().is_none() {
+            thread::yield_now();
+        }
+        gates.ordered(13);
+        assert_eq!(begins(&gates, 13).recv_timeout(LONG), Ok(Ok(())));
+        gates.leave_and_release(11);
+        gates.leave_and_release(12);
+        assert!(told.recv_timeout(SOON).is_err(), "13 is being carried out");
+        gates.carried_out(13);
+        assert_eq!(told.recv_timeout(LONG), Ok(Ok(12)));
+        gates.ordered(14);
+        let next = begins(&gates, 14);
+        assert!(next.recv_timeout(SOON).is_err(), "nothing moves");
+        gates.end_ahead();
+        assert_eq!(next.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
     }
 
     #[test]

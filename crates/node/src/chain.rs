@@ -21,7 +21,7 @@ use std::sync::Arc;
 use dromon_order::logstore::LogStore;
 use dromon_order::sequencer::PieceStore;
 use dromon_order::{Committed, Stored};
-use dromon_writeset::Seqno;
+use dromon_writeset::{Seqno, Uuid};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{ChunkPart, ClusterState, ClusterView};
@@ -54,6 +54,13 @@ pub enum Taken<'a> {
     },
     /// A view.
     View(&'a ClusterView),
+    /// A doom.
+    Doom {
+        /// The member the stream comes from.
+        source: Uuid,
+        /// Its number there.
+        trx_id: u64,
+    },
     /// Nothing: it was kept for somebody who did not come before a chunk took its
     /// place ahead.
     Nothing,
@@ -86,6 +93,7 @@ pub fn next(before: u64, seqno: Seqno, taken: Taken<'_>) -> u64 {
             (3, [twox_hash::XxHash3_64::oneshot(&bytes), 0])
         }
         Taken::Nothing => (4, [0, 0]),
+        Taken::Doom { source, trx_id } => (5, [twox_hash::XxHash3_64::oneshot(&source.0), trx_id]),
     };
     let mut words = [0; 40];
     let all = [before, seqno as u64, kind, what[0], what[1]];

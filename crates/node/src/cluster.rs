@@ -20,6 +20,7 @@ use crate::messages::{Control, Join, LeaveReason, Need, Position, decode, kind};
 use crate::votes::{Cast, Votes};
 
 mod chunked;
+mod doom;
 mod event;
 
 pub use chunked::{
@@ -27,6 +28,7 @@ pub use chunked::{
     id_of as chunked_id_of,
 };
 use chunked::{Ahead, Open};
+pub use doom::{OpenStream, RollsBack};
 pub use event::{ClusterView, Event, Member, MemberState};
 
 /// How many seqnos a departed incarnation is remembered, so that late copies
@@ -71,6 +73,8 @@ pub struct ClusterState {
     ahead: Option<Ahead>,
     /// Bytes ordered since `chunked` was empty last.
     chunked_span: u64,
+    /// Streaming transactions that clients asked for, by member and number there.
+    streams: BTreeMap<(Uuid, u64), OpenStream>,
     certifier: Certifier,
     sequencer: Sequencer,
 }
@@ -95,10 +99,11 @@ struct Saved {
     /// Empty in a checkpoint: none is taken meanwhile.
     chunked: Vec<(Seqno, u32)>,
     ahead: Option<(Seqno, u32, Seqno)>,
+    streams: Vec<OpenStream>,
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 10;
+const FORMAT: u8 = 11;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +132,7 @@ impl ClusterState {
             chunked: BTreeMap::new(),
             ahead: None,
             chunked_span: 0,
+            streams: BTreeMap::new(),
             certifier: Certifier::new(position.seqno),
             sequencer: Sequencer::default(),
         }
@@ -261,6 +267,7 @@ impl ClusterState {
             arriving: self.arriving.clone(),
             chunked: self.chunked().map(|(c, next)| (c.id, next)).collect(),
             ahead: self.ahead(),
+            streams: self.streams.values().copied().collect(),
             certifier,
         };
         postcard::to_allocvec(&saved).unwrap_or_default()
@@ -316,6 +323,11 @@ impl ClusterState {
             chunked: BTreeMap::new(),
             ahead: None,
             chunked_span: 0,
+            streams: saved
+                .streams
+                .into_iter()
+                .map(|s| ((s.source, s.trx_id), s))
+                .collect(),
             certifier,
             sequencer,
         })
@@ -420,18 +432,23 @@ impl ClusterState {
             self.yield_to(&write_set, &mut events);
         }
         self.seqno += 1;
-        let verdict = self.certifier.certify(self.seqno, write_set.head());
+        let verdict = match self.doomed_at(write_set.header()) {
+            Some(at) => self.certifier.refuse(self.seqno, at),
+            None => self.certifier.certify(self.seqno, write_set.head()),
+        };
         self.takes(Taken::WriteSet {
             sum: write_set.sum(),
             passed: verdict.passed(),
             cut: false,
         });
+        let rolls_back = self.stream_placed(self.seqno, write_set.header(), verdict.passed());
         self.forget_old();
         let source = write_set.header().source;
         events.push(Event::WriteSet {
             seqno: self.seqno,
             write_set,
             verdict,
+            rolls_back,
             source,
             origin,
             tag,
@@ -560,6 +577,11 @@ impl ClusterState {
                 events.extend(self.count_votes());
                 events
             }
+            Control::Doom {
+                source,
+                trx_id,
+                waits,
+            } => self.doom(source, trx_id, waits),
             Control::Weight { uuid, weight } => {
                 let Some(m) = self.members.get_mut(&uuid) else {
                     return Vec::new();
@@ -572,6 +594,7 @@ impl ClusterState {
 
     fn next_view(&mut self, events: &mut Vec<Event>) -> ClusterView {
         self.roll_back_orphans(events);
+        self.forget_streams_left();
         self.seqno += 1;
         self.view_number += 1;
         self.certifier.view(self.seqno);

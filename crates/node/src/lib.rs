@@ -19,6 +19,7 @@ mod durable;
 mod flow;
 pub mod forks;
 pub mod grastate;
+mod held;
 pub mod lacking;
 pub mod logbook;
 pub mod messages;

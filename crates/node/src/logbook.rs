@@ -381,6 +381,14 @@ impl LogBook {
             Control::Weight { uuid, weight } => {
                 format!("{} has weight {weight}", self.name(uuid))
             }
+            Control::Doom {
+                source,
+                trx_id,
+                waits,
+            } => format!(
+                "asks to roll back streaming transaction {trx_id} of {}, for which {waits} waits",
+                self.name(source)
+            ),
             Control::Chunk { id, n, ahead } => match ahead {
                 0 => format!("chunk {n} of the large write set from {id} on"),
                 _ => format!("chunk {n} of the large write set from {id} on, {ahead} ahead"),
@@ -414,6 +422,7 @@ fn came(events: &[Event]) -> String {
             "the large write set from {} on is rolled back at {seqno}",
             chunked.id
         )),
+        Event::Doomed { seqno, .. } => Some(format!("it is doomed at {seqno}")),
         Event::NoDonor { .. } => Some("nobody can give one".into()),
         Event::VoteAsked { seqno } => Some(format!("a vote on {seqno} begins")),
         Event::VoteDecided { seqno, winner } => {

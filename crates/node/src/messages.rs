@@ -230,6 +230,16 @@ pub enum Control {
         /// What the joiner's database holds: the donor's server passes it back.
         position: Position,
     },
+    /// A streaming transaction is to be rolled back everywhere: at some member an
+    /// ordered write set needs a lock of it, and its end could only come later.
+    Doom {
+        /// The member it comes from.
+        source: Uuid,
+        /// Its number there.
+        trx_id: u64,
+        /// The write set that waits.
+        waits: Seqno,
+    },
 }
 
 /// What one node asks another directly.

@@ -33,6 +33,8 @@ pub struct Stream {
     pub began: Instant,
     /// How long its fragments were held back; known at its own node only.
     pub held: Duration,
+    /// It was doomed, and its own node has not sent its rollback yet.
+    pub doomed: bool,
     /// The log tells of it when it is so old.
     tell_at: Duration,
     /// When its rollback was last sent; known at its own node only.
@@ -93,6 +95,7 @@ impl Streams {
             bytes: 0,
             began: Instant::now(),
             held: Duration::ZERO,
+            doomed: false,
             tell_at: TOLD_AGE,
             rollback_sent: None,
         });
@@ -109,6 +112,13 @@ impl Streams {
         if let Some(stream) = self.open.get_mut(&id) {
             stream.held += time;
         }
+    }
+
+    /// Transaction `id` was doomed.
+    pub fn doomed(&mut self, id: (Uuid, u64)) -> Option<Stream> {
+        let stream = self.open.get_mut(&id)?;
+        stream.doomed = true;
+        Some(*stream)
     }
 
     /// The rollback of transaction `id` was sent.

@@ -100,6 +100,8 @@ pub struct Body {
     pub must_abort: bool,
     /// That was a statement in total order isolation, which tells nobody else.
     pub gives_way_to_ddl: bool,
+    /// The order has rolled it back elsewhere, and its server does not know yet.
+    pub doomed: bool,
     /// The node lost the cluster while it was on its way.
     pub abandoned: Option<Abandoned>,
     /// The data as sent, for a replay.
@@ -127,6 +129,7 @@ impl Trx {
                 depends_on: -1,
                 must_abort: false,
                 gives_way_to_ddl: false,
+                doomed: false,
                 abandoned: None,
                 payload: Bytes::new(),
                 last_fragment: -1,
@@ -157,6 +160,11 @@ impl Body {
     /// Whether its commit is the end of the transaction.
     pub fn ends(&self) -> bool {
         self.flags.ends()
+    }
+
+    /// Whether it must not go on.
+    pub fn gives_way(&self) -> bool {
+        self.must_abort || self.doomed
     }
 
     /// Makes it ready for the next fragment.

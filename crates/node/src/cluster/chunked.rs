@@ -213,6 +213,7 @@ impl ClusterState {
                 seqno: id,
                 write_set,
                 verdict,
+                rolls_back: None,
                 source,
                 origin,
                 tag,

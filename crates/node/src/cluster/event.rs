@@ -8,6 +8,7 @@ use dromon_writeset::{Seqno, Uuid, WriteSet};
 use serde::{Deserialize, Serialize};
 
 use super::chunked::{ChunkPart, Chunked};
+use super::doom::{OpenStream, RollsBack};
 use crate::messages::{LeaveReason, Need, Position};
 
 /// Where a member stands.
@@ -91,6 +92,8 @@ pub enum Event {
         write_set: WriteSet,
         /// Whether it commits, and after what.
         verdict: Verdict,
+        /// It rolls a streaming transaction back where that is only applied.
+        rolls_back: Option<RollsBack>,
         /// The member that sent it.
         source: Uuid,
         /// The origin under which it travelled.
@@ -129,6 +132,16 @@ pub enum Event {
         first: Seqno,
         /// The last one.
         last: Seqno,
+    },
+    /// A streaming transaction is rolled back by all but its own node; that one will
+    /// find that it cannot go on.
+    Doomed {
+        /// Its place.
+        seqno: Seqno,
+        /// The transaction.
+        stream: OpenStream,
+        /// The write set that needed a lock of it.
+        waits: Seqno,
     },
     /// The members changed.
     View {

@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_gates::{Popped, QueueItem, Seqno, Waiter};
+use dromon_gates::{WaitError, Popped, QueueItem, Seqno, Turn, Waiter};
 use dromon_order::sequencer::{PieceStore, StreamKey};
 use dromon_order::{CommittedBody, Order};
 use dromon_writeset::Flags;
 
 use super::delivery::{to_view, view_member};
+use super::doomed::NOTHING;
 use super::transfer::{Bypass, NoCopy};
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ClusterView, MemberState};
@@ -104,13 +105,12 @@ impl Node {
         }
         let waiter = Node::waiter();
         loop {
+            self.keep_threads();
             match self.queue.pop(None) {
                 Popped::Item(item) => {
-                    let exclusive = item.exclusive;
+                    let (turn, exclusive) = (item.turn, item.exclusive);
                     let ended = self.item(applier, &waiter, item);
-                    if exclusive {
-                        self.queue.exclusive_done();
-                    }
+                    self.queue.done(turn, exclusive);
                     self.queue_shrank();
                     if let Some(ended) = ended {
                         return ended;
@@ -132,10 +132,12 @@ impl Node {
         let QueueItem {
             seqno,
             depends_on,
+            turn,
             value,
             ..
         } = item;
-        if self.gates.wait_not_held(seqno, waiter, false).is_err() {
+        // What a pause waits for may need a rollback behind it.
+        if turn != Turn::Rollback && self.gates.wait_not_held(seqno, waiter, false).is_err() {
             return Ended::with(Outcome::ConnFail);
         }
         match value {
@@ -162,11 +164,7 @@ impl Node {
                 None
             }
             Item::View(view) => {
-                if self
-                    .gates
-                    .wait_released(seqno - 1, waiter, false, None)
-                    .is_err()
-                {
+                if self.gates.wait_quiet(seqno - 1, waiter, None).is_err() {
                     self.gates.pass_commit(seqno);
                     return None;
                 }
@@ -193,7 +191,7 @@ impl Node {
                 if !finished
                     && self
                         .gates
-                        .wait_released(seqno, waiter, false, Some(deadline))
+                        .wait_quiet(seqno, waiter, Some(deadline))
                         .is_err()
                 {
                     self.warn(&format!(
@@ -241,31 +239,38 @@ impl Node {
         seqno: Seqno,
         mut ws: RemoteWriteSet,
     ) -> Option<Ended> {
-        if self.phase() == Phase::Inconsistent
-            || self
-                .gates
-                .enter_apply(seqno, ws.depends_on, waiter, false)
-                .is_err()
-        {
+        let id = (ws.source, ws.trx_id);
+        let statement = ws.flags.contains(Flags::ISOLATION) && !ws.flags.is_rollback();
+        let entered = match ws.turn {
+            _ if self.phase() == Phase::Inconsistent => Err(WaitError::Closed),
+            Turn::Rollback => self.rollback_begins(seqno, id, ws.depends_on, waiter),
+            _ if statement => self.gates.enter_alone(seqno, waiter),
+            _ => self.gates.enter_apply(seqno, ws.depends_on, waiter, false),
+        };
+        if entered.is_err() {
             // Not applied: others may pass, but the position may not.
             self.gates.pass_commit(seqno);
             return None;
         }
-        let payload = match ws.payload {
+        if ws.flags.is_fragment() && !lock(&self.held).fragment_begins(id, seqno) {
+            // Its rollback lies behind it, and was carried out already.
+            (ws.flags, ws.payload) = (NOTHING, Some(Bytes::new()));
+        }
+        let payload = match ws.payload.take() {
             Some(payload) => payload,
             None => match self.payload_from_log(ws.index, ws.source) {
                 Ok(payload) => payload,
                 Err(why) => {
                     self.inconsistent(&format!("seqno {seqno} cannot be read again: {why}"));
+                    self.gates.carried_out(seqno);
                     self.gates.pass_commit(seqno);
                     return None;
                 }
             },
         };
-        let statement = ws.flags.contains(Flags::ISOLATION) && !ws.flags.is_rollback();
         let done = statement && self.is_done(seqno);
         if done {
-            ws.flags = Flags::TRX_START | Flags::TRX_END | Flags::ROLLBACK;
+            ws.flags = NOTHING;
         }
         let marked = statement && !done;
         if marked && !self.ddl_begins(seqno) {
@@ -287,7 +292,10 @@ impl Node {
             conn_id: ws.conn_id,
             depends_on: if failed { -1 } else { ws.depends_on },
         };
+        self.work_begins(seqno, &mut ws, payload.len() as u64);
         let applied = applier.apply(&trx, ws.flags, &payload, &meta);
+        self.work_ends(seqno);
+        self.gates.carried_out(seqno);
         if marked {
             self.ddl_ended(seqno, applied.ok);
         }
@@ -313,10 +321,13 @@ impl Node {
         }
         if applied.exit {
             // The last one must stay whatever the database says, and another one
-            // beside what waits for a place that lies ahead.
-            let ahead = self.has_begun_ahead();
+            // beside what waits for a place that lies ahead, or was rolled back before
+            // its turn.
+            let own = usize::from(ws.turn == Turn::Rollback);
+            let rollbacks = self.queue.rollbacks_out().saturating_sub(own);
+            let others = rollbacks + usize::from(self.has_begun_ahead());
             let mut shared = self.shared();
-            if shared.receivers > 1 + usize::from(ahead) {
+            if shared.receivers > 1 + others {
                 shared.receivers -= 1;
                 return Some(Ended {
                     outcome: Outcome::Ok,
@@ -442,6 +453,7 @@ impl Node {
         }
         self.queue.clear();
         self.queue.resume();
+        self.gates.end_ahead();
         applier.view(&view);
         self.queue.close();
         self.gates.close();
@@ -535,6 +547,12 @@ impl Node {
                 Err(NoCopy::Never(why)) => return BroughtUp::NoCopy(why),
                 Err(NoCopy::NotNow(why)) => return BroughtUp::Failed(why),
             }
+        }
+        // One that founds a history, or lacks nothing but this view, has nothing to settle.
+        let settles = told_at.is_some() || !(fresh || lacks_nothing);
+        if settles && !self.settle_streams(applier, self.gates.released()) {
+            let why = "the server refused the rollback of a streaming transaction at its own position";
+            return BroughtUp::Failed(why.into());
         }
         self.was_up.store(true, Relaxed);
         let mut shared = self.shared();
@@ -710,6 +728,7 @@ impl Node {
                 ordered: false,
                 depends_on: -1,
                 exclusive: true,
+                turn: Turn::InOrder,
                 bytes: 0,
                 value,
             });

@@ -28,9 +28,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_certify::Verdict;
-use dromon_gates::{QueueItem, Seqno};
+use dromon_gates::{QueueItem, Seqno, Turn};
 use dromon_writeset::{Flags, Plan, Uuid, WholeOnly, WriteSet};
 
+use super::doomed::NOTHING;
 use super::large::LargeOpen;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{
@@ -240,17 +241,24 @@ impl Node {
                 c.received_bytes.fetch_add(bytes, Relaxed);
             }
             if !begun {
-                self.queue_chunk(seqno, chunked, part, depends_on);
+                self.queue_chunk((seqno, Turn::InOrder), chunked, part, depends_on);
             }
         }
     }
 
-    fn queue_chunk(&self, seqno: Seqno, chunked: Arc<Chunked>, part: ChunkPart, depends_on: Seqno) {
+    fn queue_chunk(
+        &self,
+        (seqno, turn): (Seqno, Turn),
+        chunked: Arc<Chunked>,
+        part: ChunkPart,
+        depends_on: Seqno,
+    ) {
         self.enqueue(QueueItem {
             seqno,
             ordered: true,
             depends_on,
             exclusive: false,
+            turn,
             bytes: 0,
             value: Item::Chunk { chunked, part },
         });
@@ -298,7 +306,7 @@ impl Node {
         };
         if begins {
             self.counters.begun_ahead.fetch_add(1, Relaxed);
-            self.queue_chunk(place, chunked, part, depends_on);
+            self.queue_chunk((place, Turn::LiesAhead), chunked, part, depends_on);
         } else {
             self.is_ready_for(place);
         }
@@ -522,6 +530,8 @@ impl Node {
             depends_on,
             payload: Some(bytes::Bytes::new()),
             index: chunked.index,
+            turn: Turn::InOrder,
+            tables: Vec::new(),
         };
         match part {
             ChunkPart::Data(n) if lacking => {
@@ -530,7 +540,7 @@ impl Node {
                     self.gates.pass_commit(seqno);
                     return None;
                 }
-                ws.flags = Flags::TRX_START | Flags::TRX_END | Flags::ROLLBACK;
+                ws.flags = NOTHING;
                 ws.trx_id = header.trx_id;
             }
             ChunkPart::Data(n) => {
@@ -546,7 +556,7 @@ impl Node {
             }
             ChunkPart::End => {}
             ChunkPart::Rollback if lacking => {
-                ws.flags = Flags::TRX_START | Flags::TRX_END | Flags::ROLLBACK;
+                ws.flags = NOTHING;
                 ws.trx_id = header.trx_id;
             }
             ChunkPart::Rollback => ws.conn_id = u64::MAX,

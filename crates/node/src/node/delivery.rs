@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use dromon_certify::Verdict;
-use dromon_gates::{QueueItem, Seqno};
+use dromon_gates::{QueueItem, Seqno, Turn};
 use dromon_order::{Committed, CommittedBody, Order};
 use dromon_writeset::{Flags, Uuid};
 
+use super::doomed::NOTHING;
 use super::transfer::NOT_NOW;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
-use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
+use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState, RollsBack};
 use crate::database::{View, ViewMember};
 use crate::messages::{LeaveReason, Need};
 use crate::retention::Mark;
@@ -103,6 +105,7 @@ impl Node {
         };
         let at = course.state.position().seqno;
         lock(&self.delivered).sums.push(at, course.state.sum());
+        self.held_from(&course.state);
         if let Some((from, to)) = again {
             self.deliver_again(order, &mut course, from, to);
         }
@@ -196,11 +199,15 @@ impl Node {
                 seqno,
                 write_set,
                 verdict,
+                rolls_back,
                 source: _,
                 origin,
                 tag,
                 index,
             } => {
+                if write_set.header().flags.is_toi() {
+                    self.gates.stands_alone(seqno);
+                }
                 self.takes_place(seqno);
                 self.count_certified(seqno, write_set.header().last_seen, &verdict);
                 if let Some(conflict) = verdict.conflict()
@@ -214,6 +221,7 @@ impl Node {
                 self.newest_small.store(seqno, Relaxed);
                 self.count_small.fetch_add(1, Relaxed);
                 self.stream_delivered(seqno, &write_set, verdict.passed());
+                self.held_delivered(seqno, &write_set, verdict.passed(), rolls_back.is_some());
                 let own = self
                     .shared()
                     .join
@@ -249,7 +257,10 @@ impl Node {
                 };
                 match sent {
                     Some(sent) => self.own_delivered(&sent.trx, seqno, passed),
-                    None => self.queue_write_set(seqno, &write_set, &verdict, unique, index),
+                    None => {
+                        let rolls_back = rolls_back.filter(|_| !self.is_own(&write_set));
+                        self.queue_write_set(seqno, &write_set, &verdict, rolls_back, unique, index);
+                    }
                 }
             }
             Event::Chunk {
@@ -270,6 +281,11 @@ impl Node {
                     self.gates.cancel(seqno);
                 }
             }
+            Event::Doomed {
+                seqno,
+                stream,
+                waits,
+            } => self.doom_delivered(seqno, &stream, waits),
             Event::View { view, joined, left } => {
                 self.view_delivered(order, course, view, joined, left);
             }
@@ -348,6 +364,7 @@ impl Node {
                     ordered: false,
                     depends_on: seqno,
                     exclusive: false,
+                    turn: Turn::InOrder,
                     bytes: 0,
                     value: Item::VoteRequest { seqno },
                 };
@@ -368,6 +385,7 @@ impl Node {
                         ordered: false,
                         depends_on: seqno,
                         exclusive: false,
+                        turn: Turn::InOrder,
                         bytes: 0,
                         value: Item::VoteLost { seqno },
                     });
@@ -432,6 +450,7 @@ impl Node {
         seqno: Seqno,
         write_set: &dromon_writeset::WriteSet,
         verdict: &Verdict,
+        rolls_back: Option<RollsBack>,
         unique: Seqno,
         index: u64,
     ) {
@@ -439,7 +458,10 @@ impl Node {
             return;
         }
         let header = write_set.header();
+        let mut turn = Turn::InOrder;
         let (flags, depends_on, payload) = match verdict {
+            // What rolled it back before left nothing to do.
+            _ if rolls_back.is_some_and(|r| r.gone.is_some()) => (NOTHING, seqno - 1, Bytes::new()),
             // Never ahead of what lies before it. That may have to abort the
             // streaming transaction on its way, whose rollback removes the stored
             // fragments and waits for one whose turn to commit has not come.
@@ -459,6 +481,18 @@ impl Node {
                 write_set.payload().clone(),
             ),
         };
+        let depends_on = match rolls_back {
+            // It frees rows that something before it may wait for.
+            Some(RollsBack { first, gone: None }) => {
+                turn = Turn::Rollback;
+                first
+            }
+            _ => depends_on,
+        };
+        let tables = match lock(&self.held).is_empty() {
+            true => Vec::new(),
+            false => write_set.keys().tables(),
+        };
         self.counters.received.fetch_add(1, Relaxed);
         self.counters
             .received_bytes
@@ -476,6 +510,7 @@ impl Node {
             ordered: true,
             depends_on,
             exclusive: false,
+            turn,
             bytes,
             value: Item::WriteSet(RemoteWriteSet {
                 flags,
@@ -485,9 +520,16 @@ impl Node {
                 depends_on,
                 payload: keep.then_some(payload),
                 index,
+                turn,
+                tables,
             }),
         });
         self.queue_grew();
+    }
+
+    /// Whether it comes from this process.
+    fn is_own(&self, write_set: &dromon_writeset::WriteSet) -> bool {
+        write_set.header().source == self.shared().uuid
     }
 
     /// Something without a seqno that waits for everything before it.
@@ -498,6 +540,7 @@ impl Node {
             ordered: false,
             depends_on: seqno,
             exclusive: true,
+            turn: Turn::InOrder,
             bytes: 0,
             value: item,
         });
@@ -578,6 +621,7 @@ impl Node {
         left: Vec<(Member, LeaveReason)>,
     ) {
         let seqno = view.position.seqno;
+        self.gates.stands_alone(seqno);
         self.takes_place(seqno);
         course.view_seen = true;
         lock(&self.digests).taken(seqno, course.state.digest());
@@ -603,6 +647,7 @@ impl Node {
         ));
         self.tell_sender(order, &view, joined, own);
         self.streams_left(&view);
+        self.held_left(seqno, &view);
         self.publish(order, &course.state);
         if joined.is_some_and(|(uuid, _)| uuid == own) {
             self.compare_policies(course.state.vote_policy());
@@ -668,6 +713,7 @@ impl Node {
             ordered: true,
             depends_on: seqno - 1,
             exclusive: true,
+            turn: Turn::InOrder,
             bytes: 0,
             value,
         });
@@ -741,6 +787,7 @@ impl Node {
             ordered: false,
             depends_on: seqno - 1,
             exclusive: true,
+            turn: Turn::InOrder,
             bytes: 0,
             value: item,
         });
@@ -804,6 +851,7 @@ impl Node {
             ordered: false,
             depends_on: seqno,
             exclusive: true,
+            turn: Turn::InOrder,
             bytes: 0,
             value: Item::View(view),
         });

@@ -110,6 +110,7 @@ impl NodeHandler for Handler {
         node.tell_stuck();
         node.tell_old();
         node.end_dropped_streams();
+        node.look_for_standstill();
         node.tick()
     }
 

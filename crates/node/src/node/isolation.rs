@@ -50,11 +50,7 @@ impl Node {
             }
             return outcome;
         }
-        if self
-            .gates
-            .enter_apply(seqno, seqno - 1, &trx.waiter, false)
-            .is_err()
-        {
+        if self.gates.enter_alone(seqno, &trx.waiter).is_err() {
             self.gates.cancel(seqno);
             meta.position = Position::UNDEFINED;
             return Outcome::ConnFail;

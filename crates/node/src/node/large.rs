@@ -69,7 +69,10 @@ impl Node {
             parts: format!("{} fragments", s.fragments),
             bytes: s.bytes,
             age: s.age(),
-            by: "asked for",
+            by: match s.doomed {
+                true => "asked for, doomed",
+                false => "asked for",
+            },
             held: s.held,
         }
     }

@@ -146,6 +146,7 @@ impl Node {
                     ordered: false,
                     depends_on: seqno,
                     exclusive: true,
+                    turn: Turn::InOrder,
                     bytes: 0,
                     value: Item::Final(view),
                 });

@@ -98,6 +98,9 @@ impl Node {
             if body.must_abort {
                 return Outcome::ConnFail;
             }
+            if body.doomed {
+                return Outcome::TrxFail;
+            }
             body.flags = flags;
             body.conn = conn;
             body.stage = Stage::Waiting;
@@ -111,8 +114,13 @@ impl Node {
 
     pub(super) fn certify_waiting(&self, trx: &Arc<Trx>, meta: &mut Meta) -> Outcome {
         let unsent = |outcome| {
-            trx.lock().stage = Stage::Executing;
-            outcome
+            let mut body = trx.lock();
+            body.stage = Stage::Executing;
+            // Its server knows of no abort; so the client hears of a deadlock.
+            match body.doomed && !body.must_abort {
+                true => Outcome::TrxFail,
+                false => outcome,
+            }
         };
         if !self.serving() {
             return unsent(Outcome::ConnFail);
@@ -154,7 +162,7 @@ impl Node {
                 seqno: body.seqno,
             };
             meta.depends_on = body.depends_on;
-            (body.stage, body.must_abort, body.ends())
+            (body.stage, body.gives_way(), body.ends())
         };
         if stage == Stage::Failed {
             self.counters.local_cert_failures.fetch_add(1, Relaxed);
@@ -243,7 +251,7 @@ impl Node {
         let max = self.settings().max_ws_size;
         let source = self.shared().uuid;
         let mut body = trx.lock();
-        if body.must_abort {
+        if body.gives_way() {
             return Err(Outcome::ConnFail);
         }
         let counted = counted_size(body.keys.parts(), body.data.len());
@@ -418,6 +426,8 @@ impl Node {
         }
         if !interruptible {
             self.begun_ahead_is_ready(seqno);
+            self.gates.carried_out(seqno);
+            self.work_ends(seqno);
         }
         loop {
             // What failed moves the database's position too. Its locks are gone by
@@ -439,7 +449,7 @@ impl Node {
             }
         }
         let mut body = trx.lock();
-        if interruptible && body.must_abort {
+        if interruptible && body.gives_way() {
             drop(body);
             return self.give_way(trx, ends);
         }

@@ -11,6 +11,7 @@
 //!                             reconnect.rs coming back after an eviction
 //!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come;
 //!                             bulk.rs      as fragments that a client asked for: where these wait
+//!                doomed.rs    those fragments of other nodes: what has to go for others
 //!   order thread              duties.rs    progress reports, requests of other nodes
 //!   no database at all        witness.rs   what a witness does otherwise
 //! ```
@@ -25,6 +26,7 @@ mod bulk;
 mod chunks;
 mod connect;
 mod delivery;
+mod doomed;
 mod doubt;
 mod duties;
 mod founding;
@@ -49,10 +51,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_gates::{ApplyQueue, Gates, Waiter};
+use dromon_gates::{ApplyQueue, Gates, Turn, Waiter};
 use dromon_order::sequencer::PieceStore;
 use dromon_order::{Checkpoint, EngineConfig, Inspected, NodeHandler, Order, RaftId, Start};
-use dromon_writeset::{Flags, Seqno, Uuid};
+use dromon_writeset::{Flags, KeyHash, Seqno, Uuid};
 
 use crate::chain::Sums;
 use crate::closed::ClosedTables;
@@ -65,6 +67,7 @@ use crate::durable::Durable;
 use crate::flow::Flow;
 use crate::forks::LogEnd;
 use crate::grastate::StateFile;
+use crate::held::Held;
 use crate::lacking::LackingFile;
 use crate::messages::{Join, Need, Position};
 use crate::options::{ClusterAddress, Options, Settings};
@@ -436,6 +439,10 @@ struct RemoteWriteSet {
     /// `None` if it must be read from the log again.
     payload: Option<Bytes>,
     index: u64,
+    /// When it may be handed out.
+    turn: Turn,
+    /// The tables it names; none: not known.
+    tables: Vec<KeyHash>,
 }
 
 /// Maps log indexes to seqnos for read indexes.
@@ -473,6 +480,8 @@ pub(crate) struct Counters {
     /// Parts of large transactions that were begun here before their place came.
     pub begun_ahead: AtomicU64,
     pub streamed_asked_for: AtomicU64,
+    /// Streaming transactions that were rolled back as others waited for their locks.
+    pub streams_doomed: AtomicU64,
     pub cert_distance_sum: AtomicU64,
     pub cert_interval_sum: AtomicU64,
     pub certified: AtomicU64,
@@ -498,6 +507,8 @@ pub struct Node {
     pending: Mutex<Pending>,
     chunks: Mutex<chunks::Chunks>,
     streams: Mutex<Streams>,
+    /// Those of other nodes that hold rows here. Taken before the gates and the queue.
+    held: Mutex<Held>,
     streaming: Mutex<bulk::Streaming>,
     /// The newest place that a statement in total order isolation took.
     newest_toi: AtomicI64,

@@ -108,6 +108,7 @@ impl Node {
             pending: Mutex::new(Pending::default()),
             chunks: Mutex::new(Chunks::new(lacking)),
             streams: Mutex::new(Streams::default()),
+            held: Mutex::default(),
             streaming: Mutex::default(),
             newest_toi: AtomicI64::new(0),
             newest_small: AtomicI64::new(0),

@@ -247,6 +247,7 @@ impl Node {
                 ordered: false,
                 depends_on: position.seqno,
                 exclusive: true,
+                turn: Turn::InOrder,
                 bytes: 0,
                 value: Item::Connected(view),
             });

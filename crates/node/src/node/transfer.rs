@@ -77,7 +77,7 @@ impl Node {
     ) {
         // The database may copy itself inside the call (mysqldump): nothing may
         // commit meanwhile. Delivery holds what comes behind this event.
-        let ready = self.gates.wait_released(seqno, waiter, false, None).is_ok();
+        let ready = self.gates.wait_quiet(seqno, waiter, None).is_ok();
         let wanted = {
             let mut shared = self.shared();
             let wanted = ready && shared.donating == Some(joiner);
