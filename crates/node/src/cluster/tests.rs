@@ -108,7 +108,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let start = Position {
             history: Uuid([0xee; 16]),
             seqno: 0,

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use dromon_certify::Verdict;
 use dromon_gates::{QueueItem, Seqno, Turn};
-use dromon_writeset::{Flags, Plan, Uuid, WholeOnly, WriteSet};
+use dromon_writeset::{Plan, Uuid, WholeOnly, WriteSet};
 
 use super::doomed::NOTHING;
 use super::large::LargeOpen;

@@ -4,13 +4,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_gates::{QueueItem, Seqno, Turn, WaitError, Waiter};
 use dromon_writeset::{Flags, Uuid, WriteSet};
 
-use super::apply::ended;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ClusterState, ClusterView, MemberState, OpenStream};
 use crate::database::{Applier, Meta};
@@ -23,8 +21,6 @@ pub(super) const NOTHING: Flags =
     Flags::from_bits(Flags::TRX_START.bits() | Flags::TRX_END.bits() | Flags::ROLLBACK.bits());
 /// The rollback of a streaming transaction.
 const ROLLBACK: Flags = Flags::from_bits(Flags::ROLLBACK.bits() | Flags::PA_UNSAFE.bits());
-/// How often who waits for delivery looks whether this node still goes on.
-const LOOK: Duration = Duration::from_millis(200);
 
 impl Node {
     /// Delivery begins with `state`.
@@ -206,14 +202,11 @@ impl Node {
         }
     }
 
-    /// The database stands at `seqno`, and no event is applied yet. Others rolled back
+    /// The database stands at `seqno`, which is delivered, and no event is applied yet. Others rolled back
     /// what it may still have: what was doomed below that, if this was its node or the
     /// database is a copy of that one's. Whoever comes next may need the rows. False: the
     /// database refused.
     pub(super) fn settle_streams(&self, applier: &mut dyn Applier, seqno: Seqno) -> bool {
-        if !self.wait_delivered(seqno) {
-            return true; // it leaves
-        }
         let left = lock(&self.held).unsettled(seqno);
         for (source, trx_id) in left {
             let name = self.names(&[source]).join("");
@@ -237,24 +230,5 @@ impl Node {
             }
         }
         true
-    }
-
-    /// Waits until `seqno` is delivered. False: it never will be.
-    fn wait_delivered(&self, seqno: Seqno) -> bool {
-        loop {
-            {
-                let delivered = lock(&self.delivered);
-                if delivered.seqno >= seqno {
-                    return true;
-                }
-                if delivered.stopped {
-                    return false;
-                }
-                drop(self.delivered_more.wait_timeout(delivered, LOOK));
-            }
-            if ended(self.phase()) {
-                return false;
-            }
-        }
     }
 }

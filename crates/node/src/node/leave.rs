@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dromon_gates::QueueItem;
+use dromon_gates::{QueueItem, Turn};
 use dromon_order::Order;
 
 use super::service::Job;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_gates::QueueItem;
+use dromon_gates::{QueueItem, Turn};
 use dromon_order::{NodeHandler, Order};
 
 use super::connect::{Found, random_u64};

@@ -13,6 +13,7 @@ mod chunks;
 mod closed;
 mod ddl_crash;
 mod disks;
+mod doomed;
 mod edits;
 mod flow;
 mod load;

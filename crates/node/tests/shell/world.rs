@@ -1,6 +1,6 @@
 //! A cluster of toy databases, and what tests do with it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use dromon_order::memlog::MemLog;
 use tempfile::TempDir;
 
 use crate::net::{Net, lock};
-use crate::toy::{Db, Disk};
+use crate::toy::{Db, Disk, Entry};
 
 /// How long a condition may take to come true.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -532,9 +532,20 @@ impl World {
                 db.name
             );
             let ours = members[0].journal();
-            for (seqno, entry) in db.journal() {
+            let theirs = db.journal();
+            let both = ours.values().chain(theirs.values());
+            let committed: BTreeSet<_> = both.filter_map(Entry::commits).collect();
+            for (seqno, entry) in theirs {
                 if let Some(other) = ours.get(&seqno) {
-                    let same = *other == entry || other.is_chunk() || entry.is_chunk();
+                    let applied = [&entry, other].into_iter().find_map(|e| match e {
+                        Entry::Fragment(source, id) => Some((*source, *id)),
+                        _ => None,
+                    });
+                    // Only what is rolled back may be left out.
+                    let chunks = other.is_chunk() || entry.is_chunk();
+                    let kept = applied.is_some_and(|s| committed.contains(&s));
+                    let left_out = *other != entry && kept && !chunks;
+                    let same = other.agrees_with(&entry) && !left_out;
                     assert!(
                         same,
                         "seqno {seqno} is {other:?} on n1 and {entry:?} on {}",

@@ -393,11 +393,14 @@ impl Db {
         }
         let dummy = flags.is_rollback();
         if dummy {
+            // A failed write set, or a rollback: of whatever is here.
+            let rolls_back = !flags.starts();
+            if rolls_back {
+                self.roll_back_streaming(id, seqno);
+            }
             return self.in_order(trx, meta, None, |inner| {
-                // A failed write set, or a rollback: of whatever is here.
-                if inner.disk.fragments.remove(&id).is_some() {
-                    let owner = Owner::Streaming(id.0, id.1);
-                    inner.locks.retain(|_, o| *o != owner);
+                if rolls_back {
+                    inner.disk.fragments.remove(&id);
                 }
                 if flags.pa_unsafe() && !flags.ends() {
                     Entry::Rollback(id.0, id.1)
@@ -434,6 +437,9 @@ impl Db {
                 "seqno {seqno} continues {id:?}, which is not open here"
             ));
         }
+        if fragment {
+            self.works_on(id, seqno);
+        }
         for change in &changes {
             self.lock_ordered(owner, seqno, change.key);
         }
@@ -454,10 +460,39 @@ impl Db {
                 Entry::Rows(id.0, id.1)
             }
         });
-        if !fragment {
+        if fragment {
+            self.lock().streams_at_work.remove(&id);
+        } else {
             self.unlock_owner(owner);
         }
         ok
+    }
+
+    /// An applier works on a streaming transaction, and nobody else does.
+    fn works_on(&self, id: (Uuid, u64), seqno: Seqno) {
+        let before = self.lock().streams_at_work.insert(id, seqno);
+        if let Some(before) = before {
+            self.violation(format!("{before} and {seqno} both work on stream {id:?}"));
+        }
+    }
+
+    /// A server rolls a streaming transaction back as soon as it is told to; only that
+    /// its fragments leave the streaming log waits for the turn.
+    fn roll_back_streaming(&self, id: (Uuid, u64), seqno: Seqno) {
+        self.works_on(id, seqno);
+        self.holds.pass(Point::RollsBack);
+        let mut inner = self.lock();
+        if !inner.ddl.is_empty() {
+            let what = format!("the rollback at {seqno} runs beside a statement");
+            self.violation(what);
+        }
+        let owner = Owner::Streaming(id.0, id.1);
+        inner.locks.retain(|_, o| *o != owner);
+        inner.streams_at_work.remove(&id);
+        // It only waits for its turn from here on.
+        inner.applying.remove(&seqno);
+        drop(inner);
+        self.changed.notify_all();
     }
 
     /// The end of a streaming transaction.
@@ -560,7 +595,10 @@ impl Db {
         {
             let mut inner = self.lock();
             let entry = install(&mut inner);
-            if let Err(why) = inner.advance(meta.position.history, seqno, entry) {
+            // What is rolled back before anything is applied takes no place.
+            let at_start =
+                matches!(entry, Entry::Rollback(..)) && inner.disk.position == meta.position;
+            if !at_start && let Err(why) = inner.advance(meta.position.history, seqno, entry) {
                 self.violation(why);
             }
         }

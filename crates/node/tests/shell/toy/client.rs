@@ -351,7 +351,8 @@ impl Session {
         let placed = meta.position.is_defined();
         let right = match outcome {
             Outcome::Ok => placed && (0..meta.position.seqno).contains(&meta.depends_on),
-            Outcome::TrxFail => placed,
+            // The order told its node, not its server.
+            Outcome::TrxFail => placed || trx.lock().doomed,
             // While the others apply it in chunks it has no place of its own.
             Outcome::BfAbort => placed || data.len() > 1024,
             Outcome::ConnFail | Outcome::SizeExceeded | Outcome::NodeFail => !placed,
@@ -509,6 +510,7 @@ impl Session {
         let (outcome, meta) = self.certify(&trx, flags, &data);
         match outcome {
             Outcome::Ok => {}
+            Outcome::TrxFail if !meta.position.is_defined() => return self.abort(End::Deadlock),
             Outcome::TrxFail => return self.pass_failed(&trx, &meta),
             Outcome::BfAbort => return self.replay(&trx, &meta, flags, &data),
             other => return self.refused(other),

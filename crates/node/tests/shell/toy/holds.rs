@@ -25,6 +25,8 @@ pub enum Point {
     FragmentRefused,
     /// A statement in total order isolation has had its effect, and ends next.
     DdlRan,
+    /// An applier is about to roll a streaming transaction back.
+    RollsBack,
     /// A donor has paused the flow.
     DonorPaused,
 }

@@ -44,8 +44,40 @@ impl Db {
         }
     }
 
+    /// An ordered transaction needs what lies beside a row. Clients give way; the
+    /// streaming transactions of others, whose fragments came first, do not.
+    fn pass_neighbours(&self, owner: Owner, seqno: Seqno, key: Key) {
+        let since = Instant::now();
+        let mut asked = BTreeSet::new();
+        let mut inner = self.lock();
+        loop {
+            let beside = inner.neighbours.get(&key).cloned().unwrap_or_default();
+            let holders = beside.iter().filter_map(|k| inner.locks.get(k).copied());
+            let holders: Vec<Owner> = holders.filter(|o| *o != owner).collect();
+            for holder in &holders {
+                if let Owner::Local(victim) = holder
+                    && asked.insert(*victim)
+                {
+                    self.bf_abort(&mut inner, *victim, seqno);
+                }
+            }
+            let waits = |o: &Owner| matches!(o, Owner::Local(_) | Owner::Streaming(..));
+            if !holders.iter().any(waits) {
+                return;
+            }
+            if self.hangs(since) {
+                self.violation(format!("seqno {seqno} waits beside {key:?} for ever"));
+                return;
+            }
+            inner.blocked += 1;
+            inner = self.wait(inner);
+            inner.blocked -= 1;
+        }
+    }
+
     /// An ordered transaction takes a row. Clients give way.
     pub(super) fn lock_ordered(&self, owner: Owner, seqno: Seqno, key: Key) {
+        self.pass_neighbours(owner, seqno, key);
         let since = Instant::now();
         let mut asked = BTreeSet::new();
         let mut told = false;

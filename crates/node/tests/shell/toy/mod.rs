@@ -179,6 +179,28 @@ impl Entry {
             _ => false,
         }
     }
+
+    /// Whether another node may have `other` at the same place: a rollback has nothing
+    /// to do where something else was the first to roll back, nor a fragment whose
+    /// rollback was carried out before its turn.
+    pub fn agrees_with(&self, other: &Entry) -> bool {
+        if self == other || self.is_chunk() || other.is_chunk() {
+            return true;
+        }
+        let (this, what) = match (self, other) {
+            (Entry::Dummy(s, t), what) | (what, Entry::Dummy(s, t)) => ((s, t), what),
+            _ => return false,
+        };
+        matches!(what, Entry::Rollback(s, t) | Entry::Fragment(s, t) if (s, t) == this)
+    }
+
+    /// The streaming transaction that commits here.
+    pub fn commits(&self) -> Option<(Uuid, u64)> {
+        match self {
+            Entry::Commit(source, id) => Some((*source, *id)),
+            _ => None,
+        }
+    }
 }
 
 struct Inner {
@@ -217,6 +239,13 @@ struct Inner {
     applying: BTreeSet<Seqno>,
     /// Rows at which applying fails, with which text.
     fails: HashMap<Key, String>,
+    /// Whoever changes such a row looks at these, too, as a unique index does that no
+    /// key names.
+    neighbours: HashMap<Key, Vec<Key>>,
+    /// Appliers that wait for a streaming transaction at one of these.
+    blocked: usize,
+    /// Streaming transactions that an applier works on, and where.
+    streams_at_work: HashMap<(Uuid, u64), Seqno>,
     /// What a `Copy` request must answer.
     copy: Copying,
     /// Applier threads that should end.
@@ -301,6 +330,9 @@ impl Db {
                 in_commit: None,
                 applying: BTreeSet::new(),
                 fails: HashMap::new(),
+                neighbours: HashMap::new(),
+                blocked: 0,
+                streams_at_work: HashMap::new(),
                 copy: Copying::Works,
                 spare_appliers: 0,
             }),
@@ -432,6 +464,22 @@ impl Db {
         self.lock().fails.insert(key, text.to_owned());
     }
 
+    /// From now on whoever changes `key` here needs `next` too, which no key tells.
+    pub fn neighbour(&self, key: Key, next: Key) {
+        self.lock().neighbours.entry(key).or_default().push(next);
+    }
+
+    /// Nobody needs what no key tells any more.
+    pub fn no_neighbours(&self) {
+        self.lock().neighbours.clear();
+        self.changed.notify_all();
+    }
+
+    /// How many appliers wait for a streaming transaction because of that.
+    pub fn blocked(&self) -> usize {
+        self.lock().blocked
+    }
+
     /// Makes donations fail, or work again.
     pub fn set_copying(&self, how: Copying) {
         self.lock().copy = how;
@@ -544,6 +592,7 @@ impl Db {
             Point::ClientInCommit,
             Point::ClientLeft,
             Point::FragmentRefused,
+            Point::RollsBack,
             Point::DonorPaused,
         ] {
             let n = self.holds.waiting(point);
