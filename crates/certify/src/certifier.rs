@@ -202,14 +202,14 @@ impl Certifier {
         self.last_pa_unsafe = seqno;
     }
 
-    /// Takes the next seqno with a fragment of a streaming transaction that was doomed
-    /// `at` an earlier one: it fails whatever its keys say.
+    /// Takes the next seqno with a fragment of a streaming transaction that was rolled
+    /// back `at` an earlier one: it fails whatever its keys say.
     ///
     /// Panics if `seqno` is not the next one.
     pub fn refuse(&mut self, seqno: Seqno, at: Seqno) -> Verdict {
         self.skip(seqno);
         Verdict::Failed {
-            reason: FailReason::Doomed { at },
+            reason: FailReason::Gone { at },
         }
     }
 

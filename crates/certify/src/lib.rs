@@ -7,7 +7,7 @@
 //! ```text
 //!  seqno ──> certify ──> Passed { depends_on }   apply after depends_on is released
 //!        │           └─> Failed { reason }       takes its seqno, leaves no trace
-//!        ├─> refuse                              Failed: its stream was doomed
+//!        ├─> refuse                              Failed: its stream is rolled back
 //!        ├─> view                                nothing later overtakes it
 //!        └─> skip                                a seqno without a write set
 //!  cut   ──> purge                               forget write sets <= cut

@@ -73,9 +73,9 @@ pub enum FailReason {
         /// The statement's place.
         ddl: Seqno,
     },
-    /// It belongs to a streaming transaction that was doomed: it holds what something
-    /// ordered before it needs.
-    Doomed {
+    /// It belongs to a streaming transaction that was rolled back before: a fragment of
+    /// it failed, or it was doomed.
+    Gone {
         /// Where.
         at: Seqno,
     },
@@ -107,10 +107,10 @@ impl fmt::Display for FailReason {
                 "it ends a streaming transaction and was on its way (its origin had seen \
                  {last_seen}) when DDL came at {ddl}; the client may retry"
             ),
-            FailReason::Doomed { at } => write!(
+            FailReason::Gone { at } => write!(
                 f,
-                "its streaming transaction was doomed at {at}, as it held what another one needed; \
-                 the client may retry"
+                "its streaming transaction was rolled back at {at}, as a fragment failed or others \
+                 waited for its locks; the client may retry"
             ),
             FailReason::FromFuture { last_seen, seqno } => write!(
                 f,

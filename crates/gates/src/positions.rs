@@ -350,10 +350,16 @@ mod tests {
         let mut p = Positions::new(10);
         (11..=20).for_each(|s| p.ordered(s));
         p.stands_alone(13);
-        assert!(!p.may_begin_ahead(20, 11), "a fragment of it is not applied");
+        assert!(
+            !p.may_begin_ahead(20, 11),
+            "a fragment of it is not applied"
+        );
         p.leave(11);
         p.release(11);
-        assert!(p.may_begin_ahead(20, 11), "12 is under way, 13 has not begun");
+        assert!(
+            p.may_begin_ahead(20, 11),
+            "12 is under way, 13 has not begun"
+        );
         p.begins_ahead(20);
         p.leave(12);
         p.release(12);
@@ -375,7 +381,10 @@ mod tests {
         (11..=12).for_each(|s| p.ordered(s));
         assert_eq!(p.pause(), 12);
         p.ordered(13);
-        assert!(p.may_begin_ahead(13, 10), "what the pause waits for may need it");
+        assert!(
+            p.may_begin_ahead(13, 10),
+            "what the pause waits for may need it"
+        );
         for s in 11..=12 {
             p.leave(s);
             p.release(s);

@@ -432,7 +432,7 @@ impl ClusterState {
             self.yield_to(&write_set, &mut events);
         }
         self.seqno += 1;
-        let verdict = match self.doomed_at(write_set.header()) {
+        let verdict = match self.gone_at(write_set.header()) {
             Some(at) => self.certifier.refuse(self.seqno, at),
             None => self.certifier.certify(self.seqno, write_set.head()),
         };

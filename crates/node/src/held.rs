@@ -79,6 +79,11 @@ impl Held {
         }
     }
 
+    /// Whether this database applies, or applied, fragments of it.
+    pub fn knows(&self, id: StreamId) -> bool {
+        self.streams.contains_key(&id)
+    }
+
     /// Whether there is none: most write sets see only this.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
@@ -138,10 +143,12 @@ impl Held {
         let Some(stream) = self.streams.get_mut(&id) else {
             return true;
         };
-        if !stream.begun {
+        // The rollback waits for the first one, which is what the server knows it by.
+        let begins = !stream.begun || seqno <= stream.applied;
+        if begins {
             stream.applied = stream.applied.max(seqno);
         }
-        !stream.begun
+        begins
     }
 
     /// An applier is about to begin with its rollback: no fragment begins any more.
@@ -300,7 +307,11 @@ mod tests {
         held.works(12, Vec::new(), 0);
         held.over(A, 13);
         held.stuck(11, s(9.0));
-        assert_eq!(held.stuck(11, s(30.0)), Some((12, vec![B])), "A has its end");
+        assert_eq!(
+            held.stuck(11, s(30.0)),
+            Some((12, vec![B])),
+            "A has its end"
+        );
         let mut later = two();
         later.works(5, Vec::new(), 0);
         later.stuck(4, s(0.0));
@@ -333,6 +344,11 @@ mod tests {
         held.fragment(B, 9, false, &[]);
         assert_eq!(held.rollback_begins(B), Some(8));
         assert!(!held.fragment_begins(B, 9));
+        assert_eq!(held.rollback_begins(A), Some(5));
+        assert!(
+            held.fragment_begins(A, 5),
+            "its rollback waits for the first"
+        );
         let unknown = (A.0, 1);
         assert!(held.fragment_begins(unknown, 9));
         assert_eq!(held.rollback_begins(unknown), None);
@@ -352,7 +368,6 @@ mod tests {
             trx_id: B.1,
             first: 3,
             gone: Some(5),
-            doomed: true,
         };
         held.start([open].iter());
         assert_eq!(held.unsettled(9), [B]);

@@ -145,6 +145,11 @@ fn controls() -> Vec<Control> {
             uuid: uuid(1),
             weight: 3,
         },
+        Control::Doom {
+            source: uuid(1),
+            trx_id: 5,
+            waits: 12,
+        },
         Control::Rejoin {
             uuid: uuid(2),
             released: 3,

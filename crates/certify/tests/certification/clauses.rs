@@ -653,6 +653,22 @@ fn nobody_changes_anything_in_a_closed_table() {
 }
 
 #[test]
+fn what_belongs_to_a_rolled_back_stream_fails_and_leaves_no_trace() {
+    let mut c = Cluster::new();
+    c.depends(row(A, 1, Update));
+    let before = c.0.stats();
+    let refused = c.0.refuse(3, 2);
+    let reason = FailReason::Gone { at: 2 };
+    assert_eq!(refused, Verdict::Failed { reason });
+    assert_eq!(c.0.position(), 3);
+    assert_eq!(c.0.stats().keys, before.keys);
+    assert_eq!(c.collides(row(B, 1, Update)), 2, "nobody at 3");
+    // Whatever comes behind a doom comes after it.
+    c.0.view(5);
+    assert_eq!(c.depends(row(A, 2, Shared)), 5);
+}
+
+#[test]
 fn what_is_too_late_does_not_open() {
     let mut c = Cluster::new();
     c.depends(row(B, 1, Update));

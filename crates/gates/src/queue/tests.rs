@@ -295,7 +295,8 @@ fn run(
                             if let What::Rollback(of) = all[i.seqno as usize] {
                                 begun.insert(of);
                                 let ahead = Some(i.seqno) != lowest;
-                                if ahead && (i.depends_on > released || in_order == 0 && idle == 1) {
+                                if ahead && (i.depends_on > released || in_order == 0 && idle == 1)
+                                {
                                     return Err(format!("{i:?} was handed out ahead"));
                                 }
                             } else {

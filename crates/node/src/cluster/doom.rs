@@ -29,10 +29,8 @@ pub struct OpenStream {
     /// Place of its first fragment.
     pub first: Seqno,
     /// The first place at which all but its own node roll it back: that of a fragment
-    /// that failed, or of its doom.
+    /// that failed, or of its doom. No fragment of it passes any more.
     pub gone: Option<Seqno>,
-    /// That was a doom: no fragment of it passes any more.
-    pub doomed: bool,
 }
 
 /// What rolls a streaming transaction back where it was only applied.
@@ -57,13 +55,14 @@ impl OpenStream {
 }
 
 impl ClusterState {
-    /// Where the stream that this fragment continues or ends was doomed, if it was.
-    pub(super) fn doomed_at(&self, header: &Header) -> Option<Seqno> {
+    /// Where the stream that this fragment continues or ends was rolled back, if it was:
+    /// others have nothing left of it that could go on.
+    pub(super) fn gone_at(&self, header: &Header) -> Option<Seqno> {
         if !header.flags.is_followup_fragment() {
             return None;
         }
         let stream = self.streams.get(&(header.source, header.trx_id))?;
-        stream.gone.filter(|_| stream.doomed)
+        stream.gone
     }
 
     /// A write set took its place. Whether it rolls a stream back where that is only
@@ -89,7 +88,6 @@ impl ClusterState {
                     trx_id: header.trx_id,
                     first: seqno,
                     gone: None,
-                    doomed: false,
                 };
                 self.streams.insert(id, stream);
             }
@@ -118,7 +116,6 @@ impl ClusterState {
         self.seqno += 1;
         let seqno = self.seqno;
         stream.goes(seqno);
-        stream.doomed = true;
         let stream = *stream;
         // Whoever takes the freed rows comes after it.
         self.certifier.view(seqno);

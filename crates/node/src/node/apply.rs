@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_gates::{WaitError, Popped, QueueItem, Seqno, Turn, Waiter};
+use dromon_gates::{Popped, QueueItem, Seqno, Turn, WaitError, Waiter};
 use dromon_order::sequencer::{PieceStore, StreamKey};
 use dromon_order::{CommittedBody, Order};
 use dromon_writeset::Flags;
@@ -551,7 +551,8 @@ impl Node {
         // One that founds a history, or lacks nothing but this view, has nothing to settle.
         let settles = told_at.is_some() || !(fresh || lacks_nothing);
         if settles && !self.settle_streams(applier, self.gates.released()) {
-            let why = "the server refused the rollback of a streaming transaction at its own position";
+            let why =
+                "the server refused the rollback of a streaming transaction at its own position";
             return BroughtUp::Failed(why.into());
         }
         self.was_up.store(true, Relaxed);

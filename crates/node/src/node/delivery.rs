@@ -221,7 +221,6 @@ impl Node {
                 self.newest_small.store(seqno, Relaxed);
                 self.count_small.fetch_add(1, Relaxed);
                 self.stream_delivered(seqno, &write_set, verdict.passed());
-                self.held_delivered(seqno, &write_set, verdict.passed(), rolls_back.is_some());
                 let own = self
                     .shared()
                     .join
@@ -232,6 +231,9 @@ impl Node {
                 } else {
                     None
                 };
+                if sent.is_none() {
+                    self.held_delivered(seqno, &write_set, verdict.passed(), rolls_back.is_some());
+                }
                 if own && tag == 0 {
                     lock(&self.delivered).rollbacks_seen += 1;
                 }
@@ -258,8 +260,12 @@ impl Node {
                 match sent {
                     Some(sent) => self.own_delivered(&sent.trx, seqno, passed),
                     None => {
-                        let rolls_back = rolls_back.filter(|_| !self.is_own(&write_set));
-                        self.queue_write_set(seqno, &write_set, &verdict, rolls_back, unique, index);
+                        let header = write_set.header();
+                        let id = (header.source, header.trx_id);
+                        let rolls_back = rolls_back.filter(|_| self.is_applied_here(id));
+                        self.queue_write_set(
+                            seqno, &write_set, &verdict, rolls_back, unique, index,
+                        );
                     }
                 }
             }
@@ -525,11 +531,6 @@ impl Node {
             }),
         });
         self.queue_grew();
-    }
-
-    /// Whether it comes from this process.
-    fn is_own(&self, write_set: &dromon_writeset::WriteSet) -> bool {
-        write_set.header().source == self.shared().uuid
     }
 
     /// Something without a seqno that waits for everything before it.

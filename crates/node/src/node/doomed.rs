@@ -25,12 +25,16 @@ const ROLLBACK: Flags = Flags::from_bits(Flags::ROLLBACK.bits() | Flags::PA_UNSA
 impl Node {
     /// Delivery begins with `state`.
     pub(super) fn held_from(&self, state: &ClusterState) {
+        if self.setup.witness {
+            return;
+        }
         let own = self.shared().uuid;
         let others = state.open_streams().filter(|s| s.source != own);
         lock(&self.held).start(others);
     }
 
-    /// A write set took its place: it may be of a stream. On the delivery thread.
+    /// A write set took its place, and none of this node's clients waits for it: it may
+    /// be of a stream. On the delivery thread.
     pub(super) fn held_delivered(
         &self,
         seqno: Seqno,
@@ -41,7 +45,7 @@ impl Node {
         let header = write_set.header();
         let flags = header.flags;
         let of_stream = flags.is_fragment() || flags.is_rollback();
-        if self.setup.witness || !of_stream || header.source == self.shared().uuid {
+        if self.setup.witness || !of_stream {
             return;
         }
         let id = (header.source, header.trx_id);
@@ -55,6 +59,12 @@ impl Node {
         if flags.is_rollback() || (passed && flags.ends()) {
             held.over(id, seqno);
         }
+    }
+
+    /// Whether appliers have the fragments of a stream here, and not a client: also of
+    /// one of this node's own that it missed while it had lost touch.
+    pub(super) fn is_applied_here(&self, id: StreamId) -> bool {
+        id.0 != self.shared().uuid || lock(&self.held).knows(id)
     }
 
     /// The view at `seqno` took its place.
@@ -85,16 +95,16 @@ impl Node {
         if self.setup.witness {
             return;
         }
-        let own = stream.source == self.shared().uuid;
-        if own {
-            self.give_up_doomed(stream.trx_id);
-        } else {
+        let applied = self.is_applied_here(id);
+        if applied {
             lock(&self.held).goes(id, seqno);
+        } else {
+            self.give_up_doomed(stream.trx_id);
         }
-        let (flags, turn, depends_on) = match own {
+        let (flags, turn, depends_on) = match applied {
+            true => (ROLLBACK, Turn::Rollback, stream.first),
             // Its client has it: rolled back, it says so itself.
-            true => (NOTHING, Turn::InOrder, seqno - 1),
-            false => (ROLLBACK, Turn::Rollback, stream.first),
+            false => (NOTHING, Turn::InOrder, seqno - 1),
         };
         self.enqueue(QueueItem {
             seqno,

@@ -58,13 +58,28 @@ fn administer(db: &Arc<Db>, rng: &mut Rng) {
 
 /// Clients and an administrator on each node, all at once; an administrator
 /// rests for less than `rest_ms` between two things.
-fn amid_administrators(world: &World, mut load: Load, seed: u64, time: Duration, rest_ms: u64) {
+fn amid_administrators(world: &World, load: Load, seed: u64, time: Duration, rest_ms: u64) {
+    amid(world, load, seed, time, rest_ms, Vec::new());
+}
+
+/// The same, and others beside them.
+fn amid<'a>(
+    world: &World,
+    mut load: Load,
+    seed: u64,
+    time: Duration,
+    rest_ms: u64,
+    others: Vec<Box<dyn FnOnce() + Send + 'a>>,
+) {
     for db in world.members() {
         db.holds.jitter(seed + db.n as u64);
         load.add(&db, 4, seed);
     }
     let until = Instant::now() + time;
     std::thread::scope(|scope| {
+        for other in others {
+            scope.spawn(other);
+        }
         for db in world.members() {
             scope.spawn(move || {
                 let mut rng = Rng::new(seed ^ db.n as u64);
@@ -84,6 +99,58 @@ fn clients_and_administrators() {
     let seed = seed();
     run(3, "gcs.fc_limit=8", LIMIT, move |world| {
         amid_administrators(world, Load::new(true), seed, Duration::from_secs(5), 0);
+    });
+}
+
+/// A stream of `at` stands in the way of what `by` writes, on `on`.
+fn stand_in_the_way(at: &Arc<Db>, on: &Arc<Db>, by: &Arc<Db>, n: i64) {
+    let key = |row| crate::toy::Key { table: 8, row };
+    let (held, beside) = (at.n as u32, 100 + at.n as u32);
+    let mut t = at.begin();
+    if t.put(key(held), n).is_err() || t.fragment().is_err() {
+        return;
+    }
+    on.neighbour(key(beside), key(held));
+    if by.set(key(beside), n).is_committed() {
+        let since = Instant::now();
+        while on.read(key(beside)) != n {
+            assert!(since.elapsed() < LIMIT / 2, "{} stands still", on.name);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let end = t.commit();
+        // It may have met something else first; but it cannot have stayed.
+        assert!(!end.is_committed(), "{end:?} on {}", at.name);
+    }
+}
+
+#[test]
+fn dooms_among_clients_and_administrators() {
+    let seed = seed();
+    run(3, "gcs.fc_limit=8", LIMIT, move |world| {
+        // One for each stream that may be open elsewhere, and some more.
+        for db in world.members() {
+            (0..4).for_each(|_| db.lend());
+        }
+        let members = world.members();
+        let others = members.iter().map(|at| -> Box<dyn FnOnce() + Send> {
+            let (mut rng, members) = (Rng::new(seed ^ at.n as u64), members.clone());
+            let at = at.clone();
+            Box::new(move || {
+                for n in 1..5 {
+                    let on = &members[at.n % 3];
+                    let by = &members[rng.below(3) as usize];
+                    stand_in_the_way(&at, on, by, n);
+                }
+            })
+        });
+        let (load, time) = (Load::new(true), Duration::from_secs(5));
+        amid(world, load, seed, time, 20, others.collect());
+        world.until("nothing is left of them", || {
+            world.members().iter().all(|db| db.streaming() == 0)
+        });
+        world.settle();
+        let doomed = world.db(1).count("dromon_streams_doomed");
+        assert!(doomed > 0, "nobody stood in the way");
     });
 }
 

@@ -281,6 +281,7 @@ impl Db {
             self.primary_view(&mut inner, view, committed);
         } else if view.members.is_empty() {
             inner.finals += 1;
+            inner.recovered = false;
             inner.state = State::Disconnected;
             inner.ready = false;
             inner.own = None;
@@ -649,8 +650,12 @@ impl Db {
     }
 }
 
-/// The rows of unfinished streaming transactions are locked again.
+/// The rows of unfinished streaming transactions are locked again: once for each time
+/// that the server begins, not when it only had lost touch.
 fn recover_streaming(inner: &mut Inner) {
+    if std::mem::replace(&mut inner.recovered, true) {
+        return;
+    }
     let own = inner.own;
     let held: Vec<_> = inner
         .disk

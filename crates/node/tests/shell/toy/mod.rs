@@ -244,6 +244,8 @@ struct Inner {
     neighbours: HashMap<Key, Vec<Key>>,
     /// Appliers that wait for a streaming transaction at one of these.
     blocked: usize,
+    /// The rows of unfinished streaming transactions are locked.
+    recovered: bool,
     /// Streaming transactions that an applier works on, and where.
     streams_at_work: HashMap<(Uuid, u64), Seqno>,
     /// What a `Copy` request must answer.
@@ -332,6 +334,7 @@ impl Db {
                 fails: HashMap::new(),
                 neighbours: HashMap::new(),
                 blocked: 0,
+                recovered: false,
                 streams_at_work: HashMap::new(),
                 copy: Copying::Works,
                 spare_appliers: 0,
