@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use dromon_gates::{QueueItem, Seqno, Turn, WaitError, Waiter};
-use dromon_writeset::{Flags, Uuid, WriteSet};
+use dromon_writeset::{Flags, KeyHash, Uuid, WriteSet};
 
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ClusterState, ClusterView, MemberState, OpenStream};
@@ -166,11 +166,19 @@ impl Node {
 
     /// An applier is about to hand `ws` to the server.
     pub(super) fn work_begins(&self, seqno: Seqno, ws: &mut RemoteWriteSet, bytes: u64) {
-        let mut held = lock(&self.held);
         // An end has all the locks that it needs.
         let waits = !ws.flags.is_rollback() && (ws.flags.starts() || !ws.flags.ends());
-        if waits && !held.is_empty() {
-            held.works(seqno, std::mem::take(&mut ws.tables), bytes);
+        if waits {
+            self.takes_locks(seqno, std::mem::take(&mut ws.tables), bytes);
+        }
+    }
+
+    /// Something takes its locks at `seqno`, and may wait for them. It names `tables`; none:
+    /// not known.
+    pub(super) fn takes_locks(&self, seqno: Seqno, tables: Vec<KeyHash>, bytes: u64) {
+        let mut held = lock(&self.held);
+        if !held.is_empty() {
+            held.works(seqno, tables, bytes);
         }
     }
 

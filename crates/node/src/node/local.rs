@@ -560,7 +560,10 @@ impl Node {
         if entered.is_err() {
             return Outcome::NodeFail;
         }
+        // It gave its locks back, and takes them again as an applier would.
+        self.takes_locks(seqno, Vec::new(), payload.len() as u64);
         let applied = apply(trx, flags, &payload, &meta);
+        self.work_ends(seqno);
         if !applied.ok {
             self.outvoted(
                 seqno,
