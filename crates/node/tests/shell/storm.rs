@@ -147,7 +147,7 @@ fn dooms_among_clients_and_administrators() {
                 }
             })
         });
-        let (load, time) = (Load::new(true), Duration::from_secs(5));
+        let (load, time) = (Load::new(true), Duration::from_secs(15));
         amid(world, load, seed, time, 20, others.collect());
         world.until("nothing is left of them", || {
             world.members().iter().all(|db| db.streaming() == 0)
