@@ -549,18 +549,10 @@ mod tests {
     #[test]
     fn only_counted_members_hold_the_others() {
         let flow = Flow::default();
-        flow.set_counted(
-            counted(&[1]),
-            BTreeMap::new(),
-            &[Uuid([1; 16]), Uuid([2; 16])],
-        );
+        flow.set_counted(counted(&[1]), BTreeMap::new(), &[Uuid([1; 16]), Uuid([2; 16])]);
         flow.report(progress(2, 1, true, 0));
         assert!(!flow.stats().active);
-        flow.set_counted(
-            counted(&[1, 2]),
-            BTreeMap::new(),
-            &[Uuid([1; 16]), Uuid([2; 16])],
-        );
+        flow.set_counted(counted(&[1, 2]), BTreeMap::new(), &[Uuid([1; 16]), Uuid([2; 16])]);
         assert_eq!(flow.stats().waiting_for, ["n2"]);
         assert!(
             !flow.report(progress(2, 1, false, 0)),
@@ -645,11 +637,7 @@ mod tests {
     #[test]
     fn only_full_queues_of_counted_members_slow_an_origin_down() {
         let flow = Flow::default();
-        flow.set_counted(
-            counted(&[1]),
-            BTreeMap::new(),
-            &[Uuid([1; 16]), Uuid([2; 16])],
-        );
+        flow.set_counted(counted(&[1]), BTreeMap::new(), &[Uuid([1; 16]), Uuid([2; 16])]);
         let full = |n| Progress {
             queue: 40,
             ..progress(n, 1, false, 0)
@@ -667,11 +655,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_who_is_in_quarantine() {
         let flow = Flow::default();
-        flow.set_counted(
-            counted(&[1, 2]),
-            BTreeMap::new(),
-            &[Uuid([1; 16]), Uuid([2; 16])],
-        );
+        flow.set_counted(counted(&[1, 2]), BTreeMap::new(), &[Uuid([1; 16]), Uuid([2; 16])]);
         flow.report(progress(2, 1, true, 0));
         let limits = FlowLimits::new(16, 1.0, true, 2);
         assert!(flow.look(limits).iter().all(|s| s.holds && !s.caught_up));

@@ -6,24 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use dromon_certify::Verdict;
 use dromon_gates::{QueueItem, Seqno, Turn};
 use dromon_order::{Committed, CommittedBody, Order};
-use dromon_writeset::{Flags, Uuid};
+use dromon_writeset::Uuid;
 
-use super::doomed::NOTHING;
 use super::transfer::NOT_NOW;
-use super::{Item, Node, Phase, RemoteWriteSet, lock};
-use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState, RollsBack};
+use super::{Item, Node, Phase, lock};
+use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
 use crate::database::{View, ViewMember};
 use crate::messages::{LeaveReason, Need};
 use crate::retention::Mark;
 use crate::spool::{PieceFiles, SPOOL_ABOVE};
 use crate::uniques::Uniques;
 
-/// Above this, queued payloads are dropped and read from the log again.
-const QUEUE_BYTES_MAX: usize = 128 << 20;
 /// A checkpoint at least every so many bytes of log.
 const CHECKPOINT_BYTES: u64 = 32 << 20;
 /// And every so many entries.
@@ -449,88 +445,6 @@ impl Node {
             conflict.trx_id,
             conflict.conn_id,
         ));
-    }
-
-    fn queue_write_set(
-        &self,
-        seqno: Seqno,
-        write_set: &dromon_writeset::WriteSet,
-        verdict: &Verdict,
-        rolls_back: Option<RollsBack>,
-        unique: Seqno,
-        index: u64,
-    ) {
-        if self.setup.witness {
-            return;
-        }
-        let header = write_set.header();
-        let mut turn = Turn::InOrder;
-        let (flags, depends_on, payload) = match verdict {
-            // What rolled it back before left nothing to do.
-            _ if rolls_back.is_some_and(|r| r.gone.is_some()) => (NOTHING, seqno - 1, Bytes::new()),
-            // Never ahead of what lies before it. That may have to abort the
-            // streaming transaction on its way, whose rollback removes the stored
-            // fragments and waits for one whose turn to commit has not come.
-            Verdict::Passed { .. } if header.flags.is_fragment() => {
-                (header.flags, seqno - 1, write_set.payload().clone())
-            }
-            Verdict::Passed { depends_on } => (
-                header.flags,
-                unique.max(*depends_on),
-                write_set.payload().clone(),
-            ),
-            // Applied as a note that nothing is to be done: it moves the
-            // position in the database.
-            Verdict::Failed { .. } => (
-                header.flags | Flags::ROLLBACK,
-                seqno - 1,
-                write_set.payload().clone(),
-            ),
-        };
-        let depends_on = match rolls_back {
-            // It frees rows that something before it may wait for.
-            Some(RollsBack { first, gone: None }) => {
-                turn = Turn::Rollback;
-                first
-            }
-            _ => depends_on,
-        };
-        let tables = match lock(&self.held).is_empty() {
-            true => Vec::new(),
-            false => write_set.keys().tables(),
-        };
-        self.counters.received.fetch_add(1, Relaxed);
-        self.counters
-            .received_bytes
-            .fetch_add(payload.len() as u64, Relaxed);
-        // What lies in a file takes no memory.
-        let in_memory = if payload.len() > SPOOL_ABOVE {
-            0
-        } else {
-            payload.len()
-        };
-        let keep = in_memory == 0 || self.queue.bytes() < QUEUE_BYTES_MAX;
-        let bytes = if keep { in_memory } else { 0 };
-        self.enqueue(QueueItem {
-            seqno,
-            ordered: true,
-            depends_on,
-            exclusive: false,
-            turn,
-            bytes,
-            value: Item::WriteSet(RemoteWriteSet {
-                flags,
-                source: header.source,
-                trx_id: header.trx_id,
-                conn_id: header.conn_id,
-                depends_on,
-                payload: keep.then_some(payload),
-                index,
-                turn,
-                tables,
-            }),
-        });
-        self.queue_grew();
     }
 
     /// Something without a seqno that waits for everything before it.

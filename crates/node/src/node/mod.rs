@@ -3,7 +3,8 @@
 //! ```text
 //!   server's client threads   local.rs     certify, commit order, release, BF abort, replay;
 //!                             isolation.rs TOI, votes on what failed
-//!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
+//!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients;
+//!                             queued.rs    what appliers get, and what it waits for
 //!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
 //!   connect / disconnect      connect.rs   joining; search.rs the own log, the others; founding.rs founding, and
 //!                             what edits of the state file may do; leave.rs leaving;
@@ -36,6 +37,7 @@ mod large;
 mod leave;
 mod local;
 mod open;
+mod queued;
 mod reconnect;
 mod report;
 mod retain;

@@ -95,10 +95,7 @@ fn one_that_does_not_catch_up_stops_the_others_after_a_while() {
             slow.stat("local_state_comment") == "Joined"
         });
         let begin = std::time::Instant::now();
-        let (done, enough) = (
-            Arc::new(AtomicU32::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
+        let (done, enough) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let thread = {
             let (db, done, enough) = (world.db(1), done.clone(), enough.clone());
             std::thread::spawn(move || {
