@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// Nobody is evicted and no lease is lost while a test cuts the network.
 const PATIENT: &str = "evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
 /// Who dies is soon evicted.
-const HASTY: &str = "evs.suspect_timeout=PT2S;evs.inactive_timeout=PT3S";
+const HASTY: &str = "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
 /// Longer than it takes to ask for a doom, and to carry it out.
 const LONG_ENOUGH: Duration = Duration::from_millis(3500);
 
