@@ -71,9 +71,7 @@ impl Options {
             std::env::temp_dir().join(format!("dromon-tests-{pid}"))
         })
     }
-}
 
-impl Options {
     /// What may pass where `wanted` is promised.
     pub fn limit(&self, wanted: Duration) -> Duration {
         if self.times_judged {

@@ -77,10 +77,10 @@ enum PullError {
     Stopping,
 }
 
-impl PullError {
-    fn of(fault: Fault, address: &str) -> PullError {
+impl From<Fault> for PullError {
+    fn from(fault: Fault) -> PullError {
         match fault {
-            Fault::Connect(error) => PullError::Connect(address.to_owned(), error),
+            Fault::Connect(address, error) => PullError::Connect(address, error),
             Fault::Broken(error) => PullError::Broken(error),
             Fault::NotEncrypted(error) => PullError::NotEncrypted(error),
             Fault::Silent(after) => PullError::Silent(after),
@@ -207,9 +207,7 @@ impl Puller {
 
     fn connection(&mut self) -> Result<std::convert::Infallible, PullError> {
         let address = &self.source.address;
-        let of = |fault| PullError::of(fault, address);
-        let mut connection =
-            Connection::connect(address, self.source.dead_after, READ_MAX).map_err(of)?;
+        let mut connection = Connection::connect(address, self.source.dead_after, READ_MAX)?;
         {
             let mut kept = self
                 .link
@@ -227,9 +225,7 @@ impl Puller {
             ..self.source.wish.clone()
         });
         let tls = self.source.tls.as_ref();
-        connection
-            .introduce(&mut session, tls, address)
-            .map_err(of)?;
+        connection.introduce(&mut session, tls, address)?;
         let primary = session.primary();
         self.log.say(
             Level::Note,
@@ -251,21 +247,17 @@ impl Puller {
         );
         self.link.connected.store(true, Ordering::Release);
         self.link.connections.fetch_add(1, Ordering::Relaxed);
-        connection.follow().map_err(of)?;
+        connection.follow()?;
         let mut grouper = Grouper::of_connection();
         self.form = None;
         loop {
             while let Some(packet) = connection.frames.packet()? {
                 if self.event(&mut grouper, packet)? {
-                    connection.found().map_err(|f| self.fault(f))?;
+                    connection.found()?;
                 }
             }
-            connection.read().map_err(|f| self.fault(f))?;
+            connection.read()?;
         }
-    }
-
-    fn fault(&self, fault: Fault) -> PullError {
-        PullError::of(fault, &self.source.address)
     }
 
     /// Takes an event. Whether it shows that the source has found the place to go on.

@@ -19,9 +19,9 @@ use std::time::Duration;
 /// Before anything is known.
 pub const FIRST: usize = 20;
 /// Fewer only if more have not come.
-pub const LEAST: usize = 4;
+const LEAST: usize = 4;
 /// More gain nothing even where a commit takes as long as a disk's worst.
-pub const MOST: usize = 1000;
+const MOST: usize = 1000;
 /// Commits shall be able to do so many times what workers can.
 const SPARE: f64 = 3.0;
 /// Weight of one more in the mean.

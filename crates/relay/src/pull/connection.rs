@@ -27,8 +27,8 @@ const SEARCHES: Duration = Duration::from_secs(60);
 /// Why it ended. The words are those of whoever connects.
 #[derive(Debug)]
 pub enum Fault {
-    /// No name, no route, nobody there.
-    Connect(io::Error),
+    /// No name, no route, nobody there: whom, and why.
+    Connect(String, io::Error),
     /// It broke.
     Broken(io::Error),
     /// TLS did not come about. Nothing secret was said.
@@ -75,7 +75,8 @@ impl Connection {
         read_max: usize,
     ) -> Result<Connection, Fault> {
         Ok(Connection {
-            socket: Socket::connect(address, dead_after).map_err(Fault::Connect)?,
+            socket: Socket::connect(address, dead_after)
+                .map_err(|error| Fault::Connect(address.to_owned(), error))?,
             frames: Frames::new(ANSWER_MAX),
             buf: vec![0; read_max],
             dead_after,
@@ -246,6 +247,6 @@ mod tests {
         let address = listener.local_addr().expect("bound").to_string();
         drop(listener);
         let error = Connection::connect(&address, SHORT, 1000).map(|_| ());
-        assert!(matches!(error, Err(Fault::Connect(_))), "{error:?}");
+        assert!(matches!(error, Err(Fault::Connect(to, _)) if to == address));
     }
 }

@@ -104,6 +104,20 @@ pub enum PullError {
     Stopping,
 }
 
+impl From<Fault> for PullError {
+    fn from(fault: Fault) -> PullError {
+        match fault {
+            Fault::Connect(address, source) => PullError::Connect { address, source },
+            Fault::Broken(error) => PullError::Broken(error),
+            Fault::NotEncrypted(error) => PullError::NotEncrypted(error),
+            Fault::Silent(after) => PullError::Silent(after),
+            Fault::Closed => PullError::Closed,
+            Fault::Wire(error) => PullError::Wire(error),
+            Fault::Session(error) => PullError::Session(error),
+        }
+    }
+}
+
 /// How it stands, for others.
 #[derive(Clone, Debug, Default)]
 pub struct Following {
@@ -306,22 +320,6 @@ impl Puller {
         }
     }
 
-    /// What it means for whoever pulls.
-    fn fault(&self, fault: Fault) -> PullError {
-        match fault {
-            Fault::Connect(source) => PullError::Connect {
-                address: self.source.address.clone(),
-                source,
-            },
-            Fault::Broken(error) => PullError::Broken(error),
-            Fault::NotEncrypted(error) => PullError::NotEncrypted(error),
-            Fault::Silent(after) => PullError::Silent(after),
-            Fault::Closed => PullError::Closed,
-            Fault::Wire(error) => PullError::Wire(error),
-            Fault::Session(error) => PullError::Session(error),
-        }
-    }
-
     /// Of a mirror: the primary's file and byte behind which nothing is stored.
     fn file_position(&self) -> Option<(String, u64)> {
         let view = self.store.view();
@@ -343,8 +341,7 @@ impl Puller {
             dead_after,
             ..
         } = &self.source;
-        let connection = Connection::connect(address, *dead_after, READ_MAX);
-        let mut connection = connection.map_err(|f| self.fault(f))?;
+        let mut connection = Connection::connect(address, *dead_after, READ_MAX)?;
         {
             let mut following = lock(&self.following);
             if following.stopping {
@@ -358,8 +355,7 @@ impl Puller {
             ..self.source.wish.clone()
         });
         let (tls, name) = (self.source.tls.as_ref(), &self.source.address);
-        let introduced = connection.introduce(&mut session, tls, name);
-        introduced.map_err(|f| self.fault(f))?;
+        connection.introduce(&mut session, tls, name)?;
         let primary = session.primary().clone();
         self.log.say(
             Level::Note,
@@ -392,7 +388,7 @@ impl Puller {
             following.zstd = primary_zstd.map(|_| Compressed::default());
             following.primary = primary;
         }
-        connection.follow().map_err(|f| self.fault(f))?;
+        connection.follow()?;
         if semi_sync && !mariadb {
             // Newer ones of MySQL read acknowledgements aside, and count on.
             connection.frames.any_sequence();
@@ -445,12 +441,12 @@ impl Puller {
                 }
             }
             if begun {
-                connection.found().map_err(|f| self.fault(f))?;
+                connection.found()?;
             }
             // Everything that has come is taken: one fsync for all of it.
             self.store.flush()?;
             if let Some(ack) = ack.filter(|ack| acknowledged.as_ref() != Some(ack)) {
-                connection.tell(&ack.encode()).map_err(|f| self.fault(f))?;
+                connection.tell(&ack.encode())?;
                 acknowledged = Some(ack);
             }
             {
@@ -481,7 +477,7 @@ impl Puller {
             (self.every_now_and_then)();
             let asked = Instant::now();
             match &mut inflate {
-                None => connection.read().map_err(|f| self.fault(f))?,
+                None => connection.read()?,
                 Some(inflate) => self.inflate(&mut connection, inflate)?,
             }
             waits = (asked.elapsed() >= WAITED).then_some(asked);
@@ -500,7 +496,7 @@ impl Puller {
                 connection.frames.feed(&inflate.buf[..n]);
                 return Ok(());
             }
-            let bytes = connection.bytes().map_err(|f| self.fault(f))?;
+            let bytes = connection.bytes()?;
             inflate.from.put(bytes);
         }
     }
