@@ -20,8 +20,9 @@ pub const LIMIT: Duration = Duration::from_secs(15);
 pub struct Electorate {
     /// Log index and members whose logs should count.
     wanted: (u64, BTreeSet<RaftId>),
-    /// Log index and members whose logs do count.
-    voters: (u64, BTreeSet<RaftId>),
+    /// Log index and members whose logs do count; while the voters change, a
+    /// majority of each set must agree.
+    voters: (u64, Vec<BTreeSet<RaftId>>),
 }
 
 impl Electorate {
@@ -33,21 +34,32 @@ impl Electorate {
     }
 
     /// From the entry at `index` on these count.
-    pub fn voters(&mut self, index: u64, ids: BTreeSet<RaftId>) {
+    pub fn voters(&mut self, index: u64, configs: Vec<BTreeSet<RaftId>>) {
         if index >= self.voters.0 {
-            self.voters = (index, ids);
+            self.voters = (index, configs);
         }
     }
 
     /// From `index` on, `id` is the only one.
     pub fn alone(&mut self, index: u64, id: RaftId) {
         self.wanted = (index, [id].into());
-        self.voters = (index, [id].into());
+        self.voters = (index, vec![[id].into()]);
+    }
+
+    /// Whether the others could go on if the log of `id` were gone.
+    pub fn can_spare(&self, id: RaftId) -> bool {
+        self.sets()
+            .all(|set| 2 * set.iter().filter(|other| **other != id).count() > set.len())
+    }
+
+    /// A majority of each of these is needed.
+    fn sets(&self) -> impl Iterator<Item = &BTreeSet<RaftId>> {
+        std::iter::once(&self.wanted.1).chain(&self.voters.1)
     }
 
     /// Whether the members `ids` are enough.
     fn suffice(&self, ids: &[RaftId]) -> bool {
-        [&self.wanted.1, &self.voters.1].into_iter().all(|set| {
+        self.sets().all(|set| {
             let n = set.iter().filter(|id| ids.contains(id)).count();
             2 * n > set.len()
         })
@@ -134,7 +146,7 @@ fn will_do(
     // Everybody in it is needed for something: others make groups of their own.
     let all_count = ids
         .iter()
-        .all(|id| electorate.wanted.1.contains(id) || electorate.voters.1.contains(id));
+        .all(|id| electorate.sets().any(|set| set.contains(id)));
     all_count
         && electorate.suffice(&ids)
         && slots
@@ -149,7 +161,7 @@ mod tests {
     fn electorate(wanted: &[u64], voters: &[u64]) -> Electorate {
         let mut e = Electorate::default();
         e.wanted(1, wanted.iter().copied().collect());
-        e.voters(1, voters.iter().copied().collect());
+        e.voters(1, vec![voters.iter().copied().collect()]);
         e
     }
 
@@ -209,6 +221,20 @@ mod tests {
         assert!(stands(&electorate(&[2, 3], &[1, 2, 3]), &up, all));
     }
 
+    /// Between the two entries of a change the old voters and the new ones count.
+    #[test]
+    fn while_the_voters_change_both_sets_count() {
+        let mut e = electorate(&[1, 2, 3], &[1, 2]);
+        e.voters(2, vec![[1, 2].into(), [1, 2, 3].into()]);
+        let all = |_, _| true;
+        assert!(!stands(&e, &machines(&[false, true, true], 3), all));
+        assert!(stands(&e, &machines(&[true, true, false], 3), all));
+        assert!(!e.can_spare(1) && e.can_spare(3) && e.can_spare(9));
+        e.voters(3, vec![[1, 2, 3].into()]);
+        assert!(stands(&e, &machines(&[false, true, true], 3), all));
+        assert!(e.can_spare(1));
+    }
+
     #[test]
     fn an_acknowledgement_or_another_group_begins_the_time_anew() {
         let e = electorate(&[1, 2, 3], &[1, 2, 3]);
@@ -230,7 +256,7 @@ mod tests {
         let mut e = electorate(&[1, 2, 3], &[1, 2, 3]);
         let before = e.clone();
         e.wanted(0, [9].into());
-        e.voters(0, [9].into());
+        e.voters(0, vec![[9].into()]);
         assert_eq!(e, before);
         e.alone(7, 2);
         assert!(e.suffice(&[2]) && !e.suffice(&[1, 3]));

@@ -17,6 +17,7 @@ mod donor;
 mod durable;
 mod flow;
 pub mod forks;
+pub mod gone;
 pub mod grastate;
 pub mod lacking;
 pub mod logbook;

@@ -230,7 +230,9 @@ impl LogBook {
         };
         match &entry.body {
             CommittedBody::Blank => {}
-            CommittedBody::Membership { voters, learners } => {
+            CommittedBody::Membership {
+                voters, learners, ..
+            } => {
                 line.what = What::Members {
                     voters: voters.clone(),
                     learners: learners.clone(),

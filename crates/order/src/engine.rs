@@ -574,6 +574,10 @@ impl Order for Engine {
         self.core.set_desired(members);
     }
 
+    fn stand_down(&self) {
+        self.core.stand_down();
+    }
+
     fn save_checkpoint(&self, index: u64, sequencer: Bytes, node: Bytes) -> Result<(), OrderError> {
         self.core.storage.save_checkpoint(index, sequencer, node)
     }

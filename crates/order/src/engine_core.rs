@@ -46,6 +46,7 @@ pub(crate) struct Core {
     pub reads_wake: Notify,
     pub desired: Mutex<BTreeMap<RaftId, Desired>>,
     pub desired_wake: Notify,
+    stood_down: AtomicBool,
     /// What the node wants of the members follows from the log up to here.
     processed: AtomicU64,
     /// It has said so anew, and `processed` has not moved since.
@@ -172,6 +173,7 @@ impl Core {
             reads_wake: Notify::new(),
             desired: Mutex::default(),
             desired_wake: Notify::new(),
+            stood_down: AtomicBool::new(false),
             processed: AtomicU64::new(0),
             desired_moved: AtomicBool::new(false),
             strangers: Mutex::default(),
@@ -188,6 +190,17 @@ impl Core {
         *lock(&self.desired) = members;
         self.desired_moved.store(true, Ordering::Release);
         self.desired_wake.notify_one();
+    }
+
+    /// The node takes nothing more.
+    pub fn stand_down(&self) {
+        self.stood_down.store(true, Ordering::Release);
+        self.desired_wake.notify_one();
+    }
+
+    /// Whether it said so.
+    pub fn stood_down(&self) -> bool {
+        self.stood_down.load(Ordering::Acquire)
     }
 
     /// The node is done with everything handed out so far.

@@ -684,6 +684,7 @@ fn next_step(core: &Core, raft: &Raft, led: &mut Led) -> Option<Step> {
     }
     plan(&Picture {
         me: core.id,
+        stood_down: core.stood_down(),
         processed: core.processed(),
         led_from: led.from,
         members: &from_raft_members(&m.membership_config),

@@ -6,7 +6,7 @@
 //! says how far things are.
 //!
 //! Order of steps: finish a change an earlier leader began; leave the lead if
-//! this node is to go; remove who is gone (voters and others in one change,
+//! this node is to go or has gone; remove who is gone (voters and others in one change,
 //! so that several dead ones cost one agreement); correct addresses; add who
 //! is missing, without a vote; take votes away; give votes to those that have
 //! caught up.
@@ -39,6 +39,8 @@ pub(crate) struct Picture<'a> {
     /// Whether that entry is committed.
     pub settled: bool,
     pub desired: &'a BTreeMap<RaftId, Desired>,
+    /// This node takes nothing more from the log: what it wants stays old.
+    pub stood_down: bool,
     /// `desired` follows from the log up to here.
     pub processed: u64,
     /// Where the log ended when this node's leadership began.
@@ -54,7 +56,7 @@ const LAG_MAX: u64 = 256;
 
 /// The next step, if there is one to take now.
 pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
-    if !p.settled || p.desired.is_empty() {
+    if !p.settled || (p.desired.is_empty() && !p.stood_down) {
         return None;
     }
     let change = |changes, retain| Some(Step::Change { changes, retain });
@@ -62,18 +64,25 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
         // Agreed half-way; asking for nothing ends it.
         return change(ChangeMembers::AddVoterIds(BTreeSet::new()), false);
     }
+    let voters = p.members.voters();
+    let wanted_voter = |id: &RaftId| p.desired.get(id).is_some_and(|d| d.voter);
+    let heir = |of_any: bool| {
+        let others = voters.iter().filter(|id| **id != p.me);
+        others
+            .filter(|id| (of_any || wanted_voter(id)) && caught_up(p, **id))
+            .max_by_key(|id| (wanted_voter(id), p.peers.get(id).map_or(0, |s| s.matched)))
+            .map(|id| Step::HandOver(*id))
+    };
+
+    // Whom it wanted may be outside by now, and others may have come.
+    if p.stood_down {
+        return heir(true);
+    }
     if is_stale(p) {
         return None;
     }
-    let voters = p.members.voters();
-    let wanted_voter = |id: &RaftId| p.desired.get(id).is_some_and(|d| d.voter);
-
     if !wanted_voter(&p.me) {
-        let heir = voters
-            .iter()
-            .filter(|id| **id != p.me && wanted_voter(id) && caught_up(p, **id))
-            .max_by_key(|id| p.peers.get(id).map_or(0, |s| s.matched));
-        return heir.map(|id| Step::HandOver(*id));
+        return heir(false);
     }
 
     let gone: BTreeSet<RaftId> = p
@@ -240,6 +249,7 @@ mod tests {
             members,
             settled: true,
             desired,
+            stood_down: false,
             processed: 10_001,
             led_from: 10_001,
             peers: &peers,
@@ -337,6 +347,7 @@ mod tests {
             members: &m,
             settled: false,
             desired: &want,
+            stood_down: false,
             processed: 5,
             led_from: 5,
             peers: &peers,
@@ -386,6 +397,7 @@ mod tests {
                 members: &m,
                 settled: true,
                 desired: &then,
+                stood_down: false,
                 processed,
                 led_from,
                 peers: &peers,
@@ -396,6 +408,50 @@ mod tests {
         assert_eq!(picture(20, 12, 0), None, "older than the agreement");
         assert_eq!(picture(20, 30, 41), None, "older than the leadership");
         assert!(picture(20, 41, 41).is_some());
+    }
+
+    /// Its leadership began behind the last entry that its node took: its wishes
+    /// are stale for ever.
+    #[test]
+    fn who_has_stood_down_hands_over_whatever_it_wanted() {
+        let mut m = members(&[1, 2, 3], &[]);
+        let at = |matched, silent| PeerStatus {
+            matched,
+            silent: Some(Duration::from_millis(silent)),
+        };
+        let step = |m: &Members, wanted: &BTreeMap<RaftId, Desired>, peers: [PeerStatus; 2]| {
+            plan(&Picture {
+                me: 1,
+                members: m,
+                settled: true,
+                desired: wanted,
+                stood_down: true,
+                processed: 12,
+                led_from: 41,
+                peers: &[2, 3].into_iter().zip(peers).collect(),
+                last_log: 1_041,
+                fresh: Duration::from_secs(1),
+            })
+        };
+        let both = || [at(1_040, 10), at(1_041, 10)];
+        assert_eq!(
+            step(&m, &desired(&[2], &[]), both()),
+            Some(Step::HandOver(2))
+        );
+        // Nobody is wanted: the most advanced one.
+        for wanted in [desired(&[], &[]), desired(&[1], &[])] {
+            assert_eq!(step(&m, &wanted, both()), Some(Step::HandOver(3)));
+        }
+        let slow = [at(1_040, 10), at(40, 10)];
+        assert_eq!(step(&m, &desired(&[3], &[]), slow), Some(Step::HandOver(2)));
+        let nobody = [at(1_040, 5_000), at(40, 10)];
+        assert_eq!(step(&m, &desired(&[2, 3], &[]), nobody), None);
+        // A change that was begun is finished first.
+        m.configs.push(set(&[1, 2]));
+        assert_eq!(
+            step(&m, &desired(&[2], &[]), both()),
+            change(ChangeMembers::AddVoterIds(BTreeSet::new()), false)
+        );
     }
 
     #[test]
@@ -420,6 +476,7 @@ mod tests {
                 members: &m,
                 settled: true,
                 desired: want,
+                stood_down: false,
                 processed: 5,
                 led_from: 5,
                 peers: &peers.into(),

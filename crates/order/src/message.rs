@@ -1,5 +1,7 @@
 //! A message of the order: its shape in the log, its bytes, its delivery.
 
+use std::collections::BTreeSet;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use dromon_writeset::Uuid;
 use serde::{Deserialize, Serialize};
@@ -50,6 +52,9 @@ pub enum CommittedBody {
         voters: Vec<(RaftId, String)>,
         /// Who only stores, in id order.
         learners: Vec<(RaftId, String)>,
+        /// A majority of each of these must agree; more than one while the voters
+        /// change.
+        configs: Vec<BTreeSet<RaftId>>,
     },
     /// A message.
     Message(RawMessage),

@@ -683,7 +683,12 @@ pub(crate) fn to_committed(e: RaftEntry) -> Result<Committed, OrderError> {
                 .nodes()
                 .map(|(id, node)| (*id, node.addr.clone()))
                 .partition(|(id, _)| voters.contains(id));
-            CommittedBody::Membership { voters, learners }
+            let configs = m.get_joint_config().clone();
+            CommittedBody::Membership {
+                voters,
+                learners,
+                configs,
+            }
         }
     };
     Ok(Committed {

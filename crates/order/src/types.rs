@@ -399,6 +399,11 @@ pub trait Order: Send + Sync {
     /// wish that is older than its leadership or than the members' last change.
     fn set_desired(&self, members: BTreeMap<RaftId, Desired>);
 
+    /// This node takes nothing more from the log: it was evicted, or stops. Its
+    /// log still votes while the members count it; but whenever it leads, it hands
+    /// the lead to another member and changes nothing itself. Until the engine ends.
+    fn stand_down(&self);
+
     /// Saves the state after the entry at `index`, which must have been
     /// handed out by `next_committed` already. From the delivery thread; waits
     /// for the disk.

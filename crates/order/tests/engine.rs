@@ -308,6 +308,35 @@ fn two_dead_of_five_are_put_out_by_the_rest() {
     });
 }
 
+/// It was evicted, and is elected afterwards: what it wants stays what it wanted.
+#[test]
+fn who_has_stood_down_hands_the_lead_on_and_can_be_removed() {
+    run(async {
+        let mut w = World::three(11).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        let evicted = rest[1];
+        let rest = [leader, rest[0]];
+        let before = w.status(leader).term;
+        w.order(evicted).stand_down();
+        w.order(leader).transfer_leader(Some(evicted));
+        w.wait(
+            |w| {
+                rest.iter()
+                    .any(|id| w.status(*id).is_leader && w.status(*id).term > before + 1)
+            },
+            "it was elected, and another one after it",
+        )
+        .await;
+        for id in rest {
+            w.want(id, &rest, &[]);
+        }
+        w.wait_members(rest[0], &rest).await;
+        w.propose(rest[1], 0);
+        w.wait_delivered(&rest, 1).await;
+    });
+}
+
 #[test]
 fn leadership_moves_when_asked_from_anywhere() {
     run(async {

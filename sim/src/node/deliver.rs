@@ -2,13 +2,14 @@
 //! the entries that wait to be applied.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dromon_certify::Verdict;
 use dromon_node::cluster::{ClusterState, ClusterView, Event, MemberState};
 use dromon_node::messages::{Control, LeaveReason, decode, encode, kind};
 use dromon_node::retention::misses_somebody;
-use dromon_order::{Committed, CommittedBody, Desired, Order, Sequencer};
+use dromon_order::{Committed, CommittedBody, Desired, Engine, Order, Sequencer};
 use dromon_writeset::{Key, KeyCollector, KeyType, Seqno, Uuid, WriteSet};
 use tokio::time::Instant;
 use twox_hash::XxHash3_64;
@@ -22,6 +23,8 @@ use crate::plant::Plant;
 
 /// How long who was evicted counts on where that is planted.
 const HALF_REMOVED: Duration = Duration::from_millis(2500);
+/// How often an evicted node looks whether its log has failed.
+const EVICTED_LOOKS: Duration = Duration::from_millis(100);
 /// States are compared at every index that this divides, and at views.
 const DIGEST_EVERY: u64 = 50;
 
@@ -40,13 +43,8 @@ impl Session {
             engine.committed_ready().await;
             let batch = engine.next_committed(64, Duration::ZERO);
             if batch.is_empty() {
-                if let Some(why) = engine.status().failed {
-                    let injected = &self.host.disk_failed;
-                    if !injected.load(std::sync::atomic::Ordering::Relaxed) {
-                        self.shared
-                            .unsound(self.host.slot, format_args!("the engine died: {why}"));
-                    }
-                    return self.end(Ended::Exit(super::Exit::Died), "the engine died");
+                if self.engine_died(&engine) {
+                    return;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
@@ -57,15 +55,30 @@ impl Session {
                 }
             }
             if self.inner().evicted {
-                // Takes nothing: says that the last wish for members stands.
                 // The log goes on, as it may still count.
-                engine.next_committed(0, Duration::ZERO);
+                engine.stand_down();
+                while !self.engine_died(&engine) {
+                    tokio::time::sleep(EVICTED_LOOKS).await;
+                }
                 return;
             }
             self.checkpoint_if_due();
             // Delivery takes a little time, and others get a turn.
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Whether the engine has; then the session ends.
+    fn engine_died(&self, engine: &Engine) -> bool {
+        let Some(why) = engine.status().failed else {
+            return false;
+        };
+        if !self.host.disk_failed.load(Ordering::Relaxed) {
+            self.shared
+                .unsound(self.host.slot, format_args!("the engine died: {why}"));
+        }
+        self.end(Ended::Exit(super::Exit::Died), "the engine died");
+        true
     }
 
     /// Delivers from an older checkpoint up to the newest, and compares what
@@ -114,7 +127,12 @@ impl Session {
         }
         inner.index = entry.index;
         inner.entries_since_checkpoint += 1;
-        if let CommittedBody::Membership { voters, learners } = &entry.body {
+        if let CommittedBody::Membership {
+            voters,
+            learners,
+            configs,
+        } = &entry.body
+        {
             let ids = |m: &[(u64, String)]| m.iter().map(|(_, a)| a.clone()).collect::<Vec<_>>();
             self.note(format_args!(
                 "index {}: voters {:?}, others {:?}",
@@ -123,8 +141,8 @@ impl Session {
                 ids(learners)
             ));
             if self.shared.oracles().is_present(self.host.slot) {
-                let ids = voters.iter().map(|(id, _)| *id).collect();
-                self.shared.electorate().voters(entry.index, ids);
+                let mut electorate = self.shared.electorate();
+                electorate.voters(entry.index, configs.clone());
             }
         }
         let altered = self.plant(&mut inner, entry);

@@ -9,12 +9,13 @@ use bytes::Bytes;
 use dromon_node::chain::{Compared, count};
 use dromon_node::cluster::{CAUGHT_UP, ClusterState, MemberState};
 use dromon_node::forks::{Forks, LogEnd};
+use dromon_node::gone::gone;
 use dromon_node::messages::{Answer, Control, Need, Position, Progress, Request, decode, encode};
 use dromon_order::{Engine, NodeHandler, Order, OrderStatus, RaftId, Reply, incarnation};
 use dromon_writeset::{Seqno, Uuid};
 use tokio::time::Instant;
 
-use super::start::{ask, to_parts};
+use super::start::{ask_counts, to_parts};
 use super::{Ended, Inner, Phase, Session};
 use crate::database::Image;
 use crate::net::addr_of;
@@ -113,13 +114,7 @@ impl Session {
                     last: (status.last_term, status.last_log),
                 }
             }
-            Request::Gone { raft_id } => {
-                if status.members.addrs.contains_key(&raft_id) {
-                    Answer::Refused("still a member".to_owned())
-                } else {
-                    Answer::Ok
-                }
-            }
+            Request::Gone { raft_id } => gone(&status, raft_id),
             _ if !status.is_leader => Answer::NotLeader { leader },
             Request::State {
                 position,
@@ -444,12 +439,7 @@ impl Session {
             if addr == self.addr {
                 continue;
             }
-            let primary = matches!(
-                ask(&self.process, &addr, &Request::Probe).await,
-                Some(Answer::Info { primary: true, .. })
-            );
-            let gone = Request::Gone { raft_id: status.id };
-            if primary && ask(&self.process, &addr, &gone).await == Some(Answer::Ok) {
+            if ask_counts(&self.process, addr, status.id).await == Some(false) {
                 return self.end(
                     Ended::Again { log_is_gone: true },
                     "the cluster goes on without this node",

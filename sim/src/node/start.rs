@@ -426,9 +426,27 @@ async fn find(
 /// Whether the leader at `addr` counts this log, or does not say that it does
 /// not, which by itself it may.
 async fn counts(process: &Process, addr: String, raft_id: RaftId, named: bool) -> bool {
-    match ask(process, &addr, &Request::Gone { raft_id }).await {
-        Some(answer) => answer != Answer::Ok,
+    match ask_counts(process, addr, raft_id).await {
+        Some(counts) => counts,
         None => named,
+    }
+}
+
+/// Whether the leader that `addr` is or names counts the log `raft_id`, if it says.
+pub(super) async fn ask_counts(process: &Process, addr: String, raft_id: RaftId) -> Option<bool> {
+    let request = Request::Gone { raft_id };
+    let mut answer = ask(process, &addr, &request).await;
+    if let Some(Answer::NotLeader {
+        leader: Some(leader),
+    }) = &answer
+        && *leader != addr
+    {
+        answer = ask(process, leader, &request).await;
+    }
+    match answer? {
+        Answer::Ok => Some(false),
+        Answer::Refused(_) => Some(true),
+        _ => None,
     }
 }
 
@@ -790,8 +808,7 @@ impl Session {
                 .or_else(|| other.rfind(|(id, _)| *id != raft_id))
                 .map(|(_, addr)| addr);
             let Some(addr) = addr else { return };
-            let answer = ask(&self.process, &addr, &Request::Gone { raft_id }).await;
-            if answer == Some(Answer::Ok) {
+            if ask_counts(&self.process, addr, raft_id).await == Some(false) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;

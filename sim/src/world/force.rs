@@ -1,6 +1,7 @@
 //! A forced recovery, as an operator does one: the others are dead, one node is
 //! told to go on without them, and when it serves they are started again.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{BOUND, World};
@@ -64,6 +65,16 @@ impl World {
     /// incarnation, the death of the one that goes on would bring the old one
     /// back: that is the operator's risk, and no promise is made about it.
     pub(super) fn may_be(&self, fault: &Fault) -> bool {
+        // The log of one of two voters that is lost for good is an operator's case,
+        // whoever else is on the way to be the third.
+        if let Fault::Wipe { slot, .. }
+        | Fault::ChangeAndCrash {
+            slot, wipe: true, ..
+        } = fault
+            && !self.can_spare(*slot)
+        {
+            return false;
+        }
         let Some(f) = &self.forcing else { return true };
         let other = |s: &usize| *s != f.slot;
         f.stage == Stage::Gathering
@@ -73,6 +84,11 @@ impl World {
                 Fault::Break { .. } | Fault::SlowApply { .. } => true,
                 _ => false,
             }
+    }
+
+    fn can_spare(&self, slot: usize) -> bool {
+        let id = self.machines[slot].host.raft_id.load(Ordering::Relaxed);
+        self.shared.electorate().can_spare(id)
     }
 
     /// Goes on with the recovery that is under way.

@@ -124,8 +124,7 @@ impl Node {
                 }
             }
             if course.ended {
-                // Takes nothing: says that the last wish for members stands.
-                order.next_committed(0, Duration::ZERO);
+                order.stand_down();
                 break;
             }
             self.checkpoint_if_due(order, &mut course);

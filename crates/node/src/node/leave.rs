@@ -9,7 +9,8 @@ use dromon_order::Order;
 use super::service::Job;
 use super::{Item, Node, Phase, lock};
 use crate::cluster::MemberState;
-use crate::messages::{Answer, Control, LeaveReason, Request, decode, encode, kind};
+use crate::gone::log_counts;
+use crate::messages::{Control, LeaveReason, Request, decode, encode, kind};
 
 /// How long a leaver waits for its departure to be ordered.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -167,21 +168,22 @@ impl Node {
     fn wait_gone(&self, order: &Arc<dyn Order>) {
         let raft_id = order.status().id;
         let body = encode(&Request::Gone { raft_id });
+        let own = self.own_addr();
         let deadline = Instant::now() + GONE;
         while Instant::now() < deadline {
-            let addr = match order.status().leader {
-                Some((id, addr)) if id != raft_id => Some(addr),
-                _ => order
-                    .status()
-                    .members
-                    .addrs
-                    .into_iter()
-                    .find(|(id, _)| *id != raft_id)
-                    .map(|(_, addr)| addr),
-            };
-            let Some(addr) = addr else { return };
-            let answer = order.request(&addr, body.clone(), Duration::from_secs(1));
-            if matches!(answer.map(|b| decode::<Answer>(&b)), Ok(Some(Answer::Ok))) {
+            let status = order.status();
+            let leader = status.leader.map(|(_, addr)| addr);
+            let mut addrs: Vec<String> = leader.into_iter().collect();
+            addrs.extend(status.members.addrs.into_values());
+            addrs.retain(|addr| *addr != own);
+            if addrs.is_empty() {
+                return;
+            }
+            let counts = log_counts(addrs, &own, |addr| {
+                let answer = order.request(addr, body.clone(), Duration::from_secs(1));
+                decode(&answer.ok()?)
+            });
+            if counts == Some(false) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(20));

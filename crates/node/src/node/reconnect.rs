@@ -12,7 +12,8 @@ use super::connect::{Found, random_u64};
 use super::delivery::to_view;
 use super::duties::Handler;
 use super::{Item, Node, Phase, lock};
-use crate::messages::{Answer, Need, Request, decode, encode};
+use crate::gone::log_counts;
+use crate::messages::{Need, Request, decode, encode};
 
 /// How long one question to another member may take.
 const ASK: Duration = Duration::from_secs(2);
@@ -67,37 +68,28 @@ impl Node {
         }
     }
 
+    /// Whether a leader of the others says that this node's log is not among
+    /// theirs any more.
     pub(super) fn was_evicted(&self, order: &Arc<dyn Order>) -> bool {
-        let (cluster, own) = {
-            let shared = self.shared();
-            let own = shared
-                .join
-                .as_ref()
-                .map(|j| j.addr.clone())
-                .unwrap_or_default();
-            (shared.cluster.clone(), own)
-        };
-        let addrs = order
-            .status()
-            .members
-            .addrs
-            .into_values()
-            .filter(|a| *a != own);
-        for addr in addrs {
-            let answer = self
-                .engines
-                .ask(&cluster, &addr, encode(&Request::Probe), ASK);
-            if let Some(Answer::Info {
-                primary: true,
-                members,
-                ..
-            }) = answer.ok().and_then(|b| decode::<Answer>(&b))
-                && !members.contains(&own)
-            {
-                return true;
-            }
-        }
-        false
+        let cluster = self.shared().cluster.clone();
+        let status = order.status();
+        let body = encode(&Request::Gone { raft_id: status.id });
+        let counts = log_counts(
+            status.members.addrs.into_values(),
+            &self.own_addr(),
+            |addr| {
+                let answer = self.engines.ask(&cluster, addr, body.clone(), ASK);
+                decode(&answer.ok()?)
+            },
+        );
+        counts == Some(false)
+    }
+
+    /// Where the others reach this node, once it has asked to join.
+    pub(super) fn own_addr(&self) -> String {
+        let shared = self.shared();
+        let own = shared.join.as_ref().map(|j| j.addr.clone());
+        own.unwrap_or_default()
     }
 
     /// Leaves the engine that nobody listens to and joins with a new one.

@@ -10,6 +10,7 @@ use super::service::from_parts;
 use super::{AskError, ConnectError, EngineError, LogSummary, Node, Phase};
 use crate::cluster::ClusterState;
 use crate::forks::LogEnd;
+use crate::gone::log_counts;
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
 use crate::options::{ClusterAddress, Durability, Settings};
 
@@ -126,12 +127,15 @@ impl Node {
             return None;
         }
         let log = self.look_into_log(settings).ok()??;
-        let gone = self.ask(name, addr, &Request::Gone { raft_id: log.id });
-        let counts = match gone {
-            Ok(Ok(Answer::Ok)) => return None,
-            Ok(Ok(_)) => "counts",
-            _ if !may_be_missed(&log) => return None,
-            _ => "has not said whether it still counts",
+        let gone = Request::Gone { raft_id: log.id };
+        let counts = log_counts([addr.to_owned()], "", |addr| {
+            self.ask(name, addr, &gone).ok()?.ok()
+        });
+        let counts = match counts {
+            Some(false) => return None,
+            Some(true) => "counts",
+            None if !may_be_missed(&log) => return None,
+            None => "has not said whether it still counts",
         };
         self.note(&format!(
             "{addr} leads a primary component, and {counts} this node's own log (checkpoint at {}, {}): going on with \

@@ -10,6 +10,7 @@ use super::{Node, Phase, lock};
 use crate::chain::Compared;
 use crate::cluster::ClusterState;
 use crate::forks::{Forks, LogEnd};
+use crate::gone::gone;
 use crate::messages::{
     Answer, CheckpointParts, Control, Join, Need, Position, Request, encode, kind,
 };
@@ -73,7 +74,12 @@ impl Node {
 
     fn answer(self: &Arc<Self>, request: Request) -> Answer {
         let Some(order) = self.order() else {
-            return Answer::Refused("this node is not connected".into());
+            let why = "this node is not connected".into();
+            return match request {
+                // A refusal is the word of a leader.
+                Request::Gone { .. } => Answer::Wait(why),
+                _ => Answer::Refused(why),
+            };
         };
         match request {
             Request::Probe => self.info(&order),
@@ -87,14 +93,7 @@ impl Node {
             Request::Leave { uuid, reason } => {
                 self.lead_control(&order, Control::Leave { uuid, reason })
             }
-            Request::Gone { raft_id } => {
-                let members = order.status().members;
-                if members.addrs.contains_key(&raft_id) {
-                    Answer::Refused("still a member".into())
-                } else {
-                    Answer::Ok
-                }
-            }
+            Request::Gone { raft_id } => gone(&order.status(), raft_id),
         }
     }
 

@@ -1,0 +1,142 @@
+//! Whether a log still counts among the members'.
+//!
+//! Who hears that its log is gone gives it up, and its log may hold the second
+//! of only two copies of something acknowledged (R10). So only the one may say
+//! so that knows the newest agreement about the members: a leader whose majority
+//! answers. A follower that lags may not have heard yet that the log came (back)
+//! in.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use dromon_order::{OrderStatus, RaftId};
+
+use crate::messages::Answer;
+
+/// The answer to [`Request::Gone`](crate::messages::Request::Gone) of a node whose
+/// order is in `status`: `Ok` if no agreement that may be in force names the log.
+pub fn gone(status: &OrderStatus, raft_id: RaftId) -> Answer {
+    if !status.is_leader {
+        return Answer::NotLeader {
+            leader: status.leader.as_ref().map(|(_, addr)| addr.clone()),
+        };
+    }
+    if !status.primary {
+        return Answer::Wait("this node leads but does not hear a majority now".into());
+    }
+    if status.members.addrs.contains_key(&raft_id) || status.in_force.contains(&raft_id) {
+        return Answer::Refused("still a member".into());
+    }
+    Answer::Ok
+}
+
+/// Asks one after another at `addrs`, and whom they name as their leader, but
+/// never `own`: `Some(false)` if a leader says that the log is gone, `Some(true)`
+/// if one says that it counts, `None` if none was found.
+pub fn log_counts(
+    addrs: impl IntoIterator<Item = String>,
+    own: &str,
+    mut ask: impl FnMut(&str) -> Option<Answer>,
+) -> Option<bool> {
+    let mut to_ask: VecDeque<String> = addrs.into_iter().collect();
+    let mut asked = BTreeSet::from([own.to_owned()]);
+    while let Some(addr) = to_ask.pop_front() {
+        if !asked.insert(addr.clone()) {
+            continue;
+        }
+        match ask(&addr) {
+            Some(Answer::Ok) => return Some(false),
+            Some(Answer::Refused(_)) => return Some(true),
+            Some(Answer::NotLeader {
+                leader: Some(leader),
+            }) => to_ask.push_front(leader),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use dromon_order::Members;
+
+    use super::*;
+
+    fn leader() -> OrderStatus {
+        OrderStatus {
+            id: 1,
+            primary: true,
+            is_leader: true,
+            leader: Some((1, "n1".into())),
+            members: Members {
+                addrs: [(1, "n1".into()), (2, "n2".into())].into(),
+                ..Members::default()
+            },
+            in_force: [1, 2, 3].into(),
+            ..OrderStatus::default()
+        }
+    }
+
+    #[test]
+    fn only_a_leader_with_its_majority_says_that_a_log_is_gone() {
+        assert_eq!(gone(&leader(), 4), Answer::Ok);
+        let alone = OrderStatus {
+            primary: false,
+            ..leader()
+        };
+        assert!(matches!(gone(&alone, 4), Answer::Wait(_)));
+        let follower = OrderStatus {
+            is_leader: false,
+            ..leader()
+        };
+        let to_leader = Answer::NotLeader {
+            leader: Some("n1".into()),
+        };
+        assert_eq!(gone(&follower, 4), to_leader);
+    }
+
+    /// 3 is left out of the newest agreement, which the others may not have yet.
+    #[test]
+    fn whoever_an_agreement_in_force_names_counts() {
+        for id in 1..=3 {
+            assert!(matches!(gone(&leader(), id), Answer::Refused(_)), "{id}");
+        }
+    }
+
+    #[test]
+    fn the_leader_is_found_from_anybody() {
+        let follower = |addr: &str| {
+            let leader = Some(addr.to_owned());
+            Some(Answer::NotLeader { leader })
+        };
+        let mut asked = Vec::new();
+        let mut outcome = |answers: &dyn Fn(&str) -> Option<Answer>| {
+            asked.clear();
+            let addrs = ["n1", "n2", "n3", "own"].map(str::to_owned);
+            let counts = log_counts(addrs, "own", |addr| {
+                asked.push(addr.to_owned());
+                answers(addr)
+            });
+            (counts, asked.join(" "))
+        };
+        let gone = outcome(&|addr| match addr {
+            "n1" => follower("n3"),
+            "n3" => Some(Answer::Ok),
+            _ => None,
+        });
+        assert_eq!(gone, (Some(false), "n1 n3".into()));
+        // They take each other, and this one, for the leader.
+        let nobody = outcome(&|addr| match addr {
+            "n1" => follower("n2"),
+            "n2" => follower("n1"),
+            _ => follower("own"),
+        });
+        assert_eq!(nobody, (None, "n1 n2 n3".into()));
+        let member = outcome(&|addr| match addr {
+            "n2" => Some(Answer::Refused("still a member".into())),
+            _ => None,
+        });
+        assert_eq!(member, (Some(true), "n1 n2".into()));
+        let not_now = outcome(&|_| Some(Answer::Wait("it is not connected".into())));
+        assert_eq!(not_now, (None, "n1 n2 n3".into()));
+    }
+}
