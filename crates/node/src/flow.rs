@@ -2,8 +2,9 @@
 //!
 //! A member whose apply queue grows above `gcs.fc_limit` (scaled by the square
 //! root of the number of members unless `gcs.fc_single_primary`) asks for a
-//! pause; below `gcs.fc_factor` times that it takes the wish back. Members that
-//! do not count (joiners, donors, desynced ones) never hold the others.
+//! pause; below `gcs.fc_factor` times that it takes the wish back. One that
+//! catches up may have more, see `catching_up.rs`. Members that do not count
+//! (joiners, donors, desynced ones) never hold the others.
 //!
 //! Before it comes to that, origins slow down: from half the limit on, each
 //! write set waits a little, the longer the fuller the fullest queue is, but no
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use dromon_gates::Waiter;
 use dromon_writeset::{Seqno, Uuid};
 
+use crate::catching_up::CatchingUp;
 use crate::messages::Progress;
 use crate::quarantine::Seen;
 
@@ -73,6 +75,12 @@ struct Inner {
     reports: BTreeMap<Uuid, Reported>,
     /// Members that count, with their names.
     counted: BTreeMap<Uuid, String>,
+    /// Members that catch up: only their wish for a pause counts.
+    catching_up: BTreeMap<Uuid, String>,
+    /// But not here.
+    only_synced: bool,
+    /// This node's own catching up.
+    own: Option<CatchingUp>,
     /// Counted members that nobody here waits for.
     quarantined: BTreeSet<Uuid>,
     paused_since: Option<Instant>,
@@ -130,6 +138,20 @@ impl FlowLimits {
         }
     }
 
+    /// With so many events more.
+    pub fn beyond(self, allowed: usize) -> Self {
+        FlowLimits {
+            upper: self.upper.saturating_add(allowed),
+            lower: self.lower.saturating_add(allowed),
+        }
+    }
+
+    /// Of a member that asks for nothing, and takes back what it has asked for.
+    pub const NONE: FlowLimits = FlowLimits {
+        upper: usize::MAX,
+        lower: usize::MAX,
+    };
+
     /// How long an origin lets one write set wait while the queue of some member,
     /// that finishes `rate` events in a second (0: not known), holds `queue`:
     /// nothing up to half the limit, then with the square of the rest.
@@ -146,12 +168,43 @@ impl FlowLimits {
 }
 
 impl Flow {
-    /// Says which members count. Reports of others are kept, not heeded.
-    pub fn set_counted(&self, counted: BTreeMap<Uuid, String>, all: &[Uuid]) {
+    /// Says which members count, and which catch up. Reports of others are kept, not heeded.
+    pub fn set_counted(
+        &self,
+        counted: BTreeMap<Uuid, String>,
+        catching_up: BTreeMap<Uuid, String>,
+        all: &[Uuid],
+    ) {
         let mut inner = self.lock();
         inner.reports.retain(|u, _| all.contains(u));
         inner.counted = counted;
+        inner.catching_up = catching_up;
         inner.update();
+    }
+
+    /// Says whether this node's writers wait for synced members only.
+    pub fn set_only_synced(&self, only: bool) {
+        let mut inner = self.lock();
+        inner.only_synced = only;
+        inner.update();
+    }
+
+    /// Says whether this node, `own`, catches up, and how many events wait here.
+    pub fn catch_up(&self, own: &Uuid, catches_up: bool, queue: usize) {
+        let mut inner = self.lock();
+        if !catches_up {
+            inner.own = None;
+            return;
+        }
+        let now = Instant::now();
+        let rate = inner.reports.get(own).map_or(0.0, |r| r.rate);
+        let member = inner.own.get_or_insert_with(|| CatchingUp::new(now));
+        member.look(queue, rate, now);
+    }
+
+    /// How many events may wait here beyond the limits while this node catches up. `None`: any number.
+    pub fn allowed(&self) -> Option<usize> {
+        self.lock().own.as_ref().and_then(CatchingUp::allowed)
     }
 
     /// Says for whom this node's writers do not wait, though they count.
@@ -167,17 +220,23 @@ impl Flow {
     }
 
     /// Every counted member that is heard, and whether it holds the others: it
-    /// asks for a pause, or slows them down by a quarter of what it could.
+    /// asks for a pause, or slows them down by a quarter of what it could. And
+    /// those that catch up, if this node's writers wait for them.
     pub fn look(&self, limits: FlowLimits) -> Vec<Seen> {
         let inner = self.lock();
-        inner
-            .heard()
-            .map(|(uuid, r)| Seen {
-                uuid: *uuid,
-                holds: r.progress.stop || r.slow_down(limits) >= SLOW_MAX / 4,
-                caught_up: !r.progress.stop && r.progress.queue <= limits.upper as u64 / 4,
-            })
-            .collect()
+        let counted = inner.heard().map(|(uuid, r)| Seen {
+            uuid: *uuid,
+            holds: r.progress.stop || r.slow_down(limits) >= SLOW_MAX / 4,
+            caught_up: !r.progress.stop && r.progress.queue <= limits.upper as u64 / 4,
+        });
+        // Seen all the while, or its account would begin anew with each wish.
+        let catching_up = inner.catching_up.keys().filter(|_| !inner.only_synced);
+        let catching_up = catching_up.map(|uuid| Seen {
+            uuid: *uuid,
+            holds: inner.asks(uuid),
+            caught_up: false,
+        });
+        counted.chain(catching_up).collect()
     }
 
     /// A member reported. Answers false for a report older than one seen.
@@ -226,6 +285,8 @@ impl Flow {
         let mut inner = self.lock();
         inner.reports.clear();
         inner.counted.clear();
+        inner.catching_up.clear();
+        inner.own = None;
         inner.quarantined.clear();
         inner.own_stop = false;
         inner.update();
@@ -397,11 +458,19 @@ impl Inner {
 
     fn holders(&self) -> impl Iterator<Item = (&Uuid, &String)> {
         let counted = self.counted.iter().filter(|(u, _)| self.waited_for(u));
-        counted.filter(|(u, _)| {
-            self.reports
-                .get(u)
-                .is_some_and(|r| r.progress.stop && r.at.elapsed() < REPORT_AGE_MAX)
-        })
+        let counted = counted.filter(|(u, _)| self.asks(u));
+        counted.chain(self.holding_back())
+    }
+
+    /// Members that catch up and ask for a pause, if that counts here.
+    fn holding_back(&self) -> impl Iterator<Item = (&Uuid, &String)> {
+        let catching_up = self.catching_up.iter();
+        catching_up.filter(|(u, _)| !self.only_synced && self.asks(u))
+    }
+
+    fn asks(&self, uuid: &Uuid) -> bool {
+        let report = self.reports.get(uuid);
+        report.is_some_and(|r| r.progress.stop && r.at.elapsed() < REPORT_AGE_MAX)
     }
 
     fn waited_for(&self, uuid: &Uuid) -> bool {
@@ -460,7 +529,7 @@ mod tests {
     fn what_all_others_have_finished() {
         let flow = Flow::default();
         let all = [1, 2, 3].map(|n| Uuid([n; 16]));
-        flow.set_counted(counted(&[1, 2, 3]), &all);
+        flow.set_counted(counted(&[1, 2, 3]), BTreeMap::new(), &all);
         let lowest = || flow.lowest_released_but(&all[0]);
         assert_eq!(lowest(), Some(Seqno::MIN), "nobody is heard");
         for (n, released) in [(1, 3), (2, 7), (3, 5)] {
@@ -473,31 +542,39 @@ mod tests {
         assert_eq!(flow.lowest_released(), Some(3));
         flow.set_quarantined(BTreeSet::from([all[2]]));
         assert_eq!(lowest(), Some(7));
-        flow.set_counted(counted(&[1, 3]), &all);
+        flow.set_counted(counted(&[1, 3]), BTreeMap::new(), &all);
         assert_eq!(lowest(), None, "nobody else counts");
     }
 
     #[test]
     fn only_counted_members_hold_the_others() {
         let flow = Flow::default();
-        flow.set_counted(counted(&[1]), &[Uuid([1; 16]), Uuid([2; 16])]);
+        flow.set_counted(
+            counted(&[1]),
+            BTreeMap::new(),
+            &[Uuid([1; 16]), Uuid([2; 16])],
+        );
         flow.report(progress(2, 1, true, 0));
         assert!(!flow.stats().active);
-        flow.set_counted(counted(&[1, 2]), &[Uuid([1; 16]), Uuid([2; 16])]);
+        flow.set_counted(
+            counted(&[1, 2]),
+            BTreeMap::new(),
+            &[Uuid([1; 16]), Uuid([2; 16])],
+        );
         assert_eq!(flow.stats().waiting_for, ["n2"]);
         assert!(
             !flow.report(progress(2, 1, false, 0)),
             "a late copy changes nothing"
         );
         assert!(flow.stats().active);
-        flow.set_counted(counted(&[1]), &[Uuid([1; 16])]);
+        flow.set_counted(counted(&[1]), BTreeMap::new(), &[Uuid([1; 16])]);
         assert!(!flow.stats().active, "a departed member holds nobody");
     }
 
     #[test]
     fn a_waiting_origin_is_woken_or_interrupted() {
         let flow = Arc::new(Flow::default());
-        flow.set_counted(counted(&[1]), &[Uuid([1; 16])]);
+        flow.set_counted(counted(&[1]), BTreeMap::new(), &[Uuid([1; 16])]);
         flow.report(progress(1, 1, true, 0));
         let interrupted = Arc::new(Waiter::new());
         interrupted.interrupt();
@@ -568,7 +645,11 @@ mod tests {
     #[test]
     fn only_full_queues_of_counted_members_slow_an_origin_down() {
         let flow = Flow::default();
-        flow.set_counted(counted(&[1]), &[Uuid([1; 16]), Uuid([2; 16])]);
+        flow.set_counted(
+            counted(&[1]),
+            BTreeMap::new(),
+            &[Uuid([1; 16]), Uuid([2; 16])],
+        );
         let full = |n| Progress {
             queue: 40,
             ..progress(n, 1, false, 0)
@@ -586,7 +667,11 @@ mod tests {
     #[test]
     fn nobody_waits_for_who_is_in_quarantine() {
         let flow = Flow::default();
-        flow.set_counted(counted(&[1, 2]), &[Uuid([1; 16]), Uuid([2; 16])]);
+        flow.set_counted(
+            counted(&[1, 2]),
+            BTreeMap::new(),
+            &[Uuid([1; 16]), Uuid([2; 16])],
+        );
         flow.report(progress(2, 1, true, 0));
         let limits = FlowLimits::new(16, 1.0, true, 2);
         assert!(flow.look(limits).iter().all(|s| s.holds && !s.caught_up));
@@ -611,5 +696,56 @@ mod tests {
         assert_eq!(flow.safe(&[a, b]), None);
         flow.report(progress(2, 1, false, 7));
         assert_eq!(flow.safe(&[a, b]), Some(7));
+    }
+
+    #[test]
+    fn who_catches_up_holds_only_by_its_wish() {
+        let flow = Flow::default();
+        let (a, b) = (Uuid([1; 16]), Uuid([2; 16]));
+        flow.set_counted(counted(&[1]), counted(&[2]), &[a, b]);
+        let behind = |number, stop| Progress {
+            queue: 50_000,
+            ..progress(2, number, stop, 0)
+        };
+        let limits = FlowLimits::new(16, 1.0, true, 2);
+        let interrupted = Arc::new(Waiter::new());
+        interrupted.interrupt();
+        flow.report(progress(1, 1, false, 0));
+        flow.report(behind(1, false));
+        assert!(flow.wait(&interrupted, || limits), "its queue says nothing");
+        assert!(flow.look(limits).iter().all(|s| !s.holds));
+        assert_eq!(flow.look(limits).len(), 2);
+        assert_eq!(flow.lowest_released(), Some(0));
+        flow.report(behind(2, true));
+        assert!(!flow.wait(&interrupted, || limits));
+        assert_eq!(flow.stats().waiting_for, ["n2"]);
+        assert!(flow.look(limits).iter().any(|s| s.uuid == b && s.holds));
+        flow.set_only_synced(true);
+        assert!(flow.wait(&interrupted, || limits));
+        assert!(flow.look(limits).iter().all(|s| s.uuid == a));
+        flow.set_only_synced(false);
+        flow.set_counted(counted(&[1, 2]), BTreeMap::new(), &[a, b]);
+        assert!(flow.stats().active, "it has caught up, and still asks");
+        flow.set_counted(counted(&[1]), BTreeMap::new(), &[a]);
+        assert!(!flow.stats().active);
+    }
+
+    #[test]
+    fn the_own_catching_up() {
+        let flow = Flow::default();
+        let own = Uuid([1; 16]);
+        flow.catch_up(&own, true, 500);
+        assert_eq!(flow.allowed(), None, "it has just begun");
+        if let Some(member) = &mut flow.lock().own {
+            member.look(400, 0.0, Instant::now() + crate::catching_up::GRACE);
+        }
+        assert_eq!(flow.allowed(), Some(400));
+        let limits = FlowLimits::new(16, 0.5, true, 2).beyond(400);
+        assert!(!flow.own(416, limits) && flow.own(417, limits));
+        assert!(!flow.own(409, limits) && flow.own(408, limits));
+        assert!(flow.own(417, limits) && flow.own(417, FlowLimits::NONE));
+        assert!(!flow.own(1_000_000, FlowLimits::NONE));
+        flow.catch_up(&own, false, 300);
+        assert_eq!(flow.allowed(), None);
     }
 }

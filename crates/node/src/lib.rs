@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bulk;
+mod catching_up;
 pub mod chain;
 mod closed;
 pub mod cluster;

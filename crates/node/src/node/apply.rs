@@ -615,15 +615,21 @@ impl Node {
     fn flow_check(&self) {
         let len = self.queue.len();
         let stop = self.flow.own_stop();
-        let limits = self.flow_limits();
-        if (stop && len > limits.lower) || (!stop && len <= limits.upper) {
+        if !stop && len <= self.flow_limits().upper {
             return;
         }
-        if self.shared().own_state != MemberState::Synced && !stop {
-            return;
-        }
-        if self.flow.own(len, limits) {
+        let state = self.shared().own_state;
+        if self.flow.own(len, self.own_limits(state)) {
             self.report_progress();
+        }
+    }
+
+    /// How many events wait here when this node asks for a pause, and when it takes that back.
+    pub(super) fn own_limits(&self, state: MemberState) -> FlowLimits {
+        match (state, self.flow.allowed()) {
+            (MemberState::Synced, _) => self.flow_limits(),
+            (MemberState::Joined, Some(more)) => self.flow_limits().beyond(more),
+            (MemberState::Joiner | MemberState::Donor | MemberState::Joined, _) => FlowLimits::NONE,
         }
     }
 

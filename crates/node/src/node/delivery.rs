@@ -516,13 +516,13 @@ impl Node {
     fn publish(&self, order: &Arc<dyn Order>, state: &ClusterState) {
         self.set_desired(order, state.desired());
         let all: Vec<Uuid> = state.members().map(|m| m.uuid).collect();
-        let counted: BTreeMap<Uuid, String> = state
-            .members()
-            .filter(|m| m.state == MemberState::Synced && !m.witness)
-            .map(|m| (m.uuid, m.name.clone()))
-            .collect();
+        let named = |wanted| -> BTreeMap<Uuid, String> {
+            let some = state.members().filter(|m| m.state == wanted && !m.witness);
+            some.map(|m| (m.uuid, m.name.clone())).collect()
+        };
+        let (counted, catching_up) = (named(MemberState::Synced), named(MemberState::Joined));
         lock(&self.digests).members(&all);
-        self.flow.set_counted(counted, &all);
+        self.flow.set_counted(counted, catching_up, &all);
         let mut shared = self.shared();
         let mut view = state.view();
         if let Some(old) = &shared.view {

@@ -322,10 +322,8 @@ impl Node {
             (shared.uuid, shared.own_state)
         };
         let len = self.queue.len();
-        let limits = self.flow_limits();
-        if state == MemberState::Synced || self.flow.own_stop() {
-            self.flow.own(len, limits);
-        }
+        self.flow.catch_up(&uuid, state == MemberState::Joined, len);
+        self.flow.own(len, self.own_limits(state));
         let safe = {
             let pending = lock(&self.pending);
             let released = self.gates.released();

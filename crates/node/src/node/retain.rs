@@ -163,6 +163,8 @@ impl Node {
             }
             shared.uuid
         };
+        let quarantine = self.settings().slow_node == SlowNode::Quarantine;
+        self.flow.set_only_synced(quarantine);
         let mut seen = self.flow.look(self.flow_limits());
         // It always waits for itself.
         seen.retain(|s| s.uuid != own);
@@ -173,7 +175,6 @@ impl Node {
             let changes = slow.0.look(passed, &seen);
             (changes, slow.0.slow().collect::<BTreeSet<_>>())
         };
-        let quarantine = self.settings().slow_node == SlowNode::Quarantine;
         self.flow
             .set_quarantined(if quarantine { slow } else { BTreeSet::new() });
         for change in changes {

@@ -296,7 +296,7 @@ table! {
     "gcs.stateless": B, Is("false"), Connect, IfSet, Bool, RO, Kept:
         "this node gives nobody a copy";
     "gcs.sync_donor": B, Is("no"), Any, Always, Bool, RW, Ignored:
-        "not available in this version: only synced members count for flow control, a donor does not";
+        "not available in this version: a donor does not count for flow control";
     "gcs.vote_policy": Int(0, 255), Is("0"), Connect, IfSet, Listed::Int, RO, Kept:
         "what wins when applying fails on some nodes: 0 = what most nodes have, success in a tie; N = success if N nodes have it, else as with 0. The first node of a cluster sets it for all";
     "gmcast.group": Text, Is(""), Connect, IfSet, Str, RO, Ignored:

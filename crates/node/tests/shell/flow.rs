@@ -1,7 +1,7 @@
 //! Flow control: who waits for whom.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use dromon_node::{Outcome, Phase};
@@ -77,6 +77,47 @@ fn a_desynced_one_stops_nobody() {
         world.until("it is told that it is synced", || {
             slow.synced() == synced + 1
         });
+        world.settle();
+    });
+}
+
+/// It would be behind for ever.
+#[test]
+fn one_that_does_not_catch_up_stops_the_others_after_a_while() {
+    run(3, TIGHT, LIMIT, |world| {
+        let slow = world.db(3);
+        assert_eq!(slow.node().desync(), Outcome::Ok);
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&world.db(1), 100);
+        thread.join().expect("nobody is in its way");
+        assert_eq!(slow.node().resync(), Outcome::Ok);
+        world.until("it catches up", || {
+            slow.stat("local_state_comment") == "Joined"
+        });
+        let begin = std::time::Instant::now();
+        let (done, enough) = (
+            Arc::new(AtomicU32::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let thread = {
+            let (db, done, enough) = (world.db(1), done.clone(), enough.clone());
+            std::thread::spawn(move || {
+                while !enough.load(Ordering::Relaxed) {
+                    let n = done.fetch_add(1, Ordering::Relaxed);
+                    assert!(db.set(row(n), 2).is_committed());
+                }
+            })
+        };
+        world.stopped_by(&slow);
+        assert!(begin.elapsed() > Duration::from_secs(9), "not at once");
+        assert_eq!(world.db(1).stat("dromon_waiting_for"), "n3");
+        let at = done.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(done.load(Ordering::Relaxed) <= at + 4);
+        slow.holds.open(Point::ApplyStart);
+        world.synced(&slow);
+        enough.store(true, Ordering::Relaxed);
+        thread.join().expect("all of it commits");
         world.settle();
     });
 }
