@@ -30,6 +30,9 @@ const OWN: &str = "rt.own";
 /// or none where one should be.
 const THERE_ALREADY: [&str; 2] = ["Error_code: 1062", "Error_code: 1032"];
 
+/// What a node says that was killed in the middle of a statement and takes a full copy.
+const AMID_A_STATEMENT: &str = "knows better: taking a full copy from it";
+
 /// Once with `wsrep_gtid_mode`, the node killed in every round. Once without it, the node
 /// stopped in every round and killed at the end: the server keeps `mysql.gtid_slave_pos`
 /// out of write sets, so that what the cluster brings back after a crash comes without
@@ -140,7 +143,9 @@ fn chain(case: &mut Case, mode: bool) -> anyhow::Result<()> {
 }
 
 /// The node is killed where nobody can promise that it goes on following: it does, or it
-/// stops and says that a row is there already. The cluster is whole and equal anyway.
+/// stops and says that a row is there already. If it was killed in the middle of a
+/// statement (DDL) it came back by a full copy, and its donor has no position to give:
+/// then the operator says it. The cluster is whole and equal anyway.
 fn killed_without_the_mode(
     cluster: &Cluster,
     primary: &Server,
@@ -148,11 +153,28 @@ fn killed_without_the_mode(
 ) -> anyhow::Result<String> {
     let load = Load::start(primary, CLIENTS);
     thread::sleep(time);
+    let mark = cluster.node(0).read_log()?.len();
     cluster.node(0).kill()?;
     thread::sleep(Duration::from_secs(1));
-    start(cluster, 0, Start::Join, false)?;
+    start_with(cluster, 0, Start::Join, false, &["--skip-slave-start"])?;
     load.stop()?;
     let end: String = primary.one("SELECT @@gtid_binlog_pos")?;
+    let mut node = Session::open(cluster.node(0), "", 0)?;
+    let kept: Option<String> = node.one("SELECT @@gtid_slave_pos")?;
+    if kept.is_none_or(|at| at.is_empty()) {
+        let log = cluster.node(0).read_log()?;
+        ensure!(
+            log.get(mark..)
+                .is_some_and(|l| l.contains(AMID_A_STATEMENT)),
+            "db1 has lost its position, and was not amid a statement"
+        );
+        check::settled(cluster, "rt")?;
+        check::whole(cluster)?;
+        return Ok(
+            "amid a statement: it came back by a full copy, without its position".to_owned(),
+        );
+    }
+    node.exec("START SLAVE")?;
     let began = Instant::now();
     let went = loop {
         let mut node = Session::open(cluster.node(0), "", 0)?;
@@ -179,7 +201,18 @@ fn killed_without_the_mode(
 
 /// Starts a node with a GTID domain (and, without the mode, a server id) of its own.
 fn start(cluster: &Cluster, index: usize, how: Start, mode: bool) -> anyhow::Result<()> {
+    start_with(cluster, index, how, mode, &[])
+}
+
+fn start_with(
+    cluster: &Cluster,
+    index: usize,
+    how: Start,
+    mode: bool,
+    more: &[&str],
+) -> anyhow::Result<()> {
     let mut extra = vec![format!("--gtid-domain-id={}", 11 + index)];
+    extra.extend(more.iter().map(|option| (*option).to_owned()));
     if !mode {
         extra.push(format!("--server-id={}", 101 + index));
     }
