@@ -107,6 +107,8 @@ impl World {
                     self.machines[slot].start_at_us = None;
                 }
                 self.shared.net.heal();
+                // One may have begun anew meanwhile.
+                f.births = self.machines.iter().map(|m| m.births).collect();
                 f.stage = Stage::Dark;
             }
             Stage::Dark => {
