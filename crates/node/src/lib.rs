@@ -20,6 +20,7 @@ mod flow;
 pub mod forks;
 pub mod gone;
 pub mod grastate;
+mod held;
 pub mod lacking;
 pub mod logbook;
 pub mod messages;

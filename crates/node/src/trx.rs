@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use dromon_gates::Waiter;
-use dromon_writeset::{Flags, KeyCollector, Seqno};
+use dromon_writeset::{Flags, KeyCollector, KeyHash, Seqno};
 
 use crate::spool::Collected;
 
@@ -157,6 +157,15 @@ impl Body {
     /// Whether its commit is the end of the transaction.
     pub fn ends(&self) -> bool {
         self.flags.ends()
+    }
+
+    /// The tables that it must leave to a stream that is shelved here. A statement in
+    /// total order isolation ends that stream.
+    pub fn names(&self) -> Vec<KeyHash> {
+        match self.flags.is_toi() {
+            true => Vec::new(),
+            false => self.keys.named_tables(),
+        }
     }
 
     /// Makes it ready for the next fragment.

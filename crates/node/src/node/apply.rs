@@ -104,13 +104,12 @@ impl Node {
         }
         let waiter = Node::waiter();
         loop {
+            self.spare_applier();
             match self.queue.pop(None) {
                 Popped::Item(item) => {
                     let exclusive = item.exclusive;
                     let ended = self.item(applier, &waiter, item);
-                    if exclusive {
-                        self.queue.exclusive_done();
-                    }
+                    self.queue.done(exclusive);
                     self.queue_shrank();
                     if let Some(ended) = ended {
                         return ended;
@@ -135,10 +134,16 @@ impl Node {
             value,
             ..
         } = item;
+        if let Item::Shelve { waits, streams } = value {
+            // What a pause waits for may need it.
+            let exit = self.shelve_all(applier, waits, &streams);
+            return exit.then(|| self.may_end()).flatten();
+        }
         if self.gates.wait_not_held(seqno, waiter, false).is_err() {
             return Ended::with(Outcome::ConnFail);
         }
         match value {
+            Item::Shelve { .. } => None,
             Item::WriteSet(ws) => self.apply_write_set(applier, waiter, seqno, ws),
             Item::Chunk { chunked, part } => {
                 // What comes before may make the server throw away what it has.
@@ -157,6 +162,7 @@ impl Node {
             Item::View(view) if !view.primary => {
                 // Nothing follows the last one.
                 if !self.shared().final_delivered {
+                    self.wait_none_goes();
                     applier.view(&view);
                 }
                 None
@@ -170,6 +176,7 @@ impl Node {
                     self.gates.pass_commit(seqno);
                     return None;
                 }
+                self.wait_none_goes();
                 if !applier.view(&view) {
                     self.inconsistent(&format!("the database refused the view at seqno {seqno}"));
                 }
@@ -251,7 +258,20 @@ impl Node {
             self.gates.pass_commit(seqno);
             return None;
         }
-        let payload = match ws.payload {
+        let stream = (ws.source, ws.trx_id);
+        let Some(share) = self.share_of(&ws) else {
+            self.gates.pass_commit(seqno);
+            return None;
+        };
+        if let Err(why) = self.share_out(seqno, &mut ws, &share) {
+            self.inconsistent(&format!(
+                "a shelved streaming transaction cannot be read again for its end at seqno {seqno}: {why}"
+            ));
+            self.gates.pass_commit(seqno);
+            return None;
+        }
+        self.shelve_before(applier, seqno, &ws);
+        let payload = match ws.payload.take() {
             Some(payload) => payload,
             None => match self.payload_from_log(ws.index, ws.source) {
                 Ok(payload) => payload,
@@ -268,6 +288,9 @@ impl Node {
             ws.flags = Flags::TRX_START | Flags::TRX_END | Flags::ROLLBACK;
         }
         let marked = statement && !done;
+        if marked {
+            self.wait_none_goes();
+        }
         if marked && !self.ddl_begins(seqno) {
             self.gates.pass_commit(seqno);
             return None;
@@ -287,7 +310,14 @@ impl Node {
             conn_id: ws.conn_id,
             depends_on: if failed { -1 } else { ws.depends_on },
         };
+        // The end of a stream has all the locks that it needs.
+        let has_all = ws.flags.ends() && !ws.flags.starts();
+        if !(statement || has_all || ws.flags.is_rollback()) {
+            let tables = std::mem::take(&mut ws.tables);
+            self.takes_locks(seqno, tables, payload.len() as u64);
+        }
         let applied = applier.apply(&trx, ws.flags, &payload, &meta);
+        self.has_locks(seqno);
         if marked {
             self.ddl_ended(seqno, applied.ok);
         }
@@ -311,23 +341,28 @@ impl Node {
             self.outvoted(seqno, "applying it failed here and not elsewhere");
             // Not finished here, ever: the position must not pass it.
         }
-        if applied.exit {
-            // The last one must stay whatever the database says, and another one
-            // beside what waits for a place that lies ahead.
-            let ahead = self.has_begun_ahead();
-            let mut shared = self.shared();
-            if shared.receivers > 1 + usize::from(ahead) {
-                shared.receivers -= 1;
-                return Some(Ended {
-                    outcome: Outcome::Ok,
-                    counted_out: true,
-                });
-            }
-        }
-        None
+        self.share_ended(stream, &share);
+        applied.exit.then(|| self.may_end()).flatten()
     }
 
-    fn payload_from_log(&self, index: u64, source: dromon_writeset::Uuid) -> Result<Bytes, String> {
+    /// The database wants this thread back. The last one must stay whatever it says, and
+    /// another one beside what waits for a place that lies ahead, or is spared.
+    fn may_end(&self) -> Option<Ended> {
+        let another = self.has_begun_ahead() || self.spared.load(Relaxed);
+        let mut shared = self.shared();
+        let may = shared.receivers > 1 + usize::from(another);
+        shared.receivers -= usize::from(may);
+        may.then_some(Ended {
+            outcome: Outcome::Ok,
+            counted_out: true,
+        })
+    }
+
+    pub(super) fn payload_from_log(
+        &self,
+        index: u64,
+        source: dromon_writeset::Uuid,
+    ) -> Result<Bytes, String> {
         let order = self.order().ok_or("the log is closed")?;
         let entries = order
             .read_log(index, index, usize::MAX)
@@ -352,7 +387,7 @@ impl Node {
     }
 
     /// Collects the pieces of one payload, walking back from its last one.
-    fn gather_pieces(
+    pub(super) fn gather_pieces(
         &self,
         order: &Arc<dyn Order>,
         last: u64,
@@ -442,6 +477,7 @@ impl Node {
         }
         self.queue.clear();
         self.queue.resume();
+        self.wait_none_goes();
         applier.view(&view);
         self.queue.close();
         self.gates.close();
@@ -524,6 +560,7 @@ impl Node {
             match self.take_copy(applier, &view, own) {
                 Ok(Some(position)) => {
                     self.forget_marks();
+                    self.forget_shelved();
                     if let Err(why) = self.forget_lacking() {
                         return BroughtUp::Failed(why);
                     }
@@ -535,6 +572,9 @@ impl Node {
                 Err(NoCopy::Never(why)) => return BroughtUp::NoCopy(why),
                 Err(NoCopy::NotNow(why)) => return BroughtUp::Failed(why),
             }
+        }
+        if !self.settle_shelved(applier) {
+            return BroughtUp::Failed("the server refused to roll back what was shelved".into());
         }
         self.was_up.store(true, Relaxed);
         let mut shared = self.shared();

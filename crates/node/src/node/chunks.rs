@@ -54,7 +54,7 @@ pub(super) struct Chunks {
     /// Those whose client waits here.
     own: BTreeMap<Seqno, Arc<Trx>>,
     open: BTreeMap<Seqno, Open>,
-    lacking: Lacking,
+    pub lacking: Lacking,
     /// Whether the thread runs that asks.
     pacing: bool,
     /// Counts what the asking thread may wait for.
@@ -522,6 +522,8 @@ impl Node {
             depends_on,
             payload: Some(bytes::Bytes::new()),
             index: chunked.index,
+            tables: Vec::new(),
+            neighbours: false,
         };
         match part {
             ChunkPart::Data(n) if lacking => {
@@ -556,7 +558,7 @@ impl Node {
 
     /// Makes durable what this database does not get in chunks. False: that
     /// failed, and the node leaves.
-    fn note_lacking(&self) -> bool {
+    pub(super) fn note_lacking(&self) -> bool {
         let durable = lock(&self.durable).seqno();
         let stored = self.store_lacking(durable);
         if let Err(e) = &stored {
@@ -596,8 +598,9 @@ impl Node {
     /// Whether this database at `position` lacks what others have in chunks by
     /// then, so that a copy of it would.
     pub(super) fn lacks_chunks(&self, position: Position) -> bool {
+        let held = lock(&self.held);
         let chunks = lock(&self.chunks);
-        let is_open = |id| chunks.open.contains_key(&id);
+        let is_open = |id| chunks.open.contains_key(&id) || held.is_open(id);
         chunks.lacking.lacks_at(position, is_open)
     }
 

@@ -589,6 +589,7 @@ impl Node {
         self.queue.reopen();
         self.forget_chunks();
         lock(&self.streams).clear();
+        self.forget_held();
         self.forget_bulk();
         self.alone_later.store(false, Relaxed);
         // A forced recovery may begin below where this node was.

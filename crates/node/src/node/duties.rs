@@ -221,6 +221,7 @@ impl Node {
         }
         self.look_for_delays();
         self.look_for_slow();
+        self.look_for_standstill();
         self.ask_synced(&order);
         if status.is_leader && status.primary && self.phase() == Phase::Joined {
             self.lead(&order);
@@ -497,7 +498,7 @@ impl Node {
                 .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
         };
         self.flow.clear();
-        self.closed.clear();
+        self.closed.send_on();
         self.abandon_pending();
         self.note(
             "this node has lost contact with the majority: it is non-primary, refuses writes and current \

@@ -10,6 +10,7 @@ use dromon_order::{Order, OrderError};
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType};
 
 use super::{Node, Phase, Sent, lock};
+use crate::closed::{Passage, Touches};
 use crate::cluster::{CHUNK_CLOSES, CHUNK_MIN};
 use crate::database::{Applied, Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
@@ -117,9 +118,15 @@ impl Node {
         if !self.serving() {
             return unsent(Outcome::ConnFail);
         }
-        if !self.wait_bulk(trx)
-            || !self.wait_for_tables(trx)
-            || !self.flow.wait(&trx.waiter, || self.flow_limits())
+        if !self.wait_bulk(trx) {
+            return unsent(Outcome::ConnFail);
+        }
+        match self.wait_for_tables(trx) {
+            Passage::Free => {}
+            Passage::Refused if self.serving() => return unsent(Outcome::TrxFail),
+            Passage::Refused | Passage::Interrupted => return unsent(Outcome::ConnFail),
+        }
+        if !self.flow.wait(&trx.waiter, || self.flow_limits())
             || self
                 .gates
                 .wait_not_held(Seqno::MAX, &trx.waiter, true)
@@ -172,22 +179,21 @@ impl Node {
         }
     }
 
-    /// Waits while a large one keeps a table to itself that `trx` changes. Not if
-    /// fragments of it are out: on the other nodes they may hold what the large one
-    /// needs. Answers false if it was interrupted.
-    fn wait_for_tables(&self, trx: &Trx) -> bool {
+    /// Waits while a table is closed that `trx` needs (see `closed.rs`).
+    fn wait_for_tables(&self, trx: &Trx) -> Passage {
         if !self.closed.any() {
-            return true;
+            return Passage::Free;
         }
-        let tables = {
+        let touches = {
             let body = trx.lock();
-            match body.last_fragment {
-                ..0 => body.keys.changed_tables(),
-                _ => return true,
+            Touches {
+                changed: body.keys.changed_tables(),
+                named: body.names(),
+                streams: body.last_fragment >= 0,
             }
         };
         let deadline = Instant::now() + TABLE_PATIENCE;
-        self.closed.wait(&trx.waiter, &tables, deadline)
+        self.closed.wait(&trx.waiter, &touches, deadline)
     }
 
     /// The end of a streaming transaction would fail certification if a statement in
@@ -266,6 +272,12 @@ impl Node {
             chunk,
         };
         let (tag, last_seen) = self.register_pending(trx, body.last_fragment);
+        // Whoever waited for something else may not know yet. What it has seen is
+        // settled now: certification finds what comes from here on.
+        if self.closed.any() && self.closed.refuses(&body.names()) {
+            lock(&self.pending).take(tag);
+            return Err(Outcome::TrxFail);
+        }
         let encoded = body
             .data
             .encode(&header(last_seen), &body.keys, &self.spooler);
@@ -418,6 +430,7 @@ impl Node {
         }
         if !interruptible {
             self.begun_ahead_is_ready(seqno);
+            self.has_locks(seqno);
         }
         loop {
             // What failed moves the database's position too. Its locks are gone by
@@ -550,7 +563,10 @@ impl Node {
         if entered.is_err() {
             return Outcome::NodeFail;
         }
+        // It gave its locks back, and takes them again as an applier would.
+        self.takes_locks(seqno, Vec::new(), payload.len() as u64);
         let applied = apply(trx, flags, &payload, &meta);
+        self.has_locks(seqno);
         if !applied.ok {
             self.outvoted(
                 seqno,

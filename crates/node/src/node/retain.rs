@@ -19,6 +19,9 @@ use crate::options::SlowNode;
 use crate::quarantine::{Change, PATIENCE};
 use crate::retention::{self, Limits, Need};
 
+/// So much log is kept for open streaming transactions that might have to be shelved.
+const STREAM_LOG_MAX: u64 = 1 << 30;
+
 impl Node {
     /// Starts the thread that syncs the database's directory: a sync may take
     /// as long as the disk likes, and nobody waits for it, at the end neither.
@@ -110,9 +113,14 @@ impl Node {
         if self.is_given_up(bytes_now, limits.max) {
             return;
         }
-        let own = self.needs_log();
+        let mut own = self.needs_log();
+        let (shelved, streams) = self.streams_need_log();
         let keep = {
             let marks = lock(&self.checkpoints);
+            let bearable =
+                |first: &u64| !retention::exceeds(&marks, bytes_now, *first, STREAM_LOG_MAX);
+            let streams = shelved.into_iter().chain(streams.filter(bearable));
+            own = streams.fold(own, |own, first| own.min(first.saturating_sub(1)));
             retention::keep(&marks, bytes_now, own, &others, limits)
         };
         let Some(keep) = keep else { return };

@@ -270,6 +270,19 @@ impl Node {
         Some(summary.end)
     }
 
+    /// What this node needs, if its log is to begin behind index `begin` with `state`.
+    fn need_with_streams(&self, need: Need, state: &ClusterState, begin: u64) -> Need {
+        if need != Need::Log || !self.lacks_fragments(state, begin) {
+            return need;
+        }
+        self.wants_copy.store(true, Relaxed);
+        self.note(
+            "a streaming transaction that is not over was shelved here, and the log from here on does not have all of \
+             it: this database needs a full copy",
+        );
+        Need::Copy
+    }
+
     /// Whether it joins others by a full copy, whatever its position.
     pub(super) fn starts_anew(&self) -> bool {
         self.shared().in_doubt || self.wants_copy.load(Relaxed)
@@ -339,6 +352,7 @@ impl Node {
                             ));
                             continue;
                         };
+                        let need = self.need_with_streams(need, &state, index);
                         self.note(&format!(
                             "connection established to {addr}; cluster at {}; this node needs {}",
                             state.position(),

@@ -25,6 +25,10 @@ pub enum Point {
     FragmentRefused,
     /// A statement in total order isolation has had its effect, and ends next.
     DdlRan,
+    /// An applier is about to roll a streaming transaction back that is shelved.
+    RollsBack,
+    /// Its rows are free by now; its fragments leave the streaming log next.
+    RolledBack,
     /// A donor has paused the flow.
     DonorPaused,
 }
