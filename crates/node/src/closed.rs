@@ -5,9 +5,13 @@
 //! (`certify/src/open.rs`), so those who come meanwhile wait. Who slips through fails,
 //! as the rule says.
 //!
-//! *Strictly*: a streaming transaction is set aside here (`held.rs`), so its rows are
+//! *Strictly*: a streaming transaction is shelved here (`held.rs`), so its rows are
 //! not locked. Nobody on this node may name its tables, also to look at a row there for
 //! a foreign key, until it is over.
+//!
+//! *For a replay*: a client's transaction that has its place gave its rows back, and runs
+//! again. Certification lets others of this node pass, since they met its locks. So they
+//! wait: who took one of its rows meanwhile has to give it up to the replay.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +57,7 @@ struct Inner {
     /// By the place where the one that closed them began.
     kindly: BTreeMap<Seqno, HashSet<KeyHash>>,
     strictly: BTreeMap<Seqno, HashSet<KeyHash>>,
+    replays: BTreeMap<Seqno, HashSet<KeyHash>>,
     waiting: Vec<Arc<Waiter>>,
     /// Counts how often all that wait were sent on.
     cleared: u64,
@@ -68,6 +73,15 @@ impl Inner {
     fn is_refused(&self, named: &[KeyHash]) -> bool {
         let closed = |t| self.strictly.values().any(|set| set.contains(t));
         named.iter().any(closed)
+    }
+
+    fn waits_for_replay(&self, named: &[KeyHash]) -> bool {
+        let closed = |t| self.replays.values().any(|set| set.contains(t));
+        named.iter().any(closed)
+    }
+
+    fn any(&self) -> bool {
+        !(self.kindly.is_empty() && self.strictly.is_empty() && self.replays.is_empty())
     }
 
     fn is_kindly_asked(&self, touches: &Touches) -> bool {
@@ -94,6 +108,13 @@ impl ClosedTables {
         self.any.store(true, Ordering::Release);
     }
 
+    /// The one at `id` is to run again: these tables are closed until then.
+    pub fn close_for_replay(&self, id: Seqno, tables: impl IntoIterator<Item = KeyHash>) {
+        let mut inner = self.lock();
+        inner.replays.insert(id, tables.into_iter().collect());
+        self.any.store(true, Ordering::Release);
+    }
+
     /// `id` is over.
     pub fn open(&self, id: Seqno) {
         if !self.any() {
@@ -101,29 +122,30 @@ impl ClosedTables {
         }
         let mut inner = self.lock();
         let kindly = inner.kindly.remove(&id).is_some();
-        if inner.strictly.remove(&id).is_some() || kindly {
-            self.any.store(
-                !inner.kindly.is_empty() || !inner.strictly.is_empty(),
-                Ordering::Release,
-            );
+        let replay = inner.replays.remove(&id).is_some();
+        if inner.strictly.remove(&id).is_some() || kindly || replay {
+            self.any.store(inner.any(), Ordering::Release);
             inner.wake();
         }
     }
 
-    /// Nobody waits any more: this node has lost touch, or left. What is set aside
+    /// Nobody waits any more: this node has lost touch, or left. What is shelved
     /// remains so.
     pub fn send_on(&self) {
         let mut inner = self.lock();
         inner.kindly.clear();
         inner.cleared += 1;
-        self.any
-            .store(!inner.strictly.is_empty(), Ordering::Release);
+        self.any.store(inner.any(), Ordering::Release);
         inner.wake();
     }
 
     /// Nothing is closed any more.
     pub fn clear(&self) {
-        self.lock().strictly.clear();
+        {
+            let mut inner = self.lock();
+            inner.strictly.clear();
+            inner.replays.clear();
+        }
         self.send_on();
     }
 
@@ -132,9 +154,10 @@ impl ClosedTables {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether one of `named` is closed strictly.
-    pub fn refuses(&self, named: &[KeyHash]) -> bool {
-        self.any() && self.lock().is_refused(named)
+    /// Whether one of `named` was closed, other than kindly.
+    pub fn stops(&self, named: &[KeyHash]) -> bool {
+        let stops = |inner: &Inner| inner.is_refused(named) || inner.waits_for_replay(named);
+        self.any() && stops(&self.lock())
     }
 
     /// Waits until nothing that it `touches` is closed, or `deadline` has passed.
@@ -144,14 +167,15 @@ impl ClosedTables {
         let mut in_time = true;
         loop {
             let refused = inner.is_refused(&touches.named);
-            if !refused && !inner.is_kindly_asked(touches) {
+            let replay = inner.waits_for_replay(&touches.named);
+            if !(refused || replay || inner.is_kindly_asked(touches)) {
                 return Passage::Free;
             }
             if waiter.interrupted() {
                 return Passage::Interrupted;
             }
             if !in_time || inner.cleared != cleared || (refused && touches.streams) {
-                return match refused {
+                return match refused || replay {
                     true => Passage::Refused,
                     false => Passage::Free,
                 };
@@ -271,6 +295,27 @@ mod tests {
     }
 
     #[test]
+    fn everybody_waits_for_a_replay() {
+        let tables = Arc::new(ClosedTables::default());
+        let waiter = Arc::new(Waiter::new());
+        tables.close_for_replay(7, [table(1)]);
+        let streams = Touches {
+            streams: true,
+            ..changes(&[1])
+        };
+        let rx = waits(&tables, &waiter, streams, LONG);
+        nothing_yet(&rx);
+        tables.send_on();
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Refused));
+        assert!(tables.stops(&[table(1)]) && !tables.stops(&[table(2)]));
+        let rx = waits(&tables, &waiter, changes(&[1]), LONG);
+        nothing_yet(&rx);
+        tables.open(7);
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Free));
+        assert!(!tables.any());
+    }
+
+    #[test]
     fn what_is_closed_strictly_refuses_who_only_looks_and_who_has_waited() {
         let tables = Arc::new(ClosedTables::default());
         let waiter = Arc::new(Waiter::new());
@@ -282,19 +327,20 @@ mod tests {
         };
         let rx = waits(&tables, &waiter, looks.clone(), Duration::from_millis(20));
         assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Refused));
-        assert!(tables.refuses(&[table(3), table(2)]) && !tables.refuses(&[table(3)]));
+        assert!(tables.stops(&[table(3), table(2)]) && !tables.stops(&[table(3)]));
         let rx = waits(&tables, &waiter, looks.clone(), LONG);
         nothing_yet(&rx);
         tables.send_on();
         assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Refused));
-        assert!(tables.refuses(&[table(1)]), "it is still set aside");
+        assert!(tables.stops(&[table(1)]), "it is still shelved");
         let rx = waits(&tables, &waiter, looks, LONG);
         nothing_yet(&rx);
         tables.open(7);
         assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Free));
         assert!(!tables.any());
         tables.close_strictly(9, [table(1)]);
+        tables.close_for_replay(10, [table(1)]);
         tables.clear();
-        assert!(!tables.refuses(&[table(1)]) && !tables.any());
+        assert!(!tables.stops(&[table(1)]) && !tables.any());
     }
 }

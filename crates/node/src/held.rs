@@ -21,7 +21,7 @@ use dromon_writeset::{KeyHash, Seqno, Uuid};
 
 /// A write set that an applier has had for so long, while all before it is finished,
 /// is taken for one that waits for a stream.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 /// And so many bytes of it per second are taken for work.
 const BYTES_PER_SECOND: f64 = (1 << 20) as f64;
 
@@ -80,13 +80,8 @@ pub enum Share {
     Wait,
     /// Nothing.
     Nothing,
-    /// It is the end: all fragments, and then the end itself.
-    Whole {
-        /// Place of the first one.
-        first: Seqno,
-        /// Where they lie in the log.
-        parts: Vec<u64>,
-    },
+    /// It is the end: all fragments, which lie there in the log, and then the end itself.
+    Whole(Vec<u64>),
 }
 
 /// A stream that is to be shelved.
@@ -181,16 +176,19 @@ impl HeldRows {
     }
 
     /// Everything up to `released` is finished. Answers whether a thread is to be spared
-    /// for those that hold rows here.
-    pub fn finished(&mut self, released: Seqno) -> bool {
+    /// for those that hold rows here; and where those began that were shelved, and are
+    /// through.
+    pub fn finished(&mut self, released: Seqno) -> (bool, Vec<Seqno>) {
         self.ends.retain(|(_, end)| *end > released);
-        self.streams
-            .retain(|_, s| s.over.is_none_or(|(at, _)| at > released));
+        let over = |s: &mut Stream| s.over.is_some_and(|(at, _)| at <= released);
+        let through = self.streams.extract_if(.., |_, s| over(s));
+        let shelved = through.filter(|(_, s)| s.state != State::Here);
+        let shelved = shelved.map(|(_, s)| s.first).collect();
         if self.is_empty() {
             self.work.clear();
         }
         let holds = |s: &Stream| s.state != State::Shelved && s.first <= released;
-        self.streams.values().any(holds)
+        (self.streams.values().any(holds), shelved)
     }
 
     /// Whether there is none.
@@ -235,10 +233,7 @@ impl HeldRows {
             State::Going => Share::Wait,
             State::Shelved if ends => {
                 let parts = stream.parts.iter().copied();
-                Share::Whole {
-                    first: stream.first,
-                    parts: parts.filter(|part| *part != index).collect(),
-                }
+                Share::Whole(parts.filter(|part| *part != index).collect())
             }
             State::Shelved => Share::Nothing,
         }
@@ -412,10 +407,10 @@ mod tests {
         let mut held = two();
         held.works(10, vec![table(b"v"), table(b"w")], 0);
         assert_eq!(held.stuck(9, s(3.0)), None);
-        assert_eq!(held.stuck(9, s(4.9)), None);
+        assert_eq!(held.stuck(9, s(3.9)), None);
+        assert_eq!(held.stuck(9, s(4.0)), Some((10, vec![B])));
+        assert_eq!(held.stuck(9, s(4.5)), None, "somebody is at it");
         assert_eq!(held.stuck(9, s(5.0)), Some((10, vec![B])));
-        assert_eq!(held.stuck(9, s(6.5)), None, "somebody is at it");
-        assert_eq!(held.stuck(9, s(7.0)), Some((10, vec![B])));
         shelve(&mut held, B, 9);
         assert_eq!(held.stuck(9, s(40.0)), None);
     }
@@ -425,7 +420,7 @@ mod tests {
         let mut held = two();
         held.works(10, Vec::new(), 0);
         held.stuck(9, s(0.0));
-        assert_eq!(held.stuck(9, s(2.0)), Some((10, vec![A, B])));
+        assert_eq!(held.stuck(9, s(1.0)), Some((10, vec![A, B])));
     }
 
     #[test]
@@ -435,10 +430,10 @@ mod tests {
         held.works(11, Vec::new(), 3 << 20);
         assert_eq!(held.stuck(9, s(0.0)), None);
         held.worked(10);
-        assert_eq!(held.stuck(9, s(3.0)), None, "it waits for its turn");
-        assert_eq!(held.stuck(10, s(3.5)), None, "the next one begins");
-        assert_eq!(held.stuck(10, s(8.4)), None, "it is larger");
-        assert_eq!(held.stuck(10, s(8.6)), Some((11, vec![A, B])));
+        assert_eq!(held.stuck(9, s(2.0)), None, "it waits for its turn");
+        assert_eq!(held.stuck(10, s(2.5)), None, "the next one begins");
+        assert_eq!(held.stuck(10, s(6.4)), None, "it is larger");
+        assert_eq!(held.stuck(10, s(6.6)), Some((11, vec![A, B])));
         let mut later = two();
         later.works(5, Vec::new(), 0);
         later.stuck(4, s(0.0));
@@ -451,27 +446,31 @@ mod tests {
         held.over(B, 12, true);
         held.works(10, Vec::new(), 0);
         held.stuck(9, s(0.0));
-        assert_eq!(held.stuck(9, s(2.0)), Some((10, vec![A, B])));
+        assert_eq!(held.stuck(9, s(1.0)), Some((10, vec![A, B])));
         assert!(held.goes(B, 12).is_none(), "through");
     }
 
     #[test]
     fn a_thread_is_spared_while_rows_are_held() {
         let mut held = two();
-        assert_eq!([4, 5].map(|r| held.finished(r)), [false, true]);
+        assert_eq!([4, 5].map(|r| held.finished(r).0), [false, true]);
         shelve(&mut held, A, 9);
-        assert!(held.finished(9), "B");
+        assert!(held.finished(9).0, "B");
         held.over(B, 12, true);
-        assert!(held.finished(11) && !held.finished(12));
+        assert!(held.finished(11).0);
+        assert_eq!(held.finished(12), (false, vec![]), "B was here");
         assert!(!held.is_empty(), "A is shelved");
         held.over(A, 13, false);
-        assert!(!held.finished(13) && held.is_empty());
+        assert_eq!(held.finished(12), (false, vec![]));
+        assert_eq!(held.finished(13), (false, vec![5]));
+        assert!(held.is_empty());
         let mut held = two();
         assert_eq!(held.keep_members(10, |m| *m == B.0), []);
         shelve(&mut held, B, 9);
         assert_eq!(held.keep_members(11, |m| *m == A.0), [6]);
         assert_eq!(held.keep_members(12, |_| false), [], "once");
-        assert!(!held.finished(11) && held.is_empty());
+        assert_eq!(held.finished(11), (false, vec![6]));
+        assert!(held.is_empty());
     }
 
     #[test]
@@ -497,10 +496,7 @@ mod tests {
         assert_eq!(held.begins(B, 20, false), Share::Nothing);
         held.fragment(B, (12, 22), false, &[]);
         assert_eq!(held.over(B, 12, true), Some(6));
-        let whole = Share::Whole {
-            first: 6,
-            parts: vec![16, 18, 20],
-        };
+        let whole = Share::Whole(vec![16, 18, 20]);
         assert_eq!(held.begins(B, 22, true), whole);
         assert_eq!(held.over(A, 13, true), None);
         assert_eq!(held.begins(A, 23, true), Share::Apply);
@@ -556,10 +552,7 @@ mod tests {
         assert_eq!(held.tables_of(A).len(), 2);
         held.fragment(A, (12, 22), false, &[]);
         held.over(A, 12, true);
-        let whole = Share::Whole {
-            first: 5,
-            parts: vec![15, 17, 19],
-        };
+        let whole = Share::Whole(vec![15, 17, 19]);
         assert_eq!(held.begins(A, 22, true), whole);
         let mut held = HeldRows::default();
         held.noted(A, 5, Vec::new(), &[]);

@@ -11,6 +11,7 @@
 //!                        │ BF: the server rolls back and replays; the replay waits for the end
 //! ```
 
+use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -106,6 +107,8 @@ pub struct Body {
     pub payload: Bytes,
     /// Seqno of its last fragment; -1 if none was ordered.
     pub last_fragment: Seqno,
+    /// The tables that its fragments name.
+    pub tables: BTreeSet<KeyHash>,
     /// When a large write set was handed to the order.
     pub sent_at: Option<Instant>,
 }
@@ -130,6 +133,7 @@ impl Trx {
                 abandoned: None,
                 payload: Bytes::new(),
                 last_fragment: -1,
+                tables: BTreeSet::new(),
                 sent_at: None,
             }),
         })
@@ -170,6 +174,7 @@ impl Body {
 
     /// Makes it ready for the next fragment.
     pub fn next_fragment(&mut self) {
+        self.tables.extend(self.keys.named_tables());
         self.keys.clear();
         self.data = Collected::default();
         self.payload = Bytes::new();

@@ -121,23 +121,27 @@ impl Node {
         if !self.wait_bulk(trx) {
             return unsent(Outcome::ConnFail);
         }
-        match self.wait_for_tables(trx) {
-            Passage::Free => {}
-            Passage::Refused if self.serving() => return unsent(Outcome::TrxFail),
-            Passage::Refused | Passage::Interrupted => return unsent(Outcome::ConnFail),
-        }
-        if !self.flow.wait(&trx.waiter, || self.flow_limits())
-            || self
-                .gates
-                .wait_not_held(Seqno::MAX, &trx.waiter, true)
-                .is_err()
-            || !self.wait_for_ddl(trx)
-        {
-            return unsent(Outcome::ConnFail);
-        }
-        let tag = match self.send(trx) {
-            Ok(tag) => tag,
-            Err(outcome) => return unsent(outcome),
+        let tag = loop {
+            match self.wait_for_tables(trx) {
+                Passage::Free => {}
+                Passage::Refused if self.serving() => return unsent(Outcome::TrxFail),
+                Passage::Refused | Passage::Interrupted => return unsent(Outcome::ConnFail),
+            }
+            if !self.flow.wait(&trx.waiter, || self.flow_limits())
+                || self
+                    .gates
+                    .wait_not_held(Seqno::MAX, &trx.waiter, true)
+                    .is_err()
+                || !self.wait_for_ddl(trx)
+            {
+                return unsent(Outcome::ConnFail);
+            }
+            match self.send(trx) {
+                Ok(tag) => break tag,
+                // A table was closed meanwhile.
+                Err(Outcome::NotAllowed) => {}
+                Err(outcome) => return unsent(outcome),
+            }
         };
         self.wait_verdict(trx, true);
         let (stage, must_abort, ends) = {
@@ -226,6 +230,10 @@ impl Node {
         let mut body = trx.lock();
         if ends {
             body.stage = Stage::MustReplay;
+            let tables = std::mem::take(&mut body.tables);
+            let own = body.keys.named_tables();
+            self.closed
+                .close_for_replay(body.seqno, tables.into_iter().chain(own));
             self.gates.withdraw(body.seqno);
             return Outcome::BfAbort;
         }
@@ -243,7 +251,8 @@ impl Node {
             .is_some_and(|o| o.withdraw(kind::WRITE_SET, tag))
     }
 
-    /// Encodes a write set and hands it to the order; answers with its mark.
+    /// Encodes a write set and hands it to the order; answers with its mark. `NotAllowed`:
+    /// it has to wait for a table.
     fn send(&self, trx: &Arc<Trx>) -> Result<u64, Outcome> {
         let order = self.order().ok_or(Outcome::ConnFail)?;
         let max = self.settings().max_ws_size;
@@ -274,9 +283,9 @@ impl Node {
         let (tag, last_seen) = self.register_pending(trx, body.last_fragment);
         // Whoever waited for something else may not know yet. What it has seen is
         // settled now: certification finds what comes from here on.
-        if self.closed.any() && self.closed.refuses(&body.names()) {
+        if self.closed.any() && self.closed.stops(&body.names()) {
             lock(&self.pending).take(tag);
-            return Err(Outcome::TrxFail);
+            return Err(Outcome::NotAllowed);
         }
         let encoded = body
             .data
@@ -503,6 +512,7 @@ impl Node {
             return (true, outcome);
         }
         let streams = body.last_fragment >= 0 || body.flags.is_fragment();
+        self.closed.open(seqno);
         drop(body);
         self.trxs.remove(trx);
         if streams {

@@ -77,7 +77,7 @@ impl Node {
     }
 
     /// What was shelved, and began at `first`, is over at `seqno`. What commits is not
-    /// there before it is applied.
+    /// there before that is finished.
     fn shelved_is_over(&self, first: Seqno, seqno: Seqno, commits: bool) {
         lock(&self.chunks).lacking.over(first, seqno);
         if !commits {
@@ -92,7 +92,10 @@ impl Node {
             return;
         }
         let mut held = lock(&self.held);
-        let spare = held.finished(self.gates.released());
+        let (spare, through) = held.finished(self.gates.released());
+        for first in through {
+            self.closed.open(first);
+        }
         self.holds.store(!held.is_empty(), Relaxed);
         if self.spared.swap(spare, Relaxed) != spare {
             self.queue.spare_one(spare);
@@ -339,7 +342,7 @@ impl Node {
         match share {
             Share::Apply | Share::Wait => {}
             Share::Nothing => (ws.flags, ws.payload) = (NOTHING, Some(Bytes::new())),
-            Share::Whole { parts, .. } => {
+            Share::Whole(parts) => {
                 let end = match ws.payload.take() {
                     Some(payload) => payload,
                     None => self.payload_from_log(ws.index, ws.source)?,
@@ -372,10 +375,8 @@ impl Node {
 
     /// An applier is through with that.
     pub(super) fn share_ended(&self, id: StreamId, share: &Share) {
-        match share {
-            Share::Apply if self.holds.load(Relaxed) => lock(&self.held).ended(id),
-            Share::Whole { first, .. } => self.closed.open(*first),
-            Share::Apply | Share::Nothing | Share::Wait => {}
+        if *share == Share::Apply && self.holds.load(Relaxed) {
+            lock(&self.held).ended(id);
         }
     }
 
@@ -444,7 +445,7 @@ impl Node {
             ));
         }
         let (mut parts, mut tables) = (Vec::new(), Vec::new());
-        let mut next = from;
+        let (mut next, mut newest) = (from, 0);
         while next <= to {
             let entries = order.read_log(next, to, READ).map_err(|e| e.to_string())?;
             if entries.is_empty() {
@@ -467,9 +468,11 @@ impl Node {
                 };
                 let head = Head::decode(&body).map_err(|e| e.to_string())?;
                 let header = head.header();
-                if (header.source, header.trx_id) != id {
+                // What was sent twice counts once.
+                if (header.source, header.trx_id) != id || m.oseq <= newest {
                     continue;
                 }
+                newest = m.oseq;
                 if header.flags.is_rollback() || header.flags.ends() {
                     return Ok(None);
                 }
