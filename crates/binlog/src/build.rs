@@ -20,6 +20,7 @@ use crate::event::{Event, Payload};
 use crate::format::Format;
 use crate::gtid_event::{GtidEvent, gtid_extra, gtid_flags};
 use crate::gtid_list::GtidList;
+use crate::gtid_set::GtidSet;
 use crate::header::{EventType, FLAGS_AT, HEADER_LEN, Header, flags};
 use crate::mysql_gtid::{CLOCK_AT, LogicalClock, MySqlGtid};
 
@@ -101,6 +102,17 @@ impl Maker {
     /// What came before in all domains.
     pub fn gtid_list(&self, list: &GtidList) -> Vec<u8> {
         self.event(EventType::GTID_LIST, |out| list.encode(out))
+    }
+
+    /// What came before, of MySQL.
+    pub fn previous_gtids(&self, set: &GtidSet) -> Vec<u8> {
+        let mut raw = self.event(EventType::PREVIOUS_GTIDS, |out| set.encode(out));
+        // As MySQL writes it: who does not know it may leave it out.
+        raw[FLAGS_AT] |= flags::IGNORABLE as u8;
+        if self.checksum == Checksum::Crc32 {
+            checksum::mend(&mut raw);
+        }
+        raw
     }
 
     /// There is nothing to send; the end is at `position` of `file`. Gives

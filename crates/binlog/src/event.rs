@@ -7,8 +7,9 @@ use crate::error::{EventError, Flaw};
 use crate::format::Format;
 use crate::gtid_event::{GtidEvent, XaPrepare};
 use crate::gtid_list::GtidList;
+use crate::gtid_set::GtidSet;
 use crate::header::{EventType, HEADER_LEN, Header};
-use crate::mysql_gtid::{GtidSet, MySqlGtid};
+use crate::mysql_gtid::MySqlGtid;
 use crate::query::Query;
 use crate::rows_event::RowsEvent;
 use crate::table_map::TableMap;
@@ -149,7 +150,7 @@ impl<'a> Event<'a> {
             EventType::MYSQL_GTID | EventType::ANONYMOUS_GTID => {
                 Payload::MySqlGtid(MySqlGtid::decode(&mut r, kind)?)
             }
-            EventType::PREVIOUS_GTIDS => Payload::PreviousGtids(GtidSet::decode(&mut r)?),
+            EventType::PREVIOUS_GTIDS => Payload::PreviousGtids(GtidSet::read(&mut r)?),
             _ if RowsEvent::is(kind) => {
                 Payload::Rows(RowsEvent::decode(&mut r, kind, format.table_id_len(kind))?)
             }

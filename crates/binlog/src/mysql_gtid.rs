@@ -12,13 +12,6 @@
 //!                             version of the origin u32
 //!                             commit ticket u64
 //! ```
-//!
-//! The set of previous GTIDs: count u64, then for each source: uuid, count of
-//! intervals u64, and for each a begin u64 and an end u64, which is behind the
-//! last one. Sets with tags (MySQL 8.3) say so in the count's highest byte and
-//! are refused.
-
-use std::fmt;
 
 use crate::bytes::{Reader, put_le, put_lenenc};
 use crate::error::{EventError, Flaw};
@@ -201,62 +194,6 @@ fn short(field: &'static str) -> Flaw {
     }
 }
 
-/// GTIDs of one source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceSet {
-    /// The server that first had them.
-    pub source: [u8; 16],
-    /// Begin and end of each interval; the end is behind the last one.
-    pub intervals: Vec<(u64, u64)>,
-}
-
-/// A set of GTIDs of MySQL.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GtidSet {
-    /// In the order of the event.
-    pub sources: Vec<SourceSet>,
-}
-
-impl GtidSet {
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<GtidSet, EventError> {
-        let count = r.u64("number of sources")?;
-        if count >> 48 != 0 {
-            return Err(r.error(Flaw::Unsupported(
-                "GTIDs with tags (MySQL 8.3) are not known to this build",
-            )));
-        }
-        let mut sources = Vec::new();
-        for _ in 0..count {
-            let source = r.array("source")?;
-            let count = r.u64("number of intervals")?;
-            let mut intervals = Vec::new();
-            for _ in 0..count {
-                let begin = r.u64("begin of an interval")?;
-                let end = r.u64("end of an interval")?;
-                if end <= begin {
-                    return Err(r.bad("end of an interval", end));
-                }
-                intervals.push((begin, end));
-            }
-            sources.push(SourceSet { source, intervals });
-        }
-        r.end()?;
-        Ok(GtidSet { sources })
-    }
-
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&(self.sources.len() as u64).to_le_bytes());
-        for set in &self.sources {
-            out.extend_from_slice(&set.source);
-            out.extend_from_slice(&(set.intervals.len() as u64).to_le_bytes());
-            for (begin, end) in &set.intervals {
-                out.extend_from_slice(&begin.to_le_bytes());
-                out.extend_from_slice(&end.to_le_bytes());
-            }
-        }
-    }
-}
-
 /// A source as MySQL writes it, with hyphens.
 pub fn uuid_text(source: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
@@ -267,20 +204,4 @@ pub fn uuid_text(source: &[u8; 16]) -> String {
         text.push_str(&format!("{byte:02x}"));
     }
     text
-}
-
-impl fmt::Display for GtidSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, set) in self.sources.iter().enumerate() {
-            let comma = if n == 0 { "" } else { "," };
-            write!(f, "{comma}{}", uuid_text(&set.source))?;
-            for (begin, end) in &set.intervals {
-                match end - 1 {
-                    last if last == *begin => write!(f, ":{begin}")?,
-                    last => write!(f, ":{begin}-{last}")?,
-                }
-            }
-        }
-        Ok(())
-    }
 }

@@ -4,8 +4,8 @@ mod support;
 
 use dromon_binlog::{
     Checksum, CommitInfo, Event, EventType, Format, Gtid, GtidEvent, GtidExtra, GtidList, GtidSet,
-    LogicalClock, MySqlGtid, Payload, Query, Rotate, SourceSet, StartEncryption, TableMapParts,
-    XaName, XaPrepare, compress, encode_event, gtid_flags,
+    LogicalClock, MySqlGtid, Payload, Query, Rotate, StartEncryption, TableMapParts, XaName,
+    XaPrepare, compress, encode_event, gtid_flags,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -151,11 +151,12 @@ proptest! {
         let kind = if anonymous { EventType::ANONYMOUS_GTID } else { EventType::MYSQL_GTID };
         let mysql = format("8.0.36", Some(checksum));
         round_trip(kind, &Payload::MySqlGtid(gtid), &mysql)?;
-        let sources = sets.into_iter().map(|(source, intervals)| SourceSet {
-            source,
-            intervals: intervals.into_iter().map(|(begin, len)| (begin, begin + len)).collect(),
-        });
-        let set = GtidSet { sources: sources.collect() };
+        let mut set = GtidSet::new();
+        for (source, intervals) in sets {
+            for (begin, len) in intervals {
+                set.add_interval(source, begin, begin + len);
+            }
+        }
         round_trip(EventType::PREVIOUS_GTIDS, &Payload::PreviousGtids(set), &mysql)?;
     }
 

@@ -5,7 +5,7 @@ mod support;
 
 use dromon_binlog::{
     Checksum, CommitInfo, EventType, GtidSet, LogicalClock, Maker, MySqlGtid, Payload, Place,
-    SourceSet, TableMapParts, encode_event, patch_clock, with_checksum,
+    TableMapParts, encode_event, patch_clock, with_checksum,
 };
 use mysql_common::binlog::consts::{BinlogChecksumAlg, BinlogVersion};
 use mysql_common::binlog::events::{EventData, OptionalMetadataField, RowsEventData};
@@ -122,18 +122,10 @@ fn rotates_and_changed_checksums() {
 #[test]
 fn sets_of_gtids() {
     let f = mysql(Checksum::Crc32);
-    let set = GtidSet {
-        sources: vec![
-            SourceSet {
-                source: [1; 16],
-                intervals: vec![(1, 5), (7, 8)],
-            },
-            SourceSet {
-                source: [2; 16],
-                intervals: vec![(3, 1000)],
-            },
-        ],
-    };
+    let mut set = GtidSet::new();
+    set.add_interval([2; 16], 3, 1000);
+    set.add_interval([1; 16], 1, 5);
+    set.add([1; 16], 7);
     assert_eq!(
         set.to_string(),
         "01010101-0101-0101-0101-010101010101:1-4:7,02020202-0202-0202-0202-020202020202:3-999"
@@ -143,6 +135,15 @@ fn sets_of_gtids() {
         &Payload::PreviousGtids(set.clone()),
         &f,
     );
+    let made = Maker {
+        server_id: 1,
+        timestamp: 0,
+        checksum: Checksum::Crc32,
+        place: Place::Nowhere,
+    }
+    .previous_gtids(&set);
+    let made = dromon_binlog::Event::parse(&made, Checksum::Crc32).unwrap();
+    assert_eq!(made.decode(&f), Ok(Payload::PreviousGtids(set.clone())));
     let read = read_one(raw, &f);
     let Some(EventData::PreviousGtidsEvent(found)) = read.read_data().unwrap() else {
         panic!("a set");
@@ -153,15 +154,13 @@ fn sets_of_gtids() {
         .map(|sid| (sid.uuid(), format!("{:?}", sid.intervals())))
         .collect();
     let ours: Vec<_> = set
-        .sources
         .iter()
-        .map(|one| {
-            let intervals: Vec<_> = one
-                .intervals
+        .map(|(source, intervals)| {
+            let intervals: Vec<_> = intervals
                 .iter()
                 .map(|(begin, end)| GnoInterval::new(*begin, *end))
                 .collect();
-            (one.source, format!("{intervals:?}"))
+            (*source, format!("{intervals:?}"))
         })
         .collect();
     assert_eq!(theirs, ours);

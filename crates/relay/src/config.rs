@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dromon_binlog::BinlogState;
+use dromon_binlog::{BinlogState, GtidSet};
 
 use crate::given::{ConfigError, Given, Known, duration, number, size};
 use crate::http::Watch;
 use crate::net::{ClientTls, ServerTls, TlsKeys};
 use crate::pull::{Source, Wish};
 use crate::serve::{Account, Policy, ServeOptions};
-use crate::store::{Limits, StoreOptions, file_number};
+use crate::store::{History, Kind, Limits, StoreOptions, file_number};
 use crate::wire::ZSTD_LEVEL_MAX;
 
 /// What a relay runs with.
@@ -28,7 +28,7 @@ pub struct Config {
     /// How they are stored.
     pub store: StoreOptions,
     /// Where a relay without files begins.
-    pub start: BinlogState,
+    pub start: History,
     /// How they are served.
     pub serve: ServeOptions,
     /// What is kept.
@@ -77,12 +77,14 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ("listen", "address and port for replicas", "127.0.0.1:3307"),
     (
         "follow",
-        "gtid: by GTIDs of MariaDB; file: by file and byte, for MySQL and others without: their files are mirrored",
+        "gtid: by GTIDs of MariaDB; mysql_gtid: by those of MySQL (gtid_mode = ON); file: by file and byte, for MySQL and others \
+         without: their files are mirrored",
         "gtid",
     ),
     (
         "start",
-        "GTID position to begin behind (follow = file: the primary's file to begin with), if there are no files yet",
+        "GTID position to begin behind (follow = mysql_gtid: set of GTIDs; follow = file: the primary's file to begin with), if there \
+         are no files yet",
         "the beginning",
     ),
     ("log", "file for messages", "standard error"),
@@ -257,8 +259,8 @@ impl Config {
         if watch_tls.is_some() && given.get("watch_user").is_none() {
             return Err(given.bad("watch_tls", "it has no effect: there is no watch_user"));
         }
-        let mirror = given.parsed("follow", follow)?.unwrap_or(false);
-        let (policy, policies) = policies(given, mirror)?;
+        let kind = given.parsed("follow", follow)?.unwrap_or_default();
+        let (policy, policies) = policies(given, kind)?;
         let server_tls = server_tls(given)?;
         let tls_required = given.switch("tls_required", false)?;
         if tls_required && server_tls.is_none() {
@@ -276,9 +278,13 @@ impl Config {
         if !(4096..=3 << 30).contains(&file_max) {
             return Err(given.bad("file_size", "it must be between 4K and 3G"));
         }
-        if mirror && given.get("watch_user").is_some() {
-            let why =
-                "with follow = file replicas have no GTIDs to ask for; what they were sent counts";
+        if kind.by_place() && given.get("watch_user").is_some() {
+            let why = match kind {
+                Kind::MySql => "replicas of MySQL are not asked; what they were sent counts",
+                _ => {
+                    "with follow = file replicas have no GTIDs to ask for; what they were sent counts"
+                }
+            };
             return Err(given.bad("watch_user", why));
         }
         let start_file = |name: &str| {
@@ -286,9 +292,9 @@ impl Config {
                 "with follow = file write the name of a file, as {prefix}.000001; log_bin is what stands before the dot"
             ))
         };
-        let start_file = match mirror {
-            true => given.parsed("start", start_file)?,
-            false => None,
+        let start_file = match kind {
+            Kind::Mirror => given.parsed("start", start_file)?,
+            Kind::MariaDb | Kind::MySql => None,
         };
         Ok(Config {
             dir: given.must("dir", "/var/lib/dromon-relay")?.into(),
@@ -308,6 +314,7 @@ impl Config {
                     zstd,
                     position: String::new(),
                     file: None,
+                    executed: None,
                 },
                 tls,
                 dead_after,
@@ -321,16 +328,23 @@ impl Config {
                     .parsed("memory", size)?
                     .map_or(defaults.tail_max, |m| m as usize),
                 server_id,
-                mirror,
+                kind,
                 ..defaults
             },
-            start: match mirror {
-                true => BinlogState::new(),
-                false => given
+            start: match kind {
+                Kind::Mirror => History::default(),
+                Kind::MariaDb => given
                     .parsed("start", |text| {
                         text.parse::<BinlogState>().map_err(|e| e.to_string())
                     })?
-                    .unwrap_or_default(),
+                    .unwrap_or_default()
+                    .into(),
+                Kind::MySql => given
+                    .parsed("start", |text| {
+                        text.parse::<GtidSet>().map_err(|e| e.to_string())
+                    })?
+                    .unwrap_or_default()
+                    .into(),
             },
             serve: ServeOptions {
                 server_id,
@@ -365,8 +379,8 @@ impl Config {
     }
 }
 
-/// For all, and for some. `mirror`: files are mirrored.
-fn policies(given: &Given, mirror: bool) -> Result<(Policy, BTreeMap<u32, Policy>), ConfigError> {
+/// For all, and for some.
+fn policies(given: &Given, kind: Kind) -> Result<(Policy, BTreeMap<u32, Policy>), ConfigError> {
     let mut all = Policy::Pass;
     let mut policies = BTreeMap::new();
     for said in given.all("policy") {
@@ -380,14 +394,19 @@ fn policies(given: &Given, mirror: bool) -> Result<(Policy, BTreeMap<u32, Policy
         };
         let policy = match word {
             "pass" => Policy::Pass,
-            "group" if mirror => {
+            "group" | "logical_clock" if kind == Kind::MySql => {
+                return Err(bad(
+                    "hints are not computed for GTIDs of MySQL. Write pass: replicas run as parallel as the primary says",
+                ));
+            }
+            "group" if kind == Kind::Mirror => {
                 return Err(bad(
                     "it is for MariaDB's GTIDs; mirrored files (follow = file) have none. Write pass, or for MySQL 5.7 and \
                      later logical_clock",
                 ));
             }
             "group" => Policy::Group,
-            "logical_clock" if !mirror => {
+            "logical_clock" if kind != Kind::Mirror => {
                 return Err(bad(
                     "it is for MySQL 5.7 and later, whose files are mirrored (follow = file). For MariaDB (follow = gtid) write \
                      pass or group",
@@ -482,13 +501,11 @@ fn accounts(given: &Given) -> Result<Vec<Account>, ConfigError> {
     }
 }
 
-/// Whether files are mirrored.
-fn follow(text: &str) -> Result<bool, String> {
-    match text {
-        "gtid" => Ok(false),
-        "file" => Ok(true),
-        _ => Err("write gtid or file".into()),
-    }
+/// What the files are.
+fn follow(text: &str) -> Result<Kind, String> {
+    let kinds = [Kind::MariaDb, Kind::MySql, Kind::Mirror];
+    let found = kinds.into_iter().find(|kind| kind.follow() == text);
+    found.ok_or_else(|| "write gtid, mysql_gtid or file".into())
 }
 
 /// A level, or none.

@@ -167,7 +167,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             limit: TABLES_LIMIT,
             in_all: None,
         };
-        let kind = match config.store.mirror {
+        let kind = match config.store.kind.by_place() {
             true => PositionKind::ByFile(config.store.prefix.clone()),
             false => PositionKind::ByGtid,
         };
@@ -272,9 +272,9 @@ fn report(log: &Log, store: &Store, opened: &Opened) {
         &format!(
             "{} files, {bytes} bytes, up to {}.",
             files.len(),
-            match store.state().position() {
-                position if position.is_empty() => "nothing".to_owned(),
-                position => position.to_string(),
+            match store.has() {
+                has if has.is_empty() => "nothing".to_owned(),
+                has => has,
             }
         ),
     );

@@ -145,7 +145,7 @@ proptest! {
         let mut feed = Feed::new(9, checksum, annotate, begin.wanted, 1);
         let head = view.head(begin.place.file).expect("readable");
         let name = view.name(begin.place.file);
-        feed.begin(&name, begin.place.at, &head.format_event, Some(&begin.state)).expect("it fits");
+        feed.begin(&name, begin.place.at, &head.format_event, Some(&begin.state.mariadb)).expect("it fits");
         let out = run(&view, &mut feed, begin.place).expect("all there");
         let got = seen(&out, checksum);
         prop_assert_eq!(got.groups, lacks);
@@ -181,8 +181,13 @@ fn a_relay_behind_its_replica() {
         let begin = found.begin.expect("there is a file");
         let mut feed = Feed::new(9, Checksum::Crc32, true, begin.wanted, 1);
         let head = view.head(begin.place.file).expect("readable");
-        feed.begin("f", begin.place.at, &head.format_event, Some(&begin.state))
-            .expect("it fits");
+        feed.begin(
+            "f",
+            begin.place.at,
+            &head.format_event,
+            Some(&begin.state.mariadb),
+        )
+        .expect("it fits");
         let out = run(&view, &mut feed, begin.place).expect("nothing against it yet");
         assert!(seen(&out, Checksum::Crc32).groups.is_empty());
         let at = view.end();
@@ -220,8 +225,13 @@ fn a_domain_that_begins_later() {
         let mut feed = Feed::new(9, Checksum::Crc32, true, begin.wanted, 1);
         feed.came(came);
         let head = view.head(begin.place.file).expect("readable");
-        feed.begin("f", begin.place.at, &head.format_event, Some(&begin.state))
-            .expect("it fits");
+        feed.begin(
+            "f",
+            begin.place.at,
+            &head.format_event,
+            Some(&begin.state.mariadb),
+        )
+        .expect("it fits");
         let name = gtid(1, 1, 1);
         append(&mut store, &transaction(name, 0, 0, Checksum::Crc32), name).expect("a good disk");
         store.flush().expect("a good disk");

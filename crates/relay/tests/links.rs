@@ -305,7 +305,7 @@ fn pull_with(
     dead_after: Duration,
 ) -> Pulls {
     let device = Arc::new(SimDevice::new(6));
-    let start = start.parse().expect("a state");
+    let start: BinlogState = start.parse().expect("a state");
     let (store, _) = Store::open(device, StoreOptions::default(), start).expect("empty");
     let view = store.view();
     let source = Source {
@@ -322,6 +322,7 @@ fn pull_with(
             zstd,
             position: String::new(),
             file: None,
+            executed: None,
         },
         tls,
         dead_after,

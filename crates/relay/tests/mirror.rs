@@ -4,15 +4,17 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{event, format};
+use common::breaks::{Follower, breaks, follow};
+use common::{artificial_rotate, changes, event, query};
 use dromon_binlog::{
-    BinlogState, Checksum, EventType, FILE_MAGIC, Header, MySqlGtid, Payload, Query, Rotate,
-    encode_event, flags, place,
+    Checksum, EventType, FILE_MAGIC, Header, MySqlGtid, Payload, Rotate, flags, place,
 };
 use dromon_log::{Device, SimDevice};
 use dromon_relay::pull::{Ingest, IngestError, PullError, take};
 use dromon_relay::serve::Feed;
-use dromon_relay::store::{Cursor, Next, Place, Store, StoreError, StoreOptions, View, Wanted};
+use dromon_relay::store::{
+    Cursor, Kind, Next, Place, Store, StoreError, StoreOptions, View, Wanted,
+};
 use dromon_relay::wire::Frames;
 use proptest::prelude::*;
 
@@ -26,19 +28,6 @@ struct Primary {
 
 fn name(number: usize) -> String {
     format!("bin.{number:06}")
-}
-
-fn query(text: &str) -> Vec<u8> {
-    let query = Query {
-        thread_id: 1,
-        exec_seconds: 0,
-        error: 0,
-        status: &[],
-        database: b"d",
-        stored: text.as_bytes(),
-        compressed: false,
-    };
-    event(EventType::QUERY, 1, &Payload::Query(query), CRC)
 }
 
 /// What becomes of a group of these numbers: with or without an anonymous GTID before it.
@@ -57,19 +46,11 @@ fn group(events: usize, size: usize, alone: bool, anonymous: bool) -> Vec<Vec<u8
         out.push(event(EventType::ANONYMOUS_GTID, 1, &gtid, CRC));
     }
     if alone {
-        out.push(query("CREATE TABLE t (a INT)"));
+        out.push(query(1, "CREATE TABLE t (a INT)", CRC));
         return out;
     }
-    out.push(query("BEGIN"));
-    for n in 0..events {
-        let text = vec![b'a' + (n % 26) as u8; size];
-        out.push(event(
-            EventType::ANNOTATE_ROWS,
-            1,
-            &Payload::Annotate(&text),
-            CRC,
-        ));
-    }
+    out.push(query(1, "BEGIN", CRC));
+    out.extend(changes(1, events, size, CRC));
     out.push(event(EventType::XID, 1, &Payload::Xid(7), CRC));
     out
 }
@@ -133,20 +114,7 @@ impl Primary {
                 true => from.at,
                 false => 4,
             };
-            let header = Header {
-                timestamp: 0,
-                kind: EventType::ROTATE,
-                server_id: 1,
-                len: 0,
-                end_pos: 0,
-                flags: flags::ARTIFICIAL,
-            };
-            let to = name(number);
-            let rotate = Payload::Rotate(Rotate {
-                position: at,
-                file: to.as_bytes(),
-            });
-            out.push(encode_event(&header, &rotate, &format(CRC)));
+            out.push(artificial_rotate(&name(number), at, CRC));
             if at > 4 {
                 // Made up: without a place.
                 out.push(common::format_event(CRC));
@@ -191,13 +159,13 @@ fn options() -> StoreOptions {
         prefix: "bin".into(),
         point_every: 200,
         tail_max: 1000,
-        mirror: true,
+        kind: Kind::Mirror,
         ..StoreOptions::default()
     }
 }
 
 fn open(device: &SimDevice) -> Result<Store, StoreError> {
-    Store::open(Arc::new(device.clone()), options(), BinlogState::new()).map(|(store, _)| store)
+    common::open(device, options())
 }
 
 fn stored(device: &SimDevice, number: usize) -> Vec<u8> {
@@ -262,40 +230,16 @@ proptest! {
     #[test]
     fn becomes_the_same(
         primary in primary(),
-        breaks in proptest::collection::vec((0usize..40, 1usize..8, 0u8..4, any::<u64>()), 0..12)
+        breaks in breaks(40)
     ) {
         let device = SimDevice::new(7);
-        let mut store = open(&device).expect("empty");
-        let mut flushed = None;
-        for (after, every, how, seed) in breaks.into_iter().chain([(usize::MAX, 3, 0, 0)]) {
-            let mut ingest = Ingest::mirroring("bin");
-            for (n, raw) in primary.send(store.end()).iter().take(after).enumerate() {
-                take(&mut ingest, &mut store, raw).expect("a good primary and disk");
-                if n % every == 0 {
-                    store.flush().expect("a good disk");
-                    flushed = Some(store.view().end());
-                }
-            }
-            match how {
-                0 => {
-                    ingest.interrupt();
-                    store.abandon().expect("a good disk");
-                    store.flush().expect("a good disk");
-                }
-                1 => {
-                    drop(store);
-                    device.kill();
-                    store = open(&device).expect("mended");
-                }
-                _ => {
-                    drop(store);
-                    device.crash(seed);
-                    store = open(&device).expect("mended");
-                }
-            }
-            prop_assert!(!store.in_group());
-            prop_assert!(store.end() >= flushed.filter(|f| f.file > 0), "what was flushed is there");
-        }
+        let store = follow(&device, breaks, Follower {
+            options: options(),
+            ingest: || Ingest::mirroring("bin"),
+            send: |store: &Store| primary.send(store.end()),
+            flushed: |store: &Store| Some(store.view().end()).filter(|place| place.file > 0),
+            has: Store::end,
+        });
         for (n, file) in primary.files.iter().enumerate() {
             prop_assert_eq!(&stored(&device, n + 1), file, "file {}", n + 1);
         }
@@ -393,10 +337,10 @@ fn kinds_are_not_mixed() {
     store.close().expect("a good disk");
     let other = |device: &SimDevice| {
         let options = StoreOptions {
-            mirror: false,
+            kind: Kind::MariaDb,
             ..options()
         };
-        Store::open(Arc::new(device.clone()), options, BinlogState::new()).map(drop)
+        common::open(device, options).map(drop)
     };
     let error = other(&device).expect_err("a mirror").to_string();
     assert!(error.contains("follow = file"), "{error}");

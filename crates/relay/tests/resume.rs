@@ -2,16 +2,14 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use common::{beginning, event, format, format_event, groups, gtid, read, statement, transaction};
-use dromon_binlog::{
-    BinlogState, Checksum, EventType, Gtid, GtidList, Header, Maker, Payload, Place, Rotate,
-    encode_event, flags,
+use common::breaks::{Follower, breaks, follow};
+use common::{
+    artificial_rotate, beginning, event, format_event, groups, gtid, read, statement, transaction,
 };
+use dromon_binlog::{BinlogState, Checksum, EventType, Gtid, GtidList, Maker, Payload, Place};
 use dromon_log::SimDevice;
 use dromon_relay::pull::{Ingest, IngestError, PullError, take};
-use dromon_relay::store::{Store, StoreError, StoreOptions};
+use dromon_relay::store::{Store, StoreOptions};
 use proptest::prelude::*;
 
 /// A primary: its groups in files, as it would send them.
@@ -30,27 +28,12 @@ impl Primary {
     /// What it sends to a replica that has everything up to the position.
     fn send(&self, state: &BinlogState) -> Vec<Vec<u8>> {
         let position = state.position();
-        let artificial = |payload: &Payload<'_>, kind| {
-            let header = Header {
-                timestamp: 0,
-                kind,
-                server_id: 1,
-                len: 0,
-                end_pos: 0,
-                flags: flags::ARTIFICIAL,
-            };
-            encode_event(&header, payload, &format(self.checksum))
-        };
         let mut out = Vec::new();
         // Groups of a domain up to its last one taken are left out.
         let mut found: Vec<u32> = position.iter().map(|g| g.domain).collect();
         for (n, file) in self.files.iter().enumerate() {
             let name = format!("bin.{n}");
-            let rotate = Payload::Rotate(Rotate {
-                position: 4,
-                file: name.as_bytes(),
-            });
-            out.push(artificial(&rotate, EventType::ROTATE));
+            out.push(artificial_rotate(&name, 4, self.checksum));
             out.push(format_event(self.checksum));
             let list = Payload::GtidList(GtidList::default());
             out.push(event(EventType::GTID_LIST, 1, &list, self.checksum));
@@ -102,14 +85,13 @@ fn primary() -> impl Strategy<Value = Primary> {
     })
 }
 
-fn open(device: &SimDevice) -> Result<Store, StoreError> {
-    let options = StoreOptions {
+fn options() -> StoreOptions {
+    StoreOptions {
         file_max: 1500,
         point_every: 200,
         tail_max: 1000,
         ..StoreOptions::default()
-    };
-    Store::open(Arc::new(device.clone()), options, BinlogState::new()).map(|(store, _)| store)
+    }
 }
 
 proptest! {
@@ -119,43 +101,17 @@ proptest! {
     #[test]
     fn no_gap_no_double(
         primary in primary(),
-        breaks in proptest::collection::vec((0usize..60, 1usize..8, 0u8..4, any::<u64>()), 0..12)
+        breaks in breaks(60)
     ) {
         let device = SimDevice::new(7);
-        let mut store = open(&device).expect("empty");
-        let last = (usize::MAX, 3, 0, 0);
-        let mut acknowledged = 0;
-        for (after, flush_every, how, seed) in breaks.into_iter().chain([last]) {
-            let mut ingest = Ingest::new();
-            let sent = primary.send(store.state());
-            for (n, event) in sent.iter().take(after).enumerate() {
-                take(&mut ingest, &mut store, event).expect("a good primary and disk");
-                if n % flush_every == 0 {
-                    store.flush().expect("a good disk");
-                    acknowledged = store.state().iter().map(|g| g.seqno).sum::<u64>();
-                }
-            }
-            match how {
-                0 => {
-                    ingest.interrupt();
-                    store.abandon().expect("a good disk");
-                    store.flush().expect("a good disk");
-                }
-                1 => {
-                    drop(store);
-                    device.kill();
-                    store = open(&device).expect("mended");
-                }
-                _ => {
-                    drop(store);
-                    device.crash(seed);
-                    store = open(&device).expect("mended");
-                }
-            }
-            prop_assert!(!store.in_group());
-            let now = store.state().iter().map(|g| g.seqno).sum::<u64>();
-            prop_assert!(now >= acknowledged, "what was flushed is there");
-        }
+        let groups_of = |store: &Store| store.state().iter().map(|g| g.seqno).sum::<u64>();
+        let store = follow(&device, breaks, Follower {
+            options: options(),
+            ingest: Ingest::new,
+            send: |store: &Store| primary.send(store.state()),
+            flushed: groups_of,
+            has: groups_of,
+        });
         let view = store.view();
         let stored = match view.oldest() {
             None => Vec::new(),
@@ -168,7 +124,7 @@ proptest! {
 #[test]
 fn another_history_is_refused() {
     let device = SimDevice::new(7);
-    let mut store = open(&device).expect("empty");
+    let mut store = common::open(&device, options()).expect("empty");
     let crc = Checksum::Crc32;
     let mut ingest = Ingest::new();
     let send = |ingest: &mut Ingest, store: &mut Store, events: &[Vec<u8>]| {

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use dromon_binlog::Checksum;
+use dromon_binlog::{Checksum, GtidSet};
 use dromon_relay::pull::{Session, SessionError, Step, Wish, follow, sent};
 use dromon_relay::serve::{self, Facts, From, Reply, Wants};
+use dromon_relay::store::Kind;
 use dromon_relay::wire::{
     AuthSwitch, Command, Dump, Failure, Frames, Greeting, Login, NATIVE_PASSWORD, PasswordHash,
     Register, TextResult, capabilities, error, ok, put_packet, put_result,
@@ -26,6 +27,7 @@ fn wish() -> Wish {
         zstd: Some(3),
         position: "0-1-5,7-2-3".into(),
         file: None,
+        executed: None,
     }
 }
 
@@ -228,6 +230,89 @@ fn a_mirror_asks_by_file_and_byte() {
     assert!(said.contains("set follow = file"), "{said}");
 }
 
+/// By GTIDs of MySQL, of another relay and of servers that cannot be followed so.
+#[test]
+fn by_gtids_of_mysql() {
+    const SET: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-23";
+    let set: GtidSet = SET.parse().expect("a set");
+    let wish = || Wish {
+        executed: Some(set.clone()),
+        ..wish()
+    };
+    let facts = |kind, executed: &str| Facts {
+        version: "5.7.44-log".into(),
+        kind,
+        executed: executed.into(),
+        ..facts()
+    };
+    let mut primary = serve::Session::of(Kind::MySql);
+    let mut session = Session::new(wish());
+    let (said, dump) = talk(&mut session, &mut |text| {
+        primary.query(text, &facts(Kind::MySql, &SET.replace("23", "99")))
+    })
+    .expect("they agree");
+    assert_eq!(
+        said,
+        [
+            "SELECT @@GLOBAL.server_id, @@GLOBAL.version",
+            "SET @master_heartbeat_period=1000000000, @master_binlog_checksum=@@global.binlog_checksum, \
+             @slave_uuid='64726f6d-6f6e-4072-8000-000000000009', @mariadb_slave_capability=4, @dromon_relay_lag=1",
+            "SHOW VARIABLES LIKE 'dromon_relay_zstd'",
+            "SET @dromon_relay_zstd=3",
+            "SHOW VARIABLES LIKE 'rpl_semi_sync_%_enabled'",
+            "SHOW VARIABLES LIKE 'gtid_mode'",
+            "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed",
+            "(register)",
+        ]
+    );
+    let Ok(Command::DumpGtid(dump)) = Command::decode(&dump) else {
+        panic!("a dump by GTIDs is due");
+    };
+    assert_eq!((dump.flags, dump.server_id), (0, 9));
+    let wants = primary.dump_gtid(&dump).expect("a good replica");
+    assert_eq!(wants.from, From::Set(set.clone()));
+    assert_eq!(wants.checksum, Checksum::Crc32);
+    assert!(wants.lag && wants.mariadb && wants.annotate && !wants.non_block);
+    // Without checksums nothing is sent, and a relay of another kind has no such GTIDs.
+    let unasked = serve::Session::of(Kind::MySql).dump_gtid(&dump);
+    assert!(
+        unasked
+            .expect_err("no checksums")
+            .to_string()
+            .contains("1236")
+    );
+    for (kind, follow) in [(Kind::MariaDb, "gtid"), (Kind::Mirror, "file")] {
+        let error = serve::Session::of(kind).dump_gtid(&dump).expect_err(follow);
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("(it has follow = {follow})")),
+            "{text}"
+        );
+    }
+    for (kind, executed, expected) in [
+        (Kind::Mirror, "", "has OFF as its gtid_mode"),
+        (Kind::MariaDb, "", "has nothing as its gtid_mode"),
+        (
+            Kind::MySql,
+            "",
+            "lacks transactions that the relay has: 3e11fa47",
+        ),
+        (
+            Kind::MySql,
+            "x",
+            "gtid_executed cannot be read: 'x' is no set",
+        ),
+    ] {
+        let mut primary = serve::Session::of(kind);
+        let mut session = Session::new(wish());
+        let error = talk(&mut session, &mut |text| {
+            primary.query(text, &facts(kind, executed))
+        });
+        let text = error.expect_err(expected).to_string();
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
 #[test]
 fn semi_sync_if_both_want_it() {
     for (enabled, wanted) in [("ON", true), ("OFF", true), ("ON", false)] {
@@ -253,6 +338,59 @@ fn semi_sync_if_both_want_it() {
         .expect("they agree");
         let agreed = enabled == "ON" && wanted;
         assert_eq!((asked, session.primary().semi_sync), (agreed, agreed));
+    }
+}
+
+/// From 8.0.26 on MySQL has a plugin with other names; both may be there.
+#[test]
+fn semi_sync_of_mysql() {
+    let switches = |on: &[&str]| {
+        let mut table = TextResult::new(&["Variable_name", "Value"]);
+        for name in ["master", "replica", "slave", "source"] {
+            let value = if on.contains(&name) { "ON" } else { "OFF" };
+            table.row([format!("rpl_semi_sync_{name}_enabled"), value.into()]);
+        }
+        Reply::Table(table)
+    };
+    let one = |row: [&str; 2]| {
+        let mut table = TextResult::new(&["a", "b"]);
+        table.row(row.map(str::to_owned));
+        Reply::Table(table)
+    };
+    for (on, agreed) in [
+        (&["source"][..], true),
+        (&["master"], true),
+        (&["source", "replica"], true),
+        // It is a replica itself.
+        (&["replica", "slave"], false),
+        (&[], false),
+    ] {
+        for by_file in [true, false] {
+            let mut session = Session::new(Wish {
+                semi_sync: true,
+                file: by_file.then(|| (String::new(), 4)),
+                executed: (!by_file).then(GtidSet::new),
+                ..wish()
+            });
+            let mut asked = false;
+            talk(&mut session, &mut |text| match text {
+                "SHOW VARIABLES LIKE 'rpl_semi_sync_%_enabled'" => switches(on),
+                "SHOW VARIABLES LIKE 'gtid_mode'" => match by_file {
+                    true => one(["gtid_mode", "OFF"]),
+                    false => one(["gtid_mode", "ON"]),
+                },
+                text if text.contains("gtid_executed") => one(["", ""]),
+                text if text.starts_with("SELECT") => one(["1", "8.4.3"]),
+                text if text.starts_with("SHOW") => Reply::Table(TextResult::new(&["a", "b"])),
+                text => {
+                    asked |= text == "SET @rpl_semi_sync_slave=1, @rpl_semi_sync_replica=1";
+                    Reply::Ok
+                }
+            })
+            .expect("they agree");
+            let said = (asked, session.primary().semi_sync);
+            assert_eq!(said, (agreed, agreed), "{on:?}");
+        }
     }
 }
 
@@ -306,6 +444,11 @@ fn proofs() {
         .to_string();
     assert!(
         error.contains("client_ed25519, which is not offered"),
+        "{error}"
+    );
+    // In the words of MySQL, too: there another way is the default from 8.0 on.
+    assert!(
+        error.contains("IDENTIFIED WITH mysql_native_password BY"),
         "{error}"
     );
     // Not let in; not even greeted.

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use common::{append, beginning, format_event, groups, gtid, read, transaction};
-use dromon_binlog::{BinlogState, Checksum, Event, EventType, Gtid};
+use dromon_binlog::{BinlogState, Checksum, Event, EventType, GroupName, Gtid};
 use dromon_log::{Device, DirDevice, SimDevice};
 use dromon_relay::store::{
     Cursor, Limits, Next, Part, Place, Store, StoreError, StoreOptions, file_name,
@@ -614,7 +614,7 @@ fn the_age_of_what_came_late() {
         for (n, raw) in group.into_iter().enumerate() {
             let part = match n {
                 0 => Part::Begin,
-                _ if n == last => Part::End(Some(name), now - age),
+                _ if n == last => Part::End(GroupName::MariaDb(name), now - age),
                 _ => Part::Within,
             };
             store.append(raw, part).expect("no faults");
@@ -650,7 +650,7 @@ fn the_age_of_what_came_late() {
 /// Of a server that is not in the oldest list: it may have been there.
 #[test]
 fn before_the_beginning() {
-    let start = "0-1-500".parse().expect("a state");
+    let start: BinlogState = "0-1-500".parse().expect("a state");
     let device = Arc::new(SimDevice::new(3));
     let (mut store, _) = Store::open(device, options(), start).expect("empty");
     store.begin_file(&format_event(CRC)).expect("no faults");

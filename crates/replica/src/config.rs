@@ -234,6 +234,7 @@ impl Config {
                     zstd: None,
                     position: String::new(),
                     file: None,
+                    executed: None,
                 },
                 tls: source_tls,
                 dead_after,

@@ -102,7 +102,7 @@ fn refused_with_a_reason() {
         ("tls_cert = /nowhere/c", "there is no tls_key"),
         ("zstd = 10", "write off, or a level from 1 to 9"),
         ("zstd = 0", "write off, or a level"),
-        ("follow = position", "write gtid or file"),
+        ("follow = position", "write gtid, mysql_gtid or file"),
         ("watch_tls = on", "write off, ca or name"),
         ("watch_tls = ca", "there is no watch_tls_ca"),
         ("watch_tls_ca = /nowhere/ca", "it has no effect"),
@@ -121,9 +121,9 @@ fn mirrors() {
     let lines =
         |more: &[&'static str]| [GOOD, &["follow = file", "log_bin = mysql-bin"], more].concat();
     let config = settle(&lines(&["start = mysql-bin.000042"])).expect("a mirror");
-    assert!(config.store.mirror);
+    assert_eq!(config.store.kind, Kind::Mirror);
     assert_eq!(config.source.start_file, Some(42));
-    assert!(config.start.position().is_empty());
+    assert_eq!(config.start, History::default());
     let config = settle(&lines(&[])).expect("a mirror");
     assert_eq!(config.source.start_file, None);
     for (line, expected) in [
@@ -139,10 +139,29 @@ fn mirrors() {
         let error = settle(&lines(&[line])).expect_err(line).to_string();
         assert!(error.contains(expected), "{line}: {error}");
     }
-    assert!(!settle(GOOD).expect("enough").store.mirror);
+    assert_eq!(settle(GOOD).expect("enough").store.kind, Kind::MariaDb);
     assert_eq!(settle(GOOD).expect("enough").source.wish.zstd, Some(3));
     let off = with("zstd = off").expect("off");
     assert_eq!((off.source.wish.zstd, off.serve.zstd), (None, false));
+}
+
+#[test]
+fn of_mysql() {
+    const SET: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-23";
+    let with = |line| settle(&[GOOD, &["follow = mysql_gtid", line]].concat());
+    let line = format!("start = {SET}");
+    let config = with(Box::leak(line.into_boxed_str())).expect("of MySQL");
+    assert_eq!(config.store.kind, Kind::MySql);
+    assert_eq!(config.start.mysql.to_string(), SET);
+    for (line, expected) in [
+        ("start = 0-1-7", "no set of GTIDs of MySQL"),
+        ("policy = group", "hints are not computed"),
+        ("policy = 7:logical_clock", "hints are not computed"),
+        ("watch_user = w", "are not asked"),
+    ] {
+        let error = with(line).expect_err(line).to_string();
+        assert!(error.contains(expected), "{line}: {error}");
+    }
 }
 
 #[test]

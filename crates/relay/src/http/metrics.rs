@@ -1,5 +1,7 @@
 //! What a relay tells Prometheus.
 
+use dromon_binlog::uuid_text;
+
 use super::families::Families;
 use super::status::Status;
 
@@ -57,6 +59,13 @@ pub fn metrics(s: &Status) -> String {
             &[("domain", &domain), ("server_id", &server)],
             *seqno as f64,
         );
+    }
+    if let Some(executed) = &s.executed {
+        out.family("gtid_last", "gauge", "Last number of each source of MySQL.");
+        for (source, list) in executed.iter() {
+            let last = list.last().map_or(0, |(_, end)| end - 1);
+            out.value("gtid_last", &[("source", &uuid_text(source))], last as f64);
+        }
     }
     let p = &s.primary;
     out.one(

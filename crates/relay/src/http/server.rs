@@ -17,7 +17,7 @@ use crate::log::Log;
 use crate::net::ClientTls;
 use crate::pull::{AskError, Asker, Following, Login};
 use crate::serve::{Known, Server};
-use crate::store::{Place, View};
+use crate::store::{Kind, Place, View};
 
 /// Time for a replica that is asked, in all.
 const REPLICA_LIMIT: Duration = Duration::from_secs(1);
@@ -142,7 +142,7 @@ impl HttpServer {
             last_seen: known.last_seen,
             groups: known.groups,
             joined: known.joined,
-            sent: match self.view.is_mirror() {
+            sent: match self.view.kind().by_place() {
                 true => Place::of_position(&known.sent)
                     .map(|place| format!("{}:{}", self.view.name(place.file), place.at))
                     .unwrap_or_default(),
@@ -202,6 +202,8 @@ impl HttpServer {
             version: env!("CARGO_PKG_VERSION"),
             server_id: self.server.server_id(),
             position: state.position().to_string(),
+            executed: (self.view.kind() == Kind::MySql).then(|| self.view.executed()),
+            purged: (self.view.kind() == Kind::MySql).then(|| self.view.purged()),
             seqnos: state
                 .iter()
                 .map(|g| (g.domain, g.server, g.seqno))

@@ -1,5 +1,6 @@
 //! All that there is to say about a relay.
 
+use dromon_binlog::GtidSet;
 use serde_json::{Value, json};
 
 use crate::store::Stored;
@@ -99,6 +100,10 @@ pub struct Status {
     pub server_id: u32,
     /// `gtid_binlog_pos`.
     pub position: String,
+    /// `gtid_executed`, of MySQL.
+    pub executed: Option<GtidSet>,
+    /// `gtid_purged`, of MySQL.
+    pub purged: Option<GtidSet>,
     /// Seqno of each domain and server.
     pub seqnos: Vec<(u32, u32, u64)>,
     /// Files and their bytes.
@@ -151,6 +156,8 @@ impl Status {
             "version": self.version,
             "server_id": self.server_id,
             "gtid_binlog_pos": self.position,
+            "gtid_executed": self.executed.as_ref().map(GtidSet::to_string),
+            "gtid_purged": self.purged.as_ref().map(GtidSet::to_string),
             "files": self.files,
             "bytes": self.bytes,
             "oldest_file": self.oldest,
@@ -227,10 +234,14 @@ pub fn primary_lag_ms(heard: &Heard) -> Option<u64> {
         true => silent,
         false => 0,
     };
+    // What a connection begins with says nothing of what is to come.
+    if !heard.idle && heard.newest == 0 {
+        return None;
+    }
     let at = heard.now_ms.saturating_sub(silent);
     // Whole seconds, cut off: below two nothing can be said.
     let old = at.saturating_sub(u64::from(heard.newest) * 1000);
-    let behind = match heard.idle || heard.newest == 0 || old < 2000 {
+    let behind = match heard.idle || old < 2000 {
         true => 0,
         false => old,
     };
@@ -260,6 +271,11 @@ mod tests {
             "a relay that is cut off"
         );
         assert_eq!(lag(None, true, 0), None);
+        assert_eq!(
+            lag(Some(5), false, 0),
+            None,
+            "a start: neither a group nor a heartbeat came"
+        );
         assert_eq!(lag(Some(900), true, 5), Some(0), "a heartbeat");
         assert_eq!(lag(Some(1999), false, 99_999), Some(0));
         assert_eq!(lag(Some(0), false, 99_990), Some(10_500), "it catches up");

@@ -4,17 +4,22 @@
 //! |---|---|
 //! | of a group | the same, ending with CRC-32, told its new place; a GTID event with room for a commit id |
 //! | format description | the beginning of a file if it says something new, else nothing |
-//! | rotate, GTID list, checkpoint, stop, encryption, heartbeat | nothing: the relay's files have their own |
+//! | rotate, GTID list, previous GTIDs, checkpoint, stop, encryption, heartbeat | nothing: the relay's files have their own |
+//!
+//! Of MySQL with GTIDs a new file of the primary begins a new one here, too. Its logical clocks count
+//! from the beginning of its file: a parallel replica must not meet two counts in one file. For the
+//! same reason another connection begins a new file, unless it goes on with the very file that the
+//! last one was in.
 
 use dromon_binlog::hints::{Hint, Hints};
 use dromon_binlog::{
-    BinlogState, Checksum, Event, EventError, EventType, FILE_MAGIC, Format, Group, GroupName,
-    Grouper, Gtid, Payload, Seen, Step, StreamError, flags, format_for_replica, normalise_gtid,
-    with_checksum,
+    Checksum, Event, EventError, EventType, FILE_MAGIC, Format, Group, GroupName, Grouper, Gtid,
+    GtidSet, Payload, Seen, Step, StreamError, flags, format_for_replica, normalise_gtid,
+    uuid_text, with_checksum,
 };
 
 use super::mirror::Mirror;
-use crate::store::{Part, Place};
+use crate::store::{History, Kind, Part, Place};
 
 /// Why what the primary sends cannot be stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +36,25 @@ pub enum IngestError {
          primary the files are mirrored: set follow = file and begin with an empty directory."
     )]
     Nameless,
+    /// Groups without GTIDs of MySQL, or with tags.
+    #[error(
+        "The primary sent a transaction that has no GTID of MySQL, or one with a tag (MySQL 8.3), which is not known to this \
+         build. With follow = mysql_gtid it must have gtid_mode = ON. Nothing of it was stored."
+    )]
+    NotOfMySql,
+    /// A group that is here already.
+    #[error(
+        "The primary sent {server}:{number}, which the relay has already. This is another history: RESET MASTER was run on the \
+         primary, or it is another server. Nothing of it was stored. Begin with an empty directory, or connect to the right \
+         primary.",
+        server = uuid_text(of)
+    )]
+    AgainOf {
+        /// Its source.
+        of: [u8; 16],
+        /// Its number there.
+        number: u64,
+    },
     /// A group that is here already.
     #[error(
         "The primary sent {gtid}, but the relay has {server} up to {seqno} in domain {domain} already. This is another history: RESET \
@@ -130,8 +154,11 @@ pub struct Taken {
     pub act: Act,
     /// It is out of the order of its domain's numbers (a primary without gtid_strict_mode).
     pub unordered: Option<Gtid>,
-    /// The primary has nothing more: all up to [`Ingest::place`] was sent, or was here before.
+    /// The primary is there: all up to [`Ingest::place`] was sent, or was here before.
     pub heartbeat: bool,
+    /// And it has nothing more. MySQL says where it is also behind groups that it leaves out, before it
+    /// goes on: there it counts only when the place is no new one.
+    pub idle: bool,
     /// When the event was made, in seconds of the primary's clock; 0: it does not say.
     pub time: u32,
     /// Of the group that is whole with it.
@@ -147,6 +174,27 @@ pub struct Ingest {
     position: u64,
     hints: Option<Hints>,
     mirror: Option<Mirror>,
+    kind: Kind,
+    /// Of MySQL with GTIDs: the primary's file whose groups stand in the current one.
+    counted: Option<Counted>,
+    /// No format description has come over this connection.
+    fresh: bool,
+}
+
+/// A file of a primary of MySQL: what tells it from all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Counted {
+    name: Vec<u8>,
+    /// Of its format description: who made it, and when.
+    server_id: u32,
+    timestamp: u32,
+}
+
+impl Counted {
+    /// Whether the same server began it later.
+    fn follows(&self, before: &Counted) -> bool {
+        self.server_id == before.server_id && self.timestamp > before.timestamp
+    }
 }
 
 impl Default for Ingest {
@@ -164,6 +212,17 @@ impl Ingest {
             position: 0,
             hints: None,
             mirror: None,
+            kind: Kind::MariaDb,
+            counted: None,
+            fresh: true,
+        }
+    }
+
+    /// The same, of a primary of MySQL with GTIDs.
+    pub fn of_mysql() -> Ingest {
+        Ingest {
+            kind: Kind::MySql,
+            ..Ingest::new()
         }
     }
 
@@ -171,6 +230,7 @@ impl Ingest {
     pub fn mirroring(prefix: &str) -> Ingest {
         Ingest {
             mirror: Some(Mirror::new(prefix.to_owned())),
+            kind: Kind::Mirror,
             ..Ingest::new()
         }
     }
@@ -194,6 +254,7 @@ impl Ingest {
         self.grouper = Grouper::of_connection();
         self.file.clear();
         self.position = 0;
+        self.fresh = true;
         if let Some(mirror) = &mut self.mirror {
             mirror.interrupt();
         }
@@ -212,7 +273,7 @@ impl Ingest {
     pub fn event(
         &mut self,
         raw: &[u8],
-        state: &BinlogState,
+        state: &History,
         current: Option<&Format>,
         end: Option<Place>,
     ) -> Result<Taken, IngestError> {
@@ -222,15 +283,19 @@ impl Ingest {
             abandon: seen.abandoned.is_some(),
             act: Act::Nothing,
             unordered: None,
-            heartbeat: event.kind() == EventType::HEARTBEAT,
+            heartbeat: is_heartbeat(event.kind()),
+            idle: false,
             time: match event.header().kind {
                 // Of its file's beginning.
-                EventType::FORMAT_DESCRIPTION | EventType::GTID_LIST => 0,
+                EventType::FORMAT_DESCRIPTION
+                | EventType::GTID_LIST
+                | EventType::PREVIOUS_GTIDS => 0,
                 _ => event.header().timestamp,
             },
             hint: None,
         };
         let header = *event.header();
+        let before = self.position;
         if header.end_pos != 0 && !header.has(flags::ARTIFICIAL) {
             // 32 bits of it are sent.
             let low = u64::from(header.end_pos);
@@ -240,34 +305,65 @@ impl Ingest {
                 _ => high + low,
             };
         }
+        let leaves_out = self.kind == Kind::MySql && self.position != before;
+        taken.idle = taken.heartbeat && !leaves_out;
         if let Some(mirror) = &mut self.mirror {
             let mut taken = mirror.event(&seen, &self.grouper, end)?;
             if event.kind() == EventType::ROTATE && header.has(flags::ARTIFICIAL) {
-                self.between(&event, current)?;
+                self.between(&event, current, state)?;
             }
             taken.hint = self.look_mirrored(&seen, &taken.act, end);
             return Ok(taken);
         }
         let part = match seen.step {
             Step::Between => {
-                taken.act = self.between(&event, current)?;
+                taken.act = self.between(&event, current, state)?;
                 self.look(&seen);
                 return Ok(taken);
             }
             Step::Begin(group) => {
-                let gtid = name(&group, header.kind)?;
-                if let Some(gtid) = gtid {
-                    taken.unordered = ordered(gtid, state)?;
+                match self.name(&group, header.kind)? {
+                    GroupName::MariaDb(gtid) => taken.unordered = ordered(gtid, state)?,
+                    GroupName::MySql { source, number }
+                        if state.mysql.contains(&source, number) =>
+                    {
+                        return Err(IngestError::AgainOf { of: source, number });
+                    }
+                    _ => {}
                 }
                 Part::Begin
             }
             Step::Within => Part::Within,
-            Step::End(group, _) => Part::End(name(&group, header.kind)?, group.timestamp),
-            Step::Alone(group, _) => Part::Alone(name(&group, header.kind)?, group.timestamp),
+            Step::End(group, _) => Part::End(self.name(&group, header.kind)?, group.timestamp),
+            Step::Alone(group, _) => Part::Alone(self.name(&group, header.kind)?, group.timestamp),
         };
         taken.act = Act::Store(stored(&event)?, part);
         taken.hint = self.look(&seen);
         Ok(taken)
+    }
+
+    /// The primary is in the file that begins with this event. Gives the one before, if that is known.
+    fn counts_in(&mut self, event: &Event<'_>) -> (Option<Counted>, Counted) {
+        let header = event.header();
+        let file = Counted {
+            name: self.file.clone(),
+            server_id: header.server_id,
+            timestamp: header.timestamp,
+        };
+        (self.counted.replace(file.clone()), file)
+    }
+
+    /// The name of a group; an incident of MariaDB has none.
+    fn name(&self, group: &Group, kind: EventType) -> Result<GroupName, IngestError> {
+        match (self.kind, group.name) {
+            (Kind::MySql, GroupName::MySql { number, .. }) if GtidSet::is_number(number) => {
+                Ok(group.name)
+            }
+            (Kind::MySql, _) => Err(IngestError::NotOfMySql),
+            (_, GroupName::MariaDb(_)) => Ok(group.name),
+            (_, GroupName::Nameless) if kind == EventType::INCIDENT => Ok(group.name),
+            (_, GroupName::Nameless | GroupName::MySql { .. }) => Err(IngestError::Nameless),
+        }
     }
 
     fn look(&mut self, seen: &Seen<'_>) -> Option<Hint> {
@@ -286,7 +382,12 @@ impl Ingest {
         hints.event_at(seen, self.grouper.format()?, end)
     }
 
-    fn between(&mut self, event: &Event<'_>, current: Option<&Format>) -> Result<Act, IngestError> {
+    fn between(
+        &mut self,
+        event: &Event<'_>,
+        current: Option<&Format>,
+        state: &History,
+    ) -> Result<Act, IngestError> {
         match event.kind() {
             EventType::ROTATE => {
                 let format = self.grouper.format().cloned();
@@ -310,10 +411,22 @@ impl Ingest {
                         && current.server_version == format.server_version
                         && current.post_header_lens == format.post_header_lens
                 });
+                let fresh = std::mem::take(&mut self.fresh);
+                let (known, again) = match self.kind {
+                    Kind::MySql => {
+                        let (before, now) = self.counts_in(event);
+                        let same = before.as_ref() == Some(&now) && current.is_some();
+                        // MySQL may say again that it was started, long ago: replicas would drop temporary
+                        // tables that are in use. A file that was begun since the last one is news.
+                        let news = before.is_some_and(|before| now.follows(&before));
+                        (same, fresh && !news && !state.mysql.is_empty())
+                    }
+                    Kind::MariaDb | Kind::Mirror => (known, false),
+                };
                 if known {
                     return Ok(Act::Nothing);
                 }
-                let closed = format_for_replica(event, true)?;
+                let closed = format_for_replica(event, !again)?;
                 let closed = Event::parse(&closed, Checksum::Crc32)?;
                 let secured = with_checksum(&closed, Checksum::Crc32)?;
                 Ok(Act::File(secured.into_owned()))
@@ -323,17 +436,14 @@ impl Ingest {
     }
 }
 
-/// The name of a group; an incident has none.
-fn name(group: &Group, kind: EventType) -> Result<Option<Gtid>, IngestError> {
-    match group.name {
-        GroupName::MariaDb(gtid) => Ok(Some(gtid)),
-        GroupName::Nameless if kind == EventType::INCIDENT => Ok(None),
-        GroupName::Nameless | GroupName::MySql { .. } => Err(IngestError::Nameless),
-    }
+/// That the primary is there and has nothing more; newer ones of MySQL say it in another way.
+pub(super) fn is_heartbeat(kind: EventType) -> bool {
+    kind == EventType::HEARTBEAT || kind == EventType::HEARTBEAT_V2
 }
 
 /// Refuses what is here already. Gives the GTID if it is not the highest of its domain.
-fn ordered(gtid: Gtid, state: &BinlogState) -> Result<Option<Gtid>, IngestError> {
+fn ordered(gtid: Gtid, state: &History) -> Result<Option<Gtid>, IngestError> {
+    let state = &state.mariadb;
     if let Some(seqno) = state.get(gtid.domain, gtid.server)
         && seqno >= gtid.seqno
     {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dromon_binlog::hints::{Barrier, Hint, Hints, Limits};
-use dromon_binlog::{BinlogState, GroupName};
+use dromon_binlog::{GroupName, Position};
 
 use super::backoff::Backoff;
 use super::connection::{Connection, Fault};
@@ -18,7 +18,7 @@ use super::session::{Primary, Session, SessionError, Wish, follow};
 use crate::http::{Heard, HintStatus, primary_lag_ms};
 use crate::log::{Level, Log};
 use crate::net::ClientTls;
-use crate::store::{Part, Place, Store, StoreError};
+use crate::store::{History, Kind, Part, Place, Store, StoreError};
 use crate::wire::{AckSemiSync, Compressed, Decompressor, WireError};
 
 /// Bytes read at once, and so the most that one fsync waits for.
@@ -139,7 +139,7 @@ pub struct Following {
     pub encrypted: bool,
     /// When anything came last.
     pub heard: Option<Instant>,
-    /// That was a heartbeat: the primary had nothing more.
+    /// That was a heartbeat which says that the primary had nothing more.
     pub idle: bool,
     /// When the relay had last, on its disk, all that the primary had.
     pub complete: Option<Instant>,
@@ -220,12 +220,14 @@ impl Puller {
         desk: Option<Arc<Desk>>,
     ) -> Puller {
         let view = store.view();
-        let (ingest, position) = match view.is_mirror() {
-            true => {
+        let (ingest, position) = match view.kind() {
+            Kind::Mirror => {
                 let end = store.end().unwrap_or_default();
                 (Ingest::mirroring(view.prefix()), end.as_position())
             }
-            false => (Ingest::new(), store.state().position()),
+            Kind::MariaDb => (Ingest::new(), store.state().position()),
+            // Hints are not computed of these.
+            Kind::MySql => (Ingest::of_mysql(), Position::new()),
         };
         let ingest = match desk {
             None => ingest,
@@ -302,10 +304,9 @@ impl Puller {
     }
 
     /// What differs when something whole was brought: groups, or, of a mirror, the end.
-    fn stored(&self) -> (BinlogState, Option<Place>) {
-        let mirror = self.store.view().is_mirror();
-        let end = self.store.end().filter(|_| mirror);
-        (self.store.state().clone(), end)
+    fn stored(&self) -> (History, Option<Place>) {
+        let end = self.store.end().filter(|_| self.store.is_mirror());
+        (self.store.history().clone(), end)
     }
 
     fn pause(&mut self, pause: Duration) {
@@ -352,6 +353,7 @@ impl Puller {
         let mut session = Session::new(Wish {
             position: self.store.state().position().to_string(),
             file: self.file_position(),
+            executed: (self.store.kind() == Kind::MySql).then(|| self.store.executed().clone()),
             ..self.source.wish.clone()
         });
         let (tls, name) = (self.source.tls.as_ref(), &self.source.address);
@@ -370,10 +372,10 @@ impl Puller {
                     (false, true) => ", encrypted,",
                     (false, false) => "",
                 },
-                match (self.store.state().position(), self.file_position()) {
+                match (self.store.has(), self.file_position()) {
                     (_, Some((file, at))) if !file.is_empty() => format!("{file} byte {at}"),
-                    (position, _) if position.is_empty() => "the beginning".to_owned(),
-                    (position, _) => position.to_string(),
+                    (has, _) if has.is_empty() => "the beginning".to_owned(),
+                    (has, _) => has,
                 }
             ),
         );
@@ -411,7 +413,7 @@ impl Puller {
             while let Some(packet) = connection.frames.packet()? {
                 let sent = follow(&mut connection.frames, &packet, semi_sync)?;
                 let took = take(&mut self.ingest, &mut self.store, sent.event)?;
-                last = Some((took.heartbeat, took.time));
+                last = Some(took);
                 begun |= took.heartbeat || took.time > 0;
                 if let Some(hinted) = took.hinted {
                     counted.groups += 1;
@@ -456,11 +458,17 @@ impl Puller {
                 if let Some(inflate) = &inflate {
                     following.zstd = Some(inflate.from.count());
                 }
-                if let Some((heartbeat, time)) = last {
+                if let Some(Took {
+                    heartbeat,
+                    idle,
+                    time,
+                    ..
+                }) = last
+                {
                     following.heard = Some(Instant::now());
                     // A relay tells by a heartbeat's time, which servers leave at 0.
                     following.behind = if heartbeat { time } else { 0 };
-                    following.idle = heartbeat && time == 0;
+                    following.idle = idle && time == 0;
                     if following.idle && !self.store.in_group() {
                         following.complete = waits.or(following.complete);
                     }
@@ -553,8 +561,10 @@ impl Puller {
 pub struct Took {
     /// It was out of its domain's order.
     pub unordered: bool,
-    /// The primary has nothing more.
+    /// The primary is there.
     pub heartbeat: bool,
+    /// And it has nothing more.
+    pub idle: bool,
     /// When the event was made, in seconds of the primary's clock; 0: it does not say.
     pub time: u32,
     /// Of a group that became whole, if hints are computed.
@@ -580,7 +590,7 @@ fn own(hint: &Hint) -> Option<u64> {
 
 /// Stores an event as [`Ingest`] says.
 pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took, PullError> {
-    let taken = ingest.event(event, store.state(), store.format(), store.end())?;
+    let taken = ingest.event(event, store.history(), store.format(), store.end())?;
     if taken.abandon {
         store.abandon()?;
     }
@@ -622,6 +632,7 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took
         hinted,
         unordered: taken.unordered.is_some(),
         heartbeat: taken.heartbeat,
+        idle: taken.idle,
         time: taken.time,
     })
 }
@@ -640,7 +651,7 @@ fn random() -> u32 {
 #[cfg(test)]
 mod tests {
     use dromon_binlog::{
-        Checksum, EventType, Format, Header, Payload, encode_event, version_bytes,
+        BinlogState, Checksum, EventType, Format, Header, Payload, encode_event, version_bytes,
     };
     use dromon_log::SimDevice;
 
@@ -669,7 +680,7 @@ mod tests {
             encode_event(&header, payload, &format)
         };
         let options = StoreOptions {
-            mirror: true,
+            kind: Kind::Mirror,
             ..StoreOptions::default()
         };
         let device = Arc::new(SimDevice::new(1));
@@ -688,6 +699,7 @@ mod tests {
                 zstd: None,
                 position: String::new(),
                 file: None,
+                executed: None,
             },
             tls: None,
             dead_after: Duration::from_secs(1),
@@ -701,7 +713,7 @@ mod tests {
         let had = puller.stored();
         assert_eq!(puller.stored(), had);
         let group = event(EventType::XID, &Payload::Xid(5));
-        let part = Part::Alone(None, 1000);
+        let part = Part::Alone(GroupName::Nameless, 1000);
         puller.store.append(group, part).expect("a good disk");
         puller.store.flush().expect("a good disk");
         assert_ne!(puller.stored(), had);

@@ -13,7 +13,8 @@
 //! | all else, also rotate, stop and previous GTIDs | the same bytes, if they fit at the end |
 
 use dromon_binlog::{
-    Checksum, Event, EventType, Format, Grouper, Payload, Seen, Step, flags, format_for_replica,
+    Checksum, Event, EventType, Format, GroupName, Grouper, Payload, Seen, Step, flags,
+    format_for_replica,
 };
 
 use super::ingest::{Act, IngestError, Taken};
@@ -55,7 +56,8 @@ impl Mirror {
             abandon: seen.abandoned.is_some(),
             act: Act::Nothing,
             unordered: None,
-            heartbeat: event.kind() == EventType::HEARTBEAT,
+            heartbeat: super::ingest::is_heartbeat(event.kind()),
+            idle: super::ingest::is_heartbeat(event.kind()),
             time: match event.kind() {
                 EventType::FORMAT_DESCRIPTION => 0,
                 _ => header.timestamp,
@@ -78,8 +80,12 @@ impl Mirror {
                     Step::Between => Act::Between(raw),
                     Step::Begin(_) => Act::Store(raw, Part::Begin),
                     Step::Within => Act::Store(raw, Part::Within),
-                    Step::End(group, _) => Act::Store(raw, Part::End(None, group.timestamp)),
-                    Step::Alone(group, _) => Act::Store(raw, Part::Alone(None, group.timestamp)),
+                    Step::End(group, _) => {
+                        Act::Store(raw, Part::End(GroupName::Nameless, group.timestamp))
+                    }
+                    Step::Alone(group, _) => {
+                        Act::Store(raw, Part::Alone(GroupName::Nameless, group.timestamp))
+                    }
                 }
             }
         };

@@ -6,10 +6,12 @@
 
 use std::time::Duration;
 
+use dromon_binlog::{GtidSet, ParseGtidSetError};
+
 use super::entry::{Entry, EntryStep};
 use crate::wire::{
-    Answer, Command, Dump, Failure, Frames, LAG_VARIABLE, Register, Row, WireError, ZSTD_LEVEL_MAX,
-    ZSTD_VARIABLE, dump_flags, parse_row,
+    Answer, Command, Dump, DumpGtid, Failure, Frames, LAG_VARIABLE, Register, Row, WireError,
+    ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags, parse_row, server_uuid,
 };
 
 /// Who comes, and what it wants.
@@ -37,6 +39,8 @@ pub struct Wish {
     pub position: String,
     /// Of a mirror, instead: the primary's file, empty for the oldest, and the byte in it.
     pub file: Option<(String, u64)>,
+    /// Of MySQL with GTIDs, instead: all of these are stored.
+    pub executed: Option<GtidSet>,
 }
 
 /// Why there is no stream.
@@ -62,7 +66,8 @@ pub enum SessionError {
     /// It wants a proof that is not known here.
     #[error(
         "The primary wants to see a password by {plugin}, which is not offered. Give the account there \
-         mysql_native_password: ALTER USER … IDENTIFIED VIA mysql_native_password USING PASSWORD('…')"
+         mysql_native_password: ALTER USER … IDENTIFIED VIA mysql_native_password USING PASSWORD('…'), or of MySQL \
+         IDENTIFIED WITH mysql_native_password BY '…'"
     )]
     Plugin {
         /// Its name.
@@ -76,8 +81,8 @@ pub enum SessionError {
     NoTls,
     /// By GTID only MariaDB can be followed.
     #[error(
-        "The primary ({version}) is no MariaDB server and has no GTIDs of MariaDB. Its files can be mirrored: set follow = file \
-         and begin with an empty directory"
+        "The primary ({version}) is no MariaDB server and has no GTIDs of MariaDB. If it has gtid_mode = ON, set follow = \
+         mysql_gtid; else set follow = file, which mirrors its files. Begin with an empty directory"
     )]
     NotMariaDb {
         /// Its version.
@@ -85,13 +90,38 @@ pub enum SessionError {
     },
     /// MySQL's GTIDs.
     #[error(
-        "The primary has gtid_mode = {mode}. A relay follows MySQL by file and byte, and its replicas do: gtid_mode must be OFF \
-         or OFF_PERMISSIVE"
+        "The primary has gtid_mode = {mode}. With follow = file it must be OFF or OFF_PERMISSIVE. With GTIDs set follow = \
+         mysql_gtid and begin with an empty directory"
     )]
     MySqlGtids {
         /// What it said.
         mode: String,
     },
+    /// No GTIDs of MySQL.
+    #[error(
+        "The primary ({version}) has {mode} as its gtid_mode. With follow = mysql_gtid it must be a MySQL server, from 5.6 on, \
+         with gtid_mode = ON, or a relay of one. For MariaDB set follow = gtid, for MySQL without GTIDs follow = file; and \
+         begin with an empty directory"
+    )]
+    NoMySqlGtids {
+        /// Its version.
+        version: String,
+        /// What it said.
+        mode: String,
+    },
+    /// It is not what the relay followed so far.
+    #[error(
+        "The primary lacks transactions that the relay has: {lacks}. Either it is behind, and the relay is let in when it has \
+         them, or it has another history: then replicas of the relay have what this primary's do not. Nothing was stored. \
+         Follow the right primary, or begin with an empty directory, and the replicas with new copies of the data"
+    )]
+    Lacks {
+        /// Which, as a set, which is cut if it is long.
+        lacks: String,
+    },
+    /// Not a set of GTIDs.
+    #[error("The primary's gtid_executed cannot be read: {0}")]
+    Executed(#[from] ParseGtidSetError),
     /// The protocol has 32 bits for it.
     #[error(
         "The relay's copy of {file} ends at byte {at}: beyond 4 GiB a primary cannot be asked for what follows in a file. Purge \
@@ -150,7 +180,7 @@ pub struct Session {
 #[derive(Debug)]
 enum At {
     Entry,
-    Question(usize, Table, Option<Row>),
+    Question(usize, Table, Vec<Row>),
     SemiSync,
     Zstd(u8),
     Register,
@@ -165,12 +195,23 @@ pub(super) enum Table {
     Rows { columns: usize },
 }
 
+/// Rows of an answer that are kept: no question has more that matter.
+const ROWS_MAX: usize = 8;
 /// The number of the question whose answer decides about semi-sync.
 const SEMI_SYNC: usize = 3;
 /// The same of compression.
 const ZSTD: usize = 2;
 /// The same of what a mirror cannot be of.
 const GTID_MODE: usize = 4;
+/// The same of which server can be gone on with, of MySQL with GTIDs.
+const EXECUTED: usize = 5;
+/// Longest text of what it lacks.
+const LACKS_MAX: usize = 400;
+/// Switches of semi-sync on a primary; the second one is that of a plugin of MySQL 8.0.26 and later.
+const SEMI_SYNC_SWITCHES: &[&str] = &[
+    "rpl_semi_sync_master_enabled",
+    "rpl_semi_sync_source_enabled",
+];
 
 impl Session {
     /// Before the greeting.
@@ -197,6 +238,13 @@ impl Session {
         let wish = &self.wish;
         Some(match n {
             0 => "SELECT @@GLOBAL.server_id, @@GLOBAL.version".into(),
+            // By its uuid a server knows an old connection of the same replica, and ends it.
+            1 if wish.executed.is_some() => format!(
+                "SET @master_heartbeat_period={}, @master_binlog_checksum=@@global.binlog_checksum, @slave_uuid='{}', \
+                 @mariadb_slave_capability=4, @{LAG_VARIABLE}=1",
+                wish.heartbeat.as_nanos(),
+                server_uuid(wish.server_id)
+            ),
             1 if wish.file.is_some() => format!(
                 "SET @master_heartbeat_period={}, @master_binlog_checksum=@@global.binlog_checksum, \
                  @mariadb_slave_capability=4, @{LAG_VARIABLE}=1",
@@ -212,16 +260,27 @@ impl Session {
             ),
             // Servers have no such variable.
             ZSTD => format!("SHOW VARIABLES LIKE '{ZSTD_VARIABLE}'"),
+            SEMI_SYNC if self.may_be_mysql() => {
+                "SHOW VARIABLES LIKE 'rpl_semi_sync_%_enabled'".into()
+            }
             SEMI_SYNC => "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'".into(),
-            GTID_MODE if wish.file.is_some() => "SHOW VARIABLES LIKE 'gtid_mode'".into(),
+            GTID_MODE if self.may_be_mysql() => "SHOW VARIABLES LIKE 'gtid_mode'".into(),
+            // In this order: what is committed in between is in one of the two at least.
+            EXECUTED if wish.executed.is_some() => {
+                "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed".into()
+            }
             _ => return None,
         })
+    }
+
+    fn may_be_mysql(&self) -> bool {
+        self.wish.file.is_some() || self.wish.executed.is_some()
     }
 
     fn ask(&mut self, n: usize) -> Step {
         match self.question(n) {
             Some(text) => {
-                self.at = At::Question(n, Table::Answer, None);
+                self.at = At::Question(n, Table::Answer, Vec::new());
                 Step::Send(Command::Query(text.into_bytes()).encode())
             }
             None => self.register(),
@@ -250,10 +309,12 @@ impl Session {
                     Ok(self.ask(0))
                 }
             },
-            At::Question(n, table, first) => {
+            At::Question(n, table, rows) => {
                 let n = *n;
                 let keep = |row| {
-                    first.get_or_insert(row);
+                    if rows.len() < ROWS_MAX {
+                        rows.push(row);
+                    }
                 };
                 match answer(table, packet, keep)? {
                     Told::More => Ok(Step::Read),
@@ -266,8 +327,8 @@ impl Session {
                         Err(unexpected(&question))
                     }
                     Told::Done(_) => {
-                        let row = first.take();
-                        self.told(n, row)
+                        let rows = std::mem::take(rows);
+                        self.told(n, &rows)
                     }
                 }
             }
@@ -290,6 +351,16 @@ impl Session {
             At::Register => match Answer::decode(packet)? {
                 Answer::Ok => {
                     self.at = At::Stream;
+                    if let Some(executed) = &self.wish.executed {
+                        let mut set = Vec::new();
+                        executed.encode(&mut set);
+                        let dump = DumpGtid {
+                            flags: 0,
+                            server_id: self.wish.server_id,
+                            set,
+                        };
+                        return Ok(Step::Stream(Command::DumpGtid(dump).encode()));
+                    }
                     let (file, position) = match &self.wish.file {
                         None => (Vec::new(), 4),
                         Some((file, at)) => {
@@ -315,18 +386,20 @@ impl Session {
         }
     }
 
-    fn told(&mut self, n: usize, row: Option<Row>) -> Result<Step, SessionError> {
-        let text = |n: usize| {
-            let cell = row.as_ref().and_then(|row| row.get(n)?.as_deref());
+    fn told(&mut self, n: usize, rows: &[Row]) -> Result<Step, SessionError> {
+        let cell = |row: Option<&Row>, n: usize| {
+            let cell = row.and_then(|row| row.get(n)?.as_deref());
             String::from_utf8_lossy(cell.unwrap_or_default()).into_owned()
         };
+        let text = |n: usize| cell(rows.first(), n);
         if n == 0 {
             self.primary.server_id = text(0).parse().unwrap_or(0);
             self.primary.version = text(1);
             if self.primary.server_id == self.wish.server_id {
                 return Err(SessionError::SameServerId(self.wish.server_id));
             }
-            if self.wish.file.is_none() && is_mysql(&self.primary.version) {
+            let by_gtid = self.wish.file.is_none() && self.wish.executed.is_none();
+            if by_gtid && is_mysql(&self.primary.version) {
                 return Err(SessionError::NotMariaDb {
                     version: self.primary.version.clone(),
                 });
@@ -340,16 +413,68 @@ impl Session {
             let text = format!("SET @{ZSTD_VARIABLE}={level}");
             return Ok(Step::Send(Command::Query(text.into_bytes()).encode()));
         }
-        if n == SEMI_SYNC && self.wish.semi_sync && text(1).eq_ignore_ascii_case("ON") {
+        let is_on = |row: &Row| {
+            let name = cell(Some(row), 0).to_ascii_lowercase();
+            SEMI_SYNC_SWITCHES.contains(&&name[..]) && cell(Some(row), 1).eq_ignore_ascii_case("ON")
+        };
+        if n == SEMI_SYNC && self.wish.semi_sync && rows.iter().any(is_on) {
             self.at = At::SemiSync;
-            let text = b"SET @rpl_semi_sync_slave=1".to_vec();
-            return Ok(Step::Send(Command::Query(text).encode()));
+            let text = match self.may_be_mysql() {
+                true => "SET @rpl_semi_sync_slave=1, @rpl_semi_sync_replica=1",
+                false => "SET @rpl_semi_sync_slave=1",
+            };
+            return Ok(Step::Send(Command::Query(text.into()).encode()));
         }
-        if n == GTID_MODE && text(1).starts_with("ON") {
+        if let Some(has) = &self.wish.executed {
+            if n == GTID_MODE && !text(1).eq_ignore_ascii_case("ON") {
+                let mode = match text(1) {
+                    none if none.is_empty() => "nothing".to_owned(),
+                    mode => mode,
+                };
+                let version = self.primary.version.clone();
+                return Err(SessionError::NoMySqlGtids { version, mode });
+            }
+            if n == EXECUTED {
+                let lacks = has.minus(&owned(&text(0))).minus(&text(1).parse()?);
+                if !lacks.is_empty() {
+                    let lacks = lacks.shown(LACKS_MAX);
+                    return Err(SessionError::Lacks { lacks });
+                }
+            }
+        } else if n == GTID_MODE && text(1).starts_with("ON") {
             return Err(SessionError::MySqlGtids { mode: text(1) });
         }
         Ok(self.ask(n + 1))
     }
+}
+
+/// What is being committed: a primary with semi-sync sends it before it counts as executed, and waits.
+/// As `uuid:7#thread:8#thread`; another source follows with no sign between.
+fn owned(text: &str) -> GtidSet {
+    const UUID_LEN: usize = 36;
+    let mut set = GtidSet::new();
+    let mut words = text.split(':');
+    let (mut source, mut tagged) = (words.next().unwrap_or_default(), false);
+    for word in words {
+        // A number and its thread are shorter than a uuid.
+        let at = word.len().checked_sub(UUID_LEN).filter(|at| *at > 0);
+        let next = at.and_then(|at| word.split_at_checked(at));
+        let (mine, next) = next.map_or((word, None), |(mine, next)| (mine, Some(next)));
+        match mine.split_once('#') {
+            // What cannot be read counts as nothing: then it is asked again soon.
+            Some((number, _)) if !tagged => {
+                if let Ok(one) = format!("{source}:{number}").parse() {
+                    set.unite(&one);
+                }
+            }
+            Some(_) => {}
+            None => tagged = true,
+        }
+        if let Some(next) = next {
+            (source, tagged) = (next, false);
+        }
+    }
+    set
 }
 
 /// MySQL's versions, unlike those of MariaDB, do not say whose they are.
@@ -462,5 +587,37 @@ pub fn sent(packet: &[u8], semi_sync: bool) -> Result<Sent<'_>, SessionError> {
                 failure: Failure::new(0, "it ended the dump"),
             }),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::owned;
+
+    const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+    const B: &str = "8e11fa47-71ca-11e1-9e33-c80aa9429563";
+
+    #[test]
+    fn what_is_being_committed() {
+        for (text, set) in [
+            (String::new(), String::new()),
+            (format!("{A}:7#3"), format!("{A}:7")),
+            (format!("{A}:7#3:9#4294967295"), format!("{A}:7:9")),
+            // As servers write two sources: here the thread has the number 12, and B begins with a digit.
+            (
+                format!("{A}:7#3:9#12{B}:1#5:2#6"),
+                format!("{A}:7:9,{B}:1-2"),
+            ),
+            // GTIDs with tags are others.
+            (
+                format!("{A}:7#3{A}:tag:8#4:9#5{B}:1#6"),
+                format!("{A}:7,{B}:1"),
+            ),
+            ("x:7#3".into(), String::new()),
+            (format!("{A}:#:x#:9"), String::new()),
+            (format!("{A}:{}x:7#1", "é".repeat(40)), String::new()),
+        ] {
+            assert_eq!(owned(&text).to_string(), set, "{text}");
+        }
     }
 }

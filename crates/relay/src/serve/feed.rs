@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use dromon_binlog::{
     BinlogState, Checksum, Event, EventError, EventType, Format, GroupName, Grouper, Gtid,
-    GtidHint, GtidList, LogicalClock, Maker, Payload, Place as At, Position, Step, StreamError,
-    format_for_replica, patch_clock, patch_gtid, with_checksum,
+    GtidHint, GtidList, GtidSet, LogicalClock, Maker, Payload, Place as At, Position, Step,
+    StreamError, format_for_replica, patch_clock, patch_gtid, with_checksum,
 };
 
 use crate::store::{GroupKey, Refused, Said, Wanted, checksum_of};
@@ -133,6 +133,11 @@ impl Feed {
     /// What the relay has by now is all that the primary had at some time after the replica came.
     pub fn complete(&mut self, state: &BinlogState) -> Result<(), FeedError> {
         Ok(self.wanted.complete(state)?)
+    }
+
+    /// The same of MySQL.
+    pub fn complete_set(&mut self, executed: &GtidSet) -> Result<(), FeedError> {
+        Ok(self.wanted.complete_set(executed)?)
     }
 
     /// The files equal those of a primary without GTIDs of MariaDB.
@@ -270,7 +275,8 @@ impl Feed {
             }
             self.skips = match group.name {
                 GroupName::MariaDb(gtid) => !self.wanted.takes(gtid)?,
-                _ => false,
+                GroupName::MySql { source, number } => !self.wanted.takes_of(&source, number)?,
+                GroupName::Nameless => false,
             };
             self.groups += u64::from(!self.skips);
         }

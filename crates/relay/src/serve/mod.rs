@@ -1,14 +1,16 @@
 //! The relay as a primary of its replicas.
 //!
 //! ```text
-//!   replica ──TCP──> server ── login, statements: session
-//!                       └── dump: Cursor ── stored events ──> feed ──> packets
+//!   replica ──TCP──> server ──> connection ── login, statements: session
+//!                                   └── dump: Cursor ── stored events ──> feed ──> packets
 //! ```
 //!
 //! A thread for each connection. What it holds is bounded: a piece of a file (or a shared one of
 //! the tail), the event that is being sent, and 64 KiB of what goes out. A replica that takes
 //! nothing for the time of `write_timeout` is disconnected.
 
+mod connection;
+mod dump;
 mod feed;
 mod registry;
 mod server;

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use dromon_binlog::{Checksum, Position};
+use dromon_binlog::{Checksum, GtidSet, Position};
 
 use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
-use crate::store::Listed;
+use crate::store::{Kind, Listed};
 use crate::wire::{
-    Dump, Failure, LAG_VARIABLE, TextResult, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags,
+    Dump, DumpGtid, Failure, LAG_VARIABLE, TextResult, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags,
+    server_uuid,
 };
 
 /// Most variables of a connection, and longest value in bytes.
@@ -69,8 +70,12 @@ pub struct Facts {
     pub port: u16,
     /// Compresses for relays that ask for it.
     pub zstd: bool,
-    /// The files equal those of a primary without GTIDs of MariaDB.
-    pub mirror: bool,
+    /// What the files are.
+    pub kind: Kind,
+    /// `gtid_executed`, of MySQL.
+    pub executed: String,
+    /// `gtid_purged`, of MySQL.
+    pub purged: String,
 }
 
 /// An answer.
@@ -89,6 +94,8 @@ pub enum Reply {
 pub enum From {
     /// Behind what it has.
     Gtid(Position),
+    /// With what is not in this set of MySQL.
+    Set(GtidSet),
     /// At a byte of a file; an empty name is the oldest one.
     File(String, u64),
 }
@@ -118,7 +125,7 @@ pub struct Wants {
 #[derive(Debug, Default)]
 pub struct Session {
     vars: BTreeMap<String, Option<String>>,
-    mirror: bool,
+    kind: Kind,
 }
 
 type Said = Result<Reply, Failure>;
@@ -178,10 +185,10 @@ impl Session {
         Session::default()
     }
 
-    /// The same, of a relay that mirrors files: replicas come by file and byte.
-    pub fn mirroring() -> Session {
+    /// The same, of a relay with files of this kind.
+    pub fn of(kind: Kind) -> Session {
         Session {
-            mirror: true,
+            kind,
             ..Session::default()
         }
     }
@@ -394,37 +401,29 @@ impl Session {
 
     /// What a replica that asks for events wants.
     pub fn dump(&self, dump: &Dump) -> Result<Wants, Failure> {
-        let var = |name: &str| self.vars.get(name).and_then(|v| v.as_deref());
         let refuse = |why: String| Err(Failure::new(errors::DUMP, why));
-        let capability = var("mariadb_slave_capability").and_then(|v| v.parse::<u32>().ok());
-        if !self.mirror && capability.is_none_or(|c| c < 4) {
+        let capability = self.capability();
+        if self.kind == Kind::MariaDb && capability.is_none_or(|c| c < 4) {
             return refuse(
                 "The relay serves replicas that know MariaDB's GTID events (@mariadb_slave_capability 4: MariaDB 10.0 and \
                  later)."
                     .into(),
             );
         }
-        let checksum = match var("master_binlog_checksum")
-            .map(str::to_ascii_uppercase)
-            .as_deref()
-        {
-            Some("NONE") => Checksum::Off,
-            Some("CRC32") => Checksum::Crc32,
-            Some(other) => return refuse(format!("@master_binlog_checksum cannot be {other}.")),
-            None => {
-                return refuse(
-                    "The replica knows no checksums (@master_binlog_checksum was not set).".into(),
-                );
-            }
-        };
-        if var("slave_until_gtid").is_some_and(|v| !v.is_empty()) {
+        if self.var("slave_until_gtid").is_some_and(|v| !v.is_empty()) {
             return refuse("START SLAVE UNTIL master_gtid_pos is not offered by a relay.".into());
         }
-        let from = match var("slave_connect_state") {
-            Some(_) if self.mirror => {
+        let from = match self.var("slave_connect_state") {
+            Some(_) if self.kind == Kind::Mirror => {
                 return refuse(
                     "This relay mirrors the files of a primary without GTIDs of MariaDB: it can be asked by file and byte only \
                      (MASTER_USE_GTID=no, MASTER_LOG_FILE, MASTER_LOG_POS; as on that primary)."
+                        .into(),
+                );
+            }
+            Some(_) if self.kind == Kind::MySql => {
+                return refuse(
+                    "This relay has GTIDs of MySQL: replicas of MySQL ask by MASTER_AUTO_POSITION = 1, relays with follow = mysql_gtid."
                         .into(),
                 );
             }
@@ -437,17 +436,71 @@ impl Session {
                 dump.position.into(),
             ),
         };
+        let wants = self.wants(from, dump.flags, dump.server_id)?;
+        Ok(Wants {
+            annotate: dump.flags & dump_flags::ANNOTATE_ROWS != 0,
+            ..wants
+        })
+    }
+
+    /// The same by GTIDs of MySQL.
+    pub fn dump_gtid(&self, dump: &DumpGtid) -> Result<Wants, Failure> {
+        let refuse = |why: String| Err(Failure::new(errors::DUMP, why));
+        if self.kind != Kind::MySql {
+            return refuse(format!(
+                "This relay has no GTIDs of MySQL (it has follow = {}): it cannot be asked with MASTER_AUTO_POSITION = 1.",
+                self.kind.follow()
+            ));
+        }
+        match GtidSet::decode(&dump.set) {
+            Ok(set) => self.wants(From::Set(set), dump.flags, dump.server_id),
+            Err(error) => refuse(format!(
+                "The set of GTIDs that the replica has cannot be read: {}.",
+                error.flaw
+            )),
+        }
+    }
+
+    fn var(&self, name: &str) -> Option<&str> {
+        self.vars.get(name).and_then(|v| v.as_deref())
+    }
+
+    /// A wish of the replica, by either of its names: those of MySQL say both from 8.0.26 on, and some
+    /// clients the newer one alone.
+    fn wish(&self, name: &str) -> Option<&str> {
+        let of = |whose: &str| self.var(&format!("{whose}_{name}"));
+        of("master").or_else(|| of("source"))
+    }
+
+    fn capability(&self) -> Option<u32> {
+        self.var("mariadb_slave_capability")?.parse().ok()
+    }
+
+    fn wants(&self, from: From, flags: u16, server_id: u32) -> Result<Wants, Failure> {
+        let refuse = |why: String| Err(Failure::new(errors::DUMP, why));
+        let wanted = self.wish("binlog_checksum");
+        let checksum = match wanted.map(str::to_ascii_uppercase).as_deref() {
+            Some("NONE") => Checksum::Off,
+            Some("CRC32") => Checksum::Crc32,
+            Some(other) => return refuse(format!("@master_binlog_checksum cannot be {other}.")),
+            None => {
+                return refuse(
+                    "The replica knows no checksums (@master_binlog_checksum was not set).".into(),
+                );
+            }
+        };
         Ok(Wants {
             from,
             checksum,
-            annotate: dump.flags & dump_flags::ANNOTATE_ROWS != 0,
-            non_block: dump.flags & dump_flags::NON_BLOCK != 0,
-            heartbeat_ns: var("master_heartbeat_period")
+            annotate: true,
+            non_block: flags & dump_flags::NON_BLOCK != 0,
+            heartbeat_ns: self
+                .wish("heartbeat_period")
                 .and_then(|v| v.parse().ok())
                 .unwrap_or(0),
-            server_id: dump.server_id,
-            mariadb: capability.is_some(),
-            lag: var(LAG_VARIABLE) == Some("1"),
+            server_id,
+            mariadb: self.capability().is_some(),
+            lag: self.var(LAG_VARIABLE) == Some("1"),
         })
     }
 }
@@ -523,12 +576,16 @@ const VARIABLES: &[&str] = &[
     "collation_database",
     "collation_server",
     "dromon_relay_zstd",
+    "enforce_gtid_consistency",
     "gtid_binlog_pos",
     "gtid_binlog_state",
     "gtid_current_pos",
     "gtid_domain_id",
+    "gtid_executed",
     "gtid_ignore_duplicates",
     "gtid_mode",
+    "gtid_owned",
+    "gtid_purged",
     "gtid_slave_pos",
     "gtid_strict_mode",
     "hostname",
@@ -556,18 +613,17 @@ const VARIABLES: &[&str] = &[
     "wait_timeout",
 ];
 
-/// Always the same of a server id: no two servers of a replica may have one.
-fn uuid(server_id: u32) -> String {
-    format!("64726f6d-6f6e-4072-8000-0000{server_id:08x}")
-}
-
 fn system(name: &str, facts: &Facts) -> Option<Value> {
     let text = |text: &str| Value::Text(text.to_owned());
     Some(match name {
         "server_id" => Value::Text(facts.server_id.to_string()),
         // What MySQL's replicas ask.
-        "gtid_mode" if facts.mirror => text("OFF"),
-        "server_uuid" if facts.mirror => Value::Text(uuid(facts.server_id)),
+        "gtid_mode" | "enforce_gtid_consistency" if facts.kind == Kind::MySql => text("ON"),
+        "gtid_mode" if facts.kind == Kind::Mirror => text("OFF"),
+        "server_uuid" if facts.kind != Kind::MariaDb => Value::Text(server_uuid(facts.server_id)),
+        "gtid_executed" if facts.kind == Kind::MySql => text(&facts.executed),
+        "gtid_purged" if facts.kind == Kind::MySql => text(&facts.purged),
+        "gtid_owned" if facts.kind == Kind::MySql => text(""),
         ZSTD_VARIABLE if facts.zstd => Value::Text(ZSTD_LEVEL_MAX.to_string()),
         "version" => text(&facts.version),
         "version_comment" => text("dromon relay: a binlog server, read-only"),
@@ -619,14 +675,21 @@ fn show(tokens: &[Placed], facts: &Facts) -> Said {
         &["BINLOG", "STATUS"],
         &["BINARY", "LOG", "STATUS"],
     ]) {
-        let mut t = table(&["File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB"]);
-        if let Some(last) = facts.files.last() {
-            t.row([
-                last.name.clone(),
-                last.bytes.to_string(),
-                String::new(),
-                String::new(),
-            ]);
+        let columns = ["File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB"];
+        let none = String::new;
+        let file = |last: &Listed| [last.name.clone(), last.bytes.to_string(), none(), none()];
+        let last = facts.files.last().map(file);
+        if facts.kind != Kind::MySql {
+            let mut t = table(&columns);
+            if let Some(last) = last {
+                t.row(last);
+            }
+            return Ok(Reply::Table(t));
+        }
+        let [a, b, c, d] = columns;
+        let mut t = table(&[a, b, c, d, "Executed_Gtid_Set"]);
+        if let Some([a, b, c, d]) = last {
+            t.row([a, b, c, d, facts.executed.clone()]);
         }
         return Ok(Reply::Table(t));
     }

@@ -12,8 +12,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use dromon_binlog::{BinlogState, Gtid, Position};
+use dromon_binlog::{BinlogState, Gtid, GtidSet, Position};
 
+use super::history::History;
+use super::lacks::{Lacks, text};
 use super::mark::Place;
 
 /// A group begins here.
@@ -21,8 +23,8 @@ use super::mark::Place;
 pub struct Point {
     /// Byte of the file.
     pub at: u64,
-    /// All groups before.
-    pub state: BinlogState,
+    /// All groups before; of MySQL those in the file alone: a set may be large, and there are many places.
+    pub state: History,
     /// When the last of them began, in seconds since 1970.
     pub time: u32,
 }
@@ -33,12 +35,14 @@ pub struct FileEntry {
     /// Its number.
     pub number: u64,
     /// All groups before it.
-    pub start: BinlogState,
+    pub start: History,
     /// When the last group before it began, in seconds since 1970, or of the first file some time before
     /// its groups; 0: not known.
     pub start_time: u32,
     /// Up to where it may be served.
     pub len: u64,
+    /// Where the event stands that says what came before.
+    pub list: u64,
     /// Where its first group can begin.
     pub body: u64,
     /// Places in it, rising.
@@ -51,7 +55,7 @@ pub struct FileEntry {
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     files: VecDeque<FileEntry>,
-    state: BinlogState,
+    state: History,
     /// When the last group began.
     time: u32,
 }
@@ -81,6 +85,24 @@ pub enum Refused {
         /// What the relay has in that domain.
         last: Gtid,
     },
+    /// The replica lacks groups of MySQL that are not here any more.
+    #[error(
+        "The replica is connecting with MASTER_AUTO_POSITION = 1, but the relay has purged, or never had, transactions that it \
+         lacks: {lacks}. It needs a new copy of the data, or the primary itself"
+    )]
+    PurgedSet {
+        /// Which.
+        lacks: Text,
+    },
+    /// The replica has groups of MySQL that the primary never had.
+    #[error(
+        "The replica has {has}, which neither the relay nor its primary has, though they have others of the same server. Either \
+         the replica has executed transactions of its own, or the primary has lost what it had sent"
+    )]
+    Errant {
+        /// Which.
+        has: Text,
+    },
 }
 
 /// A position as text, with a word for the empty one.
@@ -102,15 +124,17 @@ pub struct Begin {
     /// Here.
     pub place: Place,
     /// All groups before it.
-    pub state: BinlogState,
+    pub state: History,
     /// What to leave out.
     pub wanted: Wanted,
 }
 
-/// Which groups a replica wants: in each domain those behind its own last one.
+/// Which groups a replica wants: in each domain those behind its own last one, or those of MySQL
+/// that are not in its set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     seeking: BTreeMap<u32, Seek>,
+    lacks: Lacks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +158,41 @@ impl Wanted {
     /// All.
     pub fn all() -> Wanted {
         Wanted::default()
+    }
+
+    /// Those of MySQL.
+    pub fn set(lacks: Lacks) -> Wanted {
+        Wanted {
+            seeking: BTreeMap::new(),
+            lacks,
+        }
+    }
+
+    /// As [`Wanted::takes`], of a group of MySQL.
+    pub fn takes_of(&mut self, source: &[u8; 16], number: u64) -> Result<bool, Refused> {
+        self.lacks.takes(source, number)
+    }
+
+    /// Whether the replica has something that the relay has not reached.
+    pub fn awaits(&self) -> bool {
+        self.ahead().next().is_some() || self.lacks.awaits()
+    }
+
+    /// What that is, of domains and sources that are here: others concern others, mostly for ever.
+    pub fn awaited(&self, here: &BinlogState, executed: &GtidSet) -> String {
+        let here = here.position();
+        let domains = self.ahead().filter(|g| here.get(g.domain).is_some());
+        let mut all: Vec<String> = domains.map(|g| g.to_string()).collect();
+        let set = self.lacks.ahead(executed);
+        if !set.is_empty() {
+            all.push(text(&set).0);
+        }
+        all.join(",")
+    }
+
+    /// As [`Wanted::complete`], of MySQL.
+    pub fn complete_set(&mut self, executed: &GtidSet) -> Result<(), Refused> {
+        self.lacks.complete(executed)
     }
 
     /// Whether the replica is to get this group, the next one in the files.
@@ -193,6 +252,7 @@ impl Wanted {
 
     /// The next group was made after the replica came: all that the replica had was before it.
     pub fn passed(&mut self) {
+        self.lacks.passed();
         for seek in self.seeking.values_mut() {
             if seek.found == Found::Awaited {
                 seek.found = Found::Nowhere;
@@ -202,7 +262,8 @@ impl Wanted {
 }
 
 /// Whether everything in `state` was taken by who has `position`.
-fn suits(state: &BinlogState, position: &Position) -> bool {
+fn suits(state: &History, position: &Position) -> bool {
+    let state = &state.mariadb;
     let at = state.position();
     at.iter().all(|last| match position.get(last.domain) {
         None => false,
@@ -216,7 +277,7 @@ fn suits(state: &BinlogState, position: &Position) -> bool {
 
 impl Catalogue {
     /// Of files that are there, and what is in all of them.
-    pub fn new(files: VecDeque<FileEntry>, state: BinlogState, time: u32) -> Catalogue {
+    pub fn new(files: VecDeque<FileEntry>, state: History, time: u32) -> Catalogue {
         Catalogue { files, state, time }
     }
 
@@ -239,7 +300,7 @@ impl Catalogue {
     }
 
     /// All groups in the files and before them.
-    pub fn state(&self) -> &BinlogState {
+    pub fn state(&self) -> &History {
         &self.state
     }
 
@@ -267,7 +328,7 @@ impl Catalogue {
     }
 
     /// The last file has grown.
-    pub fn grown(&mut self, len: u64, points: Vec<Point>, state: &BinlogState, time: u32) {
+    pub fn grown(&mut self, len: u64, points: Vec<Point>, state: &History, time: u32) {
         if let Some(file) = self.files.back_mut() {
             file.len = len;
             file.points.extend(points);
@@ -312,14 +373,14 @@ impl Catalogue {
     /// The file in which a replica with this position must begin.
     pub fn file_for(&self, position: &Position) -> Result<u64, Refused> {
         for taken in position.iter() {
-            let Some(last) = self.state.position().get(taken.domain) else {
+            let Some(last) = self.state.mariadb.position().get(taken.domain) else {
                 continue;
             };
-            let has = self.state.get(taken.domain, taken.server);
+            let has = self.state.mariadb.get(taken.domain, taken.server);
             if has.is_some_and(|seqno| seqno >= taken.seqno) || last.seqno < taken.seqno {
                 continue;
             }
-            let oldest = self.files.front().map(|f| f.start.position());
+            let oldest = self.files.front().map(|f| f.start.mariadb.position());
             let oldest = oldest.and_then(|oldest| oldest.get(taken.domain));
             return Err(match oldest.is_some_and(|o| o.seqno > taken.seqno) {
                 // Whether it was there once cannot be told.
@@ -336,7 +397,7 @@ impl Catalogue {
     }
 
     fn purged(&self, position: &Position) -> Refused {
-        let oldest = self.files.front().map(|f| f.start.position());
+        let oldest = self.files.front().map(|f| f.start.mariadb.position());
         Refused::Purged {
             asked: Text(position.to_string()),
             oldest: Text(oldest.unwrap_or_default().to_string()),
@@ -354,10 +415,10 @@ impl Catalogue {
             Some(n) => (file.points[n].at, &file.points[n].state),
             None => (file.body, &file.start),
         };
-        let here = state.position();
+        let here = state.mariadb.position();
         let mut wanted = Wanted::all();
         for taken in position.iter().filter(|g| here.get(g.domain) != Some(*g)) {
-            let seqno = self.state.get(taken.domain, taken.server);
+            let seqno = self.state.mariadb.get(taken.domain, taken.server);
             wanted.seeking.insert(
                 taken.domain,
                 Seek {

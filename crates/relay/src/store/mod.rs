@@ -18,6 +18,8 @@
 mod beside;
 mod catalogue;
 mod error;
+mod history;
+mod lacks;
 mod mark;
 mod names;
 mod purge;
@@ -31,8 +33,8 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use dromon_binlog::{
-    BinlogState, CRC_LEN, Checksum, Event, FILE_MAGIC, Format, Gtid, GtidList, LogicalClock, Maker,
-    Place as At, format_for_replica, place,
+    BinlogState, CRC_LEN, Checksum, Event, FILE_MAGIC, Format, GroupName, Gtid, GtidList, GtidSet,
+    LogicalClock, Maker, Place as At, format_for_replica, place,
 };
 use dromon_log::{Device, DeviceFile};
 
@@ -41,6 +43,8 @@ use beside::Beside;
 pub use beside::{GroupKey, HintReader, Hinted, Said, beside};
 pub use catalogue::{Begin, Catalogue, FileEntry, Point, Refused, Text, Wanted};
 pub use error::StoreError;
+pub use history::{History, Kind};
+pub use lacks::Lacks;
 pub use mark::Place;
 pub use names::{file_name, file_number};
 pub use purge::{Candidate, Limits, Verdict, verdict};
@@ -69,8 +73,8 @@ pub struct StoreOptions {
     pub point_every: u64,
     /// Of the events that the relay makes.
     pub server_id: u32,
-    /// The files equal those of the primary, which has no GTIDs of MariaDB.
-    pub mirror: bool,
+    /// What the files are.
+    pub kind: Kind,
 }
 
 impl Default for StoreOptions {
@@ -81,7 +85,7 @@ impl Default for StoreOptions {
             tail_max: 32 << 20,
             point_every: 256 << 10,
             server_id: 1,
-            mirror: false,
+            kind: Kind::MariaDb,
         }
     }
 }
@@ -102,7 +106,7 @@ pub struct Store {
     view: Arc<View>,
     mark: Arc<dyn DeviceFile>,
     open: Option<OpenFile>,
-    state: BinlogState,
+    state: History,
     time: u32,
     /// Appended since the last flush.
     groups: u64,
@@ -125,6 +129,8 @@ struct OpenFile {
     settled: u64,
     /// All before is on the disk, and seen.
     published: u64,
+    /// All groups of MySQL before it.
+    start: GtidSet,
     points: Vec<Point>,
     last_point: u64,
     /// Where the newest group begins.
@@ -150,9 +156,9 @@ pub enum Part {
     /// It stands within one.
     Within,
     /// It ends one, of this name and time.
-    End(Option<Gtid>, u32),
+    End(GroupName, u32),
     /// It is one.
-    Alone(Option<Gtid>, u32),
+    Alone(GroupName, u32),
 }
 
 impl Store {
@@ -161,7 +167,7 @@ impl Store {
     pub fn open(
         device: Arc<dyn Device>,
         options: StoreOptions,
-        start: BinlogState,
+        start: impl Into<History>,
     ) -> Result<(Store, Opened), StoreError> {
         let place = device.place();
         let names = device.list().map_err(StoreError::io("list", &place))?;
@@ -196,6 +202,7 @@ impl Store {
                     start: head.start.clone(),
                     start_time: head.since(),
                     len: last.settled,
+                    list: head.list(),
                     body: head.body,
                     points: scan.points.clone(),
                     indexed: true,
@@ -204,11 +211,12 @@ impl Store {
             }
             let file = device.open(&name).map_err(StoreError::io("open", &name))?;
             let len = file.len().map_err(StoreError::io("look at", &name))?;
-            let head = scan::head(&*file, &name, len, options.mirror)?
+            let head = scan::head(&*file, &name, len, options.kind)?
                 .map_err(|rest| damaged(name.clone(), rest))?;
             files.push_back(FileEntry {
                 number: *number,
                 start_time: head.since(),
+                list: head.list(),
                 start: head.start,
                 len,
                 body: head.body,
@@ -218,7 +226,7 @@ impl Store {
         }
         let (state, time) = match &last {
             Some((_, scan, _)) => (scan.state.clone(), scan.time),
-            None => (start, 0),
+            None => (start.into(), 0),
         };
         let catalogue = Catalogue::new(files, state.clone(), time);
         let view = Arc::new(View::new(
@@ -226,7 +234,7 @@ impl Store {
             options.prefix.clone(),
             options.point_every,
             options.tail_max,
-            options.mirror,
+            options.kind,
             catalogue,
         ));
         let finished = last.as_ref().is_some_and(|(_, scan, _)| scan.finished);
@@ -248,7 +256,7 @@ impl Store {
             store.sync_mark()?;
         }
         // Of a mirror the primary says what follows.
-        if finished && !store.options.mirror {
+        if finished && store.options.kind != Kind::Mirror {
             store.successor()?;
         } else {
             store.write_mark()?;
@@ -263,12 +271,35 @@ impl Store {
 
     /// All whole groups appended, whether or not they are on the disk.
     pub fn state(&self) -> &BinlogState {
+        &self.state.mariadb
+    }
+
+    /// The same, of MySQL.
+    pub fn executed(&self) -> &GtidSet {
+        &self.state.mysql
+    }
+
+    /// Both.
+    pub fn history(&self) -> &History {
         &self.state
     }
 
-    /// Whether the files equal those of a primary without GTIDs of MariaDB.
+    /// As text for messages: the GTIDs that are here, of the kind that there are.
+    pub fn has(&self) -> String {
+        match self.options.kind {
+            Kind::MySql => self.state.mysql.shown(1000),
+            Kind::MariaDb | Kind::Mirror => self.state.mariadb.position().to_string(),
+        }
+    }
+
+    /// What the files are.
+    pub fn kind(&self) -> Kind {
+        self.options.kind
+    }
+
+    /// Whether the files equal those of a primary without GTIDs.
     pub fn is_mirror(&self) -> bool {
-        self.options.mirror
+        self.options.kind == Kind::Mirror
     }
 
     /// Of the current file.
@@ -387,15 +418,19 @@ impl Store {
         place(&mut format_event, Checksum::Crc32, buf.len() as u64)?;
         let format = Format::decode(&format_event)?;
         buf.extend_from_slice(&format_event);
-        if !self.options.mirror {
-            let list = Maker {
-                server_id: self.options.server_id,
-                timestamp: self.time,
-                checksum: Checksum::Crc32,
-                place: At::At(buf.len() as u64),
+        let list = buf.len() as u64;
+        let maker = Maker {
+            server_id: self.options.server_id,
+            timestamp: self.time,
+            checksum: Checksum::Crc32,
+            place: At::At(list),
+        };
+        match self.options.kind {
+            Kind::Mirror => {}
+            Kind::MariaDb => {
+                buf.extend_from_slice(&maker.gtid_list(&GtidList::of(&self.state.mariadb)));
             }
-            .gtid_list(&GtidList::of(&self.state));
-            buf.extend_from_slice(&list);
+            Kind::MySql => buf.extend_from_slice(&maker.previous_gtids(&self.state.mysql)),
         }
         let made = self.make(&name, &buf);
         let file = self.or_end(made)?;
@@ -406,6 +441,7 @@ impl Store {
                 start: self.state.clone(),
                 start_time: self.time,
                 len: body,
+                list,
                 body,
                 points: Vec::new(),
                 indexed: true,
@@ -429,6 +465,7 @@ impl Store {
             buf: Vec::new(),
             settled: body,
             published: body,
+            start: self.state.mysql.clone(),
             points: Vec::new(),
             last_point: body,
             group_at: body,
@@ -476,16 +513,14 @@ impl Store {
             open.last_point = at;
             open.points.push(Point {
                 at,
-                state: self.state.clone(),
+                state: self.state.since(&open.start),
                 time: self.time,
             });
         }
         open.buf.extend_from_slice(&raw);
-        if let Part::End(gtid, time) | Part::Alone(gtid, time) = part {
+        if let Part::End(name, time) | Part::Alone(name, time) = part {
             open.settled = open.end();
-            if let Some(gtid) = gtid {
-                self.state.add(gtid);
-            }
+            self.state.add(name);
             self.time = time;
             self.groups += 1;
             let (first, latest) = self.made.unwrap_or((time, time));
@@ -695,8 +730,11 @@ pub fn checksum_of(raw: &[u8]) -> u32 {
         .map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Is there in the directory of a mirror.
-const MIRROR: &str = "dromon-relay.mirror";
+/// One of these is there in the directory of that kind.
+const KINDS: &[(Kind, &str)] = &[
+    (Kind::Mirror, "dromon-relay.mirror"),
+    (Kind::MySql, "dromon-relay.mysql"),
+];
 
 /// Files of one kind cannot go on as the other.
 fn check_kind(
@@ -707,24 +745,30 @@ fn check_kind(
     let names = device
         .list()
         .map_err(StoreError::io("list", &device.place()))?;
-    let is_mirror = names.iter().any(|name| name == MIRROR);
-    if has_files && is_mirror != options.mirror {
+    let marked = KINDS
+        .iter()
+        .find(|(_, mark)| names.iter().any(|name| name == mark));
+    let here = marked.map_or(Kind::MariaDb, |(kind, _)| *kind);
+    if here == options.kind {
+        return Ok(());
+    }
+    if has_files {
         return Err(StoreError::Kind {
-            here: if is_mirror { "file" } else { "gtid" },
+            here: here.follow(),
         });
     }
-    if options.mirror && !is_mirror {
+    if let Some((_, mark)) = marked {
         device
-            .create(MIRROR)
+            .remove(mark)
+            .and_then(|()| device.sync_dir())
+            .map_err(StoreError::io("remove", mark))?;
+    }
+    if let Some((_, mark)) = KINDS.iter().find(|(kind, _)| *kind == options.kind) {
+        device
+            .create(mark)
             .and_then(|file| file.sync_all())
             .and_then(|()| device.sync_dir())
-            .map_err(StoreError::io("create", MIRROR))?;
-    }
-    if !options.mirror && is_mirror {
-        device
-            .remove(MIRROR)
-            .and_then(|()| device.sync_dir())
-            .map_err(StoreError::io("remove", MIRROR))?;
+            .map_err(StoreError::io("create", mark))?;
     }
     Ok(())
 }
@@ -794,7 +838,7 @@ fn recover_last(
         device
             .sync_dir()
             .map_err(StoreError::io("sync the directory of", &name))?;
-        let mut scan = scan::scan(&*file, &name, len, options.point_every, options.mirror)?;
+        let mut scan = scan::scan(&*file, &name, len, options.point_every, options.kind)?;
         if scan.settled < known {
             let rest = scan.rest.unwrap_or(Rest {
                 at: scan.settled,
@@ -844,6 +888,7 @@ fn recover_last(
             buf: Vec::new(),
             settled: scan.settled,
             published: scan.settled,
+            start: head.start.mysql.clone(),
             last_point: scan.points.last().map_or(head.body, |p| p.at),
             points: Vec::new(),
         };

@@ -1,13 +1,14 @@
 //! Reads a file of events through, and says what is in it and where it ends well.
 
 use dromon_binlog::{
-    BinlogState, Cut, EVENT_MAX, Event, EventType, FILE_MAGIC, Format, Grouper, GtidList,
-    HEADER_LEN, Header, Payload, Step, check_magic, cut_event,
+    BinlogState, Cut, EVENT_MAX, Event, EventType, FILE_MAGIC, Format, GroupName, Grouper,
+    GtidList, HEADER_LEN, Header, Payload, Step, check_magic, cut_event,
 };
 use dromon_log::DeviceFile;
 
 use super::catalogue::Point;
 use super::error::StoreError;
+use super::history::{History, Kind};
 
 /// Bytes read at once.
 const PIECE: usize = 256 << 10;
@@ -20,7 +21,7 @@ pub struct Head {
     /// That event.
     pub format_event: Vec<u8>,
     /// All groups before.
-    pub start: BinlogState,
+    pub start: History,
     /// When the last of them began.
     pub time: u32,
     /// Where the first group can begin.
@@ -28,6 +29,11 @@ pub struct Head {
 }
 
 impl Head {
+    /// Where the event stands that says what came before; of a mirror, where that could be.
+    pub fn list(&self) -> u64 {
+        (FILE_MAGIC.len() + self.format_event.len()) as u64
+    }
+
     /// A time before which none of its groups was committed, in seconds since 1970; 0: not known.
     pub fn since(&self) -> u32 {
         match (self.time, Header::decode(&self.format_event)) {
@@ -44,7 +50,7 @@ pub struct Scan {
     /// What it begins with; `None`: not even that is there.
     pub head: Option<Head>,
     /// All groups up to its good end.
-    pub state: BinlogState,
+    pub state: History,
     /// When the last one began.
     pub time: u32,
     /// Its good end: all before is whole.
@@ -72,7 +78,7 @@ pub fn head(
     file: &dyn DeviceFile,
     name: &str,
     len: u64,
-    mirror: bool,
+    kind: Kind,
 ) -> Result<Result<Head, Rest>, StoreError> {
     let mut reader = Events::new(file, name, 0, len);
     let mut magic = [0; FILE_MAGIC.len()];
@@ -93,7 +99,12 @@ pub fn head(
         let at = reader.at;
         let raw = match reader.next()? {
             Ok(Some(raw)) => raw,
-            Ok(None) => return rest(at, "It ends before its GTID list.".into()),
+            Ok(None) => {
+                return rest(
+                    at,
+                    format!("It ends before its {} event.", what_came_before(kind)),
+                );
+            }
             Err(what) => return rest(at, what),
         };
         match grouper.event(raw) {
@@ -101,17 +112,17 @@ pub fn head(
             Ok(seen) => match seen.event.kind() {
                 EventType::FORMAT_DESCRIPTION => {
                     format_event = seen.event.raw().to_vec();
-                    if let (true, Some(format)) = (mirror, grouper.format()) {
+                    if let (Kind::Mirror, Some(format)) = (kind, grouper.format()) {
                         return Ok(Ok(Head {
                             format: format.clone(),
                             format_event,
-                            start: BinlogState::new(),
+                            start: History::default(),
                             time: seen.event.header().timestamp,
                             body: grouper.at(),
                         }));
                     }
                 }
-                EventType::GTID_LIST => {
+                list_kind if list_kind == what_came_before(kind) => {
                     let Some(format) = grouper.format() else {
                         return rest(at, "No format description comes first.".into());
                     };
@@ -125,19 +136,36 @@ pub fn head(
                         }),
                         None => Err(Rest {
                             at,
-                            what: "Its GTID list cannot be read.".into(),
+                            what: format!("Its {list_kind} event cannot be read."),
                         }),
                     });
                 }
-                kind => return rest(at, format!("A {kind} event stands before its GTID list.")),
+                other => {
+                    let list = what_came_before(kind);
+                    return rest(
+                        at,
+                        format!("A {other} event stands before its {list} event."),
+                    );
+                }
             },
         }
     }
 }
 
-fn list(event: &Event<'_>, format: &Format) -> Option<BinlogState> {
+/// The event behind the format description.
+fn what_came_before(kind: Kind) -> EventType {
+    match kind {
+        Kind::MariaDb | Kind::Mirror => EventType::GTID_LIST,
+        Kind::MySql => EventType::PREVIOUS_GTIDS,
+    }
+}
+
+fn list(event: &Event<'_>, format: &Format) -> Option<History> {
     match event.decode(format) {
-        Ok(Payload::GtidList(GtidList { gtids, .. })) => Some(BinlogState::from_gtids(gtids)),
+        Ok(Payload::GtidList(GtidList { gtids, .. })) => {
+            Some(BinlogState::from_gtids(gtids).into())
+        }
+        Ok(Payload::PreviousGtids(set)) => Some(set.into()),
         _ => None,
     }
 }
@@ -148,14 +176,14 @@ pub fn scan(
     name: &str,
     len: u64,
     every: u64,
-    mirror: bool,
+    kind: Kind,
 ) -> Result<Scan, StoreError> {
-    let head = match head(file, name, len, mirror)? {
+    let head = match head(file, name, len, kind)? {
         Ok(head) => head,
         Err(rest) => {
             return Ok(Scan {
                 head: None,
-                state: BinlogState::new(),
+                state: History::default(),
                 time: 0,
                 settled: 0,
                 points: Vec::new(),
@@ -207,17 +235,19 @@ pub fn scan(
                                 last_point = group.begin;
                                 scan.points.push(Point {
                                     at: group.begin,
-                                    state: scan.state.clone(),
+                                    state: scan.state.since(&head.start.mysql),
                                     time: scan.time,
                                 });
                             }
                             _ => {}
                         }
                         if let Step::End(group, _) | Step::Alone(group, _) = seen.step {
-                            if let (dromon_binlog::GroupName::MariaDb(gtid), false) =
-                                (group.name, mirror)
-                            {
-                                scan.state.add(gtid);
+                            match (kind, group.name) {
+                                (Kind::MariaDb, name @ GroupName::MariaDb(_))
+                                | (Kind::MySql, name @ GroupName::MySql { .. }) => {
+                                    scan.state.add(name);
+                                }
+                                _ => {}
                             }
                             scan.time = group.timestamp;
                         }

@@ -4,12 +4,13 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dromon_binlog::{BinlogState, Cut, EVENT_MAX, Position, cut_event};
+use dromon_binlog::{BinlogState, Cut, EVENT_MAX, GtidSet, Position, cut_event};
 use dromon_log::{Device, DeviceFile};
 
 use super::beside::{self, HintReader};
 use super::catalogue::{Begin, Catalogue, FileEntry, Point, Refused};
 use super::error::StoreError;
+use super::history::{History, Kind};
 use super::mark::Place;
 use super::names::{file_name, file_number};
 use super::purge::{Candidate, Limits, Verdict, verdict};
@@ -25,7 +26,7 @@ pub struct View {
     device: Arc<dyn Device>,
     prefix: String,
     point_every: u64,
-    mirror: bool,
+    kind: Kind,
     shared: Mutex<Shared>,
     grown: Condvar,
     /// Where the clock of [`Stamps`] begins.
@@ -52,13 +53,13 @@ fn unix_ms() -> i64 {
 
 /// When what was here before the start was committed, as far as is known without reading it: at the
 /// earliest when the file was begun, or a place in it was reached.
-fn of_before(catalogue: &Catalogue, mirror: bool, unix_ms: i64) -> Stamps {
+fn of_before(catalogue: &Catalogue, kind: Kind, unix_ms: i64) -> Stamps {
     let mut stamps = Stamps::default();
     let mut made = 0;
-    let mut up_to = |state: &BinlogState, place: Place, next: u32| {
-        let position = match mirror {
+    let mut up_to = |state: &History, place: Place, next: u32| {
+        let position = match kind.by_place() {
             true => place.as_position(),
-            false => state.position(),
+            false => state.mariadb.position(),
         };
         stamps.came(since(0, unix_ms, made), position);
         made = next.max(made);
@@ -76,15 +77,15 @@ fn of_before(catalogue: &Catalogue, mirror: bool, unix_ms: i64) -> Stamps {
 }
 
 impl Shared {
-    fn grown(&mut self, grown: Grown, now: i64, mirror: bool) {
+    fn grown(&mut self, grown: Grown, now: i64, kind: Kind) {
         self.stored.groups += grown.groups;
         self.stored.bytes += grown.len.saturating_sub(self.catalogue.end().at);
         self.stored.syncs += 1;
         let Grown { len, points, .. } = grown;
         self.catalogue.grown(len, points, &grown.state, grown.time);
-        let came = match mirror {
+        let came = match kind.by_place() {
             true => self.catalogue.end().as_position(),
-            false => grown.state.position(),
+            false => grown.state.mariadb.position(),
         };
         // Two seconds: clocks differ. A transaction may be made with any time.
         let unix_ms = unix_ms();
@@ -111,7 +112,7 @@ pub(super) struct Grown {
     /// Places in them.
     pub points: Vec<Point>,
     /// All groups up to there.
-    pub state: BinlogState,
+    pub state: History,
     /// When the last one began.
     pub time: u32,
     /// Groups in it.
@@ -155,17 +156,17 @@ impl View {
         prefix: String,
         point_every: u64,
         tail_max: usize,
-        mirror: bool,
+        kind: Kind,
         catalogue: Catalogue,
     ) -> View {
         View {
             device,
             prefix,
             point_every,
-            mirror,
+            kind,
             origin: Instant::now(),
             shared: Mutex::new(Shared {
-                stamps: of_before(&catalogue, mirror, unix_ms()),
+                stamps: of_before(&catalogue, kind, unix_ms()),
                 made: catalogue.time(),
                 stored: Stored::default(),
                 catalogue,
@@ -183,7 +184,12 @@ impl View {
 
     /// Whether the files equal the primary's, and have no GTIDs.
     pub fn is_mirror(&self) -> bool {
-        self.mirror
+        self.kind == Kind::Mirror
+    }
+
+    /// What the files are.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// What the names of the files begin with.
@@ -203,7 +209,19 @@ impl View {
 
     /// All groups that are on the disk or were purged.
     pub fn state(&self) -> BinlogState {
-        self.shared().catalogue.state().clone()
+        self.shared().catalogue.state().mariadb.clone()
+    }
+
+    /// The same, of MySQL.
+    pub fn executed(&self) -> GtidSet {
+        self.shared().catalogue.state().mysql.clone()
+    }
+
+    /// Those of MySQL that are not in the files any more, or never were.
+    pub fn purged(&self) -> GtidSet {
+        let shared = self.shared();
+        let oldest = shared.catalogue.files().front().map(|f| &f.start);
+        oldest.unwrap_or(shared.catalogue.state()).mysql.clone()
     }
 
     /// When the last group began, in seconds since 1970; 0: not known.
@@ -304,7 +322,7 @@ impl View {
         let now = self.now_ms();
         let mut shared = self.shared();
         if let Some(grown) = ended {
-            shared.grown(grown, now, self.mirror);
+            shared.grown(grown, now, self.kind);
         }
         shared.catalogue.push(file);
         shared.tail.push(head);
@@ -315,7 +333,7 @@ impl View {
     /// The last file has grown.
     pub(super) fn publish(&self, grown: Grown) {
         let now = self.now_ms();
-        self.shared().grown(grown, now, self.mirror);
+        self.shared().grown(grown, now, self.kind);
         self.grown.notify_all();
     }
 
@@ -338,6 +356,17 @@ impl View {
         Ok(begin.map(|begin| Found { begin, damage }))
     }
 
+    /// The same of a replica that has this set of MySQL.
+    pub fn find_set(&self, has: &GtidSet) -> Result<Result<Found, Refused>, StoreError> {
+        let number = match self.shared().catalogue.file_for_set(has) {
+            Ok(number) => number,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let damage = self.index(number)?;
+        let begin = self.shared().catalogue.begin_set(has);
+        Ok(begin.map(|begin| Found { begin, damage }))
+    }
+
     /// Reads hints.
     pub fn hints(&self) -> HintReader {
         HintReader::new(Arc::clone(&self.device))
@@ -352,7 +381,7 @@ impl View {
         let name = self.name(number);
         let file = self.open(number)?;
         let scan =
-            scan(&*file, &name, len, self.point_every, self.mirror).map_err(StoreError::passing)?;
+            scan(&*file, &name, len, self.point_every, self.kind).map_err(StoreError::passing)?;
         self.shared().catalogue.index(number, scan.points);
         Ok(scan.rest.map(|rest| StoreError::Damaged {
             file: name,
@@ -369,7 +398,7 @@ impl View {
             None => return Err(StoreError::NoFile { file: name }),
         };
         let file = self.open(number)?;
-        let head = head(&*file, &name, len, self.mirror).map_err(StoreError::passing)?;
+        let head = head(&*file, &name, len, self.kind).map_err(StoreError::passing)?;
         head.map_err(|rest| StoreError::Damaged {
             file: name,
             at: rest.at,
@@ -617,5 +646,112 @@ impl Cursor {
         self.piece = Piece::Nothing;
         // It may be purged, and would keep its room on the disk.
         self.file = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dromon_binlog::{
+        Checksum, EventType, Format, GroupName, Header, MySqlGtid, Payload, encode_event,
+        version_bytes,
+    };
+    use dromon_log::SimDevice;
+
+    use super::super::{Part, Store, StoreOptions};
+    use super::*;
+
+    /// A set may have thousands of intervals, and there is a place each 256 KiB of files that are kept for
+    /// weeks.
+    #[test]
+    fn places_hold_what_is_new_in_their_file() {
+        let (a, b) = ([0xaa; 16], [0xbb; 16]);
+        let mut start = GtidSet::new();
+        (0..1000).for_each(|n| start.add(a, 2 * n + 1));
+        let format = Format {
+            binlog_version: 4,
+            server_version: version_bytes("8.0.36"),
+            created: 0,
+            post_header_lens: vec![0; 41],
+            checksum: Some(Checksum::Crc32),
+        };
+        let event = |kind, payload: &Payload<'_>| {
+            let header = Header {
+                timestamp: 1000,
+                kind,
+                server_id: 1,
+                len: 0,
+                end_pos: 0,
+                flags: 0,
+            };
+            encode_event(&header, payload, &format)
+        };
+        let device = Arc::new(SimDevice::new(1));
+        let open = || {
+            let options = StoreOptions {
+                point_every: 200,
+                kind: Kind::MySql,
+                ..StoreOptions::default()
+            };
+            let (store, _) = Store::open(device.clone(), options, start.clone()).expect("mended");
+            store
+        };
+        let mut store = open();
+        let begins = Payload::Format(Box::new(format.clone()));
+        let begins = event(EventType::FORMAT_DESCRIPTION, &begins);
+        store.begin_file(&begins).expect("a good disk");
+        let does = |store: &mut Store, number| {
+            let gtid = MySqlGtid {
+                flags: 1,
+                source: b,
+                number,
+                clock: None,
+                commit: None,
+                tail: &[],
+                anonymous: false,
+            };
+            let name = GroupName::MySql { source: b, number };
+            for (raw, part) in [
+                (
+                    event(EventType::MYSQL_GTID, &Payload::MySqlGtid(gtid)),
+                    Part::Begin,
+                ),
+                (
+                    event(EventType::XID, &Payload::Xid(7)),
+                    Part::End(name, 1000),
+                ),
+            ] {
+                store.append(raw, part).expect("a good disk");
+            }
+            store.flush().expect("a good disk");
+        };
+        let looks = |view: &View, groups: u64| {
+            let places = view.shared().catalogue.files()[0].points.clone();
+            assert!(places.len() > 5);
+            for point in &places {
+                let held: usize = point.state.mysql.iter().map(|(_, list)| list.len()).sum();
+                assert!(held <= 1, "{}", point.state.mysql);
+            }
+            for n in 0..=groups {
+                let mut has = start.clone();
+                has.add_interval(b, 1, n + 1);
+                let begin = view.find_set(&has).expect("readable").expect("here").begin;
+                let begin = begin.expect("a file");
+                assert!(start.is_subset(&begin.state.mysql), "all before it");
+                assert!(begin.state.mysql.is_subset(&has));
+                let later = |p: &&Point| p.at > begin.place.at;
+                if let Some(next) = places.iter().find(later) {
+                    assert!(!next.state.mysql.is_subset(&has), "the best place");
+                }
+            }
+        };
+        (1..=20).for_each(|n| does(&mut store, n));
+        looks(&store.view(), 20);
+        // After a start it is all the same, and goes on so.
+        drop(store);
+        device.kill();
+        let mut store = open();
+        looks(&store.view(), 20);
+        (21..=40).for_each(|n| does(&mut store, n));
+        looks(&store.view(), 40);
     }
 }

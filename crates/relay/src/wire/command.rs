@@ -5,6 +5,7 @@
 //! register   21, server id u32, length u8 and host, user, password, port u16, rank u32,
 //!            id of its primary u32
 //! dump       18, position u32, flags u16, server id u32, file
+//! dump gtid  30, flags u16, server id u32, length u32 and file, position u64, length u32 and set
 //! semi-sync  0xef, position u64, file               (no command: in the middle of a dump)
 //! ```
 
@@ -43,6 +44,17 @@ pub struct Dump {
     pub file: Vec<u8>,
 }
 
+/// A replica wants what is not in its set of MySQL's GTIDs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DumpGtid {
+    /// See [`dump_flags::NON_BLOCK`]. MySQL 8.0.26 and later have another meaning for the next one.
+    pub flags: u16,
+    /// Its server id.
+    pub server_id: u32,
+    /// The set, not looked at yet.
+    pub set: Vec<u8>,
+}
+
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -58,6 +70,8 @@ pub enum Command {
     Register(Register),
     /// It wants events.
     Dump(Dump),
+    /// The same, by GTIDs of MySQL.
+    DumpGtid(DumpGtid),
     /// Anything else.
     Other(u8),
 }
@@ -86,6 +100,17 @@ impl Command {
                 out.extend_from_slice(&dump.flags.to_le_bytes());
                 out.extend_from_slice(&dump.server_id.to_le_bytes());
                 out.extend_from_slice(&dump.file);
+                out
+            }
+            Command::DumpGtid(dump) => {
+                let mut out = vec![30];
+                out.extend_from_slice(&dump.flags.to_le_bytes());
+                out.extend_from_slice(&dump.server_id.to_le_bytes());
+                // No file, and the first byte of it: servers look at the set alone.
+                out.extend_from_slice(&0u32.to_le_bytes());
+                out.extend_from_slice(&4u64.to_le_bytes());
+                out.extend_from_slice(&(dump.set.len() as u32).to_le_bytes());
+                out.extend_from_slice(&dump.set);
                 out
             }
             Command::Other(kind) => vec![*kind],
@@ -118,6 +143,19 @@ impl Command {
                 server_id: r.u32()?,
                 file: r.rest().to_vec(),
             }),
+            30 => {
+                let flags = r.u16()?;
+                let server_id = r.u32()?;
+                let file = r.u32()? as usize;
+                r.take(file)?;
+                r.u64()?;
+                let set = r.u32()? as usize;
+                Command::DumpGtid(DumpGtid {
+                    flags,
+                    server_id,
+                    set: r.take(set)?.to_vec(),
+                })
+            }
             other => Command::Other(other),
         })
     }

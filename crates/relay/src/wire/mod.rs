@@ -11,10 +11,15 @@ mod packet;
 
 pub use answer::{Answer, Failure, Row, TextResult, eof, error, ok, parse_row, put_result};
 pub use auth::{PasswordHash, SALT_LEN, native_reply};
-pub use command::{AckSemiSync, Command, Dump, Register, dump_flags};
+pub use command::{AckSemiSync, Command, Dump, DumpGtid, Register, dump_flags};
 pub use compress::{Compressed, Compressor, Decompressor, ZSTD_LEVEL_MAX, ZSTD_VARIABLE};
 pub use handshake::{AuthSwitch, Greeting, Login, NATIVE_PASSWORD, capabilities, tls_request};
 pub use packet::{FRAME_MAX, Frames, put_packet, put_packet_of};
+
+/// The uuid of a relay: always the same of a server id, as no two servers may have one.
+pub fn server_uuid(server_id: u32) -> String {
+    format!("64726f6d-6f6e-4072-8000-0000{server_id:08x}")
+}
 
 /// The variable by which a relay asks another one to tell in its heartbeats' times how many seconds it
 /// is behind its own primary. Servers leave that time at 0, and take any variable.

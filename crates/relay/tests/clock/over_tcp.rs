@@ -225,6 +225,7 @@ fn wish(server_id: u32, file: Option<(String, u64)>) -> Wish {
         zstd: None,
         position: String::new(),
         file,
+        executed: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dromon_binlog::{BinlogState, Checksum};
 use dromon_log::SimDevice;
 use dromon_relay::serve::{Feed, Policy};
-use dromon_relay::store::{Cursor, Next, Place, Store, StoreOptions, View, Wanted};
+use dromon_relay::store::{Cursor, Kind, Next, Place, Store, StoreOptions, View, Wanted};
 
 use crate::decoder::{self, Got};
 
@@ -14,7 +14,7 @@ pub fn open(device: &SimDevice) -> Store {
         prefix: "bin".into(),
         point_every: 200,
         tail_max: 1000,
-        mirror: true,
+        kind: Kind::Mirror,
         ..StoreOptions::default()
     };
     let opened = Store::open(Arc::new(device.clone()), options, BinlogState::new());

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use dromon_binlog::{Gtid, LogicalClock};
+use dromon_binlog::{GroupName, Gtid, LogicalClock};
 use dromon_log::{Device, SimDevice};
 use dromon_relay::store::{
     Cursor, GroupKey, Next, Part, Place, Said, Store, View, beside, checksum_of,
@@ -60,7 +60,9 @@ fn write(store: &mut Store, primary: &Primary, said: &[One]) {
                 15 => store.begin_mirror(number, &raw).expect("a good disk"),
                 34 => store.append(raw, Part::Begin).expect("a good disk"),
                 16 => {
-                    store.append(raw, Part::End(None, 7)).expect("a good disk");
+                    store
+                        .append(raw, Part::End(GroupName::Nameless, 7))
+                        .expect("a good disk");
                     if let Some(last_committed) = said[group].0 {
                         store.hint_clock(LogicalClock {
                             last_committed,

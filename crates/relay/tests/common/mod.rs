@@ -1,13 +1,16 @@
 //! Events made by hand.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod breaks;
+
 use std::sync::Arc;
 
 use dromon_binlog::{
-    Checksum, EventType, FILE_MAGIC, Format, Grouper, Gtid, GtidEvent, Header, Payload, Query,
-    encode_event, gtid_flags, version_bytes,
+    BinlogState, Checksum, EventType, FILE_MAGIC, Format, GroupName, Grouper, Gtid, GtidEvent,
+    Header, Payload, Query, Rotate, encode_event, flags, gtid_flags, version_bytes,
 };
-use dromon_relay::store::{Cursor, Next, Part, Place, Store, StoreError, View};
+use dromon_log::SimDevice;
+use dromon_relay::store::{Cursor, Next, Part, Place, Store, StoreError, StoreOptions, View};
 
 pub fn format(checksum: Checksum) -> Format {
     let mut post_header_lens = vec![0; 171];
@@ -43,6 +46,29 @@ pub fn format_event(checksum: Checksum) -> Vec<u8> {
     event(EventType::FORMAT_DESCRIPTION, 1, &payload, checksum)
 }
 
+/// What a primary makes up at the beginning of a connection and of each file: the file's name, and
+/// where in it the next event stands.
+pub fn artificial_rotate(file: &str, position: u64, checksum: Checksum) -> Vec<u8> {
+    let header = Header {
+        timestamp: 0,
+        kind: EventType::ROTATE,
+        server_id: 1,
+        len: 0,
+        end_pos: 0,
+        flags: flags::ARTIFICIAL,
+    };
+    let payload = Payload::Rotate(Rotate {
+        position,
+        file: file.as_bytes(),
+    });
+    encode_event(&header, &payload, &format(checksum))
+}
+
+/// A store on a simulated disk, which knows of nothing before.
+pub fn open(device: &SimDevice, options: StoreOptions) -> Result<Store, StoreError> {
+    Store::open(Arc::new(device.clone()), options, BinlogState::new()).map(|(store, _)| store)
+}
+
 pub fn gtid(domain: u32, server: u32, seqno: u64) -> Gtid {
     Gtid {
         domain,
@@ -54,22 +80,24 @@ pub fn gtid(domain: u32, server: u32, seqno: u64) -> Gtid {
 /// A transaction of so many events between its GTID and its end, each of so many bytes.
 pub fn transaction(gtid: Gtid, events: usize, size: usize, checksum: Checksum) -> Vec<Vec<u8>> {
     let mut out = vec![gtid_event(gtid, gtid_flags::TRANSACTIONAL, checksum)];
-    for n in 0..events {
-        let text = vec![b'a' + (n % 26) as u8; size];
-        out.push(event(
-            EventType::ANNOTATE_ROWS,
-            gtid.server,
-            &Payload::Annotate(&text),
-            checksum,
-        ));
-    }
-    out.push(event(
-        EventType::XID,
-        gtid.server,
-        &Payload::Xid(gtid.seqno),
-        checksum,
-    ));
+    out.extend(changes(gtid.server, events, size, checksum));
+    let end = Payload::Xid(gtid.seqno);
+    out.push(event(EventType::XID, gtid.server, &end, checksum));
     out
+}
+
+/// So many events that stand within a transaction, each of so many bytes.
+pub fn changes(
+    server: u32,
+    events: usize,
+    size: usize,
+    checksum: Checksum,
+) -> impl Iterator<Item = Vec<u8>> {
+    (0..events).map(move |n| {
+        let text = vec![b'a' + (n % 26) as u8; size];
+        let payload = Payload::Annotate(&text);
+        event(EventType::ANNOTATE_ROWS, server, &payload, checksum)
+    })
 }
 
 /// The same events, which have checksums, made at another time.
@@ -85,6 +113,14 @@ pub fn made(mut events: Vec<Vec<u8>>, time: u32) -> Vec<Vec<u8>> {
 
 /// A statement that stands alone.
 pub fn statement(gtid: Gtid, text: &str, checksum: Checksum) -> Vec<Vec<u8>> {
+    vec![
+        gtid_event(gtid, gtid_flags::STANDALONE | gtid_flags::DDL, checksum),
+        query(gtid.server, text, checksum),
+    ]
+}
+
+/// A statement's event.
+pub fn query(server: u32, text: &str, checksum: Checksum) -> Vec<u8> {
     let query = Query {
         thread_id: 1,
         exec_seconds: 0,
@@ -94,15 +130,7 @@ pub fn statement(gtid: Gtid, text: &str, checksum: Checksum) -> Vec<Vec<u8>> {
         stored: text.as_bytes(),
         compressed: false,
     };
-    vec![
-        gtid_event(gtid, gtid_flags::STANDALONE | gtid_flags::DDL, checksum),
-        event(
-            EventType::QUERY,
-            gtid.server,
-            &Payload::Query(query),
-            checksum,
-        ),
-    ]
+    event(EventType::QUERY, server, &Payload::Query(query), checksum)
 }
 
 pub fn gtid_event(gtid: Gtid, flags: u8, checksum: Checksum) -> Vec<u8> {
@@ -122,7 +150,7 @@ pub fn append(store: &mut Store, group: &[Vec<u8>], gtid: Gtid) -> Result<(), St
     for (n, raw) in group.iter().enumerate() {
         let part = match n {
             0 => Part::Begin,
-            _ if n + 1 == group.len() => Part::End(Some(gtid), 1000),
+            _ if n + 1 == group.len() => Part::End(GroupName::MariaDb(gtid), 1000),
             _ => Part::Within,
         };
         store.append(raw.clone(), part)?;

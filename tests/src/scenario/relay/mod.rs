@@ -2,8 +2,10 @@
 //! Run by name.
 
 mod crowd;
+mod garbage;
 pub mod group;
 mod mysql;
+mod mysql_gtid;
 pub mod plain;
 mod power;
 pub mod secure;
@@ -58,13 +60,23 @@ pub fn all() -> Vec<Scenario> {
         ),
         (
             "relay_power",
-            "semi-sync, the relay killed 40 times, its disk without power 10 times: what was acknowledged is there, once",
+            "semi-sync, the relay killed 52 times, its disk without power 13 times: what was acknowledged is there, once",
             power::run,
         ),
         (
             "relay_mysql",
             "MySQL 5.6 without GTIDs: files mirrored byte for byte, replicas moved by file and byte, the relay killed",
             mysql::run,
+        ),
+        (
+            "relay_mysql_gtid",
+            "MySQL 5.6 with GTIDs: replicas by MASTER_AUTO_POSITION moved, relays killed, another primary; each GTID once",
+            mysql_gtid::run,
+        ),
+        (
+            "relay_garbage",
+            "garbage from a primary (to relay and replica) and from replicas: nothing dies or grows, in the end all are equal",
+            garbage::run,
         ),
         (
             "relay_link",

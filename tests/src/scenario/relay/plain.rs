@@ -326,6 +326,12 @@ impl Relay {
         })
     }
 
+    /// Its process.
+    pub fn pid(&self) -> anyhow::Result<u32> {
+        let child = self.child.as_ref().context("the relay does not run")?;
+        Ok(child.id())
+    }
+
     /// From its next start on.
     pub fn set(&mut self, setting: &str) {
         self.settings.push(setting.to_owned());
@@ -352,7 +358,7 @@ impl Relay {
 
     /// Stops it in its tracks (SIGSTOP), and waits until it stands.
     pub fn hold(&self) -> anyhow::Result<()> {
-        let pid = self.child.as_ref().context("the relay does not run")?.id();
+        let pid = self.pid()?;
         let sent = program("kill").args(["-STOP", &pid.to_string()]).status()?;
         ensure!(sent.success(), "kill -STOP {pid}: {sent}");
         let until = Instant::now() + Duration::from_secs(5);

@@ -15,7 +15,7 @@ use crate::harness::Case;
 use crate::lab::PlainDisk;
 
 /// Kills, and power cuts among them.
-const HURTS: u64 = 50;
+const HURTS: u64 = 65;
 /// Each so many is a power cut.
 const CUT_EACH: u64 = 5;
 

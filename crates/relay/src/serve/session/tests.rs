@@ -26,7 +26,9 @@ fn facts() -> Facts {
         now: 1_000_000,
         port: 3307,
         zstd: true,
-        mirror: false,
+        kind: Kind::MariaDb,
+        executed: String::new(),
+        purged: String::new(),
     }
 }
 
@@ -128,9 +130,9 @@ fn as_many_values_as_are_bounded() {
 /// What a replica of MySQL 5.6 sends, in its order.
 #[test]
 fn what_a_replica_of_mysql_asks() {
-    let mut session = Session::mirroring();
+    let mut session = Session::of(Kind::Mirror);
     let facts = Facts {
-        mirror: true,
+        kind: Kind::Mirror,
         version: "5.6.24-log".into(),
         ..facts()
     };
@@ -173,6 +175,75 @@ fn what_a_replica_of_mysql_asks() {
     session.query("SET @slave_connect_state='0-1-4'", &facts);
     let failure = session.dump(&dump).expect_err("by GTID");
     assert!(failure.message.contains("by file and byte only"));
+}
+
+/// What a replica of MySQL 8.0.26 or later sends, with the plugin of semi-sync, in its order.
+#[test]
+fn what_a_newer_replica_of_mysql_asks() {
+    let mut session = Session::of(Kind::MySql);
+    let facts = Facts {
+        kind: Kind::MySql,
+        version: "8.4.3".into(),
+        ..facts()
+    };
+    for (query, expected) in [
+        ("SELECT UNIX_TIMESTAMP()", "UNIX_TIMESTAMP() / 1000000"),
+        ("SELECT @@GLOBAL.SERVER_ID", "@@GLOBAL.SERVER_ID / 77"),
+        (
+            "SET @master_heartbeat_period = 30000000000, @source_heartbeat_period = 30000000000",
+            "ok",
+        ),
+        (
+            "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum",
+            "ok",
+        ),
+        (
+            "SELECT @source_binlog_checksum",
+            "@source_binlog_checksum / CRC32",
+        ),
+        ("SELECT @@GLOBAL.GTID_MODE", "@@GLOBAL.GTID_MODE / ON"),
+        (
+            "SELECT @@GLOBAL.SERVER_UUID",
+            "@@GLOBAL.SERVER_UUID / 64726f6d-6f6e-4072-8000-00000000004d",
+        ),
+        (
+            "SET @slave_uuid = '5d4b6ec1-0000-11e5-8a2e-0800273b5b6c', @replica_uuid = '5d4b6ec1-0000-11e5-8a2e-0800273b5b6c'",
+            "ok",
+        ),
+        // By this error it knows that it is to go on without.
+        (
+            "SELECT @@global.rpl_semi_sync_source_enabled",
+            "error 1193: Unknown system variable 'rpl_semi_sync_source_enabled'",
+        ),
+    ] {
+        assert_eq!(said(&session.query(query, &facts)), expected, "{query}");
+    }
+    let mut set = Vec::new();
+    GtidSet::new().encode(&mut set);
+    let dump = DumpGtid {
+        // It knows the newer kind of heartbeats, too.
+        flags: 2,
+        server_id: 3,
+        set,
+    };
+    let wants = Wants {
+        from: From::Set(GtidSet::new()),
+        checksum: Checksum::Crc32,
+        annotate: true,
+        non_block: false,
+        heartbeat_ns: 30_000_000_000,
+        server_id: 3,
+        mariadb: false,
+        lag: false,
+    };
+    assert_eq!(session.dump_gtid(&dump), Ok(wants.clone()));
+    // A client that uses the newer names alone.
+    let mut session = Session::of(Kind::MySql);
+    session.query(
+        "SET @source_binlog_checksum='CRC32', @source_heartbeat_period=30000000000",
+        &facts,
+    );
+    assert_eq!(session.dump_gtid(&dump), Ok(wants));
 }
 
 #[test]
@@ -325,10 +396,38 @@ fn dumps_that_are_refused() {
 fn every_variable_listed_has_a_value() {
     assert!(VARIABLES.is_sorted());
     for name in VARIABLES {
-        let mirror = Facts {
-            mirror: true,
-            ..facts()
-        };
-        assert!(system(name, &mirror).is_some(), "{name}");
+        let of = |kind| Facts { kind, ..facts() };
+        let has = |kind| system(name, &of(kind)).is_some();
+        assert!(has(Kind::Mirror) || has(Kind::MySql), "{name}");
+        // Those of MySQL's GTIDs are only there if there are some.
+        let mysql = [
+            "enforce_gtid_consistency",
+            "gtid_executed",
+            "gtid_owned",
+            "gtid_purged",
+        ];
+        assert_eq!(
+            has(Kind::MariaDb),
+            !mysql.contains(name) && !["gtid_mode", "server_uuid"].contains(name)
+        );
+    }
+}
+
+#[test]
+fn sets_of_mysql_are_told_by_files_of_mysql_only() {
+    let executed = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-23";
+    let mysql = Facts {
+        kind: Kind::MySql,
+        executed: executed.into(),
+        purged: format!("{executed}0"),
+        ..facts()
+    };
+    let asked = |text: &str, facts: &Facts| said(&Session::new().query(text, facts));
+    let both = asked("SELECT @@GLOBAL.gtid_executed, @@gtid_purged", &mysql);
+    assert!(both.contains(&format!("{executed}|{executed}0")), "{both}");
+    assert!(asked("SHOW MASTER STATUS", &mysql).contains(executed));
+    for variable in ["gtid_executed", "gtid_purged"] {
+        let none = asked(&format!("SELECT @@GLOBAL.{variable}"), &facts());
+        assert!(none.contains("1193"), "{none}");
     }
 }
