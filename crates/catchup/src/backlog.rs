@@ -1,17 +1,20 @@
 //! A backlog: a primary, a copy of its data from before, what one client committed since, and a
 //! relay that has all of it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use dromon_load::bench::Say;
 use dromon_sandbox::{Setting, Standalone};
+use serde_json::Value;
 
 use crate::plan::{Plan, Policy, Workload};
 use crate::program::{Program, relay_status};
-use crate::run::{Say, Stop};
+use crate::run::Stop;
 use crate::workload::{self, DB, TABLES};
 
 /// Server ids. The relay knows by them who is to have hints.
@@ -25,8 +28,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// No question takes longer; checksums read whole tables.
 const QUESTION: Duration = Duration::from_secs(300);
 
-/// Name and checksum of each table.
-pub type Checksums = Vec<(String, Option<u64>)>;
+/// Checksum of each table; none of one that is not there.
+pub type Checksums = BTreeMap<String, Option<u64>>;
 
 /// Ports on 127.0.0.1.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +57,9 @@ pub struct Backlog {
     /// Transactions in it.
     pub count: u64,
     /// Of all tables, behind it.
-    pub checksums: Checksums,
+    pub checksums: BTreeMap<String, u64>,
+    /// What the relay found out about it, if it has hints.
+    pub hints: Option<String>,
 }
 
 impl Backlog {
@@ -96,36 +101,41 @@ impl Backlog {
             workload.about()
         ));
         workload::commit(&primary, transactions, stop)?;
+        workload::check(&primary, workload, transactions)?;
         let mut conn = primary.connect(QUESTION)?;
         let goal: Vec<String> = primary.rows(&mut conn, "SELECT @@gtid_binlog_pos")?;
         let goal = goal.into_iter().next().unwrap_or_default();
         let count = count_of(&goal).with_context(|| format!("The primary is at {goal:?}"))?;
-        let checksums = checksums(&primary)?;
-        ensure!(
-            checksums.iter().all(|(_, sum)| sum.is_some()),
-            "The primary gives no checksums: {checksums:?}"
-        );
-        let backlog = Self {
+        let found = checksums(&primary)?;
+        let whole: Option<BTreeMap<String, u64>> = found
+            .iter()
+            .map(|(table, sum)| Some((table.clone(), (*sum)?)))
+            .collect();
+        let checksums =
+            whole.with_context(|| format!("The primary gives no checksums: {found:?}"))?;
+        let mut backlog = Self {
             primary,
             relay,
             before,
             goal,
             count,
             checksums,
+            hints: None,
         };
         if backlog.relay.is_some() {
-            backlog.wait_for_relay(ports, stop)?;
+            backlog.hints = backlog.wait_for_relay(ports, stop)?;
         }
         Ok(backlog)
     }
 
-    fn wait_for_relay(&self, ports: Ports, stop: &Stop) -> anyhow::Result<()> {
+    /// Until it has all of it; what it found out.
+    fn wait_for_relay(&self, ports: Ports, stop: &Stop) -> anyhow::Result<Option<String>> {
         let begin = Instant::now();
         loop {
             let status = relay_status(ports.relay_http).unwrap_or_default();
             let have = status["gtid_binlog_pos"].as_str().unwrap_or_default();
             if have == self.goal {
-                return Ok(());
+                return Ok(hints(&status["hints"]));
             }
             ensure!(
                 begin.elapsed() < LIMIT,
@@ -136,6 +146,16 @@ impl Backlog {
             thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// What a relay's status says of its hints; none if it computes none.
+fn hints(status: &Value) -> Option<String> {
+    let number = |name: &str| status[name].as_u64();
+    let (groups, joined) = (number("groups")?, number("joined_groups")?);
+    let barriers = number("barriers")?;
+    Some(format!(
+        "by the relay's hints {joined} of {groups} may run beside the one before, {barriers} are barriers"
+    ))
 }
 
 /// Settings that primary and replicas share.
@@ -230,7 +250,8 @@ pub fn checksums(server: &Standalone) -> anyhow::Result<Checksums> {
     let mut conn = server.connect(QUESTION)?;
     let tables: Vec<String> = TABLES.iter().map(|t| format!("{DB}.{t}")).collect();
     let sql = format!("CHECKSUM TABLE {}", tables.join(", "));
-    Ok(server.rows(&mut conn, &sql)?)
+    let rows: Vec<(String, Option<u64>)> = server.rows(&mut conn, &sql)?;
+    Ok(rows.into_iter().collect())
 }
 
 /// Transactions up to a position of one domain: its log began with the first one.
@@ -252,6 +273,17 @@ mod tests {
         assert_eq!(count_of("0-1-60000"), Some(60_000));
         assert_eq!(count_of("0-1-5,1-1-7"), None);
         assert_eq!(count_of("nothing"), None);
+    }
+
+    #[test]
+    fn hints_are_told_if_there_are_any() {
+        let status = serde_json::json!({"groups": 9, "joined_groups": 7, "barriers": 1});
+        let told = hints(&status).expect("hints");
+        assert!(
+            told.contains("7 of 9") && told.contains("1 are barriers"),
+            "{told}"
+        );
+        assert_eq!(hints(&Value::Null), None);
     }
 
     #[test]

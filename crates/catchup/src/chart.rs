@@ -3,20 +3,23 @@
 
 use std::fmt::Write as _;
 
-use dromon_load::paper::{Drawing, FAINT, INK, escape};
+use dromon_load::bench::unique;
+use dromon_load::paper::{Drawing, FAINT, INK, Panels, escape};
 
 use crate::figures::Line;
 use crate::plan::{Candidate, Condition, Workload};
 use crate::report::Report;
 
-/// Size of a panel's drawing area and of what stands around it, in pixels.
-const WIDTH: f64 = 330.0;
-const HEIGHT: f64 = 210.0;
-const LEFT: f64 = 44.0;
-const ABOVE: f64 = 26.0;
-const BELOW: f64 = 34.0;
-const GAP: f64 = 22.0;
-const HEAD: f64 = 54.0;
+/// Where panels stand; [`Panels::head`] grows with the legend.
+const PANELS: Panels = Panels {
+    width: 330.0,
+    height: 210.0,
+    left: 44.0,
+    above: 26.0,
+    below: 34.0,
+    gap: 22.0,
+    head: 54.0,
+};
 /// A line of the legend.
 const LEGEND: f64 = 16.0;
 /// Entries of the legend side by side.
@@ -41,25 +44,18 @@ pub fn svg(report: &Report) -> String {
             .filter(|l| l.candidate != Candidate::Serial)
             .map(|l| l.candidate.line()),
     );
-    let cell = (LEFT + WIDTH + GAP, ABOVE + HEIGHT + BELOW + GAP);
-    let width = (GAP + cell.0 * conditions.len() as f64).max(3.0 * LEGEND_WIDTH);
-    let across = ((width - GAP) / LEGEND_WIDTH).floor().max(1.0) as usize;
-    let head = HEAD + LEGEND * curves.len().div_ceil(across) as f64;
-    let height = head + cell.1 * workloads.len() as f64;
+    let width = PANELS.across(conditions.len()).max(3.0 * LEGEND_WIDTH);
+    let beside = ((width - PANELS.gap) / LEGEND_WIDTH).floor().max(1.0) as usize;
+    let panels = Panels {
+        head: PANELS.head + LEGEND * curves.len().div_ceil(beside) as f64,
+        ..PANELS
+    };
     let about = "Speed-up over the server's own serial replication against threads, both axes logarithmic; a panel for each workload and condition, a curve for each candidate.";
-    let mut out = Drawing::begin(width, height, &report.title, about);
-    out.text(GAP, 22.0, 13, "start", INK, &report.title);
-    out.text(
-        GAP,
-        42.0,
-        11,
-        "start",
-        INK,
-        "Speed-up over the server's own serial replication, against threads. Solid: built-in; dashed: Dromon.",
-    );
+    let subtitle = "Speed-up over the server's own serial replication, against threads. Solid: built-in; dashed: Dromon. Hollow: cut, the rate until then. ×: failed.";
+    let mut out = panels.begin((width, workloads.len()), &report.title, subtitle, about);
     for (i, name) in curves.iter().enumerate() {
-        let x = GAP + LEGEND_WIDTH * (i % across) as f64;
-        let y = HEAD + LEGEND * (i / across) as f64;
+        let x = PANELS.gap + LEGEND_WIDTH * (i % beside) as f64;
+        let y = PANELS.head + LEGEND * (i / beside) as f64;
         let stroke = stroke(&curves, name);
         out.add(format_args!(
             r#"<line x1="{x:.1}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}" {stroke}/>"#,
@@ -70,13 +66,9 @@ pub fn svg(report: &Report) -> String {
     let axes = Axes::new(&lines);
     for (row, workload) in workloads.iter().enumerate() {
         for (column, condition) in conditions.iter().enumerate() {
-            let x = GAP + cell.0 * column as f64;
-            let y = head + cell.1 * row as f64;
-            out.add(format_args!(
-                r#"<g class="panel" transform="translate({x:.1} {y:.1})">"#
-            ));
-            panel(&mut out, &lines, *workload, *condition, &curves, &axes);
-            out.add(format_args!("</g>"));
+            panels.panel(&mut out, (row, column), |out| {
+                panel(out, &lines, *workload, *condition, &curves, &axes);
+            });
         }
     }
     out.end()
@@ -91,7 +83,7 @@ fn panel(
     axes: &Axes,
 ) {
     let title = format!("{workload}: {}; {condition}", workload.about());
-    out.text(LEFT, 14.0, 12, "start", INK, &title);
+    out.text(PANELS.left, 14.0, 12, "start", INK, &title);
     frame(out, axes);
     let own = |l: &&Line| l.workload == workload && l.condition == condition;
     let serial = lines
@@ -99,78 +91,76 @@ fn panel(
         .filter(own)
         .find(|l| l.candidate == Candidate::Serial);
     if serial.is_none_or(|s| s.rate.is_none()) {
-        let middle = ABOVE + HEIGHT / 2.0;
-        let words = "no serial server to compare with";
-        out.text(LEFT + 8.0, middle, 11, "start", INK, words);
-        return;
+        return PANELS.instead(out, "no serial server to compare with");
     }
     for name in curves {
-        let mut points: Vec<(u32, f64)> = lines
+        let mut own: Vec<&Line> = lines
             .iter()
             .filter(own)
             .filter(|l| l.candidate.line() == *name)
-            .filter_map(|l| Some((l.candidate.threads(), l.speedup?)))
             .collect();
-        points.sort_by_key(|(threads, _)| *threads);
-        let mut path = String::new();
-        for (i, (threads, speedup)) in points.iter().enumerate() {
-            let (x, y) = (axes.x(*threads), axes.y(*speedup));
-            let step = if i == 0 { 'M' } else { 'L' };
-            write!(path, "{step}{x:.1} {y:.1}").expect("writing to a String cannot fail");
-        }
-        if points.len() > 1 {
-            let stroke = stroke(curves, name);
-            out.add(format_args!(
-                r#"<path class="curve" d="{path}" fill="none" {stroke}/>"#
-            ));
-        }
-        for (threads, speedup) in points {
-            let about = format!("{name}, {threads} threads: {speedup:.2}");
-            out.add(format_args!(
-                r#"<circle class="point" cx="{:.1}" cy="{:.1}" r="2.5" fill="{}"><title>{}</title></circle>"#,
-                axes.x(threads),
-                axes.y(speedup),
-                colour(curves, name),
-                escape(&about)
-            ));
-        }
+        own.sort_by_key(|l| l.candidate.threads());
+        curve(out, &own, curves, name, axes);
+    }
+}
+
+/// A candidate's points, and what joins them.
+fn curve(out: &mut Drawing, own: &[&Line], curves: &[String], name: &str, axes: &Axes) {
+    let colour = colour(curves, name);
+    let points: Vec<(&Line, f64)> = own.iter().filter_map(|l| Some((*l, l.speedup?))).collect();
+    let mut path = String::new();
+    for (i, (line, speedup)) in points.iter().enumerate() {
+        let (x, y) = (axes.x(line.candidate.threads()), axes.y(*speedup));
+        let step = if i == 0 { 'M' } else { 'L' };
+        write!(path, "{step}{x:.1} {y:.1}").expect("writing to a String cannot fail");
+    }
+    if points.len() > 1 {
+        let stroke = stroke(curves, name);
+        out.add(format_args!(
+            r#"<path class="curve" d="{path}" fill="none" {stroke}/>"#
+        ));
+    }
+    for (line, speedup) in points {
+        let threads = line.candidate.threads();
+        let (cut, fill) = match line.is_cut {
+            true => (", cut", "#ffffff"),
+            false => ("", colour),
+        };
+        let about = format!("{name}, {threads} threads: {speedup:.2}{cut}");
+        out.add(format_args!(
+            r#"<circle class="point" cx="{:.1}" cy="{:.1}" r="2.5" fill="{fill}" stroke="{colour}"><title>{}</title></circle>"#,
+            axes.x(threads),
+            axes.y(speedup),
+            escape(&about)
+        ));
+    }
+    for line in own {
+        let Some(trouble) = &line.trouble else {
+            continue;
+        };
+        let x = axes.x(line.candidate.threads());
+        let y = PANELS.bottom() - 4.0;
+        let about = format!("{}: {trouble}", line.candidate);
+        out.add(format_args!(
+            r#"<text class="trouble" x="{x:.1}" y="{y:.1}" font-size="12" text-anchor="middle" fill="{colour}">×<title>{}</title></text>"#,
+            escape(&about)
+        ));
     }
 }
 
 fn frame(out: &mut Drawing, axes: &Axes) {
-    let (bottom, right) = (ABOVE + HEIGHT, LEFT + WIDTH);
     for mark in MARKS {
         if mark < axes.low || mark > axes.high {
             continue;
         }
-        let y = axes.y(mark);
         let stroke = if mark == 1.0 { INK } else { FAINT };
-        out.add(format_args!(
-            r#"<line x1="{LEFT}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}" stroke="{stroke}"/>"#
-        ));
-        out.text(LEFT - 6.0, y + 4.0, 11, "end", INK, &format!("{mark}"));
+        PANELS.level(out, axes.y(mark), stroke, &format!("{mark}"));
     }
     for threads in &axes.threads {
-        let x = axes.x(*threads);
-        out.add(format_args!(
-            r#"<line x1="{x:.1}" x2="{x:.1}" y1="{bottom:.1}" y2="{:.1}" stroke="{INK}"/>"#,
-            bottom + 3.0
-        ));
-        let label = threads.to_string();
-        out.text(x, bottom + 16.0, 11, "middle", INK, &label);
+        PANELS.tick(out, axes.x(*threads), 16.0, &threads.to_string());
     }
-    let middle = LEFT + WIDTH / 2.0;
-    out.text(middle, bottom + 30.0, 11, "middle", INK, "threads");
-}
-
-fn unique<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    let mut found = Vec::new();
-    for one in all {
-        if !found.contains(&one) {
-            found.push(one);
-        }
-    }
-    found
+    let (middle, below) = (PANELS.left + PANELS.width / 2.0, PANELS.bottom() + 30.0);
+    out.text(middle, below, 11, "middle", INK, "threads");
 }
 
 fn colour(curves: &[String], name: &str) -> &'static str {
@@ -213,12 +203,12 @@ impl Axes {
         let most = self.threads.last().copied().unwrap_or(2).max(2);
         let part = f64::from(threads.max(1)).log2() / f64::from(most).log2();
         // Not on the frame: points there would be cut in half.
-        LEFT + 8.0 + (WIDTH - 16.0) * part.clamp(0.0, 1.0)
+        PANELS.left + 8.0 + (PANELS.width - 16.0) * part.clamp(0.0, 1.0)
     }
 
     fn y(&self, speedup: f64) -> f64 {
         let part = (speedup / self.low).ln() / (self.high / self.low).ln();
-        ABOVE + HEIGHT * (1.0 - part.clamp(0.0, 1.0))
+        PANELS.above + PANELS.height * (1.0 - part.clamp(0.0, 1.0))
     }
 }
 
@@ -257,6 +247,32 @@ mod tests {
     }
 
     #[test]
+    fn who_was_cut_or_failed_is_seen_to_be() {
+        let mut report = sample();
+        if let Outcome::Measured(m) = &mut report.entries[2].outcome {
+            m.is_cut = true;
+        }
+        report.entries[3].outcome = Outcome::Failed("gone & lost".into());
+        let text = svg(&report);
+        let document = Document::parse(&text).expect("it is XML");
+        let points = classes(&document, "point");
+        let hollow = points
+            .iter()
+            .filter(|p| p.attribute("fill") == Some("#ffffff"));
+        let about: Vec<&str> = hollow
+            .filter_map(|p| p.first_element_child()?.text())
+            .collect();
+        assert_eq!(about, ["built-in conservative, 8 threads: 10.00, cut"]);
+        let trouble = classes(&document, "trouble");
+        let about: Vec<&str> = trouble
+            .iter()
+            .filter_map(|t| t.first_element_child()?.text())
+            .collect();
+        assert_eq!(about, ["replica writeset, 8 threads: FAILED: gone & lost"]);
+        assert_eq!(points.len(), 6, "who failed has no point");
+    }
+
+    #[test]
     fn points_stand_where_they_belong() {
         let lines = sample().lines();
         let axes = Axes::new(&lines);
@@ -264,8 +280,8 @@ mod tests {
         assert_eq!(axes.threads, [1, 8]);
         assert!(axes.x(1) < axes.x(2) && axes.x(2) < axes.x(8));
         assert!((axes.x(4) - axes.x(2) - (axes.x(8) - axes.x(4))).abs() < 1e-6);
-        assert_eq!(axes.y(1.0), ABOVE + HEIGHT);
-        assert_eq!(axes.y(50.0), ABOVE);
+        assert_eq!(axes.y(1.0), PANELS.bottom());
+        assert_eq!(axes.y(50.0), PANELS.above);
         assert!(axes.y(10.0) < axes.y(5.0));
     }
 

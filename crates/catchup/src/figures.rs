@@ -7,6 +7,10 @@ use crate::plan::{Candidate, Condition, Policy, ServerMode, Workload};
 use crate::report::Entry;
 use crate::trial::{Measured, Outcome};
 
+/// Slow reads for each transaction below which nobody waits for pages. A table of which a fifth fits
+/// into memory takes one and more.
+const READS_MIN: f64 = 0.1;
+
 /// A candidate with one number of threads, of all rounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
@@ -16,7 +20,9 @@ pub struct Line {
     pub condition: Condition,
     /// Who caught up.
     pub candidate: Candidate,
-    /// Transactions a second; none: every round failed.
+    /// Rounds.
+    pub rounds: usize,
+    /// Transactions a second; this and all numbers below: none if there was trouble in any round.
     pub rate: Option<f64>,
     /// By the serial server's.
     pub speedup: Option<f64>,
@@ -32,6 +38,8 @@ pub struct Line {
     pub fsyncs: Option<f64>,
     /// Slow reads.
     pub reads: Option<f64>,
+    /// Slow reads for each transaction.
+    pub reads_each: Option<f64>,
     /// Some round was cut.
     pub is_cut: bool,
     /// What went wrong in some round.
@@ -77,25 +85,19 @@ fn is_of(line: &Line, entry: &Entry) -> bool {
 }
 
 fn line(own: &[&Entry]) -> Line {
-    let measured: Vec<&Measured> = own
-        .iter()
-        .filter_map(|e| match &e.outcome {
-            Outcome::Measured(m) => Some(m),
-            // What comes to something else is no measure of how fast.
-            Outcome::Differs(..) | Outcome::Failed(_) => None,
-        })
-        .collect();
+    let trouble = own.iter().find_map(|e| trouble(e, own.len()));
+    let measured: Vec<&Measured> = match trouble {
+        // Who fails now and then, or comes to something else, is no measure of how fast.
+        Some(_) => Vec::new(),
+        None => own.iter().filter_map(|e| e.outcome.measured()).collect(),
+    };
     let mid = |value: fn(&Measured) -> f64| median(measured.iter().map(|m| value(m)));
     let per_1000 = |m: &Measured| 1000.0 / m.applied.max(1) as f64;
-    let trouble = own.iter().find_map(|e| match &e.outcome {
-        Outcome::Measured(_) => None,
-        Outcome::Differs(_, why) => Some(format!("TABLES DIFFER: {why}")),
-        Outcome::Failed(why) => Some(format!("FAILED: {why}")),
-    });
     Line {
         workload: own[0].workload,
         condition: own[0].condition,
         candidate: own[0].candidate.clone(),
+        rounds: own.len(),
         rate: mid(Measured::rate),
         speedup: None,
         seconds: mid(|m| m.time.as_secs_f64()),
@@ -112,9 +114,38 @@ fn line(own: &[&Entry]) -> Line {
         retries: mid(|m| m.retries as f64),
         fsyncs: mid(|m| m.fsyncs as f64),
         reads: mid(|m| m.reads as f64),
+        reads_each: mid(|m| m.reads as f64 / m.applied.max(1) as f64),
         is_cut: measured.iter().any(|m| m.is_cut),
         trouble,
     }
+}
+
+/// Why a trial gives no figures; `rounds`: how many its candidate had.
+fn trouble(entry: &Entry, rounds: usize) -> Option<String> {
+    let (what, why) = match &entry.outcome {
+        Outcome::Measured(m) if m.applied == 0 => {
+            let seconds = m.time.as_secs_f64();
+            ("CUT", format!("nothing was applied in {seconds:.0} s"))
+        }
+        Outcome::Measured(_) => return None,
+        Outcome::Differs(_, why) => ("TABLES DIFFER", why.clone()),
+        Outcome::Failed(why) => ("FAILED", why.clone()),
+    };
+    Some(match rounds {
+        1 => format!("{what}: {why}"),
+        _ => format!("{what} in round {}: {why}", entry.round),
+    })
+}
+
+/// Whether the server's own threads wait for pages of this workload where reads are slow.
+#[must_use]
+pub fn is_read_bound(lines: &[Line], workload: Workload) -> bool {
+    let own = lines.iter().filter(|l| {
+        l.workload == workload && l.condition == Condition::CacheMiss && l.candidate.is_built_in()
+    });
+    // Without any figure nothing is known to the contrary.
+    let mut reads = own.filter_map(|l| l.reads_each).peekable();
+    reads.peek().is_none() || reads.any(|each| each >= READS_MIN)
 }
 
 fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
@@ -164,7 +195,9 @@ pub fn aims(lines: &[Line]) -> Vec<Aim> {
                 .iter()
                 .filter(|l| (l.workload, l.condition) == cell)
                 .collect();
-            all.extend(aims_of(cell, &own));
+            if line.condition != Condition::CacheMiss || is_read_bound(lines, line.workload) {
+                all.extend(aims_of(cell, &own));
+            }
         }
     }
     all
@@ -202,17 +235,11 @@ fn aims_of((workload, condition): (Workload, Condition), lines: &[&Line]) -> Vec
     let replica = best(&|c| matches!(c, Candidate::Replica(..)));
     let group = best(&|c| matches!(c, Candidate::Relay(Policy::Group, _)));
     let plain = best(&|c| matches!(c, Candidate::BuiltIn(ServerMode::Conservative, _)));
-    if workload.is_hot() {
-        aim(
-            "hot rows: replica by best built-in",
-            replica,
-            built_in,
-            0.9,
-            false,
-        );
-        return all;
-    }
     match condition {
+        _ if workload.is_hot() => {
+            let what = "hot rows: replica by best built-in";
+            aim(what, replica, built_in, 0.9, false);
+        }
         Condition::SlowCommit => {
             aim("replica by best built-in", replica, built_in, 4.0, false);
             aim("replica by serial", replica, serial, 40.0, false);
@@ -229,14 +256,11 @@ fn aims_of((workload, condition): (Workload, Condition), lines: &[&Line]) -> Vec
         }
         Condition::CacheMiss => {
             aim("replica by best built-in", replica, built_in, 1.5, false);
-            aim(
-                "conservative with hints by without",
-                group,
-                plain,
-                5.0,
-                false,
-            );
         }
+    }
+    if condition == Condition::CacheMiss {
+        let what = "conservative with hints by without";
+        aim(what, group, plain, 5.0, false);
     }
     all
 }
@@ -287,6 +311,45 @@ mod tests {
     }
 
     #[test]
+    fn who_applied_nothing_has_no_rate() {
+        let mut entries = vec![sample().entries[0].clone()];
+        let mut nothing = measured(30, 0);
+        nothing.is_cut = true;
+        entries[0].outcome = Outcome::Measured(nothing);
+        let all = lines(&entries);
+        assert_eq!((all[0].rate, all[0].cpu()), (None, None));
+        let trouble = all[0].trouble.as_deref();
+        assert_eq!(trouble, Some("CUT: nothing was applied in 30 s"));
+    }
+
+    #[test]
+    fn what_is_in_memory_is_not_held_to_the_aims_for_slow_reads() {
+        let mut entries = sample().entries;
+        for entry in &mut entries {
+            if let Outcome::Measured(m) = &mut entry.outcome {
+                m.reads = m.applied / 20;
+            }
+        }
+        let all = lines(&entries);
+        assert!(!is_read_bound(&all, Workload::W1));
+        assert!(
+            aims(&all)
+                .iter()
+                .all(|a| a.condition == Condition::SlowCommit)
+        );
+        // One that reads is enough: the best may read ahead.
+        for entry in &mut entries {
+            if let (Candidate::Serial, Outcome::Measured(m)) =
+                (&entry.candidate, &mut entry.outcome)
+            {
+                m.reads = m.applied;
+            }
+        }
+        assert!(is_read_bound(&lines(&entries), Workload::W1));
+        assert!(is_read_bound(&[], Workload::W1), "nothing is known");
+    }
+
+    #[test]
     fn aims_are_those_of_the_condition() {
         let all = aims(&lines(&sample().entries));
         let find = |what: &str, condition| {
@@ -312,8 +375,19 @@ mod tests {
         let mut entries = sample().entries;
         entries.iter_mut().for_each(|e| e.workload = Workload::W6);
         let all = aims(&lines(&entries));
-        assert_eq!(all.len(), 2, "one for each condition");
-        assert!(all.iter().all(|a| a.wanted == 0.9 && a.is_met()));
+        let hot = |a: &&Aim| a.wanted == 0.9 && a.what.starts_with("hot rows");
+        assert_eq!(all.iter().filter(hot).count(), 2, "one for each condition");
+        assert!(all.iter().all(Aim::is_met));
+        let hints: Vec<Condition> = all
+            .iter()
+            .filter(|a| !hot(a))
+            .map(|a| a.condition)
+            .collect();
+        assert_eq!(
+            hints,
+            [Condition::CacheMiss],
+            "what hints bring is asked of all"
+        );
     }
 
     #[test]

@@ -21,13 +21,15 @@ mod figures;
 mod plan;
 mod program;
 mod report;
+mod results;
 mod run;
 mod slow;
 mod trial;
+mod trials;
 mod workload;
 
 pub use figures::{Aim, Line};
 pub use plan::{Candidate, Condition, Plan, Policy, ReplicaMode, ServerMode, Workload};
 pub use report::{Entry, Report, write_files};
-pub use run::{Say, run};
+pub use run::run;
 pub use trial::{Measured, Outcome};

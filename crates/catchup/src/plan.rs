@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
+use dromon_load::bench::refuse_twice;
 use dromon_load::paper::refuse_results;
 use dromon_sandbox::{Setting, split_settings};
 
@@ -18,7 +19,7 @@ const ROWS_MIN: u64 = 1_000;
 const ROWS_MAX: u64 = 20_000_000;
 
 /// What the one client commits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
     /// Updates of single rows.
     W1,
@@ -101,7 +102,7 @@ impl FromStr for Workload {
 }
 
 /// What the replica's server has to live with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
     /// Everything fits into memory and commits wait for nothing.
     Memory,
@@ -146,7 +147,7 @@ impl FromStr for Condition {
 }
 
 /// `slave_parallel_mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ServerMode {
     /// Only commits of one commit group of the primary run side by side.
     Minimal,
@@ -186,7 +187,7 @@ impl FromStr for ServerMode {
 }
 
 /// `mode` and `merge` of `dromon replica`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplicaMode {
     /// Which units run side by side.
     pub mode: String,
@@ -238,7 +239,7 @@ impl FromStr for ReplicaMode {
 }
 
 /// What commit ids a replica gets from the relay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
     /// The primary's.
     Pass,
@@ -268,7 +269,7 @@ impl FromStr for Policy {
 }
 
 /// What catches up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Candidate {
     /// The server itself, without parallel threads: what all others are compared with.
     Serial,
@@ -292,6 +293,26 @@ impl Candidate {
         }
     }
 
+    /// From [`Self::line`] and [`Self::threads`].
+    ///
+    /// # Errors
+    /// When there is no such candidate.
+    pub fn read(line: &str, threads: u32) -> Result<Self, String> {
+        if line == "built-in serial" {
+            return Ok(Self::Serial);
+        }
+        if let Some(mode) = line.strip_prefix("built-in ") {
+            return Ok(Self::BuiltIn(mode.parse()?, threads));
+        }
+        if let Some(mode) = line.strip_prefix("replica ") {
+            return Ok(Self::Replica(mode.parse()?, threads));
+        }
+        match relay_policy(line) {
+            Some(policy) => Ok(Self::Relay(policy.parse()?, threads)),
+            None => Err(format!("nobody who catches up is called {line}")),
+        }
+    }
+
     /// Threads or connections that apply.
     #[must_use]
     pub fn threads(&self) -> u32 {
@@ -306,6 +327,10 @@ impl Candidate {
     pub fn is_built_in(&self) -> bool {
         matches!(self, Self::Serial | Self::BuiltIn(..))
     }
+}
+
+fn relay_policy(line: &str) -> Option<&str> {
+    line.strip_prefix("relay ")?.strip_suffix(", conservative")
 }
 
 impl fmt::Display for Candidate {
@@ -354,6 +379,8 @@ pub struct Plan {
     pub port: Option<u16>,
     /// Where tables, CSV and charts go.
     pub out: Option<PathBuf>,
+    /// `out` holds results already: what they lack is measured.
+    pub resume: bool,
 }
 
 impl Plan {
@@ -366,13 +393,13 @@ impl Plan {
             !self.workloads.is_empty() && !self.conditions.is_empty() && self.rounds > 0,
             "Nothing would be measured: name at least one workload, one condition and one round"
         );
-        once("workload", &self.workloads)?;
-        once("condition", &self.conditions)?;
-        once("number of threads", &self.threads)?;
-        once("mode of the server", &self.built_in)?;
-        once("policy", &self.relay)?;
+        refuse_twice("workload", &self.workloads)?;
+        refuse_twice("condition", &self.conditions)?;
+        refuse_twice("number of threads", &self.threads)?;
+        refuse_twice("mode of the server", &self.built_in)?;
+        refuse_twice("policy", &self.relay)?;
         let names: Vec<String> = self.replica.iter().map(ToString::to_string).collect();
-        once("mode of the replica", &names)?;
+        refuse_twice("mode of the replica", &names)?;
         let others = self.built_in.len() + self.replica.len() + self.relay.len();
         ensure!(
             others == 0 || !self.threads.is_empty(),
@@ -406,8 +433,11 @@ impl Plan {
             "These servers are in no cluster: leave wsrep_provider_options out"
         );
         match &self.out {
-            Some(out) => refuse_results(out),
-            None => Ok(()),
+            Some(out) if !self.resume => refuse_results(out),
+            None if self.resume => {
+                bail!("There is nothing to go on with: name the results, --out DIR")
+            }
+            _ => Ok(()),
         }
     }
 
@@ -435,13 +465,6 @@ impl Plan {
     }
 }
 
-fn once<T: PartialEq + fmt::Display>(what: &str, all: &[T]) -> anyhow::Result<()> {
-    match (1..all.len()).find(|i| all[..*i].contains(&all[*i])) {
-        Some(twice) => bail!("The {what} {} is named twice", all[twice]),
-        None => Ok(()),
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -465,6 +488,7 @@ pub(crate) mod tests {
             dir: None,
             port: None,
             out: None,
+            resume: false,
         }
     }
 
@@ -525,6 +549,32 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn candidates_are_read_as_they_are_written() {
+        let mut plan = sample();
+        plan.built_in = ["minimal", "conservative", "optimistic", "aggressive"]
+            .map(|m| m.parse().expect("a mode"))
+            .to_vec();
+        plan.relay = vec![Policy::Pass, Policy::Group];
+        plan.replica = ["none", "writeset:1", "optimistic:100"]
+            .map(|m| m.parse().expect("a mode"))
+            .to_vec();
+        for candidate in plan.candidates() {
+            let read = Candidate::read(&candidate.line(), candidate.threads());
+            assert_eq!(read, Ok(candidate));
+        }
+        for bad in [
+            "",
+            "built-in",
+            "built-in x",
+            "relay group",
+            "relay x, conservative",
+            "replica x",
+        ] {
+            assert!(Candidate::read(bad, 1).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         assert!(sample().check().is_ok());
         let refused = |change: fn(&mut Plan), word: &str| {
@@ -547,5 +597,6 @@ pub(crate) mod tests {
             "port",
         );
         refused(|p| p.out = Some("/bin/true".into()), "is a file");
+        refused(|p| p.resume = true, "--out DIR");
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use dromon_sandbox::{ProcessId, Usage};
+use dromon_sandbox::{MARKER, ProcessId, Usage};
 use serde_json::Value;
 
 /// How long it may take to end when asked.
@@ -40,6 +40,8 @@ impl Program {
         for setting in settings {
             command.args(["--set", setting]);
         }
+        // So that it is found if this process is killed.
+        command.env(MARKER, printed.parent().unwrap_or(printed));
         let child = command
             .stdout(out.try_clone()?)
             .stderr(out)
@@ -65,6 +67,12 @@ impl Program {
         let lines: Vec<&str> = text.lines().collect();
         let last = lines[lines.len().saturating_sub(LINES_SHOWN)..].join(" / ");
         bail!("dromon {} ended ({status}): {last}", self.what)
+    }
+
+    /// `relay` or `replica`.
+    #[must_use]
+    pub fn what(&self) -> &'static str {
+        self.what
     }
 
     /// What it has used so far.

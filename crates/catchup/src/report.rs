@@ -1,19 +1,19 @@
-//! Everything measured, and the files made of it.
+//! Everything measured, and what is drawn of it.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use dromon_load::paper::{aligned, field, number};
+use dromon_load::bench::unique;
+use dromon_load::paper::{self, Csv, aligned, cell, number, with_notes};
 
 use crate::chart;
-use crate::figures::{Aim, Line, aims, lines};
+use crate::figures::{Aim, Line, aims, is_read_bound, lines};
 use crate::plan::{Candidate, Condition, Workload};
-use crate::trial::{Measured, Outcome};
+use crate::results::TRIALS;
+use crate::trial::Outcome;
 
 /// What came of one candidate in one round.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// What was committed.
     pub workload: Workload,
@@ -25,9 +25,18 @@ pub struct Entry {
     pub round: usize,
     /// What came of it.
     pub outcome: Outcome,
+    /// When, UTC, to the minute.
+    pub begun: String,
+    /// Which program measured it, and was measured: its checksum.
+    pub build: String,
 }
 
 impl Entry {
+    /// What no two of one report have in common.
+    pub(crate) fn key(&self) -> (Workload, Condition, &Candidate, usize) {
+        (self.workload, self.condition, &self.candidate, self.round)
+    }
+
     /// The same in perhaps another round.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.workload == other.workload
@@ -41,7 +50,7 @@ impl Entry {
 pub struct Report {
     /// What was measured, in a line.
     pub title: String,
-    /// In the order in which it was measured.
+    /// By workload, condition, candidate and round.
     pub entries: Vec<Entry>,
     /// What a reader must know besides.
     pub notes: Vec<String>,
@@ -94,16 +103,25 @@ impl Report {
                 std::iter::once(head).chain(aims.iter().map(aim)).collect();
             out += &aligned(&rows, 2);
         }
-        for note in &self.notes {
-            out += "\n";
-            out += note;
-        }
-        for fault in &self.faults {
-            write!(out, "\nNOT MEASURED: {fault}").expect("writing to a String cannot fail");
-        }
-        out.truncate(out.trim_end().len());
-        out + "\n"
+        let faults = self.faults.iter().map(|f| format!("NOT MEASURED: {f}"));
+        let notes = self.notes.iter().cloned();
+        with_notes(out, notes.chain(not_read_bound(&lines)).chain(faults))
     }
+}
+
+/// Which rows were in memory, although pages are slow to read.
+fn not_read_bound(lines: &[Line]) -> impl Iterator<Item = String> {
+    let cells = lines.iter().map(|l| (l.workload, l.condition));
+    let slow = cells.filter(|(_, condition)| *condition == Condition::CacheMiss);
+    let workloads = unique(slow.map(|(workload, _)| workload)).into_iter();
+    workloads
+        .filter(move |w| !is_read_bound(lines, *w))
+        .map(|workload| {
+            format!(
+                "{workload}, {}: the server's own threads hardly read a page, its rows fit into memory; so nothing is aimed at",
+                Condition::CacheMiss
+            )
+        })
 }
 
 fn rows(own: &[Line]) -> Vec<Vec<String>> {
@@ -129,7 +147,10 @@ fn rows(own: &[Line]) -> Vec<Vec<String>> {
             },
             number(line.rate, 0),
             number(line.speedup, 2),
-            number(line.seconds, 2),
+            match line.is_cut {
+                true => format!(">{}", number(line.seconds, 2)),
+                false => number(line.seconds, 2),
+            },
             number(line.cpu_server, 3),
             number(line.cpu_own, 3),
             number(line.retries, 0),
@@ -157,91 +178,57 @@ fn aim(aim: &Aim) -> Vec<String> {
     ]
 }
 
-/// A line per trial; numbers are empty where it failed.
-fn trials(report: &Report) -> String {
-    let mut out = String::from(
-        "workload,condition,candidate,threads,round,outcome,seconds,applied,cut,trx_per_second,cpu_server_s,cpu_own_s,again,fsyncs,slow_reads\n",
-    );
-    for entry in &report.entries {
-        let (outcome, measured) = match &entry.outcome {
-            Outcome::Measured(m) => ("measured", Some(m)),
-            Outcome::Differs(m, _) => ("differs", Some(m)),
-            Outcome::Failed(_) => ("failed", None),
-        };
-        let numbers = measured.map_or(",,,,,,,,".into(), numbers);
-        writeln!(
-            out,
-            "{},{},{},{},{},{outcome},{numbers}",
-            entry.workload,
-            entry.condition,
-            field(&entry.candidate.line()),
-            entry.candidate.threads(),
-            entry.round,
-        )
-        .expect("writing to a String cannot fail");
-    }
-    out
-}
-
-fn numbers(m: &Measured) -> String {
-    format!(
-        "{:.3},{},{},{:.2},{:.3},{:.3},{},{},{}",
-        m.time.as_secs_f64(),
-        m.applied,
-        u8::from(m.is_cut),
-        m.rate(),
-        m.cpu_server.as_secs_f64(),
-        m.cpu_own.as_secs_f64(),
-        m.retries,
-        m.fsyncs,
-        m.reads,
-    )
-}
-
 /// A line per candidate: the medians.
 fn speedup(report: &Report) -> String {
-    let mut out = String::from(
-        "workload,condition,candidate,threads,trx_per_second,speedup,cpu_server_s_per_1000,cpu_own_s_per_1000\n",
-    );
-    let cell = |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:.4}"));
+    let mut out = Csv::new(&[
+        "workload",
+        "condition",
+        "candidate",
+        "threads",
+        "trx_per_second",
+        "speedup",
+        "cpu_server_s_per_1000",
+        "cpu_own_s_per_1000",
+        "rounds",
+        "cut",
+        "trouble",
+    ]);
     for line in report.lines() {
-        writeln!(
-            out,
-            "{},{},{},{},{},{},{},{}",
-            line.workload,
-            line.condition,
-            field(&line.candidate.line()),
-            line.candidate.threads(),
-            cell(line.rate),
-            cell(line.speedup),
-            cell(line.cpu_server),
-            cell(line.cpu_own),
-        )
-        .expect("writing to a String cannot fail");
+        out.add(&[
+            line.workload.to_string(),
+            line.condition.to_string(),
+            line.candidate.line(),
+            line.candidate.threads().to_string(),
+            cell(line.rate, 4),
+            cell(line.speedup, 4),
+            cell(line.cpu_server, 4),
+            cell(line.cpu_own, 4),
+            line.rounds.to_string(),
+            u8::from(line.is_cut).to_string(),
+            line.trouble.unwrap_or_default(),
+        ]);
     }
-    out
+    out.end()
 }
 
-/// Writes `trials.csv`, `speedup.csv`, `table.txt` and `catchup.svg` into `dir`; returns what was
-/// written.
+/// Writes `speedup.csv`, `table.txt` and `catchup.svg` into `dir`, where `trials.csv` has been
+/// written while it was measured; returns the paths of all.
 ///
 /// # Errors
 /// When a file cannot be written.
 pub fn write_files(report: &Report, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let drawn = write_drawn(report, dir)?;
+    Ok([vec![dir.join(TRIALS)], drawn].concat())
+}
+
+/// What [`write_files`] writes.
+pub(crate) fn write_drawn(report: &Report, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let files = [
-        ("trials.csv", trials(report)),
         ("speedup.csv", speedup(report)),
         ("table.txt", report.table()),
         ("catchup.svg", chart::svg(report)),
     ];
-    let mut written = Vec::new();
-    for (name, text) in files {
-        let path = dir.join(name);
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        written.push(path);
-    }
-    Ok(written)
+    paper::write_files(dir, files)
 }
 
 #[cfg(test)]
@@ -249,6 +236,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::plan::{Policy, ServerMode};
     use crate::trial::tests::measured;
+    use std::time::Duration;
 
     /// w1 under two conditions: serial 10/s, built-in 100/s and 500/s; with hints 6 times as fast
     /// as conservative; the replica 500/s.
@@ -262,6 +250,8 @@ pub(crate) mod tests {
                 candidate,
                 round: 1,
                 outcome: Outcome::Measured(measured(100, applied)),
+                begun: "2026-11-24 04:00".into(),
+                build: "0badcafe".into(),
             });
         };
         let conservative = |n| Candidate::BuiltIn(ServerMode::Conservative, n);
@@ -293,8 +283,11 @@ pub(crate) mod tests {
         for entry in &mut entries {
             if let Outcome::Measured(m) = &mut entry.outcome {
                 // 2 s and 1 s for 1,000.
-                m.cpu_server = std::time::Duration::from_millis(m.applied * 2);
-                m.cpu_own = std::time::Duration::from_millis(m.applied);
+                m.cpu_server = Duration::from_millis(m.applied * 2);
+                m.cpu_own = Duration::from_millis(m.applied);
+                if entry.condition == Condition::CacheMiss {
+                    m.reads = m.applied * 2;
+                }
             }
         }
         Report {
@@ -318,7 +311,7 @@ w1 & more
 
 w1 (single rows), slow-commit:
 candidate              threads  trx/s  speed-up  seconds  CPU s/1000    own  again  fsyncs  slow reads
-built-in serial              -     10      1.00   100.00       2.000  1.000      7      10           0        cut
+built-in serial              -     10      1.00  >100.00       2.000  1.000      7      10           0        cut
 built-in conservative        1      -         -        -           -      -      -       -           -  see below
 built-in conservative        8    100     10.00   100.00       2.000  1.000      7      10           0
 replica writeset             8    500     50.00   100.00       2.000  1.000      7      10           0
@@ -356,17 +349,46 @@ a note
     }
 
     #[test]
-    fn every_line_of_a_file_has_all_fields() {
+    fn who_failed_in_one_round_has_no_figures() {
         let mut report = sample();
-        report.entries[0].outcome = Outcome::Failed("gone".into());
-        for text in [trials(&report), speedup(&report)] {
-            let count = |line: &str| {
-                // The one quoted name has one comma within.
-                line.matches(',').count() - line.matches("relay group, conservative").count()
-            };
-            let head = count(text.lines().next().expect("a head"));
-            assert!(text.lines().all(|l| count(l) == head), "{text}");
+        let mut again = report.entries[2].clone();
+        again.round = 2;
+        again.outcome = Outcome::Failed("gone".into());
+        report.entries.push(again);
+        let table = report.table();
+        let line = |name: &str| {
+            let found = table.lines().find(|l| l.starts_with(name));
+            found.unwrap_or_else(|| panic!("{name} is not in {table}"))
+        };
+        let own = line("built-in conservative        8");
+        assert!(
+            own.ends_with("-  see below") && !own.contains("100"),
+            "{own}"
+        );
+        let below = line("built-in conservative, 8 threads:");
+        assert_eq!(
+            below,
+            "built-in conservative, 8 threads: FAILED in round 2: gone"
+        );
+        assert!(!table.contains("replica writeset, 8 threads : built-in conservative, 8 threads"));
+        assert!(speedup(&report).contains(",8,,,,,2,0,FAILED in round 2: gone"));
+    }
+
+    #[test]
+    fn rows_that_fit_into_memory_are_said_to() {
+        let mut report = sample();
+        assert!(!report.table().contains("hardly read a page"));
+        for entry in &mut report.entries {
+            if let Outcome::Measured(m) = &mut entry.outcome {
+                m.reads = m.applied / 100;
+            }
         }
+        let table = report.table();
+        assert!(
+            table.contains("w1, cache-miss: the server's own threads hardly read a page"),
+            "{table}"
+        );
+        assert!(!table.contains("w1, slow-commit: the"), "{table}");
     }
 
     #[test]
@@ -374,7 +396,16 @@ a note
         let dir = tempfile::tempdir().expect("a temporary directory");
         let out = dir.path().join("new");
         let written = write_files(&sample(), &out).expect("written");
-        assert_eq!(written.len(), 4);
-        assert!(written.iter().all(|p| p.is_file()));
+        let names = ["trials.csv", "speedup.csv", "table.txt", "catchup.svg"];
+        assert_eq!(written, names.map(|n| out.join(n)));
+        // The trials are written as they come.
+        assert!(written[1..].iter().all(|p| p.is_file()));
+        let speedup = std::fs::read_to_string(&written[1]).expect("there");
+        assert!(
+            speedup.contains(
+                "w1,slow-commit,replica writeset,8,500.0000,50.0000,2.0000,1.0000,1,0,\n"
+            ),
+            "{speedup}"
+        );
     }
 }

@@ -1,23 +1,22 @@
 //! Backlogs one after the other; on each, all conditions, rounds and candidates.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, bail};
-use dromon_sandbox::{free_ports, server_version};
+use anyhow::{Context, bail, ensure};
+use dromon_load::bench::{Say, forth_and_back, make_place};
+use dromon_load::machine;
+use dromon_sandbox::{end_left_behind, free_ports, server_version};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::backlog::{Backlog, Ports};
-use crate::plan::{Candidate, Plan, Workload};
+use crate::plan::{Candidate, Condition, Plan, Workload};
 use crate::report::{Entry, Report};
+use crate::results::{Known, Results};
 use crate::slow::SlowDisk;
 use crate::trial::{self, Bench, Outcome};
-
-/// Told what happens, line by line.
-pub type Say<'a> = &'a dyn Fn(&str);
 
 /// Whether somebody wants the end.
 #[derive(Debug, Clone, Default)]
@@ -47,16 +46,30 @@ impl Stop {
     }
 }
 
-/// Measures everything. What fails with one candidate or workload is part of the report, and so is
-/// an interruption: what was measured until then is not lost.
+/// Measures everything that is not measured yet. What fails with one candidate or workload is part
+/// of the report, and so is an interruption: what was measured until then is not lost.
 ///
 /// # Errors
 /// When nothing can be measured at all: what the plan refuses, a server or a compiler that is
-/// missing.
+/// missing, results that cannot be gone on with.
 pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
     plan.check()?;
-    let version = server_version()?;
-    let place = Place::make(plan)?;
+    let mut results = Results::open(plan, &server_version()?)?;
+    let all = plan
+        .workloads
+        .iter()
+        .map(|w| left(plan, &results, *w).len());
+    let mut progress = Progress {
+        done: 0,
+        all: all.sum(),
+    };
+    if progress.all == 0 {
+        say("all of it was measured before");
+        results.begin()?;
+        return Ok(results.report(Vec::new()));
+    }
+    let build = build(&plan.program)?;
+    let place = Place::make(plan, say)?;
     let stop = Stop::on_signals()?;
     let disk = SlowDisk::build(&place.dir)?;
     let found = free_ports(4, plan.port)?;
@@ -66,12 +79,8 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
         relay: found[2],
         relay_http: found[3],
     };
-    let mut report = Report {
-        title: title(plan, &version),
-        entries: Vec::new(),
-        notes: Vec::new(),
-        faults: Vec::new(),
-    };
+    results.begin()?;
+    let mut faults = Vec::new();
     for workload in &plan.workloads {
         let dir = place.dir.join(workload.to_string());
         let bench = Bench {
@@ -81,73 +90,105 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
             disk: &disk,
             stop: &stop,
         };
-        if let Err(error) = measure(&bench, *workload, &dir, &mut report, say) {
+        let measured = measure(&bench, *workload, &build, &mut results, &mut progress, say);
+        if let Err(error) = measured {
             say(&format!("{workload}: {error:#}"));
-            report.faults.push(format!("{workload}: {error:#}"));
+            faults.push(format!("{workload}: {error:#}"));
         }
-        if stop.is_wanted() {
+        if stop.is_wanted() || results.is_lost() {
             break;
         }
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
         }
     }
-    // As they are compared, however the rounds went forth and back.
-    let all = plan.candidates();
-    report.entries.sort_by_key(|e| {
-        let at = |found: Option<usize>| found.unwrap_or(usize::MAX);
-        (
-            at(plan.workloads.iter().position(|w| *w == e.workload)),
-            at(plan.conditions.iter().position(|c| *c == e.condition)),
-            at(all.iter().position(|c| *c == e.candidate)),
-            e.round,
-        )
-    });
-    Ok(report)
+    if let (false, Some(out)) = (faults.is_empty(), &plan.out) {
+        faults.push(format!(
+            "{} of {} trials; the same command with --resume goes on with --out {}",
+            progress.all - progress.done,
+            progress.all,
+            out.display()
+        ));
+    }
+    Ok(results.report(faults))
+}
+
+/// Trials of this run.
+struct Progress {
+    done: usize,
+    all: usize,
+}
+
+/// What of a workload is not measured yet, in the order in which it will be: all candidates in a
+/// round, all rounds under a condition.
+fn left(plan: &Plan, results: &Results, workload: Workload) -> Vec<(Condition, usize, Candidate)> {
+    let mut all = Vec::new();
+    for condition in &plan.conditions {
+        for round in 1..=plan.rounds {
+            for candidate in forth_and_back(plan.candidates(), round) {
+                if !results.have(workload, *condition, &candidate, round) {
+                    all.push((*condition, round, candidate));
+                }
+            }
+        }
+    }
+    all
 }
 
 /// One workload.
 fn measure(
     bench: &Bench,
     workload: Workload,
-    dir: &Path,
-    report: &mut Report,
+    build: &str,
+    results: &mut Results,
+    progress: &mut Progress,
     say: Say,
 ) -> anyhow::Result<()> {
-    let plan = bench.plan;
+    let (plan, dir) = (bench.plan, bench.dir.parent().context("a directory")?);
+    let left = left(plan, results, workload);
+    if left.is_empty() {
+        return Ok(());
+    }
     let backlog = Backlog::make(plan, workload, dir, bench.ports, bench.stop, say)?;
-    report.notes.push(format!(
-        "{workload}: {} transactions, up to {}",
-        backlog.count, backlog.goal
-    ));
-    for condition in &plan.conditions {
-        for round in 1..=plan.rounds {
-            for candidate in order(plan.candidates(), round) {
-                say(&format!(
-                    "{workload}, {condition}, round {round}: {candidate}"
-                ));
-                let outcome = trial::run(bench, &backlog, *condition, &candidate);
-                bench.stop.check()?;
-                say(&format!("    {}", line(&outcome)));
-                report.entries.push(Entry {
-                    workload,
-                    condition: *condition,
-                    candidate,
-                    round,
-                    outcome,
-                });
-            }
-        }
+    results.backlog(
+        workload,
+        Known {
+            asked: plan.transactions(workload),
+            count: backlog.count,
+            goal: backlog.goal.clone(),
+            checksums: backlog.checksums.clone(),
+            hints: backlog.hints.clone(),
+        },
+    )?;
+    for (condition, round, candidate) in left {
+        say(&format!(
+            "[{}/{}] {workload}, {condition}, round {round}: {candidate}",
+            progress.done + 1,
+            progress.all
+        ));
+        let begun = machine::now();
+        let outcome = trial::run(bench, &backlog, condition, &candidate);
+        bench.stop.check()?;
+        say(&format!("    {}", line(&outcome)));
+        results.add(Entry {
+            workload,
+            condition,
+            candidate,
+            round,
+            outcome,
+            begun,
+            build: build.to_string(),
+        })?;
+        results.draw()?;
+        progress.done += 1;
     }
     Ok(())
 }
 
-/// Forth, and back in the next round, so that a slow drift of the machine hits all alike.
-fn order(mut all: Vec<Candidate>, round: usize) -> Vec<Candidate> {
-    if round.is_multiple_of(2) {
-        all.reverse();
-    }
-    all
+/// Which program it is: what of it is measured, and measures.
+fn build(program: &Path) -> anyhow::Result<String> {
+    let bytes = fs::read(program).with_context(|| format!("reading {}", program.display()))?;
+    Ok(format!("{:08x}", crc32fast::hash(&bytes)))
 }
 
 fn line(outcome: &Outcome) -> String {
@@ -169,43 +210,38 @@ fn line(outcome: &Outcome) -> String {
     }
 }
 
-fn title(plan: &Plan, server: &str) -> String {
-    let version = server
-        .split_whitespace()
-        .find(|w| w.starts_with(|c: char| c.is_ascii_digit()))
-        .and_then(|w| w.split('-').next())
-        .unwrap_or("of unknown version");
-    let rounds = match plan.rounds {
-        1 => String::new(),
-        n => format!("; {n} rounds"),
-    };
-    format!(
-        "Catching up, table of {} rows, fsync +{} ms, reads +{} ms, MariaDB {version}{rounds}",
-        plan.rows,
-        plan.fsync.as_secs_f64() * 1e3,
-        plan.read.as_secs_f64() * 1e3
-    )
-}
+const PLACE: &str = "dromon-catchup-";
+/// A file in a place, locked as long as its process lives.
+const LOCK: &str = "lock";
 
 /// Where the servers lie; what was made is removed at the end.
 struct Place {
     dir: PathBuf,
+    _lock: File,
 }
 
 impl Place {
-    fn make(plan: &Plan) -> anyhow::Result<Self> {
+    fn make(plan: &Plan, say: Say) -> anyhow::Result<Self> {
         let base = match &plan.dir {
             Some(dir) => dir.clone(),
             None => std::env::temp_dir(),
         };
-        if !base.exists() {
-            fs::create_dir_all(&base).with_context(|| format!("creating {}", base.display()))?;
-            fs::set_permissions(&base, fs::Permissions::from_mode(0o755))?;
-        }
-        let dir = base.join(format!("dromon-catchup-{}", std::process::id()));
-        fs::create_dir(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
-        Ok(Self { dir })
+        // Servers run in directories of their own.
+        let base =
+            std::path::absolute(&base).with_context(|| format!("finding {}", base.display()))?;
+        make_place(&base)?;
+        clean(&base, say)?;
+        let dir = base.join(format!("{PLACE}{}", std::process::id()));
+        ensure!(
+            !dir.exists(),
+            "{} is there already; remove it, or name another --dir",
+            dir.display()
+        );
+        make_place(&dir)?;
+        let lock = File::create(dir.join(LOCK))
+            .and_then(|file| file.lock().map(|()| file))
+            .with_context(|| format!("locking {}", dir.display()))?;
+        Ok(Self { dir, _lock: lock })
     }
 }
 
@@ -217,28 +253,99 @@ impl Drop for Place {
     }
 }
 
+/// Ends and removes what runs left behind that were killed: their servers would be measured, too.
+fn clean(base: &Path, say: Say) -> anyhow::Result<()> {
+    for entry in fs::read_dir(base).with_context(|| format!("reading {}", base.display()))? {
+        let dir = entry?.path();
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        let number = name.strip_prefix(PLACE).map(str::parse::<u32>);
+        if !matches!(number, Some(Ok(_))) {
+            continue;
+        }
+        let Ok(lock) = File::open(dir.join(LOCK)) else {
+            continue;
+        };
+        if lock.try_lock().is_ok() {
+            let ended = end_left_behind(&dir)?;
+            fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+            say(&format!(
+                "removed {} of a run that was killed, and ended its processes that were left: {ended}",
+                dir.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::plan::tests::sample;
 
     #[test]
-    fn rounds_go_forth_and_back() {
-        let all = sample().candidates();
-        assert_eq!(order(all.clone(), 1), all);
-        assert_eq!(order(all.clone(), 3), all);
-        let back = order(all.clone(), 2);
-        assert_eq!(back.first(), all.last());
+    fn what_was_measured_is_not_measured_again() {
+        let mut plan = sample();
+        (plan.rounds, plan.relay) = (2, Vec::new());
+        plan.conditions = vec![Condition::Memory, Condition::SlowCommit];
+        let mut results = Results::open(&plan, "10.11").expect("in memory");
+        let all = left(&plan, &results, Workload::W1);
+        // Serial, optimistic and the replica, the last two with 1 and 8 threads.
+        assert_eq!(all.len(), 5 * 2 * 2);
+        let names = |some: &[(Condition, usize, Candidate)]| {
+            some.iter().map(|(_, _, c)| c.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&all[..5]), plan.candidates());
+        let back: Vec<Candidate> = plan.candidates().into_iter().rev().collect();
+        assert_eq!(names(&all[5..10]), back);
+        for (condition, round, candidate) in all[..7].iter().cloned() {
+            let entry = Entry {
+                workload: Workload::W1,
+                condition,
+                candidate,
+                round,
+                outcome: Outcome::Failed("it counts, too".into()),
+                begun: String::new(),
+                build: String::new(),
+            };
+            results.add(entry).expect("kept");
+        }
+        assert_eq!(left(&plan, &results, Workload::W1), all[7..]);
+        assert_eq!(left(&plan, &results, Workload::W2).len(), all.len());
     }
 
     #[test]
-    fn the_title_says_what_was_measured() {
-        let mut plan = sample();
-        plan.rounds = 2;
-        assert_eq!(
-            title(&plan, "mariadbd  Ver 10.11.6-MariaDB for Linux"),
-            "Catching up, table of 1000 rows, fsync +4 ms, reads +2 ms, MariaDB 10.11.6; 2 rounds"
-        );
+    fn what_a_killed_run_left_is_removed_and_what_lives_is_not() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let plan = Plan {
+            dir: Some(home.path().join("here")),
+            ..sample()
+        };
+        let silent = |line: &str| panic!("{line}");
+        let place = Place::make(&plan, &silent).expect("made");
+        let base = plan.dir.as_deref().expect("named");
+        // As another process would leave it, and what is nobody's.
+        let killed = base.join(format!("{PLACE}4000000000"));
+        for dir in [killed.clone(), base.join(format!("{PLACE}notes"))] {
+            fs::create_dir(&dir).expect("made");
+            fs::write(dir.join(LOCK), "").expect("written");
+        }
+        let said = std::cell::RefCell::new(Vec::new());
+        clean(base, &|line| said.borrow_mut().push(line.to_string())).expect("cleaned");
+        assert!(!killed.exists() && place.dir.exists());
+        assert!(base.join(format!("{PLACE}notes")).exists());
+        assert_eq!(said.borrow().len(), 1);
+        assert!(said.borrow()[0].contains("4000000000"), "{said:?}");
+        drop(place);
+        assert_eq!(fs::read_dir(base).expect("there").count(), 1);
+    }
+
+    #[test]
+    fn a_program_is_known_by_its_bytes() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let file = dir.path().join("program");
+        fs::write(&file, "123456789").expect("written");
+        assert_eq!(build(&file).expect("read"), "cbf43926");
+        assert!(build(&dir.path().join("none")).is_err());
     }
 
     #[test]

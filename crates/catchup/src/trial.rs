@@ -1,17 +1,20 @@
 //! One candidate on one backlog under one condition.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
+use dromon_load::machine;
 use dromon_sandbox::Standalone;
 use dromon_sandbox::mysql::prelude::Queryable;
 use dromon_sandbox::mysql::{self, Conn, Row};
 use serde_json::Value;
 
-use crate::backlog::{self, Backlog, Ports, RELAY_GROUP, RELAY_PASS, count_of};
+use crate::backlog::{self, Backlog, Checksums, Ports, RELAY_GROUP, RELAY_PASS, count_of};
 use crate::plan::{Candidate, Condition, Plan, Policy};
 use crate::program::Program;
 use crate::run::Stop;
@@ -32,7 +35,14 @@ const POOL_PER_ROW: u64 = 56;
 /// Less than that a server does not run with.
 const POOL_MIN: u64 = 6 << 20;
 
-/// What was measured.
+/// Who uses less of a processor than this …
+const REST_CPU: Duration = Duration::from_millis(20);
+/// … in this time is at rest.
+const REST_TIME: Duration = Duration::from_millis(300);
+/// Behind the clock it is waited for that so long.
+const REST_LIMIT: Duration = Duration::from_secs(10);
+
+/// What was measured. Times are whole milliseconds, as they are written down.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Until it had caught up, or [`Plan::limit`].
@@ -41,17 +51,21 @@ pub struct Measured {
     pub applied: u64,
     /// It had not caught up.
     pub is_cut: bool,
-    /// Of the server, with fetching the events.
+    /// Of the server, for what was applied: with its part of fetching the events before the clock
+    /// began, and with what was left to do behind it.
     pub cpu_server: Duration,
-    /// Of `dromon replica` or `dromon relay`.
+    /// The same of `dromon replica`, or of `dromon relay`.
     pub cpu_own: Duration,
-    /// Transactions of the source that were rolled back and applied again (by the server), or
-    /// such of the target (by the replica).
+    /// Transactions of the source that were rolled back and applied again in that time (by the
+    /// server), or such of the target (by the replica).
     pub retries: u64,
     /// fsyncs in that time.
     pub fsyncs: u64,
     /// Slow reads in that time.
     pub reads: u64,
+    /// What others than the trial's processes used of processors in that time; nought if it is not
+    /// known.
+    pub others: Duration,
 }
 
 impl Measured {
@@ -59,6 +73,12 @@ impl Measured {
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.applied as f64 / self.time.as_secs_f64().max(1e-3)
+    }
+
+    /// Processors that others used.
+    #[must_use]
+    pub fn others(&self) -> f64 {
+        self.others.as_secs_f64() / self.time.as_secs_f64().max(1e-3)
     }
 
     /// CPU of server and own program, seconds for 1,000 transactions.
@@ -78,6 +98,17 @@ pub enum Outcome {
     Differs(Measured, String),
     /// It stopped, or could not be measured.
     Failed(String),
+}
+
+impl Outcome {
+    /// What was measured, whatever came of the tables.
+    #[must_use]
+    pub fn measured(&self) -> Option<&Measured> {
+        match self {
+            Self::Measured(m) | Self::Differs(m, _) => Some(m),
+            Self::Failed(_) => None,
+        }
+    }
 }
 
 /// Where a trial runs.
@@ -119,29 +150,7 @@ fn measure(
 ) -> anyhow::Result<(Measured, Option<String>)> {
     let plan = bench.plan;
     bench.disk.set(Duration::ZERO, Duration::ZERO)?;
-    if bench.dir.exists() {
-        fs::remove_dir_all(&bench.dir)
-            .with_context(|| format!("removing {}", bench.dir.display()))?;
-    }
-    let mut settings = match condition {
-        Condition::Memory => backlog::common(id(candidate), backlog::pool_for(plan.rows), false)?,
-        Condition::SlowCommit => {
-            backlog::common(id(candidate), backlog::pool_for(plan.rows), true)?
-        }
-        Condition::CacheMiss => {
-            let pool = (plan.rows * POOL_PER_ROW).max(POOL_MIN);
-            backlog::common(id(candidate), pool, false)?
-        }
-    };
-    settings.extend(plan.settings.iter().cloned());
-    let mut server = backlog.primary.create_like(
-        &backlog.before,
-        &bench.dir,
-        "the replica's server",
-        bench.ports.target,
-        settings,
-    )?;
-    server.start(&bench.disk.environment())?;
+    let mut server = target(bench, backlog, condition, candidate)?;
     let mut conn = server.connect(QUESTION)?;
     if condition.is_warm() {
         server.run(
@@ -152,9 +161,14 @@ fn measure(
             ],
         )?;
     }
-    let cpu_before = cpu_of(&server)?;
-    let own_before = backlog.relay.as_ref().and_then(Program::usage);
+    let relay = match candidate {
+        Candidate::Relay(..) => backlog.relay.as_ref(),
+        _ => None,
+    };
+    let before = Cpu::of(&server, relay)?;
     let mut racer = Racer::ready(bench, backlog, candidate, &server, &mut conn)?;
+    let fetched = Cpu::of(&server, relay)?;
+    nothing_to_write(&bench.dir)?;
     let asked_before = bench.disk.asked()?;
     match condition {
         Condition::Memory => {}
@@ -162,32 +176,26 @@ fn measure(
         Condition::CacheMiss => bench.disk.set(Duration::ZERO, plan.read)?,
     }
     let begin = Instant::now();
+    let others_before = others(backlog, fetched, relay);
     racer.go(bench, &server, &mut conn)?;
     let is_there = racer.wait(bench, backlog, &mut conn, begin, plan.limit)?;
     let time = begin.elapsed();
+    let at_end = racer.cpu(&server, relay)?;
+    let others_after = others(backlog, at_end, relay);
     let applied = match is_there {
         true => backlog.count,
-        false => count_of(&racer.position(&mut conn)?).unwrap_or(0),
-    };
-    let cpu_server = cpu_of(&server)?.saturating_sub(cpu_before);
-    let asked = bench.disk.asked()? - asked_before;
-    let own = match &racer {
-        Racer::Replica { program, .. } => program.as_ref().and_then(Program::usage),
-        Racer::BuiltIn => None,
-    };
-    let cpu_own = match (candidate, own) {
-        (Candidate::Replica(..), Some(usage)) => usage.cpu,
-        (Candidate::Relay(..), _) => {
-            let now = backlog.relay.as_ref().and_then(Program::usage);
-            let spent = now
-                .zip(own_before)
-                .map(|(n, b)| n.cpu.saturating_sub(b.cpu));
-            spent.context("The relay has ended")?
+        false => {
+            let position = racer.position(&mut conn)?;
+            count_of(&position).with_context(|| format!("Its position is {position:?}"))?
         }
-        (Candidate::Replica(..), None) => bail!("The replica has ended"),
-        _ => Duration::ZERO,
     };
-    // What is left is applied at full speed, so that all of it can be compared.
+    let asked = bench.disk.asked()? - asked_before;
+    // Who was cut goes on: that is not counted.
+    let cut = match is_there {
+        true => None,
+        false => Some((at_end, racer.retries(&server, &mut conn)?)),
+    };
+    // What is left is done at full speed, so that all of it can be compared.
     bench.disk.set(Duration::ZERO, Duration::ZERO)?;
     if !is_there {
         server.run(
@@ -200,16 +208,29 @@ fn measure(
             "It does not catch up, though its disk is not slow any more"
         );
     }
-    let retries = racer.retries(&server, &mut conn)?;
+    let (until, retries) = match cut {
+        Some(cut) => {
+            racer.end()?;
+            cut
+        }
+        None => {
+            let until = rest(bench, || racer.cpu(&server, relay))?;
+            racer.end()?;
+            (until, racer.retries(&server, &mut conn)?)
+        }
+    };
+    let share = applied as f64 / backlog.count.max(1) as f64;
+    let cpu = until.since(fetched).plus_part(fetched.since(before), share);
     let measured = Measured {
-        time,
+        time: whole_ms(time),
         applied,
         is_cut: !is_there,
-        cpu_server,
-        cpu_own,
+        cpu_server: whole_ms(cpu.server),
+        cpu_own: whole_ms(cpu.own),
         retries,
         fsyncs: asked.fsyncs,
         reads: asked.reads,
+        others: whole_ms(others_after.saturating_sub(others_before)),
     };
     let wrong = slow_enough(plan, condition, &measured);
     ensure!(wrong.is_none(), "{}", wrong.unwrap_or_default());
@@ -217,6 +238,124 @@ fn measure(
     drop(conn);
     server.kill();
     Ok((measured, differs))
+}
+
+/// A server with the data from before the backlog, running.
+fn target(
+    bench: &Bench,
+    backlog: &Backlog,
+    condition: Condition,
+    candidate: &Candidate,
+) -> anyhow::Result<Standalone> {
+    let plan = bench.plan;
+    if bench.dir.exists() {
+        fs::remove_dir_all(&bench.dir)
+            .with_context(|| format!("removing {}", bench.dir.display()))?;
+    }
+    let (pool, synced) = match condition {
+        Condition::Memory => (backlog::pool_for(plan.rows), false),
+        Condition::SlowCommit => (backlog::pool_for(plan.rows), true),
+        Condition::CacheMiss => ((plan.rows * POOL_PER_ROW).max(POOL_MIN), false),
+    };
+    let mut settings = backlog::common(id(candidate), pool, synced)?;
+    settings.extend(plan.settings.iter().cloned());
+    let mut server = backlog.primary.create_like(
+        &backlog.before,
+        &bench.dir,
+        "the replica's server",
+        bench.ports.target,
+        settings,
+    )?;
+    server.start(&bench.disk.environment())?;
+    Ok(server)
+}
+
+/// The copy that the server runs on, and what it fetched, go to the disk before the clock begins,
+/// not beside the first commits: that would cost the fast ones most.
+fn nothing_to_write(dir: &Path) -> anyhow::Result<()> {
+    let status = Command::new("sync").arg("-f").arg(dir).status();
+    let status = status.context("running sync")?;
+    ensure!(status.success(), "sync -f {}: {status}", dir.display());
+    Ok(())
+}
+
+/// Waits until nobody uses a processor any more. What was put off, such as removing old versions
+/// of rows, is work, too, and whoever is fast has put off more of it.
+fn rest(bench: &Bench, cpu: impl Fn() -> anyhow::Result<Cpu>) -> anyhow::Result<Cpu> {
+    let begin = Instant::now();
+    let mut last = cpu()?;
+    loop {
+        thread::sleep(REST_TIME);
+        bench.stop.check()?;
+        let now = cpu()?;
+        if now.since(last).all() <= REST_CPU || begin.elapsed() >= REST_LIMIT {
+            return Ok(now);
+        }
+        last = now;
+    }
+}
+
+/// What processors were used for so far besides the trial: the machine's work without that of who
+/// applies (with this relay, if any), of the primary and of a relay that nobody asks.
+fn others(backlog: &Backlog, own: Cpu, relay: Option<&Program>) -> Duration {
+    let primary = backlog.primary.process().and_then(|p| p.usage());
+    let idle = match relay {
+        Some(_) => None,
+        None => backlog.relay.as_ref().and_then(Program::usage),
+    };
+    let beside = [primary, idle].into_iter().flatten().map(|u| u.cpu).sum();
+    let all = machine::busy().unwrap_or_default();
+    all.saturating_sub(own.all()).saturating_sub(beside)
+}
+
+fn whole_ms(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Time on a processor: of the replica's server, and of the program of ours that takes part.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Cpu {
+    server: Duration,
+    own: Duration,
+}
+
+impl Cpu {
+    /// Of processes so far.
+    fn of(server: &Standalone, own: Option<&Program>) -> anyhow::Result<Self> {
+        let server = server.process().and_then(|p| p.usage());
+        let own = match own {
+            Some(program) => {
+                let usage = program.usage();
+                usage
+                    .with_context(|| format!("dromon {} has ended", program.what()))?
+                    .cpu
+            }
+            None => Duration::ZERO,
+        };
+        Ok(Self {
+            server: server.context("The replica's server has ended")?.cpu,
+            own,
+        })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            server: self.server.saturating_sub(before.server),
+            own: self.own.saturating_sub(before.own),
+        }
+    }
+
+    /// With a part of something else, 0 to 1.
+    fn plus_part(self, other: Self, part: f64) -> Self {
+        Self {
+            server: self.server + other.server.mul_f64(part),
+            own: self.own + other.own.mul_f64(part),
+        }
+    }
+
+    fn all(self) -> Duration {
+        self.server + self.own
+    }
 }
 
 /// A disk that was not slow measures something else.
@@ -230,10 +369,10 @@ fn slow_enough(plan: &Plan, condition: Condition, measured: &Measured) -> Option
         .then(|| format!("Its disk was not slow ({condition}): nothing of it was asked"))
 }
 
-fn different(wanted: &[(String, Option<u64>)], have: &[(String, Option<u64>)]) -> Option<String> {
+fn different(wanted: &BTreeMap<String, u64>, have: &Checksums) -> Option<String> {
     let wrong: Vec<&str> = wanted
         .iter()
-        .filter(|w| !have.contains(w))
+        .filter(|(table, sum)| have.get(*table) != Some(&Some(**sum)))
         .map(|(table, _)| table.as_str())
         .collect();
     (!wrong.is_empty()).then(|| format!("not as on the primary: {}", wrong.join(", ")))
@@ -245,11 +384,6 @@ fn id(candidate: &Candidate) -> u32 {
         Candidate::Relay(Policy::Group, _) => RELAY_GROUP,
         _ => BUILT_IN,
     }
-}
-
-fn cpu_of(server: &Standalone) -> anyhow::Result<Duration> {
-    let usage = server.process().and_then(|p| p.usage());
-    Ok(usage.context("The replica's server has ended")?.cpu)
 }
 
 /// Who applies.
@@ -326,6 +460,8 @@ impl Racer {
         loop {
             let status = slave_status(conn)?;
             if text(&status, "Gtid_IO_Pos") == backlog.goal {
+                let has = text(&status, "Parallel_Mode");
+                ensure!(has == mode, "Its mode is {has:?} and should be {mode}");
                 return Ok(Self::BuiltIn);
             }
             let error = text(&status, "Last_IO_Error");
@@ -410,8 +546,24 @@ impl Racer {
         }
     }
 
-    /// What was applied again. Ends the replica, as it says so at its end.
-    fn retries(&mut self, server: &Standalone, conn: &mut Conn) -> anyhow::Result<u64> {
+    /// Time on a processor so far, of all that take part.
+    fn cpu(&self, server: &Standalone, relay: Option<&Program>) -> anyhow::Result<Cpu> {
+        match self {
+            Self::BuiltIn => Cpu::of(server, relay),
+            Self::Replica { program, .. } => Cpu::of(server, program.as_ref()),
+        }
+    }
+
+    /// Ends the replica, which says at its end what it has done.
+    fn end(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::BuiltIn => Ok(()),
+            Self::Replica { program, .. } => program.take().map_or(Ok(()), Program::end),
+        }
+    }
+
+    /// What was applied again so far; a replica that runs says so once a second.
+    fn retries(&self, server: &Standalone, conn: &mut Conn) -> anyhow::Result<u64> {
         match self {
             Self::BuiltIn => {
                 let sql = "SHOW GLOBAL STATUS LIKE 'Slave_retried_transactions'";
@@ -419,14 +571,13 @@ impl Racer {
                 let value = rows.first().and_then(|(_, n)| n.parse().ok());
                 value.context("The server does not tell Slave_retried_transactions")
             }
+            // It has run for less than that second.
             Self::Replica {
-                program, status, ..
-            } => {
-                if let Some(program) = program.take() {
-                    program.end()?;
-                }
-                conflicts(status)
-            }
+                program: Some(_),
+                status,
+                ..
+            } if !status.exists() => Ok(0),
+            Self::Replica { status, .. } => conflicts(status),
         }
     }
 }
@@ -467,6 +618,7 @@ pub(crate) mod tests {
             retries: 7,
             fsyncs: 10,
             reads: 0,
+            others: Duration::from_millis(seconds * 20),
         }
     }
 
@@ -475,19 +627,43 @@ pub(crate) mod tests {
         let m = measured(4, 1000);
         assert_eq!(m.rate(), 250.0);
         assert_eq!(m.cpu_per_1000(), 3.0);
+        assert_eq!(m.others(), 0.02);
     }
 
     #[test]
     fn tables_that_differ_are_named() {
-        let sums = |a, b| vec![("d.a".to_string(), a), ("d.b".to_string(), b)];
+        let wanted: BTreeMap<String, u64> = [("d.a".to_string(), 1), ("d.b".to_string(), 2)].into();
+        let have = |sums: &[(&str, Option<u64>)]| -> Checksums {
+            sums.iter()
+                .map(|(t, sum)| ((*t).to_string(), *sum))
+                .collect()
+        };
+        let found = different(&wanted, &have(&[("d.a", Some(1)), ("d.b", Some(2))]));
+        assert_eq!(found, None);
+        for other in [
+            have(&[("d.a", Some(1)), ("d.b", Some(3))]),
+            have(&[("d.a", Some(1)), ("d.b", None)]),
+            have(&[("d.a", Some(1))]),
+        ] {
+            let found = different(&wanted, &other);
+            assert_eq!(found.as_deref(), Some("not as on the primary: d.b"));
+        }
+    }
+
+    #[test]
+    fn fetching_counts_for_the_part_that_was_applied() {
+        let cpu = |server, own| Cpu {
+            server: Duration::from_millis(server),
+            own: Duration::from_millis(own),
+        };
+        let (before, fetched, until) = (cpu(100, 50), cpu(500, 90), cpu(900, 90));
+        let quarter = until.since(fetched).plus_part(fetched.since(before), 0.25);
+        assert_eq!(quarter, cpu(500, 10));
+        assert_eq!(quarter.all(), Duration::from_millis(510));
         assert_eq!(
-            different(&sums(Some(1), Some(2)), &sums(Some(1), Some(2))),
-            None
+            whole_ms(Duration::from_micros(7_999)),
+            Duration::from_millis(7)
         );
-        let found = different(&sums(Some(1), Some(2)), &sums(Some(1), Some(3)));
-        assert_eq!(found.as_deref(), Some("not as on the primary: d.b"));
-        let found = different(&sums(Some(1), Some(2)), &sums(Some(1), None)[..1]);
-        assert_eq!(found.as_deref(), Some("not as on the primary: d.b"));
     }
 
     #[test]

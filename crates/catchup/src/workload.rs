@@ -1,8 +1,10 @@
 //! Tables and transactions of the workloads. The transactions are stored procedures, so that one
 //! client commits many a second.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use anyhow::ensure;
 use dromon_sandbox::Standalone;
 
 use crate::plan::Workload;
@@ -12,6 +14,15 @@ use crate::run::Stop;
 pub const DB: &str = "dromon_catchup";
 /// All its tables.
 pub const TABLES: [&str; 6] = ["t", "hot", "other", "uniq", "parent", "child"];
+/// In the order in which they can be made.
+const DEFINITIONS: [&str; 6] = [
+    "t (id INT PRIMARY KEY, k INT NOT NULL, v BIGINT NOT NULL, pad CHAR(200) NOT NULL, KEY (k))",
+    "hot (id INT PRIMARY KEY, n BIGINT NOT NULL)",
+    "other (id INT PRIMARY KEY, n BIGINT NOT NULL)",
+    "uniq (id INT AUTO_INCREMENT PRIMARY KEY, a INT NOT NULL UNIQUE, b VARCHAR(20) NOT NULL UNIQUE)",
+    "parent (id INT PRIMARY KEY, code INT NOT NULL UNIQUE, v BIGINT NOT NULL)",
+    "child (id INT PRIMARY KEY, parent INT NOT NULL, u INT NOT NULL UNIQUE, FOREIGN KEY (parent) REFERENCES parent (id) ON DELETE CASCADE)",
+];
 /// Rows that many transactions take.
 const HOT: u64 = 4;
 /// Rows of the tables with unique and foreign keys.
@@ -37,14 +48,7 @@ pub fn prepare(
         "CREATE DATABASE {DB} DEFAULT CHARACTER SET latin1"
     ))?;
     run(&format!("USE {DB}"))?;
-    for table in [
-        "t (id INT PRIMARY KEY, k INT NOT NULL, v BIGINT NOT NULL, pad CHAR(200) NOT NULL, KEY (k))",
-        "hot (id INT PRIMARY KEY, n BIGINT NOT NULL)",
-        "other (id INT PRIMARY KEY, n BIGINT NOT NULL)",
-        "uniq (id INT AUTO_INCREMENT PRIMARY KEY, a INT NOT NULL UNIQUE, b VARCHAR(20) NOT NULL UNIQUE)",
-        "parent (id INT PRIMARY KEY, code INT NOT NULL UNIQUE, v BIGINT NOT NULL)",
-        "child (id INT PRIMARY KEY, parent INT NOT NULL, u INT NOT NULL UNIQUE, FOREIGN KEY (parent) REFERENCES parent (id) ON DELETE CASCADE)",
-    ] {
+    for table in DEFINITIONS {
         run(&format!("CREATE TABLE {table} ENGINE=InnoDB"))?;
     }
     run("SET SESSION rand_seed1 = 20, rand_seed2 = 26")?;
@@ -88,7 +92,45 @@ pub fn commit(server: &Standalone, transactions: u64, stop: &Stop) -> anyhow::Re
     Ok(())
 }
 
-/// `work(n)` commits about `n` transactions (exactly, but for the TRUNCATEs of w4).
+/// What so many transactions of the workload changed: `v` of all rows of `t` in sum, at least and at
+/// most, and `n` of all hot ones. Every change adds 1.
+fn changes(workload: Workload, transactions: u64) -> (RangeInclusive<u64>, u64) {
+    let all = transactions;
+    let exactly = |rows: u64| rows * all..=rows * all;
+    match workload {
+        Workload::W1 | Workload::W4 => (exactly(1), 0),
+        Workload::W2 => (exactly(5), 0),
+        Workload::W3 => (exactly(2), all.div_ceil(4)),
+        Workload::W5 => (exactly(0), 0),
+        Workload::W6 => (all..=8 * all, all),
+    }
+}
+
+/// Holds the primary's tables against what was to be committed: a backlog that is another than it is
+/// said to be would be measured all the same.
+///
+/// # Errors
+/// When they differ.
+pub fn check(server: &Standalone, workload: Workload, transactions: u64) -> anyhow::Result<()> {
+    let mut conn = server.connect(LIMIT)?;
+    let mut sum = |column: &str, table: &str| -> anyhow::Result<u64> {
+        let sql = format!("SELECT CAST(SUM({column}) AS UNSIGNED) FROM {DB}.{table}");
+        let rows: Vec<Option<u64>> = server.rows(&mut conn, &sql)?;
+        Ok(rows.into_iter().next().flatten().unwrap_or_default())
+    };
+    let (cold, hot) = (sum("v", "t")?, sum("n", "hot")?);
+    let (cold_wanted, hot_wanted) = changes(workload, transactions);
+    ensure!(
+        cold_wanted.contains(&cold) && hot == hot_wanted,
+        "Its {transactions} transactions changed {cold} rows of the table and {hot} hot ones, and should have changed {} to {} and {hot_wanted}",
+        cold_wanted.start(),
+        cold_wanted.end()
+    );
+    Ok(())
+}
+
+/// `work(times)` commits about so many transactions (exactly, but for the TRUNCATEs of w4). In a
+/// statement its variables hide columns of the same name: no column has one of theirs.
 fn procedure(workload: Workload, rows: u64) -> String {
     let body = match workload {
         Workload::W1 => update(rows),
@@ -110,8 +152,8 @@ fn procedure(workload: Workload, rows: u64) -> String {
         )),
     };
     format!(
-        "CREATE PROCEDURE work(n INT) BEGIN DECLARE i INT DEFAULT 0; DECLARE m INT; DECLARE x INT; DECLARE y INT; \
-         WHILE i < n DO {body} SET i = i + 1; END WHILE; END"
+        "CREATE PROCEDURE work(times INT) BEGIN DECLARE i INT DEFAULT 0; DECLARE m INT; DECLARE x INT; DECLARE y INT; \
+         WHILE i < times DO {body} SET i = i + 1; END WHILE; END"
     )
 }
 
@@ -156,6 +198,41 @@ mod tests {
     fn calls_keep_the_rhythm_of_the_truncates() {
         assert_eq!(CALL % TRUNCATE_EVERY, 0);
         assert_eq!(CALL % 4, 0, "every fourth takes a hot row, across calls");
+    }
+
+    #[test]
+    fn no_column_is_hidden_by_a_variable() {
+        let text = procedure(Workload::W1, 9);
+        let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        let mut variables: Vec<&str> = words
+            .windows(2)
+            .filter(|w| w[0] == "DECLARE" || w[0] == "work")
+            .map(|w| w[1])
+            .collect();
+        variables.extend(
+            text.split_once("work(")
+                .and_then(|(_, rest)| rest.split(' ').next()),
+        );
+        for one in ["times", "i", "m", "x", "y"] {
+            assert!(
+                variables.contains(&one),
+                "{one} is not found: {variables:?}"
+            );
+        }
+        for definition in DEFINITIONS {
+            let (table, columns) = definition.split_once(" (").expect("columns");
+            let names = columns.split(", ").filter_map(|c| c.split(' ').next());
+            for name in names {
+                assert!(!variables.contains(&name), "{name} of {table}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_backlog_changes_is_known() {
+        assert_eq!(changes(Workload::W1, 100), (100..=100, 0));
+        assert_eq!(changes(Workload::W3, 102), (204..=204, 26));
+        assert_eq!(changes(Workload::W6, 100), (100..=800, 100));
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub const RETRY: &[u16] = &[DEADLOCK, RECORD_CHANGED];
 static STREAMING: AtomicBool = AtomicBool::new(false);
 
 /// From now on every third client of this process (those are counted by their seeds, from 1 on)
-/// streams its transactions, a fragment for each row.
+/// streams its transactions, a fragment for each row, or for two: then the end may bring a
+/// row, too.
 pub fn stream_every_third() {
     STREAMING.store(true, Ordering::Relaxed);
 }
@@ -72,11 +73,13 @@ impl Session {
                 .with_context(|| node.name())?;
         }
         if seed % 3 == 1 && STREAMING.load(Ordering::Relaxed) {
-            for setting in ["unit = 'rows'", "size = 1"] {
-                session
-                    .exec(&format!("SET SESSION wsrep_trx_fragment_{setting}"))
-                    .with_context(|| node.name())?;
-            }
+            let rows = if seed % 6 == 1 { 1 } else { 2 };
+            session
+                .exec("SET SESSION wsrep_trx_fragment_unit = 'rows'")
+                .and_then(|_| {
+                    session.exec(&format!("SET SESSION wsrep_trx_fragment_size = {rows}"))
+                })
+                .with_context(|| node.name())?;
         }
         Ok(session)
     }

@@ -42,7 +42,7 @@ pub use node::{Node, Start};
 pub use ports::Ports;
 pub use process::{ProcessId, ProcessState, StopReport, Usage};
 pub use record::{ClusterRecord, NodeNetwork, NodeRecord};
-pub use standalone::{Standalone, free_ports};
+pub use standalone::{MARKER, Standalone, end_left_behind, free_ports};
 pub use status::{ClusterStatus, NodeStatus, ProcessView, Verdict, WitnessStatus, WsrepStatus};
 pub use template::server_version;
 pub use who::{first_unreachable, reachable_by_server};

@@ -252,16 +252,19 @@ fn parse_memory_peak(text: &str) -> Option<u64> {
 /// All processes whose environment holds `marker` (as `NAME=value`): what a
 /// server started for us (transfer scripts, rsync, socat) inherits it.
 pub(crate) fn marked(marker: &str) -> Vec<ProcessId> {
+    with_environment(|entry| entry == marker.as_bytes())
+}
+
+/// All processes that have such an entry (`NAME=value`) in their environment.
+pub(crate) fn with_environment(is_wanted: impl Fn(&[u8]) -> bool) -> Vec<ProcessId> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
         .filter(|pid| {
-            fs::read(format!("/proc/{pid}/environ")).is_ok_and(|env| {
-                env.split(|b| *b == 0)
-                    .any(|entry| entry == marker.as_bytes())
-            })
+            fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|env| env.split(|b| *b == 0).any(&is_wanted))
         })
         .filter_map(|pid| ProcessId::of(pid).ok())
         .filter(|process| process.is_alive())

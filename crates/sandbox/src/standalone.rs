@@ -6,8 +6,9 @@
 //! DIR/s            socket
 //! ```
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -20,7 +21,7 @@ use mysql::{Conn, OptsBuilder};
 use crate::config::Setting;
 use crate::error::{IoContext, LogTail, Result, SandboxError};
 use crate::ports;
-use crate::process::ProcessId;
+use crate::process::{ProcessId, with_environment};
 use crate::template::{SQL_USER, Template, copy_tree, last_lines, program, server_version};
 use crate::who::{ServerUser, first_unreachable};
 
@@ -28,8 +29,9 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 const START_LIMIT: Duration = Duration::from_secs(90);
 const STOP_LIMIT: Duration = Duration::from_secs(120);
 const LOG_LINES_SHOWN: usize = 12;
-/// What marks the server's environment; its value is the directory.
-const MARKER: &str = "DROMON_STANDALONE";
+/// What marks the environment of a server; its value is the directory. What else belongs to an
+/// experiment may be marked by it, too: see [`end_left_behind`].
+pub const MARKER: &str = "DROMON_STANDALONE";
 
 /// So many ports that nobody listens on: from `base` on, else the first free ones.
 ///
@@ -38,6 +40,24 @@ const MARKER: &str = "DROMON_STANDALONE";
 pub fn free_ports(count: usize, base: Option<u16>) -> Result<Vec<u16>> {
     let found = ports::choose(count, base, None)?;
     Ok(found.into_iter().map(|p| p.sql).collect())
+}
+
+/// Ends all processes that are marked by a directory below this one: what a program left behind
+/// that was killed itself. Their number.
+///
+/// # Errors
+/// When one cannot be signalled.
+pub fn end_left_behind(below: &Path) -> Result<usize> {
+    let begins = |entry: &[u8]| {
+        let value = entry.strip_prefix(MARKER.as_bytes());
+        let value = value.and_then(|rest| rest.strip_prefix(b"="));
+        value.is_some_and(|dir| Path::new(OsStr::from_bytes(dir)).starts_with(below))
+    };
+    let left = with_environment(begins);
+    for process in &left {
+        process.end(STOP_LIMIT)?;
+    }
+    Ok(left.len())
 }
 
 /// A server in no cluster. It is killed when dropped; its files stay.
@@ -317,5 +337,39 @@ impl Standalone {
 impl Drop for Standalone {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_left_behind_below_a_directory_is_ended() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let mut started: Vec<Child> = ["a", "a/b", "ab"]
+            .iter()
+            .map(|dir| {
+                Command::new("sleep")
+                    .arg("60")
+                    .env(MARKER, home.path().join(dir))
+                    .spawn()
+                    .expect("sleep starts")
+            })
+            .collect();
+        // The environment is only visible once the child has called exec.
+        let begin = Instant::now();
+        let mut ended = 0;
+        while ended < 2 && begin.elapsed() < Duration::from_secs(5) {
+            ended += end_left_behind(&home.path().join("a")).expect("ended");
+        }
+        assert_eq!(ended, 2, "those of a and of a/b");
+        for child in &mut started[..2] {
+            assert!(!child.wait().expect("its end").success());
+        }
+        let other = &mut started[2];
+        assert!(other.try_wait().expect("asked").is_none(), "ab is another");
+        other.kill().expect("killed");
+        other.wait().expect("its end");
     }
 }

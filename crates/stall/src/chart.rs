@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
-use dromon_load::paper::{Drawing, FAINT, INK, nice};
+use dromon_load::paper::{Drawing, FAINT, INK, Panels, nice};
 use dromon_load::series;
 
 use crate::figures::{Figures, commits_of};
@@ -14,16 +14,22 @@ use crate::plan::Mode;
 use crate::report::{Entry, Report};
 use crate::trial::{Outcome, Trace};
 
-/// Size of a panel's drawing area and of what stands around it, in pixels.
-const WIDTH: f64 = 520.0;
-const HEIGHT: f64 = 120.0;
-const LEFT: f64 = 62.0;
-const ABOVE: f64 = 66.0;
+/// Where panels stand; [`Panels::below`] grows with the strips of the nodes.
+const PANELS: Panels = Panels {
+    width: 520.0,
+    height: 120.0,
+    left: 62.0,
+    above: 66.0,
+    below: 26.0,
+    gap: 22.0,
+    head: 58.0,
+};
+const WIDTH: f64 = PANELS.width;
+const HEIGHT: f64 = PANELS.height;
+const LEFT: f64 = PANELS.left;
+const ABOVE: f64 = PANELS.above;
+/// Height of a node's strip.
 const STRIP: f64 = 9.0;
-const BELOW: f64 = 26.0;
-const GAP: f64 = 22.0;
-/// Title and legend.
-const HEAD: f64 = 58.0;
 /// Room for the title.
 const WIDTH_MIN: f64 = 760.0;
 /// Slices a panel can show.
@@ -39,38 +45,27 @@ const RED: &str = "#cf222e";
 /// The chart of one round.
 pub fn svg(report: &Report, round: usize) -> String {
     let (providers, modes) = (report.providers(), report.modes());
-    let strips = nodes(report) as f64 * STRIP;
-    let cell = (LEFT + WIDTH + GAP, ABOVE + HEIGHT + strips + BELOW + GAP);
-    let width = (cell.0 * providers.len() as f64 + GAP).max(WIDTH_MIN);
-    let height = HEAD + cell.1 * modes.len() as f64;
+    let panels = Panels {
+        below: PANELS.below + nodes(report) as f64 * STRIP,
+        ..PANELS
+    };
+    let width = panels.across(providers.len()).max(WIDTH_MIN);
     let top = highest(report, round);
     let about = format!(
         "Commits per second of all nodes over seconds since the large transaction's statement began. A strip per node is red where it acknowledged nothing for {} ms.",
         SILENT.as_millis()
     );
-    let mut out = Drawing::begin(width, height, &report.title, &about);
-    out.text(GAP, 22.0, 13, "start", INK, &report.title);
-    out.text(
-        GAP,
-        42.0,
-        11,
-        "start",
-        INK,
-        "Commits per second of all nodes, over seconds since the large one began. Strips, one per node: red where it acknowledged nothing.",
-    );
+    let subtitle = "Commits per second of all nodes, over seconds since the large one began. Strips, one per node: red where it acknowledged nothing.";
+    let mut out = panels.begin((width, modes.len()), &report.title, subtitle, &about);
     for (row, mode) in modes.iter().enumerate() {
         for (column, provider) in providers.iter().enumerate() {
             let entry = report
                 .entries
                 .iter()
                 .find(|e| e.round == round && e.mode == *mode && e.provider == *provider);
-            let x = GAP + cell.0 * column as f64;
-            let y = HEAD + cell.1 * row as f64;
-            out.add(format_args!(
-                r#"<g class="panel" transform="translate({x:.1} {y:.1})">"#
-            ));
-            panel(&mut out, provider, *mode, entry, top);
-            out.add(format_args!("</g>"));
+            panels.panel(&mut out, (row, column), |out| {
+                panel(out, provider, *mode, entry, top);
+            });
         }
     }
     out.end()
@@ -91,14 +86,13 @@ fn panel(out: &mut Drawing, provider: &str, mode: Mode, entry: Option<&Entry>, t
     if short.len() < why.len() {
         short.push('…');
     }
-    let middle = ABOVE + HEIGHT / 2.0;
-    out.text(LEFT + 8.0, middle, 11, "start", INK, &short);
+    PANELS.instead(out, &short);
 }
 
 fn curve(out: &mut Drawing, figures: &Figures, trace: &Trace, top: f64) {
     let scale = Scale::new(trace, top);
     let all: Vec<Duration> = trace.commits.iter().map(|c| c.done).collect();
-    let bottom = ABOVE + HEIGHT;
+    let bottom = PANELS.bottom();
     axes(out, &scale);
     if figures.gap >= STALL {
         let window = trace.marks.begin..trace.until;
@@ -116,7 +110,7 @@ fn curve(out: &mut Drawing, figures: &Figures, trace: &Trace, top: f64) {
     let rate_y = scale.y(figures.rate_before);
     out.add(format_args!(
         r#"<line x1="{LEFT}" x2="{:.1}" y1="{rate_y:.1}" y2="{rate_y:.1}" stroke="{INK}" stroke-dasharray="1 3"/>"#,
-        LEFT + WIDTH
+        PANELS.right()
     ));
     let width = scale.slice();
     let window = scale.from..scale.to;
@@ -137,14 +131,9 @@ fn curve(out: &mut Drawing, figures: &Figures, trace: &Trace, top: f64) {
 }
 
 fn axes(out: &mut Drawing, scale: &Scale) {
-    let (bottom, right) = (ABOVE + HEIGHT, LEFT + WIDTH);
     for part in [0.0, 0.5, 1.0] {
-        let y = scale.y(scale.top * part);
-        out.add(format_args!(
-            r#"<line x1="{LEFT}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}" stroke="{FAINT}"/>"#
-        ));
-        let label = format!("{:.0}", scale.top * part);
-        out.text(LEFT - 6.0, y + 4.0, 11, "end", INK, &label);
+        let rate = scale.top * part;
+        PANELS.level(out, scale.y(rate), FAINT, &format!("{rate:.0}"));
     }
     let span = (scale.to - scale.from).as_secs_f64();
     let step = nice(span / 10.0).max(0.5);
@@ -152,14 +141,9 @@ fn axes(out: &mut Drawing, scale: &Scale) {
     let mut tick = ((scale.from.as_secs_f64() - zero) / step).ceil() * step;
     while tick <= scale.to.as_secs_f64() - zero {
         let x = scale.x(Duration::from_secs_f64((tick + zero).max(0.0)));
-        out.add(format_args!(
-            r#"<line x1="{x:.1}" x2="{x:.1}" y1="{bottom:.1}" y2="{:.1}" stroke="{INK}"/>"#,
-            bottom + 3.0
-        ));
-        let y = bottom + scale.strips + 16.0;
         // A tick next to nought must not read "-0".
         let label = format!("{}", (tick * 10.0).round() / 10.0 + 0.0);
-        out.text(x, y, 11, "middle", INK, &label);
+        PANELS.tick(out, x, scale.strips + 16.0, &label);
         tick += step;
     }
 }

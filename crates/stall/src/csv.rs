@@ -1,10 +1,9 @@
 //! What was recorded, for other programs. Times are milliseconds since the
 //! large transaction's begin; before it they are negative.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use dromon_load::paper::field;
+use dromon_load::paper::Csv;
 use dromon_load::series;
 
 use crate::figures::{Figures, Times, commits_of};
@@ -15,9 +14,17 @@ use crate::trial::{Outcome, Trace};
 /// One line per node and 100 ms: the clients' acknowledgements in them and the
 /// node's own counters at their end.
 pub fn samples(report: &Report) -> String {
-    let mut out = String::from(
-        "provider,round,mode,t_ms,node,acknowledged,last_committed,local_commits,recv_queue,flow_control_paused_ms,replicated_bytes,provider_memory_peak\n",
-    );
+    let mut out = csv(&[
+        "t_ms",
+        "node",
+        "acknowledged",
+        "last_committed",
+        "local_commits",
+        "recv_queue",
+        "flow_control_paused_ms",
+        "replicated_bytes",
+        "provider_memory_peak",
+    ]);
     for (entry, trace) in traces(report) {
         for (node, name) in trace.nodes.iter().enumerate() {
             let own = commits_of(&trace.commits, node);
@@ -30,7 +37,7 @@ pub fn samples(report: &Report) -> String {
                     entry,
                     &[
                         since_begin(trace, sample.at),
-                        field(name),
+                        name.clone(),
                         acknowledged.to_string(),
                         sample.last_committed.to_string(),
                         sample.local_commits.to_string(),
@@ -44,12 +51,12 @@ pub fn samples(report: &Report) -> String {
         }
     }
     debug_assert!(EVERY == Duration::from_millis(100), "as the docs say");
-    out
+    out.end()
 }
 
 /// One line per mark.
 pub fn events(report: &Report) -> String {
-    let mut out = String::from("provider,round,mode,t_ms,event,node\n");
+    let mut out = csv(&["t_ms", "event", "node"]);
     for (entry, trace) in traces(report) {
         let origin = trace.nodes.first().map_or("", String::as_str);
         let marks = &trace.marks;
@@ -65,18 +72,39 @@ pub fn events(report: &Report) -> String {
             .zip(&trace.nodes)
             .map(|(at, node)| ("applied", *at, node.as_str()));
         for (event, at, node) in own.into_iter().chain(applied) {
-            let cells = [since_begin(trace, at), event.into(), field(node)];
+            let cells = [since_begin(trace, at), event.into(), node.into()];
             line(&mut out, entry, &cells);
         }
     }
-    out
+    out.end()
 }
 
 /// One line per mode with all numbers of the tables; what failed has none.
 pub fn summary(report: &Report) -> String {
-    let mut out = String::from(
-        "provider,round,mode,outcome,rate_before,rate_beside,rate_commit,gap_s,gap_of_a_node_s,worst_second,share_done,p99_before_ms,p99_beside_ms,longest_wait_ms,seqnos,alone_sent_s,alone_acked_s,alone_applied_s,beside_sent_s,beside_acked_s,beside_applied_s,cpu_alone_s,cpu_beside_s,provider_memory,server_memory\n",
-    );
+    let mut out = csv(&[
+        "outcome",
+        "rate_before",
+        "rate_beside",
+        "rate_commit",
+        "gap_s",
+        "gap_of_a_node_s",
+        "worst_second",
+        "share_done",
+        "p99_before_ms",
+        "p99_beside_ms",
+        "longest_wait_ms",
+        "seqnos",
+        "alone_sent_s",
+        "alone_acked_s",
+        "alone_applied_s",
+        "beside_sent_s",
+        "beside_acked_s",
+        "beside_applied_s",
+        "cpu_alone_s",
+        "cpu_beside_s",
+        "provider_memory",
+        "server_memory",
+    ]);
     for entry in &report.entries {
         let outcome = match &entry.outcome {
             Outcome::Measured(_) => "measured",
@@ -90,7 +118,7 @@ pub fn summary(report: &Report) -> String {
         }
         line(&mut out, entry, &cells);
     }
-    out
+    out.end()
 }
 
 fn numbers(f: &Figures) -> [String; 21] {
@@ -132,16 +160,18 @@ fn traces(report: &Report) -> impl Iterator<Item = (&Entry, &Trace)> {
     })
 }
 
-fn line(out: &mut String, entry: &Entry, cells: &[String]) {
-    writeln!(
-        out,
-        "{},{},{},{}",
-        field(&entry.provider),
-        entry.round,
-        entry.mode,
-        cells.join(",")
-    )
-    .expect("writing to a String cannot fail");
+/// A file whose lines begin with what was measured.
+fn csv(head: &[&str]) -> Csv {
+    Csv::new(&[&["provider", "round", "mode"], head].concat())
+}
+
+fn line(out: &mut Csv, entry: &Entry, cells: &[String]) {
+    let measured = [
+        entry.provider.clone(),
+        entry.round.to_string(),
+        entry.mode.to_string(),
+    ];
+    out.add(&[&measured, cells].concat());
 }
 
 fn since_begin(trace: &Trace, at: Duration) -> String {

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 pub use figures::{Figures, Times};
 pub use plan::{Large, Mode, Pace, Plan, Provider, Small, parse_size};
 pub use report::{Entry, Report, write_files};
-pub use run::{Say, run};
+pub use run::run;
 pub use sampler::Sample;
 pub use trial::{Marks, Outcome, Trace};
 pub use work::Commit;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use dromon_load::arrivals::Spread;
+use dromon_load::bench::refuse_twice;
 use dromon_load::paper::refuse_results;
 use dromon_sandbox::{Setting, split_settings};
 
@@ -284,11 +285,7 @@ impl Plan {
             !self.modes.is_empty() && self.rounds > 0,
             "Nothing would be measured: name at least one mode and one round"
         );
-        if let Some(twice) =
-            (1..self.modes.len()).find(|i| self.modes[..*i].contains(&self.modes[*i]))
-        {
-            bail!("Mode {} is named twice", self.modes[twice]);
-        }
+        refuse_twice("mode", &self.modes)?;
         ensure!(
             self.nodes >= 2,
             "A large transaction stalls others where it is applied: at least two nodes are needed"

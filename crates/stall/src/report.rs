@@ -1,10 +1,10 @@
 //! Everything measured, and the files made of it.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use dromon_load::bench::unique;
+use dromon_load::paper;
 
 use crate::chart;
 use crate::csv;
@@ -63,24 +63,12 @@ impl Report {
 
     /// Providers in the order of their first entry.
     pub(crate) fn providers(&self) -> Vec<&str> {
-        let mut all: Vec<&str> = Vec::new();
-        for entry in &self.entries {
-            if !all.contains(&entry.provider.as_str()) {
-                all.push(&entry.provider);
-            }
-        }
-        all
+        unique(self.entries.iter().map(|e| e.provider.as_str()))
     }
 
     /// Modes in the order of their first entry.
     pub(crate) fn modes(&self) -> Vec<Mode> {
-        let mut all = Vec::new();
-        for entry in &self.entries {
-            if !all.contains(&entry.mode) {
-                all.push(entry.mode);
-            }
-        }
-        all
+        unique(self.entries.iter().map(|e| e.mode))
     }
 }
 
@@ -90,7 +78,6 @@ impl Report {
 /// # Errors
 /// When a file cannot be written.
 pub fn write_files(report: &Report, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     let mut files = vec![
         ("samples.csv".to_string(), csv::samples(report)),
         ("events.csv".to_string(), csv::events(report)),
@@ -105,13 +92,7 @@ pub fn write_files(report: &Report, dir: &Path) -> anyhow::Result<Vec<PathBuf>> 
         };
         files.push((name, chart::svg(report, *round)));
     }
-    let mut written = Vec::new();
-    for (name, text) in files {
-        let path = dir.join(name);
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        written.push(path);
-    }
-    Ok(written)
+    paper::write_files(dir, files)
 }
 
 #[cfg(test)]

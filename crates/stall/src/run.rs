@@ -1,13 +1,13 @@
 //! Clusters one after the other, all modes on each.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use dromon_load::bench::{Say, forth_and_back, in_rounds, make_place, version};
 use dromon_load::rest;
 use dromon_load::storm::{self, Session};
 use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Setting, server_version};
@@ -27,9 +27,6 @@ const CALIBRATION: Duration = Duration::from_secs(5);
 const AUTO: &str = "dromon.auto_stream_size";
 /// As docs/options.md says.
 const AUTO_DEFAULT: &str = "16M";
-
-/// Told what happens, line by line.
-pub type Say<'a> = &'a dyn Fn(&str);
 
 /// Measures everything. What fails in one mode is part of the report.
 ///
@@ -76,12 +73,7 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
     let current = Current::default();
     current.clean_up_on_signals()?;
     for round in 1..=plan.rounds {
-        let mut order: Vec<&Provider> = plan.providers.iter().collect();
-        // Forth and back, so that a slow drift of the machine hits all alike.
-        if round % 2 == 0 {
-            order.reverse();
-        }
-        for provider in order {
+        for provider in forth_and_back(plan.providers.iter().collect(), round) {
             let dir = base.join(format!("{}-{round}", directory_name(&provider.name)));
             say(&format!(
                 "{}, round {round}: starting {} nodes",
@@ -302,23 +294,13 @@ fn title(plan: &Plan, server: &str) -> String {
             format!("{clients} clients, {pace}")
         }
     };
-    let rounds = match plan.rounds {
-        1 => String::new(),
-        n => format!("; {n} rounds"),
-    };
     format!(
-        "{} beside {small}; {} nodes, MariaDB {}{rounds}",
+        "{} beside {small}; {} nodes, MariaDB {}{}",
         plan.large,
         plan.nodes,
-        version(server)
+        version(server),
+        in_rounds(plan.rounds)
     )
-}
-
-/// The number in what `mariadbd --version` says.
-fn version(line: &str) -> &str {
-    let after = line.split_once("Ver ").map_or(line, |(_, rest)| rest);
-    let word = after.split_whitespace().next().unwrap_or(line);
-    word.split('-').next().unwrap_or(word)
 }
 
 fn base(plan: &Plan) -> anyhow::Result<PathBuf> {
@@ -326,10 +308,7 @@ fn base(plan: &Plan) -> anyhow::Result<PathBuf> {
         Some(dir) => dir.clone(),
         None => std::env::temp_dir().join(format!("dromon-stall-{}", std::process::id())),
     };
-    if !dir.exists() {
-        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
-    }
+    make_place(&dir)?;
     Ok(dir)
 }
 

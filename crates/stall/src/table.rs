@@ -1,10 +1,9 @@
 //! The tables on the terminal. Of several rounds: the median of rates, shares
 //! and durations, the worst of gaps, worst seconds, waits and memory.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use dromon_load::paper::{aligned, number};
+use dromon_load::paper::{aligned, number, with_notes};
 use dromon_load::series::median;
 
 use crate::figures::Figures;
@@ -59,29 +58,23 @@ pub fn text(report: &Report) -> String {
     out += &table(report, SMALL);
     out += "\nThe large one:\n";
     out += &table(report, LARGE);
-    for lost in report.entries.chunk_by(same_reason) {
-        let (what, why) = match &lost[0].outcome {
-            Outcome::Measured(_) => continue,
-            Outcome::Skipped(why) => ("left out", why),
-            Outcome::Failed(why) => ("FAILED", why),
-        };
-        let modes: Vec<String> = lost.iter().map(|e| e.mode.to_string()).collect();
-        let Entry {
-            provider, round, ..
-        } = &lost[0];
-        write!(
-            out,
-            "\n{provider}, {}, round {round}: {what}: {why}",
-            modes.join(", ")
-        )
-        .expect("writing to a String cannot fail");
-    }
-    for note in &report.notes {
-        out += "\n";
-        out += note;
-    }
-    out.truncate(out.trim_end().len());
-    out + "\n"
+    let lost = report.entries.chunk_by(same_reason).filter_map(lost);
+    with_notes(out, lost.chain(report.notes.iter().cloned()))
+}
+
+/// What is said of modes that were lost together.
+fn lost(entries: &[Entry]) -> Option<String> {
+    let (what, why) = match &entries[0].outcome {
+        Outcome::Measured(_) => return None,
+        Outcome::Skipped(why) => ("left out", why),
+        Outcome::Failed(why) => ("FAILED", why),
+    };
+    let modes: Vec<String> = entries.iter().map(|e| e.mode.to_string()).collect();
+    let Entry {
+        provider, round, ..
+    } = &entries[0];
+    let modes = modes.join(", ");
+    Some(format!("{provider}, {modes}, round {round}: {what}: {why}"))
 }
 
 /// Whether two modes were lost together: one cluster, one reason, said once.

@@ -1,10 +1,6 @@
-//! What results are written down with: tables of text, CSV, SVG.
+//! Charts, as SVG.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
-
-use anyhow::{bail, ensure};
 
 /// Of text and axes.
 pub const INK: &str = "#24292f";
@@ -83,75 +79,6 @@ pub fn nice(value: f64) -> f64 {
         .unwrap_or(value)
 }
 
-/// Rows of cells below one another: the first `names` columns to the left, the others to
-/// the right.
-#[must_use]
-pub fn aligned(rows: &[Vec<String>], names: usize) -> String {
-    let mut widths = vec![0; rows.iter().map(Vec::len).max().unwrap_or(0)];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let mut out = String::new();
-    for row in rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(i, (cell, width))| match i < names {
-                true => format!("{cell:<width$}"),
-                false => format!("{cell:>width$}"),
-            })
-            .collect();
-        out.push_str(cells.join("  ").trim_end());
-        out.push('\n');
-    }
-    out
-}
-
-/// A number for a table; a dash where there is none.
-#[must_use]
-pub fn number(value: Option<f64>, digits: usize) -> String {
-    match value {
-        Some(value) if value.is_finite() => format!("{value:.digits$}"),
-        _ => "-".into(),
-    }
-}
-
-/// A text as a field of CSV.
-#[must_use]
-pub fn field(text: &str) -> String {
-    if text.contains([',', '"', '\n']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text.to_string()
-}
-
-/// Results are never written over: a directory with something in it is refused.
-///
-/// # Errors
-/// A sentence that says what to do instead.
-pub fn refuse_results(out: &Path) -> anyhow::Result<()> {
-    if !out.exists() {
-        return Ok(());
-    }
-    ensure!(
-        out.is_dir(),
-        "--out {} is a file; name a directory",
-        out.display()
-    );
-    let entry = fs::read_dir(out)?.flatten().next();
-    if let Some(entry) = entry {
-        bail!(
-            "--out {} holds {} already and nothing was touched; name a new or empty directory",
-            out.display(),
-            entry.file_name().to_string_lossy()
-        );
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,29 +96,6 @@ mod tests {
         }
         assert_eq!(nice(0.0), 1.0);
         assert_eq!(nice(f64::NAN), 1.0);
-    }
-
-    #[test]
-    fn names_stand_left_and_numbers_right() {
-        let rows = [["name", "n", "m"], ["x", "10", "7"]];
-        let rows = rows.map(|row| row.map(String::from).to_vec());
-        assert_eq!(aligned(&rows, 1), "name   n  m\nx     10  7\n");
-        assert_eq!(aligned(&rows, 2), "name  n   m\nx     10  7\n");
-        assert_eq!(aligned(&[], 1), "");
-    }
-
-    #[test]
-    fn what_is_not_known_is_a_dash() {
-        assert_eq!(number(None, 1), "-");
-        assert_eq!(number(Some(f64::NAN), 1), "-");
-        assert_eq!(number(Some(f64::INFINITY), 1), "-");
-        assert_eq!(number(Some(2.345), 1), "2.3");
-    }
-
-    #[test]
-    fn a_name_with_a_comma_is_quoted() {
-        assert_eq!(field("a,\"b"), "\"a,\"\"b\"");
-        assert_eq!(field("a b"), "a b");
     }
 
     #[test]
