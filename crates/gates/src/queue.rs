@@ -66,6 +66,14 @@ pub struct ApplyQueue<T> {
 #[derive(Debug)]
 struct Inner<T> {
     items: VecDeque<QueueItem<T>>,
+    /// What comes before all that waits.
+    urgent: VecDeque<QueueItem<T>>,
+    /// Threads that want an event, and those that have one.
+    idle: usize,
+    busy: usize,
+    /// Of those who have one, those whose event waits for its place.
+    aside: usize,
+    spare: bool,
     bytes: usize,
     exclusive_running: bool,
     hold_after: Option<Seqno>,
@@ -88,6 +96,11 @@ impl<T> ApplyQueue<T> {
         ApplyQueue {
             inner: Mutex::new(Inner {
                 items: VecDeque::new(),
+                urgent: VecDeque::new(),
+                idle: 0,
+                busy: 0,
+                aside: 0,
+                spare: false,
                 bytes: 0,
                 exclusive_running: false,
                 hold_after: None,
@@ -127,10 +140,59 @@ impl<T> ApplyQueue<T> {
         self.wake.notify_one();
     }
 
-    /// Takes the next event, waiting for one until `deadline`. Whoever takes
-    /// an exclusive event must call [`ApplyQueue::exclusive_done`].
+    /// Gives an event to the next idle thread, whatever else waits, runs or is held.
+    /// It has no place in the order.
+    pub fn push_urgent(&self, item: QueueItem<T>) {
+        let mut inner = self.lock();
+        inner.urgent.push_back(item);
+        drop(inner);
+        self.wake.notify_all();
+    }
+
+    /// Whether the last idle thread is left for what is urgent. If there is but one
+    /// thread, it takes whatever comes.
+    pub fn spare_one(&self, spare: bool) {
+        let was = std::mem::replace(&mut self.lock().spare, spare);
+        if was && !spare {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Whether something urgent waits.
+    pub fn has_urgent(&self) -> bool {
+        !self.lock().urgent.is_empty()
+    }
+
+    /// `ahead`: the event that this thread took may wait for what comes behind it in the
+    /// queue. It does not count beside the one that is spared.
+    pub fn sets_aside(&self, ahead: bool) {
+        if ahead {
+            self.lock().aside += 1;
+            self.wake.notify_all();
+        }
+    }
+
+    /// That is over.
+    pub fn is_back(&self, ahead: bool) {
+        self.lock().aside -= usize::from(ahead);
+    }
+
+    /// Takes the next event, waiting for one until `deadline`. Whoever took one
+    /// must call [`ApplyQueue::done`].
     pub fn pop(&self, deadline: Option<Instant>) -> Popped<T> {
         let mut inner = self.lock();
+        inner.idle += 1;
+        let (mut inner, popped) = self.pop_idle(inner, deadline);
+        inner.idle -= 1;
+        inner.busy += usize::from(matches!(popped, Popped::Item(_)));
+        popped
+    }
+
+    fn pop_idle<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner<T>>,
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'a, Inner<T>>, Popped<T>) {
         let nudges = inner.nudges;
         loop {
             if let Some(item) = inner.take() {
@@ -138,13 +200,13 @@ impl<T> ApplyQueue<T> {
                 if !inner.items.is_empty() {
                     self.wake.notify_one();
                 }
-                return Popped::Item(item);
+                return (inner, Popped::Item(item));
             }
             if inner.closed && inner.items.is_empty() && !inner.exclusive_running {
-                return Popped::Closed;
+                return (inner, Popped::Closed);
             }
             if inner.nudges != nudges {
-                return Popped::Nothing;
+                return (inner, Popped::Nothing);
             }
             inner = match deadline {
                 None => self
@@ -154,7 +216,7 @@ impl<T> ApplyQueue<T> {
                 Some(deadline) => {
                     let now = Instant::now();
                     if now >= deadline {
-                        return Popped::Nothing;
+                        return (inner, Popped::Nothing);
                     }
                     let waited = self.wake.wait_timeout(inner, deadline - now);
                     waited.unwrap_or_else(PoisonError::into_inner).0
@@ -163,10 +225,17 @@ impl<T> ApplyQueue<T> {
         }
     }
 
-    /// The exclusive event taken last has ended.
-    pub fn exclusive_done(&self) {
-        self.lock().exclusive_running = false;
-        self.wake.notify_all();
+    /// The event that this thread took, `exclusive` or not, has ended.
+    pub fn done(&self, exclusive: bool) {
+        let mut inner = self.lock();
+        inner.busy -= 1;
+        if exclusive {
+            inner.exclusive_running = false;
+        }
+        if exclusive || inner.spare {
+            drop(inner);
+            self.wake.notify_all();
+        }
     }
 
     /// Holds back everything with a seqno above `seqno`.
@@ -195,6 +264,7 @@ impl<T> ApplyQueue<T> {
     pub fn clear(&self) -> Vec<QueueItem<T>> {
         let mut inner = self.lock();
         inner.bytes = 0;
+        inner.urgent.clear();
         let items = inner.items.drain(..).collect();
         drop(inner);
         self.wake.notify_all();
@@ -211,6 +281,8 @@ impl<T> ApplyQueue<T> {
     pub fn reopen(&self) {
         let mut inner = self.lock();
         inner.items.clear();
+        inner.urgent.clear();
+        inner.spare = false;
         inner.bytes = 0;
         inner.exclusive_running = false;
         inner.hold_after = None;
@@ -262,7 +334,11 @@ impl<T> ApplyQueue<T> {
 
 impl<T> Inner<T> {
     fn take(&mut self) -> Option<QueueItem<T>> {
-        if self.exclusive_running {
+        if let Some(item) = self.urgent.pop_front() {
+            return Some(item);
+        }
+        let last = self.idle == 1 && self.busy > self.aside;
+        if self.exclusive_running || (self.spare && last) {
             return None;
         }
         let seqno = self.items.front()?.seqno;
@@ -295,11 +371,81 @@ mod tests {
         Some(Instant::now())
     }
 
+    /// As a thread does that has nothing else.
     fn popped(q: &ApplyQueue<&'static str>) -> Option<Seqno> {
         match q.pop(now()) {
             Popped::Item(i) => Some(i.seqno),
             Popped::Nothing | Popped::Closed => None,
         }
+    }
+
+    #[test]
+    fn the_last_idle_thread_is_left_for_what_is_urgent() {
+        let q = ApplyQueue::new();
+        for s in 1..=4 {
+            q.push(item(s, s == 2));
+        }
+        q.spare_one(true);
+        assert_eq!(popped(&q), Some(1), "there may be one thread only");
+        assert_eq!(popped(&q), None, "the other one is left");
+        q.push_urgent(item(9, false));
+        assert_eq!(popped(&q), Some(9));
+        q.done(false);
+        q.done(false);
+        assert_eq!(popped(&q), Some(2), "both are idle");
+        q.hold_after(2);
+        q.push_urgent(item(9, false));
+        assert_eq!(popped(&q), Some(9), "beside an exclusive one, and a hold");
+        q.done(false);
+        q.resume();
+        q.done(true);
+        q.spare_one(false);
+        assert_eq!((popped(&q), popped(&q)), (Some(3), Some(4)));
+    }
+
+    #[test]
+    fn who_waits_for_its_place_leaves_the_other_one_to_what_comes_before() {
+        let q = ApplyQueue::new();
+        (1..=3).for_each(|s| q.push(item(s, false)));
+        q.spare_one(true);
+        assert_eq!(popped(&q), Some(1));
+        q.sets_aside(true);
+        assert_eq!(popped(&q), Some(2), "the first may wait for it");
+        q.done(false);
+        q.is_back(true);
+        assert_eq!(popped(&q), None);
+        q.done(false);
+        assert_eq!(popped(&q), Some(3));
+    }
+
+    #[test]
+    fn whoever_comes_back_takes_what_the_spare_one_left() {
+        let q = std::sync::Arc::new(ApplyQueue::new());
+        q.spare_one(true);
+        q.push(item(1, false));
+        assert_eq!(popped(&q), Some(1));
+        let (tx, rx) = std::sync::mpsc::channel();
+        let thread = {
+            let q = q.clone();
+            std::thread::spawn(move || {
+                for _ in 0..2 {
+                    if let Popped::Item(i) = q.pop(None) {
+                        let _ = tx.send(i.seqno);
+                        q.done(false);
+                    }
+                }
+            })
+        };
+        q.push(item(2, false));
+        let soon = std::time::Duration::from_millis(50);
+        assert!(rx.recv_timeout(soon).is_err(), "it is the spare one");
+        q.push_urgent(item(9, false));
+        assert_eq!(rx.recv(), Ok(9));
+        assert!(rx.recv_timeout(soon).is_err());
+        // The other one ends: now it is the only one.
+        q.done(false);
+        assert_eq!(rx.recv(), Ok(2));
+        assert!(thread.join().is_ok());
     }
 
     #[test]
@@ -311,7 +457,7 @@ mod tests {
         assert_eq!(popped(&q), Some(1));
         assert_eq!(popped(&q), Some(2));
         assert_eq!(popped(&q), None);
-        q.exclusive_done();
+        q.done(true);
         assert_eq!(popped(&q), Some(3));
     }
 
@@ -341,7 +487,7 @@ mod tests {
             matches!(q.pop(now()), Popped::Nothing),
             "the exclusive one still runs"
         );
-        q.exclusive_done();
+        q.done(true);
         assert!(matches!(q.pop(now()), Popped::Closed));
     }
 }

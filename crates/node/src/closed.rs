@@ -1,8 +1,18 @@
-//! Tables that a large transaction keeps to itself while it is applied in chunks.
+//! Tables whose changes have to wait here, before they are ordered.
 //!
+//! *Kindly*: a large transaction keeps them to itself while it is applied in chunks.
 //! Whoever changes something there fails certification until it is over
-//! (`certify/src/open.rs`), so those who come meanwhile wait here, before they are
-//! ordered. It is only a kindness: who slips through fails, as the rule says.
+//! (`certify/src/open.rs`), so those who come meanwhile wait. Who slips through fails,
+//! as the rule says.
+//!
+//! *Strictly*: a streaming transaction is shelved here (`held.rs`), so its rows are
+//! not locked. Nobody on this node may name its tables, also to look at a row there for
+//! a foreign key, until it is over.
+//!
+//! *For a replay*: a client's transaction that has passed gives its rows back, and runs
+//! again. Certification lets others of this node pass, since they met its locks. So they
+//! wait, from before the first row is free: who took one of its rows meanwhile has to
+//! give it up to the replay.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,11 +30,39 @@ pub(crate) struct ClosedTables {
     inner: Mutex<Inner>,
 }
 
+/// How waiting for closed tables ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    /// It may go on.
+    Free,
+    /// It was told to give way.
+    Interrupted,
+    /// It may not go on.
+    Refused,
+}
+
+/// What a transaction does with tables.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Touches {
+    /// Those in which it changes something.
+    pub changed: Vec<KeyHash>,
+    /// All that its keys name.
+    pub named: Vec<KeyHash>,
+    /// Fragments of it are out: on other nodes they may hold what the one that closed
+    /// a table needs, so it cannot wait.
+    pub streams: bool,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
-    /// By the large transaction that closed them.
-    closed: BTreeMap<Seqno, HashSet<KeyHash>>,
+    /// By the place where the one that closed them began.
+    kindly: BTreeMap<Seqno, HashSet<KeyHash>>,
+    strictly: BTreeMap<Seqno, HashSet<KeyHash>>,
+    /// By the server's number of the one that runs again: its place need not be known.
+    replays: BTreeMap<u64, HashSet<KeyHash>>,
     waiting: Vec<Arc<Waiter>>,
+    /// Counts how often all that wait were sent on.
+    cleared: u64,
 }
 
 impl Inner {
@@ -33,37 +71,103 @@ impl Inner {
             waiter.wake();
         }
     }
+
+    fn is_refused(&self, named: &[KeyHash]) -> bool {
+        let closed = |t| self.strictly.values().any(|set| set.contains(t));
+        named.iter().any(closed)
+    }
+
+    fn waits_for_replay(&self, named: &[KeyHash]) -> bool {
+        let closed = |t| self.replays.values().any(|set| set.contains(t));
+        named.iter().any(closed)
+    }
+
+    fn any(&self) -> bool {
+        !(self.kindly.is_empty() && self.strictly.is_empty() && self.replays.is_empty())
+    }
+
+    fn is_kindly_asked(&self, touches: &Touches) -> bool {
+        let closed = |t| self.kindly.values().any(|set| set.contains(t));
+        !touches.streams && touches.changed.iter().any(closed)
+    }
 }
 
 impl ClosedTables {
-    /// `id` closes these tables, if there are any.
+    /// `id` closes these tables kindly, if there are any.
     pub fn close(&self, id: Seqno, tables: &[KeyHash]) {
         if tables.is_empty() {
             return;
         }
         let mut inner = self.lock();
-        inner.closed.insert(id, tables.iter().copied().collect());
+        inner.kindly.insert(id, tables.iter().copied().collect());
         self.any.store(true, Ordering::Release);
     }
 
-    /// `id` is over.
-    pub fn open(&self, id: Seqno) {
-        if !self.any.load(Ordering::Acquire) {
+    /// What `id` closes kindly.
+    pub fn tables(&self, id: Seqno) -> Vec<KeyHash> {
+        let inner = self.lock();
+        let closed = inner.kindly.get(&id);
+        closed.map_or_else(Vec::new, |set| set.iter().copied().collect())
+    }
+
+    /// `id` closes these tables strictly, and those that it closed before.
+    pub fn close_strictly(&self, id: Seqno, tables: impl IntoIterator<Item = KeyHash>) {
+        let mut inner = self.lock();
+        inner.strictly.entry(id).or_default().extend(tables);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// This node's transaction `trx` is to run again: these tables are closed until it is
+    /// through.
+    pub fn close_for_replay(&self, trx: u64, tables: impl IntoIterator<Item = KeyHash>) {
+        let mut inner = self.lock();
+        inner.replays.entry(trx).or_default().extend(tables);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// This node's transaction `trx` is through.
+    pub fn replayed(&self, trx: u64) {
+        if !self.any() {
             return;
         }
         let mut inner = self.lock();
-        if inner.closed.remove(&id).is_some() {
-            self.any.store(!inner.closed.is_empty(), Ordering::Release);
+        if inner.replays.remove(&trx).is_some() {
+            self.any.store(inner.any(), Ordering::Release);
             inner.wake();
         }
     }
 
-    /// Nobody waits any more: this node has lost touch, or left.
-    pub fn clear(&self) {
+    /// `id` is over.
+    pub fn open(&self, id: Seqno) {
+        if !self.any() {
+            return;
+        }
         let mut inner = self.lock();
-        inner.closed.clear();
-        self.any.store(false, Ordering::Release);
+        let kindly = inner.kindly.remove(&id).is_some();
+        if inner.strictly.remove(&id).is_some() || kindly {
+            self.any.store(inner.any(), Ordering::Release);
+            inner.wake();
+        }
+    }
+
+    /// Nobody waits any more: this node has lost touch, or left. What is shelved
+    /// remains so.
+    pub fn send_on(&self) {
+        let mut inner = self.lock();
+        inner.kindly.clear();
+        inner.cleared += 1;
+        self.any.store(inner.any(), Ordering::Release);
         inner.wake();
+    }
+
+    /// Nothing is closed any more.
+    pub fn clear(&self) {
+        {
+            let mut inner = self.lock();
+            inner.strictly.clear();
+            inner.replays.clear();
+        }
+        self.send_on();
     }
 
     /// Whether some table is closed.
@@ -71,26 +175,37 @@ impl ClosedTables {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Waits until none of `tables` is closed, or `deadline` has passed. Answers
-    /// false if the waiter was interrupted first.
-    pub fn wait(&self, waiter: &Arc<Waiter>, tables: &[KeyHash], deadline: Instant) -> bool {
+    /// Whether one of `named` was closed, other than kindly.
+    pub fn stops(&self, named: &[KeyHash]) -> bool {
+        let stops = |inner: &Inner| inner.is_refused(named) || inner.waits_for_replay(named);
+        self.any() && stops(&self.lock())
+    }
+
+    /// Waits until nothing that it `touches` is closed, or `deadline` has passed.
+    pub fn wait(&self, waiter: &Arc<Waiter>, touches: &Touches, deadline: Instant) -> Passage {
         let mut inner = self.lock();
+        let cleared = inner.cleared;
+        let mut in_time = true;
         loop {
-            let closed = |t| inner.closed.values().any(|set| set.contains(t));
-            if !tables.iter().any(closed) {
-                return true;
+            let refused = inner.is_refused(&touches.named);
+            let replay = inner.waits_for_replay(&touches.named);
+            if !(refused || replay || inner.is_kindly_asked(touches)) {
+                return Passage::Free;
             }
             if waiter.interrupted() {
-                return false;
+                return Passage::Interrupted;
+            }
+            if !in_time || inner.cleared != cleared || (refused && touches.streams) {
+                return match refused || replay {
+                    true => Passage::Refused,
+                    false => Passage::Free,
+                };
             }
             inner.waiting.push(waiter.clone());
             drop(inner);
-            let in_time = waiter.wait(true, Some(deadline));
+            in_time = waiter.wait(true, Some(deadline));
             inner = self.lock();
             inner.waiting.retain(|w| !Arc::ptr_eq(w, waiter));
-            if !in_time {
-                return true;
-            }
         }
     }
 
@@ -112,22 +227,31 @@ mod tests {
         KeyHash(n)
     }
 
+    fn changes(on: &[u128]) -> Touches {
+        let tables: Vec<_> = on.iter().copied().map(table).collect();
+        Touches {
+            changed: tables.clone(),
+            named: tables,
+            streams: false,
+        }
+    }
+
     /// Waits on a thread of its own; the answer comes out of the receiver.
     fn waits(
         tables: &Arc<ClosedTables>,
         waiter: &Arc<Waiter>,
-        on: Vec<KeyHash>,
+        touches: Touches,
         limit: Duration,
-    ) -> mpsc::Receiver<bool> {
+    ) -> mpsc::Receiver<Passage> {
         let (tx, rx) = mpsc::channel();
         let (tables, waiter) = (tables.clone(), waiter.clone());
         std::thread::spawn(move || {
-            let _ = tx.send(tables.wait(&waiter, &on, Instant::now() + limit));
+            let _ = tx.send(tables.wait(&waiter, &touches, Instant::now() + limit));
         });
         rx
     }
 
-    fn nothing_yet(rx: &mpsc::Receiver<bool>) {
+    fn nothing_yet(rx: &mpsc::Receiver<Passage>) {
         assert!(rx.recv_timeout(Duration::from_millis(50)).is_err());
     }
 
@@ -135,20 +259,22 @@ mod tests {
     fn who_needs_a_closed_table_waits_until_it_is_open() {
         let tables = Arc::new(ClosedTables::default());
         let waiter = Arc::new(Waiter::new());
-        assert!(tables.wait(&waiter, &[table(1)], Instant::now()));
+        let now = tables.wait(&waiter, &changes(&[1]), Instant::now());
+        assert_eq!(now, Passage::Free);
         tables.close(5, &[]);
         assert!(!tables.any());
         tables.close(7, &[table(1), table(2)]);
         tables.close(9, &[table(3)]);
         assert!(tables.any());
-        assert!(tables.wait(&waiter, &[table(4)], Instant::now() + LONG));
-        let rx = waits(&tables, &waiter, vec![table(4), table(2), table(3)], LONG);
+        let other = tables.wait(&waiter, &changes(&[4]), Instant::now() + LONG);
+        assert_eq!(other, Passage::Free);
+        let rx = waits(&tables, &waiter, changes(&[4, 2, 3]), LONG);
         nothing_yet(&rx);
         tables.open(8);
         tables.open(7);
         nothing_yet(&rx);
         tables.open(9);
-        assert_eq!(rx.recv_timeout(LONG), Ok(true));
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Free));
         assert!(!tables.any());
         assert!(tables.lock().waiting.is_empty());
     }
@@ -158,17 +284,89 @@ mod tests {
         let tables = Arc::new(ClosedTables::default());
         tables.close(7, &[table(1)]);
         let waiter = Arc::new(Waiter::new());
-        let rx = waits(&tables, &waiter, vec![table(1)], LONG);
+        let rx = waits(&tables, &waiter, changes(&[1]), LONG);
         nothing_yet(&rx);
         waiter.interrupt();
-        assert_eq!(rx.recv_timeout(LONG), Ok(false));
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Interrupted));
         let waiter = Arc::new(Waiter::new());
-        let rx = waits(&tables, &waiter, vec![table(1)], Duration::from_millis(20));
-        assert_eq!(rx.recv_timeout(LONG), Ok(true), "it tries its luck");
-        let rx = waits(&tables, &waiter, vec![table(1)], LONG);
+        let rx = waits(&tables, &waiter, changes(&[1]), Duration::from_millis(20));
+        let luck = "it tries its luck";
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Free), "{luck}");
+        let rx = waits(&tables, &waiter, changes(&[1]), LONG);
         nothing_yet(&rx);
         tables.clear();
-        assert_eq!(rx.recv_timeout(LONG), Ok(true));
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Free));
         assert!(tables.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn who_streams_does_not_wait_but_is_refused_where_that_is_strict() {
+        let tables = Arc::new(ClosedTables::default());
+        let waiter = Arc::new(Waiter::new());
+        tables.close(7, &[table(1)]);
+        tables.close_strictly(8, [table(2)]);
+        let streams = |on: &[u128]| Touches {
+            streams: true,
+            ..changes(on)
+        };
+        let long = Instant::now() + LONG;
+        assert_eq!(tables.wait(&waiter, &streams(&[1]), long), Passage::Free);
+        let strict = tables.wait(&waiter, &streams(&[1, 2]), long);
+        assert_eq!(strict, Passage::Refused);
+    }
+
+    #[test]
+    fn everybody_waits_for_a_replay() {
+        let tables = Arc::new(ClosedTables::default());
+        let waiter = Arc::new(Waiter::new());
+        tables.close_for_replay(7, [table(1)]);
+        let streams = Touches {
+            streams: true,
+            ..changes(&[1])
+        };
+        let rx = waits(&tables, &waiter, streams, LONG);
+        nothing_yet(&rx);
+        tables.send_on();
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Refused));
+        assert!(tables.stops(&[table(1)]) && !tables.stops(&[table(2)]));
+        tables.close_for_replay(7, [table(3)]);
+        assert!(tables.stops(&[table(1)]) && tables.stops(&[table(3)]));
+        let rx = waits(&tables, &waiter, changes(&[1]), LONG);
+        nothing_yet(&rx);
+        tables.replayed(8);
+        tables.open(7);
+        nothing_yet(&rx);
+        tables.replayed(7);
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Free));
+        assert!(!tables.any());
+    }
+
+    #[test]
+    fn what_is_closed_strictly_refuses_who_only_looks_and_who_has_waited() {
+        let tables = Arc::new(ClosedTables::default());
+        let waiter = Arc::new(Waiter::new());
+        tables.close_strictly(7, [table(1)]);
+        tables.close_strictly(7, [table(2)]);
+        let looks = Touches {
+            named: vec![table(1)],
+            ..changes(&[])
+        };
+        let rx = waits(&tables, &waiter, looks.clone(), Duration::from_millis(20));
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Refused));
+        assert!(tables.stops(&[table(3), table(2)]) && !tables.stops(&[table(3)]));
+        let rx = waits(&tables, &waiter, looks.clone(), LONG);
+        nothing_yet(&rx);
+        tables.send_on();
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Refused));
+        assert!(tables.stops(&[table(1)]), "it is still shelved");
+        let rx = waits(&tables, &waiter, looks, LONG);
+        nothing_yet(&rx);
+        tables.open(7);
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Free));
+        assert!(!tables.any());
+        tables.close_strictly(9, [table(1)]);
+        tables.close_for_replay(10, [table(1)]);
+        tables.clear();
+        assert!(!tables.stops(&[table(1)]) && !tables.any());
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use dromon_certify::Certifier;
 use dromon_order::sequencer::{Part, PieceStore};
-use dromon_order::{Committed, CommittedBody, Desired, Sequencer};
+use dromon_order::{Committed, CommittedBody, Delivered, Desired, Sequencer};
 use dromon_writeset::{Flags, Seqno, Uuid, WriteSet};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,7 @@ use crate::votes::{Cast, Votes};
 
 mod chunked;
 mod event;
+mod streams;
 
 pub use chunked::{
     AHEAD_MAX, CHUNK_CLOSES, CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, chunk_log2,
@@ -28,6 +29,7 @@ pub use chunked::{
 };
 use chunked::{Ahead, Open};
 pub use event::{ClusterView, Event, Member, MemberState};
+pub use streams::OpenStream;
 
 /// How many seqnos a departed incarnation is remembered, so that late copies
 /// of its messages cannot bring it back.
@@ -71,6 +73,8 @@ pub struct ClusterState {
     ahead: Option<Ahead>,
     /// Bytes ordered since `chunked` was empty last.
     chunked_span: u64,
+    /// Streaming transactions that clients asked for, by member and number there.
+    streams: BTreeMap<(Uuid, u64), OpenStream>,
     certifier: Certifier,
     sequencer: Sequencer,
 }
@@ -95,10 +99,11 @@ struct Saved {
     /// Empty in a checkpoint: none is taken meanwhile.
     chunked: Vec<(Seqno, u32)>,
     ahead: Option<(Seqno, u32, Seqno)>,
+    streams: Vec<OpenStream>,
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 10;
+const FORMAT: u8 = 11;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +132,7 @@ impl ClusterState {
             chunked: BTreeMap::new(),
             ahead: None,
             chunked_span: 0,
+            streams: BTreeMap::new(),
             certifier: Certifier::new(position.seqno),
             sequencer: Sequencer::default(),
         }
@@ -261,6 +267,7 @@ impl ClusterState {
             arriving: self.arriving.clone(),
             chunked: self.chunked().map(|(c, next)| (c.id, next)).collect(),
             ahead: self.ahead(),
+            streams: self.streams.values().copied().collect(),
             certifier,
         };
         postcard::to_allocvec(&saved).unwrap_or_default()
@@ -316,6 +323,9 @@ impl ClusterState {
             chunked: BTreeMap::new(),
             ahead: None,
             chunked_span: 0,
+            streams: (saved.streams.into_iter())
+                .map(|s| ((s.source, s.trx_id), s))
+                .collect(),
             certifier,
             sequencer,
         })
@@ -369,9 +379,7 @@ impl ClusterState {
             false => self.chunked_span + message.body.len() as u64,
         };
         match message.kind {
-            kind::WRITE_SET => {
-                self.write_set(message.origin, message.tag, message.index, message.body)
-            }
+            kind::WRITE_SET => self.write_set(message),
             kind::CONTROL => match decode::<Control>(&message.body) {
                 Some(control) => self.control(control, entry.term),
                 None => vec![Event::Corrupt {
@@ -396,8 +404,11 @@ impl ClusterState {
         (on_its_way + dromon_certify::MAX_LENGTH).min(WINDOW_MAX)
     }
 
-    fn write_set(&mut self, origin: Uuid, tag: u64, index: u64, body: Bytes) -> Vec<Event> {
-        let write_set = match WriteSet::decode(body) {
+    fn write_set(&mut self, message: Delivered) -> Vec<Event> {
+        let Delivered {
+            origin, tag, index, ..
+        } = message;
+        let write_set = match WriteSet::decode(message.body) {
             Ok(ws) => ws,
             Err(e) => {
                 return vec![Event::Corrupt {
@@ -426,6 +437,12 @@ impl ClusterState {
             passed: verdict.passed(),
             cut: false,
         });
+        self.stream_placed(
+            self.seqno,
+            message.from,
+            write_set.header(),
+            verdict.passed(),
+        );
         self.forget_old();
         let source = write_set.header().source;
         events.push(Event::WriteSet {
@@ -572,6 +589,7 @@ impl ClusterState {
 
     fn next_view(&mut self, events: &mut Vec<Event>) -> ClusterView {
         self.roll_back_orphans(events);
+        self.forget_streams_left();
         self.seqno += 1;
         self.view_number += 1;
         self.certifier.view(self.seqno);

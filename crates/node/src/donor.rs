@@ -80,6 +80,23 @@ pub fn others_than(failed: &[Uuid], members: &[Member]) -> String {
     names.map(|m| format!("{},", m.name)).collect()
 }
 
+/// A list of wanted donors to ask with next: `wanted` without those who said that they
+/// give nothing now, as long as others may be asked.
+pub fn without(wanted: &str, not_now: &[Uuid], members: &[Member]) -> String {
+    let is_out = |name: &str| {
+        let mut out = members.iter().filter(|m| not_now.contains(&m.uuid));
+        out.any(|m| m.name == name)
+    };
+    let names = wanted.split(',').map(str::trim);
+    let anyone = names.clone().any(str::is_empty);
+    let left: Vec<&str> = names.filter(|n| !n.is_empty() && !is_out(n)).collect();
+    match (left.is_empty(), anyone) {
+        (_, true) => left.join(",") + "," + &others_than(not_now, members),
+        (false, false) => left.join(","),
+        (true, false) => wanted.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +115,28 @@ mod tests {
             members[1].stateless = true;
         }
         choose(&joiner, wanted, members.iter(), |u| u.0[0] == 4).map(|u| u.0[0])
+    }
+
+    #[test]
+    fn who_gives_nothing_now_is_left_out_if_others_may_be_asked() {
+        let members = [
+            member(1, "a", MemberState::Synced),
+            member(2, "b", MemberState::Synced),
+            member(3, "c", MemberState::Donor),
+        ];
+        let of = |n: u8| members[usize::from(n) - 1].uuid;
+        let next = |wanted: &str, out: &[u8]| {
+            let out: Vec<_> = out.iter().map(|n| of(*n)).collect();
+            without(wanted, &out, &members)
+        };
+        assert_eq!(next("", &[1]), ",b,");
+        assert_eq!(next("a,b,", &[1]), "b,b,");
+        assert_eq!(next("a,b", &[1]), "b");
+        assert_eq!(next("a", &[1]), "a", "nobody else is wanted");
+        assert_eq!(next("", &[1, 2]), ",", "anyone");
+        let joiner = member(9, "j", MemberState::Joiner);
+        let chosen = choose(&joiner, &next("a,", &[1]), members.iter(), |_| false);
+        assert_eq!(chosen, Some(of(2)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which large write sets this database must not be given in chunks, across a
+//! Which large transactions this database must not be given in parts, across a
 //! crash.
 //!
 //! A node applies a large write set chunk by chunk, except where a client of its
@@ -8,8 +8,13 @@
 //! position alone would say that the first chunks are in it: so a note is made
 //! durable before the position may pass the first one.
 //!
+//! A streaming transaction that was set aside (`held.rs`) is noted likewise, before
+//! the server rolls it back: with its name and where its first fragment lies in the
+//! log, as no checkpoint tells that.
+//!
 //! ```text
 //!   dromon.chunks.log   magic 8 | notes (postcard) | xxh3 of all that 8
+//!   magic               dromchk2; dromchk1: notes without streams
 //! ```
 //!
 //! The file is replaced as a whole.
@@ -27,13 +32,27 @@ use crate::messages::Position;
 /// The file's name: see [`crate::ddl_marks::MARKS_FILE`].
 pub const LACKING_FILE: &str = "dromon.chunks.log";
 const NEW_FILE: &str = "dromon.chunks.new.log";
-const MAGIC: [u8; 8] = *b"dromchk1";
+const MAGIC: [u8; 8] = *b"dromchk2";
+const MAGIC_1: [u8; 8] = *b"dromchk1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     history: Uuid,
-    /// The seqno of the write set's first chunk.
+    /// The seqno of the first chunk, or fragment.
     id: Seqno,
+    /// None: it comes in chunks.
+    stream: Option<StreamNote>,
+}
+
+/// A streaming transaction that is set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamNote {
+    /// The member it comes from.
+    pub source: Uuid,
+    /// Its number there.
+    pub trx: u64,
+    /// Where its first fragment lies in the log.
+    pub index: u64,
 }
 
 /// The notes about one database. Does no I/O: see [`LackingFile`].
@@ -89,14 +108,53 @@ impl Lacking {
 
     /// Notes `id`, not durably yet.
     pub fn add(&mut self, history: Uuid, id: Seqno) {
-        self.notes.insert(id, (Note { history, id }, None));
+        self.insert(history, id, None, None);
+    }
+
+    fn insert(
+        &mut self,
+        history: Uuid,
+        id: Seqno,
+        stream: Option<StreamNote>,
+        over: Option<Seqno>,
+    ) {
+        let note = Note {
+            history,
+            id,
+            stream,
+        };
+        self.notes.insert(id, (note, over));
+    }
+
+    /// Notes the streaming transaction that began at `id`, not durably yet.
+    pub fn add_stream(&mut self, history: Uuid, id: Seqno, stream: StreamNote) {
+        self.insert(history, id, Some(stream), None);
+    }
+
+    /// What began at `id` is over at `seqno`.
+    pub fn over(&mut self, id: Seqno, seqno: Seqno) {
+        if let Some((_, over)) = self.notes.get_mut(&id) {
+            over.get_or_insert(seqno);
+        }
+    }
+
+    /// Streaming transactions that are noted and not known to be over in the `database`,
+    /// which stands there, and where each began. The end of some may have been delivered
+    /// and not applied.
+    pub fn streams(&self, database: Position) -> Vec<(Seqno, StreamNote)> {
+        let is_over = |over: &Option<Seqno>| over.is_some_and(|at| at <= database.seqno);
+        let noted = self.notes.values().filter(|(_, over)| !is_over(over));
+        noted
+            .filter(|(note, _)| note.history == database.history)
+            .filter_map(|(note, _)| Some((note.id, note.stream?)))
+            .collect()
     }
 
     /// The database throws away what it has of `id`. Delivery runs ahead of it:
     /// that may be over at or before `delivered`, if it is not open any more.
     pub fn thrown_away(&mut self, history: Uuid, id: Seqno, is_open: bool, delivered: Seqno) {
         let over = (!is_open).then_some(delivered);
-        self.notes.insert(id, (Note { history, id }, over));
+        self.insert(history, id, None, over);
     }
 
     /// What is to be written, if the file has something else. What was over at
@@ -125,11 +183,11 @@ impl Lacking {
             .any(|(id, (note, over))| note.history == position.history && ends_after(*id, *over))
     }
 
-    /// Everything ordered up to `seqno` is known, and of what is noted only `open`
-    /// is not over.
+    /// Everything ordered up to `seqno` is known, and of what comes in chunks and is
+    /// noted only `open` is not over.
     pub fn over_but(&mut self, open: &[Seqno], seqno: Seqno) {
-        for (id, (_, over)) in &mut self.notes {
-            if *id <= seqno && !open.contains(id) {
+        for (id, (note, over)) in &mut self.notes {
+            if note.stream.is_none() && *id <= seqno && !open.contains(id) {
                 over.get_or_insert(seqno);
             }
         }
@@ -152,8 +210,19 @@ fn encode(notes: &[Note]) -> Vec<u8> {
 fn decode(bytes: &[u8]) -> Option<Vec<Note>> {
     let (body, sum) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
     let right = twox_hash::XxHash3_64::oneshot(body).to_le_bytes() == sum;
-    let notes = body.strip_prefix(&MAGIC)?;
-    right.then(|| postcard::from_bytes(notes).ok()).flatten()
+    if !right {
+        return None;
+    }
+    if let Some(notes) = body.strip_prefix(&MAGIC_1) {
+        let notes: Vec<(Uuid, Seqno)> = postcard::from_bytes(notes).ok()?;
+        let note = |(history, id)| Note {
+            history,
+            id,
+            stream: None,
+        };
+        return Some(notes.into_iter().map(note).collect());
+    }
+    postcard::from_bytes(body.strip_prefix(&MAGIC)?).ok()
 }
 
 /// For fuzzing: the file that these bytes are taken for, made again.
@@ -167,6 +236,13 @@ mod tests {
     use super::*;
 
     const HISTORY: Uuid = Uuid([7; 16]);
+
+    fn at(seqno: Seqno) -> Position {
+        Position {
+            history: HISTORY,
+            seqno,
+        }
+    }
 
     fn store(file: &LackingFile, notes: &mut Lacking, durable: Seqno) {
         if let Some(unwritten) = notes.unwritten(durable) {
@@ -243,6 +319,51 @@ mod tests {
         assert!(!lacks(&notes, 33), "that it is open counts");
         notes.over_but(&[], 40);
         assert!(lacks(&notes, 33) && !lacks(&notes, 40));
+    }
+
+    #[test]
+    fn streams_are_noted_until_they_are_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || LackingFile::open(dir.path()).expect("readable");
+        let (file, mut notes) = open();
+        let stream = |trx| StreamNote {
+            source: Uuid([3; 16]),
+            trx,
+            index: 40 + trx,
+        };
+        notes.add(HISTORY, 4);
+        notes.add_stream(HISTORY, 5, stream(1));
+        notes.add_stream(HISTORY, 6, stream(2));
+        notes.add_stream(Uuid([1; 16]), 7, stream(3));
+        store(&file, &mut notes, 0);
+        let (file, mut notes) = open();
+        let both = vec![(5, stream(1)), (6, stream(2))];
+        assert_eq!(notes.streams(at(9)), both);
+        notes.over_but(&[], 12);
+        assert_eq!(notes.streams(at(12)), both, "that is about chunks");
+        notes.over(5, 13);
+        notes.over(99, 13);
+        assert_eq!(notes.streams(at(12)), both, "a database there has no end");
+        assert_eq!(notes.streams(at(13)), both[1..]);
+        store(&file, &mut notes, 12);
+        assert_eq!(open().1.streams(at(12)), both, "its end is not durable");
+        store(&file, &mut notes, 13);
+        assert_eq!(open().1.streams(at(13)), both[1..]);
+        assert!(notes.lacks_at(at(20), |id| id == 6));
+    }
+
+    #[test]
+    fn a_file_of_the_first_version_is_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut bytes = MAGIC_1.to_vec();
+        let notes = vec![(HISTORY, 5i64), (HISTORY, 9)];
+        bytes.extend(postcard::to_allocvec(&notes).expect("short"));
+        let sum = twox_hash::XxHash3_64::oneshot(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        std::fs::write(dir.path().join(LACKING_FILE), bytes).expect("room");
+        let (_, notes) = LackingFile::open(dir.path()).expect("readable");
+        assert!(notes.contains(HISTORY, 5) && notes.contains(HISTORY, 9));
+        assert_eq!(notes.streams(at(9)), []);
     }
 
     #[test]

@@ -57,6 +57,22 @@ pub fn keep(
         .then_some(keep)
 }
 
+/// From which index on the log is needed for streaming transactions, given where these begin:
+/// for those that are shelved whatever it costs, for each that is open as long as no
+/// more than `max` bytes were delivered since the checkpoint before it.
+pub fn for_streams(
+    marks: &VecDeque<Mark>,
+    bytes: u64,
+    shelved: Option<u64>,
+    open: impl Iterator<Item = u64>,
+    max: u64,
+) -> Option<u64> {
+    let before = |begins: u64| begins.saturating_sub(1);
+    let bearable = |index: &u64| !exceeds(marks, bytes, *index, max);
+    let open = open.map(before).filter(bearable);
+    open.chain(shelved.map(before)).min()
+}
+
 /// Whether the order may still need the log of somebody whom the `view` does not
 /// name: a member by an agreement that is `in_force` until the one without it is
 /// settled. What is cut behind such a one can never be given to it again, and
@@ -146,6 +162,34 @@ mod tests {
         let in_force = [1, 2, 3].into();
         assert!(misses_somebody(&in_force, [1, 2].into_iter()));
         assert!(!misses_somebody(&in_force, [1, 2, 3, 4].into_iter()));
+    }
+
+    #[test]
+    fn for_streams_the_log_reaches_back_to_before_they_begin_but_not_for_ever() {
+        let m = marks(&[(9, 10, 0), (9, 10, 100), (9, 10, 100)]);
+        let need = |shelved, open: &[u64], max| {
+            let need = for_streams(&m, 300, shelved, open.iter().copied(), max)?;
+            keep(&m, 300, need, &[], ANY).or(Some(10))
+        };
+        assert_eq!(need(None, &[], 1000), None);
+        assert_eq!(need(None, &[35, 31], 1000), Some(30));
+        assert_eq!(
+            need(None, &[35, 30], 1000),
+            Some(20),
+            "it begins with the mark"
+        );
+        assert_eq!(need(None, &[35, 15], 1000), Some(10));
+        assert_eq!(
+            need(None, &[35, 15], 299),
+            Some(30),
+            "the old one costs too much"
+        );
+        assert_eq!(need(None, &[25, 15], 100), None);
+        assert_eq!(
+            need(Some(15), &[35], 100),
+            Some(10),
+            "that one has to be there"
+        );
     }
 
     proptest! {

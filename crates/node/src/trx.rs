@@ -11,13 +11,13 @@
 //!                        │ BF: the server rolls back and replays; the replay waits for the end
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
 use dromon_gates::Waiter;
-use dromon_writeset::{Flags, KeyCollector, Seqno};
+use dromon_writeset::{Flags, KeyCollector, KeyHash, Seqno};
 
 use crate::spool::Collected;
 
@@ -106,6 +106,8 @@ pub struct Body {
     pub payload: Bytes,
     /// Seqno of its last fragment; -1 if none was ordered.
     pub last_fragment: Seqno,
+    /// The tables that its fragments name.
+    pub tables: BTreeSet<KeyHash>,
     /// When a large write set was handed to the order.
     pub sent_at: Option<Instant>,
 }
@@ -130,6 +132,7 @@ impl Trx {
                 abandoned: None,
                 payload: Bytes::new(),
                 last_fragment: -1,
+                tables: BTreeSet::new(),
                 sent_at: None,
             }),
         })
@@ -159,8 +162,24 @@ impl Body {
         self.flags.ends()
     }
 
+    /// The tables that it must leave to a stream that is shelved here. A statement in
+    /// total order isolation ends that stream.
+    pub fn names(&self) -> Vec<KeyHash> {
+        match self.flags.is_toi() {
+            true => Vec::new(),
+            false => self.keys.named_tables(),
+        }
+    }
+
+    /// The tables that it names, in this write set and in its fragments before.
+    pub fn all_tables(&self) -> impl Iterator<Item = KeyHash> {
+        let before = self.tables.iter().copied();
+        before.chain(self.keys.named_tables())
+    }
+
     /// Makes it ready for the next fragment.
     pub fn next_fragment(&mut self) {
+        self.tables.extend(self.keys.named_tables());
         self.keys.clear();
         self.data = Collected::default();
         self.payload = Bytes::new();

@@ -30,16 +30,7 @@ impl Uniques {
     /// nothing. Everything up to `released` is finished.
     pub fn depends_on(&mut self, seqno: Seqno, write_set: &Head, released: Seqno) -> Seqno {
         let mut depends_on = -1;
-        for key in write_set.keys().iter() {
-            let mut parts = key.parts();
-            let (Some(db), Some(table), Some(row)) = (parts.next(), parts.next(), parts.next())
-            else {
-                continue;
-            };
-            if key.key_type != KeyType::Exclusive || is_primary(row) {
-                continue;
-            }
-            let table = KeyHash::ROOT.child(db).child(table);
+        for table in unique_tables(write_set) {
             if let Some(last) = self.last.insert(table, seqno)
                 && last != seqno
             {
@@ -51,6 +42,21 @@ impl Uniques {
         }
         depends_on
     }
+}
+
+/// Whether it inserts into or deletes from some unique secondary index.
+pub fn touched(write_set: &Head) -> bool {
+    unique_tables(write_set).next().is_some()
+}
+
+/// The table of each key of a unique secondary index that it inserts or deletes.
+fn unique_tables(write_set: &Head) -> impl Iterator<Item = KeyHash> {
+    write_set.keys().iter().filter_map(|key| {
+        let mut parts = key.parts();
+        let (db, table, row) = (parts.next()?, parts.next()?, parts.next()?);
+        let unique = key.key_type == KeyType::Exclusive && !is_primary(row);
+        unique.then(|| KeyHash::ROOT.child(db).child(table))
+    })
 }
 
 /// Whether the row key is of the primary key: the server puts the index number

@@ -76,7 +76,9 @@ pub struct Committed {
 pub struct Delivered {
     /// Index of the entry that completed it.
     pub index: u64,
-    /// Term of that entry.
+    /// Index of its first piece; if it is whole, the same.
+    pub from: u64,
+    /// Term of the entry that completed it.
     pub term: u64,
     /// Who sent it.
     pub origin: Uuid,

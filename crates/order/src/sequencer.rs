@@ -233,12 +233,12 @@ impl Sequencer {
             return Ok(None);
         }
         origin.last = m.oseq;
-        let body = match m.part {
-            Part::Whole => m.body.clone(),
+        let (from, body) = match m.part {
+            Part::Whole => (entry.index, m.body.clone()),
             Part::Piece { stream, i, n } => {
                 self.stats.pieces += 1;
                 match self.add_piece(entry.index, m, stream, i, n)? {
-                    Some(body) => body,
+                    Some(whole) => whole,
                     None => return Ok(None),
                 }
             }
@@ -246,6 +246,7 @@ impl Sequencer {
         self.stats.delivered += 1;
         Ok(Some(Delivered {
             index: entry.index,
+            from,
             term: entry.term,
             origin: m.origin,
             kind: m.kind,
@@ -254,7 +255,8 @@ impl Sequencer {
         }))
     }
 
-    /// Adds a piece; returns the payload if it was the last one.
+    /// Adds a piece; if it was the last one, returns where the first one lies, and the
+    /// payload.
     fn add_piece(
         &mut self,
         index: u64,
@@ -262,7 +264,7 @@ impl Sequencer {
         stream: u64,
         i: u32,
         n: u32,
-    ) -> Result<Option<Bytes>, StoreError> {
+    ) -> Result<Option<(u64, Bytes)>, StoreError> {
         let key = StreamKey {
             origin: m.origin,
             stream,
@@ -318,7 +320,7 @@ impl Sequencer {
             origin.open.insert(stream, open);
             return Ok(None);
         }
-        Ok(Some(match kept {
+        let body = match kept {
             Some(held) => concat(&held, open.len),
             None => {
                 let body = self.store.read(key)?;
@@ -332,7 +334,8 @@ impl Sequencer {
                 }
                 body
             }
-        }))
+        };
+        Ok(Some((open.first_index, body)))
     }
 
     /// The lowest index of an entry that belongs to a half-arrived payload:

@@ -160,9 +160,18 @@ impl KeyCollector {
 
     /// The tables in which something is changed, in the order of first addition.
     pub fn changed_tables(&self) -> Vec<KeyHash> {
-        let changed = self.tables.iter().filter(|t| t.changed);
+        self.tables_if(|t| t.changed)
+    }
+
+    /// The tables named, in the order of first addition.
+    pub fn named_tables(&self) -> Vec<KeyHash> {
+        self.tables_if(|_| true)
+    }
+
+    fn tables_if(&self, counts: impl Fn(&Table) -> bool) -> Vec<KeyHash> {
+        let tables = self.tables.iter().filter(|t| counts(t));
         let hash = |t: &Table| Some(KeyHash::of(&[&t.db, t.name.as_deref()?]));
-        changed.filter_map(hash).collect()
+        tables.filter_map(hash).collect()
     }
 
     /// Appends the keys in the format of [`crate::Keys`]: [`Self::bytes`] bytes.

@@ -199,18 +199,28 @@ impl Keys {
         ControlFlow::Continue(())
     }
 
+    /// The tables named, in the order of the wire.
+    pub fn named_tables(&self) -> Vec<KeyHash> {
+        self.tables_if(|_| true)
+    }
+
     /// The tables in which something is changed, in the order of the wire.
     pub fn changed_tables(&self) -> Vec<KeyHash> {
+        self.tables_if(KeyType::changes)
+    }
+
+    /// The tables with a key of which `counts` says so.
+    fn tables_if(&self, counts: impl Fn(KeyType) -> bool) -> Vec<KeyHash> {
         let mut cursor = self.body();
         let mut tables = Vec::new();
         for _ in 0..self.groups {
             let Ok(group) = cursor.group() else { break };
-            let mut changed = group.own != OWN_NONE && group.own_key().key_type.changes();
+            let mut named = group.own != OWN_NONE && counts(group.own_key().key_type);
             for _ in 0..group.rows {
                 let Ok(row) = cursor.row() else { break };
-                changed |= row_type(row).changes();
+                named |= counts(row_type(row));
             }
-            if changed && group.depth == 2 {
+            if named && group.depth == 2 {
                 let names = group.names.into_iter();
                 tables.push(names.fold(KeyHash::ROOT, KeyHash::child));
             }

@@ -104,13 +104,12 @@ impl Node {
         }
         let waiter = Node::waiter();
         loop {
+            self.spare_applier();
             match self.queue.pop(None) {
                 Popped::Item(item) => {
                     let exclusive = item.exclusive;
                     let ended = self.item(applier, &waiter, item);
-                    if exclusive {
-                        self.queue.exclusive_done();
-                    }
+                    self.queue.done(exclusive);
                     self.queue_shrank();
                     if let Some(ended) = ended {
                         return ended;
@@ -135,10 +134,36 @@ impl Node {
             value,
             ..
         } = item;
-        if self.gates.wait_not_held(seqno, waiter, false).is_err() {
-            return Ended::with(Outcome::ConnFail);
+        if let Item::Shelve { waits, streams } = value {
+            // What a pause waits for may need it.
+            let exit = self.shelve_all(applier, waits, &streams);
+            return exit.then(|| self.may_end()).flatten();
         }
+        // What lies ahead waits for what others have yet to take, also in a pause.
+        let ahead = matches!(value, Item::Chunk { .. }) && self.is_begun_ahead(seqno);
+        self.queue.sets_aside(ahead);
+        let ended = if self.gates.wait_not_held(seqno, waiter, false).is_err() {
+            Ended::with(Outcome::ConnFail)
+        } else {
+            let waits = !ahead && matches!(value, Item::WriteSet(_) | Item::Chunk { .. });
+            let exit = waits && self.wait_for_clients(applier, waiter, seqno);
+            let ended = self.ordered_item(applier, waiter, seqno, depends_on, value);
+            ended.or_else(|| exit.then(|| self.may_end()).flatten())
+        };
+        self.queue.is_back(ahead);
+        ended
+    }
+
+    fn ordered_item(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        waiter: &Arc<Waiter>,
+        seqno: Seqno,
+        depends_on: Seqno,
+        value: Item,
+    ) -> Option<Ended> {
         match value {
+            Item::Shelve { .. } => None,
             Item::WriteSet(ws) => self.apply_write_set(applier, waiter, seqno, ws),
             Item::Chunk { chunked, part } => {
                 // What comes before may make the server throw away what it has.
@@ -157,6 +182,7 @@ impl Node {
             Item::View(view) if !view.primary => {
                 // Nothing follows the last one.
                 if !self.shared().final_delivered {
+                    self.wait_none_goes();
                     applier.view(&view);
                 }
                 None
@@ -170,8 +196,12 @@ impl Node {
                     self.gates.pass_commit(seqno);
                     return None;
                 }
+                self.wait_none_goes();
                 if !applier.view(&view) {
                     self.inconsistent(&format!("the database refused the view at seqno {seqno}"));
+                } else if self.settles_at_view.swap(false, Relaxed) {
+                    // If it fails the node leaves.
+                    self.settle_shelved(applier);
                 }
                 self.gates.leave_and_release(seqno);
                 self.save_view_state();
@@ -251,7 +281,20 @@ impl Node {
             self.gates.pass_commit(seqno);
             return None;
         }
-        let payload = match ws.payload {
+        let stream = (ws.source, ws.trx_id);
+        let Some(share) = self.share_of(&ws) else {
+            self.gates.pass_commit(seqno);
+            return None;
+        };
+        if let Err(why) = self.share_out(seqno, &mut ws, &share) {
+            self.inconsistent(&format!(
+                "a shelved streaming transaction cannot be read again for its end at seqno {seqno}: {why}"
+            ));
+            self.gates.pass_commit(seqno);
+            return None;
+        }
+        self.shelve_before(applier, seqno, &ws);
+        let payload = match ws.payload.take() {
             Some(payload) => payload,
             None => match self.payload_from_log(ws.index, ws.source) {
                 Ok(payload) => payload,
@@ -268,6 +311,9 @@ impl Node {
             ws.flags = Flags::TRX_START | Flags::TRX_END | Flags::ROLLBACK;
         }
         let marked = statement && !done;
+        if marked {
+            self.wait_none_goes();
+        }
         if marked && !self.ddl_begins(seqno) {
             self.gates.pass_commit(seqno);
             return None;
@@ -287,7 +333,15 @@ impl Node {
             conn_id: ws.conn_id,
             depends_on: if failed { -1 } else { ws.depends_on },
         };
+        // The end of a stream has all the locks that it needs, but for what was changed since
+        // the last fragment: that comes with it.
+        let has_all = ws.flags.ends() && !ws.flags.starts() && payload.is_empty();
+        if !(statement || has_all || ws.flags.is_rollback()) {
+            let tables = std::mem::take(&mut ws.tables);
+            self.takes_locks(seqno, tables, payload.len() as u64);
+        }
         let applied = applier.apply(&trx, ws.flags, &payload, &meta);
+        self.has_locks(seqno);
         if marked {
             self.ddl_ended(seqno, applied.ok);
         }
@@ -299,6 +353,8 @@ impl Node {
                 self.gates.leave(seqno);
             }
         }
+        // Before what comes next of its stream may begin.
+        self.share_ended(stream, &share);
         if applied.ok {
             self.gates.release(seqno);
             if ws.flags.is_fragment() {
@@ -311,23 +367,27 @@ impl Node {
             self.outvoted(seqno, "applying it failed here and not elsewhere");
             // Not finished here, ever: the position must not pass it.
         }
-        if applied.exit {
-            // The last one must stay whatever the database says, and another one
-            // beside what waits for a place that lies ahead.
-            let ahead = self.has_begun_ahead();
-            let mut shared = self.shared();
-            if shared.receivers > 1 + usize::from(ahead) {
-                shared.receivers -= 1;
-                return Some(Ended {
-                    outcome: Outcome::Ok,
-                    counted_out: true,
-                });
-            }
-        }
-        None
+        applied.exit.then(|| self.may_end()).flatten()
     }
 
-    fn payload_from_log(&self, index: u64, source: dromon_writeset::Uuid) -> Result<Bytes, String> {
+    /// The database wants this thread back. The last one must stay whatever it says, and
+    /// another one beside what waits for a place that lies ahead, or is spared.
+    fn may_end(&self) -> Option<Ended> {
+        let others = usize::from(self.has_begun_ahead()) + usize::from(self.spared.load(Relaxed));
+        let mut shared = self.shared();
+        let may = shared.receivers > 1 + others;
+        shared.receivers -= usize::from(may);
+        may.then_some(Ended {
+            outcome: Outcome::Ok,
+            counted_out: true,
+        })
+    }
+
+    pub(super) fn payload_from_log(
+        &self,
+        index: u64,
+        source: dromon_writeset::Uuid,
+    ) -> Result<Bytes, String> {
         let order = self.order().ok_or("the log is closed")?;
         let entries = order
             .read_log(index, index, usize::MAX)
@@ -352,7 +412,7 @@ impl Node {
     }
 
     /// Collects the pieces of one payload, walking back from its last one.
-    fn gather_pieces(
+    pub(super) fn gather_pieces(
         &self,
         order: &Arc<dyn Order>,
         last: u64,
@@ -442,6 +502,7 @@ impl Node {
         }
         self.queue.clear();
         self.queue.resume();
+        self.wait_none_goes();
         applier.view(&view);
         self.queue.close();
         self.gates.close();
@@ -524,6 +585,7 @@ impl Node {
             match self.take_copy(applier, &view, own) {
                 Ok(Some(position)) => {
                     self.forget_marks();
+                    self.forget_shelved();
                     if let Err(why) = self.forget_lacking() {
                         return BroughtUp::Failed(why);
                     }
@@ -536,6 +598,12 @@ impl Node {
                 Err(NoCopy::NotNow(why)) => return BroughtUp::Failed(why),
             }
         }
+        // A server knows nothing of streams before its first view, which is yet to come then.
+        let at_view = told_at.is_none() && (fresh || lacks_nothing);
+        self.settles_at_view.store(at_view, Relaxed);
+        if !at_view && !self.settle_shelved(applier) {
+            return BroughtUp::Failed("the server refused to roll back what was shelved".into());
+        }
         self.was_up.store(true, Relaxed);
         let mut shared = self.shared();
         if shared.phase == Phase::Joining {
@@ -547,6 +615,8 @@ impl Node {
         self.wants_copy.store(false, Relaxed);
         self.save_running();
         self.changed.notify_all();
+        // Before all of them take something.
+        self.spare_applier();
         self.queue.resume();
         if let Some(order) = self.order() {
             self.ask_synced(&order);

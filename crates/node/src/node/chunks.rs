@@ -54,7 +54,7 @@ pub(super) struct Chunks {
     /// Those whose client waits here.
     own: BTreeMap<Seqno, Arc<Trx>>,
     open: BTreeMap<Seqno, Open>,
-    lacking: Lacking,
+    pub lacking: Lacking,
     /// Whether the thread runs that asks.
     pacing: bool,
     /// Counts what the asking thread may wait for.
@@ -271,8 +271,9 @@ impl Node {
             ChunkPart::Data(n) => n,
             ChunkPart::End | ChunkPart::Rollback => chunked.chunks(),
         };
-        // Somebody must be left for what comes before it.
-        let threads = self.shared().receivers > 1 && !self.setup.witness;
+        // Somebody must be left for what comes before it, and the one that is spared.
+        let spared = usize::from(self.has_spared());
+        let threads = self.shared().receivers > 1 + spared && !self.setup.witness;
         let released = self.gates.released();
         let begins = {
             let mut chunks = lock(&self.chunks);
@@ -344,6 +345,11 @@ impl Node {
     pub(super) fn has_begun_ahead(&self) -> bool {
         let released = self.gates.released();
         lock(&self.chunks).begun.iter().any(|b| b.place > released)
+    }
+
+    /// Whether the part at `seqno` was begun with its place still ahead.
+    pub(super) fn is_begun_ahead(&self, seqno: Seqno) -> bool {
+        lock(&self.chunks).begun(seqno).is_some()
     }
 
     /// That is over.
@@ -522,7 +528,10 @@ impl Node {
             depends_on,
             payload: Some(bytes::Bytes::new()),
             index: chunked.index,
+            tables: Vec::new(),
+            neighbours: false,
         };
+        let closes = header.chunk & CHUNK_CLOSES != 0;
         match part {
             ChunkPart::Data(n) if lacking => {
                 // Before the position can pass it.
@@ -536,6 +545,7 @@ impl Node {
             ChunkPart::Data(n) => {
                 let payload = chunked.write_set.payload();
                 ws.payload = chunked.plan.chunk(payload, n as usize);
+                (ws.tables, ws.neighbours) = (self.closed.tables(chunked.id), closes);
             }
             ChunkPart::End if lacking => {
                 ws.flags = header.flags;
@@ -543,6 +553,7 @@ impl Node {
                 ws.payload = Some(chunked.write_set.payload().clone());
                 // It may have been begun ahead, as the end of what was here.
                 ws.depends_on = seqno - 1;
+                ws.neighbours = closes;
             }
             ChunkPart::End => {}
             ChunkPart::Rollback if lacking => {
@@ -556,7 +567,7 @@ impl Node {
 
     /// Makes durable what this database does not get in chunks. False: that
     /// failed, and the node leaves.
-    fn note_lacking(&self) -> bool {
+    pub(super) fn note_lacking(&self) -> bool {
         let durable = lock(&self.durable).seqno();
         let stored = self.store_lacking(durable);
         if let Err(e) = &stored {
@@ -596,8 +607,9 @@ impl Node {
     /// Whether this database at `position` lacks what others have in chunks by
     /// then, so that a copy of it would.
     pub(super) fn lacks_chunks(&self, position: Position) -> bool {
+        let held = lock(&self.held);
         let chunks = lock(&self.chunks);
-        let is_open = |id| chunks.open.contains_key(&id);
+        let is_open = |id| chunks.open.contains_key(&id) || held.is_open(id);
         chunks.lacking.lacks_at(position, is_open)
     }
 

@@ -498,8 +498,8 @@ impl Node {
     }
 
     /// The state to deliver from: if the database stands before the newest
-    /// checkpoint, an older one, from which the log is read again up to the
-    /// newest (the index answered).
+    /// checkpoint, or a streaming transaction was open there, an older one, from which
+    /// the log is read again up to the newest (the indexes answered).
     fn begin_state(
         &self,
         order: &Arc<dyn Order>,
@@ -543,20 +543,36 @@ impl Node {
                 others,
             });
         }
-        let (Some(mark), Some(to)) = (before, newest_index) else {
+        let Some(to) = newest_index else {
             return Ok((newest, None));
         };
-        if !same || position.seqno >= newest.position().seqno || mark.index == to {
-            return Ok((newest, None));
+        let load = |index| -> Result<Option<ClusterState>, ConnectError> {
+            let loaded = order.load_checkpoint(Some(index));
+            let loaded = loaded.map_err(|e| ConnectError::Engine(e.to_string()))?;
+            Ok(loaded.and_then(|c| ClusterState::decode(&c.sequencer, &c.node).ok()))
+        };
+        let (mut from, mut state) = (to, newest);
+        let behind = same && position.seqno < state.position().seqno;
+        if let Some(mark) = before.filter(|m| behind && m.index != to)
+            && let Some(older) = load(mark.index)?
+        {
+            (from, state) = (mark.index, older);
         }
-        let loaded = order.load_checkpoint(Some(mark.index));
-        let loaded = loaded.map_err(|e| ConnectError::Engine(e.to_string()))?;
-        let state = loaded.and_then(|c| ClusterState::decode(&c.sequencer, &c.node).ok());
-        let Some(state) = state else {
-            return Ok((newest, None));
-        };
+        // The database has what was open there of streaming transactions.
+        if !self.setup.witness
+            && let Some(index) = self.mark_before_streams(&state)
+            && let Some(older) = load(index)?
+        {
+            (from, state) = (index, older);
+        }
+        if from == to {
+            return Ok((state, None));
+        }
         self.gates.restart(state.position().seqno);
-        Ok((state, Some((mark.index + 1, to))))
+        if same {
+            self.queue.drop_through(position.seqno);
+        }
+        Ok((state, Some((from + 1, to))))
     }
 
     pub(super) fn engine_config(
@@ -589,6 +605,7 @@ impl Node {
         self.queue.reopen();
         self.forget_chunks();
         lock(&self.streams).clear();
+        self.forget_held();
         self.forget_bulk();
         self.alone_later.store(false, Relaxed);
         // A forced recovery may begin below where this node was.

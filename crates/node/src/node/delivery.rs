@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use dromon_certify::Verdict;
 use dromon_gates::{QueueItem, Seqno};
 use dromon_order::{Committed, CommittedBody, Order};
-use dromon_writeset::{Flags, Uuid};
+use dromon_writeset::Uuid;
 
 use super::transfer::NOT_NOW;
-use super::{Item, Node, Phase, RemoteWriteSet, lock};
+use super::{Item, Node, Phase, lock};
 use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
 use crate::database::{View, ViewMember};
 use crate::messages::{LeaveReason, Need};
@@ -20,8 +20,6 @@ use crate::retention::Mark;
 use crate::spool::{PieceFiles, SPOOL_ABOVE};
 use crate::uniques::Uniques;
 
-/// Above this, queued payloads are dropped and read from the log again.
-const QUEUE_BYTES_MAX: usize = 128 << 20;
 /// A checkpoint at least every so many bytes of log.
 const CHECKPOINT_BYTES: u64 = 32 << 20;
 /// And every so many entries.
@@ -103,6 +101,7 @@ impl Node {
         };
         let at = course.state.position().seqno;
         lock(&self.delivered).sums.push(at, course.state.sum());
+        self.restore_streams(&course.state);
         if let Some((from, to)) = again {
             self.deliver_again(order, &mut course, from, to);
         }
@@ -248,7 +247,11 @@ impl Node {
                 };
                 match sent {
                     Some(sent) => self.own_delivered(&sent.trx, seqno, passed),
-                    None => self.queue_write_set(seqno, &write_set, &verdict, unique, index),
+                    None => {
+                        let passed = passed.is_some();
+                        self.held_delivered(&course.state, (seqno, index), &write_set, passed);
+                        self.queue_write_set(seqno, &write_set, &verdict, unique, index);
+                    }
                 }
             }
             Event::Chunk {
@@ -319,6 +322,7 @@ impl Node {
                 let mut shared = self.shared();
                 if joiner == shared.uuid && error == NOT_NOW {
                     shared.no_donor = true;
+                    shared.not_now = Some(donor);
                 } else if joiner == shared.uuid && error != 0 {
                     shared.transfer_failed = Some((donor, error));
                 }
@@ -334,7 +338,8 @@ impl Node {
             Event::Desynced { uuid } => {
                 self.publish(order, &course.state);
                 let mut shared = self.shared();
-                if uuid == shared.uuid {
+                // Before it joined again that was counted already.
+                if uuid == shared.uuid && shared.joined.is_some() {
                     shared.desyncs_seen += 1;
                 }
                 drop(shared);
@@ -424,69 +429,6 @@ impl Node {
             conflict.trx_id,
             conflict.conn_id,
         ));
-    }
-
-    fn queue_write_set(
-        &self,
-        seqno: Seqno,
-        write_set: &dromon_writeset::WriteSet,
-        verdict: &Verdict,
-        unique: Seqno,
-        index: u64,
-    ) {
-        if self.setup.witness {
-            return;
-        }
-        let header = write_set.header();
-        let (flags, depends_on, payload) = match verdict {
-            // Never ahead of what lies before it. That may have to abort the
-            // streaming transaction on its way, whose rollback removes the stored
-            // fragments and waits for one whose turn to commit has not come.
-            Verdict::Passed { .. } if header.flags.is_fragment() => {
-                (header.flags, seqno - 1, write_set.payload().clone())
-            }
-            Verdict::Passed { depends_on } => (
-                header.flags,
-                unique.max(*depends_on),
-                write_set.payload().clone(),
-            ),
-            // Applied as a note that nothing is to be done: it moves the
-            // position in the database.
-            Verdict::Failed { .. } => (
-                header.flags | Flags::ROLLBACK,
-                seqno - 1,
-                write_set.payload().clone(),
-            ),
-        };
-        self.counters.received.fetch_add(1, Relaxed);
-        self.counters
-            .received_bytes
-            .fetch_add(payload.len() as u64, Relaxed);
-        // What lies in a file takes no memory.
-        let in_memory = if payload.len() > SPOOL_ABOVE {
-            0
-        } else {
-            payload.len()
-        };
-        let keep = in_memory == 0 || self.queue.bytes() < QUEUE_BYTES_MAX;
-        let bytes = if keep { in_memory } else { 0 };
-        self.enqueue(QueueItem {
-            seqno,
-            ordered: true,
-            depends_on,
-            exclusive: false,
-            bytes,
-            value: Item::WriteSet(RemoteWriteSet {
-                flags,
-                source: header.source,
-                trx_id: header.trx_id,
-                conn_id: header.conn_id,
-                depends_on,
-                payload: keep.then_some(payload),
-                index,
-            }),
-        });
-        self.queue_grew();
     }
 
     /// Something without a seqno that waits for everything before it.
@@ -602,6 +544,7 @@ impl Node {
         ));
         self.tell_sender(order, &view, joined, own);
         self.streams_left(&view);
+        self.held_left(seqno, &view);
         self.publish(order, &course.state);
         if joined.is_some_and(|(uuid, _)| uuid == own) {
             self.compare_policies(course.state.vote_policy());
@@ -780,7 +723,7 @@ impl Node {
             })
         };
         self.flow.clear();
-        self.closed.clear();
+        self.closed.send_on();
         self.abandon_pending();
         self.push_non_primary(own.into_iter().collect());
     }
@@ -857,7 +800,7 @@ impl Node {
             bytes_before: course.bytes,
         });
         drop(marks);
-        self.purge_log(order, course.bytes);
+        self.purge_log(order, &course.state, course.bytes);
     }
 
     /// Waits until the rollbacks this node has sent so far are delivered: its

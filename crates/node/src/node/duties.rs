@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dromon_gates::Seqno;
 use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
+use dromon_writeset::Uuid;
 
 use super::service::Job;
 use super::{CatchingUp, Node, Phase, lock};
-use crate::cluster::{CAUGHT_UP, MemberState};
+use crate::cluster::{CAUGHT_UP, Member, MemberState};
+use crate::last_data;
 use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
 use crate::stalled::begins;
@@ -23,6 +25,8 @@ const SEEK_AFTER: Duration = Duration::from_secs(3);
 const CATCH_UP_TOLD: Duration = Duration::from_secs(10);
 /// How often whoever started the process hears that it takes longer.
 const STARTING_TOLD: Duration = Duration::from_secs(5);
+/// How often a leader says that the last member with data is silent.
+const KEPT_TOLD: Duration = Duration::from_secs(60);
 /// A tick this late means that this node itself did not run.
 const AWAY: Duration = Duration::from_secs(1);
 /// The leader orders a cut when it has grown by this much.
@@ -221,6 +225,7 @@ impl Node {
         }
         self.look_for_delays();
         self.look_for_slow();
+        self.look_for_standstill();
         self.ask_synced(&order);
         if status.is_leader && status.primary && self.phase() == Phase::Joined {
             self.lead(&order);
@@ -412,6 +417,7 @@ impl Node {
         lock(&self.first_seen).look(now, ids);
         let matched = status.peers.iter().map(|(id, p)| (*id, p.matched));
         lock(&self.stalled).look(now, status.committed, matched);
+        let mut overdue = Vec::new();
         for m in view.members.iter().filter(|m| m.uuid != own) {
             let order_silent = status.peers.get(&m.raft_id).map(|p| p.silent);
             let reports_silent = self.flow.silent(&m.uuid);
@@ -431,24 +437,50 @@ impl Node {
                 ),
                 None => continue,
             };
-            let mut evicting = lock(&self.evicting);
-            if evicting
-                .get(&m.uuid)
-                .is_some_and(|at| at.elapsed() < suspect)
-            {
+            overdue.push((m, why));
+        }
+        self.evict(order, &view.members, &overdue, suspect, status.term);
+    }
+
+    /// Orders that who is `overdue`, and why, be evicted; asked again after
+    /// `suspect`.
+    fn evict(
+        &self,
+        order: &Arc<dyn Order>,
+        members: &[Member],
+        overdue: &[(&Member, String)],
+        suspect: Duration,
+        term: u64,
+    ) {
+        let mut evicting = lock(&self.evicting);
+        let asked = |uuid: &Uuid| evicting.get(uuid).is_some_and(|at| at.elapsed() < suspect);
+        let silent = |uuid: &Uuid| overdue.iter().any(|(m, _)| m.uuid == *uuid);
+        let kept = last_data::kept(members, silent, asked);
+        let due: Vec<_> = overdue.iter().filter(|(m, _)| !asked(&m.uuid)).collect();
+        for (m, why) in due {
+            let who = format!("{} ({}) at {}", m.uuid, m.name, m.addr);
+            if kept == Some(m.uuid) {
+                self.keeps(m.uuid, &who, why);
                 continue;
             }
             evicting.insert(m.uuid, Instant::now());
-            drop(evicting);
-            self.note(&format!(
-                "declaring {} ({}) at {} inactive: {why}; it is evicted",
-                m.uuid, m.name, m.addr,
-            ));
-            let term = status.term;
+            self.note(&format!("declaring {who} inactive: {why}; it is evicted"));
             let leave = encode(&Control::Evict { uuid: m.uuid, term });
-            // Asked again after another suspect timeout.
             let _ = order.propose(kind::CONTROL, 0, leave);
         }
+    }
+
+    /// Says, now and then, why a silent member is not evicted.
+    fn keeps(&self, uuid: Uuid, who: &str, why: &str) {
+        let mut told = lock(&self.kept_told);
+        if told.is_some_and(|(last, at)| last == uuid && at.elapsed() < KEPT_TOLD) {
+            return;
+        }
+        *told = Some((uuid, Instant::now()));
+        self.note(&format!(
+            "{who} is inactive: {why}. It is not evicted, as no other member that is heard has data: \
+             nothing can be read or written before it is back. Start it again"
+        ));
     }
 
     /// For how long a member's log stands still, if that is too long. One that is
@@ -497,7 +529,7 @@ impl Node {
                 .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
         };
         self.flow.clear();
-        self.closed.clear();
+        self.closed.send_on();
         self.abandon_pending();
         self.note(
             "this node has lost contact with the majority: it is non-primary, refuses writes and current \

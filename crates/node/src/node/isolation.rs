@@ -59,6 +59,7 @@ impl Node {
             meta.position = Position::UNDEFINED;
             return Outcome::ConnFail;
         }
+        self.wait_none_goes();
         if !self.ddl_begins(seqno) {
             self.gates.pass_commit(seqno);
             meta.position = Position::UNDEFINED;

@@ -52,7 +52,7 @@ impl Node {
             self.queue.resume();
         }
         self.flow.clear();
-        self.closed.clear();
+        self.closed.send_on();
         self.wake_bulk();
         let order = self.order();
         let joined = {

@@ -1,34 +1,32 @@
-//! What the server's client threads call.
+//! What the server's client threads call, from the first key of a transaction to its
+//! release.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{Seqno, WaitError};
-use dromon_order::{Order, OrderError};
-use dromon_writeset::{Flags, Header, KeyCollector, KeyType};
+use dromon_order::OrderError;
+use dromon_writeset::{Flags, Header, KeyType};
 
 use super::{Node, Phase, Sent, lock};
+use crate::closed::{Passage, Touches};
 use crate::cluster::{CHUNK_CLOSES, CHUNK_MIN};
-use crate::database::{Applied, Meta, Outcome};
+use crate::database::{Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::spool::Collected;
 use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
 const LARGE: usize = 64 << 20;
-/// How long a current read waits for a node that joins the others again.
-const REJOIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Size of a chunk, as a power of two in bytes: 512 KiB take a server 4 to 30 ms.
 const CHUNK_LOG2: u8 = 19;
 /// So long a client waits at most for a table that a large one keeps to itself, as
 /// it would by default for a row; then it gets error 1213.
 const TABLE_PATIENCE: Duration = Duration::from_secs(50);
-/// How long one question for the read index may take before it is asked again.
-const READ_STEP: Duration = Duration::from_secs(1);
-/// How often who waits for the answer looks whether this node is still primary.
-const READ_LOOK: Duration = Duration::from_millis(50);
+/// How often who waits for a statement looks whether this node still serves.
+const DDL_LOOK: Duration = Duration::from_millis(50);
 
 /// Keys as the server gives them: parts, and how strong.
 pub type KeyParts<'a> = (&'a [&'a [u8]], KeyType);
@@ -117,20 +115,30 @@ impl Node {
         if !self.serving() {
             return unsent(Outcome::ConnFail);
         }
-        if !self.wait_bulk(trx)
-            || !self.wait_for_tables(trx)
-            || !self.flow.wait(&trx.waiter, || self.flow_limits())
-            || self
-                .gates
-                .wait_not_held(Seqno::MAX, &trx.waiter, true)
-                .is_err()
-            || !self.wait_for_ddl(trx)
-        {
+        if !self.wait_bulk(trx) {
             return unsent(Outcome::ConnFail);
         }
-        let tag = match self.send(trx) {
-            Ok(tag) => tag,
-            Err(outcome) => return unsent(outcome),
+        let tag = loop {
+            match self.wait_for_tables(trx) {
+                Passage::Free => {}
+                Passage::Refused if self.serving() => return unsent(Outcome::TrxFail),
+                Passage::Refused | Passage::Interrupted => return unsent(Outcome::ConnFail),
+            }
+            if !self.flow.wait(&trx.waiter, || self.flow_limits())
+                || self
+                    .gates
+                    .wait_not_held(Seqno::MAX, &trx.waiter, true)
+                    .is_err()
+                || !self.wait_for_ddl(trx)
+            {
+                return unsent(Outcome::ConnFail);
+            }
+            match self.send(trx) {
+                Ok(tag) => break tag,
+                // A table was closed meanwhile.
+                Err(Outcome::NotAllowed) => {}
+                Err(outcome) => return unsent(outcome),
+            }
         };
         self.wait_verdict(trx, true);
         let (stage, must_abort, ends) = {
@@ -147,6 +155,7 @@ impl Node {
             }
             if body.stage == Stage::Chunked {
                 // Its place is not known yet: the replay waits for it.
+                self.will_be_replayed(trx, &body);
                 return Outcome::BfAbort;
             }
             meta.position = Position {
@@ -172,22 +181,21 @@ impl Node {
         }
     }
 
-    /// Waits while a large one keeps a table to itself that `trx` changes. Not if
-    /// fragments of it are out: on the other nodes they may hold what the large one
-    /// needs. Answers false if it was interrupted.
-    fn wait_for_tables(&self, trx: &Trx) -> bool {
+    /// Waits while a table is closed that `trx` needs (see `closed.rs`).
+    fn wait_for_tables(&self, trx: &Trx) -> Passage {
         if !self.closed.any() {
-            return true;
+            return Passage::Free;
         }
-        let tables = {
+        let touches = {
             let body = trx.lock();
-            match body.last_fragment {
-                ..0 => body.keys.changed_tables(),
-                _ => return true,
+            Touches {
+                changed: body.keys.changed_tables(),
+                named: body.names(),
+                streams: body.last_fragment >= 0,
             }
         };
         let deadline = Instant::now() + TABLE_PATIENCE;
-        self.closed.wait(&trx.waiter, &tables, deadline)
+        self.closed.wait(&trx.waiter, &touches, deadline)
     }
 
     /// The end of a streaming transaction would fail certification if a statement in
@@ -203,7 +211,7 @@ impl Node {
         let deadline = Instant::now() + TABLE_PATIENCE;
         while self.serving() {
             let ddl = self.newest_toi.load(Relaxed);
-            let look = Some(Instant::now() + READ_LOOK);
+            let look = Some(Instant::now() + DDL_LOOK);
             match self.gates.wait_released(ddl, &trx.waiter, true, look) {
                 Ok(()) => return true,
                 // A node far behind may have one after the other before it.
@@ -215,29 +223,8 @@ impl Node {
         false
     }
 
-    /// A transaction that passed must let another one go first.
-    fn give_way(&self, trx: &Trx, ends: bool) -> Outcome {
-        let mut body = trx.lock();
-        if ends {
-            body.stage = Stage::MustReplay;
-            self.gates.withdraw(body.seqno);
-            return Outcome::BfAbort;
-        }
-        let to_ddl = body.gives_way_to_ddl;
-        drop(body);
-        if to_ddl {
-            self.end_stream(trx.id);
-        }
-        Outcome::TrxFail
-    }
-
-    /// Whether the order still has the write set `tag` unsent, and now not any more.
-    fn take_back(&self, tag: u64) -> bool {
-        self.order()
-            .is_some_and(|o| o.withdraw(kind::WRITE_SET, tag))
-    }
-
-    /// Encodes a write set and hands it to the order; answers with its mark.
+    /// Encodes a write set and hands it to the order; answers with its mark. `NotAllowed`:
+    /// it has to wait for a table.
     fn send(&self, trx: &Arc<Trx>) -> Result<u64, Outcome> {
         let order = self.order().ok_or(Outcome::ConnFail)?;
         let max = self.settings().max_ws_size;
@@ -266,6 +253,12 @@ impl Node {
             chunk,
         };
         let (tag, last_seen) = self.register_pending(trx, body.last_fragment);
+        // Whoever waited for something else may not know yet. What it has seen is
+        // settled now: certification finds what comes from here on.
+        if self.closed.any() && self.closed.stops(&body.names()) {
+            lock(&self.pending).take(tag);
+            return Err(Outcome::NotAllowed);
+        }
         let encoded = body
             .data
             .encode(&header(last_seen), &body.keys, &self.spooler);
@@ -365,7 +358,7 @@ impl Node {
 
     /// Waits until `trx` has its place, or can have none. One that is applied
     /// in chunks gives way meanwhile, if `yields`.
-    fn wait_verdict(&self, trx: &Trx, yields: bool) {
+    pub(super) fn wait_verdict(&self, trx: &Trx, yields: bool) {
         loop {
             let interruptible = {
                 let body = trx.lock();
@@ -418,6 +411,7 @@ impl Node {
         }
         if !interruptible {
             self.begun_ahead_is_ready(seqno);
+            self.has_locks(seqno);
         }
         loop {
             // What failed moves the database's position too. Its locks are gone by
@@ -491,293 +485,12 @@ impl Node {
         }
         let streams = body.last_fragment >= 0 || body.flags.is_fragment();
         drop(body);
+        self.closed.replayed(trx.id);
         self.trxs.remove(trx);
         if streams {
             self.end_stream(trx.id);
         }
         (false, Outcome::Ok)
-    }
-
-    /// Applies a transaction that gave way, in its place, through `apply`.
-    pub fn replay(
-        &self,
-        trx: &Arc<Trx>,
-        apply: impl FnOnce(&Arc<Trx>, Flags, &[u8], &Meta) -> Applied,
-    ) -> Outcome {
-        let (seqno, depends_on, flags, payload, meta) = {
-            self.wait_verdict(trx, false);
-            let mut body = trx.lock();
-            if body.abandoned.is_some() && body.stage == Stage::Chunked {
-                drop(body);
-                self.error(&format!(
-                    "transaction {} was to be run again, and this node has lost the cluster: nobody here can tell \
-                     whether it commits",
-                    trx.id
-                ));
-                return Outcome::NodeFail;
-            }
-            if body.stage == Stage::Failed {
-                return Outcome::TrxFail;
-            }
-            body.stage = Stage::Replaying;
-            let meta = Meta {
-                position: Position {
-                    history: *lock(&self.history),
-                    seqno: body.seqno,
-                },
-                source: self.shared().uuid,
-                trx_id: trx.id,
-                conn_id: body.conn,
-                depends_on: body.depends_on,
-            };
-            (
-                body.seqno,
-                body.depends_on,
-                body.flags,
-                body.payload.clone(),
-                meta,
-            )
-        };
-        trx.waiter.clear();
-        let entered = self
-            .gates
-            .wait_not_held(seqno, &trx.waiter, false)
-            .and_then(|()| {
-                self.gates
-                    .enter_apply(seqno, depends_on, &trx.waiter, false)
-            })
-            .and_then(|()| self.gates.wait_commit_turn(seqno, &trx.waiter, false));
-        if entered.is_err() {
-            return Outcome::NodeFail;
-        }
-        let applied = apply(trx, flags, &payload, &meta);
-        if !applied.ok {
-            self.outvoted(
-                seqno,
-                &format!("replay of own transaction {} failed", trx.id),
-            );
-            return Outcome::NodeFail;
-        }
-        self.counters.local_replays.fetch_add(1, Relaxed);
-        Outcome::Ok
-    }
-
-    /// Asks transaction `victim` to give way to the one at `bf_seqno` (-1: a
-    /// statement in total order isolation). Answers with the victim's seqno.
-    pub fn abort(&self, bf_seqno: Seqno, victim: u64) -> (Outcome, Seqno) {
-        if self.thrown_away(victim) {
-            return (Outcome::Ok, -1);
-        }
-        let Some(trx) = self.trxs.get(victim) else {
-            // The server knows the victim; it just has not written anything.
-            return (Outcome::Ok, -1);
-        };
-        let mut body = trx.lock();
-        let seqno = body.seqno;
-        if body.must_abort {
-            // A server does not ask twice: one that still works after that was marked in
-            // place of another node's, of the same number, and its server knows nothing
-            // of it.
-            return match body.stage {
-                Stage::Executing if body.gives_way_to_ddl => (Outcome::Ok, seqno),
-                _ => (Outcome::NotAllowed, seqno),
-            };
-        }
-        let refused = match body.stage {
-            Stage::Executing | Stage::Waiting | Stage::Sent | Stage::Chunked => false,
-            Stage::Certified => body.ends() && bf_seqno >= 0 && seqno < bf_seqno,
-            Stage::Committing | Stage::Left => body.ends(),
-            Stage::Failed | Stage::MustReplay | Stage::Replaying => true,
-        };
-        if refused {
-            return (Outcome::NotAllowed, seqno);
-        }
-        body.must_abort = true;
-        body.gives_way_to_ddl = bf_seqno < 0;
-        // What is on its way comes first (`give_way`), and an end that passed stands.
-        let over = match body.stage {
-            Stage::Sent | Stage::Chunked => false,
-            Stage::Certified => !body.ends(),
-            _ => true,
-        } && body.gives_way_to_ddl;
-        drop(body);
-        if over {
-            self.end_stream(victim);
-        }
-        trx.waiter.interrupt();
-        (Outcome::Ok, seqno)
-    }
-
-    /// The client's transaction `trx_id` will not go on: if fragments of it are out,
-    /// and nobody has told the others, this does.
-    ///
-    /// A server that aborts one for a statement in total order isolation tells
-    /// nobody: each is to find out by itself. But the statement may have met a
-    /// table that the transaction has only read: then the others keep what it
-    /// changed, with its locks, and apply past them whatever its node lets in there
-    /// next. So the rollback goes out before the server frees the first lock.
-    fn end_stream(&self, trx_id: u64) {
-        let id = (self.shared().uuid, trx_id);
-        if lock(&self.streams).is_open(id) {
-            // What cannot be sent now is found by `end_dropped_streams`.
-            let _ = self.rollback(trx_id);
-        }
-    }
-
-    /// Sends the rollbacks that could not be sent.
-    pub(super) fn end_dropped_streams(&self) {
-        if !self.serving() {
-            return;
-        }
-        let own = self.shared().uuid;
-        let is_known = |trx_id| self.trxs.get(trx_id).is_some();
-        let dropped = lock(&self.streams).dropped(own, is_known);
-        for trx_id in dropped {
-            let _ = self.rollback(trx_id);
-        }
-    }
-
-    /// Sends the rollback of a streaming transaction, without waiting.
-    pub fn rollback(&self, trx_id: u64) -> Outcome {
-        let Some(order) = self.order().filter(|_| self.serving()) else {
-            return Outcome::ConnFail;
-        };
-        let header = Header {
-            flags: Flags::ROLLBACK | Flags::PA_UNSAFE,
-            source: self.shared().uuid,
-            trx_id,
-            conn_id: u64::MAX,
-            last_seen: self.gates.released(),
-            prev_fragment: -1,
-            chunk: 0,
-        };
-        let bytes = dromon_writeset::encode(&header, &KeyCollector::new(), &[]);
-        // Counted first: it may be delivered before `propose` returns.
-        lock(&self.delivered).rollbacks_sent += 1;
-        match order.propose(kind::WRITE_SET, 0, bytes) {
-            Ok(_) => {
-                lock(&self.streams).rollback_sent((header.source, trx_id));
-                Outcome::Ok
-            }
-            Err(_) => {
-                let mut delivered = lock(&self.delivered);
-                delivered.rollbacks_sent = delivered.rollbacks_sent.saturating_sub(1);
-                Outcome::ConnFail
-            }
-        }
-    }
-
-    /// A causal read: everything acknowledged anywhere before this call is
-    /// visible here when it returns Ok.
-    pub fn sync_wait(&self, timeout: Duration) -> (Outcome, Position) {
-        let deadline = Instant::now() + timeout;
-        self.wait_rejoined(deadline);
-        let Some(order) = self.order().filter(|_| self.serving()) else {
-            return (Outcome::ConnFail, self.last_committed());
-        };
-        self.counters.causal_reads.fetch_add(1, Relaxed);
-        if !self.wait_rollbacks(deadline) {
-            return (Outcome::TrxFail, self.last_committed());
-        }
-        let index = match self.read_index(&order, deadline) {
-            Ok(index) => index,
-            Err(outcome) => return (outcome, self.last_committed()),
-        };
-        let seqno = loop {
-            // What the index covers may not have come when this node was cut off.
-            if let Some(seqno) = self.seqno_at(index, deadline.min(Instant::now() + READ_LOOK)) {
-                break seqno;
-            }
-            if !self.serving() {
-                return (Outcome::ConnFail, self.last_committed());
-            }
-            if Instant::now() >= deadline {
-                return (Outcome::TrxFail, self.last_committed());
-            }
-        };
-        let waited = self
-            .gates
-            .wait_released(seqno, &Node::waiter(), false, Some(deadline));
-        let outcome = if waited.is_ok() {
-            Outcome::Ok
-        } else {
-            Outcome::TrxFail
-        };
-        (outcome, self.last_committed())
-    }
-
-    /// The others may count a node already that is joining them again.
-    fn wait_rejoined(&self, deadline: Instant) {
-        let deadline = deadline.min(Instant::now() + REJOIN_PATIENCE);
-        let mut shared = self.shared();
-        while shared.phase == Phase::Rejoining && Instant::now() < deadline {
-            let look = deadline.min(Instant::now() + READ_LOOK);
-            shared = self.wait_shared(shared, look);
-        }
-    }
-
-    /// An index that covers everything acknowledged before. A node that turns
-    /// non-primary says so at once.
-    fn read_index(&self, order: &Arc<dyn Order>, deadline: Instant) -> Result<u64, Outcome> {
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let step = left.min(READ_STEP);
-            let (tx, rx) = mpsc::sync_channel(1);
-            // The order answers in time; this is for one that hangs.
-            let until = Instant::now() + 2 * READ_STEP + step;
-            order.read_index_then(
-                step,
-                Box::new(move |answer| {
-                    // Who asked may have gone.
-                    let _ = tx.send(answer);
-                }),
-            );
-            let answer = loop {
-                match rx.recv_timeout(READ_LOOK) {
-                    Ok(answer) => break answer,
-                    Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Outcome::ConnFail),
-                    Err(_) if !self.serving() => return Err(Outcome::ConnFail),
-                    Err(_) if Instant::now() >= until => break Err(OrderError::NoMajority(step)),
-                    Err(_) => {}
-                }
-            };
-            match answer {
-                Ok(index) => return Ok(index),
-                Err(OrderError::NoMajority(_) | OrderError::Timeout { .. }) => {
-                    if !self.serving() {
-                        return Err(Outcome::ConnFail);
-                    }
-                    if left <= READ_STEP {
-                        return Err(Outcome::TrxFail);
-                    }
-                }
-                // The engine may be on its way to go on alone.
-                Err(OrderError::Failed(_) | OrderError::Unreachable { .. })
-                    if self.serving() && left > READ_LOOK =>
-                {
-                    std::thread::sleep(READ_LOOK);
-                }
-                Err(_) => return Err(Outcome::ConnFail),
-            }
-        }
-    }
-
-    /// Waits until everything up to `upto` is finished here. Works inside
-    /// commit order.
-    pub fn wait_for(&self, upto: Position, timeout: Option<Duration>) -> (Outcome, Position) {
-        if upto.history != *lock(&self.history) {
-            return (Outcome::TrxMissing, self.last_committed());
-        }
-        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
-        let waited = self
-            .gates
-            .wait_released(upto.seqno, &Node::waiter(), false, deadline);
-        let outcome = if waited.is_ok() {
-            Outcome::Ok
-        } else {
-            Outcome::TrxFail
-        };
-        (outcome, self.last_committed())
     }
 
     /// Stops the flow; answers the position at which everything is finished.
@@ -840,32 +553,6 @@ impl Node {
         match order.propose(kind::CONTROL, 0, message) {
             Ok(_) => Outcome::Ok,
             Err(_) => Outcome::ConnFail,
-        }
-    }
-
-    /// Fails every own write set whose outcome cannot be known any more. Those
-    /// that the order has not sent yet are taken back: they have none.
-    pub(super) fn abandon_pending(&self) {
-        self.abandon_sent_by(self.order().as_ref());
-    }
-
-    /// [`abandon_pending`](Self::abandon_pending) when it is not this node's
-    /// order any more.
-    pub(super) fn abandon_sent_by(&self, order: Option<&Arc<dyn Order>>) {
-        let sent = lock(&self.pending).take_all();
-        for (tag, Sent { trx, .. }) in sent {
-            let taken_back = order.is_some_and(|o| o.withdraw(kind::WRITE_SET, tag));
-            trx.lock().abandoned = Some(match taken_back {
-                true => Abandoned::TakenBack,
-                false => Abandoned::Sent,
-            });
-            trx.waiter.wake();
-        }
-        self.wake_bulk();
-        // Those were sent.
-        for trx in lock(&self.chunks).abandon() {
-            trx.lock().abandoned = Some(Abandoned::Sent);
-            trx.waiter.wake();
         }
     }
 }

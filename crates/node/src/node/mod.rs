@@ -1,16 +1,20 @@
 //! The node: the pure state machines, with threads and a database around them.
 //!
 //! ```text
-//!   server's client threads   local.rs     certify, commit order, release, BF abort, replay;
+//!   server's client threads   local.rs     certify, commit order, release; pause, desync;
+//!                             giving_way.rs BF abort, replay, rollback, what is lost with the cluster;
+//!                             reads.rs     current reads;
 //!                             isolation.rs TOI, votes on what failed
-//!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients
+//!   delivery thread           delivery.rs  order -> ClusterState -> gates, queue, waiting clients;
+//!                             queued.rs    what appliers get, and what it waits for
 //!   server's applier threads  apply.rs     queue -> database; transfer.rs copies, given and taken
 //!   connect / disconnect      connect.rs   joining; search.rs the own log, the others; founding.rs founding, and
 //!                             what edits of the state file may do; leave.rs leaving;
 //!                             open.rs options, the state file;
 //!                             reconnect.rs coming back after an eviction
 //!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come;
-//!                             bulk.rs      as fragments that a client asked for: where these wait
+//!                             bulk.rs      as fragments that a client asked for: where these wait;
+//!                             shelved.rs   those of other nodes: what has to go so that others can
 //!   order thread              duties.rs    progress reports, requests of other nodes
 //!   no database at all        witness.rs   what a witness does otherwise
 //! ```
@@ -28,17 +32,21 @@ mod delivery;
 mod doubt;
 mod duties;
 mod founding;
+mod giving_way;
 mod history;
 mod isolation;
 mod large;
 mod leave;
 mod local;
 mod open;
+mod queued;
+mod reads;
 mod reconnect;
 mod report;
 mod retain;
 mod search;
 mod service;
+mod shelved;
 mod transfer;
 mod witness;
 
@@ -52,7 +60,7 @@ use bytes::Bytes;
 use dromon_gates::{ApplyQueue, Gates, Waiter};
 use dromon_order::sequencer::PieceStore;
 use dromon_order::{Checkpoint, EngineConfig, Inspected, NodeHandler, Order, RaftId, Start};
-use dromon_writeset::{Flags, Seqno, Uuid};
+use dromon_writeset::{Flags, KeyHash, Seqno, Uuid};
 
 use crate::chain::Sums;
 use crate::closed::ClosedTables;
@@ -65,6 +73,7 @@ use crate::durable::Durable;
 use crate::flow::Flow;
 use crate::forks::LogEnd;
 use crate::grastate::StateFile;
+use crate::held::{HeldRows, StreamId};
 use crate::lacking::LackingFile;
 use crate::messages::{Join, Need, Position};
 use crate::options::{ClusterAddress, Options, Settings};
@@ -275,6 +284,8 @@ struct Shared {
     received: Option<Result<Position, i32>>,
     /// Set when a request found no donor.
     no_donor: bool,
+    /// This one gives nothing now, but later perhaps.
+    not_now: Option<Uuid>,
     /// A donor that failed, and how.
     transfer_failed: Option<(Uuid, i32)>,
     brought_up: bool,
@@ -321,6 +332,7 @@ impl Shared {
             position: Position::UNDEFINED,
             received: None,
             no_donor: false,
+            not_now: None,
             transfer_failed: None,
             brought_up: false,
             bringing_up: false,
@@ -400,6 +412,11 @@ enum Item {
         bypass: Option<Position>,
     },
     Synced,
+    /// The write set at `waits` needs locks that these hold, perhaps.
+    Shelve {
+        waits: Seqno,
+        streams: Vec<StreamId>,
+    },
     VoteRequest {
         seqno: Seqno,
     },
@@ -436,6 +453,10 @@ struct RemoteWriteSet {
     /// `None` if it must be read from the log again.
     payload: Option<Bytes>,
     index: u64,
+    /// The tables that it names; none: not known.
+    tables: Vec<KeyHash>,
+    /// It looks at neighbours of its rows, which no key names.
+    neighbours: bool,
 }
 
 /// Maps log indexes to seqnos for read indexes.
@@ -473,6 +494,8 @@ pub(crate) struct Counters {
     /// Parts of large transactions that were begun here before their place came.
     pub begun_ahead: AtomicU64,
     pub streamed_asked_for: AtomicU64,
+    /// Streaming transactions that were shelved here.
+    pub streams_shelved: AtomicU64,
     pub cert_distance_sum: AtomicU64,
     pub cert_interval_sum: AtomicU64,
     pub certified: AtomicU64,
@@ -498,6 +521,17 @@ pub struct Node {
     pending: Mutex<Pending>,
     chunks: Mutex<chunks::Chunks>,
     streams: Mutex<Streams>,
+    /// Those of other nodes that hold rows here. Taken before `chunks`, the gates and
+    /// the queue.
+    held: Mutex<HeldRows>,
+    /// Whether there may be some: most write sets see only this. Changed under `held`.
+    holds: AtomicBool,
+    /// One of them was shelved, or stays.
+    held_changed: Condvar,
+    /// An applier is spared because of them. Changed under `held`.
+    spared: AtomicBool,
+    /// What is shelved is rolled back behind the first view.
+    settles_at_view: AtomicBool,
     streaming: Mutex<bulk::Streaming>,
     /// The newest place that a statement in total order isolation took.
     newest_toi: AtomicI64,
@@ -543,6 +577,8 @@ pub struct Node {
     history: Mutex<Uuid>,
     cut_asked: Mutex<Seqno>,
     evicting: Mutex<HashMap<Uuid, Instant>>,
+    /// As leader: of whom it was said last that it is not evicted, and when.
+    kept_told: Mutex<Option<(Uuid, Instant)>>,
     primary_lost: Mutex<Option<Instant>>,
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,

@@ -195,6 +195,7 @@ impl Node {
             shared.sync_asked = false;
         }
         self.reset_for(&found);
+        self.queue.drop_through(position.seqno);
         let handler: Arc<dyn NodeHandler> = Arc::new(Handler {
             node: Arc::downgrade(self),
         });
@@ -244,6 +245,8 @@ impl Node {
             });
         }
         self.propose_joined(uuid);
+        // Before all of them take something.
+        self.spare_applier();
         self.queue.resume();
         self.note(&format!(
             "joined the cluster again; catching up from seqno {}",

@@ -291,6 +291,10 @@ impl Node {
                     StatusValue::Int(get(&c.streamed_asked_for) as i64),
                 ),
                 (
+                    "dromon_streams_shelved".into(),
+                    StatusValue::Int(get(&c.streams_shelved) as i64),
+                ),
+                (
                     "dromon_bulk_waiting".into(),
                     StatusValue::Int(self.bulk_waiting() as i64),
                 ),

@@ -13,11 +13,15 @@ use dromon_gates::Seqno;
 use dromon_order::{Order, RaftId};
 
 use super::{Node, Phase, lock};
-use crate::cluster::MemberState;
+use crate::cluster::{ClusterState, MemberState};
 use crate::durable::Held;
 use crate::options::SlowNode;
 use crate::quarantine::{Change, PATIENCE};
 use crate::retention::{self, Limits, Need};
+
+/// So much log is kept for an open streaming transaction that might have to be shelved,
+/// here or by a node to come; no more than `dromon.log_max`.
+const STREAM_LOG_MAX: u64 = 1 << 30;
 
 impl Node {
     /// Starts the thread that syncs the database's directory: a sync may take
@@ -98,8 +102,9 @@ impl Node {
     }
 
     /// Drops what nobody needs any more: not this node's database after a
-    /// crash, not a member behind, not a joiner within `gcache.size`.
-    pub(super) fn purge_log(&self, order: &Arc<dyn Order>, bytes_now: u64) {
+    /// crash, not a member behind, not a joiner within `gcache.size`, not who may have to
+    /// apply one of the streams that are open in `state` whole.
+    pub(super) fn purge_log(&self, order: &Arc<dyn Order>, state: &ClusterState, bytes_now: u64) {
         let limits = Limits {
             floor: self.settings().log_retain,
             max: self.settings().log_max,
@@ -110,9 +115,17 @@ impl Node {
         if self.is_given_up(bytes_now, limits.max) {
             return;
         }
-        let own = self.needs_log();
+        let mut own = self.needs_log();
+        let (shelved, ending) = {
+            let held = lock(&self.held);
+            (held.needs_log(), held.ending())
+        };
         let keep = {
             let marks = lock(&self.checkpoints);
+            let open = state.open_streams().map(|s| s.begins).chain(ending);
+            let most = STREAM_LOG_MAX.min(limits.max);
+            let streams = retention::for_streams(&marks, bytes_now, shelved, open, most);
+            own = own.min(streams.unwrap_or(own));
             retention::keep(&marks, bytes_now, own, &others, limits)
         };
         let Some(keep) = keep else { return };

@@ -270,6 +270,20 @@ impl Node {
         Some(summary.end)
     }
 
+    /// What this node, whose database stands at `position`, needs if its log is to begin
+    /// with `state`.
+    fn need_with_streams(&self, need: Need, position: Position, state: &ClusterState) -> Need {
+        if need != Need::Log || !self.lacks_fragments(position, state) {
+            return need;
+        }
+        self.wants_copy.store(true, Relaxed);
+        self.note(
+            "a streaming transaction that is not over was shelved here, and the log from here on does not have all of \
+             it: this database needs a full copy",
+        );
+        Need::Copy
+    }
+
     /// Whether it joins others by a full copy, whatever its position.
     pub(super) fn starts_anew(&self) -> bool {
         self.shared().in_doubt || self.wants_copy.load(Relaxed)
@@ -339,6 +353,7 @@ impl Node {
                             ));
                             continue;
                         };
+                        let need = self.need_with_streams(need, position, &state);
                         self.note(&format!(
                             "connection established to {addr}; cluster at {}; this node needs {}",
                             state.position(),

@@ -152,7 +152,8 @@ impl Node {
     }
 
     /// The newest checkpoint from which a database at `position` can go on, or
-    /// the newest of all if it needs a copy.
+    /// the newest of all if it needs a copy; an earlier one if streaming transactions
+    /// were open there.
     fn state_for(
         self: &Arc<Self>,
         order: &Arc<dyn Order>,
@@ -204,6 +205,14 @@ impl Node {
                     .into(),
             );
         }
+        let begins = match witness {
+            true => Ok(at),
+            false => self.before_streams(order, at),
+        };
+        let at = match begins {
+            Ok(at) => at,
+            Err(why) => return Answer::Refused(why),
+        };
         match order.load_checkpoint(at) {
             Ok(Some(checkpoint)) => Answer::State {
                 need,
@@ -218,6 +227,22 @@ impl Node {
 }
 
 impl Node {
+    /// Where a node begins for which the newest checkpoint at or below `at` would do, or
+    /// the newest of all: the database that it goes on with, or gets, has what is open
+    /// there of streaming transactions.
+    fn before_streams(
+        &self,
+        order: &Arc<dyn Order>,
+        at: Option<u64>,
+    ) -> Result<Option<u64>, String> {
+        let Some(there) = order.load_checkpoint(at).map_err(|e| e.to_string())? else {
+            return Ok(at);
+        };
+        let state = ClusterState::decode(&there.sequencer, &there.node);
+        let state = state.map_err(|e| e.to_string())?;
+        Ok(self.mark_before_streams(&state).or(at))
+    }
+
     /// Where this log parted from others, by its newest checkpoint.
     fn forks(&self, order: &Arc<dyn Order>, term: u64) -> Result<Forks, String> {
         let newest = order.load_checkpoint(None).map_err(|e| e.to_string())?;

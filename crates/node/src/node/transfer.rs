@@ -278,7 +278,7 @@ impl Node {
         };
         let mut ask_at = Instant::now();
         let mut told = false;
-        let mut failed = Vec::new();
+        let (mut failed, mut not_now) = (Vec::new(), Vec::new());
         let mut nobody_since: Option<Instant> = None;
         loop {
             let mut shared = self.shared();
@@ -317,6 +317,11 @@ impl Node {
             }
             if ended(shared.phase) {
                 return Ok(None);
+            }
+            if let Some(donor) = shared.not_now.take() {
+                not_now.push(donor);
+                let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+                donors = donor::without(&shared.donors, &not_now, members);
             }
             if std::mem::take(&mut shared.no_donor) {
                 ask_at = now + DONOR_RETRY;

@@ -238,6 +238,49 @@ fn certified_and_not_yet_in_the_gate() {
     });
 }
 
+/// Its server rolls it back without a word to the node, and has it replayed later.
+#[test]
+fn aborted_before_the_gate_it_lets_nobody_take_its_row_before_the_replay() {
+    two_nodes(|world, winner, db| {
+        db.holds.close(Point::ApplyStart);
+        db.holds.close(Point::ClientCertified);
+        let mut t = db.begin();
+        t.lock(row(2)).expect("a free row");
+        t.add(row(1), 1).expect("a free row");
+        assert!(winner.set(row(2), 5).is_committed());
+        let trx = t.trx().expect("it wrote");
+        let first = commit(t);
+        world.until("the client is certified", || {
+            db.holds.waiting(Point::ClientCertified) == 1
+        });
+        // What comes before gets the row, and its turn to commit does not come yet.
+        db.holds.close(Point::ApplyLocked);
+        db.holds.open(Point::ApplyStart);
+        world.until("the abort is noted", || trx.lock().must_abort);
+        db.holds.open(Point::ClientCertified);
+        stage(world, &trx, "Replaying");
+        // The row is free now, and holds the old value.
+        let mut t = db.begin();
+        t.add(row(1), 1).expect("a free row");
+        let trx = t.trx().expect("it wrote");
+        let second = commit(t);
+        let is = || format!("{:?}", trx.lock().stage);
+        world.until("it wants to commit", || is() != "Executing");
+        let passes = world.soon(|| is() != "Waiting");
+        assert!(!passes, "it would write what the first one writes");
+        db.holds.open(Point::ApplyLocked);
+        let first = first.join().expect("no panic");
+        assert!(
+            matches!(first, End::Committed { replayed: true, .. }),
+            "{first:?}"
+        );
+        assert_eq!(second.join().expect("no panic"), End::Deadlock);
+        assert!(db.increment(row(1)).is_committed());
+        world.settle();
+        assert_eq!((db.read(row(1)), db.read(row(2))), (2, 5));
+    });
+}
+
 #[test]
 fn inside_commit_order() {
     two_nodes(|world, winner, db| {

@@ -57,6 +57,17 @@ fn begun(world: &World) -> (Arc<Db>, JoinHandle<End>) {
     (db, client)
 }
 
+/// `db` has committed the first chunk of what has begun, and the next one cannot begin
+/// there: it comes when that is finished.
+fn apply_the_first(world: &World, db: &Db) {
+    db.holds.close(Point::ApplyLeft);
+    db.holds.open(Point::ApplyStart);
+    world.until("the first chunk is applied there", || {
+        db.holds.waiting(Point::ApplyLeft) == 1
+    });
+    assert_eq!(db.streaming(), 1);
+}
+
 /// One that has begun and is asked to give way, by a rival of db1 that wants row 700.
 fn giving_way(world: &World) -> (Arc<Db>, JoinHandle<End>, JoinHandle<End>) {
     let (winner, db) = (world.db(1), world.db(2));
@@ -236,13 +247,12 @@ fn what_a_server_throws_away_it_gets_whole() {
     run(3, PATIENT, LIMIT, |world| {
         let (_, client) = begun(world);
         let other = world.db(1);
-        other.holds.open(Point::ApplyStart);
-        world.until("the first chunk is applied there", || {
-            other.streaming() == 1
-        });
+        apply_the_first(world, &other);
         // As by a lock on a table that no key names.
         other.throw_streaming_away();
         assert_eq!(other.streaming(), 0);
+        assert!(!client.is_finished());
+        other.holds.open(Point::ApplyLeft);
         go_on(world);
         assert!(end(client).is_committed());
         nothing_open(world);
@@ -291,6 +301,41 @@ fn who_lacks_chunks_gives_no_copy_meanwhile() {
         world.synced(&joiner);
         nothing_open(world);
         assert_eq!(joiner.read(row(50)), 1);
+    });
+}
+
+/// A node with two appliers spares one while streams of others hold rows there: then it must
+/// not give the other one to what lies ahead.
+#[test]
+fn what_lies_ahead_does_not_take_the_only_applier_beside_the_spared_one() {
+    run(2, PATIENT, LIMIT, |world| {
+        let c = world.joins_with(3, 2);
+        world.voters(3);
+        let a = world.db(1);
+        let mut stream = a.begin();
+        stream.put(Key { table: 3, row: 1 }, 1).expect("a free row");
+        stream.fragment().expect("nobody is in its way");
+        world.settle();
+        assert_eq!(c.streaming(), 1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let small = {
+            let (stop, a) = (stop.clone(), a.clone());
+            std::thread::spawn(move || {
+                let mut n = 0;
+                while !stop.load(Relaxed) {
+                    assert!(a.set(row(5000 + n % 500), 1).is_committed());
+                    n += 1;
+                }
+            })
+        };
+        for i in 0..5 {
+            assert!(large(&world.db(2), 1, 10 + i).commit().is_committed());
+        }
+        stop.store(true, Relaxed);
+        small.join().expect("no panic");
+        assert!(stream.commit().is_committed());
+        nothing_open(world);
+        assert_eq!(c.read(row(ROWS)), 14);
     });
 }
 
@@ -344,6 +389,30 @@ fn it_gives_way_at_its_origin_and_runs_again_at_its_end() {
             matches!(end, End::Committed { replayed: true, .. }),
             "{end:?}"
         );
+        nothing_open(world);
+        assert_eq!((db.read(row(700)), db.read(row(1))), (5, 1));
+    });
+}
+
+#[test]
+fn giving_way_it_lets_nobody_take_its_rows_before_it_runs_again() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (db, client, rival) = giving_way(world);
+        let mut t = db.begin();
+        t.add(row(1), 5).expect("a free row");
+        let trx = t.trx().expect("it wrote");
+        let next = commit(t);
+        let stage = || format!("{:?}", trx.lock().stage);
+        world.until("it wants to commit", || stage() != "Executing");
+        assert!(!world.soon(|| stage() != "Waiting"), "it would be lost");
+        go_on(world);
+        assert!(end(rival).is_committed());
+        let client = end(client);
+        assert!(
+            matches!(client, End::Committed { replayed: true, .. }),
+            "{client:?}"
+        );
+        assert_eq!(end(next), End::Deadlock);
         nothing_open(world);
         assert_eq!((db.read(row(700)), db.read(row(1))), (5, 1));
     });

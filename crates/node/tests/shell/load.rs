@@ -16,6 +16,11 @@ const COUNTERS: u64 = 6;
 /// Where every transaction leaves its mark.
 const MARKS: u8 = 1;
 
+/// One mark in so many has to do with one of those right behind it.
+const BESIDE: u64 = 8;
+const NEAR: u64 = 4;
+const MARKS_BESIDE: u32 = 20_000;
+
 /// Where large transactions write: whole blocks of rows.
 const BLOCK_TABLE: u8 = 2;
 const BLOCKS: u32 = 6;
@@ -32,6 +37,19 @@ fn mark(n: u32) -> Key {
     Key {
         table: MARKS,
         row: n,
+    }
+}
+
+/// As if marks were in a unique index of `db`: who leaves one may need what lies beside
+/// it. Not the same ones as elsewhere.
+fn stand_beside(db: &Arc<Db>, seed: u64) {
+    let mut rng = Rng::new(seed ^ ((db.n as u64) << 32));
+    for n in 0..MARKS_BESIDE {
+        if rng.one_in(BESIDE) {
+            let next = n + 1 + rng.below(NEAR) as u32;
+            db.neighbour(mark(n), mark(next));
+            db.neighbour(mark(next), mark(n));
+        }
     }
 }
 
@@ -57,7 +75,17 @@ pub struct Load {
     book: Arc<Book>,
     threads: Vec<JoinHandle<()>>,
     streaming: bool,
+    neighbours: bool,
     large: bool,
+    padding: usize,
+}
+
+/// How transactions are sent in fragments.
+#[derive(Clone, Copy)]
+struct Streaming {
+    /// One transaction in so many.
+    share: u64,
+    /// Bytes more in each.
     padding: usize,
 }
 
@@ -68,6 +96,7 @@ impl Load {
             book: Arc::default(),
             threads: Vec::new(),
             streaming,
+            neighbours: false,
             large: false,
             padding: 0,
         }
@@ -79,6 +108,13 @@ impl Load {
         self
     }
 
+    /// More are sent in fragments, and stand in the way of others at locks that no key
+    /// names.
+    pub fn with_neighbours(mut self) -> Self {
+        self.neighbours = true;
+        self
+    }
+
     /// Some transactions also write a block of rows: enough to go in chunks.
     pub fn with_large(mut self) -> Self {
         self.large = true;
@@ -87,9 +123,15 @@ impl Load {
 
     /// Lets `n` more clients work on `db`, as long as it serves clients.
     pub fn add(&mut self, db: &Arc<Db>, n: u64, seed: u64) {
+        if self.neighbours {
+            stand_beside(db, seed);
+        }
         for client in 0..n {
             let (book, db) = (self.book.clone(), db.clone());
-            let streaming = self.streaming.then_some(self.padding);
+            let streaming = self.streaming.then_some(Streaming {
+                share: if self.neighbours { 3 } else { 4 },
+                padding: self.padding,
+            });
             let large = self.large;
             let mut rng = Rng::new(seed * 1000 + db.n as u64 * 10 + client);
             self.threads.push(std::thread::spawn(move || {
@@ -173,19 +215,19 @@ impl Drop for Load {
 }
 
 /// One transaction: it adds to some counters and leaves its mark. `streaming`:
-/// it may do so in fragments, with so many bytes more.
-fn one(book: &Book, db: &Arc<Db>, rng: &mut Rng, streaming: Option<usize>, large: bool) {
+/// it may do so in fragments.
+fn one(book: &Book, db: &Arc<Db>, rng: &mut Rng, streaming: Option<Streaming>, large: bool) {
     let n = book.next.fetch_add(1, Ordering::Relaxed);
     let mut keys: Vec<Key> = (0..1 + rng.below(3))
         .map(|_| row(rng.below(COUNTERS) as u32))
         .collect();
     keys.sort_unstable();
-    let stream = streaming.filter(|_| rng.one_in(4));
+    let stream = streaming.filter(|s| rng.one_in(s.share));
     let gives_up = rng.one_in(10);
     let mut t = db.begin();
     let mut result = t.put(mark(n), 1);
     for key in &keys {
-        if let Some(padding) = stream
+        if let Some(Streaming { padding, .. }) = stream
             && result.is_ok()
             && rng.one_in(2)
         {

@@ -25,6 +25,7 @@ mod partition;
 mod refusals;
 mod retention;
 mod rng;
+mod shelved;
 mod signs;
 mod storm;
 mod streaming;

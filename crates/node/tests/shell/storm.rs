@@ -8,6 +8,7 @@ use dromon_node::Outcome;
 
 use crate::load::Load;
 use crate::rng::Rng;
+use crate::shelved::COUNTER;
 use crate::toy::{Db, Ddl};
 use crate::world::{World, run};
 
@@ -88,6 +89,19 @@ fn clients_and_administrators() {
 }
 
 #[test]
+fn streams_that_stand_in_the_way_among_clients_and_administrators() {
+    let seed = seed();
+    run(3, "gcs.fc_limit=8", LIMIT, move |world| {
+        // One of two is left for what must not wait.
+        world.db(2).fewer_appliers(2);
+        let load = Load::new(true).with_neighbours();
+        amid_administrators(world, load, seed, Duration::from_secs(12), 50);
+        let shelved: i64 = world.members().iter().map(|db| db.count(COUNTER)).sum();
+        assert!(shelved > 0, "none stood in the way");
+    });
+}
+
+#[test]
 fn large_fragments_among_clients_and_administrators() {
     let seed = seed();
     let options = "gcs.fc_limit=8";
@@ -114,6 +128,12 @@ fn large_ones_among_clients_and_administrators() {
 fn members_come_and_go() {
     let options = "gcs.fc_limit=16;evs.suspect_timeout=PT6S;evs.inactive_timeout=PT8S";
     come_and_go(options, Load::new(true));
+}
+
+#[test]
+fn members_come_and_go_amid_streams_that_stand_in_the_way() {
+    let options = "gcs.fc_limit=16;evs.suspect_timeout=PT6S;evs.inactive_timeout=PT8S";
+    come_and_go(options, Load::new(true).with_neighbours());
 }
 
 #[test]
@@ -150,6 +170,12 @@ fn come_and_go(options: &str, mut load: Load) {
 fn the_network_comes_and_goes() {
     let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S";
     network_comes_and_goes(options, Load::new(true));
+}
+
+#[test]
+fn the_network_comes_and_goes_amid_streams_that_stand_in_the_way() {
+    let options = "evs.suspect_timeout=PT4S;evs.inactive_timeout=PT5S";
+    network_comes_and_goes(options, Load::new(true).with_neighbours());
 }
 
 #[test]

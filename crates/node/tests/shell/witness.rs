@@ -114,6 +114,30 @@ fn each_of_the_three_dies_and_comes_back() {
     });
 }
 
+/// Two witnesses are a majority without the only one that has data; without it
+/// there is nothing to go on with.
+#[test]
+fn the_last_one_with_data_is_not_evicted() {
+    run(1, QUICK, LIMIT, |world| {
+        world.join_witness(W - 1);
+        world.join_witness(W);
+        world.voters(3);
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        world.net.cut(&addrs(&[1]), &addrs(&[W - 1, W]));
+        let stays = "It is not evicted, as no other member that is heard has data";
+        world.until("a witness leads and says why n1 stays", || {
+            world.report.said(stays)
+        });
+        world.net.heal();
+        world.until("n1 serves again", || one.set(row(2), 1).is_committed());
+        assert_eq!(one.size(), 3);
+        assert!(!world.report.said("was silent and is evicted"));
+        let told = [W - 1, W].map(|n| world.report.times(&format!("n{n}"), stays));
+        assert_eq!(told.iter().sum::<usize>(), 1, "once a minute: {told:?}");
+    });
+}
+
 #[test]
 fn what_only_it_has_reaches_the_other_data_node() {
     run(2, PATIENT, LIMIT, |world| {

@@ -19,6 +19,8 @@ use crate::toy::{Db, Disk};
 
 /// How long a condition may take to come true.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// By then what must not happen would have happened.
+const MOMENT: Duration = Duration::from_millis(300);
 /// Log lines kept for a failure.
 const LINES: usize = 400;
 
@@ -108,6 +110,33 @@ pub struct World {
     starts: AtomicU64,
     /// Whether databases opened from now on want the word of a donor.
     pub words: AtomicBool,
+}
+
+/// Fails unless the databases of two nodes are the same. Of a stream that one of them
+/// has shelved it has nothing until the end, and the whole from then on.
+fn same(one: &Db, other: &Db) {
+    let names = format!("{} and {}", one.name, other.name);
+    let (ours, theirs) = (one.disk(), other.disk());
+    let (our_shelved, their_shelved) = (one.shelved(), other.shelved());
+    assert_eq!(ours.rows, theirs.rows, "rows of {names}");
+    let open = |disk: &Disk| {
+        let mut open = disk.fragments.clone();
+        open.retain(|id, _| !our_shelved.contains(id) && !their_shelved.contains(id));
+        open
+    };
+    assert_eq!(open(&ours), open(&theirs), "streaming log of {names}");
+    let ours = one.journal();
+    for (seqno, theirs) in other.journal() {
+        let Some(ours) = ours.get(&seqno) else {
+            continue;
+        };
+        let alike = *ours == theirs
+            || ours.is_chunk()
+            || theirs.is_chunk()
+            || ours.stands_for(&theirs, &our_shelved)
+            || theirs.stands_for(ours, &their_shelved);
+        assert!(alike, "seqno {seqno} is {ours:?} and {theirs:?} on {names}");
+    }
 }
 
 /// The addresses of these nodes.
@@ -458,6 +487,18 @@ impl World {
         }
     }
 
+    /// Whether `condition` comes true within a moment: for what must not.
+    pub fn soon(&self, mut condition: impl FnMut() -> bool) -> bool {
+        let since = Instant::now();
+        while !condition() {
+            if since.elapsed() > MOMENT {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+
     /// Waits until clients are served.
     pub fn synced(&self, db: &Db) {
         self.until(&format!("{} is synced", db.name), || {
@@ -522,26 +563,8 @@ impl World {
                 );
             }
         }
-        let first = members[0].disk();
         for db in &members[1..] {
-            let disk = db.disk();
-            assert_eq!(first.rows, disk.rows, "rows of n1 and of {}", db.name);
-            assert_eq!(
-                first.fragments, disk.fragments,
-                "streaming log of n1 and of {}",
-                db.name
-            );
-            let ours = members[0].journal();
-            for (seqno, entry) in db.journal() {
-                if let Some(other) = ours.get(&seqno) {
-                    let same = *other == entry || other.is_chunk() || entry.is_chunk();
-                    assert!(
-                        same,
-                        "seqno {seqno} is {other:?} on n1 and {entry:?} on {}",
-                        db.name
-                    );
-                }
-            }
+            same(&members[0], db);
         }
         self.check();
         position
@@ -560,6 +583,11 @@ impl World {
     fn end(&self) {
         for db in lock(&self.all).iter() {
             db.holds.open_all();
+            let name = &db.name;
+            assert!(
+                !db.refused_for_nothing(),
+                "{name} refused to order something and has shelved nothing"
+            );
         }
         self.check();
         for db in self.members() {

@@ -9,7 +9,7 @@ use dromon_writeset::{Flags, Seqno, Uuid};
 
 use super::events;
 use super::holds::Point;
-use super::{Change, Copying, Db, Ddl, Entry, Inner, Owner, Payload, State};
+use super::{Change, Copying, Db, Ddl, Entry, Inner, Owner, Stage, State, StreamId};
 use crate::net::lock;
 
 /// One applier thread.
@@ -60,16 +60,20 @@ impl Applier for Lent {
     fn apply(&mut self, trx: &Arc<Trx>, flags: Flags, payload: &[u8], meta: &Meta) -> Applied {
         let db = &self.db;
         let seqno = meta.position.seqno;
-        let released = db.node().last_committed().seqno;
-        if released < meta.depends_on {
-            db.violation(format!(
-                "seqno {seqno} depends on {}, but only {released} is finished",
-                meta.depends_on
-            ));
-        }
-        db.lock().applying.insert(seqno);
-        db.holds.pass(Point::ApplyStart);
-        let ok = db.apply(trx, flags, payload, meta);
+        let ok = if seqno < 0 {
+            db.shelve(flags, payload, meta)
+        } else {
+            let released = db.node().last_committed().seqno;
+            if released < meta.depends_on {
+                db.violation(format!(
+                    "seqno {seqno} depends on {}, but only {released} is finished",
+                    meta.depends_on
+                ));
+            }
+            db.lock().applying.insert(seqno);
+            db.holds.pass(Point::ApplyStart);
+            db.apply(trx, flags, payload, meta)
+        };
         let mut inner = db.lock();
         inner.applying.remove(&seqno);
         let exit = inner.spare_appliers > 0;
@@ -217,6 +221,7 @@ impl Db {
                 return; // it has given up
             }
             inner.disk = disk;
+            inner.shelved.clear();
             inner.journal.clear();
             inner.initialized = true;
             inner.state = State::Initialized;
@@ -277,10 +282,16 @@ impl Db {
             let what = format!("{view:?} while {:?} are applied", inner.applying);
             self.violation(what);
         }
+        if !at_once && view.members.is_empty() && !inner.streams_at_work.is_empty() {
+            // It lets go of all of them.
+            let what = format!("{view:?} while {:?} are worked on", inner.streams_at_work);
+            self.violation(what);
+        }
         if view.primary {
             self.primary_view(&mut inner, view, committed);
         } else if view.members.is_empty() {
             inner.finals += 1;
+            inner.recovered = false;
             inner.state = State::Disconnected;
             inner.ready = false;
             inner.own = None;
@@ -356,7 +367,7 @@ impl Db {
         if same && !inner.lost_primary && inner.state != State::Connected {
             self.violation("two primary views with the same members in a row");
         }
-        let gone: Vec<(Uuid, u64)> = inner
+        let gone: Vec<StreamId> = inner
             .disk
             .fragments
             .keys()
@@ -364,6 +375,9 @@ impl Db {
             .copied()
             .collect();
         for (source, id) in gone {
+            if let Some(at) = inner.streams_at_work.get(&(source, id)) {
+                self.violation(format!("a view ends {id} of {source}, on which {at} works"));
+            }
             inner.disk.fragments.remove(&(source, id));
             inner
                 .locks
@@ -393,9 +407,14 @@ impl Db {
         }
         let dummy = flags.is_rollback();
         if dummy {
-            return self.in_order(trx, meta, None, |inner| {
-                // A failed write set, or a rollback: of whatever is here.
-                if inner.disk.fragments.remove(&id).is_some() {
+            // A failed write set, or a rollback: of whatever is here. What begins and
+            // ends here has nothing here.
+            let rolls_back = !flags.starts();
+            if rolls_back {
+                self.works_on(id, seqno);
+            }
+            let ok = self.in_order(trx, meta, None, |inner| {
+                if rolls_back && inner.disk.fragments.remove(&id).is_some() {
                     let owner = Owner::Streaming(id.0, id.1);
                     inner.locks.retain(|_, o| *o != owner);
                 }
@@ -405,36 +424,48 @@ impl Db {
                     Entry::Dummy(id.0, id.1)
                 }
             });
+            if rolls_back {
+                self.worked_on(id);
+            }
+            return ok;
         }
         if flags.ends() && !flags.starts() {
-            return self.apply_commit(trx, meta, id);
+            return self.apply_commit(trx, data, meta, id);
         }
-        // A server's own fragments are not cut: they travel as plain data.
-        let rows = events::decode(data)
-            .ok()
-            .or_else(|| match postcard::from_bytes(data) {
-                Ok(Payload::Rows(changes)) => Some(changes),
-                _ => None,
-            });
-        let Some(changes) = rows else {
-            self.violation(format!(
-                "seqno {seqno}: {} bytes that are no rows",
-                data.len()
-            ));
-            return false;
+        let changes = match events::decode(data) {
+            Ok(changes) => changes,
+            Err(why) => {
+                let bytes = data.len();
+                self.violation(format!("seqno {seqno}: {bytes} bytes are no rows: {why}"));
+                return false;
+            }
         };
         let fragment = !flags.ends();
+        let (streaming, open) = {
+            let (owner, inner) = (Owner::Streaming(id.0, id.1), self.lock());
+            let locked = inner.locks.values().any(|o| *o == owner);
+            (owner, locked || inner.disk.fragments.contains_key(&id))
+        };
         let owner = if fragment {
-            Owner::Streaming(id.0, id.1)
+            streaming
         } else {
             Owner::Ordered(seqno)
         };
-        if fragment && !flags.starts() && !self.lock().disk.fragments.contains_key(&id) {
+        if fragment && !flags.starts() && !open {
             self.violation(format!(
                 "seqno {seqno} continues {id:?}, which is not open here"
             ));
         }
+        if flags.starts() && open {
+            self.violation(format!(
+                "seqno {seqno} begins {id:?} ({flags:?}), which is open here"
+            ));
+        }
+        if fragment {
+            self.works_on(id, seqno);
+        }
         for change in &changes {
+            self.pass_neighbours(owner, seqno, change.key);
             self.lock_ordered(owner, seqno, change.key);
         }
         let error = {
@@ -454,16 +485,84 @@ impl Db {
                 Entry::Rows(id.0, id.1)
             }
         });
-        if !fragment {
+        if fragment {
+            self.worked_on(id);
+        } else {
             self.unlock_owner(owner);
         }
         ok
     }
 
+    /// Nobody else works on a stream that an applier works on.
+    fn works_on(&self, id: StreamId, seqno: Seqno) {
+        let before = self.lock().streams_at_work.insert(id, seqno);
+        if let Some(before) = before {
+            self.violation(format!("{before} and {seqno} both work on stream {id:?}"));
+        }
+    }
+
+    fn worked_on(&self, id: StreamId) {
+        self.lock().streams_at_work.remove(&id);
+    }
+
+    /// Rolls back what it has of a stream of another node, without a place: the rows are
+    /// free at once, then the fragments leave the streaming log. The position stays.
+    fn shelve(&self, flags: Flags, data: &[u8], meta: &Meta) -> bool {
+        let id = (meta.source, meta.trx_id);
+        let rollback = flags == Flags::ROLLBACK | Flags::PA_UNSAFE && data.is_empty();
+        let whose = (meta.conn_id, meta.depends_on);
+        if !rollback || whose != (u64::MAX, -1) {
+            self.violation(format!(
+                "{flags:?} with {} bytes and without a place: {meta:?}",
+                data.len()
+            ));
+            return false;
+        }
+        self.works_on(id, -1);
+        self.holds.pass(Point::RollsBack);
+        {
+            let mut inner = self.lock();
+            let open = inner.disk.fragments.contains_key(&id);
+            // A client that was let go without the majority may find its fragment in
+            // the order later: that is applied, and shelved, as another node's.
+            let mut own = inner.locals.get(&id.1).into_iter();
+            let lives = own.any(|l| l.streaming && l.stage != Stage::Aborted);
+            if inner.own == Some(id.0) && lives {
+                self.violation(format!("its own client's stream {id:?} is shelved"));
+            }
+            if open && !inner.recovered {
+                // A server knows nothing of it before that, and much of it afterwards.
+                self.violation(format!("stream {id:?} is shelved before it is there"));
+            }
+            if !inner.ddl.is_empty() {
+                let what = format!("stream {id:?} is shelved beside a statement");
+                self.violation(what);
+            }
+            inner.shelved.insert(id);
+            let owner = Owner::Streaming(id.0, id.1);
+            inner.locks.retain(|_, o| *o != owner);
+        }
+        self.changed.notify_all();
+        self.holds.pass(Point::RolledBack);
+        {
+            let mut inner = self.lock();
+            inner.disk.fragments.remove(&id);
+            inner.streams_at_work.remove(&id);
+        }
+        true
+    }
+
     /// The end of a streaming transaction.
-    fn apply_commit(&self, trx: &Arc<Trx>, meta: &Meta, id: (Uuid, u64)) -> bool {
+    fn apply_commit(&self, trx: &Arc<Trx>, data: &[u8], meta: &Meta, id: StreamId) -> bool {
         let seqno = meta.position.seqno;
-        let changes: Vec<Change> = {
+        let rest = match events::decode(data) {
+            Ok(rest) => rest,
+            Err(why) => {
+                self.violation(format!("the rest at seqno {seqno} is no rows: {why}"));
+                return false;
+            }
+        };
+        let mut changes: Vec<Change> = {
             let inner = self.lock();
             inner.disk.fragments.get(&id).cloned().unwrap_or_default()
         };
@@ -472,7 +571,12 @@ impl Db {
                 "seqno {seqno} commits {id:?}, which is not open here"
             ));
         }
+        self.works_on(id, seqno);
         let owner = Owner::Streaming(id.0, id.1);
+        for change in &rest {
+            self.pass_neighbours(owner, seqno, change.key);
+        }
+        changes.extend(rest);
         for change in &changes {
             self.lock_ordered(owner, seqno, change.key);
         }
@@ -481,13 +585,14 @@ impl Db {
             inner.disk.install(&changes);
             Entry::Commit(id.0, id.1)
         });
+        self.worked_on(id);
         self.unlock_owner(owner);
         ok
     }
 
     fn apply_ddl(&self, trx: &Arc<Trx>, data: &[u8], meta: &Meta) -> bool {
         let seqno = meta.position.seqno;
-        let Ok(Payload::Ddl(ddl)) = postcard::from_bytes(data) else {
+        let Ok(ddl) = postcard::from_bytes(data) else {
             self.violation(format!("seqno {seqno}: no statement in it"));
             return false;
         };
@@ -566,7 +671,9 @@ impl Db {
         }
         self.holds.pass(Point::ApplyInCommit);
         self.end_section();
-        self.leave(trx, seqno, error)
+        let left = self.leave(trx, seqno, error);
+        self.holds.pass(Point::ApplyLeft);
+        left
     }
 
     fn enter(&self, trx: &Arc<Trx>, seqno: Seqno) -> bool {
@@ -611,8 +718,12 @@ impl Db {
     }
 }
 
-/// The rows of unfinished streaming transactions are locked again.
+/// The rows of unfinished streaming transactions are locked again: once for each
+/// connection, not when the primary component was lost for a while.
 fn recover_streaming(inner: &mut Inner) {
+    if std::mem::replace(&mut inner.recovered, true) {
+        return;
+    }
     let own = inner.own;
     let held: Vec<_> = inner
         .disk

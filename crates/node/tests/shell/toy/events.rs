@@ -1,10 +1,11 @@
 //! Rows as a server puts them into a write set: binlog events, so that a large
-//! one can be cut. Only what a cut depends on is real.
+//! one can be cut, and parts of one put together. Only what that depends on is real.
 
 use super::Change;
 
 const MAP: u8 = 19;
 const ROWS: u8 = 24;
+const ANNOTATE: u8 = 160;
 const HEADER: usize = 19;
 
 fn event(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
@@ -31,6 +32,15 @@ pub fn encode(changes: &[Change]) -> Vec<u8> {
     out
 }
 
+/// So many bytes that say nothing.
+pub fn padding(bytes: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    if bytes > 0 {
+        event(&mut out, ANNOTATE, &vec![0; bytes]);
+    }
+    out
+}
+
 /// What a server makes of it. An error: rows of a table that is not open, or a
 /// statement without an end, would be lost without a word.
 pub fn decode(data: &[u8]) -> Result<Vec<Change>, String> {
@@ -41,6 +51,7 @@ pub fn decode(data: &[u8]) -> Result<Vec<Change>, String> {
         let body = data.get(at + HEADER..at + length).ok_or("a torn event")?;
         match data[at + 4] {
             MAP => open.push(body[0]),
+            ANNOTATE => {}
             ROWS if open.contains(&body[0]) => {
                 changes.push(postcard::from_bytes(&body[8..]).map_err(|e| e.to_string())?);
                 if body[6] == 1 {

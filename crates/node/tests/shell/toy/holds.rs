@@ -15,6 +15,8 @@ pub enum Point {
     ApplyLocked,
     /// An applier is inside commit order.
     ApplyInCommit,
+    /// An applier has left commit order, and what it applied is finished next.
+    ApplyLeft,
     /// A client's write set passed certification; commit order comes next.
     ClientCertified,
     /// A client is inside commit order.
@@ -25,6 +27,10 @@ pub enum Point {
     FragmentRefused,
     /// A statement in total order isolation has had its effect, and ends next.
     DdlRan,
+    /// An applier is about to roll a streaming transaction back that is shelved.
+    RollsBack,
+    /// Its rows are free by now; its fragments leave the streaming log next.
+    RolledBack,
     /// A donor has paused the flow.
     DonorPaused,
 }

@@ -8,6 +8,15 @@ use dromon_writeset::Seqno;
 
 use super::{Db, End, Inner, Key, Owner, Stage};
 
+impl Inner {
+    /// Who but `owner` holds what lies beside a row.
+    fn beside(&self, key: Key, owner: Owner) -> Vec<Owner> {
+        let next = self.neighbours.get(&key).into_iter().flatten();
+        let held = next.filter_map(|k| self.locks.get(k).copied());
+        held.filter(|o| *o != owner).collect()
+    }
+}
+
 impl Db {
     /// A client takes a row, and its table in a way that only a statement in
     /// total order isolation minds.
@@ -41,6 +50,40 @@ impl Db {
                 return Err(End::LockWait);
             }
             inner = self.wait(inner);
+        }
+    }
+
+    /// An ordered transaction needs what lies beside a row. Clients give way; the
+    /// streaming transactions of others, whose fragments came first, do not.
+    pub(super) fn pass_neighbours(&self, owner: Owner, seqno: Seqno, key: Key) {
+        let since = Instant::now();
+        let mut asked = BTreeSet::new();
+        let mut counted = false;
+        let mut inner = self.lock();
+        loop {
+            for holder in inner.beside(key, owner) {
+                if let Owner::Local(victim) = holder
+                    && asked.insert(victim)
+                {
+                    self.bf_abort(&mut inner, victim, seqno);
+                }
+            }
+            let left = inner.beside(key, owner);
+            let clients = left.iter().any(|o| matches!(o, Owner::Local(_)));
+            let streams = left.iter().any(|o| matches!(o, Owner::Streaming(..)));
+            if !clients && !streams {
+                return;
+            }
+            if self.hangs(since) {
+                self.violation(format!("seqno {seqno} waits beside {key:?} for ever"));
+                return;
+            }
+            if streams && !std::mem::replace(&mut counted, true) {
+                inner.waited += 1;
+            }
+            inner.blocked += usize::from(streams);
+            inner = self.wait(inner);
+            inner.blocked -= usize::from(streams);
         }
     }
 
@@ -98,6 +141,12 @@ impl Db {
         let mut told = false;
         let mut inner = self.lock();
         inner.ddl.insert(table);
+        let rolled_back = inner.streams_at_work.iter().find(|(_, at)| **at < 0);
+        if let Some((stream, _)) = rolled_back {
+            self.violation(format!(
+                "the statement at seqno {seqno} runs beside the rollback of stream {stream:?}"
+            ));
+        }
         self.drop_streaming_on(&mut inner, table);
         loop {
             let users: Vec<u64> = inner

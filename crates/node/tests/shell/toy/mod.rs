@@ -68,21 +68,16 @@ impl Ddl {
     }
 }
 
-/// What travels in a write set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Payload {
-    Rows(Vec<Change>),
-    Ddl(Ddl),
-}
+/// A streaming transaction: its origin, and its number there.
+pub type StreamId = (Uuid, u64);
 
 /// What lies on the disk: it survives a restart, and a copy of it is what a
 /// joiner gets.
 #[derive(Clone, Debug)]
 pub struct Disk {
     pub rows: BTreeMap<Key, i64>,
-    /// The streaming log: changes of unfinished transactions, by origin and
-    /// number there.
-    pub fragments: BTreeMap<(Uuid, u64), Vec<Change>>,
+    /// The streaming log: changes of unfinished transactions.
+    pub fragments: BTreeMap<StreamId, Vec<Change>>,
     pub position: Position,
 }
 
@@ -179,6 +174,19 @@ impl Entry {
             _ => false,
         }
     }
+
+    /// Whether a server that has shelved the streams in `shelved` may have this where
+    /// others have `other`: nothing in place of a part, the whole in place of the end.
+    pub fn stands_for(&self, other: &Entry, shelved: &BTreeSet<StreamId>) -> bool {
+        let (id, right) = match (self, other) {
+            (Entry::Dummy(s, t), Entry::Fragment(source, id) | Entry::Rollback(source, id)) => {
+                ((s, t), (source, id))
+            }
+            (Entry::Rows(s, t), Entry::Commit(source, id)) => ((s, t), (source, id)),
+            _ => return false,
+        };
+        id == right && shelved.contains(&(*id.0, *id.1))
+    }
 }
 
 struct Inner {
@@ -217,6 +225,21 @@ struct Inner {
     applying: BTreeSet<Seqno>,
     /// Rows at which applying fails, with which text.
     fails: HashMap<Key, String>,
+    /// Whoever changes such a row here needs these, too, as with a unique index: no key
+    /// tells it.
+    neighbours: HashMap<Key, Vec<Key>>,
+    /// Who waits for a streaming transaction because of that, and who ever did.
+    blocked: usize,
+    waited: usize,
+    /// The rows of unfinished streaming transactions are locked, since this connection
+    /// began.
+    recovered: bool,
+    /// Streaming transactions of others that an applier works on, and at which place.
+    streams_at_work: BTreeMap<StreamId, Seqno>,
+    /// Those that this process rolled back without a place.
+    shelved: BTreeSet<StreamId>,
+    /// How often `certify` refused something without a place.
+    unplaced: usize,
     /// What a `Copy` request must answer.
     copy: Copying,
     /// Applier threads that should end.
@@ -301,6 +324,13 @@ impl Db {
                 in_commit: None,
                 applying: BTreeSet::new(),
                 fails: HashMap::new(),
+                neighbours: HashMap::new(),
+                blocked: 0,
+                waited: 0,
+                recovered: false,
+                streams_at_work: BTreeMap::new(),
+                shelved: BTreeSet::new(),
+                unplaced: 0,
                 copy: Copying::Works,
                 spare_appliers: 0,
             }),
@@ -432,6 +462,38 @@ impl Db {
         self.lock().fails.insert(key, text.to_owned());
     }
 
+    /// From now on whoever changes `key` here needs `next` too, which no key tells.
+    pub fn neighbour(&self, key: Key, next: Key) {
+        self.lock().neighbours.entry(key).or_default().push(next);
+    }
+
+    /// How many wait for a streaming transaction because of that.
+    pub fn blocked(&self) -> usize {
+        self.lock().blocked
+    }
+
+    /// How many ever did.
+    pub fn waited(&self) -> usize {
+        self.lock().waited
+    }
+
+    /// How many rows are locked.
+    pub fn locked(&self) -> usize {
+        self.lock().locks.len()
+    }
+
+    /// The streaming transactions that it was told to roll back without a place.
+    pub fn shelved(&self) -> BTreeSet<StreamId> {
+        self.lock().shelved.clone()
+    }
+
+    /// Whether `certify` refused something for the sake of one that is shelved, and
+    /// none ever was.
+    pub fn refused_for_nothing(&self) -> bool {
+        let inner = self.lock();
+        inner.unplaced > 0 && inner.shelved.is_empty()
+    }
+
     /// Makes donations fail, or work again.
     pub fn set_copying(&self, how: Copying) {
         self.lock().copy = how;
@@ -529,6 +591,11 @@ impl Db {
                 let _ = writeln!(out, "   locals {:?}", inner.locals);
                 let _ = writeln!(out, "   locks {:?} ddl {:?}", inner.locks, inner.ddl);
                 let _ = writeln!(out, "   fragments {:?}", inner.disk.fragments);
+                let _ = writeln!(
+                    out,
+                    "   blocked {} of {} ever, at work {:?}, shelved {:?}",
+                    inner.blocked, inner.waited, inner.streams_at_work, inner.shelved
+                );
                 let last: Vec<_> = inner.journal.iter().rev().take(6).collect();
                 let _ = writeln!(out, "   journal ends {last:?}");
             }
@@ -540,10 +607,13 @@ impl Db {
             Point::ApplyStart,
             Point::ApplyLocked,
             Point::ApplyInCommit,
+            Point::ApplyLeft,
             Point::ClientCertified,
             Point::ClientInCommit,
             Point::ClientLeft,
             Point::FragmentRefused,
+            Point::RollsBack,
+            Point::RolledBack,
             Point::DonorPaused,
         ] {
             let n = self.holds.waiting(point);

@@ -1,0 +1,83 @@
+//! What delivery hands to the appliers: write sets, and what they have to wait for.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use dromon_certify::Verdict;
+use dromon_gates::{QueueItem, Seqno};
+use dromon_writeset::{Flags, WriteSet};
+
+use super::{Item, Node, RemoteWriteSet};
+use crate::spool::SPOOL_ABOVE;
+
+/// Above this, queued payloads are dropped and read from the log again.
+const QUEUE_BYTES_MAX: usize = 128 << 20;
+
+impl Node {
+    /// A write set that no client here waits for took its place: an applier gets it. On
+    /// the delivery thread.
+    pub(super) fn queue_write_set(
+        &self,
+        seqno: Seqno,
+        write_set: &WriteSet,
+        verdict: &Verdict,
+        unique: Seqno,
+        index: u64,
+    ) {
+        if self.setup.witness {
+            return;
+        }
+        let header = write_set.header();
+        let (flags, depends_on, payload) = match verdict {
+            // Never ahead of what lies before it. That may have to abort the
+            // streaming transaction on its way, whose rollback removes the stored
+            // fragments and waits for one whose turn to commit has not come.
+            Verdict::Passed { .. } if header.flags.is_fragment() => {
+                (header.flags, seqno - 1, write_set.payload().clone())
+            }
+            Verdict::Passed { depends_on } => (
+                header.flags,
+                self.behind_streams(seqno, unique.max(*depends_on)),
+                write_set.payload().clone(),
+            ),
+            // Applied as a note that nothing is to be done: it moves the
+            // position in the database.
+            Verdict::Failed { .. } => (
+                header.flags | Flags::ROLLBACK,
+                seqno - 1,
+                write_set.payload().clone(),
+            ),
+        };
+        self.counters.received.fetch_add(1, Relaxed);
+        self.counters
+            .received_bytes
+            .fetch_add(payload.len() as u64, Relaxed);
+        // What lies in a file takes no memory.
+        let in_memory = if payload.len() > SPOOL_ABOVE {
+            0
+        } else {
+            payload.len()
+        };
+        let keep = in_memory == 0 || self.queue.bytes() < QUEUE_BYTES_MAX;
+        let (tables, neighbours) = self.locks_of(write_set);
+        let bytes = if keep { in_memory } else { 0 };
+        self.enqueue(QueueItem {
+            seqno,
+            ordered: true,
+            depends_on,
+            exclusive: false,
+            bytes,
+            value: Item::WriteSet(RemoteWriteSet {
+                flags,
+                source: header.source,
+                trx_id: header.trx_id,
+                conn_id: header.conn_id,
+                depends_on,
+                payload: keep.then_some(payload),
+                index,
+                tables,
+                neighbours,
+            }),
+        });
+        self.queue_grew();
+    }
+}
