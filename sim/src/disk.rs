@@ -212,6 +212,9 @@ impl SimStore {
                 // A disk that lies has a large cache.
                 let extra = if self.lies.early { extra + 400 } else { extra };
                 let pause = s.rng.ms(0, 3) + s.rng.ms(extra / 2, extra);
+                // A log that has failed refuses at once, however slow its disk.
+                let refused = self.truth.failed() && !self.lies.deaf;
+                let pause = if refused { Duration::ZERO } else { pause };
                 (s.queue.len(), pause)
             };
             if n == 0 {

@@ -84,11 +84,13 @@ pub enum Plant {
     AskerSilent,
     /// What a server throws away is back after a crash, if that comes soon.
     RowsComeBack,
+    /// A witness that leads evicts the last member with data.
+    EvictLastData,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 31] = [
+    pub const ALL: [Plant; 32] = [
         Plant::AckAtPropose,
         Plant::EarlyDurable,
         Plant::DeafToDisk,
@@ -120,6 +122,7 @@ impl Plant {
         Plant::EndMissed,
         Plant::AskerSilent,
         Plant::RowsComeBack,
+        Plant::EvictLastData,
     ];
 
     /// Kinds of fault that show this one, which others would show in one of a
@@ -168,6 +171,7 @@ impl Plant {
             Plant::EndMissed => "end-missed",
             Plant::AskerSilent => "asker-silent",
             Plant::RowsComeBack => "rows-come-back",
+            Plant::EvictLastData => "evict-last-data",
         }
     }
 }

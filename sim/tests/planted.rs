@@ -138,7 +138,7 @@ fn a_log_without_a_vote_that_waits_for_the_leader_that_waits_for_it_is_standing_
 
 #[test]
 fn cutting_the_log_behind_a_voter_that_is_only_half_removed_is_standing_still() {
-    fires(Plant::CutBehind, Oracle::Standstill, 696, 0, 30);
+    fires(Plant::CutBehind, Oracle::Standstill, 33, 0, 30);
 }
 
 #[test]
@@ -192,4 +192,9 @@ fn chunks_that_nobody_asks_for_are_seen() {
 #[test]
 fn chunks_that_come_back_after_a_crash_are_seen() {
     fires_large(Plant::RowsComeBack, Oracle::NothingOpen, 13, 60, 30);
+}
+
+#[test]
+fn evicting_the_last_member_with_data_is_the_end() {
+    fires(Plant::EvictLastData, Oracle::Liveness, 206_138, 0, 30);
 }

@@ -96,7 +96,7 @@ struct Args {
     /// Rows of the large transaction in origin_dies.
     #[arg(long, default_value = "200000")]
     large_rows: u64,
-    /// Every third client's transactions are streamed, a fragment for each row.
+    /// Every third client's transactions are streamed, a fragment for each row or for two.
     #[arg(long)]
     streaming: bool,
     /// Another provider, measured beside the first (pauses, quorum) or hurt in its place (--control).

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use dromon_load::machine;
+
 use crate::harness::{Note, Options, Scenario};
 
 /// The report so far; nothing is written if no file was named.
@@ -34,14 +36,14 @@ impl Report {
         if let Some(peer) = &options.peer {
             line("measured beside", library(peer));
         }
-        line("commit", said("git", &["describe", "--always", "--dirty"]));
+        line("commit", commit());
         line(
             "server",
             dromon_sandbox::server_version().unwrap_or_default(),
         );
-        line("kernel", said("uname", &["-sr"]));
-        line("processors", said("nproc", &[]));
-        line("begun (UTC)", said("date", &["-u", "+%F %H:%M"]));
+        line("kernel", machine::kernel());
+        line("processors", machine::processors().to_string());
+        line("begun (UTC)", machine::now());
         let beside = if options.times_judged {
             format!("{lanes}; what is judged by seconds ran alone")
         } else {
@@ -90,9 +92,10 @@ impl Report {
     }
 }
 
-fn said(program: &str, args: &[&str]) -> String {
-    Command::new(program)
-        .args(args)
+/// Of the working copy in which this runs; nothing elsewhere.
+fn commit() -> String {
+    Command::new("git")
+        .args(["describe", "--always", "--dirty"])
         .output()
         .map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string())
         .unwrap_or_default()

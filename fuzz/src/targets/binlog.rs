@@ -4,8 +4,8 @@ use dromon_binlog::hints::{
     Action, Catalog, Column, ForeignKey, Hints, KeyPart, Limits, TableName, TableSchema,
 };
 use dromon_binlog::{
-    Checksum, Cut, Event, EventType, Format, Grouper, GtidEvent, GtidHint, Header, LogicalClock,
-    Maker, Payload, Place, Query, TableMapParts, compress, cut_event, encode_event,
+    Checksum, Cut, Event, EventType, Format, Grouper, GtidEvent, GtidHint, GtidSet, Header,
+    LogicalClock, Maker, Payload, Place, Query, TableMapParts, compress, cut_event, encode_event,
     format_for_replica, normalise_gtid, patch_clock, patch_gtid, version_bytes, with_checksum,
 };
 
@@ -221,6 +221,12 @@ fn one<'a>(event: &Event<'a>, format: &Format, table: &mut Option<dromon_binlog:
             let state = list.state();
             let text = state.to_string();
             assert_eq!(text.parse().as_ref(), Ok(&state));
+        }
+        Payload::PreviousGtids(set) => {
+            let mut bytes = Vec::new();
+            set.encode(&mut bytes);
+            assert_eq!(GtidSet::decode(&bytes).as_ref(), Ok(&set));
+            assert_eq!(set.to_string().parse().as_ref(), Ok(&set));
         }
         _ => {}
     }

@@ -1,7 +1,8 @@
 //! The protocol of MySQL's clients and servers.
 
+use dromon_binlog::GtidSet;
 use dromon_relay::wire::{
-    AckSemiSync, Answer, AuthSwitch, Command, Dump, Failure, Frames, Greeting, Login,
+    AckSemiSync, Answer, AuthSwitch, Command, Dump, DumpGtid, Failure, Frames, Greeting, Login,
     NATIVE_PASSWORD, Register, TextResult, capabilities, eof, error, ok, parse_row, put_packet,
     put_result,
 };
@@ -57,6 +58,16 @@ fn one(packet: &[u8]) {
             assert_eq!(again, Ok(command));
         }
     }
+    // As it stands in a dump, and as if all of it was one.
+    if let Ok(Command::DumpGtid(dump)) = Command::decode(packet) {
+        gtid_set(&dump.set);
+    }
+    gtid_set(packet);
+    if let Ok(text) = std::str::from_utf8(packet)
+        && let Ok(set) = text.parse::<GtidSet>()
+    {
+        assert_eq!(set.to_string().parse(), Ok(set));
+    }
     if let Ok(ack) = AckSemiSync::decode(packet) {
         assert_eq!(ack.encode(), packet);
     }
@@ -70,7 +81,46 @@ fn one(packet: &[u8]) {
     }
 }
 
+/// A set of MySQL: all that is done with one is as with plain sets.
+fn gtid_set(bytes: &[u8]) {
+    let Ok(set) = GtidSet::decode(bytes) else {
+        return;
+    };
+    let mut again = Vec::new();
+    set.encode(&mut again);
+    assert_eq!(GtidSet::decode(&again).as_ref(), Ok(&set));
+    assert_eq!(set.to_string().parse().as_ref(), Ok(&set));
+    assert!(set.minus(&set).is_empty() && set.is_subset(&set));
+    let Some((source, list)) = set.iter().next() else {
+        return;
+    };
+    let (begin, end) = list[list.len() / 2];
+    for number in [begin, end - 1, begin + (end - begin) / 2] {
+        assert!(set.contains(source, number));
+        let mut less = set.clone();
+        less.remove(source, number);
+        assert!(!less.contains(source, number) && less.is_subset(&set) && !set.is_subset(&less));
+        let missing = set.minus(&less);
+        let mut one = GtidSet::new();
+        one.add(*source, number);
+        assert_eq!(missing, one);
+        less.add(*source, number);
+        assert_eq!(less, set);
+    }
+}
+
 fn seeds() -> Vec<Vec<u8>> {
+    let mut set = GtidSet::new();
+    set.add_interval([7; 16], 1, 40);
+    set.add([7; 16], 77);
+    set.add_interval([1; 16], 5, 9);
+    let mut bytes = Vec::new();
+    set.encode(&mut bytes);
+    let by_gtid = DumpGtid {
+        flags: 0,
+        server_id: 7,
+        set: bytes.clone(),
+    };
     let greeting = Greeting {
         version: "5.5.5-10.11.19-MariaDB".into(),
         connection: 7,
@@ -113,6 +163,9 @@ fn seeds() -> Vec<Vec<u8>> {
         Command::Query(b"SELECT 1".to_vec()).encode(),
         Command::Register(register).encode(),
         Command::Dump(dump).encode(),
+        Command::DumpGtid(by_gtid).encode(),
+        bytes,
+        set.to_string().into_bytes(),
         ack.encode(),
     ];
     let mut seeds: Vec<Vec<u8>> = packets.iter().map(|p| [&[1], &p[..]].concat()).collect();

@@ -10,6 +10,7 @@ use dromon_node::chain::{Compared, count};
 use dromon_node::cluster::{CAUGHT_UP, ClusterState, MemberState};
 use dromon_node::forks::{Forks, LogEnd};
 use dromon_node::gone::gone;
+use dromon_node::last_data;
 use dromon_node::messages::{Answer, Control, Need, Position, Progress, Request, decode, encode};
 use dromon_order::{Engine, NodeHandler, Order, OrderStatus, RaftId, Reply, incarnation};
 use dromon_writeset::{Seqno, Uuid};
@@ -360,11 +361,17 @@ impl Session {
         for m in inner.state.members() {
             inner.known.entry(m.uuid).or_insert(now);
         }
+        let asked = |uuid: &Uuid| {
+            let at = inner.evicting.get(uuid);
+            at.is_some_and(|at| now - *at < suspect)
+        };
+        let is_silent = |uuid: &Uuid| silent.iter().any(|(s, _)| s == uuid);
+        let kept = match self.shared.planted_everywhere(Plant::EvictLastData) {
+            true => None,
+            false => last_data::kept(inner.state.members(), is_silent, asked),
+        };
+        silent.retain(|(uuid, _)| !asked(uuid) && kept != Some(*uuid));
         for (uuid, name) in silent {
-            let asked = inner.evicting.get(&uuid);
-            if asked.is_some_and(|at| now - *at < suspect) {
-                continue;
-            }
             inner.evicting.insert(uuid, now);
             self.note(format_args!("evicts {name}"));
             self.shared.count(|c| c.evictions += 1);

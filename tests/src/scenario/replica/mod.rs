@@ -74,7 +74,7 @@ pub fn all() -> Vec<Scenario> {
 }
 
 /// A replica.
-struct Replica {
+pub struct Replica {
     program: PathBuf,
     settings: Vec<String>,
     log: PathBuf,
@@ -82,7 +82,7 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(base: &Path, source: u16, target: u16, more: &[&str]) -> anyhow::Result<Replica> {
+    pub fn new(base: &Path, source: u16, target: u16, more: &[&str]) -> anyhow::Result<Replica> {
         let here = std::env::current_exe().context("finding this program")?;
         let program = here.with_file_name("dromon");
         ensure!(
@@ -111,7 +111,7 @@ impl Replica {
         })
     }
 
-    fn start(&mut self, more: &[&str]) -> anyhow::Result<()> {
+    pub fn start(&mut self, more: &[&str]) -> anyhow::Result<()> {
         let mut command = Command::new(&self.program);
         command.arg("replica").stdin(Stdio::null());
         for setting in self
@@ -127,12 +127,35 @@ impl Replica {
     }
 
     /// `kill -9`.
-    fn kill(&mut self) -> anyhow::Result<()> {
+    pub fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
             child.wait()?;
         }
         Ok(())
+    }
+
+    pub fn pid(&self) -> anyhow::Result<u32> {
+        let child = self.child.as_ref().context("the replica does not run")?;
+        Ok(child.id())
+    }
+
+    /// Waits until the target has what the primary has.
+    pub fn reaches(&self, primary: &Server, target: &Server) -> anyhow::Result<()> {
+        let wanted: String = primary.one("SELECT @@gtid_binlog_pos")?;
+        let until = Instant::now() + LIMIT;
+        loop {
+            let have: String = target.one("SELECT gtid_pos FROM dromon_replica.position")?;
+            if have == wanted {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < until,
+                "at {have}, not at {wanted}: {}",
+                self.log.display()
+            );
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Runs until everything that the source has is applied. Gives whether it ended well.
@@ -165,14 +188,16 @@ impl Drop for Replica {
     }
 }
 
-fn grant(target: &Server) -> anyhow::Result<()> {
+/// What a replica's account needs.
+pub fn grant(target: &Server) -> anyhow::Result<()> {
     target.run(&[
         "SET sql_log_bin = 0",
         &format!("GRANT ALL ON *.* TO {USER}@'%' WITH GRANT OPTION"),
     ])
 }
 
-fn equal(primary: &Server, target: &Server, tables: &str, what: &str) -> anyhow::Result<()> {
+/// The same rows on both.
+pub fn equal(primary: &Server, target: &Server, tables: &str, what: &str) -> anyhow::Result<()> {
     let (wanted, have) = (primary.checksums(tables)?, target.checksums(tables)?);
     for (wanted, have) in wanted.iter().zip(&have) {
         ensure!(wanted == have, "{what}: {have:?} instead of {wanted:?}");
@@ -271,20 +296,7 @@ fn follows(case: &mut Case) -> anyhow::Result<()> {
         round += 1;
     }
     let done = load.stop()?;
-    let wanted: String = primary.one("SELECT @@gtid_binlog_pos")?;
-    let until = Instant::now() + LIMIT;
-    loop {
-        let have: String = target.one("SELECT gtid_pos FROM dromon_replica.position")?;
-        if have == wanted {
-            break;
-        }
-        ensure!(
-            Instant::now() < until,
-            "at {have}, not at {wanted}: {}",
-            replica.log.display()
-        );
-        thread::sleep(Duration::from_millis(100));
-    }
+    replica.reaches(&primary, &target)?;
     equal(&primary, &target, TABLES, "behind a relay")?;
     case.note(format!(
         "{done} transactions, {round} kills of replica, relay and target; checksums equal"
