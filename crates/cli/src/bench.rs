@@ -171,24 +171,32 @@ pub fn run(args: &Args) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let files = plan.out.as_ref().map(|out| write_files(&report, out));
+    told(&report.table(), files, report.is_good())
+}
+
+/// Prints what came of an experiment, and where its files are.
+fn told<E: std::fmt::Display>(
+    table: &str,
+    files: Option<Result<Vec<PathBuf>, E>>,
+    is_good: bool,
+) -> ExitCode {
     eprintln!();
-    print!("{}", report.table());
-    if let Some(out) = &plan.out {
-        match write_files(&report, out) {
-            Ok(files) => {
-                println!();
-                files.iter().for_each(|f| println!("{}", f.display()));
-            }
-            Err(error) => {
-                eprintln!("dromon: {error:#}");
-                return ExitCode::FAILURE;
-            }
+    print!("{table}");
+    match files {
+        Some(Ok(files)) => {
+            println!();
+            files.iter().for_each(|f| println!("{}", f.display()));
         }
+        Some(Err(error)) => {
+            eprintln!("dromon: {error:#}");
+            return ExitCode::FAILURE;
+        }
+        None => {}
     }
-    if report.is_good() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    match is_good {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }
 

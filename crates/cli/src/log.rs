@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use dromon_log::{Device, End, FileKind, Look, LookDevice, Record, Seen, SmallState, Totals};
+use dromon_log::{
+    Device, End, FileKind, LogError, Look, LookDevice, Record, Seen, SmallState, Totals,
+};
 use dromon_node::logbook::{Line, LogBook};
 use dromon_order::{LogId, show};
 
@@ -125,8 +127,9 @@ fn show(args: &Show, out: &mut Out) -> Result<(), Stop> {
     match kind_of(path, &name)? {
         FileKind::Segment => {
             let checkpoints = checkpoints_beside(&device);
-            let look = Look::segment(device, &name, PATIENCE);
-            walk(args, &look, checkpoints, None, out)
+            let look = Look::segment(device.clone(), &name, PATIENCE);
+            let beside = Beside::Log(device);
+            walk(args, &look, checkpoints, beside, out)
         }
         FileKind::SmallValues => {
             let small = SmallState::load(&*device, &name).map_err(bad)?;
@@ -231,7 +234,7 @@ fn whole(args: &Show, dir: &Path, out: &mut Out) -> Result<(), Stop> {
     let device = look_device(dir, &prefix)?;
     let aside = set_aside(dir);
     let look = Look::whole(device.clone(), PATIENCE).map_err(|e| match &e {
-        dromon_log::LogError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+        LogError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             let mut why = format!(
                 "there is no log in {}: no {prefix}dromon-meta.log. A node keeps its log in its \
                  data directory, or where base_dir or gcache.dir of wsrep_provider_options say",
@@ -248,9 +251,7 @@ fn whole(args: &Show, dir: &Path, out: &mut Out) -> Result<(), Stop> {
     for &index in look.checkpoints() {
         let content = match look.checkpoint(index) {
             // A running node dropped it.
-            Err(dromon_log::LogError::Io { source, .. })
-                if source.kind() == io::ErrorKind::NotFound =>
-            {
+            Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 continue;
             }
             found => found.map_err(|e| e.to_string()),
@@ -273,7 +274,7 @@ fn whole(args: &Show, dir: &Path, out: &mut Out) -> Result<(), Stop> {
         Some(small) if args.verify => copies(small, "dromon-meta.log"),
         _ => None,
     };
-    walk(args, &look, checkpoints, trouble, out)
+    walk(args, &look, checkpoints, Beside::Trouble(trouble), out)
 }
 
 /// The times of logs set aside in a directory.
@@ -333,13 +334,37 @@ fn checkpoint(content: &bytes::Bytes) -> Result<String, String> {
     ))
 }
 
-/// Walks the segments, explains the entries and prints those asked for. `trouble` is what
-/// is known to be wrong already.
+/// What else is known of what is walked.
+enum Beside {
+    /// It is a whole log, and this is wrong with it already.
+    Trouble(Option<String>),
+    /// It is one file of what lies here.
+    Log(Arc<dyn Device>),
+}
+
+impl Beside {
+    /// What is wrong, if the walk ended so. One segment does not show whether what follows
+    /// its last record had been stable: the log's other files may.
+    fn trouble(self, end: &End) -> Option<String> {
+        match (self, end) {
+            (Beside::Trouble(known), _) => known,
+            (Beside::Log(device), End::Torn { .. }) => {
+                let whole = Look::whole(device, PATIENCE).ok()?;
+                let walked = whole.walk(&mut |_| ControlFlow::Continue(()));
+                let damage = walked.err().filter(LogError::is_corruption);
+                damage.map(|e| e.to_string())
+            }
+            (Beside::Log(_), _) => None,
+        }
+    }
+}
+
+/// Walks the segments, explains the entries and prints those asked for.
 fn walk(
     args: &Show,
     look: &Look,
     mut checkpoints: Vec<Saved>,
-    trouble: Option<String>,
+    beside: Beside,
     out: &mut Out,
 ) -> Result<(), Stop> {
     let mut course = Course {
@@ -350,7 +375,7 @@ fn walk(
         shown: 0,
         stop: None,
     };
-    let mut worst = trouble;
+    let mut worst = None;
     checkpoints.retain(|c| match &c.found {
         Ok(_) => true,
         Err(why) => {
@@ -373,6 +398,7 @@ fn walk(
         return Err(stop);
     }
     let totals = walked.map_err(bad)?;
+    let worst = beside.trouble(&totals.end).or(worst);
     let seqnos = course
         .first_seqno
         .zip(course.book.position().map(|p| p.seqno));
@@ -522,8 +548,9 @@ impl Course<'_> {
 }
 
 /// How a log ends, in words.
-fn ending(totals: &Totals) -> String {
+fn ending(totals: &Totals, intact: bool) -> String {
     match &totals.end {
+        End::Torn { file, offset } if !intact => format!("read up to byte {offset} of {file}"),
         End::Closed => "closed cleanly".into(),
         End::Open => "not closed: its node runs, or was killed".into(),
         End::Torn { file, offset } => format!(

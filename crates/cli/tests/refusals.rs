@@ -134,6 +134,12 @@ fn a_catch_up_that_makes_no_sense_is_refused() {
         (&["--rows", "1"], 1, &["--rows 1000"]),
         (&["--limit", "0"], 2, &["1..=86400"]),
         (&["--out", "used"], 1, &["nothing was touched"]),
+        (&["--resume"], 2, &["--out <DIR>"]),
+        (
+            &["--out", "used", "--resume"],
+            1,
+            &["run.json", "leave --resume out"],
+        ),
         (&["--", "datadir=/x"], 1, &["datadir", "use --dir"]),
     ];
     for (args, code, words) in table {

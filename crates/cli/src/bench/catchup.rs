@@ -7,10 +7,12 @@ use std::time::Duration;
 use dromon_catchup::{Condition, Plan, Policy, ReplicaMode, ServerMode, Workload, write_files};
 use dromon_sandbox::Setting;
 
+use super::told;
+
 /// Options of `dromon bench catchup`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What the numbers mean: docs/bench.md. Exit codes: 0 measured, 1 refused, a candidate failed or its tables are not the primary's.\n\nExamples:\n  dromon bench catchup --out catchup\n  dromon bench catchup --workloads w1 --conditions slow-commit --threads 8,32 --built-in optimistic --relay none --limit 20\n  dromon bench catchup --workloads w1,w6 --conditions cache-miss --replica writeset:1,writeset:100,optimistic:1"
+    after_help = "What the numbers mean: docs/bench.md. Exit codes: 0 measured, 1 refused, a candidate failed or its tables are not the primary's.\n\nExamples:\n  dromon bench catchup --out catchup\n  dromon bench catchup --out catchup --resume\n  dromon bench catchup --workloads w1 --conditions slow-commit --threads 8,32 --built-in optimistic --relay none --limit 20\n  dromon bench catchup --workloads w1,w6 --conditions cache-miss --replica writeset:1,writeset:100,optimistic:1"
 )]
 pub struct Catchup {
     /// What one client commits, with commas.
@@ -28,7 +30,7 @@ pub struct Catchup {
     )]
     threads: Vec<u32>,
     /// The server's own modes, or none: minimal, conservative, optimistic, aggressive. Serial is always measured.
-    #[arg(long, value_name = "LIST", value_parser = List::<ServerMode>::read, default_value = "conservative,optimistic,aggressive")]
+    #[arg(long, value_name = "LIST", value_parser = List::<ServerMode>::read, default_value = "minimal,conservative,optimistic,aggressive")]
     built_in: List<ServerMode>,
     /// Modes of dromon replica and how many transactions it merges, or none.
     #[arg(long, value_name = "MODE[:MERGE],…", value_parser = List::<ReplicaMode>::read, default_value = "writeset")]
@@ -60,9 +62,12 @@ pub struct Catchup {
     /// First of 40 ports [default: free ones].
     #[arg(long)]
     port: Option<u16>,
-    /// Write the trials and the speed-up (CSV), the tables and a chart (SVG) into this new directory.
+    /// Write each trial as it is measured, the speed-up (CSV), the tables and a chart (SVG) into this new directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Go on with what --out holds: measure what it lacks, and report all of it.
+    #[arg(long, requires = "out")]
+    resume: bool,
     /// Further settings of the replica's server, name=value.
     #[arg(last = true, value_name = "SETTING")]
     settings: Vec<Setting>,
@@ -105,35 +110,30 @@ impl Catchup {
             dir: self.dir.clone(),
             port: self.port,
             out: self.out.clone(),
+            resume: self.resume,
         }
     }
 
     /// Measures, prints the tables, writes the files.
     pub fn run(&self) -> ExitCode {
-        match self.measure() {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::FAILURE,
+        let plan = self.plan(this_program());
+        match dromon_catchup::run(&plan, &|line| eprintln!("{line}")) {
+            Ok(report) => {
+                let files = plan.out.as_ref().map(|out| write_files(&report, out));
+                told(&report.table(), files, report.is_good())
+            }
             Err(error) => {
-                eprintln!("dromon: {error}");
+                eprintln!("dromon: {error:#}");
                 ExitCode::FAILURE
             }
         }
     }
+}
 
-    fn measure(&self) -> Result<bool, String> {
-        let program = std::env::current_exe().map_err(|e| format!("finding this program: {e}"))?;
-        let plan = self.plan(program);
-        let report = dromon_catchup::run(&plan, &|line| eprintln!("{line}"))
-            .map_err(|e| format!("{e:#}"))?;
-        eprintln!();
-        print!("{}", report.table());
-        if let Some(out) = &plan.out {
-            let files = write_files(&report, out).map_err(|e| format!("{e:#}"))?;
-            println!();
-            files.iter().for_each(|f| println!("{}", f.display()));
-        }
-        Ok(report.is_good())
-    }
+/// The program that runs, even if another one was built in its place meanwhile: all of a run is
+/// measured with one.
+fn this_program() -> PathBuf {
+    format!("/proc/{}/exe", std::process::id()).into()
 }
 
 #[cfg(test)]
@@ -160,8 +160,8 @@ mod tests {
         let plan = plan(&[]);
         assert_eq!((plan.workloads.len(), plan.conditions.len()), (6, 3));
         assert_eq!(plan.threads.last(), Some(&256));
-        // Serial, three modes, hints and the replica, each with nine numbers of threads.
-        assert_eq!(plan.candidates().len(), 1 + 9 * 5);
+        // Serial, four modes, hints and the replica, each with nine numbers of threads.
+        assert_eq!(plan.candidates().len(), 1 + 9 * 6);
         assert_eq!((plan.rows, plan.rounds), (300_000, 1));
         assert_eq!(plan.fsync, Duration::from_millis(4));
         assert_eq!(plan.read, Duration::from_millis(2));

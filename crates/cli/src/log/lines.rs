@@ -192,7 +192,7 @@ impl Out {
         intact: bool,
         verify: bool,
     ) -> io::Result<()> {
-        let ending = super::ending(totals);
+        let ending = super::ending(totals, intact);
         if self.json {
             return self.object(json!({
                 "type": "end",
