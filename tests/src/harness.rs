@@ -281,7 +281,8 @@ fn spec(options: &Options, dir: PathBuf, port_hint: u16) -> ClusterSpec {
 /// What all lanes have counted.
 pub struct Tally {
     passed: usize,
-    failed: Vec<String>,
+    /// What failed and why.
+    failed: Vec<(String, String)>,
     kept: Vec<PathBuf>,
     conflicts: Conflicts,
     report: Report,
@@ -307,7 +308,7 @@ impl Tally {
     /// Counts a failure that belongs to no scenario.
     pub fn fail(&mut self, why: &str) {
         println!("FAILED: {why}");
-        self.failed.push(why.to_string());
+        self.failed.push(("storms".to_string(), why.to_string()));
     }
 
     /// Counts a scenario and prints its result.
@@ -325,7 +326,7 @@ impl Tally {
                     "test {} ... FAILED ({took:.1} s)\n    {error:#}",
                     scenario.name
                 );
-                self.failed.push(scenario.name.to_string());
+                (self.failed).push((scenario.name.to_string(), format!("{error:#}")));
             }
         }
     }
@@ -336,6 +337,10 @@ impl Tally {
             println!("kept for a look: {}", dir.display());
         }
         println!("storms: {} in all", self.conflicts);
+        // Once more, and last: who reads only the end of a long log sees why.
+        for (name, why) in &self.failed {
+            println!("failed: {name}: {}", first_words(why));
+        }
         println!(
             "storms: {} passed, {} failed",
             self.passed,
@@ -343,6 +348,12 @@ impl Tally {
         );
         self.failed.is_empty() && self.passed > 0
     }
+}
+
+/// One line, of at most so many characters that a log's end has room for several.
+fn first_words(why: &str) -> String {
+    let words: Vec<&str> = why.split_whitespace().collect();
+    words.join(" ").chars().take(600).collect()
 }
 
 /// Runs all of them: first those that must be alone, then the others in so many
