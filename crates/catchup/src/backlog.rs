@@ -106,6 +106,13 @@ impl Backlog {
         let goal: Vec<String> = primary.rows(&mut conn, "SELECT @@gtid_binlog_pos")?;
         let goal = goal.into_iter().next().unwrap_or_default();
         let count = count_of(&goal).with_context(|| format!("The primary is at {goal:?}"))?;
+        let wanted = workload::commits(workload, transactions);
+        ensure!(
+            wanted.contains(&count),
+            "{transactions} transactions became {count} in the binlog; {} to {} were expected",
+            wanted.start(),
+            wanted.end()
+        );
         let found = checksums(&primary)?;
         let whole: Option<BTreeMap<String, u64>> = found
             .iter()
@@ -126,6 +133,23 @@ impl Backlog {
             backlog.hints = backlog.wait_for_relay(ports, stop)?;
         }
         Ok(backlog)
+    }
+
+    /// Fails if primary or relay have ended: without them no trial says anything.
+    ///
+    /// # Errors
+    /// Names who has ended.
+    pub fn must_be_there(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.primary.process().is_some(),
+            "The primary of this backlog has ended; run it again with --resume"
+        );
+        let lives = self.relay.as_ref().is_none_or(Program::is_alive);
+        ensure!(
+            lives,
+            "The relay of this backlog has ended; run it again with --resume"
+        );
+        Ok(())
     }
 
     /// Until it has all of it; what it found out.

@@ -44,6 +44,8 @@ pub struct Line {
     pub is_cut: bool,
     /// What went wrong in some round.
     pub trouble: Option<String>,
+    /// That was no more than being too slow to apply anything, in every round with trouble.
+    pub is_only_slow: bool,
 }
 
 impl Line {
@@ -117,6 +119,9 @@ fn line(own: &[&Entry]) -> Line {
         reads_each: mid(|m| m.reads as f64 / m.applied.max(1) as f64),
         is_cut: measured.iter().any(|m| m.is_cut),
         trouble,
+        is_only_slow: own
+            .iter()
+            .all(|e| matches!(e.outcome, Outcome::Measured(_))),
     }
 }
 
@@ -163,6 +168,8 @@ pub struct Aim {
     pub what: &'static str,
     /// The one and the other.
     pub of: String,
+    /// Why the comparison says nothing: somebody who might be the other one gave no figures.
+    pub not_judged: Option<String>,
     /// Found.
     pub found: f64,
     /// Wanted: at least, or at most.
@@ -175,9 +182,20 @@ impl Aim {
     /// Whether it is reached.
     #[must_use]
     pub fn is_met(&self) -> bool {
-        match self.at_most {
+        let reached = match self.at_most {
             true => self.found <= self.wanted,
             false => self.found >= self.wanted,
+        };
+        reached && self.not_judged.is_none()
+    }
+
+    /// `met`, `missed`, or why neither.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        match &self.not_judged {
+            Some(why) => format!("not judged: {why}"),
+            None if self.is_met() => "met".into(),
+            None => "missed".into(),
         }
     }
 }
@@ -203,38 +221,64 @@ pub fn aims(lines: &[Line]) -> Vec<Aim> {
     all
 }
 
+/// Those of one kind: the fastest of them, and what keeps that from being certain.
+struct Field<'a> {
+    best: Option<&'a Line>,
+    /// How many have figures.
+    count: usize,
+    /// Somebody of them failed, or came to other tables: it might have been the fastest.
+    doubt: Option<String>,
+}
+
+impl<'a> Field<'a> {
+    fn of(lines: &[&'a Line], which: impl Fn(&Candidate) -> bool) -> Self {
+        let all = || lines.iter().copied().filter(|l| which(&l.candidate));
+        let with_rate = || all().filter_map(|l| Some((l, l.rate?)));
+        let best = with_rate().max_by(|a, b| a.1.total_cmp(&b.1));
+        let mut doubtful = all().filter(|l| l.trouble.is_some() && !l.is_only_slow);
+        Field {
+            best: best.map(|(line, _)| line),
+            count: with_rate().count(),
+            doubt: doubtful.next().map(|first| match doubtful.count() {
+                0 => format!("{} has no figures", first.candidate),
+                more => format!("{} and {more} others have no figures", first.candidate),
+            }),
+        }
+    }
+}
+
 fn aims_of((workload, condition): (Workload, Condition), lines: &[&Line]) -> Vec<Aim> {
     let mut all = Vec::new();
-    let best = |which: &dyn Fn(&Candidate) -> bool| -> Option<&Line> {
-        let some = lines
-            .iter()
-            .filter(|l| which(&l.candidate) && l.rate.is_some());
-        some.max_by(|a, b| a.rate.partial_cmp(&b.rate).expect("rates are numbers"))
-            .copied()
-    };
-    let mut aim = |what, one: Option<&Line>, other: Option<&Line>, wanted, at_most: bool| {
-        let (Some(one), Some(other)) = (one, other) else {
+    let mut aim = |what, one: &Field, other: &Field, wanted, at_most: bool| {
+        let (Some(ours), Some(theirs)) = (one.best, other.best) else {
             return;
         };
         let found = match at_most {
-            true => ratio(one.cpu(), other.cpu()),
-            false => ratio(one.rate, other.rate),
+            true => ratio(ours.cpu(), theirs.cpu()),
+            false => ratio(ours.rate, theirs.rate),
+        };
+        let among = match other.count {
+            1 => String::new(),
+            n => format!(", the best of {n}"),
         };
         all.extend(found.map(|found| Aim {
             workload,
             condition,
             what,
-            of: format!("{} : {}", one.candidate, other.candidate),
+            of: format!("{} : {}{among}", ours.candidate, theirs.candidate),
+            not_judged: other.doubt.clone(),
             found,
             wanted,
             at_most,
         }));
     };
-    let built_in = best(&|c| c.is_built_in());
-    let serial = best(&|c| *c == Candidate::Serial);
-    let replica = best(&|c| matches!(c, Candidate::Replica(..)));
-    let group = best(&|c| matches!(c, Candidate::Relay(Policy::Group, _)));
-    let plain = best(&|c| matches!(c, Candidate::BuiltIn(ServerMode::Conservative, _)));
+    let built_in = &Field::of(lines, Candidate::is_built_in);
+    let serial = &Field::of(lines, |c| *c == Candidate::Serial);
+    let replica = &Field::of(lines, |c| matches!(c, Candidate::Replica(..)));
+    let group = &Field::of(lines, |c| matches!(c, Candidate::Relay(Policy::Group, _)));
+    let plain = &Field::of(lines, |c| {
+        matches!(c, Candidate::BuiltIn(ServerMode::Conservative, _))
+    });
     match condition {
         _ if workload.is_hot() => {
             let what = "hot rows: replica by best built-in";
@@ -399,5 +443,37 @@ mod tests {
         let all = aims(&lines(&entries));
         let cpu = all.iter().find(|a| a.at_most).expect("CPU");
         assert_eq!((cpu.wanted, cpu.is_met()), (0.5, false));
+    }
+
+    #[test]
+    fn a_comparison_says_nothing_if_the_fastest_may_be_missing() {
+        let before = aims(&lines(&sample().entries));
+        let built_in = |all: &[Aim]| {
+            let found = all.iter().find(|a| {
+                a.what == "replica by best built-in" && a.condition == Condition::SlowCommit
+            });
+            found.expect("an aim").clone()
+        };
+        assert!(built_in(&before).is_met());
+        let mut entries = sample().entries;
+        let mut failed = entries[0].clone();
+        failed.candidate = Candidate::BuiltIn(ServerMode::Optimistic, 32);
+        failed.condition = Condition::SlowCommit;
+        failed.outcome = Outcome::Failed("error 1213".into());
+        entries.push(failed.clone());
+        let aim = built_in(&aims(&lines(&entries)));
+        assert!(!aim.is_met());
+        let verdict = aim.verdict();
+        assert!(
+            verdict.starts_with("not judged: ") && verdict.contains("optimistic"),
+            "{verdict}"
+        );
+        // Who is only slow is not the fastest.
+        let mut nothing = measured(30, 0);
+        nothing.is_cut = true;
+        failed.outcome = Outcome::Measured(nothing);
+        entries.pop();
+        entries.push(failed);
+        assert_eq!(built_in(&aims(&lines(&entries))).verdict(), "met");
     }
 }

@@ -427,6 +427,16 @@ impl Plan {
             self.limit >= Duration::from_secs(1),
             "A candidate needs at least a second: --limit 60"
         );
+        for (condition, delay, option) in [
+            (Condition::SlowCommit, self.fsync, "--fsync-ms 4"),
+            (Condition::CacheMiss, self.read, "--read-ms 2"),
+        ] {
+            // What takes no longer is not counted either, so that nothing is known of it.
+            ensure!(
+                !self.conditions.contains(&condition) || !delay.is_zero(),
+                "A disk that is not slow says nothing of {condition}: {option}, or leave it out of --conditions"
+            );
+        }
         let (_, options) = split_settings(&self.settings)?;
         ensure!(
             options.is_none(),
@@ -592,6 +602,14 @@ pub(crate) mod tests {
         refused(|p| p.transactions = Some(3), "3 transactions");
         refused(|p| p.rows = 3, "3 rows");
         refused(|p| p.limit = Duration::ZERO, "--limit");
+        refused(
+            |p| (p.conditions, p.read) = (vec![Condition::CacheMiss], Duration::ZERO),
+            "--read-ms",
+        );
+        refused(
+            |p| (p.conditions, p.fsync) = (vec![Condition::SlowCommit], Duration::ZERO),
+            "--fsync-ms",
+        );
         refused(
             |p| p.settings = vec!["port=1".parse().expect("a setting")],
             "port",

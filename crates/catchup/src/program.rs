@@ -69,6 +69,12 @@ impl Program {
         bail!("dromon {} ended ({status}): {last}", self.what)
     }
 
+    /// Whether it still runs.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.process.is_alive()
+    }
+
     /// `relay` or `replica`.
     #[must_use]
     pub fn what(&self) -> &'static str {

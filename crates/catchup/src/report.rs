@@ -174,7 +174,7 @@ fn aim(aim: &Aim) -> Vec<String> {
         format!("{} ({})", aim.what, aim.of),
         number(Some(aim.found), 2),
         format!("{sign} {}", aim.wanted),
-        if aim.is_met() { "met" } else { "missed" }.into(),
+        aim.verdict(),
     ]
 }
 

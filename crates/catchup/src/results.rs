@@ -72,7 +72,12 @@ impl Results {
             backlogs: BTreeMap::new(),
             entries: Vec::new(),
         };
-        if let (true, Some(dir)) = (plan.resume, &plan.out) {
+        let nothing_yet = |dir: &PathBuf| {
+            let text = fs::read_to_string(dir.join(TRIALS)).unwrap_or_default();
+            !dir.join(RUN).exists() && text == trials::head()
+        };
+        // A run that was killed before its first trial leaves that: it is no different from none.
+        if let (true, Some(dir)) = (plan.resume, plan.out.as_ref().filter(|d| !nothing_yet(d))) {
             ensure!(
                 dir.join(RUN).is_file() && dir.join(TRIALS).is_file(),
                 "--out {} holds no results to go on with ({RUN}, {TRIALS}); leave --resume out to begin",
@@ -138,7 +143,13 @@ impl Results {
             None => {
                 fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
                 let file = self.trials.insert(lock(&path)?);
-                file.write_all(trials::head().as_bytes())
+                let head = trials::head();
+                match file.metadata()?.len() {
+                    0 => file.write_all(head.as_bytes()),
+                    // See `open`.
+                    there if there == head.len() as u64 => Ok(()),
+                    _ => bail!("{} holds trials; name another --out", path.display()),
+                }
             }
         };
         written.with_context(|| format!("writing {}", path.display()))?;
@@ -334,6 +345,11 @@ fn lock(path: &Path) -> anyhow::Result<File> {
     }
 }
 
+/// Where the servers will lie.
+fn place(plan: &Plan) -> PathBuf {
+    plan.dir.clone().unwrap_or_else(std::env::temp_dir)
+}
+
 fn alike(plan: &Plan, server: &str) -> BTreeMap<String, String> {
     let settings: Vec<String> = plan
         .settings
@@ -352,6 +368,10 @@ fn alike(plan: &Plan, server: &str) -> BTreeMap<String, String> {
         ("settings", settings.join(" ")),
         ("server", server.to_string()),
         ("kernel", machine::kernel()),
+        ("machine", machine::identity()),
+        ("memory", machine::memory()),
+        ("file_system", machine::file_system(&place(plan))),
+        ("priority", machine::priority()),
         (
             "processors",
             format!("{} x {}", machine::processors(), machine::processor()),

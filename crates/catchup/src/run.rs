@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use dromon_load::bench::{Say, forth_and_back, make_place};
 use dromon_load::machine;
 use dromon_sandbox::{end_left_behind, free_ports, server_version};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::backlog::{Backlog, Ports};
 use crate::plan::{Candidate, Condition, Plan, Workload};
@@ -23,10 +23,10 @@ use crate::trial::{self, Bench, Outcome};
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Set by Ctrl-C and SIGTERM.
+    /// Set by Ctrl-C, SIGTERM, and the end of the terminal: the servers outlive that.
     fn on_signals() -> anyhow::Result<Self> {
         let stop = Self::default();
-        for signal in [SIGINT, SIGTERM] {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&stop.0))
                 .context("waiting for signals")?;
         }
@@ -169,6 +169,13 @@ fn measure(
         let begun = machine::now();
         let outcome = trial::run(bench, &backlog, condition, &candidate);
         bench.stop.check()?;
+        let outcome = outcome?;
+        if let Outcome::Failed(why) = &outcome {
+            // Else all that follows would fail as well, and count as measured.
+            backlog.must_be_there().with_context(|| {
+                format!("{candidate} failed ({why}), and that says nothing of it")
+            })?;
+        }
         say(&format!("    {}", line(&outcome)));
         results.add(Entry {
             workload,
@@ -267,7 +274,14 @@ fn clean(base: &Path, say: Say) -> anyhow::Result<()> {
         };
         if lock.try_lock().is_ok() {
             let ended = end_left_behind(&dir)?;
-            fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+            if let Err(error) = fs::remove_dir_all(&dir) {
+                // Somebody else's, most likely.
+                say(&format!(
+                    "{} of a run that was killed cannot be removed ({error}); its servers, if they run, use processors, too",
+                    dir.display()
+                ));
+                continue;
+            }
             say(&format!(
                 "removed {} of a run that was killed, and ended its processes that were left: {ended}",
                 dir.display()

@@ -126,20 +126,25 @@ pub struct Bench<'a> {
 }
 
 /// Measures one candidate.
+///
+/// # Errors
+/// What is no fault of the candidate: its server could not be made or started.
 pub fn run(
     bench: &Bench,
     backlog: &Backlog,
     condition: Condition,
     candidate: &Candidate,
-) -> Outcome {
-    let outcome = measure(bench, backlog, condition, candidate);
+) -> anyhow::Result<Outcome> {
+    bench.disk.set(Duration::ZERO, Duration::ZERO)?;
+    let server = target(bench, backlog, condition, candidate)?;
+    let outcome = measure(bench, backlog, condition, candidate, server);
     // The next one must not start slowly; if this fails, its own setting fails, too.
     let _ = bench.disk.set(Duration::ZERO, Duration::ZERO);
-    match outcome {
+    Ok(match outcome {
         Ok((measured, None)) => Outcome::Measured(measured),
         Ok((measured, Some(why))) => Outcome::Differs(measured, why),
         Err(error) => Outcome::Failed(format!("{error:#}")),
-    }
+    })
 }
 
 fn measure(
@@ -147,10 +152,9 @@ fn measure(
     backlog: &Backlog,
     condition: Condition,
     candidate: &Candidate,
+    mut server: Standalone,
 ) -> anyhow::Result<(Measured, Option<String>)> {
     let plan = bench.plan;
-    bench.disk.set(Duration::ZERO, Duration::ZERO)?;
-    let mut server = target(bench, backlog, condition, candidate)?;
     let mut conn = server.connect(QUESTION)?;
     if condition.is_warm() {
         server.run(

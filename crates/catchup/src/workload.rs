@@ -92,6 +92,18 @@ pub fn commit(server: &Standalone, transactions: u64, stop: &Stop) -> anyhow::Re
     Ok(())
 }
 
+/// What so many transactions are in the binlog: each is one, and w4 has TRUNCATEs besides. Of w5 some
+/// find what they would change as it is already.
+#[must_use]
+pub fn commits(workload: Workload, transactions: u64) -> RangeInclusive<u64> {
+    let all = transactions;
+    match workload {
+        Workload::W1 | Workload::W2 | Workload::W3 | Workload::W6 => all..=all,
+        Workload::W4 => all + all / TRUNCATE_EVERY..=all + all / TRUNCATE_EVERY,
+        Workload::W5 => all - all / 20..=all,
+    }
+}
+
 /// What so many transactions of the workload changed: `v` of all rows of `t` in sum, at least and at
 /// most, and `n` of all hot ones. Every change adds 1.
 fn changes(workload: Workload, transactions: u64) -> (RangeInclusive<u64>, u64) {

@@ -1,6 +1,7 @@
 //! What results were measured on, and when.
 
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -30,6 +31,66 @@ pub fn processor() -> String {
 fn model(text: &str) -> Option<&str> {
     let line = text.lines().find(|l| l.starts_with("model name"))?;
     line.split_once(':').map(|(_, name)| name.trim())
+}
+
+/// A name that no other machine has, and that it keeps when it is started again; its host's name if it
+/// has none.
+#[must_use]
+pub fn identity() -> String {
+    let read = |path| {
+        fs::read_to_string(path)
+            .ok()
+            .filter(|t| !t.trim().is_empty())
+    };
+    let id = read("/etc/machine-id").or_else(|| read("/proc/sys/kernel/hostname"));
+    id.unwrap_or_default().trim().to_string()
+}
+
+/// Memory in all, as the kernel has it.
+#[must_use]
+pub fn memory() -> String {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
+    line.map_or("unknown", str::trim).to_string()
+}
+
+/// Kind and source of the file system in which a path lies, or would.
+#[must_use]
+pub fn file_system(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let there = path.ancestors().find_map(|p| fs::canonicalize(p).ok());
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounted(&text, &there.unwrap_or(path)).unwrap_or_else(|| "unknown".into())
+}
+
+/// See proc(5), `/proc/pid/mountinfo`: the fifth field is where, and behind " - " come kind and source.
+/// Of two at one place the later one hides the other.
+fn mounted(text: &str, path: &Path) -> Option<String> {
+    let mounts = text.lines().filter_map(|line| {
+        let (where_, what) = line.split_once(" - ")?;
+        let place = where_.split(' ').nth(4)?.replace("\\040", " ");
+        let mut what = what.split(' ');
+        let found = format!("{} on {}", what.next()?, what.next()?);
+        path.starts_with(&place).then_some((place.len(), found))
+    });
+    mounts.max_by_key(|(len, _)| *len).map(|(_, found)| found)
+}
+
+/// How this program, and what it starts, gets processors: `policy 0, nice 0` if nobody said otherwise.
+#[must_use]
+pub fn priority() -> String {
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let (policy, nice) = policy_and_nice(&text).unwrap_or(("unknown", "unknown"));
+    format!("policy {policy}, nice {nice}")
+}
+
+/// Fields 41 and 19 of `/proc/pid/stat`; the second one, the name, may have anything in it.
+fn policy_and_nice(text: &str) -> Option<(&str, &str)> {
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let nice = fields.nth(19 - 3)?;
+    let policy = fields.nth(41 - 19 - 1)?;
+    Some((policy, nice))
 }
 
 /// Ticks a second in `/proc/stat`; Linux shows programs this number whatever it uses inside.
@@ -111,6 +172,30 @@ mod tests {
         while busy().expect("a Linux") == before {
             assert!(begin.elapsed() < Duration::from_secs(60), "no time passes");
         }
+    }
+
+    #[test]
+    fn a_file_system_is_that_of_the_deepest_mount() {
+        let text = "22 1 254:0 / / rw shared:1 - ext4 /dev/vda rw\n\
+                    23 22 0:20 / /dev/shm rw - tmpfs tmpfs rw\n\
+                    24 22 0:21 / /dev/sh rw - proc none rw\n";
+        let of = |path: &str| mounted(text, Path::new(path));
+        assert_eq!(of("/tmp/x").as_deref(), Some("ext4 on /dev/vda"));
+        assert_eq!(of("/dev/shm/x").as_deref(), Some("tmpfs on tmpfs"));
+        assert_eq!(of("/dev/shmx").as_deref(), Some("ext4 on /dev/vda"));
+        assert_ne!(file_system(Path::new("/proc/none/x")), "unknown");
+        assert!(file_system(Path::new("/proc/none/x")).starts_with("proc "));
+    }
+
+    #[test]
+    fn a_priority_is_read_behind_any_name() {
+        let mut fields: Vec<String> = (3..=52).map(|n| format!("f{n}")).collect();
+        fields[19 - 3] = "10".into();
+        fields[41 - 3] = "5".into();
+        let text = format!("7 (a) b) {}", fields.join(" "));
+        assert_eq!(policy_and_nice(&text), Some(("5", "10")));
+        assert_eq!(policy_and_nice("7 (a) S"), None);
+        assert!(!priority().contains("unknown") && !memory().contains("unknown"));
     }
 
     #[test]

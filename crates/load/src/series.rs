@@ -79,13 +79,14 @@ pub fn quantile<T: Copy>(sorted: &[T], part: f64) -> Option<T> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// The middle value; of an even number the lower one of the two. None of no
-/// values, and a value that is not a number is left out.
+/// The middle value; of an even number what lies between the two in the middle. None of no values,
+/// and a value that is not a number is left out.
 #[must_use]
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|v| !v.is_nan()).collect();
     values.sort_by(f64::total_cmp);
-    quantile(&values, 0.5)
+    let (lower, upper) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+    Some(f64::midpoint(values[lower], values[upper]))
 }
 
 fn inside<'a>(series: &'a [Duration], window: &Range<Duration>) -> &'a [Duration] {
@@ -161,6 +162,7 @@ mod tests {
         assert_eq!(quantile(&[7], 0.99), Some(7));
         assert_eq!(quantile::<u32>(&[], 0.5), None);
         assert_eq!(median([3.0, f64::NAN, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median([4.0, 1.0]), Some(2.5));
         assert_eq!(median([]), None);
     }
 

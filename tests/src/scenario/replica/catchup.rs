@@ -48,6 +48,22 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
     let conditions = "slow-commit,cache-miss";
     let both = ["--conditions", conditions, "--resume"];
     let second = bench(case, &dir, "parts", &both, &others, 2)?;
+    // The serial server needs 20 s and more, and is cut after 5; what is left is compared all the same.
+    let slow = ["--workloads", "w1", "--conditions", "slow-commit"];
+    let others = [
+        "--built-in",
+        "none",
+        "--relay",
+        "group",
+        "--fsync-ms",
+        "200",
+    ];
+    let cut = bench(case, &dir, "cut", &slow, &others, 1)?;
+    let serial = cut.lines().find(|l| l.contains("serial"));
+    ensure!(
+        serial.and_then(|l| l.split(',').nth(8)) == Some("1"),
+        "the serial server was not cut:\n{cut}"
+    );
     ensure!(
         second.starts_with(&first),
         "what was measured first is not there any more:\n{first}\n{second}"
