@@ -294,7 +294,7 @@ impl Database {
         delivered: Seqno,
         durably: bool,
     ) {
-        self.lacking.thrown_away(history, id, is_open, delivered);
+        (self.lacking).thrown_away(history, id, is_open, delivered, delivered);
         self.named.insert((history, id));
         self.write_notes();
         self.now.uncommitted.remove(&id);

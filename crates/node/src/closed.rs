@@ -51,6 +51,9 @@ pub(crate) struct Touches {
     /// Fragments of it are out: on other nodes they may hold what the one that closed
     /// a table needs, so it cannot wait.
     pub streams: bool,
+    /// This is its end. It waits like others where a large transaction keeps a table that it
+    /// names: a node on which its rows are in the way shelves it.
+    pub ends: bool,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +91,11 @@ impl Inner {
 
     fn is_kindly_asked(&self, touches: &Touches) -> bool {
         let closed = |t| self.kindly.values().any(|set| set.contains(t));
-        !touches.streams && touches.changed.iter().any(closed)
+        match (touches.streams, touches.ends) {
+            (true, true) => touches.named.iter().any(closed),
+            (true, false) => false,
+            (false, _) => touches.changed.iter().any(closed),
+        }
     }
 }
 
@@ -101,13 +108,6 @@ impl ClosedTables {
         let mut inner = self.lock();
         inner.kindly.insert(id, tables.iter().copied().collect());
         self.any.store(true, Ordering::Release);
-    }
-
-    /// What `id` closes kindly.
-    pub fn tables(&self, id: Seqno) -> Vec<KeyHash> {
-        let inner = self.lock();
-        let closed = inner.kindly.get(&id);
-        closed.map_or_else(Vec::new, |set| set.iter().copied().collect())
     }
 
     /// `id` closes these tables strictly, and those that it closed before.
@@ -233,6 +233,7 @@ mod tests {
             changed: tables.clone(),
             named: tables,
             streams: false,
+            ends: true,
         }
     }
 
@@ -307,12 +308,29 @@ mod tests {
         tables.close_strictly(8, [table(2)]);
         let streams = |on: &[u128]| Touches {
             streams: true,
+            ends: false,
             ..changes(on)
         };
         let long = Instant::now() + LONG;
         assert_eq!(tables.wait(&waiter, &streams(&[1]), long), Passage::Free);
         let strict = tables.wait(&waiter, &streams(&[1, 2]), long);
         assert_eq!(strict, Passage::Refused);
+    }
+
+    #[test]
+    fn the_end_of_a_stream_waits_also_for_what_it_changed_before() {
+        let tables = Arc::new(ClosedTables::default());
+        let waiter = Arc::new(Waiter::new());
+        tables.close(7, &[table(1)]);
+        let end = Touches {
+            named: vec![table(1)],
+            streams: true,
+            ..changes(&[])
+        };
+        let rx = waits(&tables, &waiter, end, LONG);
+        nothing_yet(&rx);
+        tables.open(7);
+        assert_eq!(rx.recv_timeout(LONG), Ok(Passage::Free));
     }
 
     #[test]

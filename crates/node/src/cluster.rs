@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::chain::{self, Taken};
 use crate::donor;
 use crate::forks::Forks;
+use crate::lacking::Gap;
 use crate::messages::{Control, Join, LeaveReason, Need, Position, decode, kind};
 use crate::votes::{Cast, Votes};
 
@@ -103,7 +104,7 @@ struct Saved {
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 11;
+const FORMAT: u8 = 12;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -509,7 +510,8 @@ impl ClusterState {
                 joiner,
                 position,
                 error,
-            } => self.state_sent(donor, joiner, position, error),
+                gaps,
+            } => self.state_sent(donor, joiner, position, error, gaps),
             Control::Joined { uuid } => match self.members.get_mut(&uuid) {
                 Some(m) if m.state == MemberState::Joiner => {
                     // Its donor is free only when it says so itself.
@@ -769,6 +771,7 @@ impl ClusterState {
                 joiner,
                 position: Position::UNDEFINED,
                 error: -libc_econnreset(),
+                gaps: Vec::new(),
             });
             events.extend(self.donor_free(donor));
         }
@@ -815,6 +818,7 @@ impl ClusterState {
         joiner: Uuid,
         position: Position,
         error: i32,
+        gaps: Vec<Gap>,
     ) -> Vec<Event> {
         if self.transfers.get(&joiner) != Some(&donor) {
             return Vec::new();
@@ -825,6 +829,7 @@ impl ClusterState {
             joiner,
             position,
             error,
+            gaps,
         }];
         events.extend(self.donor_free(donor));
         events

@@ -14,7 +14,7 @@
 //!   Shelved   fragments are left out; its end brings all of it
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use dromon_writeset::{KeyHash, Seqno, Uuid};
@@ -35,12 +35,18 @@ pub type StreamId = (Uuid, u64);
 #[derive(Debug, Default)]
 pub struct HeldRows {
     streams: BTreeMap<StreamId, Stream>,
+    /// Those that are not shelved, by the place of their first fragment: a node that is behind
+    /// knows very many.
+    rows: BTreeSet<(Seqno, StreamId)>,
+    /// Those of which nothing comes any more, by the place behind which.
+    leaving: BTreeSet<(Seqno, StreamId)>,
     /// What appliers are at that may wait for a lock.
     work: BTreeMap<Seqno, Work>,
     /// Since when the lowest unfinished event is one of these.
     stands: Option<(Seqno, Duration)>,
-    /// First fragment and end of those that committed and are not finished here.
-    ends: Vec<(Seqno, Seqno)>,
+    /// First fragment and end of those that committed and are not finished here, in the
+    /// order of their ends.
+    ends: VecDeque<(Seqno, Seqno)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,8 +131,7 @@ impl HeldRows {
             // Shelved by an earlier process, and delivered once more.
             let noted = self.streams.get(&id).is_some_and(|s| s.first == seqno);
             if !noted {
-                self.streams
-                    .insert(id, Stream::new(seqno, begins, State::Here));
+                self.insert(id, Stream::new(seqno, begins, State::Here));
             }
         }
         let stream = self.streams.get_mut(&id)?;
@@ -140,8 +145,35 @@ impl HeldRows {
     /// One that was shelved by an earlier process, and will be delivered once more from its
     /// first fragment on: that stands at `first`, and begins at `begins` in the log.
     pub fn noted(&mut self, id: StreamId, first: Seqno, begins: u64) {
-        self.streams
-            .insert(id, Stream::new(first, begins, State::Shelved));
+        self.insert(id, Stream::new(first, begins, State::Shelved));
+    }
+
+    fn insert(&mut self, id: StreamId, stream: Stream) {
+        self.forget(id);
+        if stream.state != State::Shelved {
+            self.rows.insert((stream.first, id));
+        }
+        self.streams.insert(id, stream);
+    }
+
+    fn forget(&mut self, id: StreamId) -> Option<Stream> {
+        let stream = self.streams.remove(&id)?;
+        self.rows.remove(&(stream.first, id));
+        if let Some((at, _)) = stream.over {
+            self.leaving.remove(&(at, id));
+        }
+        Some(stream)
+    }
+
+    fn set_state(&mut self, id: StreamId, state: State) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.state = state;
+        match state {
+            State::Shelved => self.rows.remove(&(stream.first, id)),
+            State::Here | State::Going => self.rows.insert((stream.first, id)),
+        };
     }
 
     /// One that was open where delivery began, behind its first fragment. If it was shelved
@@ -153,13 +185,14 @@ impl HeldRows {
         };
         let mut stream = Stream::new(first, begins, state);
         stream.lost = true;
-        self.streams.insert(id, stream);
+        self.insert(id, stream);
     }
 
     /// The database is a full copy, with all that its donor had of them.
     pub fn copied(&mut self) {
-        for stream in self.streams.values_mut() {
-            stream.state = State::Here;
+        let all: Vec<StreamId> = self.streams.keys().copied().collect();
+        for id in all {
+            self.set_state(id, State::Here);
         }
     }
 
@@ -167,9 +200,10 @@ impl HeldRows {
     /// where a stream that is shelved began.
     pub fn over(&mut self, id: StreamId, seqno: Seqno, commits: bool) -> Option<Seqno> {
         let stream = self.streams.get_mut(&id)?;
-        stream.over.get_or_insert((seqno, commits));
+        let (at, _) = *stream.over.get_or_insert((seqno, commits));
+        self.leaving.insert((at, id));
         if commits {
-            self.ends.push((stream.first, seqno));
+            self.ends.push_back((stream.first, seqno));
         }
         (stream.state != State::Here).then_some(stream.first)
     }
@@ -179,9 +213,10 @@ impl HeldRows {
     /// count: its node may not have come yet.
     pub fn keep_members(&mut self, seqno: Seqno, is_member: impl Fn(&Uuid) -> bool) -> Vec<Seqno> {
         let mut shelved = Vec::new();
-        for ((source, _), stream) in &mut self.streams {
-            if stream.first <= seqno && stream.over.is_none() && !is_member(source) {
+        for (id, stream) in &mut self.streams {
+            if stream.first <= seqno && stream.over.is_none() && !is_member(&id.0) {
                 stream.over = Some((seqno, false));
+                self.leaving.insert((seqno, *id));
                 if stream.state != State::Here {
                     shelved.push(stream.first);
                 }
@@ -195,20 +230,31 @@ impl HeldRows {
     /// name what the stream changed: where the stream is shelved, that comes at its
     /// end.
     pub fn depends_on(&self, seqno: Seqno, depends_on: Seqno) -> Seqno {
-        let met = |(first, end): &&(Seqno, Seqno)| *first <= depends_on && *end < seqno;
-        let ends = self.ends.iter().filter(met).map(|(_, end)| *end);
-        ends.fold(depends_on, Seqno::max)
+        let before = self.ends.iter().rev().skip_while(|(_, end)| *end >= seqno);
+        let mut behind = before.take_while(|(_, end)| *end > depends_on);
+        let met = behind.find(|(first, _)| *first <= depends_on);
+        met.map_or(depends_on, |(_, end)| *end)
     }
 
     /// Everything up to `released` is finished. Answers whether a thread is to be spared
     /// for those that hold rows here; and where those began that were shelved, and are
     /// through.
     pub fn finished(&mut self, released: Seqno) -> (bool, Vec<Seqno>) {
-        self.ends.retain(|(_, end)| *end > released);
-        let over = |s: &mut Stream| s.over.is_some_and(|(at, _)| at <= released);
-        let through = self.streams.extract_if(.., |_, s| over(s));
-        let shelved = through.filter(|(_, s)| s.state != State::Here);
-        let shelved = shelved.map(|(_, s)| s.first).collect();
+        while self.ends.front().is_some_and(|(_, end)| *end <= released) {
+            self.ends.pop_front();
+        }
+        let mut shelved = Vec::new();
+        while let Some((_, id)) = self
+            .leaving
+            .first()
+            .copied()
+            .filter(|(at, _)| *at <= released)
+        {
+            let stream = self.forget(id).expect("what leaves is there");
+            if stream.state != State::Here {
+                shelved.push(stream.first);
+            }
+        }
         if self.is_empty() {
             self.work.clear();
         }
@@ -218,8 +264,9 @@ impl HeldRows {
     /// Whether there are streams that hold rows here, where everything up to `released` is
     /// finished.
     pub fn hold_rows(&self, released: Seqno) -> bool {
-        let holds = |s: &Stream| s.state != State::Shelved && s.first <= released;
-        self.streams.values().any(holds)
+        self.rows
+            .first()
+            .is_some_and(|(first, _)| *first <= released)
     }
 
     /// Whether there is none.
@@ -355,7 +402,7 @@ impl HeldRows {
         if !stream.may_go(released) {
             return None;
         }
-        stream.state = State::Going;
+        stream.state = State::Going; // it holds its rows as before
         Some(Leaving {
             first: stream.first,
             begins: stream.begins,
@@ -373,15 +420,14 @@ impl HeldRows {
     /// The server rolled it back. Answers where it is over and whether it commits there,
     /// if that is known.
     pub fn gone(&mut self, id: StreamId) -> Option<(Seqno, bool)> {
-        let stream = self.streams.get_mut(&id)?;
-        stream.state = State::Shelved;
-        stream.over
+        self.set_state(id, State::Shelved);
+        self.streams.get(&id)?.over
     }
 
     /// It stays, unless it is rolled back: it cannot be applied whole.
     pub fn stays(&mut self, id: StreamId) {
+        self.set_state(id, State::Here);
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.state = State::Here;
             stream.stays = true;
         }
     }

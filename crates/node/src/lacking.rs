@@ -55,12 +55,37 @@ pub struct StreamNote {
     pub index: u64,
 }
 
+/// What a database did not have for a while. A copy of it, taken at some place between, lacks
+/// that too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// The seqno of the first chunk, or fragment.
+    pub first: Seqno,
+    /// The database had come at least so far when it was thrown away.
+    pub from: Seqno,
+    /// From there on it has all of it again; the highest number there is: not known yet.
+    pub until: Seqno,
+}
+
+impl Gap {
+    /// Whether a copy that stands at `seqno` may lack it.
+    pub fn is_in(&self, seqno: Seqno) -> bool {
+        self.first <= seqno && self.from <= seqno && seqno < self.until
+    }
+}
+
+/// Gaps kept one by one; more become one that covers them.
+const GAPS_MAX: usize = 1024;
+
 /// The notes about one database. Does no I/O: see [`LackingFile`].
 #[derive(Debug)]
 pub struct Lacking {
     /// Where each is over, once that is known.
     notes: BTreeMap<Seqno, (Note, Option<Seqno>)>,
     written: Notes,
+    /// Those that came since a copy of the database was begun. Where the copy will stand only
+    /// its receiver knows: some are taken while the database goes on.
+    gaps: Option<Vec<Gap>>,
 }
 
 /// Notes as they lie in the file.
@@ -83,6 +108,7 @@ impl LackingFile {
         let lacking = Lacking {
             notes: written.iter().map(|n| (n.id, (*n, None))).collect(),
             written: Notes(written),
+            gaps: None,
         };
         Ok((LackingFile(dir.to_owned()), lacking))
     }
@@ -126,9 +152,43 @@ impl Lacking {
         self.notes.insert(id, (note, over));
     }
 
-    /// Notes the streaming transaction that began at `id`, not durably yet.
-    pub fn add_stream(&mut self, history: Uuid, id: Seqno, stream: StreamNote) {
+    /// A copy of the database is begun.
+    pub fn watch(&mut self) {
+        self.gaps = Some(Vec::new());
+    }
+
+    /// The copy is made: what the database did not have meanwhile.
+    pub fn unwatch(&mut self) -> Vec<Gap> {
+        self.gaps.take().unwrap_or_default()
+    }
+
+    fn gap(&mut self, first: Seqno, from: Seqno, over: Option<Seqno>) {
+        let Some(gaps) = &mut self.gaps else { return };
+        let until = over.unwrap_or(Seqno::MAX);
+        gaps.push(Gap { first, from, until });
+        if gaps.len() > GAPS_MAX {
+            let closed: Vec<Gap> = gaps.extract_if(.., |g| g.until < Seqno::MAX).collect();
+            let join = |a: Gap, b: Gap| Gap {
+                first: a.first.min(b.first),
+                from: a.from.min(b.from),
+                until: a.until.max(b.until),
+            };
+            gaps.extend(closed.into_iter().reduce(join));
+        }
+    }
+
+    fn gap_ends(&mut self, first: Seqno, seqno: Seqno) {
+        let gaps = self.gaps.iter_mut().flatten();
+        for gap in gaps.filter(|g| g.first == first) {
+            gap.until = gap.until.min(seqno);
+        }
+    }
+
+    /// Notes the streaming transaction that began at `id`, not durably yet. The database has
+    /// come at least to `from`.
+    pub fn add_stream(&mut self, history: Uuid, id: Seqno, stream: StreamNote, from: Seqno) {
         self.insert(history, id, Some(stream), None);
+        self.gap(id, from, None);
     }
 
     /// What began at `id` is over at `seqno`.
@@ -136,6 +196,7 @@ impl Lacking {
         if let Some((_, over)) = self.notes.get_mut(&id) {
             over.get_or_insert(seqno);
         }
+        self.gap_ends(id, seqno);
     }
 
     /// Streaming transactions that are noted and not known to be over in the `database`,
@@ -151,10 +212,19 @@ impl Lacking {
     }
 
     /// The database throws away what it has of `id`. Delivery runs ahead of it:
-    /// that may be over at or before `delivered`, if it is not open any more.
-    pub fn thrown_away(&mut self, history: Uuid, id: Seqno, is_open: bool, delivered: Seqno) {
+    /// that may be over at or before `delivered`, if it is not open any more. It has come at
+    /// least to `from`.
+    pub fn thrown_away(
+        &mut self,
+        history: Uuid,
+        id: Seqno,
+        is_open: bool,
+        delivered: Seqno,
+        from: Seqno,
+    ) {
         let over = (!is_open).then_some(delivered);
         self.insert(history, id, None, over);
+        self.gap(id, from, over);
     }
 
     /// What is to be written, if the file has something else. What was over at
@@ -186,10 +256,15 @@ impl Lacking {
     /// Everything ordered up to `seqno` is known, and of what comes in chunks and is
     /// noted only `open` is not over.
     pub fn over_but(&mut self, open: &[Seqno], seqno: Seqno) {
+        let mut ended = Vec::new();
         for (id, (note, over)) in &mut self.notes {
             if note.stream.is_none() && *id <= seqno && !open.contains(id) {
                 over.get_or_insert(seqno);
+                ended.push(*id);
             }
+        }
+        for id in ended {
+            self.gap_ends(id, seqno);
         }
     }
 
@@ -305,7 +380,7 @@ mod tests {
     fn what_is_thrown_away_after_its_end_was_ordered_is_lacking_until_then() {
         let dir = tempfile::tempdir().expect("a directory");
         let (_, mut notes) = LackingFile::open(dir.path()).expect("nothing there");
-        notes.thrown_away(HISTORY, 5, false, 20);
+        notes.thrown_away(HISTORY, 5, false, 20, 4);
         let lacks = |notes: &Lacking, seqno| {
             let history = HISTORY;
             notes.lacks_at(Position { history, seqno }, |_| false)
@@ -315,7 +390,7 @@ mod tests {
         assert!(notes.unwritten(19).is_some(), "to be written");
         notes.unwritten(20);
         assert!(!notes.contains(HISTORY, 5), "through");
-        notes.thrown_away(HISTORY, 30, true, 33);
+        notes.thrown_away(HISTORY, 30, true, 33, 31);
         assert!(!lacks(&notes, 33), "that it is open counts");
         notes.over_but(&[], 40);
         assert!(lacks(&notes, 33) && !lacks(&notes, 40));
@@ -332,9 +407,9 @@ mod tests {
             index: 40 + trx,
         };
         notes.add(HISTORY, 4);
-        notes.add_stream(HISTORY, 5, stream(1));
-        notes.add_stream(HISTORY, 6, stream(2));
-        notes.add_stream(Uuid([1; 16]), 7, stream(3));
+        notes.add_stream(HISTORY, 5, stream(1), 8);
+        notes.add_stream(HISTORY, 6, stream(2), 8);
+        notes.add_stream(Uuid([1; 16]), 7, stream(3), 8);
         store(&file, &mut notes, 0);
         let (file, mut notes) = open();
         let both = vec![(5, stream(1)), (6, stream(2))];
@@ -350,6 +425,55 @@ mod tests {
         store(&file, &mut notes, 13);
         assert_eq!(open().1.streams(at(13)), both[1..]);
         assert!(notes.lacks_at(at(20), |id| id == 6));
+    }
+
+    #[test]
+    fn a_copy_made_meanwhile_lacks_what_was_thrown_away_and_has_not_ended() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_, mut notes) = LackingFile::open(dir.path()).expect("nothing there");
+        let stream = StreamNote {
+            source: Uuid([3; 16]),
+            trx: 1,
+            index: 40,
+        };
+        notes.add_stream(HISTORY, 3, stream, 8);
+        notes.over(3, 9);
+        notes.watch();
+        notes.add_stream(HISTORY, 12, stream, 15);
+        notes.thrown_away(HISTORY, 13, true, 20, 16);
+        notes.add_stream(HISTORY, 30, stream, 31);
+        notes.over(12, 25);
+        notes.over(12, 28);
+        notes.over_but(&[], 27);
+        // Dropped from the file, and it counts all the same.
+        notes.unwritten(28);
+        let gaps = notes.unwatch();
+        let lacks = |at| gaps.iter().filter(|g| g.is_in(at)).count();
+        assert_eq!(
+            [14, 15, 16, 24, 25, 26, 27, 30].map(lacks),
+            [0, 1, 2, 2, 1, 1, 0, 0]
+        );
+        assert_eq!([31, 1000].map(lacks), [1, 1], "it is not over");
+        assert_eq!(notes.unwatch(), []);
+        notes.add_stream(HISTORY, 40, stream, 41);
+        assert_eq!(notes.unwatch(), [], "nobody copies");
+    }
+
+    #[test]
+    fn gaps_are_bounded_and_cover_what_they_replace() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_, mut notes) = LackingFile::open(dir.path()).expect("nothing there");
+        notes.watch();
+        for n in 0..5000 {
+            notes.thrown_away(HISTORY, 10 * n + 1, n % 1000 == 0, 10 * n + 5, 10 * n + 2);
+        }
+        let gaps = notes.unwatch();
+        assert!(gaps.len() <= GAPS_MAX, "{}", gaps.len());
+        for n in 0..5000 {
+            assert!(gaps.iter().any(|g| g.is_in(10 * n + 3)), "{n}");
+        }
+        let open = gaps.iter().filter(|g| g.until == Seqno::MAX).count();
+        assert_eq!(open, 5);
     }
 
     #[test]

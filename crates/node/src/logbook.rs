@@ -365,6 +365,7 @@ impl LogBook {
                 joiner,
                 position,
                 error,
+                ..
             } => format!(
                 "copy from {} to {} ended at {position} with {error}",
                 self.name(donor),

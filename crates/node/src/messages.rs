@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain::Compared;
 use crate::forks::LogEnd;
+use crate::lacking::Gap;
 
 /// Kinds of messages in the order.
 pub mod kind {
@@ -164,6 +165,8 @@ pub enum Control {
         position: Position,
         /// 0, or a negative errno.
         error: i32,
+        /// What the donor's database did not have meanwhile.
+        gaps: Vec<Gap>,
     },
     /// The member has a complete state and catches up.
     Joined {
@@ -382,6 +385,11 @@ mod tests {
                 seqno: 77,
             },
             error: -110,
+            gaps: vec![Gap {
+                first: 5,
+                from: 6,
+                until: Seqno::MAX,
+            }],
         };
         assert_eq!(decode::<Control>(&encode(&m)), Some(m));
     }

@@ -379,6 +379,7 @@ impl Session {
                 joiner,
                 position: Position::UNDEFINED,
                 error: NOT_NOW,
+                gaps: Vec::new(),
             });
             return;
         }
@@ -401,6 +402,7 @@ impl Session {
             joiner,
             position: if taken { position } else { Position::UNDEFINED },
             error: if taken { 0 } else { -110 },
+            gaps: Vec::new(),
         });
     }
 }

@@ -629,6 +629,19 @@ fn nobody_changes_anything_in_a_closed_table() {
             assert!(c.depends(other(source, id, key_type)) >= id);
         }
         assert_eq!(c.collides(whole_table(source, id)), id);
+        // An end brings what its fragments changed where they were set aside.
+        let part = |flags, table| {
+            let spec = Spec::plain(source, id).with(&["d", table], Shared);
+            Spec {
+                prev_fragment: id,
+                ..spec
+            }
+            .flags(flags)
+        };
+        let ends = Flags::TRX_END | Flags::PA_UNSAFE;
+        assert_eq!(c.collides(part(ends, "t")), id);
+        assert!(c.depends(part(ends, "u")) >= id);
+        assert!(c.depends(part(Flags::NONE, "t")) >= id);
         // What one looks at is not closed.
         let name = if source == A { "a" } else { "b" };
         let neighbour = Spec::plain(source, id).with(&["d", "u", name], Exclusive);

@@ -28,7 +28,7 @@
 //! Two things end it early, at a place of its own: a DDL on one of its tables,
 //! and the departure of the member it came from.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dromon_writeset::{Flags, KeyHash, Plan, Seqno, Uuid, WriteSet};
 
@@ -77,6 +77,8 @@ pub struct Chunked {
     pub tag: u64,
     /// Log index of its last piece.
     pub index: u64,
+    /// See [`Chunked::tables`].
+    tables: OnceLock<Vec<KeyHash>>,
 }
 
 /// One of the events that make up a [`Chunked`].
@@ -91,6 +93,12 @@ pub enum ChunkPart {
 }
 
 impl Chunked {
+    /// The tables that it names, found out once: that takes a while.
+    pub fn tables(&self) -> &[KeyHash] {
+        let named = || self.write_set.keys().named_tables();
+        self.tables.get_or_init(named)
+    }
+
     /// The member it came from.
     pub fn source(&self) -> Uuid {
         self.write_set.header().source
@@ -226,6 +234,7 @@ impl ClusterState {
             origin,
             tag,
             index,
+            tables: OnceLock::new(),
         });
         let open = Open {
             chunked: chunked.clone(),

@@ -8,6 +8,7 @@ use dromon_writeset::{Seqno, Uuid, WriteSet};
 use serde::{Deserialize, Serialize};
 
 use super::chunked::{ChunkPart, Chunked};
+use crate::lacking::Gap;
 use crate::messages::{LeaveReason, Need, Position};
 
 /// Where a member stands.
@@ -165,6 +166,8 @@ pub enum Event {
         position: Position,
         /// 0, or a negative errno.
         error: i32,
+        /// What the donor's database did not have meanwhile.
+        gaps: Vec<Gap>,
     },
     /// A member moved on.
     State {

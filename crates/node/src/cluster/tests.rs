@@ -195,6 +195,7 @@ fn first_member_is_synced_and_later_ones_take_a_copy() {
         joiner: two,
         position: f.state.position(),
         error: 0,
+        gaps: Vec::new(),
     };
     f.send(1, &sent);
     assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
@@ -280,6 +281,7 @@ fn a_joiner_may_be_ready_before_its_donor_says_so() {
             joiner: two,
             position,
             error: 0,
+            gaps: Vec::new(),
         },
     );
     assert_eq!(state_of(&f, 1), Some(MemberState::Joined));
@@ -324,6 +326,7 @@ fn a_bypass_is_given_to_whoever_needs_no_copy() {
         joiner: three,
         position: NOWHERE,
         error: -32,
+        gaps: Vec::new(),
     };
     f.send(2, &failed);
     assert_eq!(state_of(&f, 2), Some(MemberState::Joined), "free again");
@@ -485,6 +488,7 @@ fn a_donor_that_rejoins_goes_on_giving() {
         joiner: two,
         position: NOWHERE,
         error: 0,
+        gaps: Vec::new(),
     };
     let events = f.send(1, &sent);
     assert!(
@@ -765,6 +769,7 @@ fn of_a_member_that_gives_a_copy_nothing_is_cut() {
         joiner: Uuid([4; 16]),
         position: f.state.position(),
         error: 0,
+        gaps: Vec::new(),
     };
     f.send(2, &sent);
     assert!(f.cuts(2, 4));

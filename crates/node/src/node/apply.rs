@@ -373,7 +373,8 @@ impl Node {
     /// The database wants this thread back. The last one must stay whatever it says, and
     /// another one beside what waits for a place that lies ahead, or is spared.
     fn may_end(&self) -> Option<Ended> {
-        let others = usize::from(self.has_begun_ahead()) + usize::from(self.spared.load(Relaxed));
+        // Not `spared`: this thread may just have applied the first fragment that holds rows.
+        let others = usize::from(self.has_begun_ahead()) + usize::from(self.has_spared());
         let mut shared = self.shared();
         let may = shared.receivers > 1 + others;
         shared.receivers -= usize::from(may);

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use dromon_certify::Verdict;
 use dromon_gates::{QueueItem, Seqno};
-use dromon_writeset::{Flags, Plan, Uuid, WholeOnly, WriteSet};
+use dromon_writeset::{Flags, KeyHash, Plan, Uuid, WholeOnly, WriteSet};
 
 use super::large::LargeOpen;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
@@ -545,7 +545,7 @@ impl Node {
             ChunkPart::Data(n) => {
                 let payload = chunked.write_set.payload();
                 ws.payload = chunked.plan.chunk(payload, n as usize);
-                (ws.tables, ws.neighbours) = (self.closed.tables(chunked.id), closes);
+                (ws.tables, ws.neighbours) = (self.tables_of_chunked(chunked), closes);
             }
             ChunkPart::End if lacking => {
                 ws.flags = header.flags;
@@ -553,7 +553,7 @@ impl Node {
                 ws.payload = Some(chunked.write_set.payload().clone());
                 // It may have been begun ahead, as the end of what was here.
                 ws.depends_on = seqno - 1;
-                ws.neighbours = closes;
+                (ws.tables, ws.neighbours) = (self.tables_of_chunked(chunked), closes);
             }
             ChunkPart::End => {}
             ChunkPart::Rollback if lacking => {
@@ -563,6 +563,14 @@ impl Node {
             ChunkPart::Rollback => ws.conn_id = u64::MAX,
         }
         Some(ws)
+    }
+
+    /// What it names, if somebody asks for that: streams hold rows here.
+    fn tables_of_chunked(&self, chunked: &Chunked) -> Vec<KeyHash> {
+        match self.holds.load(Relaxed) {
+            true => chunked.tables().to_vec(),
+            false => Vec::new(),
+        }
     }
 
     /// Makes durable what this database does not get in chunks. False: that
@@ -625,8 +633,8 @@ impl Node {
             let known = chunks.lacking.contains(history, id);
             if !known {
                 let is_open = chunks.open.contains_key(&id);
-                let delivered = self.gates.last_ordered();
-                chunks.lacking.thrown_away(history, id, is_open, delivered);
+                let (delivered, from) = (self.gates.last_ordered(), self.gates.released());
+                (chunks.lacking).thrown_away(history, id, is_open, delivered, from);
             }
             known
         };

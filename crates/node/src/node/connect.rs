@@ -234,6 +234,10 @@ pub(super) struct Found {
     pub needs_others: bool,
 }
 
+/// Joining may take so many times as long as it may without a sign of life, while what lies before
+/// it in the log comes.
+const LONG_LOG: u32 = 20;
+
 impl Node {
     /// Becomes a member of cluster `name`. Returns once the own join is
     /// ordered; appliers do the rest.
@@ -656,7 +660,9 @@ impl Node {
         address: &ClusterAddress,
         name: &str,
     ) -> Result<(), ConnectError> {
-        let deadline = Instant::now() + limit;
+        let begun = Instant::now();
+        let mut deadline = begun + limit;
+        let mut delivered = lock(&self.delivered).index;
         let founding = leader.is_none();
         if founding {
             // The first message of the log, from its own origin.
@@ -690,6 +696,12 @@ impl Node {
                 }
             }
             self.still_starting("waiting for a majority of the logs");
+            // The join lies behind all the log that this node needs, which may be much.
+            let index = lock(&self.delivered).index;
+            if index > delivered && begun.elapsed() < limit * LONG_LOG {
+                delivered = index;
+                deadline = Instant::now() + limit;
+            }
             let again = Instant::now() + Duration::from_secs(2);
             let mut shared = self.shared();
             while shared.joined.is_none() {

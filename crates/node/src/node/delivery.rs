@@ -311,6 +311,7 @@ impl Node {
                 donor,
                 joiner,
                 error,
+                gaps,
                 ..
             } => {
                 let names = self.name_pair(&course.state, joiner, donor);
@@ -325,6 +326,8 @@ impl Node {
                     shared.not_now = Some(donor);
                 } else if joiner == shared.uuid && error != 0 {
                     shared.transfer_failed = Some((donor, error));
+                } else if joiner == shared.uuid {
+                    shared.transfer_gaps = Some(gaps);
                 }
                 if donor == shared.uuid {
                     shared.donating = None;

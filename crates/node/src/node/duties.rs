@@ -226,6 +226,8 @@ impl Node {
         self.look_for_delays();
         self.look_for_slow();
         self.look_for_standstill();
+        // Tables of what was shelved and is through are opened, also if no applier has work.
+        self.spare_applier();
         self.ask_synced(&order);
         if status.is_leader && status.primary && self.phase() == Phase::Joined {
             self.lead(&order);

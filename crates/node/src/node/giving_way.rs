@@ -50,7 +50,7 @@ impl Node {
         trx: &Arc<Trx>,
         apply: impl FnOnce(&Arc<Trx>, Flags, &[u8], &Meta) -> Applied,
     ) -> Outcome {
-        let (seqno, depends_on, flags, payload, meta) = {
+        let (seqno, depends_on, flags, payload, meta, tables) = {
             self.wait_verdict(trx, false);
             let mut body = trx.lock();
             if body.abandoned.is_some() && body.stage == Stage::Chunked {
@@ -82,6 +82,7 @@ impl Node {
                 body.flags,
                 body.payload.clone(),
                 meta,
+                body.all_tables().collect(),
             )
         };
         trx.waiter.clear();
@@ -97,7 +98,7 @@ impl Node {
             return Outcome::NodeFail;
         }
         // It gave its locks back, and takes them again as an applier would.
-        self.takes_locks(seqno, Vec::new(), payload.len() as u64);
+        self.takes_locks(seqno, tables, payload.len() as u64);
         let applied = apply(trx, flags, &payload, &meta);
         self.has_locks(seqno);
         if !applied.ok {

@@ -192,6 +192,7 @@ impl Node {
                 changed: body.keys.changed_tables(),
                 named: body.names(),
                 streams: body.last_fragment >= 0,
+                ends: body.ends(),
             }
         };
         let deadline = Instant::now() + TABLE_PATIENCE;

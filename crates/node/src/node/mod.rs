@@ -74,7 +74,7 @@ use crate::flow::Flow;
 use crate::forks::LogEnd;
 use crate::grastate::StateFile;
 use crate::held::{HeldRows, StreamId};
-use crate::lacking::LackingFile;
+use crate::lacking::{Gap, LackingFile};
 use crate::messages::{Join, Need, Position};
 use crate::options::{ClusterAddress, Options, Settings};
 use crate::quarantine::Quarantine;
@@ -288,6 +288,8 @@ struct Shared {
     not_now: Option<Uuid>,
     /// A donor that failed, and how.
     transfer_failed: Option<(Uuid, i32)>,
+    /// The donor has given all, and this is what its database did not have meanwhile.
+    transfer_gaps: Option<Vec<Gap>>,
     brought_up: bool,
     bringing_up: bool,
     own_leave: bool,
@@ -304,8 +306,6 @@ struct Shared {
     ends_at: Option<Seqno>,
     /// The server was told to give a copy and has not said how it ended.
     donation_open: bool,
-    /// It is a copy, no bypass.
-    donation_copies: bool,
     /// `wsrep_sst_donor`.
     donors: String,
     cluster: String,
@@ -334,6 +334,7 @@ impl Shared {
             no_donor: false,
             not_now: None,
             transfer_failed: None,
+            transfer_gaps: None,
             brought_up: false,
             bringing_up: false,
             own_leave: false,
@@ -347,7 +348,6 @@ impl Shared {
             rejoin_asked: None,
             ends_at: None,
             donation_open: false,
-            donation_copies: false,
             donors: String::new(),
             cluster: String::new(),
             address: ClusterAddress::default(),
@@ -577,6 +577,9 @@ pub struct Node {
     history: Mutex<Uuid>,
     cut_asked: Mutex<Seqno>,
     evicting: Mutex<HashMap<Uuid, Instant>>,
+    /// The checkpoint from which somebody was last told to begin, and when: until the join is
+    /// ordered nobody else knows that the log is needed from there on.
+    promised: Mutex<Option<(u64, Instant)>>,
     /// As leader: of whom it was said last that it is not evicted, and when.
     kept_told: Mutex<Option<(Uuid, Instant)>>,
     primary_lost: Mutex<Option<Instant>>,

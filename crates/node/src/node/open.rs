@@ -149,6 +149,7 @@ impl Node {
             history: Mutex::new(position.history),
             cut_asked: Mutex::new(0),
             evicting: Mutex::new(HashMap::new()),
+            promised: Mutex::new(None),
             kept_told: Mutex::new(None),
             primary_lost: Mutex::new(None),
             sought: Mutex::new(None),

@@ -190,6 +190,8 @@ impl Node {
         {
             let mut shared = self.shared();
             shared.joined = None;
+            // What was asked for before is delivered without being counted, or never was ordered.
+            shared.desyncs_seen = shared.desyncs_asked;
             shared.base = None;
             shared.own_leave = false;
             shared.sync_asked = false;

@@ -23,6 +23,9 @@ use crate::retention::{self, Limits, Need};
 /// here or by a node to come; no more than `dromon.log_max`.
 const STREAM_LOG_MAX: u64 = 1 << 30;
 
+/// How long the log stays for somebody who was told where to begin and is no member yet.
+const PROMISED: Duration = Duration::from_secs(60);
+
 impl Node {
     /// Starts the thread that syncs the database's directory: a sync may take
     /// as long as the disk likes, and nobody waits for it, at the end neither.
@@ -116,6 +119,10 @@ impl Node {
             return;
         }
         let mut own = self.needs_log();
+        let promised = lock(&self.promised).filter(|(_, at)| at.elapsed() < PROMISED);
+        if let Some((index, _)) = promised {
+            own = own.min(index);
+        }
         let (shelved, ending) = {
             let held = lock(&self.held);
             (held.needs_log(), held.ending())

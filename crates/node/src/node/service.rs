@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Instant;
 
 use bytes::Bytes;
 use dromon_order::{Checkpoint, LogId, Members, Order, Reply, incarnation};
@@ -214,12 +215,15 @@ impl Node {
             Err(why) => return Answer::Refused(why),
         };
         match order.load_checkpoint(at) {
-            Ok(Some(checkpoint)) => Answer::State {
-                need,
-                compared,
-                checkpoint: to_parts(&checkpoint),
-                term: status.term,
-            },
+            Ok(Some(checkpoint)) => {
+                *lock(&self.promised) = Some((checkpoint.log_id.index, Instant::now()));
+                Answer::State {
+                    need,
+                    compared,
+                    checkpoint: to_parts(&checkpoint),
+                    term: status.term,
+                }
+            }
             Ok(None) => Answer::Refused("this node has no checkpoint yet".into()),
             Err(e) => Answer::Refused(e.to_string()),
         }

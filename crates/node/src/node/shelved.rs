@@ -269,10 +269,10 @@ impl Node {
             trx: id.1,
             index: leaving.begins,
         };
-        let history = *lock(&self.history);
+        let (history, released) = (*lock(&self.history), self.gates.released());
         lock(&self.chunks)
             .lacking
-            .add_stream(history, leaving.first, note);
+            .add_stream(history, leaving.first, note, released);
         // Its rows are free from here on.
         self.closed.close_strictly(leaving.first, leaving.tables);
         let noted = self.note_lacking();

@@ -32,6 +32,8 @@ const DONOR_RETRY: Duration = Duration::from_secs(1);
 const BYPASS_PATIENCE: Duration = Duration::from_secs(20);
 /// Whose last report is older does not count as there.
 const HEARD: Duration = Duration::from_secs(2);
+/// How long a donor may take to say what became of a copy that is here.
+const DONOR_WORD: Duration = Duration::from_secs(60);
 /// How many donors may fail to give one.
 const BYPASS_ATTEMPTS: usize = 3;
 
@@ -82,10 +84,12 @@ impl Node {
             let mut shared = self.shared();
             let wanted = ready && shared.donating == Some(joiner);
             shared.donation_open |= wanted;
-            shared.donation_copies = bypass.is_none();
             wanted
         };
         let position = bypass.unwrap_or_else(|| self.last_committed_at(seqno));
+        if wanted && bypass.is_none() {
+            lock(&self.chunks).lacking.watch();
+        }
         let lacks = wanted && bypass.is_none() && self.lacks_chunks(position);
         let begun = !wanted || !lacks && applier.donate(request, position, bypass.is_some());
         if bypass.is_none() {
@@ -102,18 +106,19 @@ impl Node {
 
     /// The database says how its donation ended.
     pub fn transfer_sent(&self, position: Position, error: i32) -> Outcome {
-        let (donor, joiner, copies) = {
+        // The script has made its copy: what is thrown away from here on is in it.
+        let gaps = lock(&self.chunks).lacking.unwatch();
+        let (donor, joiner) = {
             let mut shared = self.shared();
             let open = std::mem::take(&mut shared.donation_open);
             match shared.donating {
-                Some(joiner) => (shared.uuid, joiner, shared.donation_copies),
+                Some(joiner) => (shared.uuid, joiner),
                 // The joiner is gone; the server's part is done all the same.
                 None if open => return Outcome::Ok,
                 None => return Outcome::ConnFail,
             }
         };
-        let lacks = || copies && self.lacks_chunks(position);
-        let error = if error == 0 && (!position.is_defined() || lacks()) {
+        let error = if error == 0 && !position.is_defined() {
             -libc_ecanceled()
         } else {
             error
@@ -123,6 +128,7 @@ impl Node {
             joiner,
             position,
             error,
+            gaps,
         });
         match self.order().map(|o| o.propose(kind::CONTROL, 0, message)) {
             Some(Ok(_)) => Outcome::Ok,
@@ -289,9 +295,14 @@ impl Node {
                         position.history, view.position.history
                     )));
                 }
-                Some(Ok(position)) => {
+                Some(Ok(position)) if matches!(wanted, Wanted::Bypass(_)) => {
                     drop(shared);
                     let there = self.wait_delivered(position.seqno);
+                    return Ok(there.then_some(position));
+                }
+                Some(Ok(position)) => {
+                    drop(shared);
+                    let there = self.wait_delivered(position.seqno) && self.is_whole(position)?;
                     return Ok(there.then_some(position));
                 }
                 Some(Err(error)) => {
@@ -348,6 +359,7 @@ impl Node {
                 drop(self.wait_shared(shared, ask_at.min(now + DONOR_RETRY)));
                 continue;
             }
+            shared.transfer_gaps = None;
             drop(shared);
             ask_at = now + Duration::from_secs(3600);
             let (donors, request) = (donors.clone(), request.clone());
@@ -369,6 +381,42 @@ impl Node {
                 let _ = order.propose(kind::CONTROL, 0, encode(&message));
             }
         }
+    }
+
+    /// Whether a copy that stands at `position` has all that it should: only its donor knows
+    /// what its database did not have while it was copied, and only here is it known where
+    /// the copy stands. False: the node leaves meanwhile.
+    fn is_whole(&self, position: Position) -> Result<bool, NoCopy> {
+        let deadline = Instant::now() + DONOR_WORD;
+        let mut shared = self.shared();
+        let why = loop {
+            if ended(shared.phase) {
+                return Ok(false);
+            }
+            if let Some(gaps) = &shared.transfer_gaps {
+                match gaps.iter().find(|gap| gap.is_in(position.seqno)) {
+                    None => return Ok(true),
+                    Some(gap) => {
+                        break format!(
+                            "its donor had set aside the large or streaming transaction that began at seqno {}",
+                            gap.first
+                        );
+                    }
+                }
+            }
+            if let Some((_, error)) = shared.transfer_failed {
+                break format!("its donor gave up, or left (error {error})");
+            }
+            if Instant::now() >= deadline {
+                break "its donor does not say that it is whole".to_owned();
+            }
+            shared = self.wait_shared(shared, deadline);
+        };
+        drop(shared);
+        self.save_inconsistent();
+        Err(NoCopy::Never(format!(
+            "the copy stands at {position}, and may lack something: {why}. Nothing of the cluster's is lost; start this              node again: it takes another copy"
+        )))
     }
 
     /// Waits until this node's own delivery has reached `seqno`: the copy is

@@ -254,7 +254,7 @@ fn a_paused_node_can_leave() {
 }
 
 /// Opens node `n` empty and connects it, without waiting for its data.
-fn begin_join(world: &World, n: usize, donors: &str) -> Arc<Db> {
+pub fn begin_join(world: &World, n: usize, donors: &str) -> Arc<Db> {
     let db = world.open(n, Disk::empty(), Position::UNDEFINED);
     db.connect_from(&World::url(), donors, false)
         .expect("there is a cluster");

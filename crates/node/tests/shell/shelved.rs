@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dromon_node::{Position, Trx};
+use dromon_node::{Outcome, Position, Trx};
 
-use crate::chunks::{commit, end, large};
+use crate::chunks::{begin, commit, end, large};
+use crate::membership::begin_join;
 use crate::toy::holds::Point;
-use crate::toy::{Db, Ddl, Disk, End, Entry, Key, Session, row};
+use crate::toy::{Copying, Db, Ddl, Disk, End, Entry, Key, Session, row};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -660,6 +661,63 @@ fn who_has_one_shelved_gives_no_copy() {
     });
 }
 
+/// n4 asks n3 for a copy, and n3, which goes on meanwhile, shelves a stream before it makes the
+/// copy; `ends`: that is over by then.
+fn copied_amid(world: &World, ends: bool) -> Arc<Db> {
+    let (_, b, c, t) = three(world);
+    c.set_copying(Copying::DonorGoesOn);
+    c.holds.close(Point::DonorCopies);
+    let new = begin_join(world, 4, "n3");
+    world.until("n3 is asked", || c.holds.waiting(Point::DonorCopies) == 1);
+    waits(world, &b, &c);
+    goes_on(world, &c);
+    world.until("the stream is shelved", || {
+        c.count(COUNTER) == 1 && c.streaming() == 0
+    });
+    if ends {
+        assert!(t.commit().is_committed());
+        world.until("n3 has all of it", || c.read(row(1)) == 1);
+        c.holds.open(Point::DonorCopies);
+    } else {
+        c.holds.open(Point::DonorCopies);
+        world.until("the joiner gives up", || {
+            new.returned().contains(&Outcome::Fatal)
+        });
+        assert_eq!(new.gave_up(), 1);
+        new.disconnect();
+        world.until("the others see it go", || world.db(1).size() == 3);
+        assert!(t.commit().is_committed());
+    }
+    new
+}
+
+#[test]
+fn a_copy_made_while_its_donor_has_one_shelved_is_refused() {
+    run(3, PATIENT, LIMIT, |world| {
+        copied_amid(world, false);
+        assert!(
+            world
+                .report
+                .said("had set aside the large or streaming transaction")
+        );
+        world.settle();
+        world.db(3).set_copying(Copying::Works);
+        world.join(4);
+        all_is_over(world);
+        all_have(world, &[(1, 1), (2, 1), (BESIDE, 5)]);
+    });
+}
+
+#[test]
+fn a_copy_made_when_that_is_over_is_whole() {
+    run(3, PATIENT, LIMIT, |world| {
+        let new = copied_amid(world, true);
+        world.synced(&new);
+        all_is_over(world);
+        all_have(world, &[(1, 1), (2, 1), (BESIDE, 5)]);
+    });
+}
+
 /// `donors`: what the joiner says whom it wants.
 fn joins_meanwhile(donors: &'static str) {
     run(3, PATIENT, LIMIT, move |world| {
@@ -899,6 +957,31 @@ fn with_one_applier_chunks_have_streams_shelved() {
         assert!(t.commit().is_committed());
         all_is_over(world);
         all_have(world, &[(1, 1), (150, 1)]);
+    });
+}
+
+/// A large one keeps its table while it is applied in chunks, and the end of a stream that is
+/// shelved brings rows to that table: applied whole, it would wait for what ends behind it.
+#[test]
+fn the_end_of_a_stream_waits_for_a_large_one_that_has_its_table() {
+    const OPTIONS: &str =
+        "dromon.auto_stream_size=1K;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
+    run(3, OPTIONS, LIMIT, |world| {
+        let (a, b, c, t) = shelve(world);
+        c.neighbour(row(1), row(150));
+        let mut w = large(&b, 100, 1);
+        w.add_unique(row(150));
+        let large = begin(world, w);
+        let trx = t.trx().expect("it wrote");
+        let stream = commit(t);
+        world.until("its end has to wait", || stage(&trx) == "Waiting");
+        for db in [&a, &c] {
+            db.holds.open(Point::ApplyStart);
+        }
+        assert!(end(large).is_committed());
+        assert!(end(stream).is_committed());
+        all_is_over(world);
+        all_have(world, &[(1, 1), (150, 1), (BESIDE, 5)]);
     });
 }
 

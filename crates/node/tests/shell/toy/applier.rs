@@ -114,17 +114,23 @@ impl Applier for Lent {
             return false;
         };
         inner.state = State::Donor;
-        let fails = inner.copy == Copying::DonorFails;
+        let copying = inner.copy;
         let word = inner.word;
         drop(inner);
         let donor = db.clone();
         std::thread::spawn(move || {
-            if fails {
+            if copying == Copying::DonorFails {
                 donor.donor_done();
                 donor.node().transfer_sent(Position::UNDEFINED, -255);
             } else if bypass {
                 donor.holds.pass(Point::DonorPaused);
                 joiner.hear(word, position);
+                donor.donor_done();
+                donor.node().transfer_sent(position, 0);
+            } else if copying == Copying::DonorGoesOn {
+                donor.holds.pass(Point::DonorCopies);
+                let disk = donor.disk();
+                joiner.take_copy(disk);
                 donor.donor_done();
                 donor.node().transfer_sent(position, 0);
             } else {

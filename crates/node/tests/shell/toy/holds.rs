@@ -33,6 +33,8 @@ pub enum Point {
     RolledBack,
     /// A donor has paused the flow.
     DonorPaused,
+    /// A donor that pauses nothing makes its copy next.
+    DonorCopies,
 }
 
 #[derive(Default)]

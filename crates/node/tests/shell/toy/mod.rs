@@ -252,6 +252,9 @@ pub enum Copying {
     Works,
     /// As donor: refuses, or breaks off.
     DonorFails,
+    /// As donor: it goes on meanwhile, and says the position at which it was asked
+    /// (mariabackup); the copy stands where it was made.
+    DonorGoesOn,
     /// As joiner: its script ends with an error.
     JoinerFails,
 }
