@@ -467,6 +467,7 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const A: StreamId = (Uuid([1; 16]), 7);
     const B: StreamId = (Uuid([2; 16]), 7);
@@ -492,6 +493,62 @@ mod tests {
     fn shelve(held: &mut HeldRows, id: StreamId, released: Seqno) -> Option<(Seqno, bool)> {
         held.goes(id, released).expect("it can go");
         held.gone(id)
+    }
+
+    proptest! {
+        /// What is looked up says the same as walking all of them would.
+        #[test]
+        fn lookups_agree_with_a_walk(steps in prop::collection::vec((0u8..8, 0u64..5, 0i64..4), 1..120)) {
+            let mut held = HeldRows::default();
+            let (mut seqno, mut released) = (0, 0);
+            let mut ends: Vec<(Seqno, Seqno)> = Vec::new();
+            for (step, trx, back) in steps {
+                let id = (Uuid([1; 16]), trx);
+                seqno += 1;
+                match step {
+                    0 | 1 => {
+                        let known = held.streams.get(&id).is_some_and(|s| s.over.is_none());
+                        let begins = (!known).then_some(seqno as u64);
+                        held.fragment(id, (seqno, seqno as u64), begins, &[table(b"t")]);
+                    }
+                    2 => {
+                        let open = held.streams.get(&id).filter(|s| s.over.is_none());
+                        if let Some(first) = open.map(|s| s.first) {
+                            ends.push((first, seqno));
+                            held.over(id, seqno, true);
+                        }
+                    }
+                    3 => {
+                        held.over(id, seqno, false);
+                    }
+                    4 => {
+                        if held.goes(id, released).is_some() && back == 0 {
+                            held.stays(id);
+                        }
+                    }
+                    5 if held.streams.get(&id).is_some_and(|s| s.state == State::Going) => {
+                        held.gone(id);
+                    }
+                    6 => {
+                        held.keep_members(seqno, |_| back > 0);
+                    }
+                    _ => {
+                        released = released.max(seqno - back);
+                        held.finished(released);
+                        ends.retain(|(_, end)| *end > released);
+                    }
+                }
+                let over = |s: &Stream| s.over.is_some_and(|(at, _)| at <= released);
+                prop_assert!(step != 7 || !held.streams.values().any(over));
+                let holds = |s: &Stream| s.state != State::Shelved && s.first <= released;
+                prop_assert_eq!(held.hold_rows(released), held.streams.values().any(holds));
+                for depends_on in [0, released, seqno - back, seqno] {
+                    let met = ends.iter().filter(|(f, e)| *f <= depends_on && *e < seqno);
+                    let walked = met.map(|(_, end)| *end).fold(depends_on, Seqno::max);
+                    prop_assert_eq!(held.depends_on(seqno, depends_on), walked);
+                }
+            }
+        }
     }
 
     #[test]

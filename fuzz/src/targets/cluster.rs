@@ -121,6 +121,11 @@ fn controls() -> Vec<Control> {
                 seqno: 12,
             },
             error: 0,
+            gaps: vec![dromon_node::lacking::Gap {
+                first: 5,
+                from: 6,
+                until: 11,
+            }],
         },
         Control::Joined { uuid: uuid(2) },
         Control::BypassRequest {

@@ -429,7 +429,7 @@ fn settings_have_the_defaults_in_units() {
         (Durability::Majority, SlowNode::Wait)
     );
     assert_eq!((s.key_escalation, s.auto_stream_size), (200_000, 16 << 20));
-    assert_eq!((s.bulk_share, s.piece_size), (0.25, 256 << 10));
+    assert_eq!((s.bulk_share, s.piece_size), (0.6, 256 << 10));
     assert_eq!(s.bulk_bound, None, "nobody has set it");
 }
 

@@ -718,6 +718,28 @@ fn a_copy_made_when_that_is_over_is_whole() {
     });
 }
 
+#[test]
+fn a_pause_for_a_copy_waits_until_it_would_be_whole() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (_, b, c, t) = three(world);
+        c.holds.close(Point::DonorCopies);
+        let new = begin_join(world, 4, "n3");
+        world.until("n3 is asked", || c.holds.waiting(Point::DonorCopies) == 1);
+        waits(world, &b, &c);
+        goes_on(world, &c);
+        world.until("the stream is shelved", || c.count(COUNTER) == 1);
+        c.holds.close(Point::DonorPaused);
+        c.holds.open(Point::DonorCopies);
+        assert!(t.commit().is_committed());
+        world.until("n3 is paused", || c.holds.waiting(Point::DonorPaused) == 1);
+        assert_eq!(c.read(row(1)), 1, "behind the end");
+        c.holds.open(Point::DonorPaused);
+        world.synced(&new);
+        all_is_over(world);
+        all_have(world, &[(1, 1), (2, 1), (BESIDE, 5)]);
+    });
+}
+
 /// `donors`: what the joiner says whom it wants.
 fn joins_meanwhile(donors: &'static str) {
     run(3, PATIENT, LIMIT, move |world| {

@@ -185,6 +185,7 @@ impl Db {
 
     /// Copies everything at one position, as a server does behind its lock.
     fn give_copy(self: &Arc<Self>, joiner: &Arc<Db>) {
+        self.holds.pass(Point::DonorCopies);
         let Some(at) = self.node().pause() else {
             self.donor_done();
             self.node().transfer_sent(Position::UNDEFINED, -255);

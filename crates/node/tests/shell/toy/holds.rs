@@ -33,7 +33,7 @@ pub enum Point {
     RolledBack,
     /// A donor has paused the flow.
     DonorPaused,
-    /// A donor that pauses nothing makes its copy next.
+    /// A donor makes its copy next; it has paused nothing yet.
     DonorCopies,
 }
 
