@@ -38,6 +38,7 @@ mod trx;
 mod turn;
 mod uniques;
 mod votes;
+mod yielding;
 
 pub use database::{Applied, Applier, Database, Level, Meta, Outcome, View, ViewMember};
 pub use messages::Position;

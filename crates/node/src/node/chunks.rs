@@ -40,6 +40,7 @@ use crate::lacking::{LACKING_FILE, Lacking};
 use crate::messages::Position;
 use crate::streams::{TOLD_AGE, next_told};
 use crate::trx::{Stage, Trx};
+use crate::yielding::Yielding;
 
 /// After so long without a chunk the log says so.
 const STUCK: Duration = Duration::from_secs(15);
@@ -65,6 +66,10 @@ pub(super) struct Chunks {
     work: Duration,
     /// The parts that appliers have since their place lay ahead, the newest last.
     begun: Vec<Begun>,
+    /// What small ones have.
+    yielding: Yielding,
+    /// When that was looked at last, and how many there had been.
+    looked: Option<(Instant, i64)>,
 }
 
 /// A part that was begun while its place lay ahead.
@@ -126,6 +131,8 @@ impl Chunks {
             way: Duration::ZERO,
             work: WORK,
             begun: Vec::new(),
+            yielding: Yielding::default(),
+            looked: None,
         }
     }
 

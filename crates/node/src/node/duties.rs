@@ -223,6 +223,7 @@ impl Node {
             self.flow.forgive_silence();
             lock(&self.stalled).forgive(Instant::now());
         }
+        self.look_at_small();
         self.look_for_delays();
         self.look_for_slow();
         self.look_for_standstill();

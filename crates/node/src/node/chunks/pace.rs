@@ -14,6 +14,7 @@ use super::{AHEAD, Open};
 use crate::cluster::{AHEAD_MAX, Member, MemberState};
 use crate::messages::{Control, encode, kind};
 use crate::turn::{Cycle, Turns};
+use crate::yielding::Pause;
 
 /// A request for a chunk that is not answered by the order within this time is
 /// made again.
@@ -82,6 +83,43 @@ impl Node {
         }
     }
 
+    /// At what pace small ones come.
+    pub(in crate::node) fn look_at_small(&self) {
+        let seen = (Instant::now(), self.count_small.load(Relaxed));
+        let mut chunks = lock(&self.chunks);
+        if let Some((at, count)) = chunks.looked.replace(seen) {
+            let passed = (seen.1 - count).max(0) as u64;
+            chunks.yielding.look(seen.0 - at, passed);
+        }
+    }
+
+    /// Since a chunk was asked for small ones had what they had: pauses, if that is much less
+    /// than before. False: the node ends.
+    fn yield_to_small(&self, waiter: &Arc<Waiter>, since: Since) -> bool {
+        let count = || self.count_small.load(Relaxed);
+        let passed = (count() - since.small).max(0) as u64;
+        let pause = (lock(&self.chunks).yielding).pause(since.at.elapsed(), passed);
+        let goes_on = |time: Duration| {
+            let by = Some(Instant::now() + time);
+            let waited = self.gates.wait_released(Seqno::MAX, waiter, false, by);
+            waited != Err(WaitError::Closed)
+        };
+        match pause {
+            Pause::None => true,
+            Pause::Wait(time) => goes_on(time),
+            Pause::Probe(time) => {
+                if !goes_on(time / 2) {
+                    return false;
+                }
+                let (begun, before) = (Instant::now(), count());
+                let stays = goes_on(time / 2);
+                let passed = (count() - before).max(0) as u64;
+                lock(&self.chunks).yielding.found(begun.elapsed(), passed);
+                stays
+            }
+        }
+    }
+
     /// How long no chunk of what `source` sent must have come, for this node to
     /// ask for the next one. None: it never does.
     fn asks_after(&self, source: Uuid) -> Option<Duration> {
@@ -102,6 +140,7 @@ impl Node {
             let mut chunks = lock(&self.chunks);
             if chunks.open.is_empty() {
                 chunks.pacing = false;
+                chunks.yielding.over();
                 return (Step::End, 0);
             }
             let of = |o: &Open| (o.chunked.id, o.chunked.source());
@@ -190,6 +229,9 @@ impl Node {
             }
             0
         };
+        if !self.yield_to_small(waiter, since) {
+            return None;
+        }
         let deadline = Instant::now() + ASK_AGAIN;
         while let Some(all) = step.all_through {
             let seen = lock(&self.chunks).changes;

@@ -1,0 +1,193 @@
+//! How long a large transaction pauses between two chunks, so that small ones keep most of
+//! their pace where there is not enough for both. Pure: times and counts come from outside.
+//!
+//! ```text
+//!   pace of small ones   ▇▇▇▇▇▇▇▇ ▂▂▂▂▂▂ ▇▇▇▇▇▇ ▂▂▂▂▂▂ ▇▇▇▇▇▇
+//!                        before   chunk  pause  chunk  pause      chunk and pause together: KEPT of before
+//! ```
+//!
+//! Where small ones want less than this node can do they hardly notice a chunk, and there is no
+//! pause. What they had before is forgotten with time, and learnt anew in a longer pause now and
+//! then (a *probe*): who wants less by now, or is kept by something else, does not hold the
+//! large one up for long.
+
+use std::time::Duration;
+
+/// What small ones keep of their pace, in the long run.
+const KEPT: f64 = 0.7;
+/// A pause is at most so many times as long as the chunk took.
+const LONGEST: f64 = 2.0;
+/// No pause is longer.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Over so long the pace before is measured: what was held up comes in bursts.
+const STRETCH: Duration = Duration::from_secs(1);
+/// A probe lasts so long. What the chunk has kept waiting comes in its first half.
+const PROBE: Duration = Duration::from_millis(300);
+/// The next one comes after so long.
+const PROBE_AGAIN: Duration = Duration::from_secs(3);
+/// For fewer a second nobody pauses.
+const FEW: f64 = 20.0;
+/// What was seen so long ago counts half.
+const HALF_LIFE: Duration = Duration::from_secs(20);
+
+/// The pace of small ones on this node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Yielding {
+    /// The most that they had of late, a second.
+    before: f64,
+    /// Since the last look: how long, and how many.
+    looked: (Duration, u64),
+    /// While chunks are applied, smoothed.
+    beside: Option<f64>,
+    /// How long ago the last probe was.
+    probed: Option<Duration>,
+}
+
+/// What follows a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// The next one.
+    None,
+    /// So long nothing.
+    Wait(Duration),
+    /// The same; the pace in its second half is to be [found](Yielding::found).
+    Probe(Duration),
+}
+
+impl Yielding {
+    /// In the last `time`, which ended now, `passed` small ones took their place.
+    pub fn look(&mut self, time: Duration, passed: u64) {
+        self.before *= 0.5f64.powf(time.as_secs_f64() / HALF_LIFE.as_secs_f64());
+        self.probed = self.probed.map(|ago| ago + time);
+        self.looked.0 += time;
+        self.looked.1 += passed;
+        if self.looked.0 >= STRETCH {
+            self.before = self.before.max(pace(self.looked));
+            self.looked = (Duration::ZERO, 0);
+        }
+    }
+
+    /// A chunk took `time`, and `passed` small ones came meanwhile. How long a pause should
+    /// follow.
+    pub fn pause(&mut self, time: Duration, passed: u64) -> Pause {
+        let now = pace((time.max(Duration::from_millis(1)), passed));
+        let beside = self.beside.map_or(now, |b| b * 0.8 + now * 0.2);
+        self.beside = Some(beside);
+        let lacking = KEPT * self.before - beside;
+        if lacking <= 0.0 || self.before < FEW {
+            return Pause::None;
+        }
+        if self.probed.is_none_or(|ago| ago >= PROBE_AGAIN) {
+            self.probed = Some(Duration::ZERO);
+            return Pause::Probe(PROBE);
+        }
+        // In the pause they have what they had before.
+        let times = lacking / ((1.0 - KEPT) * self.before);
+        Pause::Wait(time.mul_f64(times.min(LONGEST)).min(PAUSE_MAX))
+    }
+
+    /// In the second half of a probe, `time`, `passed` came: that is what they want, or can.
+    pub fn found(&mut self, time: Duration, passed: u64) {
+        self.before = pace((time.max(Duration::from_millis(1)), passed));
+    }
+
+    /// Nothing large is applied any more.
+    pub fn over(&mut self) {
+        (self.beside, self.probed) = (None, None);
+    }
+}
+
+fn pace((time, passed): (Duration, u64)) -> f64 {
+    passed as f64 / time.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK: Duration = Duration::from_millis(30);
+
+    fn count(pace: f64, time: Duration) -> u64 {
+        (pace * time.as_secs_f64()).round() as u64
+    }
+
+    /// Small ones have `alone` a second, and `beside` while a chunk is applied. Answers what
+    /// they have in the last of so many seconds, and what part of it is pauses.
+    fn run(y: &mut Yielding, alone: f64, beside: f64, seconds: u64) -> (f64, f64) {
+        let (mut at, mut last) = (Duration::ZERO, (Duration::ZERO, Duration::ZERO, 0));
+        let end = Duration::from_secs(seconds);
+        while at < end {
+            let passed = count(beside, CHUNK);
+            let pause = match y.pause(CHUNK, passed) {
+                Pause::None => Duration::ZERO,
+                Pause::Wait(time) => time,
+                Pause::Probe(time) => {
+                    y.found(time / 2, count(alone, time / 2));
+                    time
+                }
+            };
+            let rest = count(alone, pause);
+            y.look(CHUNK + pause, passed + rest);
+            at += CHUNK + pause;
+            if at + Duration::from_secs(1) > end {
+                last = (
+                    last.0 + CHUNK + pause,
+                    last.1 + pause,
+                    last.2 + passed + rest,
+                );
+            }
+        }
+        let all = last.0.as_secs_f64();
+        (last.2 as f64 / all, last.1.as_secs_f64() / all)
+    }
+
+    fn before(pace: f64) -> Yielding {
+        let mut y = Yielding::default();
+        for _ in 0..20 {
+            y.look(
+                Duration::from_millis(100),
+                count(pace, Duration::from_millis(100)),
+            );
+        }
+        y
+    }
+
+    #[test]
+    fn small_ones_that_take_all_keep_their_part() {
+        for beside in [400.0, 1000.0, 1800.0] {
+            let (pace, _) = run(&mut before(3000.0), 3000.0, beside, 20);
+            assert!((0.66..0.85).contains(&(pace / 3000.0)), "{beside}: {pace}");
+        }
+    }
+
+    #[test]
+    fn who_hardly_notices_is_left_no_pause() {
+        let (pace, pauses) = run(&mut before(1200.0), 1200.0, 1100.0, 5);
+        assert!(pauses == 0.0 && pace > 1000.0, "{pace} {pauses}");
+    }
+
+    #[test]
+    fn what_is_lost_for_another_reason_is_not_waited_for() {
+        // They have left, or are kept by something else: pauses bring nothing.
+        let (_, pauses) = run(&mut before(3000.0), 300.0, 280.0, 10);
+        assert!(pauses < 0.15, "{pauses}");
+        let (_, pauses) = run(&mut before(3000.0), 0.0, 0.0, 10);
+        assert!(pauses < 0.15, "{pauses}");
+    }
+
+    #[test]
+    fn nobody_there_means_no_pause() {
+        let mut y = Yielding::default();
+        assert_eq!(y.pause(CHUNK, 0), Pause::None);
+        let (pace, _) = run(&mut y, 3000.0, 1000.0, 30);
+        assert!(pace >= 1000.0, "what it never saw it does not miss: {pace}");
+    }
+
+    #[test]
+    fn a_pause_is_bounded() {
+        let mut y = before(1e6);
+        assert_eq!(y.pause(CHUNK, 0), Pause::Probe(PROBE));
+        assert_eq!(y.pause(CHUNK, 0), Pause::Wait(CHUNK * 2));
+        assert_eq!(y.pause(Duration::from_secs(60), 0), Pause::Wait(PAUSE_MAX));
+    }
+}
