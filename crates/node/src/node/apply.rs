@@ -373,11 +373,19 @@ impl Node {
     /// The database wants this thread back. The last one must stay whatever it says, and
     /// another one beside what waits for a place that lies ahead, or is spared.
     fn may_end(&self) -> Option<Ended> {
-        // Not `spared`: this thread may just have applied the first fragment that holds rows.
-        let others = usize::from(self.has_begun_ahead()) + usize::from(self.has_spared());
-        let mut shared = self.shared();
-        let may = shared.receivers > 1 + others;
-        shared.receivers -= usize::from(may);
+        let ahead = usize::from(self.has_begun_ahead());
+        let (mut may, left) = {
+            let mut shared = self.shared();
+            let may = shared.receivers > 1 + ahead;
+            shared.receivers -= usize::from(may);
+            (may, shared.receivers)
+        };
+        // Another thread that has begun since believes that this one is there, and may wait for a
+        // stream. Delivery tells of that under this lock before anybody can begin.
+        if may && left < 2 + ahead && !lock(&self.held).is_empty() {
+            self.shared().receivers += 1;
+            may = false;
+        }
         may.then_some(Ended {
             outcome: Outcome::Ok,
             counted_out: true,
