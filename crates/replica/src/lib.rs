@@ -17,6 +17,7 @@
 //! | [`names`] | tables that statements name | all |
 //! | [`tune`] | how many connections, and transactions in one | all |
 //! | [`staleness`] | how old what is applied is | all |
+//! | [`xa`] | XA transactions between their two phases | all |
 //! | [`source`] | whole transactions from a connection | |
 //! | [`target`], [`catalog`], [`client`] | the server that is applied to | |
 //! | [`engine`] | threads around all of it | |
@@ -44,6 +45,7 @@ pub mod tune;
 pub mod unit;
 pub mod unit_size;
 pub mod value;
+pub mod xa;
 
 pub use config::{Config, REPLICA};
 pub use run::{RunError, run};

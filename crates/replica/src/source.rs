@@ -319,6 +319,7 @@ impl Puller {
             ending,
             events,
             form,
+            own: None,
         };
         self.position.set(gtid);
         self.send(Came::Transaction(Box::new(transaction)))

@@ -16,6 +16,12 @@
 //!   epoch                     as above
 //!   gtid_pos                  everything up to here was applied when that unit began to commit
 //!   ahead                     what that unit is; changed in the same transaction
+//!
+//! dromon_replica.prepared     XA transactions that are prepared and not decided
+//!   channel, xid, part        its name as XA RECOVER FORMAT='SQL' has it; parts of its events
+//!   gtid                      of its first phase
+//!   form                      in part 0: the format description of its events
+//!   events                    its events, one behind the other
 //! ```
 
 use std::str::FromStr;
@@ -63,6 +69,19 @@ const SLOT_TABLE: &str = "CREATE TABLE IF NOT EXISTS dromon_replica.commits (\
     ahead TEXT NOT NULL, \
     PRIMARY KEY (channel, slot)\
     ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
+
+const PREPARED_TABLE: &str = "CREATE TABLE IF NOT EXISTS dromon_replica.prepared (\
+    channel VARCHAR(64) NOT NULL, \
+    xid VARCHAR(300) CHARACTER SET ascii NOT NULL, \
+    part INT UNSIGNED NOT NULL, \
+    gtid VARCHAR(64) NOT NULL, \
+    form BLOB NOT NULL, \
+    events MEDIUMBLOB NOT NULL, \
+    PRIMARY KEY (channel, xid, part)\
+    ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
+
+const HAS_PREPARED: &str = "SELECT 1 FROM information_schema.TABLES \
+    WHERE TABLE_SCHEMA='dromon_replica' AND TABLE_NAME='prepared'";
 
 const COLUMNS: &str = "SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS \
     WHERE TABLE_SCHEMA='dromon_replica' AND COLUMN_NAME='ahead'";
@@ -283,6 +302,91 @@ impl Channel {
             ahead,
             doing,
         })
+    }
+
+    /// XA transactions that are prepared and not decided, and in how many rows each is kept.
+    pub fn prepared(&self, client: &mut Client) -> Result<Vec<(String, u64)>, StandError> {
+        if client.one(HAS_PREPARED)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let rows = client.rows(&format!(
+            "SELECT xid, COUNT(*) FROM dromon_replica.prepared WHERE {} GROUP BY xid",
+            self.row()
+        ))?;
+        let named = rows.into_iter().map(|row| {
+            let mut cells = row
+                .into_iter()
+                .map(|cell| String::from_utf8_lossy(&cell.unwrap_or_default()).into_owned());
+            let (name, parts) = (cells.next()?, cells.next()?.parse().ok()?);
+            Some((name, parts))
+        });
+        let odd = || StandError::Odd("dromon_replica.prepared".into());
+        named.collect::<Option<Vec<_>>>().ok_or_else(odd)
+    }
+
+    /// Makes the table for them; like the others it is in the target's binlog if commits are.
+    pub fn prepare_prepared(&self, client: &mut Client, logged: bool) -> Result<(), ClientError> {
+        if logged {
+            client.query(b"SET SESSION sql_log_bin=1")?;
+        }
+        client.query(PREPARED_TABLE.as_bytes())?;
+        if logged {
+            client.query(b"SET SESSION sql_log_bin=0")?;
+        }
+        Ok(())
+    }
+
+    /// What is kept of one: the format description of its events, and these.
+    pub fn prepared_events(
+        &self,
+        client: &mut Client,
+        xid: &str,
+    ) -> Result<(Vec<u8>, Vec<u8>), ClientError> {
+        let mut name = Vec::new();
+        put_text(&mut name, xid.as_bytes(), 0);
+        let rows = client.rows(&format!(
+            "SELECT form, events FROM dromon_replica.prepared WHERE {} AND xid={} ORDER BY part",
+            self.row(),
+            String::from_utf8_lossy(&name)
+        ))?;
+        let (mut form, mut events) = (Vec::new(), Vec::new());
+        for row in rows {
+            let mut cells = row.into_iter().map(Option::unwrap_or_default);
+            form.extend(cells.next().unwrap_or_default());
+            events.extend(cells.next().unwrap_or_default());
+        }
+        Ok((form, events))
+    }
+
+    /// The statement that keeps a part of the events of one.
+    pub fn put_keep(
+        &self,
+        out: &mut Vec<u8>,
+        xid: &str,
+        part: usize,
+        gtid: Gtid,
+        form: &[u8],
+        events: &[u8],
+    ) {
+        out.extend_from_slice(
+            b"INSERT INTO dromon_replica.prepared (channel,xid,part,gtid,form,events) VALUES (",
+        );
+        out.extend_from_slice(&self.quoted);
+        out.push(b',');
+        put_text(out, xid.as_bytes(), 0);
+        out.extend_from_slice(format!(",{part},'{gtid}',").as_bytes());
+        put_text(out, form, 0);
+        out.push(b',');
+        put_text(out, events, 0);
+        out.push(b')');
+    }
+
+    /// The statement that removes all of one.
+    pub fn put_decided(&self, out: &mut Vec<u8>, xid: &str) {
+        out.extend_from_slice(b"DELETE FROM dromon_replica.prepared WHERE channel=");
+        out.extend_from_slice(&self.quoted);
+        out.extend_from_slice(b" AND xid=");
+        put_text(out, xid.as_bytes(), 0);
     }
 
     /// The newest epoch.

@@ -36,6 +36,15 @@ pub struct Form {
     pub raw: Vec<u8>,
 }
 
+/// What belongs to a transaction besides its events: changes of the replica's own tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// All that name the same come one after the other.
+    pub name: Vec<u8>,
+    /// Statements, and how many rows each must change.
+    pub statements: Vec<(Vec<u8>, u64)>,
+}
+
 /// A transaction of the source, or a statement that stands alone.
 #[derive(Clone, Debug)]
 pub struct Transaction {
@@ -49,6 +58,8 @@ pub struct Transaction {
     pub events: Vec<Raw>,
     /// How they look.
     pub form: Arc<Form>,
+    /// What is done besides.
+    pub own: Option<Own>,
 }
 
 impl Transaction {

@@ -68,6 +68,12 @@ impl UnitSize {
         self.commit.add(took.as_secs_f64());
     }
 
+    /// Whether it is known what they cost. Until then few should be under way: what was made of
+    /// [`FIRST`] each commits so, one after the other, however slow the disk is.
+    pub fn is_known(&self) -> bool {
+        self.execute.0.is_some() && self.commit.0.is_some()
+    }
+
     /// Most transactions in a unit, if so many are executed at a time.
     pub fn most(&self, threads: usize) -> usize {
         match (self.execute.0, self.commit.0) {
@@ -119,7 +125,9 @@ mod tests {
         assert_eq!(size.most(8), FIRST);
         size.committed(micros(1));
         assert_eq!(size.most(8), FIRST);
+        assert!(!size.is_known());
         size.executed(1, Duration::ZERO);
+        assert!(size.is_known());
         assert!((LEAST..=MOST).contains(&size.most(1)));
     }
 

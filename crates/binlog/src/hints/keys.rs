@@ -16,10 +16,14 @@
 //! makes a conflict that is none.
 
 use rustc_hash::FxHashMap;
+use twox_hash::XxHash3_64;
 
 use crate::header::EventType;
 
 use super::schema::TableName;
+
+/// Seed of names that are none of tables.
+const NAMED: u64 = 0x6e61_6d65;
 
 /// How a thing is touched: a set of modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,6 +202,16 @@ impl WriteSet {
         self.0 = Ok(all);
     }
 
+    /// A thing that is no row is changed, too: all that name it come one after the other.
+    pub fn name(&mut self, name: &[u8]) {
+        let Ok(mine) = &mut self.0 else { return };
+        let node = XxHash3_64::oneshot_with_seed(NAMED, name);
+        match mine.binary_search_by_key(&node, |touch| touch.node) {
+            Ok(at) => mine[at].modes = mine[at].modes.with(Modes::WRITE),
+            Err(at) => mine.insert(at, Touch::new(node, Modes::WRITE)),
+        }
+    }
+
     /// Whether the two must not run side by side, from all their keys.
     ///
     /// [`super::History`] says the same faster, for many.
@@ -334,6 +348,24 @@ mod tests {
             let touch = |(node, modes)| Touch::new(node, Modes(modes));
             WriteSet(Ok(all.into_iter().map(touch).collect()))
         })
+    }
+
+    #[test]
+    fn what_has_the_same_name() {
+        let named = |name: &[u8]| {
+            let mut set = WriteSet::default();
+            set.name(name);
+            set
+        };
+        let (mut a, b) = (named(b"a"), named(b"b"));
+        assert!(a.conflicts_with(&named(b"a")) && !a.conflicts_with(&b));
+        a.name(b"b");
+        a.name(b"b");
+        assert_eq!(a.len(), 2);
+        assert!(a.conflicts_with(&b));
+        let mut barrier = WriteSet(Err(Barrier::Xa));
+        barrier.name(b"a");
+        assert!(barrier.barrier().is_some());
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use super::rows::Cells;
 use super::{Expect, Note, Op, Options, Style, note};
 use crate::catalog::TableInfo;
+use crate::unit::Own;
 use crate::value::{Text, Unfit, put_literal, put_name};
 
 /// Most rows in one statement: more gained nothing in measurements, and long lists are planned
@@ -103,6 +104,23 @@ impl<'o> Writer<'o> {
                 mend: None,
             };
             self.add(text.as_bytes(), expect);
+        }
+    }
+
+    /// What is done to the replica's own tables.
+    pub(super) fn own(&mut self, own: &Own, gtid: Gtid) {
+        for (text, rows) in &own.statements {
+            let expect = Expect {
+                rows: Some(*rows),
+                note: Note {
+                    gtid,
+                    table: "dromon_replica.prepared".into(),
+                    change: None,
+                    key: String::from_utf8_lossy(&own.name).into_owned(),
+                },
+                mend: None,
+            };
+            self.add(text, expect);
         }
     }
 

@@ -15,7 +15,7 @@ use super::statement::{Before, is_announced};
 use super::{CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
 use crate::compile::fold::Writer;
-use crate::unit::{Transaction, Unit};
+use crate::unit::{Own, Transaction, Unit};
 use crate::value::is_fit;
 
 /// Most bytes of rows that are decompressed.
@@ -45,6 +45,8 @@ pub(super) enum Piece<'a> {
         gtid: Gtid,
     },
     Statement(Op),
+    /// On the replica's own tables.
+    Own(&'a Own, Gtid),
 }
 
 /// A table as a table map gave it.
@@ -359,8 +361,10 @@ pub(super) fn pieces<'a>(
                         pieces.push(Piece::Statement(op));
                     }
                 }
+                // What it stands for is decided.
+                Payload::XaPrepare(_) if transaction.own.is_some() => {}
                 Payload::XaPrepare(_) => {
-                    return Err(unsupported("XA transactions are not offered yet"));
+                    return Err(unsupported("XA COMMIT … ONE PHASE of MySQL is not offered"));
                 }
                 _ => {
                     return Err(unsupported(&format!(
@@ -373,6 +377,7 @@ pub(super) fn pieces<'a>(
         if !open.parts.is_empty() {
             close(open, &mut pieces, gtid, format, by_binlog)?;
         }
+        pieces.extend(transaction.own.iter().map(|own| Piece::Own(own, gtid)));
     }
     Ok(pieces)
 }
@@ -382,7 +387,10 @@ pub fn compile(unit: &Unit, options: &Options<'_>) -> Result<Vec<Op>, CompileErr
     match attempt(unit, options, false)? {
         Some(ops) => Ok(ops),
         // A value that no literal says: all of it by BINLOG.
-        None => Ok(attempt(unit, options, true)?.unwrap_or_default()),
+        None => attempt(unit, options, true)?.ok_or_else(|| CompileError::Unsupported {
+            gtid: unit.transactions[0].gtid,
+            what: "a statement of it is longer than the target's max_allowed_packet".into(),
+        }),
     }
 }
 
@@ -425,7 +433,7 @@ fn attempt(
                 rows.push((n, part, all));
             }
             Piece::Binlog { tables, .. } => ordered.extend(tables.iter().map(String::as_str)),
-            Piece::Statement(_) => {}
+            Piece::Statement(_) | Piece::Own(..) => {}
         }
     }
     // A statement may touch any table.
@@ -471,6 +479,7 @@ fn attempt(
                 });
             }
             Piece::Statement(op) => writer.push(op.clone()),
+            Piece::Own(own, gtid) => writer.own(own, *gtid),
         }
     }
     writer.checks(true);

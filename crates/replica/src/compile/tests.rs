@@ -150,6 +150,7 @@ pub(crate) fn unit(statements: Vec<Vec<Raw>>) -> Unit {
             ending: Ending::Xid,
             events,
             form: Arc::clone(&form),
+            own: None,
         }
     });
     Unit {

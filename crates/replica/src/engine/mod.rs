@@ -18,6 +18,7 @@ mod settle;
 mod shared;
 mod status;
 mod worker;
+mod xa;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +48,7 @@ use reader::Reader;
 use settle::{Settled, fence, settle};
 use shared::{InDoubt, Session};
 use worker::Worker;
+use xa::Phases;
 
 /// What to do with what may or may not have been done before a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -272,6 +274,12 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         .and_then(|n| n.parse::<usize>().ok())
         .unwrap_or(1 << 20);
     let known = Known::read(&mut control)?;
+    let xa = Phases::new(
+        channel.prepared(&mut control)?,
+        settings,
+        logs && settings.binlog,
+        packet_max,
+    );
     let base = stand.position.to_string();
     let pages = control.one("SELECT @@innodb_buffer_pool_size DIV @@innodb_page_size")?;
     let pages = pages.and_then(|n| n.parse().ok()).unwrap_or(8192);
@@ -376,7 +384,9 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         if let Some(error) = failed {
             shared.end(End::Fatal(format!("A thread cannot be started: {error}.")));
         }
-        let mut planner = Planner::new(settings, &shared, &link, control, known, stand, &channel);
+        let mut planner = Planner::new(
+            settings, &shared, &link, control, known, stand, &channel, xa,
+        );
         guarded(&shared, "plans", || planner.run(&from));
         link.stop();
         drop(from);

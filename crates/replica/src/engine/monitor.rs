@@ -294,6 +294,7 @@ impl Progress {
             units: get(&c.units),
             bytes: get(&c.bytes),
             waiting: link.map_or(0, |l| l.waiting.load(Ordering::Relaxed)),
+            prepared: level(|s| &s.prepared, &Knob::fixed(0)),
             by_keys: get(&c.by_keys),
             by_lock: get(&c.by_lock),
             by_error: get(&c.by_error),

@@ -11,6 +11,7 @@ use dromon_binlog::{Ending, Event, EventType, Payload, Position, Seen, Step, gti
 
 use rustc_hash::FxHashSet;
 
+use super::xa::Phases;
 use super::{End, HISTORY_KEYS, Settings, Shared, limits};
 use crate::ahead::Ahead;
 use crate::catalog::{Known, Tables, Touched};
@@ -33,6 +34,9 @@ const IDLE: Duration = Duration::from_millis(20);
 const STATEMENT_MAX: usize = 1 << 20;
 /// How often the position is written for others to read.
 const SAVE: Duration = Duration::from_millis(500);
+
+/// The replica's own database.
+const OWN: &[u8] = b"dromon_replica";
 
 /// What was found out about a transaction.
 struct Found {
@@ -57,9 +61,9 @@ struct Open {
 
 pub(super) struct Planner<'s> {
     settings: &'s Settings,
-    shared: &'s Shared,
+    pub(super) shared: &'s Shared,
     link: &'s Link,
-    control: Client,
+    pub(super) control: Client,
     collector: Collector,
     placer: Placer,
     tables: Arc<Tables>,
@@ -67,7 +71,8 @@ pub(super) struct Planner<'s> {
     position: Position,
     /// What the target has of what follows the position.
     ahead: Ahead,
-    channel: &'s Channel,
+    pub(super) channel: &'s Channel,
+    pub(super) xa: Phases,
     epoch: u64,
     /// The position that stands in the target, and since when.
     saved: (String, Instant),
@@ -87,7 +92,9 @@ impl<'s> Planner<'s> {
         known: Known,
         stand: Stand,
         channel: &'s Channel,
+        xa: Phases,
     ) -> Planner<'s> {
+        shared.prepared.store(xa.len(), Ordering::Relaxed);
         let mut collector = Collector::new(limits());
         let (catalog, tables) = known.prepare();
         collector.learn(catalog);
@@ -104,6 +111,7 @@ impl<'s> Planner<'s> {
             position: stand.position,
             ahead: stand.ahead,
             channel,
+            xa,
             epoch: stand.epoch,
             open: Open::default(),
             stale: None,
@@ -192,6 +200,7 @@ impl<'s> Planner<'s> {
             self.seal_as(None, true);
             return Ok(());
         }
+        let transaction = self.phase(transaction)?;
         if self.stale.is_some() && transaction.has_rows() {
             self.read_again()?;
         }
@@ -234,8 +243,18 @@ impl<'s> Planner<'s> {
         Ok(())
     }
 
-    fn seal(&mut self) {
+    pub(super) fn seal(&mut self) {
         self.seal_as(None, false);
+    }
+
+    /// Waits until the target has all that was planned. False: the session has ended.
+    pub(super) fn drain(&mut self) -> bool {
+        self.seal();
+        let mut core = self.shared.lock();
+        while !core.scheduler.is_empty() && !core.has_ended() {
+            core = self.shared.wait(&self.shared.room, core);
+        }
+        !core.has_ended()
     }
 
     /// `done`: the target has it.
@@ -273,7 +292,7 @@ impl<'s> Planner<'s> {
             window = window.max(READ_WINDOW);
         }
         let mut core = self.shared.lock();
-        while core.scheduler.len() >= window && !core.has_ended() {
+        while core.scheduler.len() >= window.min(self.shared.window(&core)) && !core.has_ended() {
             core = self.shared.wait(&self.shared.room, core);
         }
         let keys = Arc::clone(&unit.keys);
@@ -285,15 +304,8 @@ impl<'s> Planner<'s> {
 
     /// A table may have changed: when the target has done all so far, its tables are read.
     fn read_again(&mut self) -> Result<(), End> {
-        self.seal();
         self.shared.reading.store(true, Ordering::Relaxed);
-        let mut core = self.shared.lock();
-        while !core.scheduler.is_empty() && !core.has_ended() {
-            core = self.shared.wait(&self.shared.room, core);
-        }
-        let ended = core.has_ended();
-        drop(core);
-        if !ended {
+        if self.drain() {
             let touched = self.stale.take().unwrap_or(Touched::All);
             self.known
                 .read_again(&mut self.control, &touched)
@@ -377,7 +389,11 @@ fn look(
         };
         set = collector.event(&seen, format).or(set);
     }
-    let set = set.unwrap_or_default();
+    let mut set = set.unwrap_or_default();
+    if let Some(own) = &transaction.own {
+        set.name(&own.name);
+        databases.insert(OWN.to_vec());
+    }
     let schema = collector.catalog().is_none();
     let flag = |flag| group.flags & flag != 0;
     // Of others it cannot be told whether they commit by themselves.

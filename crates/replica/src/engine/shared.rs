@@ -18,6 +18,9 @@ use crate::unit_size::{FIRST, UnitSize};
 
 /// Condition variables for turns; unit n waits at n modulo this.
 pub(super) const TURNS: usize = 64;
+/// Units under way until it is known how large they should be: one to learn from, and one that is
+/// there when it has committed.
+const FIRST_WINDOW: usize = 2;
 /// Conflicts that are remembered by name.
 const REMEMBERED: usize = 20;
 
@@ -251,6 +254,8 @@ pub struct Shared {
     pub(super) readers: AtomicUsize,
     /// The session of units that run alone, whoever applies them: temporary tables are its own.
     alone: Mutex<Option<Session>>,
+    /// XA transactions that are prepared and not decided.
+    pub(super) prepared: AtomicUsize,
     /// The planner reads the catalog, or waits for what it needs for that.
     pub(super) reading: AtomicBool,
 }
@@ -283,7 +288,17 @@ impl Shared {
             threads: AtomicUsize::new(settings.threads.level()),
             readers: AtomicUsize::new(settings.readers.level()),
             alone: Mutex::new(None),
+            prepared: AtomicUsize::new(0),
             reading: AtomicBool::new(false),
+        }
+    }
+
+    /// Most units under way, planned ones included, as far as that depends on what is known of
+    /// them.
+    pub(super) fn window(&self, core: &Core) -> usize {
+        match self.merge_adapts && !core.size.is_known() {
+            true => FIRST_WINDOW,
+            false => usize::MAX,
         }
     }
 

@@ -60,6 +60,8 @@ pub struct Status {
     pub bytes: u64,
     /// Bytes of events that came and are not planned yet.
     pub waiting: u64,
+    /// XA transactions that are prepared on the source and not decided.
+    pub prepared: usize,
     /// Units that gave way, by what showed it.
     pub by_keys: u64,
     /// The same.
@@ -134,6 +136,7 @@ impl Status {
             "target_transactions": self.units,
             "bytes": self.bytes,
             "waiting_bytes": self.waiting,
+            "prepared": self.prepared,
             "conflicts": {"keys": self.by_keys, "lock": self.by_lock, "error": self.by_error, "last": last},
             "row_by_row": self.singles,
             "repaired_rows": self.repaired,
@@ -188,6 +191,11 @@ impl Status {
                 "waiting_bytes",
                 "Events that came and are not planned yet.",
                 self.waiting as f64,
+            ),
+            (
+                "prepared",
+                "XA transactions that are prepared on the source and not decided.",
+                self.prepared as f64,
             ),
             (
                 "transactions_per_second",

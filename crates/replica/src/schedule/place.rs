@@ -161,9 +161,11 @@ impl Placer {
                 committed: floor,
                 executed: 0,
             },
+            // What it conflicts with need not have committed: it holds its locks, and this one
+            // waits for them in the target, with all else done.
             Mode::WriteSet => After {
-                committed: floor.max(by_keys),
-                executed: 0,
+                committed: floor,
+                executed: by_keys,
             },
         }
     }

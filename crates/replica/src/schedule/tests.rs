@@ -453,6 +453,21 @@ mod placing {
         assert_eq!(place(Mode::WriteSet), [c(0), c(0), c(0), c(3), c(4)]);
     }
 
+    /// Behind what it conflicts with, when that has its locks.
+    #[test]
+    fn write_sets() {
+        let named = |name: &[u8]| {
+            let mut set = WriteSet::default();
+            set.name(name);
+            set
+        };
+        let (a, b) = (named(b"a"), named(b"b"));
+        let mut placer = Placer::new(Mode::WriteSet, 1000);
+        let mut place = |set| placer.place(&facts(set, &[]));
+        let all: Vec<After> = [&a, &b, &a, &b, &a].map(&mut place).into();
+        assert_eq!(all, [0, 0, 1, 2, 3].map(|n| after(0, n)));
+    }
+
     #[test]
     fn names() {
         for mode in [

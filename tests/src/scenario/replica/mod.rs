@@ -5,6 +5,7 @@ mod commits;
 mod mixed;
 mod odd;
 mod secure;
+mod xa;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -55,6 +56,11 @@ pub fn all() -> Vec<Scenario> {
             "what is seldom: ROLLBACK of both kinds of tables, temporary tables, long rows, events, savepoints, limits of the target; a replica of \
              the target; the position deleted",
             odd::run,
+        ),
+        (
+            "replica_xa",
+            "XA transactions that are committed, rolled back, or left prepared for long; the replica killed amid: checksums equal",
+            xa::run,
         ),
         (
             "replica_tls",
