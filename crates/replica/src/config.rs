@@ -126,6 +126,11 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ("merge_size", "the same in bytes of events", "4M"),
     ("memory", "transactions that wait in memory", "64M"),
     (
+        "transaction_max",
+        "longest transaction of the source in bytes of events; it is held in memory as a whole",
+        "1G",
+    ),
+    (
         "only",
         "apply only these: databases and database.table, with commas",
         "everything",
@@ -239,6 +244,7 @@ impl Config {
                 tls: source_tls,
                 dead_after,
                 backoff_max: given.time("backoff_max", 10)?,
+                transaction_max: given.parsed("transaction_max", bytes)?.unwrap_or(1 << 30),
             },
             target: Account {
                 address: given.server("target")?,

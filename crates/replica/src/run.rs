@@ -15,7 +15,7 @@ use dromon_relay::pull::Backoff;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::client::{Account, Client};
+use crate::client::{Account, Client, ClientError};
 use crate::config::Config;
 use crate::engine::{End, Progress, session};
 use crate::http;
@@ -24,6 +24,11 @@ use crate::http;
 const LIVED: Duration = Duration::from_secs(10);
 /// How often the source is asked where it is.
 const ASK: Duration = Duration::from_millis(200);
+
+const WHERE: &str = "SELECT @@gtid_binlog_pos";
+const RELAY_WHERE: &str = "SELECT @@gtid_binlog_pos, @@dromon_relay_lag_ms";
+const RELAY_LAG: &str = "SELECT @@dromon_relay_lag_ms";
+const UNKNOWN_VARIABLE: u16 = 1193;
 
 /// A replica cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -172,7 +177,7 @@ fn ask(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
         tls: source.tls.clone(),
         patience: source.dead_after,
     };
-    let mut client: Option<Client> = None;
+    let mut client: Option<(Client, &str)> = None;
     let mut last: Option<Instant> = None;
     let mut said = false;
     while !over.load(Ordering::Acquire) {
@@ -187,7 +192,7 @@ fn ask(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
         if client.is_none() {
             let connected = Client::connect(&account).and_then(|client| {
                 client.limit(account.patience)?;
-                Ok(client)
+                asking(client)
             });
             client = match connected {
                 Ok(connected) => Some(connected),
@@ -205,18 +210,34 @@ fn ask(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
                 Err(_) => None,
             };
         }
-        let Some(connected) = &mut client else {
+        let Some((connected, question)) = &mut client else {
             continue;
         };
         let asked = Instant::now();
-        match connected.one("SELECT @@gtid_binlog_pos") {
-            Ok(text) => {
-                if let Ok(goal) = text.unwrap_or_default().parse::<Position>() {
-                    progress.goal(asked, goal);
+        match connected.rows(question) {
+            Ok(rows) => {
+                let mut cells = rows.into_iter().flatten().map(|cell| {
+                    let bytes = cell.unwrap_or_default();
+                    String::from_utf8_lossy(&bytes).into_owned()
+                });
+                let goal = cells.next().unwrap_or_default();
+                // One that does not know how far it is behind says nothing.
+                let behind = cells.next().map_or(Some(0), |text| text.parse().ok());
+                if let Ok(goal) = goal.parse::<Position>() {
+                    progress.goal(asked, goal, behind);
                 }
             }
             Err(_) => client = None,
         }
+    }
+}
+
+/// With what to ask a source: a relay knows how far it is behind.
+fn asking(mut client: Client) -> Result<(Client, &'static str), ClientError> {
+    match client.one(RELAY_LAG) {
+        Ok(_) => Ok((client, RELAY_WHERE)),
+        Err(error) if error.code() == Some(UNKNOWN_VARIABLE) => Ok((client, WHERE)),
+        Err(error) => Err(error),
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Source {
     pub dead_after: Duration,
     /// Longest pause between attempts.
     pub backoff_max: Duration,
+    /// Longest transaction in bytes of events: it is held in memory as a whole.
+    pub transaction_max: usize,
 }
 
 /// What comes.
@@ -136,7 +138,10 @@ pub struct Puller {
     log: Log,
     /// The transaction that is under way.
     open: Vec<Raw>,
+    open_bytes: usize,
     form: Option<Arc<Form>>,
+    /// Number of the server that all is for.
+    target: Option<u32>,
 }
 
 impl Puller {
@@ -155,7 +160,18 @@ impl Puller {
             link,
             log,
             open: Vec::new(),
+            open_bytes: 0,
             form: None,
+            target: None,
+        }
+    }
+
+    /// For a server with this number, which its source must not have.
+    #[must_use]
+    pub fn for_target(self, server: u32) -> Puller {
+        Puller {
+            target: Some(server),
+            ..self
         }
     }
 
@@ -227,6 +243,13 @@ impl Puller {
         let tls = self.source.tls.as_ref();
         connection.introduce(&mut session, tls, address)?;
         let primary = session.primary();
+        if self.target == Some(primary.server_id) {
+            return Err(PullError::Never(format!(
+                "source {} and target have the same server_id, {}: what comes from there could not be told from what the target wrote \
+                 itself. Give one of them another server_id",
+                self.source.address, primary.server_id
+            )));
+        }
         self.log.say(
             Level::Note,
             &format!(
@@ -277,6 +300,15 @@ impl Puller {
         let step = seen.step;
         let found = step != Place::Between || seen.event.kind() == EventType::HEARTBEAT;
         let raw = Raw::new(packet, at);
+        if step != Place::Between {
+            if matches!(step, Place::Begin(_) | Place::Alone(..)) {
+                self.open_bytes = 0;
+            }
+            self.open_bytes += raw.bytes().len();
+            if self.open_bytes > self.source.transaction_max {
+                return Err(PullError::Never(self.too_long()));
+            }
+        }
         match step {
             Place::Between => {}
             Place::Begin(_) => {
@@ -294,6 +326,18 @@ impl Puller {
             }
         }
         Ok(found)
+    }
+
+    fn too_long(&self) -> String {
+        format!(
+            "it sent a transaction of more than {} bytes, behind {}, and a transaction is held in memory as a whole. Nothing of it is in the \
+             target; everything before it is, or will be. With enough memory (several times its size), raise transaction_max",
+            self.source.transaction_max,
+            match self.position.is_empty() {
+                true => "nothing".to_owned(),
+                false => self.position.to_string(),
+            }
+        )
     }
 
     fn done(&mut self, group: Group, ending: dromon_binlog::Ending) -> Result<(), PullError> {

@@ -3,6 +3,9 @@
 //! The source is asked now and then where it is. If the target has everything up to such an
 //! answer, it has all that had been committed when the question was asked: it is at most as old
 //! as the question. No clock of another machine is involved, and nothing is written for it.
+//!
+//! A relay that is asked says how far it is behind its own primary: its answer is one to a question
+//! that was asked so much earlier.
 
 use std::collections::VecDeque;
 
@@ -21,7 +24,7 @@ pub struct Staleness {
 }
 
 impl Staleness {
-    /// The source, asked at this time, was here. Times are in milliseconds and do not fall.
+    /// The source, asked at this time, was here. Times are in milliseconds.
     pub fn answered(&mut self, asked_ms: u64, position: Position) {
         if self.answers.len() == ANSWERS_MAX {
             // Every second one: what is left says later that it is applied, never too early.
@@ -39,7 +42,8 @@ impl Staleness {
         while let Some((asked, position)) = self.answers.front()
             && applied.covers(position)
         {
-            self.fresh = Some(*asked);
+            // A relay may have fallen behind since.
+            self.fresh = self.fresh.max(Some(*asked));
             self.answers.pop_front();
         }
         self.fresh.map(|fresh| now_ms.saturating_sub(fresh))
@@ -69,6 +73,18 @@ mod tests {
         assert_eq!(s.age_ms(40, &at(3)), Some(20));
         assert_eq!(s.age_ms(50, &at(4)), Some(30));
         assert_eq!(s.age_ms(60, &at(5)), Some(30));
+    }
+
+    /// Each answer that is applied bounds the age; one that says less takes nothing back.
+    #[test]
+    fn a_relay_that_falls_behind() {
+        let mut s = Staleness::default();
+        s.answered(100, at(3));
+        s.answered(90, at(3));
+        assert_eq!(s.age_ms(150, &at(3)), Some(50));
+        // It is cut off: what it answers is always as old as the cut.
+        s.answered(100, at(3));
+        assert_eq!(s.age_ms(9000, &at(3)), Some(8900));
     }
 
     proptest! {

@@ -343,6 +343,7 @@ impl<'a> Connection<'a> {
             kind: self.server.view.kind(),
             executed: self.server.view.executed().to_string(),
             purged: self.server.view.purged().to_string(),
+            lag_ms: self.server.relay_lag_ms(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Events for a replica: where it begins, what it is sent, and until when.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dromon_binlog::{BinlogState, Position};
@@ -319,14 +319,10 @@ impl Connection<'_> {
         if !wants.lag {
             return 0;
         }
-        let relay = match self.server.following.get() {
-            None => Some(0),
-            Some(following) => {
-                let following = following.lock();
-                following.unwrap_or_else(PoisonError::into_inner).lag_ms()
-            }
-        };
-        let ms = relay.map(|ms| ms.saturating_add(self.server.view.lag_ms(feed.given())));
+        let ms = self
+            .server
+            .relay_lag_ms()
+            .map(|ms| ms.saturating_add(self.server.view.lag_ms(feed.given())));
         ms.map_or(u32::MAX, |ms| {
             u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)
         })

@@ -109,6 +109,17 @@ impl Server {
         let _ = self.following.set(following);
     }
 
+    /// How many milliseconds the relay is behind its primary, as far as it can know.
+    pub(super) fn relay_lag_ms(&self) -> Option<u64> {
+        match self.following.get() {
+            None => Some(0),
+            Some(following) => {
+                let following = following.lock();
+                following.unwrap_or_else(PoisonError::into_inner).lag_ms()
+            }
+        }
+    }
+
     /// When the relay had last all that its primary had.
     pub(super) fn complete(&self) -> Option<Instant> {
         let following = self.following.get()?.lock();

@@ -10,8 +10,8 @@ use dromon_binlog::{Checksum, GtidSet, Position};
 use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
 use crate::store::{Kind, Listed};
 use crate::wire::{
-    Dump, DumpGtid, Failure, LAG_VARIABLE, TextResult, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags,
-    server_uuid,
+    Dump, DumpGtid, Failure, LAG_MS_VARIABLE, LAG_VARIABLE, TextResult, ZSTD_LEVEL_MAX,
+    ZSTD_VARIABLE, dump_flags, server_uuid,
 };
 
 /// Most variables of a connection, and longest value in bytes.
@@ -76,6 +76,8 @@ pub struct Facts {
     pub executed: String,
     /// `gtid_purged`, of MySQL.
     pub purged: String,
+    /// How many milliseconds it is behind its primary, if it knows.
+    pub lag_ms: Option<u64>,
 }
 
 /// An answer.
@@ -575,6 +577,7 @@ const VARIABLES: &[&str] = &[
     "collation_connection",
     "collation_database",
     "collation_server",
+    "dromon_relay_lag_ms",
     "dromon_relay_zstd",
     "enforce_gtid_consistency",
     "gtid_binlog_pos",
@@ -625,6 +628,7 @@ fn system(name: &str, facts: &Facts) -> Option<Value> {
         "gtid_purged" if facts.kind == Kind::MySql => text(&facts.purged),
         "gtid_owned" if facts.kind == Kind::MySql => text(""),
         ZSTD_VARIABLE if facts.zstd => Value::Text(ZSTD_LEVEL_MAX.to_string()),
+        LAG_MS_VARIABLE => Value::Text(facts.lag_ms.map_or(String::new(), |ms| ms.to_string())),
         "version" => text(&facts.version),
         "version_comment" => text("dromon relay: a binlog server, read-only"),
         "hostname" => text("dromon-relay"),

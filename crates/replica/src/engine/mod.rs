@@ -43,7 +43,7 @@ use crate::source::{Link, Puller, Source};
 use crate::target::{Channel, ONCE, ROWS, StandError};
 use crate::tune::Knob;
 use crate::unit_size;
-use plan::Planner;
+use plan::{Begun, Planner};
 use reader::Reader;
 use settle::{Settled, fence, settle};
 use shared::{InDoubt, Session};
@@ -274,6 +274,8 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         .and_then(|n| n.parse::<usize>().ok())
         .unwrap_or(1 << 20);
     let known = Known::read(&mut control)?;
+    let own = control.one("SELECT @@server_id")?;
+    let own = own.and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
     let xa = Phases::new(
         channel.prepared(&mut control)?,
         settings,
@@ -302,6 +304,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         client: alone,
         dirty: false,
         form: None,
+        server: None,
     });
     for n in 0..settings.threads.max() {
         let client = connect(settings)?;
@@ -313,6 +316,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
                 client,
                 dirty: false,
                 form: None,
+                server: None,
             },
             shared: Arc::clone(&shared),
             settings: settings.clone(),
@@ -346,7 +350,8 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         to,
         Arc::clone(&link),
         log.clone(),
-    );
+    )
+    .for_target(own);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let spawn = |name: &str| thread::Builder::new().name(format!("dromon-{name}"));
@@ -384,9 +389,15 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         if let Some(error) = failed {
             shared.end(End::Fatal(format!("A thread cannot be started: {error}.")));
         }
-        let mut planner = Planner::new(
-            settings, &shared, &link, control, known, stand, &channel, xa,
-        );
+        let begun = Begun {
+            known,
+            stand,
+            channel: &channel,
+            xa,
+            own,
+            log,
+        };
+        let mut planner = Planner::new(settings, &shared, &link, control, begun);
         guarded(&shared, "plans", || planner.run(&from));
         link.stop();
         drop(from);

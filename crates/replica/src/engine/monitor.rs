@@ -26,6 +26,8 @@ const TICK: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_millis(60);
 /// The target itself answers no more often than this.
 const LOCKS_EVERY: Duration = Duration::from_millis(110);
+/// The time at which the process began, in milliseconds: a relay may be behind since long before.
+const BEGAN_MS: u64 = 1 << 40;
 /// Seconds over which a rate is taken.
 const RATE_SECONDS: usize = 10;
 
@@ -156,11 +158,15 @@ impl Progress {
         state.attached = true;
     }
 
-    /// Where the source is, which was asked then.
-    pub fn goal(&self, asked: Instant, goal: Position) {
+    /// Where the source is, which was asked then. `behind`: in milliseconds, of a relay behind its own
+    /// primary; `None`: it does not know.
+    pub fn goal(&self, asked: Instant, goal: Position, behind: Option<u64>) {
         let asked_ms = asked.saturating_duration_since(self.began).as_millis() as u64;
         let mut state = self.lock();
-        state.staleness.answered(asked_ms, goal.clone());
+        if let Some(behind) = behind {
+            let asked_ms = (BEGAN_MS + asked_ms).saturating_sub(behind);
+            state.staleness.answered(asked_ms, goal.clone());
+        }
         state.goal = goal;
         state.goal_known = true;
     }
@@ -295,6 +301,7 @@ impl Progress {
             bytes: get(&c.bytes),
             waiting: link.map_or(0, |l| l.waiting.load(Ordering::Relaxed)),
             prepared: level(|s| &s.prepared, &Knob::fixed(0)),
+            came_back: level(|s| &s.came_back, &Knob::fixed(0)),
             by_keys: get(&c.by_keys),
             by_lock: get(&c.by_lock),
             by_error: get(&c.by_error),
@@ -309,7 +316,7 @@ impl Progress {
 
     /// How old what is applied is at most.
     fn lag_ms(&self) -> Option<u64> {
-        let now_ms = self.began.elapsed().as_millis() as u64;
+        let now_ms = BEGAN_MS + self.began.elapsed().as_millis() as u64;
         let mut state = self.lock();
         let Stand {
             staleness,

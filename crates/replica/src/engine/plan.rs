@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use dromon_binlog::hints::{Barrier, Collector, WriteSet};
 use dromon_binlog::{Ending, Event, EventType, Payload, Position, Seen, Step, gtid_flags};
 
+use dromon_relay::log::{Level, Log};
 use rustc_hash::FxHashSet;
 
 use super::xa::Phases;
@@ -21,6 +22,7 @@ use crate::schedule::{Facts, Order, Placer};
 use crate::source::{Came, Link};
 use crate::target::{Channel, Stand};
 use crate::unit::{Alone, Transaction, Unit};
+use crate::xa::without_rows;
 
 /// Units between being planned and having committed, for each worker.
 const WINDOW: usize = 4;
@@ -59,6 +61,17 @@ struct Open {
     bytes: usize,
 }
 
+/// What a session has found when it begins.
+pub(super) struct Begun<'s> {
+    pub known: Known,
+    pub stand: Stand,
+    pub channel: &'s Channel,
+    pub xa: Phases,
+    /// Number of the target as a server.
+    pub own: u32,
+    pub log: &'s Log,
+}
+
 pub(super) struct Planner<'s> {
     settings: &'s Settings,
     pub(super) shared: &'s Shared,
@@ -73,6 +86,9 @@ pub(super) struct Planner<'s> {
     ahead: Ahead,
     pub(super) channel: &'s Channel,
     pub(super) xa: Phases,
+    /// Number of the target as a server.
+    own: u32,
+    log: &'s Log,
     epoch: u64,
     /// The position that stands in the target, and since when.
     saved: (String, Instant),
@@ -83,17 +99,21 @@ pub(super) struct Planner<'s> {
 }
 
 impl<'s> Planner<'s> {
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn new(
         settings: &'s Settings,
         shared: &'s Shared,
         link: &'s Link,
         control: Client,
-        known: Known,
-        stand: Stand,
-        channel: &'s Channel,
-        xa: Phases,
+        begun: Begun<'s>,
     ) -> Planner<'s> {
+        let Begun {
+            known,
+            stand,
+            channel,
+            xa,
+            own,
+            log,
+        } = begun;
         shared.prepared.store(xa.len(), Ordering::Relaxed);
         let mut collector = Collector::new(limits());
         let (catalog, tables) = known.prepare();
@@ -112,6 +132,8 @@ impl<'s> Planner<'s> {
             ahead: stand.ahead,
             channel,
             xa,
+            own,
+            log,
             epoch: stand.epoch,
             open: Open::default(),
             stale: None,
@@ -200,7 +222,15 @@ impl<'s> Planner<'s> {
             self.seal_as(None, true);
             return Ok(());
         }
-        let transaction = self.phase(transaction)?;
+        let transaction = match transaction.gtid.server == self.own {
+            true => self.came_back(&transaction),
+            false => self.phase(transaction)?,
+        };
+        let last = self.open.transactions.last();
+        if last.is_some_and(|last| last.gtid.server != transaction.gtid.server) {
+            // In the target's binlog a transaction is of one server.
+            self.seal();
+        }
         if self.stale.is_some() && transaction.has_rows() {
             self.read_again()?;
         }
@@ -241,6 +271,21 @@ impl<'s> Planner<'s> {
             });
         }
         Ok(())
+    }
+
+    /// What the target wrote itself has gone round: it is there.
+    fn came_back(&mut self, transaction: &Transaction) -> Transaction {
+        if self.shared.came_back.fetch_add(1, Ordering::Relaxed) == 0 {
+            let text = format!(
+                "{} is of the target's own server_id, {}: it came back from there, and is passed over, as all like it.",
+                transaction.gtid, self.own
+            );
+            self.log.say(Level::Note, &text);
+        }
+        if transaction.group.flags & (gtid_flags::STANDALONE | gtid_flags::DDL) != 0 {
+            self.stale = Some(Touched::All);
+        }
+        without_rows(transaction)
     }
 
     pub(super) fn seal(&mut self) {

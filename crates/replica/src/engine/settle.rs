@@ -134,7 +134,7 @@ pub(super) fn settle(
             );
             return Ok(Settled::Again(true, 0));
         }
-        let own = control.one("SELECT @@server_id")?.unwrap_or_default();
+        let own = doing.gtid.server.to_string();
         if !several
             && is_next(before, &now, &own)
             && group_behind(settings, log, before).is_some_and(|group| is_of(&group, &doing.text))

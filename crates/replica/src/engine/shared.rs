@@ -52,6 +52,8 @@ pub(super) struct Session {
     pub dirty: bool,
     /// The format description that BINLOG has.
     pub form: Option<Arc<Form>>,
+    /// As which server it writes; none: as the target.
+    pub server: Option<u32>,
 }
 
 /// Two units that could not run side by side.
@@ -256,6 +258,8 @@ pub struct Shared {
     alone: Mutex<Option<Session>>,
     /// XA transactions that are prepared and not decided.
     pub(super) prepared: AtomicUsize,
+    /// Transactions of the target's own that came back from the source in this session.
+    pub(super) came_back: AtomicUsize,
     /// The planner reads the catalog, or waits for what it needs for that.
     pub(super) reading: AtomicBool,
 }
@@ -289,6 +293,7 @@ impl Shared {
             readers: AtomicUsize::new(settings.readers.level()),
             alone: Mutex::new(None),
             prepared: AtomicUsize::new(0),
+            came_back: AtomicUsize::new(0),
             reading: AtomicBool::new(false),
         }
     }

@@ -62,6 +62,8 @@ pub struct Status {
     pub waiting: u64,
     /// XA transactions that are prepared on the source and not decided.
     pub prepared: usize,
+    /// Transactions of the target's own that came back from the source in this session.
+    pub came_back: usize,
     /// Units that gave way, by what showed it.
     pub by_keys: u64,
     /// The same.
@@ -137,6 +139,7 @@ impl Status {
             "bytes": self.bytes,
             "waiting_bytes": self.waiting,
             "prepared": self.prepared,
+            "came_back": self.came_back,
             "conflicts": {"keys": self.by_keys, "lock": self.by_lock, "error": self.by_error, "last": last},
             "row_by_row": self.singles,
             "repaired_rows": self.repaired,

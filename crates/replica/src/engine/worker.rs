@@ -268,7 +268,7 @@ impl Worker {
         let mut alone = 0;
         loop {
             let mut cost = None;
-            let executed = match unit.done {
+            let executed = self.act_as(unit).and_then(|()| match unit.done {
                 true => self
                     .session
                     .client
@@ -281,7 +281,7 @@ impl Worker {
                     let took = began.elapsed();
                     executed.map(|()| cost = Some(took))
                 }
-            };
+            });
             let trouble = match executed {
                 Ok(()) => match self.turn(n, unit, cost)? {
                     None => return self.commit(n, unit),
@@ -505,6 +505,21 @@ impl Worker {
         }
         if !begin.is_empty() {
             self.session.client.query(begin)?;
+        }
+        Ok(())
+    }
+
+    /// In the target's binlog its transactions have the number of the server that first had them: where
+    /// that follows the target it knows them.
+    fn act_as(&mut self, unit: &Unit) -> Result<(), Trouble> {
+        let server = unit.transactions.first().map(|t| t.gtid.server);
+        if let Some(server) = server
+            && self.settings.binlog
+            && self.session.server != Some(server)
+        {
+            let text = format!("SET SESSION server_id={server}");
+            self.session.client.query(text.as_bytes())?;
+            self.session.server = Some(server);
         }
         Ok(())
     }

@@ -27,6 +27,7 @@ fn facts() -> Facts {
         port: 3307,
         zstd: true,
         kind: Kind::MariaDb,
+        lag_ms: Some(250),
         executed: String::new(),
         purged: String::new(),
     }
@@ -270,6 +271,10 @@ fn what_tools_ask() {
         (
             "SELECT @@gtid_binlog_pos, @@global.gtid_binlog_state AS s",
             "@@gtid_binlog_pos|s / 0-1-9|0-2-7,0-1-9",
+        ),
+        (
+            "SELECT @@gtid_binlog_pos, @@dromon_relay_lag_ms",
+            "@@gtid_binlog_pos|@@dromon_relay_lag_ms / 0-1-9|250",
         ),
         (
             "/* hi */ SELECT @@global.read_only, VERSION() v",

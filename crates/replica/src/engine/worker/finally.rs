@@ -40,6 +40,7 @@ impl Worker {
         let maybe_done = in_doubt.is_some_and(|d| !d.sure);
         let mut done = in_doubt.map_or(0, |d| d.steps);
         self.clean()?;
+        self.act_as(unit)?;
         let mut doing = Doing {
             gtid,
             text: statement.or(rows).unwrap_or_default(),

@@ -22,6 +22,7 @@ fn session(settings: &Settings) -> Session {
         client: crate::engine::connect(settings).expect("a target"),
         dirty: false,
         form: None,
+        server: None,
     }
 }
 
