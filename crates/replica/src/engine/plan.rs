@@ -356,6 +356,9 @@ fn look(
                 let begin = query.stored.get(..4).unwrap_or_default();
                 sets |= begin.eq_ignore_ascii_case(b"SET ");
             }
+            Payload::FileBlock(_) | Payload::DeleteFile(_) | Payload::LoadQuery(_) => {
+                statements = true;
+            }
             Payload::Other(_) => {
                 statements |= matches!(
                     event.kind(),
