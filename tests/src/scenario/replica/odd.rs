@@ -159,7 +159,10 @@ fn loads(primary: &Server, target: &Server, replica: &mut Replica) -> anyhow::Re
     let fails = |replica: &mut Replica, why: &str| -> anyhow::Result<()> {
         ensure!(!replica.finish(&[])?, "it passed: {why}");
         let said = replica.said()?;
-        let last = said.lines().last().unwrap_or_default();
+        let last = said
+            .lines()
+            .rfind(|line| line.contains(" cannot be applied: "));
+        let last = last.unwrap_or_default();
         ensure!(last.contains(why), "{last}, not {why}");
         Ok(())
     };
