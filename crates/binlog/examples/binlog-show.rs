@@ -234,6 +234,20 @@ fn describe(
                 text(&q.text(EVENT_MAX as usize)?)
             )
         }
+        Payload::FileBlock(b) => format!("file {}, {} bytes", b.file, b.bytes.len()),
+        Payload::DeleteFile(file) => format!("file {file}"),
+        Payload::LoadQuery(l) => {
+            let status: Vec<_> = l.status().collect::<Result<_, _>>()?;
+            let [before, name, behind] = l.parts().map(text);
+            format!(
+                "thread {} in {}, file {}, duplicates {:?}, error {}: {before}[{name}]{behind} {status:?}",
+                l.query.thread_id,
+                text(l.query.database),
+                l.file,
+                l.duplicates,
+                l.query.error
+            )
+        }
         Payload::Xid(n) => n.to_string(),
         Payload::XaPrepare(x) => format!("{x:?}"),
         Payload::TableMap(map) => {

@@ -9,6 +9,7 @@ use crate::gtid_event::{GtidEvent, XaPrepare};
 use crate::gtid_list::GtidList;
 use crate::gtid_set::GtidSet;
 use crate::header::{EventType, HEADER_LEN, Header};
+use crate::load::{FileBlock, LoadQuery};
 use crate::mysql_gtid::MySqlGtid;
 use crate::query::Query;
 use crate::rows_event::RowsEvent;
@@ -124,6 +125,15 @@ impl<'a> Event<'a> {
             EventType::QUERY | EventType::QUERY_COMPRESSED => {
                 Payload::Query(Query::decode(&mut r, kind)?)
             }
+            EventType::BEGIN_LOAD_QUERY | EventType::APPEND_BLOCK => {
+                Payload::FileBlock(FileBlock::decode(&mut r)?)
+            }
+            EventType::DELETE_FILE => {
+                let file = r.u32("file")?;
+                r.end()?;
+                Payload::DeleteFile(file)
+            }
+            EventType::EXECUTE_LOAD_QUERY => Payload::LoadQuery(LoadQuery::decode(&mut r)?),
             EventType::XID => {
                 let xid = r.u64("transaction id")?;
                 r.end()?;
@@ -172,6 +182,12 @@ pub enum Payload<'a> {
     Heartbeat(Heartbeat<'a>),
     /// A statement.
     Query(Query<'a>),
+    /// A block of a file for LOAD DATA.
+    FileBlock(FileBlock<'a>),
+    /// That file is not needed after all: its LOAD DATA failed and changed nothing.
+    DeleteFile(u32),
+    /// LOAD DATA of such a file.
+    LoadQuery(LoadQuery<'a>),
     /// Commit; the number is the primary's own.
     Xid(u64),
     /// Prepare of an XA transaction, or its only phase; ends its group.
@@ -214,6 +230,9 @@ impl Payload<'_> {
             }
             Payload::Heartbeat(heartbeat) => heartbeat.encode_v1(out),
             Payload::Query(query) => query.encode(out),
+            Payload::FileBlock(block) => block.encode(out),
+            Payload::DeleteFile(file) => out.extend_from_slice(&file.to_le_bytes()),
+            Payload::LoadQuery(load) => load.encode(out),
             Payload::Xid(xid) => out.extend_from_slice(&xid.to_le_bytes()),
             Payload::XaPrepare(prepare) => prepare.encode(out),
             Payload::TableMap(map) => map.encode(format.table_id_len(kind), out),

@@ -32,6 +32,7 @@ mod gtid_list;
 mod gtid_set;
 mod header;
 pub mod hints;
+mod load;
 mod mysql_gtid;
 mod query;
 mod rows;
@@ -56,6 +57,7 @@ pub use gtid_event::{GtidEvent, GtidExtra, XaName, XaPrepare, gtid_extra, gtid_f
 pub use gtid_list::{GtidList, gtid_list_flags};
 pub use gtid_set::{GtidSet, ParseGtidSetError};
 pub use header::{EventType, FILE_MAGIC, HEADER_LEN, Header, flags};
+pub use load::{Duplicates, FileBlock, LoadQuery};
 pub use mysql_gtid::{CommitInfo, LogicalClock, MySqlGtid, uuid_text};
 pub use query::{Query, StatusVar, StatusVars};
 pub use rows::{Cell, Image, Row, Rows};

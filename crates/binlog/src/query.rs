@@ -36,18 +36,33 @@ pub struct Query<'a> {
 
 impl<'a> Query<'a> {
     pub(crate) fn decode(r: &mut Reader<'a>, kind: EventType) -> Result<Query<'a>, EventError> {
-        let thread_id = r.u32("thread id")?;
-        let exec_seconds = r.u32("execution time")?;
-        let database_len = usize::from(r.u8("length of the database")?);
-        let error = r.u16("error code")?;
-        let status_len = usize::from(r.u16("length of the status")?);
-        let status = r.take(status_len, "status")?;
-        let database = r.take(database_len, "database")?;
+        Query::body(Query::head(r)?, r, kind)
+    }
+
+    /// The first 13 bytes.
+    pub(crate) fn head(r: &mut Reader<'a>) -> Result<Head, EventError> {
+        Ok(Head {
+            thread_id: r.u32("thread id")?,
+            exec_seconds: r.u32("execution time")?,
+            database_len: r.u8("length of the database")?,
+            error: r.u16("error code")?,
+            status_len: r.u16("length of the status")?,
+        })
+    }
+
+    /// From the status variables on.
+    pub(crate) fn body(
+        head: Head,
+        r: &mut Reader<'a>,
+        kind: EventType,
+    ) -> Result<Query<'a>, EventError> {
+        let status = r.take(usize::from(head.status_len), "status")?;
+        let database = r.take(usize::from(head.database_len), "database")?;
         r.zero("end of the database")?;
         Ok(Query {
-            thread_id,
-            exec_seconds,
-            error,
+            thread_id: head.thread_id,
+            exec_seconds: head.exec_seconds,
+            error: head.error,
             status,
             database,
             stored: r.rest(),
@@ -56,12 +71,20 @@ impl<'a> Query<'a> {
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_head(out);
+        self.encode_body(out);
+    }
+
+    pub(crate) fn encode_head(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.thread_id.to_le_bytes());
         out.extend_from_slice(&self.exec_seconds.to_le_bytes());
         put_len_u8(out, self.database.len());
         out.extend_from_slice(&self.error.to_le_bytes());
         let status_len = u16::try_from(self.status.len()).expect("a status of at most 64 KiB");
         out.extend_from_slice(&status_len.to_le_bytes());
+    }
+
+    pub(crate) fn encode_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.status);
         out.extend_from_slice(self.database);
         out.push(0);
@@ -85,10 +108,24 @@ impl<'a> Query<'a> {
 
     /// What the statement depends on, in the order of the event.
     pub fn status(&self) -> StatusVars<'a> {
+        self.status_at(HEADER_LEN + 13, EventType::QUERY)
+    }
+
+    /// The same for a type of event in which they stand at another byte.
+    pub(crate) fn status_at(&self, base: usize, kind: EventType) -> StatusVars<'a> {
         StatusVars {
-            reader: Reader::new(self.status, HEADER_LEN + 13, EventType::QUERY),
+            reader: Reader::new(self.status, base, kind),
         }
     }
+}
+
+/// The fixed part.
+pub(crate) struct Head {
+    thread_id: u32,
+    exec_seconds: u32,
+    database_len: u8,
+    error: u16,
+    status_len: u16,
 }
 
 /// One thing that a statement depends on.

@@ -3,18 +3,18 @@
 mod support;
 
 use dromon_binlog::{
-    Checksum, CommitInfo, Event, EventType, Format, Gtid, GtidEvent, GtidExtra, GtidList, GtidSet,
-    LogicalClock, MySqlGtid, Payload, Query, Rotate, StartEncryption, TableMapParts, XaName,
-    XaPrepare, compress, encode_event, gtid_flags,
+    Checksum, CommitInfo, Duplicates, Event, EventType, FileBlock, Format, Gtid, GtidEvent,
+    GtidExtra, GtidList, GtidSet, LoadQuery, LogicalClock, MySqlGtid, Payload, Query, Rotate,
+    StartEncryption, TableMapParts, XaName, XaPrepare, compress, encode_event, gtid_flags,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use support::{format, header, mariadb};
 
 /// Those that have a reader.
-const KINDS: [u8; 34] = [
-    2, 3, 4, 15, 16, 19, 23, 24, 25, 27, 29, 30, 31, 32, 33, 34, 35, 38, 41, 160, 161, 162, 163,
-    164, 165, 166, 167, 168, 169, 170, 171, 1, 40, 200,
+const KINDS: [u8; 38] = [
+    2, 3, 4, 9, 11, 15, 16, 17, 18, 19, 23, 24, 25, 27, 29, 30, 31, 32, 33, 34, 35, 38, 41, 160,
+    161, 162, 163, 164, 165, 166, 167, 168, 169, 170, 171, 1, 40, 200,
 ];
 
 fn checksums() -> impl Strategy<Value = Checksum> {
@@ -106,6 +106,42 @@ proptest! {
         prop_assert_eq!(&query.text(1 << 20).unwrap()[..], &text[..]);
         // Any status is read to its end, or to an error.
         prop_assert!(query.status().count() <= status.len());
+    }
+
+    #[test]
+    fn files_and_their_statements(
+        file: u32, block in bytes(300), text in bytes(200), places in any::<(usize, usize)>(),
+        duplicates in prop::sample::select(vec![Duplicates::Error, Duplicates::Ignore, Duplicates::Replace]),
+        error: u16, status in bytes(100), database in bytes(60), checksum in checksums(), wrong in 3u8..
+    ) {
+        let format = mariadb(checksum);
+        for kind in [EventType::BEGIN_LOAD_QUERY, EventType::APPEND_BLOCK] {
+            round_trip(kind, &Payload::FileBlock(FileBlock { file, bytes: &block }), &format)?;
+        }
+        round_trip(EventType::DELETE_FILE, &Payload::DeleteFile(file), &format)?;
+        let query = Query {
+            thread_id: file, exec_seconds: 3, error, status: &status, database: &database,
+            stored: &text, compressed: false,
+        };
+        let (a, b) = (places.0 % (text.len() + 1), places.1 % (text.len() + 1));
+        let (begin, end) = (a.min(b), a.max(b));
+        let load = LoadQuery {
+            query, file, name_begin: begin as u32, name_end: end as u32, duplicates,
+        };
+        prop_assert_eq!(load.parts(), [&text[..begin], &text[begin..end], &text[end..]]);
+        let kind = EventType::EXECUTE_LOAD_QUERY;
+        round_trip(kind, &Payload::LoadQuery(load), &format)?;
+        prop_assert!(load.status().flatten().eq(query.status().flatten()));
+        // What no statement has there is an error that says where.
+        let raw = encode_event(&header(kind), &Payload::LoadQuery(load), &mariadb(Checksum::Off));
+        for (at, value) in [(17, end + 1), (21, text.len() + 1), (25, usize::from(wrong))] {
+            let mut raw = raw.clone();
+            let bytes = (value as u32).to_le_bytes();
+            let len = if at == 25 { 1 } else { 4 };
+            raw[19 + at..19 + at + len].copy_from_slice(&bytes[..len]);
+            let event = Event::parse(&raw, Checksum::Off).unwrap();
+            prop_assert_eq!(event.decode(&format).unwrap_err().offset, 19 + at);
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 mod support;
 
 use dromon_binlog::{
-    Cell, Checksum, ColumnType, Event, EventType, Format, Gtid, GtidHint, KeyColumn, Payload,
-    StatusVar, Value, encode_event, gtid_flags, normalise_gtid, patch_gtid,
+    Cell, Checksum, ColumnType, Duplicates, Event, EventType, Format, Gtid, GtidHint, KeyColumn,
+    Payload, StatusVar, Value, encode_event, gtid_flags, normalise_gtid, patch_gtid,
 };
 use support::{hex, mariadb};
 
@@ -42,6 +42,18 @@ const QUERY_PACKED: &str = "8425036ba507000000a200000064180000000053000000000000
     0001010000205400000000060373746404210021000800811d0a00000000000074008167789c25ca310ec0200c43d1\
     ab780489a1432f94960ca881a2900eb97d416cf6d3bf95c9184697305ec9562a8f50324a33742d95d4f1b02764e459\
     26d881154d986bd17e36b60fa3dad13e91048733693863fc016abd236f08e8c30c";
+/// The first and only block of a file.
+const FILE_BLOCK: &str =
+    "fa90066b110100000027000000181a14000000030000003109780a3109790a32097a0ab0232c69";
+/// Of another file, with REPLACE, IGNORE 3 LINES and SET.
+const LOAD_REPLACE: &str = "\
+    f990066b120100000012010000a8191400000005000000010000000100001a000200000009000000350000000200\
+    0000000101000020540000000006037374640421002100080064004c4f4144204441544120494e46494c4520272f\
+    746d702f622f6c6f61642d7372762f612e74787427205245504c41434520494e544f205441424c45206074602046\
+    49454c4453205445524d494e4154454420425920275c742720454e434c4f53454420425920272720455343415045\
+    4420425920275c5c27204c494e4553205445524d494e4154454420425920275c6e272049474e4f52452033204c49\
+    4e4553202028606964602c20406078602920534554206076603d636f6e6361742840782c2721272975bd6aa0";
+const DELETE_FILE: &str = "2e92066b0b010000001b0000000441140000001d000000cc989848";
 
 /// Verified, decoded, written again.
 fn read<'a>(raw: &'a [u8], format: &Format) -> (Event<'a>, Payload<'a>) {
@@ -282,4 +294,28 @@ fn a_compressed_statement() {
     assert!(status.contains(&StatusVar::Catalog(b"std")));
     assert!(status.contains(&StatusVar::Charset(33, 33, 8)));
     assert!(matches!(status.last(), Some(StatusVar::DdlXid(2589))));
+}
+
+#[test]
+fn files_for_load_data() {
+    let raw = hex(FILE_BLOCK);
+    let (event, payload) = read(&raw, &crc());
+    assert_eq!(event.kind(), EventType::BEGIN_LOAD_QUERY);
+    let Payload::FileBlock(block) = payload else {
+        panic!("a block");
+    };
+    assert_eq!((block.file, block.bytes), (3, &b"1\tx\n1\ty\n2\tz\n"[..]));
+    let raw = hex(LOAD_REPLACE);
+    let Payload::LoadQuery(load) = read(&raw, &crc()).1 else {
+        panic!("a statement");
+    };
+    assert_eq!((load.file, load.duplicates), (2, Duplicates::Replace));
+    let text = load.parts().map(String::from_utf8_lossy);
+    assert_eq!(text[0], "LOAD DATA");
+    assert_eq!(text[1], " INFILE '/tmp/b/load-srv/a.txt' REPLACE INTO");
+    let behind = r" TABLE `t` FIELDS TERMINATED BY '\t' ENCLOSED BY '' ESCAPED BY '\\' LINES TERMINATED BY '\n' IGNORE 3 LINES  (`id`, @`x`) SET `v`=concat(@x,'!')";
+    assert_eq!(text[2], behind);
+    assert!(load.status().all(|var| var.is_ok()) && load.status().count() > 3);
+    let raw = hex(DELETE_FILE);
+    assert_eq!(read(&raw, &crc()).1, Payload::DeleteFile(29));
 }

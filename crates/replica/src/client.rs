@@ -11,6 +11,12 @@ use dromon_relay::wire::{Answer, Command, Failure, Frames, Row, WireError, parse
 
 /// Several statements in one packet, and several answers.
 const MULTI: u32 = 0x1_0000 | 0x2_0000;
+/// Files for LOAD DATA LOCAL.
+const LOCAL_FILES: u32 = 0x80;
+/// The only file that a server gets: what [`Client::load`] has. A LOAD DATA must name it so.
+pub const FILE: &str = "dromon";
+/// Of a packet: the server asks for a file.
+const ASKS: u8 = 0xfb;
 /// Of a status: another answer follows.
 const MORE: u16 = 8;
 /// Longest answer packet.
@@ -73,6 +79,11 @@ pub enum ClientError {
         /// The setting with the authority.
         ca: &'static str,
     },
+    /// It wants to read a file here that no statement of ours names.
+    #[error(
+        "the server asked for the file {0:?} of this host, for which it was not told to ask. It got nothing of it"
+    )]
+    AsksForFile(String),
     /// It refused.
     #[error("{failure}")]
     Refused {
@@ -115,6 +126,15 @@ pub enum Result {
     Done(u64),
     /// A table.
     Table(Vec<Row>),
+}
+
+/// What a LOAD DATA gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Rows of the file that are not in the table; `None`: it does not say so in English.
+    pub left_out: Option<u64>,
+    /// How many warnings there are; 65,535: or more.
+    pub warnings: u16,
 }
 
 /// A connection.
@@ -174,8 +194,8 @@ impl Client {
                 why,
             },
         };
-        let mut entry =
-            Entry::new(&account.user, &account.password, account.tls.is_some()).wanting(MULTI);
+        let mut entry = Entry::new(&account.user, &account.password, account.tls.is_some())
+            .wanting(MULTI | LOCAL_FILES);
         loop {
             let packet = self.packet()?;
             match entry.packet(&packet).map_err(refused)? {
@@ -285,6 +305,7 @@ impl Client {
     /// The next answer to what was sent, of which so many came before; and whether more follow.
     pub fn next(&mut self, before: usize) -> std::result::Result<(Result, bool), ClientError> {
         let packet = self.packet()?;
+        self.no_file(&packet)?;
         let (answer, status) = match self.answer(&packet, before)? {
             Answer::Ok => {
                 let (rows, status) = done(&packet).ok_or(odd("an answer"))?;
@@ -313,6 +334,42 @@ impl Client {
         Ok((answer, status & MORE != 0))
     }
 
+    /// Runs a single LOAD DATA LOCAL INFILE of the file [`FILE`], with these bytes, in packets of at
+    /// most `block`.
+    pub fn load(
+        &mut self,
+        text: &[u8],
+        file: &[u8],
+        block: usize,
+    ) -> std::result::Result<Loaded, ClientError> {
+        self.send(text)?;
+        let mut packet = self.packet()?;
+        if packet.split_first() == Some((&ASKS, FILE.as_bytes())) {
+            for bytes in file.chunks(block.max(1)) {
+                self.reply(bytes)?;
+            }
+            self.reply(b"")?;
+            packet = self.packet()?;
+        }
+        self.no_file(&packet)?;
+        match self.answer(&packet, 0)? {
+            Answer::Ok => loaded(&packet).ok_or(odd("an answer").into()),
+            _ => Err(odd("an answer").into()),
+        }
+    }
+
+    /// Whatever else a server asks for, it gets nothing, and nothing more is said to it.
+    fn no_file(&mut self, packet: &[u8]) -> std::result::Result<(), ClientError> {
+        match packet.split_first() {
+            Some((&ASKS, name)) => {
+                self.reply(b"")?;
+                let name = String::from_utf8_lossy(name).into_owned();
+                Err(ClientError::AsksForFile(name))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The rows of a single statement.
     pub fn rows(&mut self, text: &str) -> std::result::Result<Vec<Row>, ClientError> {
         match self.query(text.as_bytes())?.pop() {
@@ -334,6 +391,26 @@ fn odd(what: &'static str) -> WireError {
         what,
         why: "it is something else",
     }
+}
+
+/// Of an ok of LOAD DATA.
+fn loaded(packet: &[u8]) -> Option<Loaded> {
+    const LABEL: &[u8] = b"Skipped: ";
+    let mut rest = packet.get(1..)?;
+    lenenc(&mut rest)?;
+    lenenc(&mut rest)?;
+    let (numbers, text) = rest.split_at_checked(4)?;
+    let at = text.windows(LABEL.len()).position(|part| part == LABEL);
+    let left_out = at.and_then(|at| {
+        let digits = &text[at + LABEL.len()..];
+        let end = digits.iter().position(|b| !b.is_ascii_digit());
+        let digits = &digits[..end.unwrap_or(digits.len())];
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    });
+    Some(Loaded {
+        left_out,
+        warnings: u16::from_le_bytes([numbers[2], numbers[3]]),
+    })
 }
 
 /// Of an ok: rows changed, and the status.
@@ -363,6 +440,7 @@ fn lenenc(bytes: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::{Fake, Reply};
 
     #[test]
     fn ok_packets() {
@@ -373,6 +451,73 @@ mod tests {
         );
         assert_eq!(done(&[0, 0xfe, 1]), None);
         assert_eq!(done(&[]), None);
+    }
+
+    #[test]
+    fn answers_to_load_data() {
+        let answer = |text: &str| {
+            let mut packet = vec![0, 2, 0, 2, 0, 3, 0, text.len() as u8];
+            packet.extend_from_slice(text.as_bytes());
+            loaded(&packet).map(|loaded| (loaded.left_out, loaded.warnings))
+        };
+        let text = "Records: 12  Deleted: 0  Skipped: 10  Warnings: 3";
+        assert_eq!(answer(text), Some((Some(10), 3)));
+        assert_eq!(answer("Datensätze: 12  Ausgelassen: 10"), Some((None, 3)));
+        assert_eq!(answer("Skipped: "), Some((None, 3)));
+        assert_eq!(loaded(&[0, 2, 0, 2, 0, 3]), None);
+    }
+
+    /// What the fake one got of a file, in packets.
+    fn parts(fake: &Fake) -> Vec<String> {
+        let all = fake.said().into_iter();
+        all.filter(|text| text.starts_with("file ")).collect()
+    }
+
+    #[test]
+    fn a_file_that_is_asked_for() {
+        let fake = Fake::new(|text| match text {
+            _ if text.starts_with("LOAD") => Some(Reply::Ask("dromon")),
+            _ => None,
+        });
+        let mut client = Client::connect(&fake.account()).expect("a server");
+        let loaded = client.load(b"LOAD DATA", b"1\n22\n3", 4);
+        let wanted = Loaded {
+            left_out: Some(1),
+            warnings: 2,
+        };
+        assert_eq!(loaded.expect("it is taken"), wanted);
+        assert_eq!(parts(&fake), ["file 1\n22", "file \n3", "file "]);
+        // The empty one.
+        client.load(b"LOAD DATA", b"", 4).expect("it is taken");
+        assert_eq!(parts(&fake)[3..], ["file "]);
+        client.query(b"DO 1").expect("it goes on");
+    }
+
+    /// Nothing but the file of a LOAD DATA of ours.
+    #[test]
+    fn files_that_nobody_gets() {
+        let fake = Fake::new(|text| match text {
+            "LOAD DATA" | "SELECT 1" => Some(Reply::Ask("/etc/passwd")),
+            "SELECT 2" => Some(Reply::Ask("dromon")),
+            _ => None,
+        });
+        let connect = || Client::connect(&fake.account()).expect("a server");
+        let errors = [
+            connect().load(b"LOAD DATA", b"ours", 4).map(|_| ()),
+            connect().query(b"SELECT 1").map(|_| ()),
+            connect().query(b"SELECT 2").map(|_| ()),
+            connect().query(b"DO 1;SELECT 2").map(|_| ()),
+            connect().one("SELECT 2").map(|_| ()),
+        ];
+        for error in errors {
+            let error = error.expect_err("it asks for a file");
+            assert!(matches!(error, ClientError::AsksForFile(_)), "{error}");
+            assert!(error.is_lost());
+        }
+        while parts(&fake).len() < 5 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(parts(&fake), ["file "; 5]);
     }
 
     #[test]

@@ -21,6 +21,8 @@ const MULTI: u32 = 0x1_0000 | 0x2_0000;
 /// Of a status: another answer follows.
 const MORE: u8 = 8;
 
+const ASKED: &str = "Records: 3  Deleted: 0  Skipped: 1  Warnings: 2";
+
 /// What a statement gives.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
@@ -32,6 +34,8 @@ pub(crate) enum Reply {
     Nothing,
     /// An error.
     Fail(u16),
+    /// It asks for this file, and then says that it left out one row of it.
+    Ask(&'static str),
 }
 
 /// A row of one cell.
@@ -137,10 +141,10 @@ fn serve(mut stream: TcpStream, id: u32, answers: &Answers, said: &Mutex<Vec<Str
     }
     loop {
         frames.any_sequence();
-        let Some(packet) = packet(&mut stream, &mut frames) else {
+        let Some(command) = packet(&mut stream, &mut frames) else {
             return;
         };
-        let Ok(Command::Query(text)) = Command::decode(&packet) else {
+        let Ok(Command::Query(text)) = Command::decode(&command) else {
             return;
         };
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -155,6 +159,25 @@ fn serve(mut stream: TcpStream, id: u32, answers: &Answers, said: &Mutex<Vec<Str
                 }
                 Reply::Row(row) => table(&mut stream, &mut sequence, Some(row), more),
                 Reply::Nothing => table(&mut stream, &mut sequence, None, more),
+                Reply::Ask(name) => {
+                    let asks = [&[0xfb], name.as_bytes()].concat();
+                    send(&mut stream, &mut sequence, &asks);
+                    loop {
+                        let Some(bytes) = packet(&mut stream, &mut frames) else {
+                            return;
+                        };
+                        sequence = sequence.wrapping_add(1);
+                        let text = String::from_utf8_lossy(&bytes);
+                        said.lock()
+                            .expect("nobody panics")
+                            .push(format!("file {text}"));
+                        if bytes.is_empty() {
+                            break;
+                        }
+                    }
+                    let end = [&[0, 2, 0, 2 | more, 0, 2, 0], ASKED.as_bytes()].concat();
+                    send(&mut stream, &mut sequence, &end);
+                }
                 Reply::Fail(code) => {
                     let failure = Failure::new(code, format!("on {part}"));
                     send(&mut stream, &mut sequence, &error(&failure));

@@ -25,6 +25,7 @@ fn quoted(bytes: &[u8], quote: u8) -> Option<(String, usize)> {
     let mut at = 0;
     loop {
         match *bytes.get(at)? {
+            0x80.. => return None,
             // What it means depends on the session.
             b'\\' if quote != b'`' => return None,
             byte if byte == quote => {
@@ -44,10 +45,13 @@ fn quoted(bytes: &[u8], quote: u8) -> Option<(String, usize)> {
 
 /// `None`: it is not understood.
 pub(crate) fn tokens(bytes: &[u8]) -> Option<Vec<Token>> {
-    if !bytes.is_ascii() {
-        return None;
-    }
-    let mut all: Vec<Token> = Vec::new();
+    let mut all = Vec::new();
+    let whole = bytes.is_ascii() && read_tokens(bytes, &mut all).is_some();
+    whole.then_some(all)
+}
+
+/// `None`: what follows those that were found is not understood.
+fn read_tokens(bytes: &[u8], all: &mut Vec<Token>) -> Option<()> {
     let mut at = 0;
     let mut comma = false;
     while let Some(byte) = bytes.get(at) {
@@ -84,8 +88,12 @@ pub(crate) fn tokens(bytes: &[u8]) -> Option<Vec<Token>> {
                 }
                 at += 1;
             }
+            0x80.. => return None,
             byte if is_word(*byte) => {
                 let end = rest.iter().position(|b| !is_word(*b)).unwrap_or(rest.len());
+                if rest.get(end).is_some_and(|byte| !byte.is_ascii()) {
+                    return None;
+                }
                 all.push(Token {
                     text: String::from_utf8_lossy(&rest[..end]).into_owned(),
                     quoted: false,
@@ -97,7 +105,7 @@ pub(crate) fn tokens(bytes: &[u8]) -> Option<Vec<Token>> {
             _ => at += 1,
         }
     }
-    Some(all)
+    Some(())
 }
 
 /// Whether a statement of this kind changes only tables that it names.
@@ -203,7 +211,18 @@ fn read(mut at: Cursor<'_>) -> Option<About> {
         "SPATIAL",
     ];
     let mut tables = Vec::new();
-    if at.word(&["TRUNCATE"]) {
+    if at.word(&["LOAD"]) {
+        at.word(&["DATA", "XML"]);
+        at.word(&["LOW_PRIORITY", "CONCURRENT"]);
+        at.word(&["LOCAL"]);
+        // The name of the file is no token.
+        let infile = at.word(&["INFILE"]);
+        at.word(&["REPLACE", "IGNORE"]);
+        if !infile || !at.word(&["INTO"]) || !at.word(&["TABLE"]) {
+            return None;
+        }
+        tables.push(at.table()?);
+    } else if at.word(&["TRUNCATE"]) {
         at.word(&["TABLE"]);
         tables.push(at.table()?);
     } else if at.word(&["RENAME"]) {
@@ -255,9 +274,19 @@ fn read(mut at: Cursor<'_>) -> Option<About> {
 
 /// What a statement in a default database is about.
 pub fn about(text: &[u8], database: &[u8]) -> About {
-    let (Some(tokens), Ok(database)) = (tokens(text), std::str::from_utf8(database)) else {
+    let mut tokens = Vec::new();
+    let whole = read_tokens(text, &mut tokens).is_some() && text.is_ascii();
+    let Ok(database) = std::str::from_utf8(database) else {
         return About::Unknown;
     };
+    // Of LOAD DATA the table comes first; behind it are terminators, mostly with a backslash.
+    let loads = || {
+        let first = tokens.first();
+        first.is_some_and(|token| !token.quoted && token.text.eq_ignore_ascii_case("LOAD"))
+    };
+    if !whole && !loads() {
+        return About::Unknown;
+    }
     let cursor = Cursor {
         tokens: &tokens,
         database,
@@ -324,6 +353,15 @@ mod tests {
             ("TRUNCATE TABLE t", "d.t"),
             ("CREATE UNIQUE INDEX i USING BTREE ON x.t (a, b)", "x.t"),
             ("DROP INDEX IF EXISTS i ON t", "d.t"),
+            (
+                r"LOAD DATA LOCAL INFILE 'dromon' REPLACE INTO TABLE `x`.`t` FIELDS TERMINATED BY '\t'",
+                "x.t",
+            ),
+            (
+                r"LOAD DATA CONCURRENT LOCAL INFILE 'dromon' INTO TABLE `t` FIELDS ESCAPED BY '\\' (`ä`)",
+                "d.t",
+            ),
+            ("load xml infile 'a' ignore into table t", "d.t"),
         ] {
             assert_eq!(tables(text).as_deref(), Some(wanted), "{text}");
         }
@@ -344,6 +382,11 @@ mod tests {
             "DROP INDEX i",
             "ALTER TABLE",
             "CREATE /*!50000 TEMPORARY */ TABLE t (a INT)",
+            "LOAD DATA LOCAL INFILE 'dromon' INTO TABLE tä (a)",
+            "LOAD DATA LOCAL INFILE 'dromon' INTO TABLE `tä` (a)",
+            r"LOAD DATA INFILE 'a\b' INTO TABLE t",
+            "LOAD DATA INFILE 'a' INTO t",
+            "LOAD INDEX INTO CACHE t",
         ] {
             assert_eq!(about(text.as_bytes(), b"d"), About::Unknown, "{text}");
         }

@@ -15,6 +15,7 @@
 
 mod event;
 mod fold;
+mod load;
 mod reads;
 mod rows;
 mod statement;
@@ -22,6 +23,7 @@ mod statement;
 pub(crate) mod tests;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use dromon_binlog::{Change, EventError, Gtid};
 
@@ -143,6 +145,17 @@ pub struct Expect {
     pub mend: Option<Vec<u8>>,
 }
 
+/// What a LOAD DATA is run with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// All of the file.
+    pub file: Arc<Vec<u8>>,
+    /// No row of it may be left out.
+    pub whole: bool,
+    /// No value of it may be changed to fit.
+    pub strict: bool,
+}
+
 /// A step of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -168,6 +181,8 @@ pub enum Op {
         uses: Range<usize>,
         /// It.
         text: Vec<u8>,
+        /// The file that it loads, if it is a LOAD DATA.
+        load: Option<Load>,
         /// The error that it ended with on the source; 0: none.
         error: u16,
         /// The transaction.

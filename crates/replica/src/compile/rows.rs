@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use dromon_binlog::{
     Change, ColumnType, Event, EventType, Gtid, Header, Image, Payload, RowsEvent, TableMap,
-    encode_event, rows_flags,
+    encode_event, gtid_flags, rows_flags,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::on_replica;
 use super::fold::Fold;
+use super::load::Files;
 use super::statement::{Before, is_announced};
 use super::{CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
@@ -293,6 +294,7 @@ fn has_statements(transaction: &Transaction) -> bool {
         .flatten()
         .any(|event| match event.decode(format) {
             Ok(Payload::Query(query)) => !is_frame(query.stored) && !is_savepoint(query.stored),
+            Ok(Payload::LoadQuery(_)) => true,
             _ => false,
         })
 }
@@ -308,6 +310,7 @@ pub(super) fn pieces<'a>(
         let format = &transaction.form.format;
         let mut open = Open::default();
         let mut before = Before::default();
+        let mut files = Files::default();
         let mut tables = Some(&*unit.tables);
         for event in transaction.events() {
             let bad = |error| CompileError::Event { gtid, error };
@@ -360,6 +363,16 @@ pub(super) fn pieces<'a>(
                         }
                         pieces.push(Piece::Statement(op));
                     }
+                }
+                Payload::FileBlock(block) => {
+                    let taken = files.block(event.kind(), &block);
+                    taken.map_err(|why| unsupported(&why))?;
+                }
+                Payload::DeleteFile(file) => files.delete(file),
+                Payload::LoadQuery(load) => {
+                    let whole = transaction.group.flags & gtid_flags::TRANSACTIONAL != 0;
+                    let op = files.load(&load, &event, gtid, whole, &mut before, options)?;
+                    pieces.extend(op.map(Piece::Statement));
                 }
                 // What it stands for is decided.
                 Payload::XaPrepare(_) if transaction.own.is_some() => {}

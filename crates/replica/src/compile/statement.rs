@@ -1,7 +1,7 @@
 //! Statements of the source, with the session that they had.
 
 use dromon_binlog::{
-    ColumnType, Event, EventType, Gtid, Query, StatusVar, Value, flags, gtid_extra,
+    ColumnType, Event, EventType, Gtid, Query, StatusVar, StatusVars, Value, flags, gtid_extra,
 };
 use rustc_hash::FxHashMap;
 
@@ -137,6 +137,18 @@ impl Before {
         gtid: Gtid,
         collations: &Collations,
     ) -> Result<Op, CompileError> {
+        self.statement_of(query, query.status(), event, gtid, collations)
+    }
+
+    /// The same of one whose event has its status elsewhere.
+    pub(super) fn statement_of(
+        &mut self,
+        query: &Query<'_>,
+        status: StatusVars<'_>,
+        event: &Event<'_>,
+        gtid: Gtid,
+        collations: &Collations,
+    ) -> Result<Op, CompileError> {
         let bad = |error| CompileError::Event { gtid, error };
         let mut sets = Sets(Vec::new());
         let mut micros = 0;
@@ -144,7 +156,7 @@ impl Before {
         let (mut increment, mut offset) = (1, 1);
         let mut lc_time = 0;
         let mut defaults = Vec::new();
-        for var in query.status() {
+        for var in status {
             match var.map_err(bad)? {
                 StatusVar::Flags(bits) => {
                     for (bit, name, on) in SWITCHES {
@@ -214,6 +226,7 @@ impl Before {
             setup,
             uses,
             text,
+            load: None,
             error: query.error,
             gtid,
         })

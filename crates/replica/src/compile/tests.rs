@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dromon_binlog::hints::TableName;
-use dromon_binlog::{Ending, Format, Group, GroupName, Gtid};
+use dromon_binlog::{Ending, Format, Group, GroupName, Gtid, gtid_flags};
 
 use super::*;
 use crate::ahead::Ahead;
@@ -614,4 +614,178 @@ fn filters() {
         Filter::default().wants_statement(b"DROP TABLE c.x", b"c"),
         Ok(true)
     );
+}
+
+/// The status of a statement: its sql_mode.
+fn mode(bits: u64) -> Vec<u8> {
+    [&[1][..], &bits.to_le_bytes()].concat()
+}
+
+/// LOAD DATA of a file, as the source writes it.
+pub(crate) fn load(file: u8, text: &str, database: &str, status: &[u8], error: u8) -> Raw {
+    let begin = text.find(" INFILE").expect("it names a file");
+    let end = text.find("INTO").expect("a table follows") + 4;
+    let duplicates = match &text[begin..end] {
+        name if name.contains("IGNORE") => 1,
+        name if name.contains("REPLACE") => 2,
+        _ => 0,
+    };
+    let mut body = vec![0; 26];
+    body[8] = database.len() as u8;
+    body[9] = error;
+    body[11] = status.len() as u8;
+    body[13] = file;
+    body[17] = begin as u8;
+    body[21] = end as u8;
+    body[25] = duplicates;
+    body.extend_from_slice(status);
+    body.extend_from_slice(database.as_bytes());
+    body.push(0);
+    body.extend_from_slice(text.as_bytes());
+    event(18, &body)
+}
+
+/// A block of a file, which may be its first one.
+pub(crate) fn block(first: bool, file: u8, bytes: &str) -> Raw {
+    let kind = if first { 17 } else { 9 };
+    event(kind, &[&[file, 0, 0, 0], bytes.as_bytes()].concat())
+}
+
+const LOADS: &str = r"LOAD DATA INFILE '/a.txt' INTO TABLE `plain` FIELDS TERMINATED BY '\t' LINES TERMINATED BY '\n'";
+
+/// Each LOAD DATA, with its file and whether it must be whole and strict.
+fn loads(events: Vec<Raw>, flags: u8, filter: &Filter) -> Result<Vec<String>, String> {
+    let collations = Collations::default();
+    let options = Options {
+        style: Style::Folded,
+        filter,
+        whole_rows: false,
+        packet_max: 1 << 20,
+        longest: 16 << 20,
+        collations: &collations,
+    };
+    let mut unit = unit(vec![events]);
+    unit.transactions[0].group.flags = flags;
+    let ops = compile(&unit, &options).map_err(|error| error.to_string())?;
+    let shown = ops.into_iter().map(|op| match op {
+        Op::Statement {
+            text,
+            load: Some(load),
+            setup,
+            ..
+        } => {
+            let told = String::from_utf8_lossy(&setup).contains("lc_messages");
+            assert_eq!(told, load.whole);
+            let (text, file) = (
+                String::from_utf8_lossy(&text),
+                String::from_utf8_lossy(&load.file),
+            );
+            let place = text.find(" FIELDS").unwrap_or(text.len());
+            format!(
+                "{} <- {file:?} {} {}",
+                &text[..place],
+                load.whole,
+                load.strict
+            )
+        }
+        Op::Statement { .. } => "statement".into(),
+        other => panic!("{other:?}"),
+    });
+    Ok(shown.collect())
+}
+
+#[test]
+fn files_are_loaded() {
+    const TRANSACTIONAL: u8 = gtid_flags::TRANSACTIONAL;
+    let all = Filter::default();
+    let (strict, trans) = (mode(1 << 22), mode(1 << 21));
+    // Blocks of two files; a third one is not needed.
+    let replace = LOADS.replace("INTO", "REPLACE INTO");
+    let events = || {
+        vec![
+            block(true, 1, "a\n"),
+            block(true, 2, "x\n"),
+            block(false, 1, "b\n"),
+            load(1, LOADS, "d", &strict, 0),
+            block(true, 3, "y\n"),
+            event(11, &[3, 0, 0, 0]),
+            query("INSERT INTO plain VALUES (1, 'a')", "d"),
+            load(2, &replace, "d", &strict, 0),
+            xid(),
+        ]
+    };
+    let wanted = [
+        r#"LOAD DATA LOCAL INFILE 'dromon' INTO TABLE `plain` <- "a\nb\n" true true"#,
+        "statement",
+        r#"LOAD DATA LOCAL INFILE 'dromon' REPLACE INTO TABLE `plain` <- "x\n" false false"#,
+    ];
+    assert_eq!(loads(events(), TRANSACTIONAL, &all).expect("known"), wanted);
+    // What tables without transactions are not strict in.
+    let one = |status: &[u8], flags| {
+        let events = vec![block(true, 1, ""), load(1, LOADS, "d", status, 0)];
+        let one = loads(events, flags, &all).expect("it is known").pop();
+        let one = one.expect("a statement");
+        (one.contains("true true"), one.contains("true false"))
+    };
+    assert_eq!(one(&trans, TRANSACTIONAL), (true, false));
+    assert_eq!(one(&trans, 0), (false, true));
+    assert_eq!(one(&strict, 0), (true, false));
+    assert_eq!(one(&[], TRANSACTIONAL), (false, true));
+    // The table counts, not the default database, and what comes before a statement ends with it.
+    let without = Filter {
+        only: Vec::new(),
+        without: vec!["d.plain".into()],
+    };
+    let elsewhere = load(2, &LOADS.replace("`plain`", "`x`.`t`"), "d", &[], 0);
+    let variable = event(5, &[2, 9, 0, 0, 0, 0, 0, 0, 0]);
+    let blocks = [block(true, 1, "a"), block(true, 2, "b")];
+    let mut events = blocks.to_vec();
+    events.extend([variable, load(1, LOADS, "d", &[], 0), elsewhere]);
+    let wanted = [r#"LOAD DATA LOCAL INFILE 'dromon' INTO TABLE `x`.`t` <- "b" true false"#];
+    assert_eq!(loads(events, 0, &without).expect("it is known"), wanted);
+    // It is a statement: a savepoint before it may be one that is gone back to.
+    let events = vec![
+        query("SAVEPOINT s", "d"),
+        block(true, 1, "a"),
+        load(1, LOADS, "d", &[], 0),
+    ];
+    assert_eq!(loads(events, 0, &all).expect("it is known").len(), 2);
+}
+
+#[test]
+fn files_that_cannot_be_loaded() {
+    let said = |events: Vec<Raw>| {
+        let error = loads(events, 0, &Filter::default()).expect_err("it cannot be applied");
+        assert!(error.starts_with("0-1-1"), "{error}");
+        error
+    };
+    let of = |text: &str, status: &[u8], error| {
+        said(vec![
+            block(true, 1, "a\n"),
+            load(1, text, "d", status, error),
+        ])
+    };
+    let why = said(vec![load(7, LOADS, "d", &[], 0)]);
+    assert!(why.contains("of file 7, no block"), "{why}");
+    let twice = || load(1, LOADS, "d", &[], 0);
+    let why = said(vec![block(true, 1, ""), twice(), twice()]);
+    assert!(why.contains("of file 1, no block"), "{why}");
+    let deleted = event(11, &[1, 0, 0, 0]);
+    let why = said(vec![block(true, 1, ""), deleted, twice()]);
+    assert!(why.contains("of file 1, no block"), "{why}");
+    let why = said(vec![block(false, 1, "")]);
+    assert!(why.contains("without the beginning"), "{why}");
+    let why = of(LOADS, &[], 38);
+    assert!(why.contains("with error 38 on the source"), "{why}");
+    let why = of(LOADS, &mode(1 << 20), 0);
+    assert!(why.contains("NO_BACKSLASH_ESCAPES"), "{why}");
+    let why = of(&LOADS.replace(r"'\n'", "'<row>'"), &[], 0);
+    assert!(why.contains("LOAD XML"), "{why}");
+    let why = said(vec![
+        block(true, 1, " <r><row/></r>"),
+        load(1, &LOADS.replace(r"'\n'", "'row'"), "d", &[], 0),
+    ]);
+    assert!(why.contains("LOAD XML"), "{why}");
+    let why = of(&LOADS.replace(" INFILE '", " INFILES'"), &[], 0);
+    assert!(why.contains("something else"), "{why}");
 }

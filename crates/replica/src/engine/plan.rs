@@ -413,6 +413,9 @@ fn look(
                 let begin = query.stored.get(..4).unwrap_or_default();
                 sets |= begin.eq_ignore_ascii_case(b"SET ");
             }
+            Payload::FileBlock(_) | Payload::DeleteFile(_) | Payload::LoadQuery(_) => {
+                statements = true;
+            }
             Payload::Other(_) => {
                 statements |= matches!(
                     event.kind(),
@@ -479,7 +482,7 @@ mod tests {
     use dromon_binlog::hints::{Catalog, Column, KeyPart, TableName, TableSchema};
 
     use super::*;
-    use crate::compile::tests::{query, rows, unit, xid};
+    use crate::compile::tests::{block, load, query, rows, unit, xid};
 
     /// What is found about a transaction of these events, if `d.plain` is all that the target has.
     fn found(filter: &Filter, events: Vec<Vec<crate::unit::Raw>>) -> Found {
@@ -558,6 +561,16 @@ mod tests {
             let alone = found.expect("it can be read").alone;
             assert_eq!(alone, Some(Alone::NotTransactional));
         }
+    }
+
+    /// LOAD DATA is a statement, and changes no table's columns.
+    #[test]
+    fn files_that_are_loaded() {
+        let text = "LOAD DATA INFILE 'a' INTO TABLE `plain`";
+        let events = vec![block(true, 1, "1\ta\n"), load(1, text, "d", &[], 0)];
+        let found = found(&Filter::default(), vec![events]);
+        assert_eq!(found.alone, Some(Alone::Within));
+        assert!(found.schema.is_none());
     }
 
     /// A place to go back to, and nobody goes back there.

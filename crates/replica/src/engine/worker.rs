@@ -1,6 +1,7 @@
 //! Applies units, one at a time, over one connection.
 
 mod finally;
+mod load;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,7 @@ use super::{ANOTHER, Difference, End, Settings, Shared};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
 use crate::compile::{
-    Collations, CompileError, Expect, Note, Op, Options, Style, binlog_statement, compile,
+    Collations, CompileError, Expect, Load, Note, Op, Options, Style, binlog_statement, compile,
     in_fragments,
 };
 use crate::engine::Progress;
@@ -498,9 +499,10 @@ impl Worker {
                     setup,
                     uses,
                     text,
+                    load,
                     error,
                     ..
-                } => self.statement(setup, uses, text, *error)?,
+                } => self.statement(setup, uses, text, load.as_ref(), *error)?,
             }
         }
         if !begin.is_empty() {
@@ -666,6 +668,7 @@ impl Worker {
         setup: &[u8],
         uses: &Range<usize>,
         text: &[u8],
+        load: Option<&Load>,
         error: u16,
     ) -> Result<(), Trouble> {
         self.session.dirty = true;
@@ -679,8 +682,12 @@ impl Worker {
                 done?;
             }
         }
-        match self.query(text) {
-            Ok(_) => Ok(()),
+        let run = match load {
+            None => self.query(text).map(|_| ()),
+            Some(load) => self.load(text, load),
+        };
+        match run {
+            Ok(()) => Ok(()),
             // It failed on the source, too, and something of it remained.
             Err(Trouble::Error(code, _)) if error != 0 && code == error => Ok(()),
             Err(Trouble::Error(code, why)) => {

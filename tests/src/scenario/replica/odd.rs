@@ -1,5 +1,7 @@
 //! What is seldom on a primary, a target with limits for its users, and a replica of the target.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -61,6 +63,29 @@ const STATEMENTS: &[&str] = &[
     "ALTER TABLE v ADD b INT",
     "CREATE EVENT e ON SCHEDULE EVERY 1 HOUR DO SET @x = 1",
     "ALTER EVENT e COMMENT 'do it'",
+    // Files, loaded by statements: of many blocks, several in a transaction, with everything that may
+    // stand in one.
+    "CREATE TABLE big (id INT PRIMARY KEY, v VARCHAR(80), n INT AUTO_INCREMENT, KEY (n))",
+    "CREATE TABLE elsewhere.big LIKE big",
+    "SELECT seq, CONCAT('line ', seq, REPEAT('z', 40)) INTO OUTFILE 'big.txt' FROM seq_1_to_20000",
+    "SELECT seq, 'it''s \\\\ \"more\"' INTO OUTFILE 'few.txt' FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' FROM seq_19990_to_20010",
+    "SET binlog_format = STATEMENT",
+    "SET @c = 'x'",
+    "LOAD DATA INFILE 'big.txt' INTO TABLE big (id, v)",
+    "LOAD DATA INFILE 'big.txt' INTO TABLE elsewhere.big (id, v)",
+    "BEGIN",
+    "INSERT INTO inno VALUES (50)",
+    "LOAD DATA INFILE 'few.txt' REPLACE INTO TABLE big FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' (id, v)",
+    "LOAD DATA INFILE 'few.txt' IGNORE INTO TABLE od.big CHARACTER SET latin1 FIELDS TERMINATED BY ',' ENCLOSED BY '\"' \
+     LINES STARTING BY '20' TERMINATED BY '\\n' IGNORE 5 LINES (@a, @b) SET id = @a + 30000, v = CONCAT(@b, @c)",
+    "LOAD DATA INFILE 'few.txt' INTO TABLE keyless_my FIELDS TERMINATED BY ',' (id, @x)",
+    "COMMIT",
+    "LOAD DATA LOW_PRIORITY INFILE 'few.txt' INTO TABLE my FIELDS TERMINATED BY ',' (id, @x)",
+    "CREATE TEMPORARY TABLE tmp (id INT PRIMARY KEY)",
+    "LOAD DATA CONCURRENT INFILE 'few.txt' INTO TABLE tmp FIELDS TERMINATED BY ',' (id, @x)",
+    "INSERT INTO inno SELECT id FROM tmp",
+    "DROP TEMPORARY TABLE tmp",
+    "SET binlog_format = ROW",
     // More than a packet takes: one event, one literal, one statement.
     "CREATE TABLE k (b LONGBLOB)",
     "INSERT INTO k VALUES (REPEAT('x', 14000000))",
@@ -82,7 +107,7 @@ const STATEMENTS: &[&str] = &[
     "ALTER TABLE od.inno ADD c INT DEFAULT 3",
 ];
 
-const ALL: &str = "od.inno, od.my, od.keyless_my, od.r, od.v, od.k, od.q, od.many, od.copy";
+const ALL: &str = "od.inno, od.my, od.keyless_my, od.r, od.v, od.k, od.q, od.many, od.copy, od.big";
 
 pub fn run(case: &mut Case) -> anyhow::Result<()> {
     let dir = place(case)?;
@@ -93,6 +118,11 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
     below.follow(target.port)?;
     target.run(LIMITS)?;
     primary.run(STATEMENTS)?;
+    // It fails on its first row: the file is deleted again.
+    let fails = "LOAD DATA INFILE '/KEYS' INTO TABLE od.my FIELDS TERMINATED BY ',' (id, @x)"
+        .replace("/KEYS", &few(&primary));
+    let statement = "SET binlog_format = STATEMENT";
+    ensure!(primary.run(&[statement, &fails]).is_err(), "a key twice");
     let mut replica = Replica::new(&dir, primary.port, target.port, &["only=od"])?;
     ensure!(replica.finish(&[])?, "{}", replica.log.display());
     target.run(NO_LIMITS)?;
@@ -109,8 +139,71 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
         "below the target",
     )?;
     case.note("statements, temporary tables, long rows, events, savepoints, limits of the target: applied; a replica of the target follows");
+    loads(&primary, &target, &mut replica)?;
+    case.note(
+        "LOAD DATA: no row is left out in silence, nothing without local_infile, no LOAD XML",
+    );
     gone(&primary, &target, &mut replica)?;
     case.note("no commit without the channel's row, and nothing doubled behind it");
+    Ok(())
+}
+
+/// The file of a few rows.
+fn few(primary: &Server) -> String {
+    let file = primary.data().join("od").join("few.txt");
+    file.display().to_string()
+}
+
+/// What LOCAL would hide, and what cannot be applied.
+fn loads(primary: &Server, target: &Server, replica: &mut Replica) -> anyhow::Result<()> {
+    let fails = |replica: &mut Replica, why: &str| -> anyhow::Result<()> {
+        ensure!(!replica.finish(&[])?, "it passed: {why}");
+        let said = replica.said()?;
+        let last = said
+            .lines()
+            .rfind(|line| line.contains(" cannot be applied: "));
+        let last = last.unwrap_or_default();
+        ensure!(last.contains(why), "{last}, not {why}");
+        Ok(())
+    };
+    let load = format!(
+        "LOAD DATA INFILE '{}' INTO TABLE od.loaded FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' (id, v)",
+        few(primary)
+    );
+    primary.run(&["CREATE TABLE od.loaded (id INT PRIMARY KEY, v VARCHAR(20)) ENGINE=InnoDB"])?;
+    ensure!(replica.finish(&[])?, "{}", replica.log.display());
+    // A row that is there already, and a column that is too short.
+    target.run(&["INSERT INTO od.loaded VALUES (20000, 'here')"])?;
+    primary.run(&["SET binlog_format = STATEMENT", &load])?;
+    fails(replica, "Duplicate entry '20000'")?;
+    let rows: u64 = target.one("SELECT COUNT(*) FROM od.loaded")?;
+    ensure!(rows == 1, "{rows} rows of a file that cannot be loaded");
+    target.run(&[
+        "DELETE FROM od.loaded",
+        "ALTER TABLE od.loaded MODIFY v VARCHAR(5)",
+    ])?;
+    fails(replica, "Data truncated for column 'v'")?;
+    target.run(&[
+        "ALTER TABLE od.loaded MODIFY v VARCHAR(20)",
+        "SET GLOBAL local_infile = OFF",
+    ])?;
+    fails(replica, "local_infile = ON on the target")?;
+    target.run(&["SET GLOBAL local_infile = ON"])?;
+    ensure!(replica.finish(&[])?, "{}", replica.log.display());
+    equal(primary, target, "od.loaded", "a file")?;
+    // Its binlog says LOAD DATA.
+    let file = primary.data().join("od").join("rows.xml");
+    fs::write(&file, "<r><row id='1' v='one'/></r>")?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644))?;
+    let xml = format!("LOAD XML INFILE '{}' INTO TABLE od.xml", file.display());
+    primary.run(&[
+        "CREATE TABLE od.xml (id INT PRIMARY KEY, v VARCHAR(20))",
+        "SET binlog_format = STATEMENT",
+        &xml,
+    ])?;
+    fails(replica, "it may be LOAD XML")?;
+    let passes = replica.finish(&["without=od.xml"])?;
+    ensure!(passes, "{}", replica.log.display());
     Ok(())
 }
 

@@ -129,11 +129,12 @@ impl Worker {
                 setup,
                 uses,
                 text,
+                load,
                 error,
                 gtid,
             } = op
             {
-                match self.statement(setup, uses, text, *error) {
+                match self.statement(setup, uses, text, load.as_ref(), *error) {
                     Err(Trouble::Error(code, why))
                         if maybe_done && DONE_ALREADY.contains(&code) =>
                     {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dromon_binlog::Ending;
 
 use super::*;
-use crate::compile::tests::{query, rows, unit};
+use crate::compile::tests::{block, load, query, rows, unit};
 use crate::fake::{Fake, Reply, cell, settings};
 use crate::schedule::After;
 use crate::unit::Alone;
@@ -288,4 +288,76 @@ fn what_a_repair_can_do() {
         !why.contains("repair") && why.contains("Nothing of it"),
         "{why}"
     );
+}
+
+/// LOAD DATA of one file.
+fn loading(text: &str) -> Unit {
+    let events = vec![block(true, 1, "1\n2\n3\n"), load(1, text, "d", &[], 0)];
+    let mut unit = unit(vec![events]);
+    unit.alone = Some(Alone::Within);
+    unit
+}
+
+/// LOCAL leaves out what is there already. Only where the source did so, too, that is right.
+#[test]
+fn rows_of_a_file_that_are_left_out() {
+    let fake = |warnings: Reply| {
+        Fake::new(move |text| match text {
+            "SHOW WARNINGS" => Some(warnings.clone()),
+            _ if text.starts_with("LOAD") => Some(Reply::Ask("dromon")),
+            other => epoch(other),
+        })
+    };
+    let text = "LOAD DATA INFILE 'a' IGNORE INTO TABLE `t`";
+    let ignoring = fake(Reply::Nothing);
+    assert_eq!(applied(&ignoring, &[], loading(text)), End::Told);
+    let wanted = [
+        "BEGIN",
+        "LOAD DATA LOCAL INFILE 'dromon' IGNORE INTO TABLE `t`",
+        "file 1\n2\n3\n",
+        "file ",
+        "position",
+        "COMMIT",
+    ];
+    assert_eq!(steps(&ignoring), wanted);
+    let warning = ["Warning", "1062", "Duplicate entry '2' for key 'PRIMARY'"];
+    let failing = fake(Reply::Row(warning.map(String::from).to_vec()));
+    let text = text.replace("IGNORE ", "");
+    for lines in [&[][..], &["difference=repair"]] {
+        let End::Fatal(why) = applied(&failing, lines, loading(&text)) else {
+            panic!("a row is missing");
+        };
+        assert!(
+            why.contains("left out 1 rows") && why.contains("entry '2'"),
+            "{why}"
+        );
+        assert!(
+            why.contains("Nothing of it is in the target") && !why.contains("repair"),
+            "{why}"
+        );
+        assert!(!steps(&failing).contains(&"COMMIT".to_owned()));
+    }
+}
+
+/// A target that takes no files, and one that asks for another one.
+#[test]
+fn files_that_are_not_taken() {
+    let fake = Fake::new(|text| match text {
+        _ if text.starts_with("LOAD") => Some(Reply::Fail(4166)),
+        other => epoch(other),
+    });
+    let text = "LOAD DATA INFILE 'a' INTO TABLE `t`";
+    let End::Fatal(why) = applied(&fake, &[], loading(text)) else {
+        panic!("it must end");
+    };
+    assert!(why.contains("local_infile = ON on the target"), "{why}");
+    let fake = Fake::new(|text| match text {
+        _ if text.starts_with("LOAD") => Some(Reply::Ask("/etc/passwd")),
+        other => epoch(other),
+    });
+    let End::Again(why) = applied(&fake, &[], loading(text)) else {
+        panic!("such a connection is not used");
+    };
+    assert!(why.contains("/etc/passwd"), "{why}");
+    assert!(!fake.said().iter().any(|said| said.starts_with("file 1")));
 }
