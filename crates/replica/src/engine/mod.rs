@@ -327,6 +327,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             packet_max: (packet_max / 2).clamp(16 << 10, 1 << 20),
             allowed: packet_max,
             in_doubt: in_doubt.clone(),
+            own,
             progress: Arc::clone(progress),
         });
     }

@@ -51,6 +51,8 @@ pub(super) struct Worker {
     /// The target takes no longer packet.
     pub allowed: usize,
     pub in_doubt: Option<InDoubt>,
+    /// Number of the target as a server.
+    pub own: u32,
     pub progress: Arc<Progress>,
 }
 
@@ -512,14 +514,18 @@ impl Worker {
     }
 
     /// In the target's binlog its transactions have the number of the server that first had them: where
-    /// that follows the target it knows them.
+    /// that follows the target it knows them. What came back from there moves the position only, and
+    /// goes into no binlog: else that would go round, too.
     fn act_as(&mut self, unit: &Unit) -> Result<(), Trouble> {
         let server = unit.transactions.first().map(|t| t.gtid.server);
-        if let Some(server) = server
-            && self.settings.binlog
-            && self.session.server != Some(server)
-        {
-            let text = format!("SET SESSION server_id={server}");
+        if !self.settings.binlog || self.session.server == server {
+            return Ok(());
+        }
+        if let Some(server) = server {
+            let text = match server == self.own {
+                true => "SET SESSION sql_log_bin=0".to_owned(),
+                false => format!("SET SESSION sql_log_bin=1, server_id={server}"),
+            };
             self.session.client.query(text.as_bytes())?;
             self.session.server = Some(server);
         }

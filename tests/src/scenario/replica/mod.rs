@@ -5,6 +5,7 @@ mod commits;
 mod mixed;
 mod odd;
 mod secure;
+mod ways;
 mod xa;
 
 use std::path::{Path, PathBuf};
@@ -56,6 +57,11 @@ pub fn all() -> Vec<Scenario> {
             "what is seldom: ROLLBACK of both kinds of tables, temporary tables, long rows, events, savepoints, limits of the target; a replica of \
              the target; the position deleted",
             odd::run,
+        ),
+        (
+            "replica_ways",
+            "two servers that follow each other: each transaction once on both; a relay cut off makes its replica old; what is too long",
+            ways::run,
         ),
         (
             "replica_xa",

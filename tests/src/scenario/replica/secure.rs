@@ -13,7 +13,7 @@ use crate::scenario::relay::plain::{Load, Server, TABLES, USER, free_port};
 use crate::scenario::relay::secure::certificates;
 
 /// Waits until it says so.
-fn becomes(what: &str, mut done: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+pub fn becomes(what: &str, mut done: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let until = Instant::now() + Duration::from_secs(90);
     while !done()? {
         ensure!(Instant::now() < until, "{what} did not come");

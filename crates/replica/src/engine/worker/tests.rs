@@ -42,6 +42,7 @@ fn applied_beside(fake: &Fake, lines: &[&str], unit: Unit, alone: Option<Session
         packet_max: 1 << 20,
         allowed: 1 << 20,
         in_doubt: None,
+        own: 2,
         progress: Arc::new(Progress::default()),
     };
     {

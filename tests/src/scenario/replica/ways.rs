@@ -1,0 +1,154 @@
+//! Two servers that follow each other, a relay that is cut off, and what is too long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use dromon_sandbox::mysql::prelude::Queryable;
+
+use super::secure::becomes;
+use super::{LIMIT, Replica, equal, grant};
+use crate::harness::Case;
+use crate::scenario::relay::group::{get, metric};
+use crate::scenario::relay::place;
+use crate::scenario::relay::plain::{Relay, Server, free_port};
+
+const TABLES: &str = "bw.keyed, bw.keyless";
+
+/// Rows of its own, until it is told to end; how many.
+fn writes(server: &Server, first: u64, stop: &AtomicBool) -> anyhow::Result<u64> {
+    let mut conn = server.connect("bw")?;
+    let mut n = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let id = first + n;
+        conn.query_drop("BEGIN")?;
+        conn.query_drop(format!("INSERT INTO keyed VALUES ({id}, {n})"))?;
+        conn.query_drop(format!("INSERT INTO keyless VALUES ({id}, {n})"))?;
+        conn.query_drop("COMMIT")?;
+        if n % 50 == 10 {
+            conn.query_drop(format!("CREATE TABLE t{id} (a INT PRIMARY KEY)"))?;
+            conn.query_drop(format!("DROP TABLE t{id}"))?;
+        }
+        n += 1;
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(n)
+}
+
+pub fn run(case: &mut Case) -> anyhow::Result<()> {
+    both_ways(case)?;
+    cut_off(case)
+}
+
+fn both_ways(case: &mut Case) -> anyhow::Result<()> {
+    let dir = place(case)?;
+    let domain = ["--gtid-domain-id=1"];
+    let here = Arc::new(Server::new(&dir, "here", 1, &[])?);
+    let there = Arc::new(Server::new(&dir, "there", 2, &domain)?);
+    grant(&there)?;
+    here.run(&[
+        "CREATE DATABASE bw",
+        "CREATE TABLE bw.keyed (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE bw.keyless (id INT, v INT)",
+    ])?;
+    let mut replica = Replica::new(&dir, here.port, there.port, &[])?;
+    ensure!(replica.finish(&[])?, "{}", replica.log.display());
+    here.follow(there.port)?;
+    replica.start(&[])?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = [(&here, 1_000_000), (&there, 2_000_000)]
+        .into_iter()
+        .map(|(server, first)| {
+            let (server, stop) = (Arc::clone(server), Arc::clone(&stop));
+            thread::spawn(move || writes(&server, first, &stop))
+        })
+        .collect();
+    let until = Instant::now() + case.options.seconds.min(Duration::from_secs(20));
+    let mut kills = 0;
+    while Instant::now() < until {
+        thread::sleep(Duration::from_millis(900));
+        replica.kill()?;
+        replica.start(&[])?;
+        kills += 1;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut all = 0;
+    for client in clients {
+        all += client.join().ok().context("a client panicked")??;
+    }
+    let counts = || -> anyhow::Result<[u64; 2]> {
+        let count = |server: &Server| server.one("SELECT COUNT(*) FROM bw.keyless");
+        Ok([count(&here)?, count(&there)?])
+    };
+    let until = Instant::now() + LIMIT;
+    while counts()? != [all, all] {
+        ensure!(
+            Instant::now() < until,
+            "{:?} rows of {all}: {}",
+            counts()?,
+            replica.log.display()
+        );
+        thread::sleep(Duration::from_millis(200));
+    }
+    // Nothing goes on round.
+    thread::sleep(Duration::from_secs(2));
+    ensure!(counts()? == [all, all], "{:?} rows of {all}", counts()?);
+    equal(&here, &there, TABLES, "both ways")?;
+    for field in ["Slave_IO_Running", "Slave_SQL_Running"] {
+        let is = here.status(field)?;
+        let why = here.status("Last_SQL_Error")?;
+        ensure!(is == "Yes", "{field} is {is}: {why}");
+    }
+    case.note(format!(
+        "{all} transactions on two servers that follow each other, {kills} kills: each once on both, equal"
+    ));
+    replica.kill()?;
+    // One that has the target's own number cannot be told from the target.
+    let mut itself = Replica::new(&dir, there.port, there.port, &["channel=itself"])?;
+    ensure!(!itself.finish(&[])?, "it followed its own target");
+    let said = itself.said()?;
+    ensure!(said.contains("the same server_id, 2"), "{said}");
+    here.run(&["STOP SLAVE"])?;
+    here.run(&["INSERT INTO bw.keyless SELECT seq, REPEAT('7', 7) FROM bw.seq_1_to_100000"])?;
+    ensure!(
+        !replica.finish(&["transaction_max=100K"])?,
+        "it held what is too long"
+    );
+    let said = replica.said()?;
+    ensure!(said.contains("raise transaction_max"), "{said}");
+    ensure!(replica.finish(&[])?, "{}", replica.log.display());
+    equal(&here, &there, TABLES, "behind what was too long")?;
+    case.note("a source with the target's number, and a transaction longer than allowed: refused");
+    Ok(())
+}
+
+/// The relay goes on and hears nothing.
+fn cut_off(case: &mut Case) -> anyhow::Result<()> {
+    let dir = place(case)?.join("cut");
+    let mut primary = Server::new(&dir, "primary", 1, &[])?;
+    let target = Server::new(&dir, "target", 2, &[])?;
+    grant(&target)?;
+    primary.run(&[
+        "CREATE DATABASE bw",
+        "CREATE TABLE bw.keyed (id INT PRIMARY KEY)",
+    ])?;
+    let mut relay = Relay::new(&dir, "relay", 9, primary.port, &[])?;
+    relay.start()?;
+    let http = free_port()?;
+    let setting = format!("http=127.0.0.1:{http}");
+    let mut replica = Replica::new(&dir, relay.port, target.port, &[&setting])?;
+    replica.start(&[])?;
+    let code =
+        || -> anyhow::Result<u16> { Ok(get(http, "/ready?max_lag=3").map_or(0, |got| got.0)) };
+    becomes("readiness", || Ok(code()? == 200))?;
+    primary.kill()?;
+    becomes("the end of readiness behind a relay", || Ok(code()? == 503))?;
+    let lag = metric(http, "dromon_replica_lag_seconds")?;
+    ensure!(lag >= 3.0, "{lag} s");
+    primary.start()?;
+    becomes("readiness again", || Ok(code()? == 200))?;
+    case.note("a relay that is cut off from its primary makes its replica old");
+    Ok(())
+}
