@@ -1,13 +1,16 @@
 //! A relay from its start to its end.
 
+use std::env;
 use std::fs;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dromon_log::{Device, DirDevice};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -24,6 +27,11 @@ use crate::store::{Opened, Store, StoreError};
 
 /// For each packet of the answer when the primary's tables are read.
 const TABLES_LIMIT: Duration = Duration::from_secs(60);
+
+/// With a full disk: how often it looks whether there is room, for how much, and by which file.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(5);
+const ROOM_BYTES: u64 = 16 << 20;
+const ROOM: &str = "dromon-relay.room";
 
 /// A relay cannot start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +139,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         forget: config.forget.map(|f| f.as_secs()),
         device: Arc::clone(&device),
     };
-    let mut housekeeping = Housekeeping::new(&server, &view, keep, &log);
+    let mut housekeeping = Housekeeping::new(&server, &view, keep.clone(), &log);
     let every_now_and_then = Box::new(move || housekeeping.now_and_then());
     let desk = config.hints().then(Arc::<Desk>::default);
     let puller = Puller::new(
@@ -227,26 +235,81 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
                 _ => StoreError::Panicked,
             };
             view.fail(&why);
+            let full = why.is_full();
+            let then = match full {
+                false => "What is stored is served until the relay is told to end",
+                true => {
+                    "What is stored is served, old files go as they are to, and when there is room again the relay goes on by itself"
+                }
+            };
             log.say(
                 Level::Error,
-                &format!("Nothing more is stored ({why}). What is stored is served until the relay is told to end."),
+                &format!("Nothing more is stored ({why}). {then}."),
             );
+            let mut housekeeping = Housekeeping::new(&server, &view, keep, &log);
+            let mut looked = Instant::now();
             while !told.load(Ordering::Acquire) {
                 thread::sleep(Duration::from_millis(200));
+                if !full {
+                    continue;
+                }
+                housekeeping.now_and_then();
+                if looked.elapsed() >= LOOK_FOR_ROOM {
+                    looked = Instant::now();
+                    if has_room(&*device) {
+                        log.say(Level::Note, "There is room again: the relay begins anew.");
+                        remember(&server, &*device, &log);
+                        log.say(Level::Error, &begin_anew());
+                    }
+                }
             }
             false
         }
     };
-    // Who was here until now.
+    remember(&server, &*device, &log);
+    Ok(good)
+}
+
+/// Writes down who was here until now.
+fn remember(server: &Server, device: &dyn Device, log: &Log) {
     let text = {
         let mut registry = server.registry();
         registry.tick(unix_now(), None);
         registry.text()
     };
-    if let Err(error) = save(&*device, &text) {
+    if let Err(error) = save(device, &text) {
         log.say(Level::Warning, &error.to_string());
     }
-    Ok(good)
+}
+
+/// Whether so much can be written that it is worth going on.
+fn has_room(device: &dyn Device) -> bool {
+    let zeros = vec![0; 1 << 20];
+    let write = || {
+        let file = device.create(ROOM)?;
+        for n in 0..ROOM_BYTES >> 20 {
+            file.write_at(&mut [IoSlice::new(&zeros)], n << 20)?;
+        }
+        file.sync_all()
+    };
+    let had = write().is_ok();
+    // If it cannot be removed, the next attempt cannot make it.
+    let gone = device.remove(ROOM).is_ok();
+    had && gone
+}
+
+/// The same program in the place of this one: a start is what puts a torn end right. Gives why it
+/// could not be.
+fn begin_anew() -> String {
+    let program = match env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return format!("The relay cannot begin anew: {error}. Start it again."),
+    };
+    let error = Command::new(&program).args(env::args_os().skip(1)).exec();
+    format!(
+        "The relay cannot begin anew ({}): {error}. Start it again.",
+        program.display()
+    )
 }
 
 fn report(log: &Log, store: &Store, opened: &Opened) {

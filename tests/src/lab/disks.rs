@@ -105,8 +105,13 @@ pub struct PlainDisk(Disk);
 impl PlainDisk {
     /// Makes an empty one in the sparse file `image` and mounts it on `place`, which is created.
     pub fn make(image: &Path, place: &Path) -> anyhow::Result<Self> {
+        Self::make_of(BYTES, image, place)
+    }
+
+    /// The same, of so many bytes.
+    pub fn make_of(bytes: u64, image: &Path, place: &Path) -> anyhow::Result<Self> {
         required("A power cut")?;
-        let disk = Disk::make(image, BYTES, place)?;
+        let disk = Disk::make(image, bytes, place)?;
         disk.write(SYNCED)?.sync_all()?;
         Ok(Self(disk))
     }

@@ -121,6 +121,18 @@ impl StoreError {
         }
     }
 
+    /// Whether the disk was full: when there is room again, all that was stored is as it was.
+    pub fn is_full(&self) -> bool {
+        match self {
+            StoreError::Io { source, .. } | StoreError::Access { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ),
+            StoreError::Ended(cause) => cause.is_full(),
+            _ => false,
+        }
+    }
+
     /// Whether descriptors or memory were short, which passes.
     pub fn is_shortage(&self) -> bool {
         let (StoreError::Io { source, .. } | StoreError::Access { source, .. }) = self else {

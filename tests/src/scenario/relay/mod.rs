@@ -2,6 +2,7 @@
 //! Run by name.
 
 mod crowd;
+mod full;
 mod garbage;
 pub mod group;
 mod mysql;
@@ -24,6 +25,9 @@ use plain::{Load, PASSWORD, Relay, Server, TABLES, gtids_of};
 
 /// Those that need a network of their own.
 pub const NETS: &[&str] = &["relay_link", "relay_breaks"];
+
+/// Those that need a disk of their own.
+const DISKS: &[&str] = &["relay_power", "relay_full"];
 
 /// The scenarios.
 pub fn all() -> Vec<Scenario> {
@@ -64,6 +68,11 @@ pub fn all() -> Vec<Scenario> {
             power::run,
         ),
         (
+            "relay_full",
+            "the relay's disk full under load: what is stored is served, and it goes on by itself when there is room; checksums equal",
+            full::run,
+        ),
+        (
             "relay_mysql",
             "MySQL 5.6 without GTIDs: files mirrored byte for byte, replicas moved by file and byte, the relay killed",
             mysql::run,
@@ -96,7 +105,7 @@ pub fn all() -> Vec<Scenario> {
             shows,
             servers: Servers::Own,
             run,
-            round: match NETS.contains(&name) || name == "relay_power" {
+            round: match NETS.contains(&name) || DISKS.contains(&name) {
                 true => Duration::from_secs(300),
                 false => Duration::ZERO,
             },
