@@ -315,6 +315,7 @@ impl Config {
                     position: String::new(),
                     file: None,
                     executed: None,
+                    channel: None,
                 },
                 tls,
                 dead_after,

@@ -323,6 +323,7 @@ fn pull_with(
             position: String::new(),
             file: None,
             executed: None,
+            channel: None,
         },
         tls,
         dead_after,

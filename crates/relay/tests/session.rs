@@ -28,6 +28,7 @@ fn wish() -> Wish {
         position: "0-1-5,7-2-3".into(),
         file: None,
         executed: None,
+        channel: None,
     }
 }
 
@@ -146,6 +147,7 @@ fn a_relay_behind_a_relay() {
         server_id: 9,
         mariadb: true,
         lag: true,
+        channel: None,
     };
     assert_eq!(wants, expected);
     assert_eq!(session.primary().server_id, 1);

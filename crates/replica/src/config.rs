@@ -94,6 +94,16 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     ("target_tls_key", "its key", "none"),
     (
+        "report_host",
+        "name in the source's SHOW SLAVE HOSTS, and of a relay's /replica/NAME",
+        "none",
+    ),
+    (
+        "report_port",
+        "port beside it: a relay with watch_user asks the target there, at the address that the replica comes from",
+        "the target's",
+    ),
+    (
         "channel",
         "name of its row in dromon_replica.position on the target",
         "default",
@@ -224,6 +234,14 @@ impl Config {
         let address = given.server("source")?;
         let (heartbeat, dead_after) = given.silence()?;
         let source_tls = given.client_tls(SOURCE_TLS)?;
+        let channel = given.text("channel").unwrap_or_else(|| "default".into());
+        let target = given.server("target")?;
+        // A relay that wants to know what is applied asks there.
+        let own_port = target.rsplit(':').next().and_then(|port| port.parse().ok());
+        let report_port = number(given, "report_port", 1, 65_535)?
+            .and_then(|port| u16::try_from(port).ok())
+            .or(own_port)
+            .unwrap_or_default();
         let settings = Settings {
             source: Source {
                 address,
@@ -231,8 +249,8 @@ impl Config {
                     user: given.must("source_user", "repl")?,
                     password: given.password("source_password", "source_password_file")?,
                     server_id: given.server_id("201")?,
-                    report_host: String::new(),
-                    report_port: 0,
+                    report_host: given.text("report_host").unwrap_or_default(),
+                    report_port,
                     heartbeat,
                     semi_sync: false,
                     tls: source_tls.is_some(),
@@ -240,6 +258,7 @@ impl Config {
                     position: String::new(),
                     file: None,
                     executed: None,
+                    channel: Some(channel.clone()),
                 },
                 tls: source_tls,
                 dead_after,
@@ -247,13 +266,13 @@ impl Config {
                 transaction_max: given.parsed("transaction_max", bytes)?.unwrap_or(1 << 30),
             },
             target: Account {
-                address: given.server("target")?,
+                address: target,
                 user: given.must("target_user", "dromon")?,
                 tls: given.client_tls(TARGET_TLS)?,
                 password: given.password("target_password", "target_password_file")?,
                 patience: Duration::from_secs(10),
             },
-            channel: given.text("channel").unwrap_or_else(|| "default".into()),
+            channel,
             start: given
                 .parsed("start", |text| {
                     text.parse::<Position>().map_err(|e| e.to_string())

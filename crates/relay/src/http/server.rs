@@ -15,7 +15,7 @@ use super::page::{Request, Response};
 use super::status::{HintStatus, PrimaryStatus, ReplicaStatus, Status};
 use crate::log::Log;
 use crate::net::ClientTls;
-use crate::pull::{AskError, Asker, Following, Login};
+use crate::pull::{AskError, Asker, Following, Login, quoted};
 use crate::serve::{Known, Server};
 use crate::store::{Kind, Place, View};
 
@@ -122,7 +122,14 @@ impl HttpServer {
             limit: REPLICA_LIMIT,
             in_all: Some(REPLICA_LIMIT),
         })?;
-        let rows = asker.ask("SELECT @@GLOBAL.gtid_slave_pos", POSITION_MAX)?;
+        let question = match &known.channel {
+            None => "SELECT @@GLOBAL.gtid_slave_pos".to_owned(),
+            Some(name) => format!(
+                "SELECT gtid_pos FROM dromon_replica.position WHERE channel={}",
+                quoted(name)
+            ),
+        };
+        let rows = asker.ask(&question, POSITION_MAX)?;
         let cell = rows.first().and_then(|row| row.first()?.as_deref());
         let text = String::from_utf8_lossy(cell.unwrap_or_default()).into_owned();
         let position: Position = text.parse().map_err(|_| AskError::NoPosition { text })?;

@@ -700,6 +700,7 @@ mod tests {
                 position: String::new(),
                 file: None,
                 executed: None,
+                channel: None,
             },
             tls: None,
             dead_after: Duration::from_secs(1),

@@ -30,5 +30,6 @@ pub use ingest::{Act, Ingest, IngestError, Taken};
 pub use link::{Following, HintTook, PullError, Puller, Source, Took, take};
 pub use offers::Offers;
 pub use position::{PositionError, PositionKind, Whereabouts};
+pub(crate) use session::quoted;
 pub use session::{Primary, Sent, Session, SessionError, Step, Wish, follow, sent};
 pub use tables::{TablesError, catalog_of, tables_of};

@@ -10,8 +10,8 @@ use dromon_binlog::{GtidSet, ParseGtidSetError};
 
 use super::entry::{Entry, EntryStep};
 use crate::wire::{
-    Answer, Command, Dump, DumpGtid, Failure, Frames, LAG_VARIABLE, Register, Row, WireError,
-    ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags, parse_row, server_uuid,
+    Answer, CHANNEL_VARIABLE, Command, Dump, DumpGtid, Failure, Frames, LAG_VARIABLE, Register,
+    Row, WireError, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags, parse_row, server_uuid,
 };
 
 /// Who comes, and what it wants.
@@ -41,6 +41,13 @@ pub struct Wish {
     pub file: Option<(String, u64)>,
     /// Of MySQL with GTIDs, instead: all of these are stored.
     pub executed: Option<GtidSet>,
+    /// Of `dromon replica`: the name under which its target has what it applied.
+    pub channel: Option<String>,
+}
+
+/// A text as a literal.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
 /// Why there is no stream.
@@ -254,9 +261,12 @@ impl Session {
             1 => format!(
                 "SET @master_heartbeat_period={}, @master_binlog_checksum=@@global.binlog_checksum, \
                  @mariadb_slave_capability=4, @slave_connect_state='{}', @slave_gtid_strict_mode=1, \
-                 @slave_gtid_ignore_duplicates=0, @{LAG_VARIABLE}=1",
+                 @slave_gtid_ignore_duplicates=0, @{LAG_VARIABLE}=1{}",
                 wish.heartbeat.as_nanos(),
-                wish.position
+                wish.position,
+                wish.channel.as_ref().map_or_else(String::new, |name| {
+                    format!(", @{CHANNEL_VARIABLE}={}", quoted(name))
+                })
             ),
             // Servers have no such variable.
             ZSTD => format!("SHOW VARIABLES LIKE '{ZSTD_VARIABLE}'"),

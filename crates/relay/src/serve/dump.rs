@@ -72,6 +72,7 @@ impl Connection<'_> {
             if let Ok(address) = self.stream.tcp().peer_addr() {
                 registry.at(id, self.number, address.ip(), self.congestion());
             }
+            registry.applies(id, self.number, wants.channel.clone());
             registry.was_sent(id, self.number, &has, 0, 0);
             drop(registry);
             // A leftover connection of it looks now.

@@ -33,6 +33,8 @@ pub struct Known {
     pub address: Option<IpAddr>,
     /// Congestion control of its connection.
     pub congestion: String,
+    /// Of `dromon replica`: the name under which its target has what it applied.
+    pub channel: Option<String>,
     /// What it had when it came, and was sent since.
     pub sent: Position,
     /// Groups that it was sent since it came.
@@ -93,6 +95,7 @@ impl Registry {
                 connection: None,
                 address: None,
                 congestion: String::new(),
+                channel: None,
                 sent: Position::new(),
                 groups: 0,
                 joined: 0,
@@ -150,6 +153,7 @@ impl Registry {
             connection: Some(connection),
             address: None,
             congestion: String::new(),
+            channel: None,
             sent: Position::new(),
             groups: 0,
             joined: 0,
@@ -165,6 +169,13 @@ impl Registry {
         if let Some(known) = self.here(id, connection) {
             known.congestion = congestion;
             known.address = Some(address);
+        }
+    }
+
+    /// It is `dromon replica`, with this channel; or it is not.
+    pub fn applies(&mut self, id: u32, connection: u32, channel: Option<String>) {
+        if let Some(known) = self.here(id, connection) {
+            known.channel = channel;
         }
     }
 

@@ -10,8 +10,8 @@ use dromon_binlog::{Checksum, GtidSet, Position};
 use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
 use crate::store::{Kind, Listed};
 use crate::wire::{
-    Dump, DumpGtid, Failure, LAG_MS_VARIABLE, LAG_VARIABLE, TextResult, ZSTD_LEVEL_MAX,
-    ZSTD_VARIABLE, dump_flags, server_uuid,
+    CHANNEL_VARIABLE, Dump, DumpGtid, Failure, LAG_MS_VARIABLE, LAG_VARIABLE, TextResult,
+    ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags, server_uuid,
 };
 
 /// Most variables of a connection, and longest value in bytes.
@@ -121,6 +121,8 @@ pub struct Wants {
     pub mariadb: bool,
     /// It is a relay, and heartbeats are to tell how far this one is behind its primary.
     pub lag: bool,
+    /// It is `dromon replica`, and its target has what it applied under this name.
+    pub channel: Option<String>,
 }
 
 /// One connection.
@@ -503,6 +505,7 @@ impl Session {
             server_id,
             mariadb: self.capability().is_some(),
             lag: self.var(LAG_VARIABLE) == Some("1"),
+            channel: self.var(CHANNEL_VARIABLE).map(str::to_owned),
         })
     }
 }

@@ -25,6 +25,10 @@ pub fn server_uuid(server_id: u32) -> String {
 /// is behind its own primary. Servers leave that time at 0, and take any variable.
 pub const LAG_VARIABLE: &str = "dromon_relay_lag";
 
+/// The variable in which `dromon replica` tells its channel: what it has applied stands in its
+/// target under that name.
+pub const CHANNEL_VARIABLE: &str = "dromon_replica_channel";
+
 /// The variable in which a relay tells how many milliseconds it is behind its primary; empty: it
 /// does not know. Servers have no such variable.
 pub const LAG_MS_VARIABLE: &str = "dromon_relay_lag_ms";

@@ -226,6 +226,7 @@ fn wish(server_id: u32, file: Option<(String, u64)>) -> Wish {
         position: String::new(),
         file,
         executed: None,
+        channel: None,
     }
 }
 

@@ -185,6 +185,7 @@ fn wish(server_id: u32, executed: GtidSet) -> Wish {
         position: String::new(),
         file: None,
         executed: Some(executed),
+        channel: None,
     }
 }
 

@@ -1,34 +1,34 @@
 //! A relay whose disk is full, and then is not.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::plain::{Load, Relay, Server};
+use super::plain::{Load, Relay, Server, program};
 use super::{equal, place};
 use crate::harness::Case;
 use crate::lab::PlainDisk;
 
 /// Of the relay's disk.
-const BYTES: u64 = 160 << 20;
+const BYTES: u64 = 2 << 30;
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Takes all room but a little.
 fn fill(path: &Path) -> anyhow::Result<()> {
-    let mut file = File::create(path)?;
-    let zeros = vec![0; 1 << 20];
-    let error = loop {
-        if let Err(error) = file.write_all(&zeros).and_then(|()| file.sync_data()) {
-            break error;
-        }
-    };
-    ensure!(error.kind() == io::ErrorKind::StorageFull, "{error}");
-    let len = file.metadata()?.len();
-    file.set_len(len.saturating_sub(2 << 20))?;
+    let dir = path.parent().context("it lies in a directory")?;
+    let out = program("df")
+        .args(["-B1", "--output=avail"])
+        .arg(dir)
+        .output()?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let free = text.split_whitespace().last().unwrap_or_default();
+    let free: u64 = free.parse().with_context(|| format!("df said {text}"))?;
+    let len = free.saturating_sub(2 << 20).to_string();
+    let made = program("fallocate").args(["-l", &len]).arg(path).status()?;
+    ensure!(made.success(), "fallocate -l {len}: {made}");
     Ok(())
 }
 

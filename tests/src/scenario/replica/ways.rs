@@ -13,7 +13,7 @@ use super::{LIMIT, Replica, equal, grant};
 use crate::harness::Case;
 use crate::scenario::relay::group::{get, metric};
 use crate::scenario::relay::place;
-use crate::scenario::relay::plain::{Relay, Server, free_port};
+use crate::scenario::relay::plain::{PASSWORD, Relay, Server, USER, free_port};
 
 const TABLES: &str = "bw.keyed, bw.keyless";
 
@@ -134,7 +134,14 @@ fn cut_off(case: &mut Case) -> anyhow::Result<()> {
         "CREATE DATABASE bw",
         "CREATE TABLE bw.keyed (id INT PRIMARY KEY)",
     ])?;
-    let mut relay = Relay::new(&dir, "relay", 9, primary.port, &[])?;
+    let watched = free_port()?;
+    let watch = [
+        format!("http=127.0.0.1:{watched}"),
+        format!("watch_user={USER}"),
+        format!("watch_password={PASSWORD}"),
+    ];
+    let watch = watch.each_ref().map(String::as_str);
+    let mut relay = Relay::new(&dir, "relay", 9, primary.port, &watch)?;
     relay.start()?;
     let http = free_port()?;
     let setting = format!("http=127.0.0.1:{http}");
@@ -143,6 +150,18 @@ fn cut_off(case: &mut Case) -> anyhow::Result<()> {
     let code =
         || -> anyhow::Result<u16> { Ok(get(http, "/ready?max_lag=3").map_or(0, |got| got.0)) };
     becomes("readiness", || Ok(code()? == 200))?;
+    // The relay asks the target what is applied.
+    let judged = || -> anyhow::Result<u16> {
+        Ok(get(watched, "/replica/77?max_lag=1").map_or(0, |got| got.0))
+    };
+    becomes("a good judgement", || Ok(judged()? == 200))?;
+    let mut holder = target.connect("bw")?;
+    holder.query_drop("LOCK TABLES keyed READ")?;
+    primary.run(&["INSERT INTO bw.keyed VALUES (1)"])?;
+    becomes("a bad judgement", || Ok(judged()? == 503))?;
+    holder.query_drop("UNLOCK TABLES")?;
+    becomes("a good judgement again", || Ok(judged()? == 200))?;
+    case.note("a relay asks the target of a replica what is applied there");
     primary.kill()?;
     becomes("the end of readiness behind a relay", || Ok(code()? == 503))?;
     let lag = metric(http, "dromon_replica_lag_seconds")?;

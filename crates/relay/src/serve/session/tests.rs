@@ -107,6 +107,7 @@ fn what_a_replica_asks() {
             server_id: 3,
             mariadb: true,
             lag: false,
+            channel: None,
         }
     );
 }
@@ -236,6 +237,7 @@ fn what_a_newer_replica_of_mysql_asks() {
         server_id: 3,
         mariadb: false,
         lag: false,
+        channel: None,
     };
     assert_eq!(session.dump_gtid(&dump), Ok(wants.clone()));
     // A client that uses the newer names alone.
