@@ -13,7 +13,9 @@ use super::{LIMIT, Replica, equal, grant};
 use crate::harness::Case;
 use crate::scenario::relay::group::{get, metric};
 use crate::scenario::relay::place;
-use crate::scenario::relay::plain::{PASSWORD, Relay, Server, USER, free_port};
+use crate::scenario::relay::plain::{
+    Load, PASSWORD, Relay, Server, TABLES as RELAYED, USER, free_port,
+};
 
 const TABLES: &str = "bw.keyed, bw.keyless";
 
@@ -39,7 +41,8 @@ fn writes(server: &Server, first: u64, stop: &AtomicBool) -> anyhow::Result<u64>
 
 pub fn run(case: &mut Case) -> anyhow::Result<()> {
     both_ways(case)?;
-    cut_off(case)
+    cut_off(case)?;
+    handed_over(case)
 }
 
 fn both_ways(case: &mut Case) -> anyhow::Result<()> {
@@ -169,5 +172,64 @@ fn cut_off(case: &mut Case) -> anyhow::Result<()> {
     primary.start()?;
     becomes("readiness again", || Ok(code()? == 200))?;
     case.note("a relay that is cut off from its primary makes its replica old");
+    Ok(())
+}
+
+/// From the server's own threads to a replica, and back.
+fn handed_over(case: &mut Case) -> anyhow::Result<()> {
+    let dir = place(case)?.join("over");
+    let primary = Server::new(&dir, "primary", 1, &[])?;
+    let target = Server::new(&dir, "target", 2, &["--gtid-domain-id=1"])?;
+    grant(&target)?;
+    Load::prepare(&primary)?;
+    let load = Load::start(&primary, 2);
+    target.follow(primary.port)?;
+    thread::sleep(Duration::from_secs(1));
+    target.run(&["STOP SLAVE"])?;
+    let start: String = target.one("SELECT CONCAT('start=', @@GLOBAL.gtid_slave_pos)")?;
+    ensure!(start.starts_with("start=0-1-"), "{start}");
+    let settings = ["commit_order=group", "merge=1", "threads=8", &start];
+    let mut replica = Replica::new(&dir, primary.port, target.port, &settings)?;
+    for _ in 0..3 {
+        replica.start(&[])?;
+        thread::sleep(Duration::from_millis(900));
+        replica.kill()?;
+    }
+    let done = load.stop()?;
+    // What is ahead of the position comes into it.
+    ensure!(
+        replica.finish(&["commit_order=strict"])?,
+        "{}",
+        replica.log.display()
+    );
+    equal(&primary, &target, RELAYED, "by the replica")?;
+    let position: String = target.one(
+        "SELECT CONCAT_WS(',', gtid_pos, @@GLOBAL.gtid_binlog_pos) FROM dromon_replica.position",
+    )?;
+    // Of the target's binlog its own domain counts.
+    let mine = position.split(',').filter(|gtid| gtid.starts_with("1-"));
+    let theirs = position.split(',').take(1);
+    let all: Vec<&str> = theirs.chain(mine).collect();
+    target.run(&[
+        &format!("SET GLOBAL gtid_slave_pos = '{}'", all.join(",")),
+        "START SLAVE",
+    ])?;
+    let load = Load::start(&primary, 2);
+    thread::sleep(Duration::from_secs(1));
+    let after = load.stop()?;
+    let wanted: String = primary.one("SELECT @@gtid_binlog_pos")?;
+    becomes("all by the server's own threads", || {
+        let has: String = target.one("SELECT @@GLOBAL.gtid_slave_pos")?;
+        Ok(has.split(',').any(|gtid| gtid == wanted))
+    })?;
+    equal(
+        &primary,
+        &target,
+        RELAYED,
+        "by the server's own threads again",
+    )?;
+    case.note(format!(
+        "{done} transactions by the server's own threads and a replica that was killed, {after} by its own threads again: equal"
+    ));
     Ok(())
 }
