@@ -1,6 +1,7 @@
 //! Ports on 127.0.0.1 for the nodes.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,9 @@ use crate::error::{Result, SandboxError};
 /// of ours between choosing and listening.
 const SEARCH_FROM: u16 = 23306;
 const SEARCH_TO: u16 = 32700;
+/// Behind the last run that this process chose. Ports of a cluster whose servers are down for a moment look free
+/// to whoever starts another one beside it; they are not given again before all others were.
+static NEXT: Mutex<u16> = Mutex::new(SEARCH_FROM);
 
 /// The four ports of a node; they follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,12 +98,19 @@ pub(crate) fn choose(nodes: usize, base: Option<u16>, hint: Option<u16>) -> Resu
         }
         return Ok(run(base).collect());
     }
+    let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
     let first = hint
-        .unwrap_or(SEARCH_FROM)
+        .unwrap_or(0)
+        .max(*next)
         .clamp(SEARCH_FROM, SEARCH_TO - width);
     let starts = (first..=SEARCH_TO - width).chain(SEARCH_FROM..first);
     for start in starts.step_by(usize::from(Ports::STRIDE)) {
         if run(start).all(|ports| ports.named().iter().all(|(port, _)| is_free(*port))) {
+            *next = match start + width {
+                // From the beginning again.
+                end if end > SEARCH_TO - width => SEARCH_FROM,
+                end => end,
+            };
             return Ok(run(start).collect());
         }
     }
@@ -125,6 +136,18 @@ mod tests {
             second
                 .iter()
                 .all(|p| p.named().iter().all(|(port, _)| *port != first[1].ist))
+        );
+    }
+
+    /// Though nobody listens on the first ones at that moment.
+    #[test]
+    fn ports_are_not_given_twice_in_a_row() {
+        let of = |runs: Vec<Ports>| runs.into_iter().map(|p| p.sql).collect::<Vec<_>>();
+        let first = of(choose(3, None, None).expect("free ports"));
+        let second = of(choose(3, None, None).expect("free ports"));
+        assert!(
+            second.iter().all(|port| !first.contains(port)),
+            "{first:?} {second:?}"
         );
     }
 
