@@ -7,8 +7,8 @@
 //!
 //! What was written with `O_DIRECT` passes the page cache and would survive
 //! without a sync. So the log under test must not use it
-//! ([`log_files_direct`]), and InnoDB is told not to
-//! (`innodb_flush_method=fsync`). At each cut a file that was synced must
+//! ([`log_files_direct`]), and InnoDB is told not to for its own
+//! (`innodb_log_file_buffering=ON`). At each cut a file that was synced must
 //! survive and one that was not must be gone: otherwise the cut was none.
 
 use std::fs::{self, File};
