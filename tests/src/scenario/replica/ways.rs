@@ -78,8 +78,10 @@ fn both_ways(case: &mut Case) -> anyhow::Result<()> {
     }
     stop.store(true, Ordering::Relaxed);
     let mut all = 0;
-    for client in clients {
-        all += client.join().ok().context("a client panicked")??;
+    // All of them have ended before any error ends this: a server lives as long as its clients.
+    let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+    for rows in ended {
+        all += rows.ok().context("a client panicked")??;
     }
     let counts = || -> anyhow::Result<[u64; 2]> {
         let count = |server: &Server| server.one("SELECT COUNT(*) FROM bw.keyless");

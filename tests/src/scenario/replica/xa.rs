@@ -159,8 +159,10 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
     thread::sleep(case.options.seconds.min(Duration::from_secs(30)));
     stop.store(true, Ordering::Relaxed);
     let mut all = Counts::default();
-    for client in clients {
-        let counts = client.join().ok().context("a client panicked")??;
+    // All of them have ended before any error ends this: a server lives as long as its clients.
+    let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+    for counts in ended {
+        let counts = counts.ok().context("a client panicked")??;
         all.committed += counts.committed;
         all.rolled_back += counts.rolled_back;
         all.late += counts.late;
