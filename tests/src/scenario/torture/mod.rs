@@ -167,8 +167,8 @@ fn started(
             // wait for a row over would look like one that hung.
             .set("innodb_lock_wait_timeout", "10");
         if needs.disks {
-            // What of the engine's log was not synced is gone after a power cut. Its pages pass by
-            // the page cache, as they do by default: with fsync a plain server, without any
+            // What of the engine's log was not synced is gone after a power cut. Its pages are
+            // written past the page cache, as they are by default: with fsync a plain server, without any
             // library, comes back with damaged indexes now and then (docs/torture.md).
             *spec = spec
                 .clone()
