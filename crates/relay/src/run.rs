@@ -235,7 +235,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
                 _ => StoreError::Panicked,
             };
             view.fail(&why);
-            let full = why.is_full();
+            let mut full = why.is_full();
             let then = match full {
                 false => "What is stored is served until the relay is told to end",
                 true => {
@@ -260,6 +260,8 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
                         log.say(Level::Note, "There is room again: the relay begins anew.");
                         remember(&server, &*device, &log);
                         log.say(Level::Error, &begin_anew());
+                        // What could not be run now cannot be run in five seconds.
+                        full = false;
                     }
                 }
             }
