@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
@@ -18,9 +17,6 @@ use crate::types::RaftId;
 
 /// Batches waiting to be written, at most.
 const BATCHES: usize = 1024;
-/// A write waits for others at most until so long after the one before. (The runtime's timers
-/// end up to a millisecond late.)
-const GATHER: Duration = Duration::from_millis(1);
 /// So many bytes are worth a write of their own.
 const GATHER_BYTES: usize = 64 << 10;
 
@@ -86,12 +82,16 @@ pub(crate) async fn write_intake(core: Arc<Core>, raft: Raft, mut rx: mpsc::Rece
     let mut gather = Gather::default();
     let under_way = Arc::new(AtomicUsize::new(0));
     let mut before = Instant::now();
+    let gathers = !core.config.gather.is_zero();
     while let Some(first) = rx.recv().await {
         let mut write = Write::default();
         write.add(first);
-        write.add_waiting(&mut rx);
-        let until = before + GATHER;
-        if write.bytes < GATHER_BYTES
+        if gathers {
+            write.add_waiting(&mut rx);
+        }
+        let until = before + core.config.gather;
+        if gathers
+            && write.bytes < GATHER_BYTES
             && Instant::now() < until
             && let Some(wanted) = gather.wait_for(write.messages.len())
         {
