@@ -1,8 +1,7 @@
 //! One waiting thread: woken, or interrupted.
 
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
-
-use parking_lot::{Condvar, Mutex};
 
 /// What a thread of one transaction (or one applier) sleeps on.
 ///
@@ -28,44 +27,56 @@ impl Waiter {
 
     /// Wakes the thread, now or at its next wait.
     pub fn wake(&self) {
-        self.state.lock().woken = true;
+        self.lock().woken = true;
         self.wake.notify_one();
     }
 
     /// Interrupts this and every later interruptible wait.
     pub fn interrupt(&self) {
-        self.state.lock().interrupted = true;
+        self.lock().interrupted = true;
         self.wake.notify_one();
     }
 
     /// Whether it was interrupted.
     pub fn interrupted(&self) -> bool {
-        self.state.lock().interrupted
+        self.lock().interrupted
     }
 
     /// Forgets an interrupt.
     pub fn clear(&self) {
-        *self.state.lock() = Flags::default();
+        *self.lock() = Flags::default();
     }
 
     /// Sleeps until woken, interrupted (if `interruptible`) or past `deadline`.
     /// Answers false when the deadline passed first.
     pub fn wait(&self, interruptible: bool, deadline: Option<Instant>) -> bool {
-        let mut flags = self.state.lock();
+        let mut flags = self.lock();
         loop {
             if flags.woken || (interruptible && flags.interrupted) {
                 flags.woken = false;
                 return true;
             }
-            match deadline {
-                None => self.wake.wait(&mut flags),
+            flags = match deadline {
+                None => self
+                    .wake
+                    .wait(flags)
+                    .unwrap_or_else(PoisonError::into_inner),
                 Some(deadline) => {
-                    if Instant::now() >= deadline {
+                    let now = Instant::now();
+                    if now >= deadline {
                         return false;
                     }
-                    self.wake.wait_until(&mut flags, deadline);
+                    self.wake
+                        .wait_timeout(flags, deadline - now)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
                 }
-            }
+            };
         }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Flags> {
+        // Two booleans are valid whatever a panicking holder did.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

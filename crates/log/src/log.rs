@@ -186,7 +186,7 @@ impl Log {
     /// Leaves a note behind the last record that it is stable, so that later damage to it
     /// is not taken for a torn write. Not synced: it is worth something after a kill, and
     /// after a power loss if it got to the disk in time. The next record overwrites it.
-    /// The writer does this when it has had nothing else to do for a moment.
+    /// The writer does this when it has nothing else to do.
     pub fn mark(&mut self) -> Result<(), LogError> {
         self.shared.usable()?;
         if self.marked || !self.options.sync || self.stable != self.written {

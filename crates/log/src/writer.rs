@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 /// Called once with the result, on the log's thread (inline: the caller's). It must be
 /// quick and must not call the handle it came from.
@@ -31,9 +30,6 @@ type Command = Box<dyn FnOnce(&mut Log) -> Result<(), LogError> + Send>;
 
 /// What a queued job costs beside its records, in bytes.
 const JOB_COST: usize = 64;
-/// Idle for so long, the thread leaves its mark: between two batches that follow each
-/// other the mark would be one write more for each.
-const MARK_AFTER: Duration = Duration::from_millis(20);
 
 /// The writing side of a log, callable from any thread. Clones are the same writer.
 ///
@@ -384,28 +380,24 @@ impl Queue {
         self.room.notify_all();
     }
 
-    /// Waits for jobs: all appends up to the next command, or one command. Marks the log's
-    /// end once it has had nothing to do for a moment. No jobs: the end, and whether to mark
-    /// the log as closed.
+    /// Waits for jobs: all appends up to the next command, or one command. Calls `idle`
+    /// once before it sleeps. No jobs: the end, and whether to mark the log as closed.
     fn take(&self, log: &mut Log) -> Result<Vec<Job>, bool> {
-        let mut marked = false;
+        let mut idle = false;
         let mut state = self.state.lock();
         while state.jobs.is_empty() {
             if let Some(mark) = state.end {
                 return Err(mark);
             }
-            if marked {
+            if idle {
                 self.work.wait(&mut state);
                 continue;
             }
-            let idle = self.work.wait_for(&mut state, MARK_AFTER).timed_out();
-            if idle && state.jobs.is_empty() {
-                marked = true;
-                drop(state);
-                // A failure has stopped the log, and the next call says so.
-                let _ = log.mark();
-                state = self.state.lock();
-            }
+            idle = true;
+            drop(state);
+            // A failure has stopped the log, and the next call says so.
+            let _ = log.mark();
+            state = self.state.lock();
         }
         let appends = state
             .jobs

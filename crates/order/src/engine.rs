@@ -32,8 +32,9 @@ use tokio::time::Instant;
 use crate::codec::Wire;
 use crate::engine_core::{Core, Outbox, PendingRead, lock};
 use crate::engine_net::Clients;
-use crate::engine_tasks::{forward, hand_over, read_indexes, reconcile, route, tick, watch};
-use crate::intake::{intake, write_intake};
+use crate::engine_tasks::{
+    forward, hand_over, intake, read_indexes, reconcile, route, tick, watch, write_intake,
+};
 use crate::logstore::LogStore;
 use crate::network::{NetError, Network};
 use crate::pending::{PendingLimits, PendingQueue};

@@ -21,9 +21,7 @@ mod engine_tasks;
 mod exactly_once;
 #[doc(hidden)]
 pub mod fuzzed;
-mod gather;
 mod inbox;
-mod intake;
 mod lease;
 pub mod logstore;
 mod membership;

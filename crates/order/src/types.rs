@@ -165,9 +165,6 @@ pub struct EngineConfig {
     /// What part of the time pieces may take while others order small
     /// messages; 1 holds nothing back.
     pub bulk_share: f64,
-    /// The leader may wait for more to write at once, until so long after the
-    /// write before (see `gather.rs`). Zero: each batch is written by itself.
-    pub gather: Duration,
     /// Seed of the random election times; `None` takes one from the system.
     /// The same seed, inputs and paused clock give the same run.
     pub seed: Option<u64>,
@@ -195,8 +192,6 @@ impl EngineConfig {
             cache_max: 64 << 20,
             piece: 64 << 10,
             bulk_share: 1.0,
-            // The runtime's timers end up to a millisecond late.
-            gather: Duration::from_millis(1),
             seed: None,
             durable: true,
         }

@@ -325,7 +325,6 @@ fn config(
         resend: Duration::from_millis(400),
         cache_max: settings.cache,
         piece: settings.piece,
-        gather: Duration::from_millis(u64::from(settings.gathers)),
         seed: Some(seed),
         ..EngineConfig::lan("sim", found.raft_id, origin, addr)
     }
