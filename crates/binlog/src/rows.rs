@@ -25,6 +25,14 @@ pub enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
+    /// The value's bytes, if it has some.
+    pub fn bytes(self) -> Option<&'a [u8]> {
+        match self {
+            Cell::Bytes(bytes) => Some(bytes),
+            Cell::Absent | Cell::Null => None,
+        }
+    }
+
     /// The value, if there is one. `unsigned`, `max`: see [`Value::decode`].
     pub fn value(
         self,

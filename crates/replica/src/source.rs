@@ -18,7 +18,7 @@ use dromon_relay::net::ClientTls;
 use dromon_relay::pull::{Backoff, Connection, Fault, Session, SessionError, Wish, sent};
 use dromon_relay::wire::WireError;
 
-use crate::unit::{Form, Raw, Transaction};
+use crate::unit::{Events, Form, Transaction};
 
 const READ_MAX: usize = 256 << 10;
 /// A connection that lived so long was a success.
@@ -137,8 +137,7 @@ pub struct Puller {
     link: Arc<Link>,
     log: Log,
     /// The transaction that is under way.
-    open: Vec<Raw>,
-    open_bytes: usize,
+    open: Events,
     form: Option<Arc<Form>>,
     /// Number of the server that all is for.
     target: Option<u32>,
@@ -159,8 +158,7 @@ impl Puller {
             to,
             link,
             log,
-            open: Vec::new(),
-            open_bytes: 0,
+            open: Events::default(),
             form: None,
             target: None,
         }
@@ -274,7 +272,7 @@ impl Puller {
         let mut grouper = Grouper::of_connection();
         self.form = None;
         loop {
-            while let Some(packet) = connection.frames.packet()? {
+            while let Some(packet) = connection.frames.next()? {
                 if self.event(&mut grouper, packet)? {
                     connection.found()?;
                 }
@@ -284,9 +282,8 @@ impl Puller {
     }
 
     /// Takes an event. Whether it shows that the source has found the place to go on.
-    fn event(&mut self, grouper: &mut Grouper, packet: Vec<u8>) -> Result<bool, PullError> {
-        let sent = sent(&packet, false)?;
-        let at = packet.len() - sent.event.len();
+    fn event(&mut self, grouper: &mut Grouper, packet: &[u8]) -> Result<bool, PullError> {
+        let sent = sent(packet, false)?;
         self.link
             .bytes
             .fetch_add(sent.event.len() as u64, Ordering::Relaxed);
@@ -299,31 +296,17 @@ impl Puller {
         }
         let step = seen.step;
         let found = step != Place::Between || seen.event.kind() == EventType::HEARTBEAT;
-        let raw = Raw::new(packet, at);
+        if matches!(step, Place::Begin(_) | Place::Alone(..)) {
+            self.open.clear();
+        }
         if step != Place::Between {
-            if matches!(step, Place::Begin(_) | Place::Alone(..)) {
-                self.open_bytes = 0;
-            }
-            self.open_bytes += raw.bytes().len();
-            if self.open_bytes > self.source.transaction_max {
+            self.open.push(sent.event);
+            if self.open.bytes().len() > self.source.transaction_max {
                 return Err(PullError::Never(self.too_long()));
             }
         }
-        match step {
-            Place::Between => {}
-            Place::Begin(_) => {
-                self.open.clear();
-                self.open.push(raw);
-            }
-            Place::Within => self.open.push(raw),
-            Place::End(group, ending) => {
-                self.open.push(raw);
-                self.done(group, ending)?;
-            }
-            Place::Alone(group, ending) => {
-                self.open = vec![raw];
-                self.done(group, ending)?;
-            }
+        if let Place::End(group, ending) | Place::Alone(group, ending) = step {
+            self.done(group, ending)?;
         }
         Ok(found)
     }
@@ -341,7 +324,8 @@ impl Puller {
     }
 
     fn done(&mut self, group: Group, ending: dromon_binlog::Ending) -> Result<(), PullError> {
-        let events = std::mem::take(&mut self.open);
+        let next = Events::like(&self.open);
+        let events = std::mem::replace(&mut self.open, next);
         let never = |text: String| Err(PullError::Never(text));
         let gtid = match group.name {
             GroupName::MariaDb(gtid) => gtid,

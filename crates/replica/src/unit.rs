@@ -1,29 +1,75 @@
 //! What is applied in one transaction.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use dromon_binlog::hints::WriteSet;
 use dromon_binlog::{Checksum, Ending, Event, EventError, EventType, Format, Group, Gtid};
 
 use crate::ahead::Ahead;
 use crate::catalog::Tables;
+use crate::compile::{CompileError, Op};
 
-/// An event as it came: a packet, and where in it the event begins.
-#[derive(Clone, Debug)]
-pub struct Raw {
-    packet: Vec<u8>,
-    at: usize,
+/// Most bytes of events for which there is room before they come.
+const LIKELY: usize = 16 << 10;
+
+/// Events as they came, one behind the other in one piece: what one thread makes and another one
+/// frees costs least as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
 }
 
-impl Raw {
-    /// The event begins at byte `at` of the packet, and was checked.
-    pub fn new(packet: Vec<u8>, at: usize) -> Raw {
-        Raw { packet, at }
+impl Events {
+    /// With room for as many and as long ones as others have, within reason.
+    pub fn like(other: &Events) -> Events {
+        Events {
+            bytes: Vec::with_capacity(other.bytes.len().min(LIKELY)),
+            ends: Vec::with_capacity(other.ends.len().min(LIKELY / 64)),
+        }
     }
 
-    /// Its bytes.
+    /// One more, which was checked.
+    pub fn push(&mut self, event: &[u8]) {
+        self.bytes.extend_from_slice(event);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// None are left.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// All of them, one behind the other.
     pub fn bytes(&self) -> &[u8] {
-        &self.packet[self.at..]
+        &self.bytes
+    }
+
+    /// One by one.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(a, b)| &self.bytes[a..*b])
+    }
+}
+
+impl<E: AsRef<[u8]>> FromIterator<E> for Events {
+    fn from_iter<I: IntoIterator<Item = E>>(all: I) -> Events {
+        let mut events = Events::default();
+        all.into_iter().for_each(|one| events.push(one.as_ref()));
+        events
     }
 }
 
@@ -55,7 +101,7 @@ pub struct Transaction {
     /// What it ended with.
     pub ending: Ending,
     /// All its events, the GTID event first.
-    pub events: Vec<Raw>,
+    pub events: Events,
     /// How they look.
     pub form: Arc<Form>,
     /// What is done besides.
@@ -67,7 +113,7 @@ impl Transaction {
     pub fn events(&self) -> impl Iterator<Item = Result<Event<'_>, EventError>> {
         let checksum = self.checksum();
         let parse = move |raw| Event::parse_unverified(raw, checksum);
-        self.events.iter().map(Raw::bytes).map(parse)
+        self.events.iter().map(parse)
     }
 
     /// What its events end with.
@@ -78,13 +124,13 @@ impl Transaction {
     /// Whether rows stand in it.
     pub fn has_rows(&self) -> bool {
         // The type stands in the header's fifth byte.
-        let kind = |raw: &Raw| raw.bytes().get(4) == Some(&EventType::TABLE_MAP.0);
+        let kind = |raw: &[u8]| raw.get(4) == Some(&EventType::TABLE_MAP.0);
         self.events.iter().any(kind)
     }
 
     /// Bytes of its events.
     pub fn bytes(&self) -> usize {
-        self.events.iter().map(|raw| raw.bytes().len()).sum()
+        self.events.bytes().len()
     }
 }
 
@@ -139,6 +185,31 @@ pub struct Unit {
     pub keys: Arc<WriteSet>,
     /// Bytes of its events.
     pub bytes: usize,
+    /// Its statements.
+    pub made: Made,
+}
+
+/// The statements of a unit, which somebody makes before it may start, if there is time.
+#[derive(Debug, Default)]
+pub struct Made {
+    claimed: AtomicBool,
+    ops: OnceLock<Result<Vec<Op>, CompileError>>,
+}
+
+impl Made {
+    /// Whether nobody has begun; whoever asks begins.
+    pub fn claim(&self) -> bool {
+        !self.claimed.swap(true, Ordering::Relaxed)
+    }
+
+    /// They; made now if they are not. Who comes while another one makes them waits for them.
+    pub fn get(
+        &self,
+        make: impl FnOnce() -> Result<Vec<Op>, CompileError>,
+    ) -> Result<&[Op], CompileError> {
+        self.claimed.store(true, Ordering::Relaxed);
+        self.ops.get_or_init(make).as_deref().map_err(Clone::clone)
+    }
 }
 
 impl Unit {

@@ -10,9 +10,11 @@
 //! ```
 //!
 //! With n transactions in one, commits let n / commit through, workers threads / execute. Where
-//! commits could do [`SPARE`] times what workers can, larger units gain next to nothing. They would
-//! meet each other more often, and lose more when one gives way. So a slow disk for commits makes
-//! units large, slow reads make them small.
+//! commits could do [`SPARE`] times what workers can, larger units let no more through. They meet
+//! each other more often, and lose more when one gives way: slow reads make them small.
+//!
+//! Where a transaction costs next to nothing there are many in one all the same ([`ROUND`]): rows
+//! in the order of their keys lie the closer the more there are, and share a statement.
 
 use std::time::Duration;
 
@@ -20,8 +22,10 @@ use std::time::Duration;
 pub const FIRST: usize = 20;
 /// Fewer only if more have not come.
 const LEAST: usize = 4;
-/// More gain nothing even where a commit takes as long as a disk's worst.
-const MOST: usize = 1000;
+/// More gain nothing.
+const MOST: usize = 10_000;
+/// So long a unit may be executed in any case, in seconds.
+const ROUND: f64 = 0.06;
 /// Commits shall be able to do so many times what workers can.
 const SPARE: f64 = 3.0;
 /// Weight of one more in the mean.
@@ -78,7 +82,7 @@ impl UnitSize {
     pub fn most(&self, threads: usize) -> usize {
         match (self.execute.0, self.commit.0) {
             (Some(execute), Some(commit)) => {
-                let most = SPARE * commit * threads as f64 / execute;
+                let most = (SPARE * commit * threads as f64).max(ROUND) / execute;
                 (most as usize).clamp(LEAST, MOST)
             }
             _ => FIRST,

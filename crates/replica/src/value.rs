@@ -124,12 +124,13 @@ fn utc(seconds: u32, micros: u32, digits: u8) -> DateTime {
 pub fn put_text(out: &mut Vec<u8>, bytes: &[u8], zeros: usize) {
     out.reserve(bytes.len() + 2);
     out.push(b'\'');
-    for b in bytes {
-        match b {
-            b'\'' | b'\\' => out.extend_from_slice(&[b'\\', *b]),
-            _ => out.push(*b),
-        }
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|b| matches!(b, b'\'' | b'\\')) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(&[b'\\', rest[at]]);
+        rest = &rest[at + 1..];
     }
+    out.extend_from_slice(rest);
     out.extend(std::iter::repeat_n(0, zeros));
     out.push(b'\'');
 }

@@ -20,7 +20,7 @@ use dromon_binlog::{
     XaName, cut_event, gtid_flags,
 };
 
-use crate::unit::{Form, Raw, Transaction};
+use crate::unit::{Events, Form, Transaction};
 
 const BOTH: u8 = gtid_flags::PREPARED_XA | gtid_flags::COMPLETED_XA;
 
@@ -81,7 +81,7 @@ fn starts(text: &[u8], with: &[u8]) -> bool {
 #[derive(Clone, Debug)]
 pub struct Held {
     /// The GTID event first; without the frame.
-    events: Vec<Raw>,
+    events: Events,
     form: Arc<Form>,
     /// As its GTID event has them.
     flags: u8,
@@ -91,14 +91,14 @@ impl Held {
     /// Of a first phase.
     pub fn of(transaction: &Transaction) -> Held {
         let (format, checksum) = (&transaction.form.format, transaction.checksum());
-        let is_frame = |raw: &Raw| {
-            let event = Event::parse_unverified(raw.bytes(), checksum);
+        let is_frame = |raw: &[u8]| {
+            let event = Event::parse_unverified(raw, checksum);
             let payload = event.as_ref().ok().and_then(|e| e.decode(format).ok());
             matches!(payload, Some(Payload::Query(query)) if starts(query.stored, b"XA "))
         };
         let events = transaction.events.iter().filter(|raw| !is_frame(raw));
         Held {
-            events: events.cloned().collect(),
+            events: events.collect(),
             form: Arc::clone(&transaction.form),
             flags: transaction.group.flags,
         }
@@ -111,13 +111,13 @@ impl Held {
     pub fn read(form: &[u8], mut bytes: &[u8]) -> Result<Held, String> {
         let format = Format::decode(form).map_err(|error| error.to_string())?;
         let checksum = format.checksum();
-        let mut events = Vec::new();
+        let mut events = Events::default();
         let mut at = 0;
         while !bytes.is_empty() {
             match cut_event(bytes, at, EVENT_MAX).map_err(|error| error.to_string())? {
                 Cut::Event(event) => {
                     Event::parse(event, checksum).map_err(|error| error.to_string())?;
-                    events.push(Raw::new(event.to_vec(), 0));
+                    events.push(event);
                     bytes = &bytes[event.len()..];
                     at += event.len() as u64;
                 }
@@ -125,8 +125,9 @@ impl Held {
             }
         }
         let flags = events
-            .first()
-            .and_then(|raw: &Raw| gtid_flags_of(raw, checksum, &format))
+            .iter()
+            .next()
+            .and_then(|raw| gtid_flags_of(raw, checksum, &format))
             .ok_or("they do not begin with a GTID event")?;
         Ok(Held {
             events,
@@ -139,12 +140,8 @@ impl Held {
     }
 
     /// What [`Held::read`] needs.
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.len());
-        self.events
-            .iter()
-            .for_each(|raw| out.extend_from_slice(raw.bytes()));
-        out
+    pub fn bytes(&self) -> &[u8] {
+        self.events.bytes()
     }
 
     /// The same, of the format description.
@@ -153,7 +150,7 @@ impl Held {
     }
 
     fn len(&self) -> usize {
-        self.events.iter().map(|raw| raw.bytes().len()).sum()
+        self.events.bytes().len()
     }
 
     /// The second phase: what is applied in its place.
@@ -171,8 +168,8 @@ impl Held {
     }
 }
 
-fn gtid_flags_of(raw: &Raw, checksum: Checksum, format: &Format) -> Option<u8> {
-    let event = Event::parse_unverified(raw.bytes(), checksum).ok()?;
+fn gtid_flags_of(raw: &[u8], checksum: Checksum, format: &Format) -> Option<u8> {
+    let event = Event::parse_unverified(raw, checksum).ok()?;
     match event.decode(format).ok()? {
         Payload::Gtid(gtid) => Some(gtid.flags),
         _ => None,
@@ -183,7 +180,7 @@ fn gtid_flags_of(raw: &Raw, checksum: Checksum, format: &Format) -> Option<u8> {
 pub fn without_rows(transaction: &Transaction) -> Transaction {
     let mut group = transaction.group;
     group.flags = gtid_flags::TRANSACTIONAL | gtid_flags::ALLOW_PARALLEL;
-    let is_first = |raw: &&Raw| raw.bytes().get(4) == Some(&EventType::GTID.0);
+    let is_first = |raw: &&[u8]| raw.get(4) == Some(&EventType::GTID.0);
     Transaction {
         gtid: transaction.gtid,
         group,
@@ -193,7 +190,6 @@ pub fn without_rows(transaction: &Transaction) -> Transaction {
             .iter()
             .filter(is_first)
             .take(1)
-            .cloned()
             .collect(),
         form: Arc::clone(&transaction.form),
         own: None,
@@ -264,7 +260,7 @@ mod tests {
         Format::unknown()
     }
 
-    fn gtid_event(flags: u8, seqno: u64) -> Raw {
+    fn gtid_event(flags: u8, seqno: u64) -> Vec<u8> {
         let header = Header {
             timestamp: 1,
             kind: EventType::GTID,
@@ -289,10 +285,10 @@ mod tests {
             extra: None,
             tail: &[],
         });
-        Raw::new(encode_event(&header, &payload, &format()), 0)
+        encode_event(&header, &payload, &format())
     }
 
-    fn transaction(seqno: u64, flags: u8, ending: Ending, middle: Vec<Raw>) -> Transaction {
+    fn transaction(seqno: u64, flags: u8, ending: Ending, middle: Vec<Vec<u8>>) -> Transaction {
         let mut events = vec![gtid_event(flags, seqno)];
         events.extend(middle);
         let mut of = unit(vec![events]).transactions.remove(0);
@@ -363,13 +359,13 @@ mod tests {
             &Payload::Format(Box::new(format())),
             &format(),
         );
-        let read = Held::read(&form, &kept).expect("what was kept");
+        let read = Held::read(&form, kept).expect("what was kept");
         assert_eq!(read.bytes(), kept);
         assert_eq!(read.flags, held.flags);
         assert!(Held::read(&form, &kept[..kept.len() - 1]).is_err());
-        assert!(Held::read(&form, &kept[held.events[0].bytes().len()..]).is_err());
+        assert!(Held::read(&form, &kept[held.events.iter().next().expect("an event").len()..]).is_err());
         assert!(Held::read(&form, b"").is_err());
-        assert!(Held::read(b"", &kept).is_err());
+        assert!(Held::read(b"", kept).is_err());
     }
 
     #[test]

@@ -25,6 +25,9 @@ use super::schema::TableName;
 /// Seed of names that are none of tables.
 const NAMED: u64 = 0x6e61_6d65;
 
+/// Fewer keys are not put together before the end.
+const LEAST_KEPT: usize = 512;
+
 /// How a thing is touched: a set of modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Modes(u8);
@@ -168,40 +171,6 @@ impl WriteSet {
         self.0.as_ref().is_ok_and(Vec::is_empty)
     }
 
-    /// What another one touches, too. A barrier stays one; so does what has
-    /// more than `max` keys.
-    pub fn absorb(&mut self, other: &WriteSet, max: usize) {
-        let (Ok(mine), Ok(theirs)) = (&self.0, &other.0) else {
-            if self.0.is_ok() {
-                self.0.clone_from(&other.0);
-            }
-            return;
-        };
-        if mine.len() + theirs.len() > max {
-            self.0 = Err(Barrier::TooLarge);
-            return;
-        }
-        let mut all = Vec::with_capacity(mine.len() + theirs.len());
-        let (mut a, mut b) = (mine.iter().peekable(), theirs.iter().peekable());
-        while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
-            all.push(match x.node.cmp(&y.node) {
-                std::cmp::Ordering::Less => **x,
-                std::cmp::Ordering::Greater => **y,
-                std::cmp::Ordering::Equal => Touch::new(x.node, x.modes.with(y.modes)),
-            });
-            let (x, y) = (x.node, y.node);
-            if x <= y {
-                a.next();
-            }
-            if y <= x {
-                b.next();
-            }
-        }
-        all.extend(a);
-        all.extend(b);
-        self.0 = Ok(all);
-    }
-
     /// A thing that is no row is changed, too: all that name it come one after the other.
     pub fn name(&mut self, name: &[u8]) {
         let Ok(mine) = &mut self.0 else { return };
@@ -222,6 +191,80 @@ impl WriteSet {
         mine.iter().any(|touch| {
             let same = theirs.binary_search_by_key(&touch.node, |other| other.node);
             same.is_ok_and(|at| touch.modes.conflicting().has(theirs[at].modes))
+        })
+    }
+}
+
+/// What several transactions touch together.
+///
+/// Their keys are kept one behind the other, and put together when they have doubled: so that
+/// many transactions cost as much each as few.
+#[derive(Debug)]
+pub struct Union {
+    touches: Vec<Touch>,
+    /// As many were left when they were put together last.
+    kept: usize,
+    max: usize,
+    barrier: Option<Barrier>,
+}
+
+impl Union {
+    /// Keys at most; more are a barrier.
+    pub fn new(max: usize) -> Union {
+        Union {
+            touches: Vec::new(),
+            kept: 0,
+            max,
+            barrier: None,
+        }
+    }
+
+    /// What this one touches, too. A barrier stays one.
+    pub fn add(&mut self, set: &WriteSet) {
+        if self.barrier.is_some() {
+            return;
+        }
+        match &set.0 {
+            Ok(touches) => self.touches.extend_from_slice(touches),
+            Err(barrier) => self.barrier = Some(barrier.clone()),
+        }
+        if self.touches.len() > self.kept.max(LEAST_KEPT) * 2 {
+            self.put_together();
+        }
+    }
+
+    /// Keys so far, some of them twice.
+    pub fn len(&self) -> usize {
+        self.touches.len()
+    }
+
+    /// Whether nothing is touched.
+    pub fn is_empty(&self) -> bool {
+        self.touches.is_empty()
+    }
+
+    fn put_together(&mut self) {
+        // In order of their coming most are sorted already: each set is.
+        self.touches.sort_by_key(|touch| touch.node);
+        self.touches.dedup_by(|next, kept| {
+            let same = next.node == kept.node;
+            if same {
+                kept.modes = kept.modes.with(next.modes);
+            }
+            same
+        });
+        self.kept = self.touches.len();
+        if self.kept > self.max {
+            self.barrier.get_or_insert(Barrier::TooLarge);
+        }
+    }
+
+    /// All of it.
+    pub fn finish(mut self) -> WriteSet {
+        self.put_together();
+        WriteSet(match self.barrier {
+            Some(barrier) => Err(barrier),
+            None => Ok(self.touches),
         })
     }
 }
@@ -369,16 +412,33 @@ mod tests {
     }
 
     proptest! {
-        /// What conflicts with one of two conflicts with both together, and nothing else.
+        /// What conflicts with one of several conflicts with all together, and nothing else.
         #[test]
-        fn two_together(a in set(), b in set(), other in set()) {
-            let mut both = a.clone();
-            both.absorb(&b, 100);
-            let either = a.conflicts_with(&other) || b.conflicts_with(&other);
-            prop_assert_eq!(both.conflicts_with(&other), either);
-            let mut small = a.clone();
-            small.absorb(&b, a.len() + b.len() - usize::from(!a.is_empty()));
-            prop_assert_eq!(small.barrier().is_some(), !a.is_empty());
+        fn together(sets in proptest::collection::vec(set(), 0..400), other in set()) {
+            let all = union(&sets, 8);
+            let either = sets.iter().any(|set| set.conflicts_with(&other));
+            prop_assert_eq!(all.conflicts_with(&other), either);
+            let mut nodes: Vec<u64> = sets.iter().filter_map(|set| set.0.as_ref().ok()).flatten().map(|t| t.node).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            prop_assert_eq!(all.len(), nodes.len());
+            if let Some(less) = nodes.len().checked_sub(1) {
+                let small = union(&sets, less);
+                prop_assert_eq!(small.barrier(), Some(&Barrier::TooLarge));
+            }
         }
+
+        #[test]
+        fn a_barrier_among_them(before in set(), behind in set()) {
+            let barrier = WriteSet(Err(Barrier::Xa));
+            let all = union(&[before, barrier, behind], 100);
+            prop_assert_eq!(all.barrier(), Some(&Barrier::Xa));
+        }
+    }
+
+    fn union(sets: &[WriteSet], max: usize) -> WriteSet {
+        let mut all = Union::new(max);
+        sets.iter().for_each(|set| all.add(set));
+        all.finish()
     }
 }

@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 
 pub use collect::Collector;
 pub use history::{Batches, FileClock, History, Placed};
-pub use keys::{Barrier, WriteSet};
+pub use keys::{Barrier, Union, WriteSet};
 pub use schema::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableSchema};
 
 use crate::event::Payload;

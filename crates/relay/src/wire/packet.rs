@@ -52,8 +52,10 @@ pub struct Frames {
     buf: Vec<u8>,
     /// Bytes of `buf` that are used up.
     used: usize,
-    /// The packet so far.
+    /// The packet so far, if it has several frames.
     packet: Vec<u8>,
+    /// It was given away.
+    whole: bool,
     sequence: u8,
     any_sequence: bool,
     max: usize,
@@ -66,6 +68,7 @@ impl Frames {
             buf: Vec::new(),
             used: 0,
             packet: Vec::new(),
+            whole: false,
             sequence: 0,
             any_sequence: false,
             max,
@@ -111,11 +114,21 @@ impl Frames {
 
     /// Whether everything that came was taken.
     pub fn is_empty(&self) -> bool {
-        self.used == self.buf.len() && self.packet.is_empty()
+        self.used == self.buf.len() && (self.packet.is_empty() || self.whole)
     }
 
     /// The next packet, if it is whole.
     pub fn packet(&mut self) -> Result<Option<Vec<u8>>, WireError> {
+        Ok(self.next()?.map(<[u8]>::to_vec))
+    }
+
+    /// The same without a copy, mostly: only packets of several frames are put together.
+    #[expect(clippy::should_implement_trait, reason = "what it gives borrows")]
+    pub fn next(&mut self) -> Result<Option<&[u8]>, WireError> {
+        if self.whole {
+            self.packet.clear();
+            self.whole = false;
+        }
         loop {
             let rest = &self.buf[self.used..];
             let Some((head, rest)) = rest.split_first_chunk::<HEAD>() else {
@@ -137,11 +150,17 @@ impl Frames {
             let Some(payload) = rest.get(..len) else {
                 return Ok(None);
             };
-            self.packet.extend_from_slice(payload);
-            self.used += HEAD + len;
+            let begin = self.used + HEAD;
+            self.used = begin + len;
             self.sequence = self.sequence.wrapping_add(1);
-            if len < FRAME_MAX {
-                return Ok(Some(std::mem::take(&mut self.packet)));
+            let last = len < FRAME_MAX;
+            if last && self.packet.is_empty() {
+                return Ok(Some(&self.buf[begin..begin + len]));
+            }
+            self.packet.extend_from_slice(payload);
+            if last {
+                self.whole = true;
+                return Ok(Some(&self.packet));
             }
         }
     }

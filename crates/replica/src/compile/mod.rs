@@ -21,6 +21,8 @@ mod rows;
 mod statement;
 #[cfg(test)]
 pub(crate) mod tests;
+mod updates;
+mod writer;
 
 use std::ops::Range;
 use std::sync::Arc;

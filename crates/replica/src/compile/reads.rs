@@ -9,8 +9,8 @@ use dromon_binlog::ColumnType;
 use rustc_hash::FxHashMap;
 
 use super::Options;
-use super::fold::put_where;
 use super::rows::{Cells, Piece, pieces};
+use super::writer::put_where;
 use crate::catalog::TableInfo;
 use crate::unit::Unit;
 use crate::value::{Unfit, put_name};

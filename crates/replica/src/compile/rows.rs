@@ -13,10 +13,10 @@ use super::event::on_replica;
 use super::fold::Fold;
 use super::load::Files;
 use super::statement::{Before, is_announced};
+use super::writer::Writer;
 use super::{CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
-use crate::compile::fold::Writer;
-use crate::unit::{Own, Transaction, Unit};
+use crate::unit::{Form, Own, Transaction, Unit};
 use crate::value::is_fit;
 
 /// Most bytes of rows that are decompressed.
@@ -51,13 +51,41 @@ pub(super) enum Piece<'a> {
 }
 
 /// A table as a table map gave it.
-#[derive(Clone)]
 struct Mapped {
     name: String,
     wanted: bool,
     /// `None`: rows of it go by BINLOG.
     plain: Option<(Arc<TableInfo>, Arc<[ColumnType]>)>,
-    raw: Vec<u8>,
+}
+
+/// Table maps of a unit by their bodies: its transactions bring the same ones again and again.
+#[derive(Default)]
+struct Maps<'a> {
+    /// How the events look from which they are.
+    form: Option<&'a Form>,
+    seen: FxHashMap<&'a [u8], Arc<Mapped>>,
+}
+
+impl<'a> Maps<'a> {
+    /// `tables`: none if they may be others now.
+    fn find(
+        &mut self,
+        map: &TableMap<'a>,
+        body: &'a [u8],
+        form: &'a Form,
+        tables: Option<&Tables>,
+        options: &Options<'_>,
+    ) -> Arc<Mapped> {
+        let make = || Arc::new(mapped(map, tables, options, form.format.flavour()));
+        if tables.is_none() {
+            return make();
+        }
+        if !self.form.is_some_and(|seen| std::ptr::eq(seen, form)) {
+            self.seen.clear();
+            self.form = Some(form);
+        }
+        Arc::clone(self.seen.entry(body).or_insert_with(make))
+    }
 }
 
 fn bit(map: &[u8], n: usize) -> bool {
@@ -70,10 +98,8 @@ fn is_full(map: &[u8], table: &TableInfo) -> bool {
     columns.all(|(n, column)| column.generated || bit(map, n))
 }
 
-/// `tables`: none if they may be others now.
 fn mapped(
     map: &TableMap<'_>,
-    raw: &[u8],
     tables: Option<&Tables>,
     options: &Options<'_>,
     flavour: dromon_binlog::Flavour,
@@ -95,7 +121,6 @@ fn mapped(
         name: format!("{}.{}", text(map.database), text(map.table)),
         wanted: options.filter.wants(map.database, map.table),
         plain: plain(),
-        raw: raw.to_vec(),
     }
 }
 
@@ -169,7 +194,8 @@ pub(crate) fn binlog_statement<'a>(events: impl IntoIterator<Item = &'a [u8]>) -
 /// A statement of the source, in rows.
 #[derive(Default)]
 struct Open<'a> {
-    maps: FxHashMap<u64, Mapped>,
+    /// What each table is, and the event that says so.
+    maps: FxHashMap<u64, (Arc<Mapped>, &'a [u8])>,
     parts: Vec<(Event<'a>, RowsEvent<'a>, Cow<'a, [u8]>, u64)>,
 }
 
@@ -192,7 +218,7 @@ fn close<'a>(
         if part.1.width == 0 && part.1.stored.is_empty() {
             continue;
         }
-        let map = maps.get(&part.3).ok_or_else(unknown)?;
+        let (map, _) = maps.get(&part.3).ok_or_else(unknown)?;
         if map.wanted {
             let (event, before) = (&part.1, part.1.columns);
             all_plain &= map.plain.as_ref().is_some_and(|(table, types)| {
@@ -207,7 +233,7 @@ fn close<'a>(
     }
     if all_plain {
         for (_, event, data, id) in wanted {
-            let (table, types) = maps[&id].plain.clone().ok_or_else(unknown)?;
+            let (table, types) = maps[&id].0.plain.clone().ok_or_else(unknown)?;
             pieces.push(Piece::Rows(Part {
                 event,
                 data,
@@ -237,8 +263,9 @@ fn close<'a>(
         let mut mapped = FxHashSet::default();
         for (_, _, _, id) in now {
             if mapped.insert(*id) {
-                events.push(maps[id].raw.clone());
-                tables.push(maps[id].name.clone());
+                let (map, raw) = &maps[id];
+                events.push(raw.to_vec());
+                tables.push(map.name.clone());
             }
         }
         for (n, (event, rows, data, _)) in now.iter().enumerate() {
@@ -305,6 +332,7 @@ pub(super) fn pieces<'a>(
     by_binlog: bool,
 ) -> Result<Vec<Piece<'a>>, CompileError> {
     let mut pieces = Vec::new();
+    let mut maps = Maps::default();
     for transaction in &unit.transactions {
         let gtid = transaction.gtid;
         let format = &transaction.form.format;
@@ -326,8 +354,8 @@ pub(super) fn pieces<'a>(
             match event.decode(format).map_err(bad)? {
                 Payload::Gtid(_) | Payload::Annotate(_) | Payload::Xid(_) => {}
                 Payload::TableMap(map) => {
-                    let of = mapped(&map, event.raw(), tables, options, format.flavour());
-                    open.maps.insert(map.table_id, of);
+                    let of = maps.find(&map, event.body(), &transaction.form, tables, options);
+                    open.maps.insert(map.table_id, (of, event.raw()));
                 }
                 Payload::Rows(rows) => {
                     let data = rows.data(DATA_MAX).map_err(bad)?;

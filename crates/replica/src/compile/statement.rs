@@ -339,7 +339,7 @@ mod tests {
             }
             let raw = crate::compile::tests::query_with("CREATE TABLE t (k TEXT)", "d", &status);
             let format = dromon_binlog::Format::unknown();
-            let event = Event::parse_unverified(raw.bytes(), format.checksum()).expect("whole");
+            let event = Event::parse_unverified(&raw, format.checksum()).expect("whole");
             let Ok(dromon_binlog::Payload::Query(query)) = event.decode(&format) else {
                 panic!("a statement");
             };

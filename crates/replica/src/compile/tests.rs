@@ -8,7 +8,10 @@ use dromon_binlog::{Ending, Format, Group, GroupName, Gtid, gtid_flags};
 use super::*;
 use crate::ahead::Ahead;
 use crate::catalog::{ColumnInfo, TableInfo, Tables};
-use crate::unit::{Form, Raw, Transaction, Unit};
+use crate::unit::{Form, Made, Transaction, Unit};
+
+/// An event.
+pub(crate) type Raw = Vec<u8>;
 
 fn table(name: &str) -> TableInfo {
     let column = |name: &str, charset: Option<&str>| ColumnInfo {
@@ -43,6 +46,8 @@ fn tables() -> Tables {
     Tables::of([
         with("plain", |_| {}),
         with("unique", |t| t.unique = vec![1]),
+        // Unique by a column that no statement of a test changes.
+        with("also", |t| t.unique = vec![0]),
         with("child", |t| t.related = true),
         with("keyless", |t| {
             t.key.clear();
@@ -58,7 +63,7 @@ pub(crate) fn event(kind: u8, body: &[u8]) -> Raw {
     raw[4] = kind;
     raw[9..13].copy_from_slice(&(19 + body.len() as u32).to_le_bytes());
     raw.extend_from_slice(body);
-    Raw::new(raw, 0)
+    raw
 }
 
 fn table_map(id: u8, name: &str) -> Raw {
@@ -148,7 +153,7 @@ pub(crate) fn unit(statements: Vec<Vec<Raw>>) -> Unit {
                 events: events.len() as u64,
             },
             ending: Ending::Xid,
-            events,
+            events: events.into_iter().collect(),
             form: Arc::clone(&form),
             own: None,
         }
@@ -163,6 +168,7 @@ pub(crate) fn unit(statements: Vec<Vec<Raw>>) -> Unit {
         alone: None,
         keys: Arc::default(),
         bytes: 0,
+        made: Made::default(),
     }
 }
 
@@ -197,7 +203,7 @@ fn compiled(statements: Vec<Vec<Raw>>, style: Style, filter: &Filter) -> Vec<Str
     out
 }
 
-fn folded(statements: Vec<Vec<Raw>>) -> Vec<String> {
+pub(crate) fn folded(statements: Vec<Vec<Raw>>) -> Vec<String> {
     compiled(statements, Style::Folded, &Filter::default())
 }
 
@@ -300,9 +306,9 @@ fn tables_without_keys() {
     // One statement of two tables.
     both.splice(1..1, [table_map(7, "keyless")]);
     let insert = both.pop().expect("an event");
-    let mut first = insert.bytes().to_vec();
+    let mut first = insert;
     first[19 + 6] = 0;
-    both.push(Raw::new(first, 0));
+    both.push(first);
     both.extend(rows("keyless", &[(None, Some((5, a)))]).pop());
     let got = folded(vec![
         rows("keyless", &[(None, Some((1, a)))]),
@@ -341,12 +347,12 @@ fn rows_of_a_table_that_is_replaced() {
 fn types_that_change() {
     let a = Some("a");
     let mut other = rows("plain", &[(Some((1, a)), None)]);
-    let mut map = other[0].bytes().to_vec();
+    let mut map = other[0].clone();
     // The length of the VARCHAR.
     let at = map.len() - 3;
     assert_eq!(map[at], 9);
     map[at] = 10;
-    other[0] = Raw::new(map, 0);
+    other[0] = map;
     let insert = || rows("plain", &[(None, Some((1, a)))]);
     assert_eq!(folded(vec![insert(), other]).len(), 2);
     let same = rows("plain", &[(Some((1, a)), None)]);

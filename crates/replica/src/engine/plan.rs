@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use dromon_binlog::hints::{Barrier, Collector, WriteSet};
+use dromon_binlog::hints::{Barrier, Collector, Union, WriteSet};
 use dromon_binlog::{Ending, Event, EventType, Payload, Position, Seen, Step, gtid_flags};
 
 use dromon_relay::log::{Level, Log};
@@ -21,7 +21,7 @@ use crate::compile::{Filter, is_frame, is_savepoint};
 use crate::schedule::{Facts, Order, Placer};
 use crate::source::{Came, Link};
 use crate::target::{Channel, Stand};
-use crate::unit::{Alone, Transaction, Unit};
+use crate::unit::{Alone, Made, Transaction, Unit};
 use crate::xa::without_rows;
 
 /// Units between being planned and having committed, for each worker.
@@ -51,14 +51,26 @@ struct Found {
 }
 
 /// Transactions that will be one unit.
-#[derive(Default)]
 struct Open {
     transactions: Vec<Transaction>,
-    set: WriteSet,
+    set: Union,
     careful: bool,
     databases: BTreeSet<Vec<u8>>,
     group: Option<(u32, u64)>,
     bytes: usize,
+}
+
+impl Default for Open {
+    fn default() -> Self {
+        Open {
+            transactions: Vec::new(),
+            set: Union::new(limits().transaction_keys),
+            careful: false,
+            databases: BTreeSet::new(),
+            group: None,
+            bytes: 0,
+        }
+    }
 }
 
 /// What a session has found when it begins.
@@ -253,7 +265,7 @@ impl<'s> Planner<'s> {
         } else if open.group != group {
             open.group = None;
         }
-        open.set.absorb(&found.set, limits().transaction_keys);
+        open.set.add(&found.set);
         open.careful |= found.careful;
         open.databases.extend(found.databases);
         open.bytes += bytes;
@@ -261,6 +273,7 @@ impl<'s> Planner<'s> {
         if single
             || open.transactions.len() >= self.shared.merge.load(Ordering::Relaxed)
             || open.bytes >= self.settings.merge_bytes
+            || open.set.len() >= limits().transaction_keys / 2
         {
             self.seal_as(found.alone, false);
         }
@@ -314,12 +327,13 @@ impl<'s> Planner<'s> {
             self.position.set(transaction.gtid);
         }
         let databases: Vec<Vec<u8>> = open.databases.into_iter().collect();
+        let set = open.set.finish();
         let after = self.placer.place(&Facts {
             alone: alone.is_some(),
             careful: open.careful,
             commit_group: open.group,
             databases: &databases,
-            set: &open.set,
+            set: &set,
         });
         let unit = Arc::new(Unit {
             transactions: open.transactions,
@@ -329,8 +343,9 @@ impl<'s> Planner<'s> {
             position: self.position.to_string(),
             tables: Arc::clone(&self.tables),
             alone,
-            keys: Arc::new(open.set),
+            keys: Arc::new(set),
             bytes: open.bytes,
+            made: Made::default(),
         });
         let mut window = WINDOW * self.shared.threads.load(Ordering::Relaxed);
         if self.shared.readers.load(Ordering::Relaxed) > 0 {
@@ -383,7 +398,7 @@ fn look(
     let mut touched: Option<Touched> = None;
     let last = transaction.events.len() - 1;
     for (n, raw) in transaction.events.iter().enumerate() {
-        let event = Event::parse_unverified(raw.bytes(), transaction.checksum())?;
+        let event = Event::parse_unverified(raw, transaction.checksum())?;
         match event.decode(format)? {
             Payload::TableMap(map) if !filter.wants(map.database, map.table) => {
                 left_out.insert(map.table_id);
@@ -485,7 +500,7 @@ mod tests {
     use crate::compile::tests::{block, load, query, rows, unit, xid};
 
     /// What is found about a transaction of these events, if `d.plain` is all that the target has.
-    fn found(filter: &Filter, events: Vec<Vec<crate::unit::Raw>>) -> Found {
+    fn found(filter: &Filter, events: Vec<Vec<crate::compile::tests::Raw>>) -> Found {
         let column = |name: &str, kind: &str, collation: Option<&str>| Column {
             name: name.into(),
             kind: kind.into(),
@@ -517,7 +532,7 @@ mod tests {
         look(&mut collector, &tables, filter, &of.transactions[0]).expect("it can be read")
     }
 
-    fn insert(table: &str) -> Vec<crate::unit::Raw> {
+    fn insert(table: &str) -> Vec<crate::compile::tests::Raw> {
         rows(table, &[(None, Some((1, Some("a"))))])
     }
 

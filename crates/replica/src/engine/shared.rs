@@ -21,6 +21,9 @@ pub(super) const TURNS: usize = 64;
 /// Units under way until it is known how large they should be: one to learn from, and one that is
 /// there when it has committed.
 const FIRST_WINDOW: usize = 2;
+/// Of so many units, from the first that has not committed on, statements are made before they may
+/// start.
+const MADE_AHEAD: usize = 4;
 /// Conflicts that are remembered by name.
 const REMEMBERED: usize = 20;
 
@@ -176,6 +179,13 @@ impl Core {
     pub(super) fn unit(&self, n: u64) -> Option<&Arc<Unit>> {
         let at = n.checked_sub(self.scheduler.last_committed() + 1)?;
         self.units.get(at as usize)
+    }
+
+    /// The first unit that waits and whose statements nobody makes.
+    pub(super) fn not_made(&self) -> Option<Arc<Unit>> {
+        let mut near = self.units.iter().take(MADE_AHEAD);
+        let unit = near.find(|unit| unit.alone.is_none() && !unit.done && unit.made.claim())?;
+        Some(Arc::clone(unit))
     }
 
     pub(super) fn has_ended(&self) -> bool {

@@ -161,6 +161,13 @@ impl Worker {
                     core.running[self.number] = Some(n);
                     break (n, unit);
                 }
+                if let Some(unit) = core.not_made() {
+                    drop(core);
+                    // Whoever applies it sees what came of it.
+                    let _ = unit.made.get(|| compile(&unit, &self.options(Style::Folded)));
+                    core = shared.lock();
+                    continue;
+                }
                 core = shared.wait(&shared.start, core);
             };
             drop(core);
@@ -472,7 +479,14 @@ impl Worker {
 
     /// All but the commit.
     fn execute(&mut self, unit: &Unit, style: Style) -> Result<(), Trouble> {
-        let ops = compile(unit, &self.options(style))?;
+        let single;
+        let ops = match style {
+            Style::Folded => unit.made.get(|| compile(unit, &self.options(style)))?,
+            Style::Single => {
+                single = compile(unit, &self.options(style))?;
+                &single
+            }
+        };
         let mut begin: &[u8] = b"BEGIN";
         if ops.iter().any(|op| matches!(op, Op::Statement { .. })) {
             // A binlog of statements refuses a lower level; it counts from the next BEGIN on.
@@ -483,7 +497,7 @@ impl Worker {
                 .query(b"SET SESSION tx_isolation='REPEATABLE-READ';BEGIN")?;
             begin = b"";
         }
-        for op in &ops {
+        for op in ops {
             if !begin.is_empty() && !matches!(op, Op::Rows { .. }) {
                 // The level counts from BEGIN on.
                 self.clean()?;

@@ -1,0 +1,425 @@
+//! Statements out of rows, one after the other, and packets out of statements.
+
+use dromon_binlog::{Cell, Change, ColumnType, Gtid, Row};
+
+use super::rows::Cells;
+use super::{Expect, Note, Op, Options, Style, note};
+use crate::catalog::TableInfo;
+use crate::unit::Own;
+use crate::value::{Text, Unfit, put_literal, put_name};
+
+/// Most rows in one statement: more gained nothing in measurements, and long lists are planned
+/// otherwise.
+pub(super) const ROWS_MAX: usize = 400;
+/// A statement with so many bytes takes no further row.
+pub(super) const STATEMENT_BYTES: usize = 256 << 10;
+
+/// Bytes that a packet has beside its statement, at most.
+const FRAME: usize = 64;
+
+/// Collects statements into packets.
+pub(super) struct Writer<'o> {
+    options: &'o Options<'o>,
+    ops: Vec<Op>,
+    text: Vec<u8>,
+    expects: Vec<Expect>,
+    /// Foreign keys are checked.
+    checks: bool,
+    /// An INSERT that can take further rows: of this table, as many as are in it.
+    open: Option<(*const TableInfo, u64)>,
+    pub(super) unfit: bool,
+}
+
+impl<'o> Writer<'o> {
+    pub(super) fn new(options: &'o Options<'o>) -> Writer<'o> {
+        Writer {
+            options,
+            ops: Vec::new(),
+            text: Vec::new(),
+            expects: Vec::new(),
+            checks: true,
+            open: None,
+            unfit: false,
+        }
+    }
+
+    /// Ends the packet, and adds a step.
+    pub(super) fn push(&mut self, op: Op) {
+        self.flush();
+        self.ops.push(op);
+    }
+
+    fn flush(&mut self) {
+        self.open = None;
+        if !self.expects.is_empty() {
+            self.ops.push(Op::Rows {
+                text: std::mem::take(&mut self.text),
+                expects: std::mem::take(&mut self.expects),
+            });
+        }
+    }
+
+    /// `None`: a value cannot be said.
+    pub(super) fn finish(mut self) -> Option<Vec<Op>> {
+        self.flush();
+        (!self.unfit).then_some(self.ops)
+    }
+
+    pub(super) fn add(&mut self, statement: &[u8], expect: Expect) {
+        self.open = None;
+        // With what may stand in front of it.
+        self.unfit |= statement.len() + FRAME > self.options.longest;
+        if self.text.len() + statement.len() > self.options.packet_max {
+            self.flush();
+        }
+        if !self.text.is_empty() {
+            self.text.push(b';');
+        }
+        self.text.extend_from_slice(statement);
+        self.expects.push(expect);
+        if self.options.style == Style::Single {
+            // One packet each, so that it can be put right.
+            self.flush();
+        }
+    }
+
+    /// Whether foreign keys are checked from here on.
+    pub(super) fn checks(&mut self, on: bool) {
+        if std::mem::replace(&mut self.checks, on) != on {
+            let text = format!("SET foreign_key_checks={}", u8::from(on));
+            let nothing = Note {
+                gtid: Gtid {
+                    domain: 0,
+                    server: 0,
+                    seqno: 0,
+                },
+                table: String::new(),
+                change: None,
+                key: String::new(),
+            };
+            let expect = Expect {
+                rows: None,
+                note: nothing,
+                mend: None,
+            };
+            self.add(text.as_bytes(), expect);
+        }
+    }
+
+    /// What is done to the replica's own tables.
+    pub(super) fn own(&mut self, own: &Own, gtid: Gtid) {
+        for (text, rows) in &own.statements {
+            let expect = Expect {
+                rows: Some(*rows),
+                note: Note {
+                    gtid,
+                    table: "dromon_replica.prepared".into(),
+                    change: None,
+                    key: String::from_utf8_lossy(&own.name).into_owned(),
+                },
+                mend: None,
+            };
+            self.add(text, expect);
+        }
+    }
+
+    /// A row in the source's order.
+    pub(super) fn row(
+        &mut self,
+        table: &TableInfo,
+        types: &[ColumnType],
+        gtid: Gtid,
+        row: Row<'_>,
+    ) {
+        let done = match (row.before, row.after) {
+            (None, Some(after)) => self.insert(table, types, gtid, &after),
+            (Some(before), Some(after)) => self.update(table, types, gtid, &before, &after),
+            (Some(before), None) => self.delete(table, types, gtid, &before),
+            (None, None) => Ok(()),
+        };
+        if done.is_err() {
+            self.unfit = true;
+        }
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        table: &TableInfo,
+        types: &[ColumnType],
+        gtid: Gtid,
+        after: &Cells<'_>,
+    ) -> Result<(), Unfit> {
+        let single = self.options.style == Style::Single;
+        let mut values = Vec::new();
+        put_values(&mut values, table, types, after)?;
+        if let Some((open, rows)) = self.open
+            && !single
+            && std::ptr::eq(open, table)
+            && rows < ROWS_MAX as u64
+            && self.text.len() + values.len() < self.options.packet_max
+        {
+            self.text.push(b',');
+            self.text.extend_from_slice(&values);
+            self.open = Some((open, rows + 1));
+            if let Some(last) = self.expects.last_mut() {
+                last.rows = Some(rows + 1);
+            }
+            return Ok(());
+        }
+        let mut text = b"INSERT INTO ".to_vec();
+        put_insert_head(&mut text, table);
+        text.extend_from_slice(&values);
+        let mut key = Vec::new();
+        let mut mend = None;
+        if single {
+            put_where(&mut key, table, types, after, &table.key)?;
+            let mut all = text.clone();
+            put_on_duplicate(&mut all, table, |_| true);
+            mend = Some(all);
+        }
+        self.add(
+            &text,
+            Expect {
+                rows: Some(1),
+                note: note(gtid, table, Change::Insert, &key),
+                mend,
+            },
+        );
+        self.open = Some((std::ptr::from_ref(table), 1));
+        Ok(())
+    }
+
+    fn condition(
+        &self,
+        table: &TableInfo,
+        types: &[ColumnType],
+        before: &Cells<'_>,
+    ) -> Result<Vec<u8>, Unfit> {
+        let mut out = Vec::new();
+        put_where(&mut out, table, types, before, &table.key)?;
+        if self.options.whole_rows {
+            let others = (0..table.columns.len())
+                .filter(|n| !table.key.contains(n) && !table.columns[*n].generated);
+            for n in others {
+                // Byte by byte: what a collation takes for equal may differ.
+                out.extend_from_slice(b" AND ");
+                let text = table.columns[n].charset.is_some();
+                out.extend_from_slice(if text { b"BINARY " } else { b"" });
+                put_name(&mut out, table.columns[n].name.as_bytes());
+                out.extend_from_slice(b"<=>");
+                let stored = match text {
+                    true => Text::Stored,
+                    false => compared(table, n),
+                };
+                let unsigned = table.columns[n].unsigned;
+                put_cell(&mut out, types[n], before[n], unsigned, stored)?;
+            }
+        }
+        Ok(out)
+    }
+
+    pub(super) fn update(
+        &mut self,
+        table: &TableInfo,
+        types: &[ColumnType],
+        gtid: Gtid,
+        before: &Cells<'_>,
+        after: &Cells<'_>,
+    ) -> Result<(), Unfit> {
+        if same(table, before, after) {
+            return Ok(());
+        }
+        let condition = self.condition(table, types, before)?;
+        let mut text = b"UPDATE ".to_vec();
+        text.extend_from_slice(&table.quoted);
+        text.extend_from_slice(b" SET ");
+        let mut first = true;
+        for (n, column) in table.columns.iter().enumerate() {
+            if column.generated || before[n] == after[n] && !column.on_update {
+                continue;
+            }
+            if !std::mem::take(&mut first) {
+                text.push(b',');
+            }
+            put_name(&mut text, column.name.as_bytes());
+            text.push(b'=');
+            put_cell(&mut text, types[n], after[n], column.unsigned, Text::Stored)?;
+        }
+        text.extend_from_slice(b" WHERE ");
+        text.extend_from_slice(&condition);
+        let mut key = Vec::new();
+        let mut mend = None;
+        if self.options.style == Style::Single {
+            put_where(&mut key, table, types, before, &table.key)?;
+            let mut all = Vec::new();
+            if table.key.iter().any(|n| before[*n] != after[*n]) {
+                // The source has no row at the old key any more.
+                all.extend_from_slice(b"DELETE FROM ");
+                all.extend_from_slice(&table.quoted);
+                all.extend_from_slice(b" WHERE ");
+                all.extend_from_slice(&key);
+                all.push(b';');
+            }
+            all.extend_from_slice(b"INSERT INTO ");
+            put_insert_head(&mut all, table);
+            put_values(&mut all, table, types, after)?;
+            put_on_duplicate(&mut all, table, |_| true);
+            mend = Some(all);
+        }
+        self.add(
+            &text,
+            Expect {
+                rows: Some(1),
+                note: note(gtid, table, Change::Update, &key),
+                mend,
+            },
+        );
+        Ok(())
+    }
+
+    fn delete(
+        &mut self,
+        table: &TableInfo,
+        types: &[ColumnType],
+        gtid: Gtid,
+        before: &Cells<'_>,
+    ) -> Result<(), Unfit> {
+        let condition = self.condition(table, types, before)?;
+        let mut text = b"DELETE FROM ".to_vec();
+        text.extend_from_slice(&table.quoted);
+        text.extend_from_slice(b" WHERE ");
+        text.extend_from_slice(&condition);
+        let mut key = Vec::new();
+        let mut mend = None;
+        if self.options.style == Style::Single {
+            put_where(&mut key, table, types, before, &table.key)?;
+            let mut all = b"DELETE FROM ".to_vec();
+            all.extend_from_slice(&table.quoted);
+            all.extend_from_slice(b" WHERE ");
+            all.extend_from_slice(&key);
+            mend = Some(all);
+        }
+        self.add(
+            &text,
+            Expect {
+                rows: Some(1),
+                note: note(gtid, table, Change::Delete, &key),
+                mend,
+            },
+        );
+        Ok(())
+    }
+}
+
+pub(super) fn put_cell(
+    out: &mut Vec<u8>,
+    column: ColumnType,
+    cell: Cell<'_>,
+    unsigned: bool,
+    text: Text<'_>,
+) -> Result<(), Unfit> {
+    match cell {
+        Cell::Null => {
+            out.extend_from_slice(b"NULL");
+            Ok(())
+        }
+        Cell::Bytes(bytes) => put_literal(out, column, bytes, unsigned, text),
+        Cell::Absent => Err(Unfit),
+    }
+}
+
+pub(super) fn put_insert_head(out: &mut Vec<u8>, table: &TableInfo) {
+    out.extend_from_slice(&table.quoted);
+    out.push(b'(');
+    out.extend_from_slice(&table.column_list);
+    out.extend_from_slice(b")VALUES");
+}
+
+pub(super) fn put_values(
+    out: &mut Vec<u8>,
+    table: &TableInfo,
+    types: &[ColumnType],
+    image: &Cells<'_>,
+) -> Result<(), Unfit> {
+    out.push(b'(');
+    let mut first = true;
+    for (n, column) in table
+        .columns
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| !c.generated)
+    {
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        put_cell(out, types[n], image[n], column.unsigned, Text::Stored)?;
+    }
+    out.push(b')');
+    Ok(())
+}
+
+pub(super) fn put_on_duplicate(
+    out: &mut Vec<u8>,
+    table: &TableInfo,
+    changed: impl Fn(usize) -> bool,
+) {
+    out.extend_from_slice(b"ON DUPLICATE KEY UPDATE ");
+    let mut first = true;
+    for (n, column) in table
+        .columns
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| !c.generated)
+    {
+        if !changed(n) && !column.on_update {
+            continue;
+        }
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        put_name(out, column.name.as_bytes());
+        out.extend_from_slice(b"=VALUES(");
+        put_name(out, column.name.as_bytes());
+        out.push(b')');
+    }
+}
+
+pub(super) fn compared<'t>(table: &'t TableInfo, n: usize) -> Text<'t> {
+    let column = &table.columns[n];
+    match (&column.charset, column.padded) {
+        (Some(charset), _) => Text::Compared(charset),
+        (None, Some(len)) => Text::Padded(len),
+        (None, None) => Text::Stored,
+    }
+}
+
+pub(super) fn put_where(
+    out: &mut Vec<u8>,
+    table: &TableInfo,
+    types: &[ColumnType],
+    image: &Cells<'_>,
+    columns: &[usize],
+) -> Result<(), Unfit> {
+    for (nth, n) in columns.iter().enumerate() {
+        if nth > 0 {
+            out.extend_from_slice(b" AND ");
+        }
+        put_name(out, table.columns[*n].name.as_bytes());
+        out.extend_from_slice(if table.key.contains(n) { b"=" } else { b"<=>" });
+        let column = &table.columns[*n];
+        put_cell(
+            out,
+            types[*n],
+            image[*n],
+            column.unsigned,
+            compared(table, *n),
+        )?;
+    }
+    Ok(())
+}
+
+/// Whether nothing changes that a statement could say.
+pub(super) fn same(table: &TableInfo, before: &Cells<'_>, after: &Cells<'_>) -> bool {
+    let mut columns = table.columns.iter().enumerate();
+    columns.all(|(n, column)| column.generated || before[n] == after[n])
+}
