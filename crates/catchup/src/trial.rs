@@ -34,6 +34,11 @@ const QUESTION: Duration = Duration::from_secs(300);
 const POOL_PER_ROW: u64 = 56;
 /// Less than that a server does not run with.
 const POOL_MIN: u64 = 6 << 20;
+const PAGE: u64 = 16 << 10;
+/// Of that pool a tenth is to be free, as of one of 240 MB by default.
+const FREE_PART: u64 = 10;
+/// The least that a server takes.
+const LRU_MIN: u64 = 100;
 
 /// Who uses less of a processor than this …
 const REST_CPU: Duration = Duration::from_millis(20);
@@ -262,6 +267,12 @@ fn target(
         Condition::CacheMiss => ((plan.rows * POOL_PER_ROW).max(POOL_MIN), false),
     };
     let mut settings = backlog::common(id(candidate), pool, synced)?;
+    if condition == Condition::CacheMiss {
+        // By default the server keeps 1,536 pages free, more than this pool has: it would throw
+        // out what it has just read, which no pool of a size that is used does.
+        let free = (pool / PAGE / FREE_PART).max(LRU_MIN);
+        settings.push(format!("innodb-lru-scan-depth={free}").parse()?);
+    }
     settings.extend(plan.settings.iter().cloned());
     let mut server = backlog.primary.create_like(
         &backlog.before,

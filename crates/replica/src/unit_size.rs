@@ -114,11 +114,15 @@ mod tests {
     #[test]
     fn a_slow_disk_makes_them_large_and_slow_reads_small() {
         let unit = micros(200);
-        assert_eq!(settled(micros(8_000), micros(20), unit, 8), MOST);
+        let slow = settled(micros(8_000), micros(20), unit, 8);
+        assert!((9_000..MOST).contains(&slow), "{slow}");
+        assert_eq!(settled(micros(20_000), micros(20), unit, 8), MOST);
+        // A round's worth of them, though commits alone would do with a sixth.
         let in_memory = settled(micros(400), micros(20), unit, 8);
-        assert!((200..600).contains(&in_memory), "{in_memory}");
+        assert!((2_700..3_000).contains(&in_memory), "{in_memory}");
         let reading = settled(micros(400), micros(4_000), unit, 8);
-        assert_eq!(reading, LEAST);
+        assert!((10..=15).contains(&reading), "{reading}");
+        assert_eq!(settled(micros(400), micros(40_000), unit, 8), LEAST);
         let both = settled(micros(8_000), micros(4_000), unit, 8);
         assert!((40..60).contains(&both), "{both}");
     }
@@ -149,7 +153,7 @@ mod tests {
         for _ in 0..60 {
             size.committed(micros(100_000));
         }
-        assert_eq!(size.most(8), MOST);
+        assert!(size.most(8) > before * 20);
     }
 
     proptest! {

@@ -185,12 +185,7 @@ pub fn without_rows(transaction: &Transaction) -> Transaction {
         gtid: transaction.gtid,
         group,
         ending: Ending::Xid,
-        events: transaction
-            .events
-            .iter()
-            .filter(is_first)
-            .take(1)
-            .collect(),
+        events: transaction.events.iter().filter(is_first).take(1).collect(),
         form: Arc::clone(&transaction.form),
         own: None,
     }
@@ -363,7 +358,13 @@ mod tests {
         assert_eq!(read.bytes(), kept);
         assert_eq!(read.flags, held.flags);
         assert!(Held::read(&form, &kept[..kept.len() - 1]).is_err());
-        assert!(Held::read(&form, &kept[held.events.iter().next().expect("an event").len()..]).is_err());
+        assert!(
+            Held::read(
+                &form,
+                &kept[held.events.iter().next().expect("an event").len()..]
+            )
+            .is_err()
+        );
         assert!(Held::read(&form, b"").is_err());
         assert!(Held::read(b"", kept).is_err());
     }

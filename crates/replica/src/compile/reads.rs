@@ -16,7 +16,7 @@ use crate::unit::Unit;
 use crate::value::{Unfit, put_name};
 
 /// Keys in a statement: a few, so that several connections share the work of a unit.
-const KEYS: usize = 16;
+const KEYS: usize = 4;
 
 /// Conditions of one index of a table.
 struct Wanted<'a> {

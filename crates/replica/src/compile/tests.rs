@@ -578,7 +578,7 @@ fn what_is_read_ahead() {
         .iter()
         .map(|r| r.1)
         .collect();
-    assert_eq!(keys, [16, 16, 8]);
+    assert_eq!(keys, [4; 10]);
 }
 
 #[test]

@@ -26,8 +26,8 @@ pub(super) struct Pace {
     began: Instant,
     ticks: u32,
     busy: u32,
-    /// Transactions, units and units that gave way, when the period began.
-    counted: [u64; 3],
+    /// Transactions, units, units that gave way and keys read ahead, when the period began.
+    counted: [u64; 4],
     looked: Instant,
     /// How often the target was asked in this period, and was reading pages.
     looks: u32,
@@ -39,11 +39,12 @@ pub(super) struct Pace {
     pub reads_pages: bool,
 }
 
-fn counts(progress: &Progress) -> [u64; 3] {
+fn counts(progress: &Progress) -> [u64; 4] {
     let c = &progress.counters;
     let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
     let gave_way = get(&c.by_keys) + get(&c.by_lock) + get(&c.by_error);
-    [get(&c.transactions), get(&c.units), gave_way]
+    let ahead = get(&c.read_ahead);
+    [get(&c.transactions), get(&c.units), gave_way, ahead]
 }
 
 impl Pace {
@@ -108,10 +109,14 @@ impl Pace {
 
     fn period(&mut self, shared: &Shared, progress: &Progress) {
         let now = counts(progress);
-        let [transactions, units, gave_way] = std::array::from_fn(|n| now[n] - self.counted[n]);
+        let [transactions, units, gave_way, keys] =
+            std::array::from_fn(|n| now[n] - self.counted[n]);
         let seconds = self.began.elapsed().as_secs_f64();
         // Nothing is learnt from a time in which there was not always something to do.
         let behind = self.busy * 10 > self.ticks * 9;
+        if let (Some(a), Some(b)) = (self.pages_began, self.pages) {
+            shared.ahead.measured(keys, b - a);
+        }
         if self.tunes {
             let moves = self.tuner.moves();
             if let (Some(a), Some(b)) = (self.pages_began, self.pages) {

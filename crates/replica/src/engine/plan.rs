@@ -352,12 +352,11 @@ impl<'s> Planner<'s> {
             window = window.max(READ_WINDOW);
         }
         let mut core = self.shared.lock();
-        while core.scheduler.len() >= window.min(self.shared.window(&core)) && !core.has_ended() {
+        let bytes = self.settings.memory;
+        while !core.has_room(window.min(self.shared.window(&core)), bytes) && !core.has_ended() {
             core = self.shared.wait(&self.shared.room, core);
         }
-        let keys = Arc::clone(&unit.keys);
-        core.units.push_back(unit);
-        core.scheduler.push(after, keys);
+        core.push(after, unit);
         drop(core);
         self.shared.start.notify_one();
     }

@@ -6,7 +6,7 @@
 //! buffer pool.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,17 +44,59 @@ pub(super) struct ReadAhead {
     more: Condvar,
     /// Those that are not wanted now wait here.
     unwanted: Condvar,
-    keys_max: usize,
+    /// Pages that may be read and not used yet.
+    pages_max: usize,
+    /// The same in keys: of many the page is in memory already.
+    keys_max: AtomicUsize,
+    /// Keys and transactions of the unit that was looked at last.
+    last: (AtomicUsize, AtomicUsize),
 }
 
+/// Fewer keys say nothing of how many lie in one page.
+const KEYS_LEAST: u64 = 200;
+/// No more keys than that are taken for one page that is read.
+const KEYS_PER_PAGE: usize = 8;
+/// So many units are to be read ahead at a time, one of which is being executed.
+const UNITS: usize = 4;
+
 impl ReadAhead {
-    /// At most about so many keys are read and not applied yet.
-    pub(super) fn new(keys_max: usize) -> ReadAhead {
+    /// At most about so many pages are read and not used yet.
+    pub(super) fn new(pages_max: usize) -> ReadAhead {
         ReadAhead {
             queue: Mutex::default(),
             more: Condvar::new(),
             unwanted: Condvar::new(),
-            keys_max,
+            pages_max,
+            keys_max: AtomicUsize::new(pages_max),
+            last: (AtomicUsize::new(0), AtomicUsize::new(0)),
+        }
+    }
+
+    /// Most transactions in a unit: of larger ones only the one that is executed anyway could be
+    /// read ahead.
+    pub(super) fn most(&self) -> usize {
+        let keys = self.last.0.load(Ordering::Relaxed);
+        let transactions = self.last.1.load(Ordering::Relaxed);
+        match keys {
+            0 => usize::MAX,
+            _ => (self.keys_max() / UNITS * transactions / keys).max(1),
+        }
+    }
+
+    fn keys_max(&self) -> usize {
+        self.keys_max.load(Ordering::Relaxed)
+    }
+
+    /// While so many keys were read ahead the target read so many pages, for whomever.
+    pub(super) fn measured(&self, keys: u64, pages: u64) {
+        if keys >= KEYS_LEAST {
+            let wanted = self.pages_max as f64 * keys as f64 / pages.max(1) as f64;
+            let most = self.pages_max * KEYS_PER_PAGE;
+            let now = self.keys_max() as f64;
+            // Half of the way, as one period says little.
+            let next = (now + wanted.min(most as f64)) / 2.0;
+            let next = (next as usize).clamp(self.pages_max, most);
+            self.keys_max.store(next, Ordering::Relaxed);
         }
     }
 
@@ -88,7 +130,7 @@ impl ReadAhead {
                 let gone = queue.units.pop_front();
                 queue.keys -= gone.map_or(0, |(_, keys)| keys);
             }
-            if queue.keys >= self.keys_max {
+            if queue.keys >= self.keys_max() {
                 return None;
             }
             let from = queue.next.max(committed + 1);
@@ -110,6 +152,10 @@ impl ReadAhead {
         }
         let keys: usize = queue.reads.iter().map(|read| read.keys).sum();
         queue.units.push_back((n, keys));
+        self.last.0.store(keys, Ordering::Relaxed);
+        self.last
+            .1
+            .store(unit.transactions.len(), Ordering::Relaxed);
         if queue.reads.len() > 1 {
             self.more.notify_all();
         }
@@ -184,4 +230,44 @@ impl Reader {
 /// Whether the target is executing the first unit.
 pub(super) fn is_executing(state: State) -> bool {
     matches!(state, State::Running | State::Doomed(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of more keys of which few pages must be read, more are read ahead, within bounds.
+    #[test]
+    fn as_many_keys_as_pages_allow() {
+        let ahead = ReadAhead::new(100);
+        assert_eq!((ahead.keys_max(), ahead.most()), (100, usize::MAX));
+        ahead.measured(KEYS_LEAST - 1, 0);
+        assert_eq!(ahead.keys_max(), 100, "too few to tell");
+        for _ in 0..20 {
+            ahead.measured(1000, 250);
+        }
+        assert!((395..=400).contains(&ahead.keys_max()), "four for a page");
+        for _ in 0..20 {
+            ahead.measured(1000, 0);
+        }
+        let most = 100 * KEYS_PER_PAGE;
+        assert!((most - 2..=most).contains(&ahead.keys_max()));
+        for _ in 0..20 {
+            // The workers read, too.
+            ahead.measured(1000, 5000);
+        }
+        assert_eq!(ahead.keys_max(), 100);
+    }
+
+    #[test]
+    fn units_of_which_several_can_be_read_ahead() {
+        let ahead = ReadAhead::new(100);
+        let looked_at = |keys, transactions| {
+            ahead.last.0.store(keys, Ordering::Relaxed);
+            ahead.last.1.store(transactions, Ordering::Relaxed);
+            ahead.most()
+        };
+        assert_eq!(looked_at(100, 20), 5);
+        assert_eq!(looked_at(1000, 20), 1, "at least one");
+    }
 }

@@ -11,7 +11,7 @@ use dromon_binlog::hints::WriteSet;
 use super::Settings;
 use super::reader::ReadAhead;
 use crate::client::Client;
-use crate::schedule::{Scheduler, State};
+use crate::schedule::{After, Scheduler, State};
 use crate::tune::{Tuner, Which};
 use crate::unit::{Alone, Form, Unit};
 use crate::unit_size::{FIRST, UnitSize};
@@ -159,6 +159,8 @@ pub(super) struct Core {
     pub scheduler: Scheduler<Arc<WriteSet>>,
     /// From the first on that has not committed.
     pub units: VecDeque<Arc<Unit>>,
+    /// Bytes of their events.
+    bytes: usize,
     /// The position up to which every commit was confirmed.
     pub base: String,
     /// By worker.
@@ -179,6 +181,21 @@ impl Core {
     pub(super) fn unit(&self, n: u64) -> Option<&Arc<Unit>> {
         let at = n.checked_sub(self.scheduler.last_committed() + 1)?;
         self.units.get(at as usize)
+    }
+
+    /// The next unit.
+    pub(super) fn push(&mut self, after: After, unit: Arc<Unit>) {
+        let keys = Arc::clone(&unit.keys);
+        self.bytes += unit.bytes;
+        self.units.push_back(unit);
+        self.scheduler.push(after, keys);
+    }
+
+    /// Whether there is room for another unit: fewer than so many, and fewer bytes. One that waits
+    /// for a worker is always allowed.
+    pub(super) fn has_room(&self, units: usize, bytes: usize) -> bool {
+        let few = self.units.len() < units;
+        few && (self.bytes < bytes || self.units.len() < FIRST_WINDOW)
     }
 
     /// The first unit that waits and whose statements nobody makes.
@@ -206,6 +223,7 @@ impl Core {
         self.last_commit = Some(now);
         let many = self.scheduler.committed(n);
         let gone: Vec<Arc<Unit>> = self.units.drain(..many).collect();
+        self.bytes -= gone.iter().map(|unit| unit.bytes).sum::<usize>();
         if let Some(last) = gone.last() {
             self.base.clone_from(&last.position);
         }
@@ -275,7 +293,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(settings: &Settings, base: String, keys_max: usize) -> Shared {
+    pub(super) fn new(settings: &Settings, base: String, pages_ahead: usize) -> Shared {
         let workers = settings.threads.max();
         let mut scheduler = Scheduler::new(workers, settings.order);
         scheduler.set_limit(settings.threads.level());
@@ -283,6 +301,7 @@ impl Shared {
             core: Mutex::new(Core {
                 scheduler,
                 units: VecDeque::new(),
+                bytes: 0,
                 base,
                 running: vec![None; workers],
                 connections: vec![0; workers],
@@ -296,7 +315,7 @@ impl Shared {
             turns: std::array::from_fn(|_| Condvar::new()),
             room: Condvar::new(),
             ended: AtomicBool::new(false),
-            ahead: ReadAhead::new(keys_max),
+            ahead: ReadAhead::new(pages_ahead),
             merge: AtomicUsize::new(settings.merge.unwrap_or(FIRST)),
             merge_adapts: settings.merge.is_none(),
             threads: AtomicUsize::new(settings.threads.level()),
@@ -321,7 +340,11 @@ impl Shared {
     pub(super) fn resize(&self, core: &Core) {
         if self.merge_adapts {
             let threads = self.threads.load(Ordering::Relaxed);
-            self.merge.store(core.size.most(threads), Ordering::Relaxed);
+            let mut most = core.size.most(threads);
+            if self.readers.load(Ordering::Relaxed) > 0 {
+                most = most.min(self.ahead.most());
+            }
+            self.merge.store(most, Ordering::Relaxed);
         }
     }
 
@@ -381,5 +404,74 @@ impl Shared {
     pub(super) fn take_end(&self) -> End {
         let end = self.lock().end.take();
         end.unwrap_or_else(|| End::Again("it ended without a reason".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::tests::{rows, unit};
+
+    fn core() -> Core {
+        Core {
+            scheduler: Scheduler::new(2, crate::schedule::Order::Strict),
+            units: VecDeque::new(),
+            bytes: 0,
+            base: String::new(),
+            running: Vec::new(),
+            connections: Vec::new(),
+            restarting: 0,
+            conflicts: VecDeque::new(),
+            size: UnitSize::default(),
+            last_commit: None,
+            end: None,
+        }
+    }
+
+    fn some(bytes: usize) -> Arc<Unit> {
+        let mut of = unit(vec![rows("plain", &[(None, Some((1, None)))])]);
+        of.bytes = bytes;
+        Arc::new(of)
+    }
+
+    /// What is planned is bounded by number and by bytes, and two are always allowed.
+    #[test]
+    fn room() {
+        let mut core = core();
+        for n in 0..3 {
+            assert_eq!(core.has_room(9, 100), n < 2, "{n}");
+            core.push(After::default(), some(150));
+        }
+        assert!(core.has_room(9, 1000) && !core.has_room(3, 1000));
+        let first = core.scheduler.start().expect("the first one may start");
+        core.scheduler.executed(first);
+        assert!(core.scheduler.commit(first));
+        assert_eq!(core.committed(first, Instant::now()).len(), 1);
+        assert_eq!(core.bytes, 300);
+    }
+
+    /// Whose statements are made before it may start: each once, the nearest first.
+    #[test]
+    fn statements_are_made_ahead_once() {
+        let mut core = core();
+        for _ in 0..MADE_AHEAD + 1 {
+            core.push(After::default(), some(1));
+        }
+        for at in 0..MADE_AHEAD {
+            let one = core.not_made().expect("one is left");
+            assert!(Arc::ptr_eq(&one, &core.units[at]));
+        }
+        assert!(core.not_made().is_none(), "the next one is too far away");
+        let far = &core.units[MADE_AHEAD];
+        let mut made = 0;
+        for _ in 0..2 {
+            let ops = far.made.get(|| {
+                made += 1;
+                Ok(Vec::new())
+            });
+            assert_eq!(ops.map(<[_]>::len), Ok(0));
+        }
+        assert_eq!(made, 1);
+        assert!(!far.made.claim(), "they are made");
     }
 }

@@ -164,7 +164,9 @@ impl Worker {
                 if let Some(unit) = core.not_made() {
                     drop(core);
                     // Whoever applies it sees what came of it.
-                    let _ = unit.made.get(|| compile(&unit, &self.options(Style::Folded)));
+                    let _ = unit
+                        .made
+                        .get(|| compile(&unit, &self.options(Style::Folded)));
                     core = shared.lock();
                     continue;
                 }
