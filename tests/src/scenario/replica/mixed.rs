@@ -53,9 +53,13 @@ pub fn tables(server: &Server) -> anyhow::Result<String> {
 }
 
 /// Numbers that look random; the same for the same seed.
-struct Dice(u64);
+pub(super) struct Dice(u64);
 
 impl Dice {
+    pub(super) fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
     fn roll(&mut self, of: u64) -> u64 {
         self.0 = self
             .0
@@ -103,7 +107,8 @@ impl Dice {
         ])
     }
 
-    fn values(&mut self) -> Vec<(&'static str, String)> {
+    /// Of all columns of `mx.types` but the key.
+    pub(super) fn values(&mut self) -> Vec<(&'static str, String)> {
         vec![
             ("ti", self.number("-64", "63")),
             ("tu", self.number("0", "255")),
@@ -396,7 +401,7 @@ pub fn run(server: &Server, clients: u64, count: u64) -> anyhow::Result<u64> {
             let mut conn = server.connect("mx")?;
             Ok(thread::spawn(move || -> anyhow::Result<u64> {
                 conn.query_drop("SET NAMES utf8mb4, sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO', innodb_lock_wait_timeout = 5")?;
-                let mut dice = Dice(client);
+                let mut dice = Dice::new(client);
                 let mut done = 0;
                 for i in 0..count {
                     for statement in dice.statements(client * 100_000, i) {

@@ -2,6 +2,7 @@
 
 mod catchup;
 mod commits;
+mod lists;
 mod mixed;
 mod odd;
 mod secure;
@@ -51,6 +52,11 @@ pub fn all() -> Vec<Scenario> {
             "replica_commits",
             "commits side by side, strict and in groups; replica and target killed amid: checksums equal",
             commits::run,
+        ),
+        (
+            "replica_lists",
+            "updates of many rows as lists that the target joins: all types, keys of all kinds, a missing row named; checksums equal",
+            lists::run,
         ),
         (
             "replica_odd",
