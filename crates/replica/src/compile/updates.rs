@@ -46,7 +46,8 @@ pub(super) fn fit(table: &TableInfo, types: &[ColumnType], rows: &[Update<'_, '_
     };
     let changed = changed(table, rows);
     let exact = |n: usize| match types[n] {
-        ColumnType::Bit { .. } => false,
+        // With the highest bit they are decimals in the list, which are taken for names.
+        ColumnType::Bit { .. } | ColumnType::Set { bytes: 8 } => false,
         ColumnType::Int { .. }
         | ColumnType::Float
         | ColumnType::Double
@@ -145,7 +146,10 @@ pub(super) fn write(
 
 #[cfg(test)]
 mod tests {
+    use dromon_binlog::Cell;
+
     use super::*;
+    use crate::catalog::ColumnInfo;
     use crate::compile::tests::{folded, rows};
 
     const HEAD: &str = "UPDATE(SELECT NULL k0,NULL v0 FROM DUAL WHERE 0 UNION ALL VALUES";
@@ -231,5 +235,46 @@ mod tests {
         };
         let text = folded((0..LEAST as i32).map(row).collect());
         assert!(text[0].contains("ON DUPLICATE KEY UPDATE"), "{text:?}");
+    }
+
+    /// Two columns, the second one of this type, and how it changes in all rows.
+    fn is_fit(kind: ColumnType, unsigned: bool, before: &[u8], after: &[u8]) -> bool {
+        let column = |name: &str| ColumnInfo {
+            name: name.into(),
+            unsigned,
+            generated: false,
+            charset: None,
+            padded: None,
+            on_update: false,
+        };
+        let table = TableInfo {
+            name: "d.t".into(),
+            quoted: b"t".to_vec(),
+            column_list: Vec::new(),
+            columns: vec![column("id"), column("v")],
+            key: vec![0],
+            unique: Vec::new(),
+            indexes: Vec::new(),
+            related: false,
+            plain: true,
+            transactional: true,
+        };
+        let high = [255u8; 8];
+        let row = |v| vec![Cell::Bytes(&high), Cell::Bytes(v)];
+        let (before, after) = (row(before), row(after));
+        let rows: Vec<Update<'_, '_>> = vec![(&before, &after); LEAST];
+        fit(&table, &[ColumnType::Int { bytes: 8 }, kind], &rows)
+    }
+
+    #[test]
+    fn numbers_that_would_be_decimals() {
+        let of = |kind| is_fit(kind, false, &[0; 8], &[1; 8]);
+        assert!(of(ColumnType::Int { bytes: 8 }));
+        assert!(of(ColumnType::Set { bytes: 4 }));
+        assert!(!of(ColumnType::Set { bytes: 8 }));
+        assert!(!of(ColumnType::Bit { bits: 64 }));
+        // A key above the largest signed number.
+        let int = ColumnType::Int { bytes: 8 };
+        assert!(!is_fit(int, true, &[0; 8], &[1; 8]));
     }
 }
