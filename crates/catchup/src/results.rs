@@ -31,7 +31,7 @@ pub const TRIALS: &str = "trials.csv";
 pub struct Results {
     dir: Option<PathBuf>,
     /// Locked, and open for appending, once something may be added.
-    trials: Option<File>,
+    trials: Option<Locked>,
     /// Bytes of it that were whole lines when it was read.
     whole: u64,
     /// Something could not be written.
@@ -139,10 +139,10 @@ impl Results {
         let path = dir.join(TRIALS);
         let written = match &self.trials {
             // What stands behind them was not written to its end.
-            Some(file) => file.set_len(self.whole),
+            Some(file) => file.0.set_len(self.whole),
             None => {
                 fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-                let file = self.trials.insert(lock(&path)?);
+                let file = &mut self.trials.insert(lock(&path)?).0;
                 let head = trials::head();
                 match file.metadata()?.len() {
                     0 => file.write_all(head.as_bytes()),
@@ -211,7 +211,7 @@ impl Results {
     pub fn add(&mut self, entry: Entry) -> anyhow::Result<()> {
         let line = trials::line(&entry);
         self.entries.push(entry);
-        let Some(file) = &mut self.trials else {
+        let Some(Locked(file)) = &mut self.trials else {
             return Ok(());
         };
         let written = file
@@ -326,15 +326,25 @@ fn untouched(path: &Path) -> String {
     )
 }
 
+/// A file that nobody else appends to.
+struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Closing alone leaves the lock to a child that was forked and has not yet begun its program.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Opens the file for appending, for this process alone.
-fn lock(path: &Path) -> anyhow::Result<File> {
+fn lock(path: &Path) -> anyhow::Result<Locked> {
     let file = File::options()
         .append(true)
         .create(true)
         .open(path)
         .with_context(|| format!("opening {}", path.display()))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Locked(file)),
         Err(fs::TryLockError::WouldBlock) => bail!(
             "Another dromon bench catchup is adding to {}; wait for its end",
             path.display()
@@ -617,8 +627,12 @@ mod tests {
         let dir = home.path().join("new");
         let results = begun(&dir, 1);
         assert!(refused(&dir).contains("Another dromon bench catchup"));
+        // As a child holds it, between fork and exec.
+        let Locked(file) = results.trials.as_ref().expect("open");
+        let held = file.try_clone().expect("cloned");
         drop(results);
         Results::open(&plan_in(&dir, true), SERVER).expect("it is free");
+        drop(held);
     }
 
     #[test]
@@ -671,12 +685,8 @@ mod tests {
         let home = tempfile::tempdir().expect("a temporary directory");
         let mut results = begun(&home.path().join("new"), 1);
         assert!(!results.is_lost());
-        results.trials = Some(
-            File::options()
-                .append(true)
-                .open("/dev/full")
-                .expect("there"),
-        );
+        let full = File::options().append(true).open("/dev/full");
+        results.trials = Some(Locked(full.expect("there")));
         let error = results
             .add(report().entries[1].clone())
             .expect_err("it is full");
