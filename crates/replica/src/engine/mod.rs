@@ -174,7 +174,16 @@ pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End 
 fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End, StandError> {
     let mut control = Client::connect(&settings.target)?;
     control.query(ONCE.as_bytes())?;
-    let logs = control.one("SELECT @@log_bin")?.as_deref() == Some("1");
+    let node = is_node(&mut control)?;
+    if node && !settings.binlog {
+        return Ok(End::Fatal(
+            "The target is a node of a cluster, and binlog = off: the other nodes would get nothing of what is applied. Nothing \
+             was applied. Leave binlog at on."
+                .into(),
+        ));
+    }
+    // What a node does not log the other nodes do not get, and they need the replica's own tables, too.
+    let logs = !node && control.one("SELECT @@log_bin")?.as_deref() == Some("1");
     if logs {
         // What is written here is this replica's own affair.
         control.query(b"SET SESSION sql_log_bin=0")?;
@@ -328,6 +337,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             allowed: packet_max,
             in_doubt: in_doubt.clone(),
             own,
+            node,
             progress: Arc::clone(progress),
         });
     }
@@ -420,6 +430,12 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     Ok(shared.take_end())
 }
 
+/// Whether it is a node of a cluster.
+fn is_node(client: &mut Client) -> Result<bool, ClientError> {
+    let on = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_VARIABLES WHERE VARIABLE_NAME='WSREP_ON'";
+    Ok(client.one(on)?.as_deref() == Some("ON"))
+}
+
 /// Whether the target's own row applier, which runs BINLOG statements, passes over rows that are missing
 /// or there already; and what to do about it.
 fn forgives(client: &mut Client) -> Result<Option<String>, ClientError> {
@@ -497,6 +513,32 @@ mod tests {
         let end = session(&settings, &Log::terminal(), &progress);
         assert_eq!(end, End::Fatal(ANOTHER.into()));
         assert!(!fake.said().iter().any(|text| text.contains("epoch + 1")));
+    }
+
+    /// What a node does not log the other nodes do not get.
+    #[test]
+    fn a_node_logs_everything() {
+        let node = |text: &str| text.contains("'WSREP_ON'").then(|| cell("ON"));
+        let fake = Fake::new(node);
+        let end = fake_session(&fake, &["binlog = off"]);
+        let refused =
+            matches!(&end, End::Fatal(why) if why.contains("the other nodes would get nothing"));
+        assert!(refused, "{end:?}");
+        assert!(!fake.said().iter().any(|text| text.contains("CREATE")));
+        let fake = Fake::new(move |text| match text {
+            "SELECT @@log_bin" => Some(cell("1")),
+            _ => node(text),
+        });
+        fake_session(&fake, &[]);
+        let said = fake.said();
+        assert!(
+            said.iter().any(|text| text.contains("CREATE TABLE")),
+            "{said:?}"
+        );
+        assert!(
+            !said.iter().any(|text| text.contains("sql_log_bin")),
+            "{said:?}"
+        );
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub(super) struct Worker {
     pub in_doubt: Option<InDoubt>,
     /// Number of the target as a server.
     pub own: u32,
+    /// The target is a node of a cluster.
+    pub node: bool,
     pub progress: Arc<Progress>,
 }
 
@@ -531,7 +533,8 @@ impl Worker {
 
     /// In the target's binlog its transactions have the number of the server that first had them: where
     /// that follows the target it knows them. What came back from there moves the position only, and
-    /// goes into no binlog: else that would go round, too.
+    /// goes into no binlog: else that would go round, too. But the other nodes of a cluster get only what is
+    /// logged.
     fn act_as(&mut self, unit: &Unit) -> Result<(), Trouble> {
         let server = unit.transactions.first().map(|t| t.gtid.server);
         if !self.settings.binlog || self.session.server == server {
@@ -539,6 +542,7 @@ impl Worker {
         }
         if let Some(server) = server {
             let text = match server == self.own {
+                true if self.node => return Ok(()),
                 true => "SET SESSION sql_log_bin=0".to_owned(),
                 false => format!("SET SESSION sql_log_bin=1, server_id={server}"),
             };

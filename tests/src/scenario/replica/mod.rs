@@ -2,6 +2,7 @@
 
 mod catchup;
 mod commits;
+mod deaths;
 mod lists;
 mod mixed;
 mod odd;
@@ -52,6 +53,16 @@ pub fn all() -> Vec<Scenario> {
             "replica_commits",
             "commits side by side, strict and in groups; replica and target killed amid: checksums equal",
             commits::run,
+        ),
+        (
+            "replica_kills",
+            "the replica killed 50 times under load in each of three settings: each transaction once, checksums equal",
+            deaths::alone,
+        ),
+        (
+            "replica_cluster",
+            "the target is a node of a cluster; replica and node killed under load: all nodes have the primary's checksums",
+            deaths::cluster,
         ),
         (
             "replica_lists",

@@ -194,6 +194,9 @@ impl Worker {
         &mut self,
         run: impl FnOnce(&mut Worker) -> Result<(), Trouble>,
     ) -> Result<(), Trouble> {
+        if self.node {
+            return run(self);
+        }
         self.session
             .client
             .query(b"SET @dromon_log=@@sql_log_bin, SESSION sql_log_bin=0")?;

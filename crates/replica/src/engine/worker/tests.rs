@@ -43,6 +43,7 @@ fn applied_beside(fake: &Fake, lines: &[&str], unit: Unit, alone: Option<Session
         allowed: 1 << 20,
         in_doubt: None,
         own: 2,
+        node: false,
         progress: Arc::new(Progress::default()),
     };
     {
