@@ -57,8 +57,10 @@ format:
 lint:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
+# Not optimised it is there sooner, and takes two seconds.
 licences:
-	cargo deny --version 2>/dev/null | grep -qx 'cargo-deny $(DENY)' || cargo install --locked cargo-deny --version $(DENY)
+	cargo deny --version 2>/dev/null | grep -qx 'cargo-deny $(DENY)' || \
+	  CARGO_PROFILE_DEV_DEBUG=0 cargo install --debug --locked cargo-deny --version $(DENY)
 	cargo deny --locked check licenses bans sources
 
 unit:
