@@ -200,6 +200,7 @@ impl Client {
             let packet = self.packet()?;
             match entry.packet(&packet).map_err(refused)? {
                 EntryStep::Reply(reply) => self.reply(&reply)?,
+                EntryStep::Wait => {}
                 EntryStep::Done => break,
                 EntryStep::Encrypt(request) => {
                     self.reply(&request)?;

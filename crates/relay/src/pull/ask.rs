@@ -111,6 +111,7 @@ impl Asker {
             let packet = asker.packet()?;
             match entry.packet(&packet)? {
                 EntryStep::Reply(reply) => asker.send(&reply)?,
+                EntryStep::Wait => {}
                 EntryStep::Done => {
                     asker.entered = true;
                     return Ok(asker);

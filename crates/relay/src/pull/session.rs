@@ -72,12 +72,21 @@ pub enum SessionError {
     },
     /// It wants a proof that is not known here.
     #[error(
-        "The primary wants to see a password by {plugin}, which is not offered. Give the account there \
+        "The server wants to see a password by {plugin}, which is not offered. Give the account there \
          mysql_native_password: ALTER USER … IDENTIFIED VIA mysql_native_password USING PASSWORD('…'), or of MySQL \
-         IDENTIFIED WITH mysql_native_password BY '…'"
+         IDENTIFIED WITH mysql_native_password BY '…'; or ed25519 or caching_sha2_password"
     )]
     Plugin {
         /// Its name.
+        plugin: String,
+    },
+    /// It wants the password itself, which nobody on the way is to see.
+    #[error(
+        "The server wants the password itself ({plugin}), which is said over TLS only; nothing of it was said. Set TLS towards \
+         that server on, or give the account mysql_native_password"
+    )]
+    WantsTls {
+        /// Its way to prove.
         plugin: String,
     },
     /// It does not offer TLS.
@@ -314,6 +323,7 @@ impl Session {
             At::Entry => match self.entry.packet(packet)? {
                 EntryStep::Reply(reply) => Ok(Step::Reply(reply)),
                 EntryStep::Encrypt(request) => Ok(Step::Encrypt(request)),
+                EntryStep::Wait => Ok(Step::Read),
                 EntryStep::Done => {
                     self.primary.version = self.entry.version().to_owned();
                     Ok(self.ask(0))

@@ -1,18 +1,29 @@
-//! mysql_native_password.
+//! How somebody shows to know a password: as a client in three ways, as a server in the first.
 //!
 //! ```text
-//! stored   h = SHA1(SHA1(password)), shown as * and 40 hexadecimal digits
-//! salt     20 bytes without a zero, new for each connection
-//! reply    SHA1(password) XOR SHA1(salt, h); nothing for no password
+//! mysql_native_password
+//!   stored   h = SHA1(SHA1(password)), shown as * and 40 hexadecimal digits
+//!   salt     20 bytes without a zero, new for each connection
+//!   reply    SHA1(password) XOR SHA1(salt, h); nothing for no password
+//! ed25519 (MariaDB)
+//!   salt     32 bytes
+//!   reply    a signature of the salt by the key that SHA512(password) is
+//! caching_sha2_password (MySQL 8)
+//!   salt     20 bytes
+//!   reply    SHA256(password) XOR SHA256(SHA256(SHA256(password)), salt); nothing for no password.
+//!            A server that has not seen this account of late then wants the password itself
 //! ```
 //!
-//! Who sees a salt and its reply can try passwords; who sees the stored form and one exchange
-//! can log in. TLS is to keep both from being seen.
+//! Who sees a salt and its reply can try passwords; of the first way, who sees the stored form and one
+//! exchange can log in. TLS is to keep both from being seen.
 
 use std::fmt;
 use std::str::FromStr;
 
+use ed25519_dalek::VerifyingKey;
+use ed25519_dalek::hazmat::{ExpandedSecretKey, raw_sign};
 use sha1::{Digest, Sha1};
+use sha2::{Sha256, Sha512};
 
 /// Bytes of a salt.
 pub const SALT_LEN: usize = 20;
@@ -32,6 +43,28 @@ pub fn native_reply(password: &[u8], salt: &[u8; SALT_LEN]) -> Vec<u8> {
     }
     let one = sha1(&[password]);
     let mask = sha1(&[salt, &sha1(&[&one])]);
+    one.iter().zip(mask).map(|(a, b)| a ^ b).collect()
+}
+
+/// The same for `ed25519`. Source: RFC 8032, with the password in the place of the 32 secret bytes.
+pub fn ed25519_reply(password: &[u8], salt: &[u8]) -> Vec<u8> {
+    let secret: [u8; 64] = Sha512::digest(password).into();
+    let key = ExpandedSecretKey::from_bytes(&secret);
+    let public = VerifyingKey::from(&key);
+    raw_sign::<Sha512>(&key, salt, &public).to_bytes().to_vec()
+}
+
+/// The same for `caching_sha2_password`.
+pub fn sha2_reply(password: &[u8], salt: &[u8]) -> Vec<u8> {
+    if password.is_empty() {
+        return Vec::new();
+    }
+    let one = Sha256::digest(password);
+    let two = Sha256::digest(one);
+    let mask = Sha256::new()
+        .chain_update(two)
+        .chain_update(salt)
+        .finalize();
     one.iter().zip(mask).map(|(a, b)| a ^ b).collect()
 }
 
@@ -121,11 +154,17 @@ mod tests {
             }
         }
 
-        /// Another library's reply is the same.
+        /// Another library's replies are the same.
         #[test]
-        fn as_another_library_does(password in "[a-z]{1,12}", salt: [u8; 20]) {
-            let theirs = mysql_common::scramble::scramble_native(&salt, password.as_bytes());
-            prop_assert_eq!(theirs.map(|r| r.to_vec()), Some(native_reply(password.as_bytes(), &salt)));
+        fn as_another_library_does(password in "[a-z]{1,12}", salt: [u8; 20], long: [u8; 32]) {
+            use mysql_common::scramble::{create_response_for_ed25519, scramble_native, scramble_sha256};
+            let password = password.as_bytes();
+            let theirs = scramble_native(&salt, password);
+            prop_assert_eq!(theirs.map(|r| r.to_vec()), Some(native_reply(password, &salt)));
+            let theirs = scramble_sha256(&salt, password);
+            prop_assert_eq!(theirs.map(|r| r.to_vec()), Some(sha2_reply(password, &salt)));
+            let theirs = create_response_for_ed25519(password, &long);
+            prop_assert_eq!(theirs.to_vec(), ed25519_reply(password, &long));
         }
     }
 

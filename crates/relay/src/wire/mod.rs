@@ -10,7 +10,7 @@ mod handshake;
 mod packet;
 
 pub use answer::{Answer, Failure, Row, TextResult, eof, error, ok, parse_row, put_result};
-pub use auth::{PasswordHash, SALT_LEN, native_reply};
+pub use auth::{PasswordHash, SALT_LEN, ed25519_reply, native_reply, sha2_reply};
 pub use command::{AckSemiSync, Command, Dump, DumpGtid, Register, dump_flags};
 pub use compress::{Compressed, Compressor, Decompressor, ZSTD_LEVEL_MAX, ZSTD_VARIABLE};
 pub use handshake::{AuthSwitch, Greeting, Login, NATIVE_PASSWORD, capabilities, tls_request};

@@ -43,7 +43,37 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
             &format!("ALTER USER {USER}@'%' REQUIRE {how}"),
         ])?;
     }
+    // MariaDB's newer way to show a password, once with TLS and once without.
+    primary.run(&[
+        "INSTALL SONAME 'auth_ed25519'",
+        "SET sql_log_bin = 0",
+        "CREATE USER signs@'%' IDENTIFIED VIA ed25519 USING PASSWORD('sealed and sent')",
+        "GRANT REPLICATION SLAVE ON *.* TO signs@'%'",
+    ])?;
     Load::prepare(&primary)?;
+    let signs = ["source_user=signs", "source_password=sealed and sent"];
+    let own = dir.join("clear");
+    std::fs::create_dir_all(&own)?;
+    target.run(&[&format!("ALTER USER {USER}@'%' REQUIRE NONE")])?;
+    let mut clear = Replica::new(&own, primary.port, target.port, &["channel=clear"])?;
+    let wrong = [
+        "source_user=signs",
+        "source_password=another",
+        "until_caught_up=on",
+    ];
+    clear.start(&wrong)?;
+    becomes("a refusal", || {
+        let said = clear.said().unwrap_or_default();
+        Ok(said.contains("Access denied for user 'signs'"))
+    })?;
+    clear.kill()?;
+    ensure!(clear.finish(&signs)?, "{}", clear.log.display());
+    equal(&primary, &target, TABLES, "by ed25519")?;
+    target.run(&[
+        "DROP DATABASE rt",
+        &format!("ALTER USER {USER}@'%' REQUIRE SSL"),
+    ])?;
+    case.note("an account with ed25519");
     let http = free_port()?;
     let tls = [
         "source_tls=name".to_owned(),
