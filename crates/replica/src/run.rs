@@ -17,13 +17,15 @@ use signal_hook::iterator::Signals;
 
 use crate::client::{Account, Client, ClientError};
 use crate::config::Config;
-use crate::engine::{End, Progress, session};
+use crate::engine::{Activity, End, Progress, session};
 use crate::http;
 
 /// A session that lived so long was a success.
 const LIVED: Duration = Duration::from_secs(10);
 /// How often the source is asked where it is.
 const ASK: Duration = Duration::from_millis(200);
+/// When it has been behind for so long, it says what it did meanwhile.
+const CATCH_UP: Duration = Duration::from_secs(10);
 
 const WHERE: &str = "SELECT @@gtid_binlog_pos";
 const RELAY_WHERE: &str = "SELECT @@gtid_binlog_pos, @@dromon_relay_lag_ms";
@@ -118,13 +120,13 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             .map_err(system("start a thread"))?;
         (asking, reporting)
     };
-    let began = Instant::now();
+    let began = Done::by_now(&progress);
     let well = follow(config, &log, &progress);
     over.store(true, Ordering::Release);
     progress.set_end(if well { "as told" } else { "with an error" });
     let _ = asking.join();
     let _ = reporting.join();
-    summary(&log, &progress, began.elapsed());
+    log.say(Level::Note, &Done::by_now(&progress).since(&began));
     Ok(well)
 }
 
@@ -245,8 +247,22 @@ fn report(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
     let mut second = Instant::now();
     let mut line = Instant::now();
     let terminal = config.log.is_none() && io::stderr().is_terminal();
+    // Since when it is behind.
+    let mut behind: Option<Done> = None;
     loop {
         let last = over.load(Ordering::Acquire);
+        match progress.is_there() {
+            false => {
+                behind.get_or_insert_with(|| Done::by_now(progress));
+            }
+            true => {
+                let long = behind.take().filter(|b| b.at.elapsed() >= CATCH_UP);
+                if let Some(before) = long {
+                    let done = Done::by_now(progress).since(&before);
+                    log.say(Level::Note, &format!("Caught up: {done}"));
+                }
+            }
+        }
         if second.elapsed() >= Duration::from_secs(1) || last {
             second = Instant::now();
             progress.second();
@@ -289,31 +305,63 @@ fn report(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
     }
 }
 
-/// What was done, and where the time went.
-fn summary(log: &Log, progress: &Progress, took: Duration) {
-    let c = &progress.counters;
-    let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
-    let s = progress.stalls();
-    let time: Vec<String> = s
-        .named()
-        .iter()
-        .map(|(name, ms)| format!("{name} {:.1} s", *ms as f64 / 1000.0))
-        .collect();
-    let transactions = get(&c.transactions);
-    log.say(
-        Level::Note,
-        &format!(
-            "{transactions} transactions in {:.1} s ({:.0}/s) as {} of the target; gave way: {} by keys, {} by locks, {} by errors; tried row \
-             by row: {}; repaired rows: {}. Time by cause: {}.",
-            took.as_secs_f64(),
-            transactions as f64 / took.as_secs_f64().max(0.001),
-            get(&c.units),
-            get(&c.by_keys),
-            get(&c.by_lock),
-            get(&c.by_error),
-            get(&c.singles),
-            get(&c.repaired),
+/// What was done up to a moment.
+struct Done {
+    at: Instant,
+    transactions: u64,
+    units: u64,
+    /// By keys, by locks, by errors.
+    gave_way: [u64; 3],
+    singles: u64,
+    repaired: u64,
+    stalls: Vec<(&'static str, u64)>,
+    workers: [u64; 3],
+}
+
+impl Done {
+    fn by_now(progress: &Progress) -> Done {
+        let c = &progress.counters;
+        let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
+        Done {
+            at: Instant::now(),
+            transactions: get(&c.transactions),
+            units: get(&c.units),
+            gave_way: [get(&c.by_keys), get(&c.by_lock), get(&c.by_error)],
+            singles: get(&c.singles),
+            repaired: get(&c.repaired),
+            stalls: progress.stalls().named().to_vec(),
+            workers: std::array::from_fn(|n| get(&c.workers[n])),
+        }
+    }
+
+    /// What was done since an earlier moment, and where the time went.
+    fn since(&self, before: &Done) -> String {
+        let took = (self.at - before.at).as_secs_f64();
+        let stalls = self.stalls.iter().zip(&before.stalls);
+        let time: Vec<String> = stalls
+            .map(|((name, ms), (_, before))| format!("{name} {:.1} s", (ms - before) as f64 / 1e3))
+            .collect();
+        let workers: Vec<String> = Activity::ALL
+            .iter()
+            .map(|(doing, name)| {
+                let of = |done: &Done| done.workers[*doing as usize];
+                format!("{name} {:.1} s", (of(self) - of(before)) as f64 / 1e6)
+            })
+            .collect();
+        let transactions = self.transactions - before.transactions;
+        let gave_way = |n: usize| self.gave_way[n] - before.gave_way[n];
+        format!(
+            "{transactions} transactions in {took:.1} s ({:.0}/s) as {} of the target; gave way: {} by keys, {} by locks, {} by errors; tried row \
+             by row: {}; repaired rows: {}. Time by cause: {}. Of all workers together: {}.",
+            transactions as f64 / took.max(0.001),
+            self.units - before.units,
+            gave_way(0),
+            gave_way(1),
+            gave_way(2),
+            self.singles - before.singles,
+            self.repaired - before.repaired,
             time.join(", "),
-        ),
-    );
+            workers.join(", "),
+        )
+    }
 }

@@ -32,7 +32,7 @@ use dromon_relay::log::{Level, Log};
 use dromon_relay::wire::Row;
 
 pub use monitor::Progress;
-pub use shared::{Conflict, Counters, End, Sample, Shared, Stalls};
+pub use shared::{Activity, Conflict, Counters, End, Sample, Shared, Stalls};
 pub use status::{Ready, Status};
 
 use crate::catalog::Known;

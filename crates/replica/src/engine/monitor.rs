@@ -310,6 +310,7 @@ impl Progress {
             repaired: get(&c.repaired),
             alone: std::array::from_fn(|n| get(&c.alone[n])),
             stalls: state.stalls,
+            workers: std::array::from_fn(|n| get(&c.workers[n])),
             ended: state.said_end.clone(),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dromon_binlog::Gtid;
 use dromon_binlog::hints::WriteSet;
@@ -99,6 +99,34 @@ pub struct Counters {
     pub alone: [AtomicU64; 4],
     /// Sessions.
     pub sessions: AtomicU64,
+    /// Time of all workers together, in microseconds, by [`Activity`].
+    pub workers: [AtomicU64; 3],
+}
+
+/// What a worker does with its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// The target executes its unit.
+    Execute,
+    /// Its unit waits for its turn to commit, or to be executed again.
+    Turn,
+    /// Its unit commits.
+    Commit,
+}
+
+impl Activity {
+    /// All of them, by name.
+    pub const ALL: [(Activity, &'static str); 3] = [
+        (Activity::Execute, "execute"),
+        (Activity::Turn, "turn"),
+        (Activity::Commit, "commit"),
+    ];
+}
+
+impl Counters {
+    pub(super) fn spent(&self, activity: Activity, time: Duration) {
+        self.workers[activity as usize].fetch_add(time.as_micros() as u64, Ordering::Relaxed);
+    }
 }
 
 /// Time by what the first unit that had not committed was doing, in milliseconds.

@@ -6,7 +6,7 @@ use dromon_binlog::Position;
 use dromon_relay::http::Families;
 use serde_json::{Value, json};
 
-use super::shared::{Conflict, Stalls};
+use super::shared::{Activity, Conflict, Stalls};
 use crate::unit::Alone;
 
 /// All that there is to say about a replica.
@@ -80,6 +80,8 @@ pub struct Status {
     pub alone: [u64; 4],
     /// Time by cause.
     pub stalls: Stalls,
+    /// Time of all workers together, in microseconds, by [`Activity`].
+    pub workers: [u64; 3],
     /// How it ended.
     pub ended: Option<String>,
 }
@@ -106,6 +108,16 @@ impl Status {
             .named()
             .iter()
             .map(|(name, ms)| ((*name).to_owned(), json!(ms)))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+        let workers: Value = Activity::ALL
+            .iter()
+            .map(|(doing, name)| {
+                (
+                    (*name).to_owned(),
+                    json!(self.workers[*doing as usize] / 1000),
+                )
+            })
             .collect::<serde_json::Map<_, _>>()
             .into();
         let last: Vec<Value> = self
@@ -145,6 +157,7 @@ impl Status {
             "repaired_rows": self.repaired,
             "alone": alone,
             "time_ms": time,
+            "workers_ms": workers,
             "ended": self.ended,
         })
     }
@@ -297,6 +310,15 @@ impl Status {
                 ms as f64 / 1000.0,
             );
         }
+        out.family(
+            "workers_seconds_total",
+            "counter",
+            "Time of all workers together, by what they did with their units.",
+        );
+        for (doing, name) in Activity::ALL {
+            let seconds = self.workers[doing as usize] as f64 / 1e6;
+            out.value("workers_seconds_total", &[("doing", name)], seconds);
+        }
         for (name, help, position) in [
             ("applied_seqno", "Applied, in each domain.", &self.position),
             (
@@ -359,6 +381,7 @@ mod tests {
                 commit_ms: 2500,
                 ..Stalls::default()
             },
+            workers: [0, 2_500_000, 0],
             ..Status::default()
         }
     }
@@ -372,6 +395,7 @@ mod tests {
             "dromon_replica_progress_ratio 0.5",
             "dromon_replica_alone_total{cause=\"ddl\"} 7",
             "dromon_replica_time_seconds_total{cause=\"commit\"} 2.5",
+            "dromon_replica_workers_seconds_total{doing=\"turn\"} 2.5",
             "dromon_replica_applied_seqno{domain=\"3\"} 9",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}: {text}");
@@ -385,6 +409,7 @@ mod tests {
         let value = status().json();
         assert_eq!(value["alone"]["ddl"], 7);
         assert_eq!(value["time_ms"]["commit"], 2500);
+        assert_eq!(value["workers_ms"]["turn"], 2500);
         assert_eq!(value["position"], "0-1-5,3-1-9");
         assert!(value["eta_seconds"].is_null());
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use dromon_relay::log::{Level, Log};
 
-use super::shared::{InDoubt, Session, TURNS};
+use super::shared::{Activity, InDoubt, Session, TURNS};
 use super::{ANOTHER, Difference, End, Settings, Shared};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
@@ -293,6 +293,7 @@ impl Worker {
                     let began = Instant::now();
                     let executed = self.execute(unit, style);
                     let took = began.elapsed();
+                    self.progress.counters.spent(Activity::Execute, took);
                     executed.map(|()| cost = Some(took))
                 }
             });
@@ -367,6 +368,7 @@ impl Worker {
     }
 
     fn wait_again(&self, n: u64) -> Result<(), Trouble> {
+        let began = Instant::now();
         let mut core = self.shared.lock();
         core.restarting += 1;
         while !core.scheduler.may_restart(n) && !core.has_ended() {
@@ -375,6 +377,9 @@ impl Worker {
                 .wait(&self.shared.turns[n as usize % TURNS], core);
         }
         core.restarting -= 1;
+        self.progress
+            .counters
+            .spent(Activity::Turn, began.elapsed());
         if core.has_ended() {
             return Err(Trouble::Ended);
         }
@@ -384,6 +389,20 @@ impl Worker {
 
     /// Waits until it may commit. Gives whom it must give way to instead.
     fn turn(&self, n: u64, unit: &Unit, cost: Option<Duration>) -> Result<Option<u64>, Trouble> {
+        let began = Instant::now();
+        let turn = self.wait_turn(n, unit, cost);
+        self.progress
+            .counters
+            .spent(Activity::Turn, began.elapsed());
+        turn
+    }
+
+    fn wait_turn(
+        &self,
+        n: u64,
+        unit: &Unit,
+        cost: Option<Duration>,
+    ) -> Result<Option<u64>, Trouble> {
         let mut core = self.shared.lock();
         if let Some(took) = cost {
             core.size.executed(unit.transactions.len(), took);
@@ -461,6 +480,9 @@ impl Worker {
         }
         self.session.client.next(1).map_err(lost)?;
         self.session.client.next(2).map_err(lost)?;
+        self.progress
+            .counters
+            .spent(Activity::Commit, sent.elapsed());
         self.committed(n, sent);
         Ok(())
     }
