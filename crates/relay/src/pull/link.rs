@@ -121,6 +121,10 @@ impl From<Fault> for PullError {
 /// How it stands, for others.
 #[derive(Clone, Debug, Default)]
 pub struct Following {
+    /// Host and port of the primary.
+    pub address: String,
+    /// Account there.
+    pub user: String,
     /// Events are coming.
     pub connected: bool,
     /// Of the present or last connection.
@@ -234,6 +238,8 @@ impl Puller {
             Some(_) => ingest.with_hints(Hints::behind(LIMITS, position)),
         };
         let following = Following {
+            address: source.address.clone(),
+            user: source.wish.user.clone(),
             beat: source.wish.heartbeat,
             ..Following::default()
         };

@@ -344,6 +344,7 @@ impl<'a> Connection<'a> {
             executed: self.server.view.executed().to_string(),
             purged: self.server.view.purged().to_string(),
             lag_ms: self.server.relay_lag_ms(),
+            upstream: self.server.upstream(),
         }
     }
 }

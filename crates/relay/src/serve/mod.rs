@@ -16,6 +16,7 @@ mod registry;
 mod server;
 mod session;
 mod sql;
+mod upstream;
 
 pub use feed::{Feed, FeedError, Policy};
 pub use registry::{Known, Registry};

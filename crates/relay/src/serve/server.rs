@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::connection::{Connection, Ended};
 use super::feed::Policy;
 use super::registry::Registry;
+use super::upstream::Upstream;
 use crate::log::{Level, Log};
 use crate::net::ServerTls;
 use crate::pull::Following;
@@ -118,6 +119,22 @@ impl Server {
                 following.unwrap_or_else(PoisonError::into_inner).lag_ms()
             }
         }
+    }
+
+    /// How it stands towards its primary.
+    pub(super) fn upstream(&self) -> Option<Upstream> {
+        let following = self.following.get()?.lock();
+        let following = following.unwrap_or_else(PoisonError::into_inner);
+        Some(Upstream {
+            address: following.address.clone(),
+            user: following.user.clone(),
+            connected: following.connected,
+            encrypted: following.encrypted,
+            server_id: following.primary.server_id,
+            file: following.file.clone(),
+            position: following.position,
+            last_error: following.last_error.clone(),
+        })
     }
 
     /// When the relay had last all that its primary had.

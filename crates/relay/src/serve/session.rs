@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use dromon_binlog::{Checksum, GtidSet, Position};
 
 use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
+use super::upstream::{Upstream, slave_status};
 use crate::store::{Kind, Listed};
 use crate::wire::{
     CHANNEL_VARIABLE, Dump, DumpGtid, Failure, LAG_MS_VARIABLE, LAG_VARIABLE, TextResult,
@@ -78,6 +79,8 @@ pub struct Facts {
     pub purged: String,
     /// How many milliseconds it is behind its primary, if it knows.
     pub lag_ms: Option<u64>,
+    /// Its own connection, if it follows anybody.
+    pub upstream: Option<Upstream>,
 }
 
 /// An answer.
@@ -524,7 +527,7 @@ fn not_offered(what: &str) -> Failure {
             errors::NOT_SUPPORTED,
             format!(
                 "This is a dromon relay. It answers what replicas ask, SHOW MASTER STATUS, SHOW BINARY LOGS, SHOW SLAVE HOSTS, \
-                 SHOW VARIABLES and SELECT @@variables: {what}"
+                 SHOW SLAVE STATUS, SHOW VARIABLES and SELECT @@variables: {what}"
             ),
         )
     }
@@ -718,6 +721,12 @@ fn show(tokens: &[Placed], facts: &Facts) -> Said {
             ]);
         }
         return Ok(Reply::Table(t));
+    }
+    if any(&[&["SLAVE", "STATUS"], &["REPLICA", "STATUS"]]) {
+        return Ok(Reply::Table(slave_status(facts, false)));
+    }
+    if any(&[&["ALL", "SLAVES", "STATUS"], &["ALL", "REPLICAS", "STATUS"]]) {
+        return Ok(Reply::Table(slave_status(facts, true)));
     }
     if any(&[&["WARNINGS"], &["ERRORS"]]) {
         return Ok(Reply::Table(table(&["Level", "Code", "Message"])));

@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use dromon_sandbox::mysql::Row;
 use dromon_sandbox::mysql::prelude::Queryable;
 
 use crate::harness::{Case, Run, Scenario, Servers};
@@ -371,6 +372,31 @@ fn answers(case: &mut Case) -> anyhow::Result<()> {
     let theirs: String = primary.one("SELECT @@gtid_binlog_pos")?;
     let ours: String = relay.one("SELECT @@gtid_binlog_pos")?;
     ensure!(theirs == ours, "{theirs} {ours}");
+    // Whatever a server has as a replica, in its order, a relay has, too.
+    let as_server: Row = one.one("SHOW SLAVE STATUS")?;
+    let as_relay: Row = relay.one("SHOW SLAVE STATUS")?;
+    let names = |row: &Row| -> Vec<String> {
+        let columns = row.columns_ref().iter();
+        columns.map(|c| c.name_str().into_owned()).collect()
+    };
+    ensure!(
+        names(&as_relay) == names(&as_server),
+        "SHOW SLAVE STATUS: {:?} instead of {:?}",
+        names(&as_relay),
+        names(&as_server)
+    );
+    let field = |name: &str| -> anyhow::Result<String> {
+        let value: Option<Option<String>> = as_relay.get(name);
+        Ok(value.flatten().unwrap_or_default())
+    };
+    for (name, wanted) in [
+        ("Slave_IO_Running", "Yes"),
+        ("Master_Port", &*primary.port.to_string()),
+        ("Gtid_IO_Pos", &*ours),
+        ("Last_IO_Error", ""),
+    ] {
+        ensure!(field(name)? == wanted, "{name}: {}", field(name)?);
+    }
     let refused = relay
         .connect(PASSWORD)?
         .query_drop("INSERT INTO rt.t VALUES (1)")

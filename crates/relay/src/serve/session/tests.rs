@@ -30,7 +30,75 @@ fn facts() -> Facts {
         lag_ms: Some(250),
         executed: String::new(),
         purged: String::new(),
+        upstream: Some(Upstream {
+            address: "[::1]:3306".into(),
+            user: "relay".into(),
+            connected: true,
+            server_id: 1,
+            file: "bin.000007".into(),
+            position: 4711,
+            ..Upstream::default()
+        }),
     }
+}
+
+/// What tools look for.
+#[test]
+fn as_a_replica_of_its_primary() {
+    let status = |facts: &Facts, query: &str| -> BTreeMap<String, Option<String>> {
+        let Reply::Table(table) = Session::new().query(query, facts) else {
+            panic!("a table");
+        };
+        let cells = table.rows[0].iter().map(|cell| {
+            let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+            cell.as_ref().map(text)
+        });
+        assert_eq!(table.columns.len(), table.rows[0].len());
+        table.columns.iter().cloned().zip(cells).collect()
+    };
+    let is = |facts: &Facts, query: &str, wanted: &[(&str, Option<&str>)]| {
+        let have = status(facts, query);
+        for (name, value) in wanted {
+            assert_eq!(have[*name].as_deref(), *value, "{query}: {name}");
+        }
+    };
+    let well = [
+        ("Master_Host", Some("::1")),
+        ("Master_Port", Some("3306")),
+        ("Slave_IO_Running", Some("Yes")),
+        ("Slave_SQL_Running", Some("Yes")),
+        ("Seconds_Behind_Master", Some("0")),
+        ("Last_IO_Error", Some("")),
+        ("Gtid_IO_Pos", Some("0-1-9")),
+        ("Read_Master_Log_Pos", Some("4711")),
+        ("Relay_Log_Space", Some("1300")),
+    ];
+    is(&facts(), "SHOW SLAVE STATUS", &well);
+    is(&facts(), "show all slaves status", &well);
+    is(
+        &facts(),
+        "SHOW ALL REPLICAS STATUS",
+        &[("Connection_name", Some(""))],
+    );
+    let mut away = facts();
+    let up = away.upstream.as_mut().expect("it follows");
+    up.connected = false;
+    up.last_error = Some("gone".into());
+    is(
+        &away,
+        "SHOW REPLICA STATUS",
+        &[
+            ("Slave_IO_Running", Some("Connecting")),
+            ("Seconds_Behind_Master", None),
+            ("Last_IO_Errno", Some("2013")),
+            ("Last_IO_Error", Some("gone")),
+        ],
+    );
+    away.upstream = None;
+    let Reply::Table(none) = Session::new().query("SHOW SLAVE STATUS", &away) else {
+        panic!("a table");
+    };
+    assert!(none.rows.is_empty(), "it follows nobody");
 }
 
 fn said(reply: &Reply) -> String {
