@@ -46,6 +46,9 @@ pub enum Style {
     Single,
 }
 
+/// The replica's own database, in lower case: a server may take no notice of that.
+const OWN: &[u8] = b"dromon_replica";
+
 /// Which tables are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -66,7 +69,7 @@ fn names(list: &[String], database: &[u8], table: Option<&[u8]>) -> bool {
 impl Filter {
     /// Whether rows of this table are applied.
     pub fn wants(&self, database: &[u8], table: &[u8]) -> bool {
-        let own = database == b"dromon_replica";
+        let own = database.eq_ignore_ascii_case(OWN);
         let only = self.only.is_empty() || names(&self.only, database, Some(table));
         only && !own && !names(&self.without, database, Some(table))
     }
@@ -77,8 +80,13 @@ impl Filter {
     /// # Errors
     /// It is about tables that are applied, and about others.
     pub fn wants_statement(&self, text: &[u8], database: &[u8]) -> Result<bool, String> {
-        if self.only.is_empty() && self.without.is_empty() {
-            return Ok(database != b"dromon_replica");
+        // That of a replica upstream is no affair of this one's.
+        let names_own = || {
+            text.windows(OWN.len())
+                .any(|part| part.eq_ignore_ascii_case(OWN))
+        };
+        if self.only.is_empty() && self.without.is_empty() && !names_own() {
+            return Ok(database != OWN);
         }
         let tables = match about(text, database) {
             About::Unknown => return Ok(self.wants_database(database)),
@@ -90,7 +98,7 @@ impl Filter {
             .partition(|(database, table)| self.wants(database.as_bytes(), table.as_bytes()));
         match (some.first(), others.first()) {
             (Some((a, b)), Some((c, d))) => Err(format!(
-                "it is about {a}.{b}, which is applied, and about {c}.{d}, which is not (only, without)"
+                "it is about {a}.{b}, which is applied, and about {c}.{d}, which is not (only, without, or a replica's own)"
             )),
             (some, _) => Ok(some.is_some()),
         }
@@ -102,7 +110,7 @@ impl Filter {
                 .any(|name| name.as_bytes().split(|b| *b == b'.').next() == Some(database))
         };
         let only = self.only.is_empty() || part(&self.only);
-        only && database != b"dromon_replica" && !names(&self.without, database, None)
+        only && !database.eq_ignore_ascii_case(OWN) && !names(&self.without, database, None)
     }
 }
 

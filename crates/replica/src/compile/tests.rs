@@ -620,6 +620,30 @@ fn filters() {
         Filter::default().wants_statement(b"DROP TABLE c.x", b"c"),
         Ok(true)
     );
+    // What a replica upstream does with its own tables, wherever it says so from.
+    let none = Filter::default();
+    for (text, wanted) in [
+        ("DROP DATABASE dromon_replica", false),
+        (
+            "CREATE TABLE IF NOT EXISTS Dromon_Replica.position (a INT)",
+            false,
+        ),
+        ("ALTER TABLE `dromon_replica`.`position` ADD b INT", false),
+        (
+            "CREATE TABLE a.t (s VARCHAR(20) DEFAULT 'dromon_replica')",
+            true,
+        ),
+        ("INSERT INTO a.t VALUES ('dromon_replica')", true),
+    ] {
+        assert_eq!(
+            none.wants_statement(text.as_bytes(), b"a"),
+            Ok(wanted),
+            "{text}"
+        );
+    }
+    let both = none.wants_statement(b"DROP TABLE a.t, dromon_replica.position", b"a");
+    assert!(both.expect_err("one of each").contains("a.t"));
+    assert!(!none.wants(b"DROMON_REPLICA", b"position"));
 }
 
 /// The status of a statement: its sql_mode.
