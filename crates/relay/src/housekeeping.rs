@@ -106,6 +106,9 @@ impl Housekeeping {
             );
         }
         self.held = purged.held;
+        let held = needed.map(|(_, id)| (purged.held, id));
+        let held = held.filter(|(files, _)| *files > 0);
+        self.server.registry().set_held(held);
         self.complain(saved.err().or(purged.error));
     }
 

@@ -24,6 +24,12 @@ pub fn metrics(s: &Status) -> String {
     out.one("files", "gauge", "Files of events.", s.files as f64);
     out.one("file_bytes", "gauge", "Bytes of them.", s.bytes as f64);
     out.one(
+        "purge_held_files",
+        "gauge",
+        "Files that would be purged if no replica needed them.",
+        s.held.map_or(0, |(files, _)| files) as f64,
+    );
+    out.one(
         "memory_bytes",
         "gauge",
         "Newest events in memory.",
@@ -240,9 +246,12 @@ mod tests {
                 ..ReplicaStatus::default()
             }],
             hints: Some(Default::default()),
+            held: Some((4, 3)),
             ..Status::default()
         };
         let text = metrics(&status);
+        assert!(text.contains("\ndromon_relay_purge_held_files 4\n"));
+        assert_eq!(status.json()["purge_held"]["server_id"], 3);
         assert!(text.contains("\ndromon_relay_seqno{domain=\"0\",server_id=\"1\"} 17\n"));
         assert!(text.contains(
             "\ndromon_relay_replica_sent_lag_seconds{server_id=\"3\",host=\"a\\\"b\\\\c\\n\"} 1.5\n"

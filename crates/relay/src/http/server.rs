@@ -195,13 +195,11 @@ impl HttpServer {
 
     /// All of it.
     pub fn status(&self) -> Status {
-        let known: Vec<(u32, Known)> = {
+        let (known, held) = {
             let registry = self.server.registry();
-            registry
-                .known()
-                .iter()
-                .map(|(id, k)| (*id, k.clone()))
-                .collect()
+            let known = registry.known().iter().map(|(id, k)| (*id, k.clone()));
+            let known: Vec<(u32, Known)> = known.collect();
+            (known, registry.held())
         };
         let files = self.view.list();
         let state = self.view.state();
@@ -218,6 +216,7 @@ impl HttpServer {
             files: files.len() as u64,
             bytes: files.iter().map(|f| f.bytes).sum(),
             oldest: files.first().map(|f| f.name.clone()).unwrap_or_default(),
+            held,
             memory: self.view.tail_bytes() as u64,
             stored: self.view.stored(),
             failure: self.view.failure().map(|e| e.to_string()),

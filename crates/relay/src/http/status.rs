@@ -112,6 +112,8 @@ pub struct Status {
     pub bytes: u64,
     /// The oldest file.
     pub oldest: String,
+    /// Files that would be purged, and the replica that needs them.
+    pub held: Option<(usize, u32)>,
     /// Bytes of the newest events in memory.
     pub memory: u64,
     /// Since the start.
@@ -161,6 +163,7 @@ impl Status {
             "files": self.files,
             "bytes": self.bytes,
             "oldest_file": self.oldest,
+            "purge_held": self.held.map(|(files, id)| json!({"files": files, "server_id": id})),
             "memory_bytes": self.memory,
             "stored_groups": self.stored.groups,
             "stored_bytes": self.stored.bytes,

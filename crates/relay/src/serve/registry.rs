@@ -58,6 +58,8 @@ pub struct Registry {
     started: u64,
     /// When the text was given last.
     told: u64,
+    /// Files that would be purged, and who needs them.
+    held: Option<(usize, u32)>,
 }
 
 /// How often what is known is told again while somebody is here, in seconds: else who was here for
@@ -240,6 +242,16 @@ impl Registry {
             known.last_seen = now;
             self.changed = true;
         }
+    }
+
+    /// How many files would be purged if it were not for a replica, and which one that is.
+    pub fn held(&self) -> Option<(usize, u32)> {
+        self.held
+    }
+
+    /// See [`Registry::held`].
+    pub fn set_held(&mut self, held: Option<(usize, u32)>) {
+        self.held = held;
     }
 
     /// Time passes. `forget_secs`: who is away for longer is forgotten; tells whom.
