@@ -1,10 +1,12 @@
 //! What is applied in one transaction.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use dromon_binlog::hints::WriteSet;
-use dromon_binlog::{Checksum, Ending, Event, EventError, EventType, Format, Group, Gtid};
+use dromon_binlog::{Checksum, Ending, Event, EventError, EventType, Format, Group, Gtid, Payload};
+use rustc_hash::FxHashSet;
 
 use crate::ahead::Ahead;
 use crate::catalog::Tables;
@@ -213,6 +215,26 @@ impl Made {
 }
 
 impl Unit {
+    /// Tables that its rows are of, as `database.table`.
+    pub fn table_names(&self) -> BTreeSet<String> {
+        let mut seen = FxHashSet::default();
+        let mut names = BTreeSet::new();
+        for transaction in &self.transactions {
+            for event in transaction.events().flatten() {
+                // The same ones come again and again.
+                let is_map = event.kind() == EventType::TABLE_MAP;
+                if is_map
+                    && seen.insert(event.body())
+                    && let Ok(Payload::TableMap(map)) = event.decode(&transaction.form.format)
+                {
+                    let text = |name| String::from_utf8_lossy(name).into_owned();
+                    names.insert(format!("{}.{}", text(map.database), text(map.table)));
+                }
+            }
+        }
+        names
+    }
+
     /// Its first and last GTID, for people.
     pub fn name(&self) -> String {
         match (self.transactions.first(), self.transactions.last()) {

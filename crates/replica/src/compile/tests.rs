@@ -582,6 +582,14 @@ fn what_is_read_ahead() {
 }
 
 #[test]
+fn tables_by_name() {
+    let row = |name| rows(name, &[(None, Some((1, None)))]);
+    let unit = unit(vec![row("plain"), row("indexed"), row("plain")]);
+    let names: Vec<String> = unit.table_names().into_iter().collect();
+    assert_eq!(names, ["d.indexed", "d.plain"]);
+}
+
+#[test]
 fn base64() {
     let text = binlog_statement([&b"M"[..], b"Ma", b"Man", b"Many"]);
     assert_eq!(text, b"BINLOG 'TQ==\nTWE=\nTWFu\nTWFueQ==\n'");

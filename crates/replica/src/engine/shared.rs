@@ -68,7 +68,7 @@ pub struct Conflict {
     pub earlier: String,
     /// `keys`, `lock` or `error`.
     pub how: &'static str,
-    /// A table and index, or an error.
+    /// Tables, a table and index, or an error.
     pub what: String,
 }
 

@@ -301,8 +301,9 @@ impl Worker {
                 Ok(()) => match self.turn(n, unit, cost)? {
                     None => return self.commit(n, unit),
                     Some(by) => {
+                        let what = self.met(unit, by);
                         self.roll_back()?;
-                        self.again(n, Some(by), "keys", String::new())?;
+                        self.again(n, Some(by), "keys", what)?;
                         continue;
                     }
                 },
@@ -342,6 +343,16 @@ impl Worker {
             }
             self.wait_again(n)?;
         }
+    }
+
+    /// The tables in which a unit meets an earlier one. Keys are known as hashes only.
+    fn met(&self, unit: &Unit, earlier: u64) -> String {
+        let earlier = self.shared.lock().unit(earlier).cloned();
+        let earlier = earlier.map(|unit| unit.table_names()).unwrap_or_default();
+        let both: Vec<String> = (unit.table_names().into_iter())
+            .filter(|name| earlier.contains(name))
+            .collect();
+        both.join(", ")
     }
 
     fn count(&self, n: u64, by: Option<u64>, how: &'static str, what: String) {
