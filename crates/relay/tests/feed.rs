@@ -54,6 +54,9 @@ fn store(groups: &[(u32, usize, usize)]) -> (Store, Groups) {
 fn run(view: &Arc<View>, feed: &mut Feed, from: Place) -> Result<Vec<u8>, FeedError> {
     let mut cursor = Cursor::new(Arc::clone(view), from);
     loop {
+        if feed.is_over() {
+            return Ok(feed.out().to_vec());
+        }
         match cursor.look().expect("readable") {
             Next::Event(len) => {
                 feed.event(cursor.event(len), |_| None)?;
@@ -155,6 +158,55 @@ proptest! {
         let end = view.end();
         prop_assert_eq!(got.files.last(), Some(&view.name(end.file)));
         feed.heartbeat("x", 5, 0);
+    }
+
+    /// Up to the first so many groups of a domain, or of both, and behind what it has.
+    #[test]
+    fn up_to_where_it_wants_to_stop(
+        groups in proptest::collection::vec((0u32..2, 0usize..3, 0usize..100), 1..25),
+        have in (0usize..20, 0usize..20), stop in (1u64..25, proptest::option::of(1u64..25))
+    ) {
+        let (store, model) = store(&groups);
+        let view = store.view();
+        let mut position = Position::new();
+        let mut stops = Position::new();
+        stops.set(gtid(0, 1, stop.0));
+        if let Some(second) = stop.1 {
+            stops.set(gtid(1, 1, second));
+        }
+        let mut wanted = Vec::new();
+        let (mut count, mut last) = ([0; 2], [0; 2]);
+        for (name, events) in &model {
+            let d = name.domain as usize;
+            count[d] += 1;
+            last[d] = name.seqno;
+            let up_to = stops.get(name.domain).map_or(0, |stop| stop.seqno);
+            if count[d] <= if d == 0 { have.0 } else { have.1 } {
+                position.set(*name);
+            } else if name.seqno <= up_to {
+                wanted.push((*name, *events));
+            }
+        }
+        let found = view.find(&position).expect("readable").expect("nothing was purged");
+        let begin = found.begin.expect("there is a file");
+        let mut feed = Feed::new(9, Checksum::Crc32, true, begin.wanted, 1);
+        feed.has(position);
+        feed.until(&stops);
+        let head = view.head(begin.place.file).expect("readable");
+        let name = view.name(begin.place.file);
+        feed.begin(&name, begin.place.at, &head.format_event, Some(&begin.state.mariadb)).expect("it fits");
+        let out = run(&view, &mut feed, begin.place).expect("all there");
+        let got = seen(&out, Checksum::Crc32);
+        prop_assert_eq!(got.groups, wanted);
+        // It is told when all are there, and only then.
+        let there = stops.iter().all(|stop| last[stop.domain as usize] >= stop.seqno);
+        prop_assert_eq!(feed.is_over(), there);
+        let lists = got.kinds.iter().filter(|kind| **kind == EventType::GTID_LIST).count();
+        let files = got.files.len();
+        prop_assert!(lists <= files + 1);
+        if there {
+            prop_assert_eq!(got.kinds.last(), Some(&EventType::GTID_LIST));
+        }
     }
 
     /// By file and byte, from each event on.

@@ -140,6 +140,7 @@ fn a_relay_behind_a_relay() {
     let wants = primary.dump(&dump).expect("a good replica");
     let expected = Wants {
         from: From::Gtid("0-1-5,7-2-3".parse().expect("a position")),
+        until: None,
         checksum: Checksum::Crc32,
         annotate: true,
         non_block: false,

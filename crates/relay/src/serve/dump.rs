@@ -86,6 +86,9 @@ impl Connection<'_> {
             sequence,
         );
         feed.has(has);
+        if let Some(until) = &wants.until {
+            feed.until(until);
+        }
         feed.came(late);
         feed.policy(server.policy(wants.server_id));
         if server.view.is_mirror() {
@@ -246,6 +249,9 @@ impl Connection<'_> {
         loop {
             if by_place {
                 feed.has(cursor.place().as_position());
+            }
+            if feed.is_over() {
+                return self.flush(feed, &mut sent, id);
             }
             match cursor.look().map_err(damaged)? {
                 Next::Event(len) => {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use dromon_binlog::{
     BinlogState, Checksum, Event, EventError, EventType, Format, GroupName, Grouper, Gtid,
     GtidHint, GtidList, GtidSet, LogicalClock, Maker, Payload, Place as At, Position, Step,
-    StreamError, format_for_replica, patch_clock, patch_gtid, with_checksum,
+    StreamError, format_for_replica, gtid_list_flags, patch_clock, patch_gtid, with_checksum,
 };
 
 use crate::store::{GroupKey, Refused, Said, Wanted, checksum_of};
@@ -93,6 +93,10 @@ pub struct Feed {
     given: Position,
     /// A group made later than this was made after the replica came.
     came: u32,
+    /// Where the replica is to stop, in each domain in which it is not there yet.
+    until: Option<BTreeMap<u32, u64>>,
+    /// It was told that it is there.
+    is_over: bool,
 }
 
 impl Feed {
@@ -122,6 +126,8 @@ impl Feed {
             last_ids: BTreeMap::new(),
             given: Position::new(),
             came: u32::MAX,
+            until: None,
+            is_over: false,
         }
     }
 
@@ -164,6 +170,46 @@ impl Feed {
     /// What the replica has before the first event.
     pub fn has(&mut self, position: Position) {
         self.given = position;
+    }
+
+    /// It wants nothing beyond this position, and nothing of domains that this does not name. To be
+    /// said behind what it has.
+    pub fn until(&mut self, until: &Position) {
+        let left = until.iter().filter(|gtid| {
+            let has = self.given.get(gtid.domain);
+            has.is_none_or(|has| has.seqno < gtid.seqno)
+        });
+        self.until = Some(left.map(|gtid| (gtid.domain, gtid.seqno)).collect());
+    }
+
+    /// Where the replica is to stop it was told so: nothing follows.
+    pub fn is_over(&mut self) -> bool {
+        if !self.is_over && self.until.as_ref().is_some_and(BTreeMap::is_empty) {
+            self.is_over = true;
+            let list = GtidList {
+                flags: gtid_list_flags::UNTIL_REACHED,
+                gtids: self.given.iter().collect(),
+            };
+            let list = self.maker().gtid_list(&list);
+            self.put(&list);
+        }
+        self.is_over
+    }
+
+    /// Whether a group lies behind where the replica is to stop. Of the last one before it knows it
+    /// when it ends.
+    fn is_beyond(&mut self, gtid: Gtid) -> bool {
+        let Some(until) = &mut self.until else {
+            return false;
+        };
+        match until.get(&gtid.domain) {
+            None => true,
+            Some(last) if gtid.seqno > *last => {
+                until.remove(&gtid.domain);
+                true
+            }
+            Some(_) => false,
+        }
     }
 
     /// All that it has if it took what it was given.
@@ -274,7 +320,7 @@ impl Feed {
                 self.wanted.passed();
             }
             self.skips = match group.name {
-                GroupName::MariaDb(gtid) => !self.wanted.takes(gtid)?,
+                GroupName::MariaDb(gtid) => !self.wanted.takes(gtid)? || self.is_beyond(gtid),
                 GroupName::MySql { source, number } => !self.wanted.takes_of(&source, number)?,
                 GroupName::Nameless => false,
             };
@@ -282,9 +328,15 @@ impl Feed {
         }
         if let Step::End(group, _) | Step::Alone(group, _) = step
             && let GroupName::MariaDb(gtid) = group.name
-            && !self.skips
         {
-            self.given.set(gtid);
+            if !self.skips {
+                self.given.set(gtid);
+            }
+            if let Some(until) = &mut self.until
+                && until.get(&gtid.domain) == Some(&gtid.seqno)
+            {
+                until.remove(&gtid.domain);
+            }
         }
         self.turned = match (event.kind(), self.grouper.format()) {
             (EventType::ROTATE, Some(format)) => match event.decode(format)? {

@@ -112,6 +112,8 @@ pub struct Wants {
     pub from: From,
     /// How events end.
     pub checksum: Checksum,
+    /// And up to here (START SLAVE UNTIL master_gtid_pos); nothing of domains that it does not name.
+    pub until: Option<Position>,
     /// The statements behind rows, too.
     pub annotate: bool,
     /// End instead of waiting.
@@ -417,9 +419,11 @@ impl Session {
                     .into(),
             );
         }
-        if self.var("slave_until_gtid").is_some_and(|v| !v.is_empty()) {
-            return refuse("START SLAVE UNTIL master_gtid_pos is not offered by a relay.".into());
-        }
+        let until = self.var("slave_until_gtid").filter(|v| !v.is_empty());
+        let until = match until.map(str::parse).transpose() {
+            Ok(until) => until,
+            Err(error) => return refuse(format!("@slave_until_gtid: {error}.")),
+        };
         let from = match self.var("slave_connect_state") {
             Some(_) if self.kind == Kind::Mirror => {
                 return refuse(
@@ -446,6 +450,7 @@ impl Session {
         let wants = self.wants(from, dump.flags, dump.server_id)?;
         Ok(Wants {
             annotate: dump.flags & dump_flags::ANNOTATE_ROWS != 0,
+            until,
             ..wants
         })
     }
@@ -498,6 +503,7 @@ impl Session {
         };
         Ok(Wants {
             from,
+            until: None,
             checksum,
             annotate: true,
             non_block: flags & dump_flags::NON_BLOCK != 0,

@@ -414,6 +414,8 @@ fn answers(case: &mut Case) -> anyhow::Result<()> {
     ensure!(refused.contains("Access denied"), "{refused}");
     case.note("SHOW MASTER STATUS, BINARY LOGS, SLAVE HOSTS, @@gtid_binlog_pos as they are; writes and strangers refused");
 
+    stops_where_told(case, &primary, &one)?;
+
     // A replica with a transaction of its own.
     two.run(&[
         "STOP SLAVE",
@@ -440,5 +442,45 @@ fn answers(case: &mut Case) -> anyhow::Result<()> {
         "{said}"
     );
     case.note(format!("a forked replica is told: {said}"));
+    Ok(())
+}
+
+/// START SLAVE UNTIL master_gtid_pos: amid what comes, and where it is already.
+fn stops_where_told(case: &mut Case, primary: &Server, replica: &Server) -> anyhow::Result<()> {
+    replica.run(&["STOP SLAVE"])?;
+    primary.run(&["INSERT INTO rt.t (client, v) VALUES (95, 1)"])?;
+    let stop: String = primary.one("SELECT @@gtid_binlog_pos")?;
+    let load = Load::start(primary, 2);
+    thread::sleep(Duration::from_secs(1));
+    let more = load.stop()?;
+    for _ in 0..2 {
+        replica.run(&[&format!("START SLAVE UNTIL master_gtid_pos = '{stop}'")])?;
+        let until = Instant::now() + Duration::from_secs(60);
+        while replica.status("Slave_SQL_Running")? != "No"
+            || replica.status("Slave_IO_Running")? != "No"
+        {
+            ensure!(
+                Instant::now() < until,
+                "it did not stop at {stop}: it has {}",
+                replica.one::<String>("SELECT @@gtid_slave_pos")?
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+        let has: String = replica.one("SELECT @@gtid_slave_pos")?;
+        ensure!(has == stop, "it stopped at {has}, not at {stop}");
+        for field in ["Last_IO_Error", "Last_SQL_Error"] {
+            let said = replica.status(field)?;
+            ensure!(said.is_empty(), "{field}: {said}");
+        }
+    }
+    replica.run(&["START SLAVE"])?;
+    replica.reaches(primary)?;
+    ensure!(
+        replica.checksums(TABLES)? == primary.checksums(TABLES)?,
+        "tables differ"
+    );
+    case.note(format!(
+        "a replica stopped where START SLAVE UNTIL said, twice, and had the other {more} transactions when it went on"
+    ));
     Ok(())
 }

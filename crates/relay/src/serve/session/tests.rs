@@ -168,6 +168,7 @@ fn what_a_replica_asks() {
         wants,
         Wants {
             from: From::Gtid("0-1-4".parse().expect("a position")),
+            until: None,
             checksum: Checksum::Crc32,
             annotate: true,
             non_block: false,
@@ -177,6 +178,27 @@ fn what_a_replica_asks() {
             lag: false,
             channel: None,
         }
+    );
+}
+
+#[test]
+fn up_to_a_position() {
+    let mut session = Session::new();
+    session.query(
+        "SET @mariadb_slave_capability=4, @master_binlog_checksum='CRC32', @slave_connect_state='0-1-4', \
+         @slave_until_gtid='0-1-9,3-2-7'",
+        &facts(),
+    );
+    let dump = Dump {
+        position: 4,
+        flags: 0,
+        server_id: 3,
+        file: Vec::new(),
+    };
+    let wants = session.dump(&dump).expect("a good replica");
+    assert_eq!(
+        wants.until,
+        Some("0-1-9,3-2-7".parse().expect("a position"))
     );
 }
 
@@ -298,6 +320,7 @@ fn what_a_newer_replica_of_mysql_asks() {
     };
     let wants = Wants {
         from: From::Set(GtidSet::new()),
+        until: None,
         checksum: Checksum::Crc32,
         annotate: true,
         non_block: false,
@@ -447,8 +470,8 @@ fn dumps_that_are_refused() {
             "is no GTID",
         ),
         (
-            "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE', @slave_until_gtid='0-1-1'",
-            "UNTIL",
+            "SET @mariadb_slave_capability=4, @master_binlog_checksum='NONE', @slave_connect_state='0-1-4', @slave_until_gtid='0-1'",
+            "@slave_until_gtid",
         ),
     ] {
         let mut session = Session::new();
