@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!  rows of plain tables     folded: what came of each row in the unit, by primary key, then
-//!                           DELETE … IN, INSERT … ON DUPLICATE KEY UPDATE, INSERT of many rows
+//!                           DELETE … IN, lists of updates, INSERT of many rows
 //!  plain tables with        in the source's order: foreign keys, or a unique key changes hands
 //!  other keys
 //!  all other tables         BINLOG '…': the server's own applier, which knows everything
 //!  statements               as they are, with the session that they had
 //! ```
 //!
-//! A statement says how many rows it must change. If it changes another number, or fails, the unit
-//! is rolled back and compiled again in [`Style::Single`], in which every row is a statement of
-//! its own, in the source's order: then the row, its table and its GTID can be named.
+//! A statement says how many rows it must change, and changes only those that are as they were on
+//! the source ([`Compare`]). If it changes another number, or fails, the unit is rolled back and
+//! compiled again in [`Style::Single`], in which every row is a statement of its own, in the
+//! source's order: then the row, its table and its GTID can be named.
 
 mod compare;
 mod event;

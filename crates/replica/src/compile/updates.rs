@@ -1,9 +1,11 @@
 //! Updates of many rows by one statement: the target joins a list of what they shall be.
 //!
 //! ```text
-//! UPDATE (SELECT NULL k0, NULL v0 FROM DUAL WHERE 0 UNION ALL VALUES(7,'a'),(9,'b'))n
-//! STRAIGHT_JOIN db.t t FORCE INDEX(PRIMARY) ON t.id=n.k0 SET t.v=n.v0
+//! UPDATE (SELECT NULL k0, NULL v0, NULL b0 FROM DUAL WHERE 0 UNION ALL VALUES(7,'a','x'),(9,'b','y'))n
+//! STRAIGHT_JOIN db.t t FORCE INDEX(PRIMARY) ON t.id=n.k0 AND t.v<=>n.b0 SET t.v=n.v0
 //! ```
+//!
+//! `b0` is what was there before, if that is compared ([`Compare`]).
 //!
 //! Against `INSERT … ON DUPLICATE KEY UPDATE` a row costs the target a fourth less, and only what
 //! changes goes there. Each row is found by its primary key and nothing else is locked: the list
