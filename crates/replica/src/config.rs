@@ -10,7 +10,7 @@ use dromon_relay::pull::Wish;
 
 use crate::ahead::SLOTS;
 use crate::client::Account;
-use crate::compile::Filter;
+use crate::compile::{Compare, Filter};
 use crate::engine::{Difference, Doubt, Settings};
 use crate::schedule::{Mode, Order};
 use crate::source::Source;
@@ -153,8 +153,8 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     (
         "compare",
-        "how a row is compared before a change: key or row",
-        "key",
+        "what of a row is compared before a change: key; changed: of an update what it overwrites, too; row: all, one statement for each row",
+        "changed",
     ),
     (
         "in_doubt",
@@ -298,7 +298,16 @@ impl Config {
                 &[("stop", Difference::Stop), ("repair", Difference::Repair)],
                 Difference::Stop,
             )?,
-            whole_rows: choice(given, "compare", &[("key", false), ("row", true)], false)?,
+            compare: choice(
+                given,
+                "compare",
+                &[
+                    ("key", Compare::Key),
+                    ("changed", Compare::Changed),
+                    ("row", Compare::Row),
+                ],
+                Compare::Changed,
+            )?,
             doubt: choice(
                 given,
                 "in_doubt",
@@ -431,6 +440,7 @@ mod tests {
             (8, None, 0)
         );
         assert!(!s.threads.is_fixed() && !s.readers.is_fixed());
+        assert_eq!(s.compare, Compare::Changed);
         let config = settled(&[
             "mode=none",
             "threads = 1",
@@ -454,6 +464,7 @@ mod tests {
             ("target=b", "write host:port"),
             ("threats=8", "is not a setting"),
             ("difference=ignore", "one of stop, repair"),
+            ("compare=all", "one of key, changed, row"),
             ("http=9308", "write address:port"),
             ("source_tls=ca", "there is no source_tls_ca"),
             ("target_tls=on", "write off, ca or name"),

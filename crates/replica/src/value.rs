@@ -10,7 +10,7 @@ use dromon_binlog::{ColumnType, DateTime, Value};
 pub struct Unfit;
 
 /// Longest value in bytes that a compressed column may have.
-const VALUE_MAX: usize = 1 << 30;
+pub(crate) const VALUE_MAX: usize = 1 << 30;
 
 /// Whether values of this type can be written.
 pub fn is_fit(column: ColumnType) -> bool {

@@ -26,6 +26,10 @@ pub struct ColumnInfo {
     pub generated: bool,
     /// Character set of a text.
     pub charset: Option<String>,
+    /// Its collation.
+    pub collation: Option<String>,
+    /// A YEAR(2), which says two digits.
+    pub short_year: bool,
     /// Bytes of a BINARY.
     pub padded: Option<usize>,
     /// It changes when others do, unless a statement says its value.

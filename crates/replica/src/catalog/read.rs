@@ -208,6 +208,8 @@ impl Known {
                 unsigned: kind.contains("unsigned"),
                 generated,
                 charset: charset.filter(|_| !kind.starts_with("enum") && !kind.starts_with("set")),
+                collation: collation.clone(),
+                short_year: kind == "year(2)",
                 padded: kind
                     .strip_prefix("binary(")
                     .and_then(|rest| rest.strip_suffix(')')?.parse().ok()),

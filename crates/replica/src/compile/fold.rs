@@ -1,8 +1,9 @@
 //! Rows of a unit put together by primary key: what came of each, in few statements.
 
 use dromon_binlog::{Cell, Change, ColumnType, Gtid, Row};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::compare::{self, Compare, put_same};
 use super::rows::Cells;
 use super::updates::{self, Update};
 use super::writer::{
@@ -31,6 +32,8 @@ pub(super) struct Fold<'a> {
     first: Option<Gtid>,
     rows: Vec<Net<'a>>,
     by_key: FxHashMap<Vec<u8>, usize>,
+    /// Of these the row is a delete that was an update of the key: what it had goes elsewhere.
+    moved: FxHashSet<usize>,
     odd: bool,
 }
 
@@ -42,6 +45,7 @@ impl<'a> Fold<'a> {
             first: None,
             rows: Vec::new(),
             by_key: FxHashMap::default(),
+            moved: FxHashSet::default(),
             odd: false,
         }
     }
@@ -77,7 +81,8 @@ impl<'a> Fold<'a> {
                 if a == b {
                     self.step(a, Some(before), Some(after));
                 } else {
-                    self.step(a, Some(before), None);
+                    let at = self.step(a, Some(before), None);
+                    self.moved.insert(at);
                     self.step(b, None, Some(after));
                 }
             }
@@ -93,7 +98,8 @@ impl<'a> Fold<'a> {
         }
     }
 
-    fn step(&mut self, key: Vec<u8>, before: Option<Cells<'a>>, after: Option<Cells<'a>>) {
+    /// Gives the row's place.
+    fn step(&mut self, key: Vec<u8>, before: Option<Cells<'a>>, after: Option<Cells<'a>>) -> usize {
         let next = self.rows.len();
         let at = *self.by_key.entry(key).or_insert(next);
         if at == next {
@@ -103,13 +109,13 @@ impl<'a> Fold<'a> {
                 (Some(before), None) => Net::Delete(before),
                 (None, None) => Net::Nothing,
             });
-            return;
+            return at;
         }
         let was = std::mem::replace(&mut self.rows[at], Net::Odd);
         let there = matches!(was, Net::Insert(_) | Net::Update(..));
         if there != before.is_some() {
             self.odd = true;
-            return;
+            return at;
         }
         self.rows[at] = match (was, after) {
             (Net::Nothing | Net::Insert(_), Some(after)) => Net::Insert(after),
@@ -118,22 +124,27 @@ impl<'a> Fold<'a> {
             (Net::Update(first, _) | Net::Delete(first), None) => Net::Delete(first),
             (Net::Odd, _) => Net::Odd,
         };
+        at
     }
 
     /// Adds its statements: deletes free the keys that inserts take.
     pub(super) fn write(self, writer: &mut Writer<'_>) {
         let Some(gtid) = self.first else { return };
+        let compares = writer.compare() == Compare::Changed;
         let mut order: Vec<(&Vec<u8>, &usize)> = self.by_key.iter().collect();
         order.sort_unstable();
         let rows = || order.iter().map(|(_, at)| &self.rows[**at]);
-        let mut done = self.deletes(
-            writer,
-            gtid,
-            rows().filter_map(|net| match net {
-                Net::Delete(before) => Some(before),
-                _ => None,
-            }),
-        );
+        let (mut gone, mut moved) = (Vec::new(), Vec::new());
+        for (_, at) in &order {
+            if let Net::Delete(before) = &self.rows[**at] {
+                match compares && self.moved.contains(at) {
+                    true => moved.push(before),
+                    false => gone.push(before),
+                }
+            }
+        }
+        let mut done = self.deletes(writer, gtid, &gone, false);
+        done = done.and_then(|()| self.deletes(writer, gtid, &moved, true));
         let updates: Vec<Update<'_, '_>> = rows()
             .filter_map(|net| match net {
                 Net::Update(before, after) if !same(self.table, before, after) => {
@@ -154,6 +165,7 @@ impl<'a> Fold<'a> {
                 rows: Some(u64::MAX),
                 note: note(gtid, self.table, Change::Update, b""),
                 mend: None,
+                look: None,
             };
             writer.add(b"DO 0", expect);
         }
@@ -168,39 +180,41 @@ impl<'a> Fold<'a> {
         gtid: Gtid,
         rows: &[Update<'_, '_>],
     ) -> Result<(), Unfit> {
-        if updates::fit(self.table, self.types, rows) {
-            return updates::write(writer, self.table, self.types, gtid, rows);
+        let compare = writer.compare();
+        let (listed, rest) = updates::split(compare, self.table, self.types, rows);
+        updates::write(writer, self.table, self.types, gtid, &listed)?;
+        // Inserts that find their rows cannot compare.
+        if self.table.unique.is_empty() && compare == Compare::Key {
+            return self.upserts(writer, gtid, &rest);
         }
-        if self.table.unique.is_empty() {
-            return self.upserts(writer, gtid, rows);
-        }
-        for (before, after) in rows {
+        for (before, after) in rest {
             writer.update(self.table, self.types, gtid, before, after)?;
         }
         Ok(())
     }
 
-    fn deletes<'r>(
+    /// `whole`: all of a row is compared.
+    fn deletes(
         &self,
         writer: &mut Writer<'_>,
         gtid: Gtid,
-        rows: impl Iterator<Item = &'r Cells<'a>>,
-    ) -> Result<(), Unfit>
-    where
-        'a: 'r,
-    {
+        rows: &[&Cells<'_>],
+        whole: bool,
+    ) -> Result<(), Unfit> {
         let table = self.table;
         let mut text: Vec<u8> = Vec::new();
         let mut count = 0;
+        let in_list = table.key.len() == 1 && !whole;
         let mut end = |text: &mut Vec<u8>, count: &mut u64| {
             if *count > 0 {
-                if table.key.len() == 1 {
+                if in_list {
                     text.push(b')');
                 }
                 let expect = Expect {
                     rows: Some(std::mem::take(count)),
                     note: note(gtid, table, Change::Delete, b""),
                     mend: None,
+                    look: None,
                 };
                 writer.add(text, expect);
                 text.clear();
@@ -215,7 +229,8 @@ impl<'a> Fold<'a> {
                 text.extend_from_slice(&table.quoted);
                 text.extend_from_slice(b" WHERE ");
             }
-            if let [n] = table.key[..] {
+            if let ([n], true) = (&table.key[..], in_list) {
+                let n = *n;
                 if count == 0 {
                     put_name(&mut text, table.columns[n].name.as_bytes());
                     text.extend_from_slice(b" IN(");
@@ -232,6 +247,12 @@ impl<'a> Fold<'a> {
             } else {
                 text.extend_from_slice(if count == 0 { b"(" } else { b" OR(" });
                 put_where(&mut text, table, self.types, row, &table.key)?;
+                if whole {
+                    for n in compare::columns(Compare::Row, table, row, None) {
+                        text.extend_from_slice(b" AND ");
+                        put_same(&mut text, table, self.types, n, row[n])?;
+                    }
+                }
                 text.push(b')');
             }
             count += 1;
@@ -262,6 +283,7 @@ impl<'a> Fold<'a> {
                     rows: Some(2 * std::mem::take(count)),
                     note: note(gtid, table, Change::Update, b""),
                     mend: None,
+                    look: None,
                 };
                 writer.add(text, expect);
                 text.clear();

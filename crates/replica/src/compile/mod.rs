@@ -2,17 +2,19 @@
 //!
 //! ```text
 //!  rows of plain tables     folded: what came of each row in the unit, by primary key, then
-//!                           DELETE … IN, INSERT … ON DUPLICATE KEY UPDATE, INSERT of many rows
+//!                           DELETE … IN, lists of updates, INSERT of many rows
 //!  plain tables with        in the source's order: foreign keys, or a unique key changes hands
 //!  other keys
 //!  all other tables         BINLOG '…': the server's own applier, which knows everything
 //!  statements               as they are, with the session that they had
 //! ```
 //!
-//! A statement says how many rows it must change. If it changes another number, or fails, the unit
-//! is rolled back and compiled again in [`Style::Single`], in which every row is a statement of
-//! its own, in the source's order: then the row, its table and its GTID can be named.
+//! A statement says how many rows it must change, and changes only those that are as they were on
+//! the source ([`Compare`]). If it changes another number, or fails, the unit is rolled back and
+//! compiled again in [`Style::Single`], in which every row is a statement of its own, in the
+//! source's order: then the row, its table and its GTID can be named.
 
+mod compare;
 mod event;
 mod fold;
 mod load;
@@ -29,6 +31,7 @@ use std::sync::Arc;
 
 use dromon_binlog::{Change, EventError, Gtid};
 
+pub use compare::Compare;
 pub use reads::reads;
 pub use rows::compile;
 pub(crate) use rows::{binlog_statement, in_fragments, is_frame, is_savepoint};
@@ -121,8 +124,8 @@ pub struct Options<'a> {
     pub style: Style,
     /// What is left out.
     pub filter: &'a Filter,
-    /// Rows are compared as a whole before they are changed, not only by their key.
-    pub whole_rows: bool,
+    /// What of a row is compared before it changes.
+    pub compare: Compare,
     /// A packet has at most about so many bytes.
     pub packet_max: usize,
     /// The target takes no longer packet, in bytes.
@@ -153,6 +156,9 @@ pub struct Expect {
     pub note: Note,
     /// Puts the row into the state that it has after the change, whatever it is now.
     pub mend: Option<Vec<u8>>,
+    /// A question that says in which columns the row differs from what it was on the source, if more
+    /// than its key is compared; no row if it is missing.
+    pub look: Option<Vec<u8>>,
 }
 
 /// What a LOAD DATA is run with.

@@ -14,7 +14,7 @@ use super::fold::Fold;
 use super::load::Files;
 use super::statement::{Before, is_announced};
 use super::writer::Writer;
-use super::{CompileError, Note, Op, Options, Style};
+use super::{Compare, CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
 use crate::unit::{Form, Own, Transaction, Unit};
 use crate::value::is_fit;
@@ -467,7 +467,7 @@ fn attempt(
                 // The source altered it meanwhile, without saying so.
                 let types = types_of.entry(&table.name).or_insert(&part.types);
                 let differs = **types != *part.types;
-                let single = options.style == Style::Single || options.whole_rows;
+                let single = options.style == Style::Single || options.compare == Compare::Row;
                 if single || table.related || swaps || differs {
                     ordered.insert(&table.name);
                 }

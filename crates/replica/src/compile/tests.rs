@@ -13,12 +13,14 @@ use crate::unit::{Form, Made, Transaction, Unit};
 /// An event.
 pub(crate) type Raw = Vec<u8>;
 
-fn table(name: &str) -> TableInfo {
+pub(crate) fn table(name: &str) -> TableInfo {
     let column = |name: &str, charset: Option<&str>| ColumnInfo {
         name: name.into(),
         unsigned: false,
         generated: false,
         charset: charset.map(str::to_owned),
+        collation: charset.map(|charset| format!("{charset}_bin")),
+        short_year: false,
         padded: None,
         on_update: false,
     };
@@ -174,16 +176,26 @@ pub(crate) fn unit(statements: Vec<Vec<Raw>>) -> Unit {
 
 /// Each statement with the number of rows that it must change.
 fn compiled(statements: Vec<Vec<Raw>>, style: Style, filter: &Filter) -> Vec<String> {
+    let shown = shown(steps(statements, style, filter, Compare::Key));
+    shown.into_iter().map(|(text, _)| text).collect()
+}
+
+/// Steps of a unit.
+fn steps(statements: Vec<Vec<Raw>>, style: Style, filter: &Filter, compare: Compare) -> Vec<Op> {
     let collations = Collations::default();
     let options = Options {
         style,
         filter,
-        whole_rows: false,
+        compare,
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
     };
-    let ops = compile(&unit(statements), &options).expect("it can be compiled");
+    compile(&unit(statements), &options).expect("it can be compiled")
+}
+
+/// Each statement, and what is asked if it does not do what it must.
+fn shown(ops: Vec<Op>) -> Vec<(String, Option<String>)> {
     let mut out = Vec::new();
     for op in ops {
         match op {
@@ -193,14 +205,24 @@ fn compiled(statements: Vec<Vec<Raw>>, style: Style, filter: &Filter) -> Vec<Str
                 assert_eq!(parts.len(), expects.len());
                 for (part, expect) in parts.iter().zip(&expects) {
                     let rows = expect.rows.map_or("any".into(), |n| n.to_string());
-                    out.push(format!("{part} -- {rows}"));
+                    let look = expect.look.as_ref();
+                    let look = look.map(|look| String::from_utf8_lossy(look).into_owned());
+                    out.push((format!("{part} -- {rows}"), look));
                 }
             }
-            Op::Binlog { note, .. } => out.push(format!("BINLOG {} {}", note.table, note.gtid)),
-            Op::Statement { .. } => out.push("statement".into()),
+            Op::Binlog { note, .. } => {
+                out.push((format!("BINLOG {} {}", note.table, note.gtid), None));
+            }
+            Op::Statement { .. } => out.push(("statement".into(), None)),
         }
     }
     out
+}
+
+/// The same, what changes compared.
+pub(crate) fn changed(statements: Vec<Vec<Raw>>, style: Style) -> Vec<(String, Option<String>)> {
+    let all = Filter::default();
+    shown(steps(statements, style, &all, Compare::Changed))
 }
 
 pub(crate) fn folded(statements: Vec<Vec<Raw>>) -> Vec<String> {
@@ -381,7 +403,7 @@ fn long_statements_by_binlog() {
     let options = Options {
         style: Style::Folded,
         filter: &filter,
-        whole_rows: false,
+        compare: Compare::Key,
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
@@ -408,7 +430,7 @@ fn long_values_go_by_binlog() {
     let options = |longest| Options {
         style: Style::Single,
         filter: &filter,
-        whole_rows: false,
+        compare: Compare::Key,
         packet_max: 1 << 20,
         longest,
         collations: &collations,
@@ -439,18 +461,10 @@ fn fragments() {
 /// Where rows are compared as a whole, that is byte by byte.
 #[test]
 fn rows_compared_as_a_whole() {
-    let (collations, filter) = (Collations::default(), Filter::default());
-    let options = Options {
-        style: Style::Folded,
-        filter: &filter,
-        whole_rows: true,
-        packet_max: 1 << 20,
-        longest: 16 << 20,
-        collations: &collations,
-    };
     let (a, b) = (Some("a"), Some("b"));
     let changes = [(Some((1, a)), Some((1, b))), (Some((2, None)), None)];
-    let ops = compile(&unit(vec![rows("plain", &changes)]), &options).expect("it can be compiled");
+    let changes = vec![rows("plain", &changes)];
+    let ops = steps(changes, Style::Folded, &Filter::default(), Compare::Row);
     let [Op::Rows { text, .. }] = &ops[..] else {
         panic!("{ops:?}");
     };
@@ -486,7 +500,7 @@ fn events_are_made_not_to_run() {
     let options = Options {
         style: Style::Single,
         filter: &filter,
-        whole_rows: false,
+        compare: Compare::Key,
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
@@ -506,7 +520,7 @@ fn mending_an_update_of_a_key() {
     let options = Options {
         style: Style::Single,
         filter: &filter,
-        whole_rows: false,
+        compare: Compare::Key,
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
@@ -546,7 +560,7 @@ fn what_is_read_ahead() {
     let options = Options {
         style: Style::Folded,
         filter: &filter,
-        whole_rows: false,
+        compare: Compare::Key,
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
@@ -697,7 +711,7 @@ fn loads(events: Vec<Raw>, flags: u8, filter: &Filter) -> Result<Vec<String>, St
     let options = Options {
         style: Style::Folded,
         filter,
-        whole_rows: false,
+        compare: Compare::Key,
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,

@@ -1,24 +1,29 @@
 //! Updates of many rows by one statement: the target joins a list of what they shall be.
 //!
 //! ```text
-//! UPDATE (SELECT NULL k0, NULL v0 FROM DUAL WHERE 0 UNION ALL VALUES(7,'a'),(9,'b'))n
-//! STRAIGHT_JOIN db.t t FORCE INDEX(PRIMARY) ON t.id=n.k0 SET t.v=n.v0
+//! UPDATE (SELECT NULL k0, NULL v0, NULL b0 FROM DUAL WHERE 0 UNION ALL VALUES(7,'a','x'),(9,'b','y'))n
+//! STRAIGHT_JOIN db.t t FORCE INDEX(PRIMARY) ON t.id=n.k0 AND t.v<=>n.b0 SET t.v=n.v0
 //! ```
+//!
+//! `b0` is what was there before, if that is compared ([`Compare`]).
 //!
 //! Against `INSERT … ON DUPLICATE KEY UPDATE` a row costs the target a fourth less, and only what
 //! changes goes there. Each row is found by its primary key and nothing else is locked: the list
 //! comes first, and the index is named.
 
-use dromon_binlog::{Change, ColumnType, Gtid, Value};
+use dromon_binlog::{Cell, Change, ColumnType, Gtid, Value};
 
+use super::compare::{Compare, is_set, put_before, put_column};
 use super::rows::Cells;
-use super::writer::{STATEMENT_BYTES, Writer, put_cell};
+use super::writer::{STATEMENT_BYTES, Writer, compared, put_cell};
 use super::{Expect, note};
 use crate::catalog::TableInfo;
 use crate::value::{Text, Unfit, put_name};
 
 /// Fewer rows are not worth the two temporary tables that the target makes for it.
 const LEAST: usize = 24;
+/// The same, against statements for each row.
+const LEAST_COMPARED: usize = 12;
 /// Most rows in one statement.
 const ROWS_MAX: usize = 2000;
 /// A text with more bytes may make a temporary table one on disk.
@@ -27,58 +32,133 @@ const TEXT_MAX: usize = 250;
 /// A row before and after.
 pub(super) type Update<'r, 'a> = (&'r Cells<'a>, &'r Cells<'a>);
 
-/// Whether the list says the same as literals would: keys are whole numbers, which compare alike
-/// in any form, and what changes has a form in the list that is exact.
-pub(super) fn fit(table: &TableInfo, types: &[ColumnType], rows: &[Update<'_, '_>]) -> bool {
-    let number = |n: &usize| matches!(types.get(*n), Some(ColumnType::Int { .. }));
-    if rows.len() < LEAST || table.key.is_empty() || !table.key.iter().all(number) {
-        return false;
+/// Which rows go in lists, and the rest.
+pub(super) fn split<'r, 'a>(
+    compare: Compare,
+    table: &TableInfo,
+    types: &[ColumnType],
+    rows: &[Update<'r, 'a>],
+) -> (Vec<Update<'r, 'a>>, Vec<Update<'r, 'a>>) {
+    let none = || (Vec::new(), rows.to_vec());
+    if rows.len() < least(compare) || table.key.is_empty() {
+        return none();
     }
-    let key = |row: &Cells<'_>| {
-        table.key.iter().all(|n| {
-            let value = row[*n].value(types[*n], table.columns[*n].unsigned, 8);
-            match value {
+    let fits = |columns: &[usize], row: &Update<'_, '_>| {
+        let mut columns = columns.iter();
+        let keys = table
+            .key
+            .iter()
+            .all(|n| key(compare, table, types, row.0, *n));
+        keys && columns.all(|n| exact(compare, table, types, row, *n))
+    };
+    if compare == Compare::Key {
+        let columns = changed(table, rows);
+        return match rows.iter().all(|row| fits(&columns, row)) {
+            true => (rows.to_vec(), Vec::new()),
+            false => none(),
+        };
+    }
+    // A row must not keep all others out of the list: first those go that change what no list says,
+    // then those with long texts in what others change.
+    type Both<T> = (Vec<T>, Vec<T>);
+    let own = |row: &Update<'r, 'a>| fits(&changed(table, &[*row]), row);
+    let (some, mut rest): Both<Update<'r, 'a>> = rows.iter().partition(|row| own(row));
+    let columns = changed(table, &some);
+    let (listed, long): Both<Update<'r, 'a>> = some.iter().partition(|row| fits(&columns, row));
+    rest.extend(long);
+    match listed.len() < least(compare) {
+        true => none(),
+        false => (listed, rest),
+    }
+}
+
+/// Fewer rows are not worth it: against an insert that finds its rows, and against a statement for
+/// each.
+fn least(compare: Compare) -> usize {
+    match compare {
+        Compare::Key => LEAST,
+        _ => LEAST_COMPARED,
+    }
+}
+
+/// Whether the target finds a row by this column of its key as by a literal. Whole numbers compare
+/// alike in any form.
+fn key(
+    compare: Compare,
+    table: &TableInfo,
+    types: &[ColumnType],
+    before: &Cells<'_>,
+    n: usize,
+) -> bool {
+    match types.get(n) {
+        Some(ColumnType::Int { .. }) => {
+            match before[n].value(types[n], table.columns[n].unsigned, 8) {
                 Some(Ok(Value::Int(_))) => true,
                 Some(Ok(Value::UInt(n))) => i64::try_from(n).is_ok(),
                 _ => false,
             }
-        })
-    };
-    let changed = changed(table, rows);
-    let exact = |n: usize| match types[n] {
+        }
+        _ if compare == Compare::Key => false,
+        Some(
+            ColumnType::Decimal { .. }
+            | ColumnType::Date
+            | ColumnType::Time { .. }
+            | ColumnType::DateTime { .. }
+            | ColumnType::Timestamp { .. },
+        ) => true,
+        Some(ColumnType::Char { .. } | ColumnType::VarChar { .. }) => is_short(before[n]),
+        _ => false,
+    }
+}
+
+/// Whether the list says a column as literals would.
+fn exact(
+    compare: Compare,
+    table: &TableInfo,
+    types: &[ColumnType],
+    (before, after): &Update<'_, '_>,
+    n: usize,
+) -> bool {
+    match types[n] {
         // With the highest bit they are decimals in the list, which are taken for names.
         ColumnType::Bit { .. } | ColumnType::Set { bytes: 8 } => false,
+        // 99 is not 1999 there.
+        ColumnType::Year => compare == Compare::Key || !table.columns[n].short_year,
         ColumnType::Int { .. }
         | ColumnType::Float
         | ColumnType::Double
         | ColumnType::Decimal { .. }
-        | ColumnType::Year
         | ColumnType::Date
         | ColumnType::Time { .. }
         | ColumnType::DateTime { .. }
         | ColumnType::Timestamp { .. }
         | ColumnType::Enum { .. }
         | ColumnType::Set { .. } => true,
-        _ => rows
-            .iter()
-            .all(|(_, after)| after[n].bytes().is_none_or(|bytes| bytes.len() <= TEXT_MAX)),
-    };
-    changed.iter().all(|n| exact(*n)) && rows.iter().all(|(before, _)| key(before))
+        _ => is_short(after[n]) && (compare == Compare::Key || is_short(before[n])),
+    }
+}
+
+fn is_short(cell: Cell<'_>) -> bool {
+    cell.bytes().is_none_or(|bytes| bytes.len() <= TEXT_MAX)
 }
 
 /// Columns that a statement on these rows says.
 fn changed(table: &TableInfo, rows: &[Update<'_, '_>]) -> Vec<usize> {
-    let columns = table.columns.iter().enumerate();
-    columns
-        .filter(|(n, column)| {
-            let differs = |(before, after): &Update<'_, '_>| before[*n] != after[*n];
-            !column.generated && (column.on_update || rows.iter().any(differs))
-        })
-        .map(|(n, _)| n)
+    let columns = 0..table.columns.len();
+    let set = |n: usize| move |(before, after): &Update<'_, '_>| is_set(table, n, before, after);
+    columns.filter(|n| rows.iter().any(set(*n))).collect()
+}
+
+/// Of these columns those that can be compared: not the key's, nor what images lack.
+fn others(table: &TableInfo, columns: &[usize], rows: &[Update<'_, '_>]) -> Vec<usize> {
+    let there = |n: usize| rows.iter().all(|(before, _)| before[n] != Cell::Absent);
+    let others = columns.iter().copied();
+    others
+        .filter(|n| !table.key.contains(n) && there(*n))
         .collect()
 }
 
-/// Adds the statements. Rows are [`fit`].
+/// Adds the statements, of rows that [`split`] gave.
 pub(super) fn write(
     writer: &mut Writer<'_>,
     table: &TableInfo,
@@ -89,12 +169,19 @@ pub(super) fn write(
     while !rows.is_empty() {
         let most = &rows[..rows.len().min(ROWS_MAX)];
         let columns = changed(table, most);
+        let compared_too = match writer.compare() {
+            Compare::Key => Vec::new(),
+            _ => others(table, &columns, most),
+        };
         let mut text = b"UPDATE(SELECT ".to_vec();
         for n in 0..table.key.len() {
             text.extend_from_slice(format!("NULL k{n},").as_bytes());
         }
         for n in 0..columns.len() {
             text.extend_from_slice(format!("NULL v{n},").as_bytes());
+        }
+        for n in 0..compared_too.len() {
+            text.extend_from_slice(format!("NULL b{n},").as_bytes());
         }
         text.pop();
         text.extend_from_slice(b" FROM DUAL WHERE 0 UNION ALL VALUES");
@@ -106,12 +193,22 @@ pub(super) fn write(
             text.push(b'(');
             for n in &table.key {
                 let unsigned = table.columns[*n].unsigned;
-                put_cell(&mut text, types[*n], before[*n], unsigned, Text::Stored)?;
+                put_cell(
+                    &mut text,
+                    types[*n],
+                    before[*n],
+                    unsigned,
+                    compared(table, *n),
+                )?;
                 text.push(b',');
             }
             for n in &columns {
                 let unsigned = table.columns[*n].unsigned;
                 put_cell(&mut text, types[*n], after[*n], unsigned, Text::Stored)?;
+                text.push(b',');
+            }
+            for n in &compared_too {
+                put_before(&mut text, table, types, *n, before[*n])?;
                 text.push(b',');
             }
             text.pop();
@@ -124,8 +221,18 @@ pub(super) fn write(
         text.extend_from_slice(b" t FORCE INDEX(PRIMARY)ON ");
         for (nth, n) in table.key.iter().enumerate() {
             text.extend_from_slice(if nth > 0 { b" AND t." } else { b"t." });
-            put_name(&mut text, table.columns[*n].name.as_bytes());
+            let column = &table.columns[*n];
+            put_name(&mut text, column.name.as_bytes());
             text.extend_from_slice(format!("=n.k{nth}").as_bytes());
+            if let (Some(_), Some(collation)) = (&column.charset, &column.collation) {
+                // Of two columns neither's counts more.
+                text.extend_from_slice(format!(" COLLATE {collation}").as_bytes());
+            }
+        }
+        for (nth, n) in compared_too.iter().enumerate() {
+            text.extend_from_slice(b" AND ");
+            put_column(&mut text, table, types, *n, b"t.");
+            text.extend_from_slice(format!("<=>n.b{nth}").as_bytes());
         }
         text.extend_from_slice(b" SET ");
         for (nth, n) in columns.iter().enumerate() {
@@ -137,6 +244,7 @@ pub(super) fn write(
             rows: Some(taken as u64),
             note: note(gtid, table, Change::Update, b""),
             mend: None,
+            look: None,
         };
         writer.add(&text, expect);
         rows = &rows[taken..];
@@ -150,7 +258,8 @@ mod tests {
 
     use super::*;
     use crate::catalog::ColumnInfo;
-    use crate::compile::tests::{folded, rows};
+    use crate::compile::Style;
+    use crate::compile::tests::{changed, folded, rows};
 
     const HEAD: &str = "UPDATE(SELECT NULL k0,NULL v0 FROM DUAL WHERE 0 UNION ALL VALUES";
 
@@ -244,6 +353,8 @@ mod tests {
             unsigned,
             generated: false,
             charset: None,
+            collation: None,
+            short_year: false,
             padded: None,
             on_update: false,
         };
@@ -263,7 +374,8 @@ mod tests {
         let row = |v| vec![Cell::Bytes(&high), Cell::Bytes(v)];
         let (before, after) = (row(before), row(after));
         let rows: Vec<Update<'_, '_>> = vec![(&before, &after); LEAST];
-        fit(&table, &[ColumnType::Int { bytes: 8 }, kind], &rows)
+        let types = [ColumnType::Int { bytes: 8 }, kind];
+        split(Compare::Key, &table, &types, &rows).1.is_empty()
     }
 
     #[test]
@@ -276,5 +388,73 @@ mod tests {
         // A key above the largest signed number.
         let int = ColumnType::Int { bytes: 8 };
         assert!(!is_fit(int, true, &[0; 8], &[1; 8]));
+    }
+
+    /// Updates of so many rows from `a` to `b`, but for some to a text of their own, what changes
+    /// compared.
+    fn compared_updates(table: &str, count: i32, others: &[(i32, &str)]) -> Vec<String> {
+        let row = |id| {
+            let other = others.iter().find(|(of, _)| *of == id);
+            let to = other.map_or("b", |(_, text)| text);
+            rows(table, &[(Some((id, Some("a"))), Some((id, Some(to))))])
+        };
+        let all = changed((0..count).map(row).collect(), Style::Folded);
+        all.into_iter().map(|(text, _)| text).collect()
+    }
+
+    #[test]
+    fn what_changes_is_compared_in_the_list() {
+        let count = LEAST_COMPARED as i32;
+        let all = compared_updates("plain", count, &[]);
+        let list: Vec<String> = (0..count).map(|id| format!("({id},'b','a')")).collect();
+        assert_eq!(
+            all,
+            [format!(
+                "UPDATE(SELECT NULL k0,NULL v0,NULL b0 FROM DUAL WHERE 0 UNION ALL VALUES{})n STRAIGHT_JOIN `d`.`plain` t \
+                 FORCE INDEX(PRIMARY)ON t.`id`=n.k0 AND BINARY t.`v`<=>n.b0 SET t.`v`=n.v0 -- {count}",
+                list.join(",")
+            )]
+        );
+        let few = compared_updates("plain", count - 1, &[]);
+        assert_eq!(few.len(), LEAST_COMPARED - 1);
+        assert_eq!(
+            few[0],
+            "UPDATE `d`.`plain` FORCE INDEX(PRIMARY) SET `v`='b' WHERE `id`=0 AND BINARY `v`<=>'a' -- 1"
+        );
+    }
+
+    /// A row whose text is too long goes by itself.
+    #[test]
+    fn one_long_text_among_many() {
+        let count = LEAST_COMPARED as i32;
+        let long = "x".repeat(TEXT_MAX + 1);
+        let all = compared_updates("plain", count + 1, &[(3, &long)]);
+        assert_eq!(all.len(), 2);
+        assert!(!all[0].contains("(3,") && all[0].ends_with(&format!("-- {count}")));
+        assert!(
+            all[1].contains(&long) && all[1].contains("WHERE `id`=3 AND"),
+            "{all:?}"
+        );
+        // Too few are left for a list.
+        let all = compared_updates("plain", count, &[(3, &long)]);
+        assert_eq!(all.len(), LEAST_COMPARED);
+    }
+
+    /// A key of text is compared as its column does.
+    #[test]
+    fn texts_as_keys() {
+        let row = |id: i32| {
+            let text = format!("k{id}");
+            rows(
+                "text",
+                &[(Some((id, Some(&text))), Some((id + 1, Some(&text))))],
+            )
+        };
+        let all = changed((0..LEAST_COMPARED as i32).map(row).collect(), Style::Folded);
+        assert_eq!(all.len(), 1);
+        let text = &all[0].0;
+        assert!(text.contains("VALUES(_latin1'k0',1,0),"), "{text}");
+        let on = "ON t.`v`=n.k0 COLLATE latin1_bin AND t.`id`<=>n.b0 SET t.`id`=n.v0";
+        assert!(text.contains(on), "{text}");
     }
 }

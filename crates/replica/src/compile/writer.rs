@@ -2,6 +2,7 @@
 
 use dromon_binlog::{Cell, Change, ColumnType, Gtid, Row};
 
+use super::compare::{self, Compare, is_set, put_same};
 use super::rows::Cells;
 use super::{Expect, Note, Op, Options, Style, note};
 use crate::catalog::TableInfo;
@@ -41,6 +42,10 @@ impl<'o> Writer<'o> {
             open: None,
             unfit: false,
         }
+    }
+
+    pub(super) fn compare(&self) -> Compare {
+        self.options.compare
     }
 
     /// Ends the packet, and adds a step.
@@ -101,6 +106,7 @@ impl<'o> Writer<'o> {
                 rows: None,
                 note: nothing,
                 mend: None,
+                look: None,
             };
             self.add(text.as_bytes(), expect);
         }
@@ -118,6 +124,7 @@ impl<'o> Writer<'o> {
                     key: String::from_utf8_lossy(&own.name).into_owned(),
                 },
                 mend: None,
+                look: None,
             };
             self.add(text, expect);
         }
@@ -183,39 +190,41 @@ impl<'o> Writer<'o> {
                 rows: Some(1),
                 note: note(gtid, table, Change::Insert, &key),
                 mend,
+                look: None,
             },
         );
         self.open = Some((std::ptr::from_ref(table), 1));
         Ok(())
     }
 
+    /// The condition that finds a row, with what else is compared.
     fn condition(
+        table: &TableInfo,
+        types: &[ColumnType],
+        before: &Cells<'_>,
+        others: &[usize],
+    ) -> Result<Vec<u8>, Unfit> {
+        let mut out = Vec::new();
+        put_where(&mut out, table, types, before, &table.key)?;
+        for n in others {
+            out.extend_from_slice(b" AND ");
+            put_same(&mut out, table, types, *n, before[*n])?;
+        }
+        Ok(out)
+    }
+
+    /// What to ask if a row is not found so.
+    fn look(
         &self,
         table: &TableInfo,
         types: &[ColumnType],
         before: &Cells<'_>,
-    ) -> Result<Vec<u8>, Unfit> {
-        let mut out = Vec::new();
-        put_where(&mut out, table, types, before, &table.key)?;
-        if self.options.whole_rows {
-            let others = (0..table.columns.len())
-                .filter(|n| !table.key.contains(n) && !table.columns[*n].generated);
-            for n in others {
-                // Byte by byte: what a collation takes for equal may differ.
-                out.extend_from_slice(b" AND ");
-                let text = table.columns[n].charset.is_some();
-                out.extend_from_slice(if text { b"BINARY " } else { b"" });
-                put_name(&mut out, table.columns[n].name.as_bytes());
-                out.extend_from_slice(b"<=>");
-                let stored = match text {
-                    true => Text::Stored,
-                    false => compared(table, n),
-                };
-                let unsigned = table.columns[n].unsigned;
-                put_cell(&mut out, types[n], before[n], unsigned, stored)?;
-            }
+        others: &[usize],
+    ) -> Result<Option<Vec<u8>>, Unfit> {
+        if self.options.style != Style::Single || others.is_empty() {
+            return Ok(None);
         }
-        Ok(out)
+        compare::question(table, types, before, others).map(Some)
     }
 
     pub(super) fn update(
@@ -229,13 +238,18 @@ impl<'o> Writer<'o> {
         if same(table, before, after) {
             return Ok(());
         }
-        let condition = self.condition(table, types, before)?;
+        let others = compare::columns(self.compare(), table, before, Some(after));
+        let condition = Writer::condition(table, types, before, &others)?;
         let mut text = b"UPDATE ".to_vec();
         text.extend_from_slice(&table.quoted);
+        if self.compare() == Compare::Changed && !others.is_empty() {
+            // Other indexes know more of the condition, but nothing that helps.
+            text.extend_from_slice(b" FORCE INDEX(PRIMARY)");
+        }
         text.extend_from_slice(b" SET ");
         let mut first = true;
         for (n, column) in table.columns.iter().enumerate() {
-            if column.generated || before[n] == after[n] && !column.on_update {
+            if !is_set(table, n, before, after) {
                 continue;
             }
             if !std::mem::take(&mut first) {
@@ -266,12 +280,14 @@ impl<'o> Writer<'o> {
             put_on_duplicate(&mut all, table, |_| true);
             mend = Some(all);
         }
+        let look = self.look(table, types, before, &others)?;
         self.add(
             &text,
             Expect {
                 rows: Some(1),
                 note: note(gtid, table, Change::Update, &key),
                 mend,
+                look,
             },
         );
         Ok(())
@@ -284,7 +300,8 @@ impl<'o> Writer<'o> {
         gtid: Gtid,
         before: &Cells<'_>,
     ) -> Result<(), Unfit> {
-        let condition = self.condition(table, types, before)?;
+        let others = compare::columns(self.compare(), table, before, None);
+        let condition = Writer::condition(table, types, before, &others)?;
         let mut text = b"DELETE FROM ".to_vec();
         text.extend_from_slice(&table.quoted);
         text.extend_from_slice(b" WHERE ");
@@ -299,12 +316,14 @@ impl<'o> Writer<'o> {
             all.extend_from_slice(&key);
             mend = Some(all);
         }
+        let look = self.look(table, types, before, &others)?;
         self.add(
             &text,
             Expect {
                 rows: Some(1),
                 note: note(gtid, table, Change::Delete, &key),
                 mend,
+                look,
             },
         );
         Ok(())

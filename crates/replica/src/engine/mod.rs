@@ -37,7 +37,7 @@ pub use status::{Ready, Status};
 
 use crate::catalog::Known;
 use crate::client::{Account, Client, ClientError, Cut};
-use crate::compile::{Collations, Filter};
+use crate::compile::{Collations, Compare, Filter};
 use crate::schedule::{Mode, Order};
 use crate::source::{Link, Puller, Source};
 use crate::target::{Channel, ONCE, ROWS, StandError};
@@ -100,8 +100,8 @@ pub struct Settings {
     pub filter: Filter,
     /// See [`Difference`].
     pub difference: Difference,
-    /// Rows are compared as a whole.
-    pub whole_rows: bool,
+    /// See [`Compare`].
+    pub compare: Compare,
     /// See [`Doubt`].
     pub doubt: Doubt,
     /// Transactions of the source are written to the target's binlog.

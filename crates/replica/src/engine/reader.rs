@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::{End, Progress, Settings, Shared};
 use crate::client::{Client, ClientError};
-use crate::compile::{Collations, Options, Style, reads};
+use crate::compile::{Collations, Compare, Options, Style, reads};
 use crate::schedule::State;
 use crate::unit::Unit;
 
@@ -201,7 +201,7 @@ impl Reader {
             let options = Options {
                 style: Style::Folded,
                 filter: &self.settings.filter,
-                whole_rows: false,
+                compare: Compare::Key,
                 packet_max: self.packet_max,
                 longest: self.packet_max,
                 collations: &self.collations,

@@ -74,6 +74,10 @@ enum Trouble {
     },
     /// Another number of rows than there must be.
     Rows(Note, u64),
+    /// The same, and the row is not there.
+    Missing(Note),
+    /// The same, and in which columns the row differs.
+    Differs(Note, String),
     /// It cannot be made into statements.
     Compile(CompileError),
     /// A statement of so many bytes.
@@ -121,7 +125,13 @@ impl Trouble {
 
     /// Whether `difference = repair` puts it right.
     fn can_be_repaired(&self) -> bool {
-        matches!(self, Trouble::Rows(..) | Trouble::OfRow(1062, _))
+        matches!(
+            self,
+            Trouble::Rows(..)
+                | Trouble::Missing(_)
+                | Trouble::Differs(..)
+                | Trouble::OfRow(1062, _)
+        )
     }
 
     fn text(&self) -> String {
@@ -137,6 +147,11 @@ impl Trouble {
                         "is missing, differs, or is already as it shall become",
                     _ => "is missing",
                 }
+            ),
+            Trouble::Missing(note) => format!("{}: the row is missing on the target", of_row(note)),
+            Trouble::Differs(note, how) => format!(
+                "{} finds the row on the target, but with other values than it had on the source before: {how}",
+                of_row(note)
             ),
             Trouble::Compile(error) => error.to_string(),
             Trouble::Long(bytes) => format!(
@@ -253,6 +268,10 @@ impl Worker {
             other => (
                 "Nothing of it is in the target; everything before it is".to_owned(),
                 match other.can_be_repaired() {
+                    true if matches!(other, Trouble::Differs(..)) => "Somebody else wrote to the target, or it is no true copy: compare \
+                        the table with the source's (CHECKSUM TABLE). Put the row right; or set difference = repair: it becomes what \
+                        it is on the source, and is counted; or copy the table anew. With compare = key such rows are overwritten."
+                        .to_owned(),
                     true => "Put the target right, or set difference = repair for rows that are missing or there already.".to_owned(),
                     false => "Put the target right and start again.".to_owned(),
                 },
@@ -269,7 +288,7 @@ impl Worker {
         Options {
             style,
             filter: &self.settings.filter,
-            whole_rows: self.settings.whole_rows,
+            compare: self.settings.compare,
             packet_max: self.packet_max,
             longest: self.allowed,
             collations: &self.collations,
@@ -635,9 +654,37 @@ impl Worker {
             Err(error) => return Err(error.into()),
         };
         for (answer, expect) in answers.iter().skip(before).zip(expects) {
-            check(answer, expect)?;
+            if let Err(wrong) = check(answer, expect) {
+                return Err(self.explain(wrong, expect)?);
+            }
         }
         Ok(())
+    }
+
+    /// Looks how the row differs.
+    fn explain(&mut self, wrong: Trouble, expect: &Expect) -> Result<Trouble, Trouble> {
+        let Some(look) = &expect.look else {
+            return Ok(wrong);
+        };
+        let answers = match self.session.client.query(look).map_err(Trouble::from) {
+            Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
+            // What is wrong is known without it, too.
+            Err(_) => return Ok(wrong),
+            Ok(answers) => answers,
+        };
+        let Some(Answer::Table(rows)) = answers.into_iter().next_back() else {
+            return Ok(wrong);
+        };
+        let note = expect.note.clone();
+        let Some(row) = rows.into_iter().next() else {
+            return Ok(Trouble::Missing(note));
+        };
+        Ok(match row.into_iter().next().flatten() {
+            Some(how) if !how.is_empty() => {
+                Trouble::Differs(note, String::from_utf8_lossy(&how).into_owned())
+            }
+            _ => wrong,
+        })
     }
 
     /// One statement after the other; what does not do what it must is put right.

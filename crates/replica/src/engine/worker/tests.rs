@@ -269,6 +269,52 @@ fn statements_have_a_session_of_their_own() {
     );
 }
 
+/// A row that is not as it was on the source is named, with what differs and what to do.
+#[test]
+fn a_row_with_other_values() {
+    let fake = |found: Reply| {
+        Fake::new(move |text| match text {
+            _ if text.starts_with("UPDATE `d`") => Some(Reply::Done(0)),
+            _ if text.starts_with("SELECT CONCAT_WS") => Some(found.clone()),
+            other => epoch(other),
+        })
+    };
+    let update = || {
+        let change = (Some((1, Some("a"))), Some((1, Some("b"))));
+        unit(vec![rows("plain", &[change])])
+    };
+    let said = |found, lines: &[&str]| match applied(&fake(found), lines, update()) {
+        End::Fatal(why) => why,
+        end => panic!("{end:?}"),
+    };
+    let why = said(cell("`v` is 'c' instead of 'a'"), &[]);
+    let parts = [
+        "the update of d.plain where `id`=1 (0-1-1) finds the row",
+        "before: `v` is 'c' instead of 'a'. Nothing of it",
+        "difference = repair",
+        "copy the table anew",
+    ];
+    assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+    let why = said(Reply::Nothing, &[]);
+    assert!(
+        why.contains("(0-1-1): the row is missing on the target."),
+        "{why}"
+    );
+    // Nothing differs any more, or it could not be asked.
+    for found in [cell(""), Reply::Fail(1064)] {
+        let why = said(found, &[]);
+        assert!(why.contains("is missing, differs, or is already"), "{why}");
+    }
+    let fake = fake(cell("?"));
+    assert_eq!(applied(&fake, &["difference=repair"], update()), End::Told);
+    let done = fake.done();
+    assert!(
+        done.iter()
+            .any(|text| text.starts_with("INSERT INTO `d`.`plain`")),
+        "{done:?}"
+    );
+}
+
 /// What is said of an error that no repair takes away.
 #[test]
 fn what_a_repair_can_do() {
