@@ -148,7 +148,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ("without", "do not apply these", "nothing"),
     (
         "difference",
-        "a row that is missing or there already: stop or repair",
+        "a row that is missing, there already or differs in what is compared: stop or repair",
         "stop",
     ),
     (

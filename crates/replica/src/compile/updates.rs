@@ -254,7 +254,7 @@ pub(super) fn write(
 
 #[cfg(test)]
 mod tests {
-    use dromon_binlog::Cell;
+    use proptest::prelude::*;
 
     use super::*;
     use crate::catalog::ColumnInfo;
@@ -438,6 +438,26 @@ mod tests {
         // Too few are left for a list.
         let all = compared_updates("plain", count, &[(3, &long)]);
         assert_eq!(all.len(), LEAST_COMPARED);
+    }
+
+    proptest! {
+        /// However long their texts are.
+        #[test]
+        fn each_row_goes_once(lens in prop::collection::vec(prop::sample::select(vec![1, TEXT_MAX, TEXT_MAX + 1]), 0..40)) {
+            let texts: Vec<String> = lens.iter().map(|len| "x".repeat(*len)).collect();
+            let others: Vec<(i32, &str)> = (0..).zip(texts.iter().map(String::as_str)).collect();
+            let all = compared_updates("plain", lens.len() as i32, &others);
+            let short = lens.iter().filter(|len| **len <= TEXT_MAX).count();
+            let listed = if short < LEAST_COMPARED { 0 } else { short };
+            prop_assert_eq!(all.len(), lens.len() - listed + usize::from(listed > 0));
+            for (id, len) in lens.iter().enumerate() {
+                let in_list = |one: &&String| one.contains(&format!("({id},'x"));
+                let alone = |one: &&String| one.contains(&format!("WHERE `id`={id} AND BINARY `v`<=>'a'"));
+                let expected = usize::from(listed > 0 && *len <= TEXT_MAX);
+                prop_assert_eq!(all.iter().filter(in_list).count(), expected);
+                prop_assert_eq!(all.iter().filter(alone).count(), 1 - expected);
+            }
+        }
     }
 
     /// A key of text is compared as its column does.
