@@ -47,7 +47,7 @@ pub const ROWS: &str = "SET NAMES binary, time_zone='+00:00', foreign_key_checks
 /// is allowed: to alter tables with a history.
 pub const ONCE: &str = "SET @dromon_replica=1, wait_timeout=2147483, net_read_timeout=600, net_write_timeout=600, \
      max_statement_time=0, idle_transaction_timeout=0, idle_write_transaction_timeout=0, idle_readonly_transaction_timeout=0, \
-     sql_safe_updates=0, sql_select_limit=DEFAULT, autocommit=1, system_versioning_alter_history=KEEP";
+     sql_safe_updates=0, sql_select_limit=DEFAULT, sql_big_selects=1, autocommit=1, system_versioning_alter_history=KEEP";
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS dromon_replica.position (\
     channel VARCHAR(64) NOT NULL PRIMARY KEY, \

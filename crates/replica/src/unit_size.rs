@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Before anything is known.
 pub const FIRST: usize = 20;
 /// Fewer only if more have not come.
-const LEAST: usize = 4;
+pub const LEAST: usize = 4;
 /// More gain nothing.
 const MOST: usize = 10_000;
 /// So long a unit may be executed in any case, in seconds.

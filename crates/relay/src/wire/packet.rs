@@ -12,6 +12,8 @@ use super::WireError;
 /// Payload of a frame that is followed by another one.
 pub const FRAME_MAX: usize = 0xff_ffff;
 const HEAD: usize = 4;
+/// Of what a packet of several frames took so much is kept for the next one.
+const ROOM_KEPT: usize = 1 << 20;
 
 /// Adds a packet to `out`, in frames. Gives the next sequence number.
 pub fn put_packet(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> u8 {
@@ -119,7 +121,14 @@ impl Frames {
 
     /// The next packet, if it is whole.
     pub fn packet(&mut self) -> Result<Option<Vec<u8>>, WireError> {
-        Ok(self.next()?.map(<[u8]>::to_vec))
+        let short = self.next()?.map(|packet| match packet.len() < FRAME_MAX {
+            true => Some(packet.to_vec()),
+            false => None,
+        });
+        Ok(short.map(|packet| {
+            // A long one was put together here: it is given away, not copied.
+            packet.unwrap_or_else(|| std::mem::take(&mut self.packet))
+        }))
     }
 
     /// The same without a copy, mostly: only packets of several frames are put together.
@@ -127,6 +136,8 @@ impl Frames {
     pub fn next(&mut self) -> Result<Option<&[u8]>, WireError> {
         if self.whole {
             self.packet.clear();
+            // One long packet must not hold its room for good.
+            self.packet.shrink_to(ROOM_KEPT);
             self.whole = false;
         }
         loop {

@@ -7,8 +7,8 @@ use super::compare::{self, Compare, put_same};
 use super::rows::Cells;
 use super::updates::{self, Update};
 use super::writer::{
-    ROWS_MAX, STATEMENT_BYTES, Writer, compared, put_cell, put_insert_head, put_on_duplicate,
-    put_values, put_where, same,
+    ROWS_MAX, Writer, compared, put_cell, put_insert_head, put_on_duplicate, put_values, put_where,
+    same,
 };
 use super::{Expect, note};
 use crate::catalog::TableInfo;
@@ -127,6 +127,12 @@ impl<'a> Fold<'a> {
         at
     }
 
+    /// Whether another unique key of a row is another one now. Updates that do so are not folded: it was
+    /// deleted and inserted (REPLACE), and the key may have been another row's.
+    fn is_replaced(&self, before: &Cells<'_>, after: &Cells<'_>) -> bool {
+        self.table.unique.iter().any(|n| before[*n] != after[*n])
+    }
+
     /// Adds its statements: deletes free the keys that inserts take.
     pub(super) fn write(self, writer: &mut Writer<'_>) {
         let Some(gtid) = self.first else { return };
@@ -136,18 +142,26 @@ impl<'a> Fold<'a> {
         let rows = || order.iter().map(|(_, at)| &self.rows[**at]);
         let (mut gone, mut moved) = (Vec::new(), Vec::new());
         for (_, at) in &order {
-            if let Net::Delete(before) = &self.rows[**at] {
-                match compares && self.moved.contains(at) {
+            match &self.rows[**at] {
+                Net::Delete(before) => match compares && self.moved.contains(at) {
                     true => moved.push(before),
                     false => gone.push(before),
-                }
+                },
+                // Deleted and inserted anew.
+                Net::Update(before, after) if self.is_replaced(before, after) => match compares {
+                    true => moved.push(before),
+                    false => gone.push(before),
+                },
+                _ => {}
             }
         }
         let mut done = self.deletes(writer, gtid, &gone, false);
         done = done.and_then(|()| self.deletes(writer, gtid, &moved, true));
         let updates: Vec<Update<'_, '_>> = rows()
             .filter_map(|net| match net {
-                Net::Update(before, after) if !same(self.table, before, after) => {
+                Net::Update(before, after)
+                    if !same(self.table, before, after) && !self.is_replaced(before, after) =>
+                {
                     Some((before, after))
                 }
                 _ => None,
@@ -155,7 +169,12 @@ impl<'a> Fold<'a> {
             .collect();
         done = done.and_then(|()| self.updates(writer, gtid, &updates));
         for net in rows() {
-            if let Net::Insert(after) = net {
+            let after = match net {
+                Net::Insert(after) => Some(after),
+                Net::Update(before, after) if self.is_replaced(before, after) => Some(after),
+                _ => None,
+            };
+            if let Some(after) = after {
                 done = done.and_then(|()| writer.insert(self.table, self.types, gtid, after));
             }
         }
@@ -204,6 +223,7 @@ impl<'a> Fold<'a> {
         let table = self.table;
         let mut text: Vec<u8> = Vec::new();
         let mut count = 0;
+        let bytes = writer.statement_bytes();
         let in_list = table.key.len() == 1 && !whole;
         let mut end = |text: &mut Vec<u8>, count: &mut u64| {
             if *count > 0 {
@@ -221,7 +241,7 @@ impl<'a> Fold<'a> {
             }
         };
         for row in rows {
-            if count as usize >= ROWS_MAX || text.len() > STATEMENT_BYTES {
+            if count as usize >= ROWS_MAX || text.len() > bytes {
                 end(&mut text, &mut count);
             }
             if count == 0 {
@@ -272,6 +292,7 @@ impl<'a> Fold<'a> {
         let table = self.table;
         let mut text: Vec<u8> = Vec::new();
         let mut count = 0u64;
+        let bytes = writer.statement_bytes();
         let mut changed = vec![false; table.columns.len()];
         let end = |text: &mut Vec<u8>,
                    count: &mut u64,
@@ -291,7 +312,7 @@ impl<'a> Fold<'a> {
             }
         };
         for (before, after) in rows {
-            if count as usize >= ROWS_MAX || text.len() > STATEMENT_BYTES {
+            if count as usize >= ROWS_MAX || text.len() > bytes {
                 end(&mut text, &mut count, &mut changed, writer);
             }
             if count == 0 {

@@ -595,6 +595,27 @@ fn what_is_read_ahead() {
     assert_eq!(keys, [4; 10]);
 }
 
+/// REPLACE: a row is deleted and inserted, and takes another row's unique key.
+#[test]
+fn rows_that_were_replaced() {
+    let (a, b) = (Some("a"), Some("b"));
+    let all = folded(vec![
+        rows("unique", &[(Some((1, a)), None), (Some((2, b)), None)]),
+        rows("unique", &[(None, Some((1, b))), (None, Some((2, a)))]),
+        rows(
+            "unique",
+            &[(Some((3, None)), None), (None, Some((3, None)))],
+        ),
+    ]);
+    assert_eq!(
+        all,
+        [
+            "DELETE FROM `d`.`unique` WHERE `id` IN(1,2) -- 2",
+            "INSERT INTO `d`.`unique`(`id`,`v`)VALUES(1,'b'),(2,'a') -- 2",
+        ]
+    );
+}
+
 #[test]
 fn tables_by_name() {
     let row = |name| rows(name, &[(None, Some((1, None)))]);

@@ -15,7 +15,7 @@ use dromon_binlog::{Cell, Change, ColumnType, Gtid, Value};
 
 use super::compare::{Compare, is_set, put_before, put_column};
 use super::rows::Cells;
-use super::writer::{STATEMENT_BYTES, Writer, compared, put_cell};
+use super::writer::{Writer, compared, put_cell};
 use super::{Expect, note};
 use crate::catalog::TableInfo;
 use crate::value::{Text, Unfit, put_name};
@@ -29,6 +29,12 @@ const ROWS_MAX: usize = 2000;
 /// A text with more bytes may make a temporary table one on disk.
 const TEXT_MAX: usize = 250;
 
+/// Half of what a temporary table in memory may take by default, in bytes.
+const MEMORY: usize = 8 << 20;
+/// The same as [`LEAST_COMPARED`] where a TEXT, BLOB or JSON changes: then one of the temporary tables is
+/// one on disk.
+const LEAST_ON_DISK: usize = 64;
+
 /// A row before and after.
 pub(super) type Update<'r, 'a> = (&'r Cells<'a>, &'r Cells<'a>);
 
@@ -40,7 +46,17 @@ pub(super) fn split<'r, 'a>(
     rows: &[Update<'r, 'a>],
 ) -> (Vec<Update<'r, 'a>>, Vec<Update<'r, 'a>>) {
     let none = || (Vec::new(), rows.to_vec());
-    if rows.len() < least(compare) || table.key.is_empty() {
+    let on_disk = changed(table, rows)
+        .iter()
+        .any(|n| matches!(types[*n], ColumnType::Blob { .. }));
+    let least = match (compare, on_disk) {
+        (Compare::Key, false) => LEAST,
+        // An insert that finds its rows takes half as long.
+        (Compare::Key, true) if table.unique.is_empty() => return none(),
+        (_, true) => LEAST_ON_DISK,
+        (_, false) => LEAST_COMPARED,
+    };
+    if rows.len() < least || table.key.is_empty() {
         return none();
     }
     let fits = |columns: &[usize], row: &Update<'_, '_>| {
@@ -66,18 +82,9 @@ pub(super) fn split<'r, 'a>(
     let columns = changed(table, &some);
     let (listed, long): Both<Update<'r, 'a>> = some.iter().partition(|row| fits(&columns, row));
     rest.extend(long);
-    match listed.len() < least(compare) {
+    match listed.len() < least {
         true => none(),
         false => (listed, rest),
-    }
-}
-
-/// Fewer rows are not worth it: against an insert that finds its rows, and against a statement for
-/// each.
-fn least(compare: Compare) -> usize {
-    match compare {
-        Compare::Key => LEAST,
-        _ => LEAST_COMPARED,
     }
 }
 
@@ -158,6 +165,16 @@ fn others(table: &TableInfo, columns: &[usize], rows: &[Update<'_, '_>]) -> Vec<
         .collect()
 }
 
+/// How many rows the target holds in memory until it has found all: it makes room for the longest
+/// values of what changes.
+fn in_memory(types: &[ColumnType], columns: &[usize]) -> usize {
+    let widths = columns.iter().map(|n| match types[*n] {
+        ColumnType::Char { bytes } | ColumnType::VarChar { bytes } => usize::from(bytes),
+        _ => 8,
+    });
+    (MEMORY / widths.sum::<usize>().max(1)).max(LEAST)
+}
+
 /// Adds the statements, of rows that [`split`] gave.
 pub(super) fn write(
     writer: &mut Writer<'_>,
@@ -169,6 +186,7 @@ pub(super) fn write(
     while !rows.is_empty() {
         let most = &rows[..rows.len().min(ROWS_MAX)];
         let columns = changed(table, most);
+        let most = &most[..most.len().min(in_memory(types, &columns))];
         let compared_too = match writer.compare() {
             Compare::Key => Vec::new(),
             _ => others(table, &columns, most),
@@ -187,7 +205,7 @@ pub(super) fn write(
         text.extend_from_slice(b" FROM DUAL WHERE 0 UNION ALL VALUES");
         let mut taken = 0;
         for (before, after) in most {
-            if taken > 0 && text.len() > STATEMENT_BYTES {
+            if taken > 0 && text.len() > writer.statement_bytes() {
                 break;
             }
             text.push(b'(');
@@ -260,6 +278,7 @@ mod tests {
     use crate::catalog::ColumnInfo;
     use crate::compile::Style;
     use crate::compile::tests::{changed, folded, rows};
+    use crate::compile::writer::STATEMENT_BYTES;
 
     const HEAD: &str = "UPDATE(SELECT NULL k0,NULL v0 FROM DUAL WHERE 0 UNION ALL VALUES";
 
@@ -327,6 +346,42 @@ mod tests {
                 .expect("a number")
         };
         assert_eq!(all.iter().map(of).sum::<usize>(), ROWS_MAX);
+    }
+
+    /// A temporary table of the target makes room for the longest values.
+    #[test]
+    fn as_many_rows_as_stay_in_memory() {
+        let of = |kind| in_memory(&[ColumnType::Int { bytes: 4 }, kind], &[1]);
+        assert!(of(ColumnType::Int { bytes: 8 }) > ROWS_MAX);
+        assert!(of(ColumnType::VarChar { bytes: 1020 }) > ROWS_MAX);
+        assert_eq!(of(ColumnType::VarChar { bytes: 16_000 }), 524);
+        assert_eq!(
+            in_memory(&[ColumnType::VarChar { bytes: 65_000 }; 90], &[7; 90]),
+            LEAST
+        );
+    }
+
+    /// With a TEXT one of them is on disk.
+    #[test]
+    fn texts_and_blobs_need_more_rows() {
+        let kind = ColumnType::Blob { len_bytes: 2 };
+        let (before, after) = ([1, 0, b'a'], [1, 0, b'b']);
+        let many = |count: usize, compare, unique: &[usize]| {
+            let mut table = crate::compile::tests::table("t");
+            table.unique = unique.to_vec();
+            let ids: Vec<[u8; 4]> = (0..count as u32).map(u32::to_le_bytes).collect();
+            let row = |id, v| vec![Cell::Bytes(id), Cell::Bytes(v)];
+            let images: Vec<_> = (ids.iter())
+                .map(|id| (row(&id[..], &before[..]), row(&id[..], &after[..])))
+                .collect();
+            let rows: Vec<Update<'_, '_>> = images.iter().map(|(a, b)| (a, b)).collect();
+            let types = [ColumnType::Int { bytes: 4 }, kind];
+            split(compare, &table, &types, &rows).0.len()
+        };
+        assert_eq!(many(LEAST_ON_DISK - 1, Compare::Changed, &[]), 0);
+        assert_eq!(many(LEAST_ON_DISK, Compare::Changed, &[]), LEAST_ON_DISK);
+        assert_eq!(many(500, Compare::Key, &[]), 0);
+        assert_eq!(many(500, Compare::Key, &[0]), 500);
     }
 
     /// What a list might say in another way than a literal.

@@ -12,7 +12,7 @@ use crate::value::{Text, Unfit, put_literal, put_name};
 /// Most rows in one statement: more gained nothing in measurements, and long lists are planned
 /// otherwise.
 pub(super) const ROWS_MAX: usize = 400;
-/// A statement with so many bytes takes no further row.
+/// A statement with so many bytes takes no further row, nor one with as many as a packet has.
 pub(super) const STATEMENT_BYTES: usize = 256 << 10;
 
 /// Bytes that a packet has beside its statement, at most.
@@ -46,6 +46,11 @@ impl<'o> Writer<'o> {
 
     pub(super) fn compare(&self) -> Compare {
         self.options.compare
+    }
+
+    /// A statement with so many bytes takes no further row.
+    pub(super) fn statement_bytes(&self) -> usize {
+        STATEMENT_BYTES.min(self.options.packet_max)
     }
 
     /// Ends the packet, and adds a step.

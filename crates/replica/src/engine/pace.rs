@@ -114,13 +114,13 @@ impl Pace {
         let seconds = self.began.elapsed().as_secs_f64();
         // Nothing is learnt from a time in which there was not always something to do.
         let behind = self.busy * 10 > self.ticks * 9;
-        if let (Some(a), Some(b)) = (self.pages_began, self.pages) {
-            shared.ahead.measured(keys, b - a);
+        if let (Some(a), Some(b), true) = (self.pages_began, self.pages, self.looks > 0) {
+            shared.ahead.measured(keys, b.saturating_sub(a));
         }
         if self.tunes {
             let moves = self.tuner.moves();
             if let (Some(a), Some(b)) = (self.pages_began, self.pages) {
-                let rate = (b - a) as f64 / seconds;
+                let rate = b.saturating_sub(a) as f64 / seconds;
                 if rate > PAGES.0 || rate < PAGES.1 {
                     let mostly = self.reading * 2 > self.looks;
                     self.tuner.reads(rate > PAGES.0, mostly);

@@ -15,6 +15,7 @@ use crate::client::{Client, ClientError};
 use crate::compile::{Collations, Compare, Options, Style, reads};
 use crate::schedule::State;
 use crate::unit::Unit;
+use crate::unit_size::LEAST;
 
 /// How long one that has nothing to do sleeps before it looks again.
 const IDLE: Duration = Duration::from_millis(20);
@@ -48,14 +49,16 @@ pub(super) struct ReadAhead {
     pages_max: usize,
     /// The same in keys: of many the page is in memory already.
     keys_max: AtomicUsize,
-    /// Keys and transactions of the unit that was looked at last.
-    last: (AtomicUsize, AtomicUsize),
+    /// Keys of a transaction of late, in thousandths: a mean that forgets. 0: none was looked at.
+    each: AtomicUsize,
 }
 
 /// Fewer keys say nothing of how many lie in one page.
 const KEYS_LEAST: u64 = 200;
 /// No more keys than that are taken for one page that is read.
 const KEYS_PER_PAGE: usize = 8;
+/// A unit whose transactions have so many times the keys of late counts as no more.
+const OUTLIER: usize = 4;
 /// So many units are to be read ahead at a time, one of which is being executed.
 const UNITS: usize = 4;
 
@@ -68,18 +71,29 @@ impl ReadAhead {
             unwanted: Condvar::new(),
             pages_max,
             keys_max: AtomicUsize::new(pages_max),
-            last: (AtomicUsize::new(0), AtomicUsize::new(0)),
+            each: AtomicUsize::new(0),
         }
     }
 
     /// Most transactions in a unit: of larger ones only the one that is executed anyway could be
     /// read ahead.
     pub(super) fn most(&self) -> usize {
-        let keys = self.last.0.load(Ordering::Relaxed);
-        let transactions = self.last.1.load(Ordering::Relaxed);
-        match keys {
+        match self.each.load(Ordering::Relaxed) {
             0 => usize::MAX,
-            _ => (self.keys_max() / UNITS * transactions / keys).max(1),
+            each => (self.keys_max() / UNITS * 1000 / each).max(LEAST),
+        }
+    }
+
+    /// A unit of so many transactions has so many keys. One large transaction among many small ones
+    /// says little.
+    fn looked_at(&self, keys: usize, transactions: usize) {
+        if keys > 0 {
+            let now = keys.saturating_mul(1000) / transactions.max(1);
+            let each = match self.each.load(Ordering::Relaxed) {
+                0 => now,
+                before => (before * 7 + now.min(before * OUTLIER)) / 8,
+            };
+            self.each.store(each.max(1), Ordering::Relaxed);
         }
     }
 
@@ -152,10 +166,7 @@ impl ReadAhead {
         }
         let keys: usize = queue.reads.iter().map(|read| read.keys).sum();
         queue.units.push_back((n, keys));
-        self.last.0.store(keys, Ordering::Relaxed);
-        self.last
-            .1
-            .store(unit.transactions.len(), Ordering::Relaxed);
+        self.looked_at(keys, unit.transactions.len());
         if queue.reads.len() > 1 {
             self.more.notify_all();
         }
@@ -262,12 +273,16 @@ mod tests {
     #[test]
     fn units_of_which_several_can_be_read_ahead() {
         let ahead = ReadAhead::new(100);
-        let looked_at = |keys, transactions| {
-            ahead.last.0.store(keys, Ordering::Relaxed);
-            ahead.last.1.store(transactions, Ordering::Relaxed);
-            ahead.most()
-        };
-        assert_eq!(looked_at(100, 20), 5);
-        assert_eq!(looked_at(1000, 20), 1, "at least one");
+        ahead.looked_at(0, 3);
+        assert_eq!(ahead.most(), usize::MAX);
+        ahead.looked_at(100, 20);
+        assert_eq!(ahead.most(), 5);
+        // One large one changes little, many do.
+        ahead.looked_at(100_000, 1);
+        assert_eq!(ahead.most(), LEAST);
+        for _ in 0..40 {
+            ahead.looked_at(20, 20);
+        }
+        assert!((23..=25).contains(&ahead.most()), "{}", ahead.most());
     }
 }

@@ -43,7 +43,8 @@ const UPDATES: &[&str] = &[
     "UPDATE ls.wide SET v = 5",
     "UPDATE ls.bytes SET v = 5",
     "UPDATE ls.odd SET f = f + 1, d = d + 1, u = CONCAT('x', u), h = h + 1, e = 1 + id % 3, s = (s + 1) % 8",
-    "UPDATE ls.odd SET f = NULL, u = NULL, e = NULL, x = REPEAT('é', 200 + id)",
+    // Of 70 a text that a list takes: with fewer than 64 it is none.
+    "UPDATE ls.odd SET f = NULL, u = NULL, e = NULL, x = REPEAT('é', 180 + id)",
 ];
 
 /// What goes otherwise, or together with lists, each applied by itself.
