@@ -704,6 +704,10 @@ fn the_end_of_a_stream_waits_for_a_large_one_that_has_its_table() {
         let mut w = large(&b, 100, 1);
         w.add_unique(row(150));
         let large = begin(world, w);
+        // Before its node knows of it, it would be ordered, and fail.
+        world.until("its first chunk is there", || {
+            a.holds.waiting(Point::ApplyStart) > 0
+        });
         let trx = t.trx().expect("it wrote");
         let stream = commit(t);
         world.until("its end has to wait", || stage(&trx) == "Waiting");
