@@ -139,44 +139,38 @@ impl<'a> Fold<'a> {
         let compares = writer.compare() == Compare::Changed;
         let mut order: Vec<(&Vec<u8>, &usize)> = self.by_key.iter().collect();
         order.sort_unstable();
-        let rows = || order.iter().map(|(_, at)| &self.rows[**at]);
-        let (mut gone, mut moved) = (Vec::new(), Vec::new());
+        let (mut gone, mut compared_whole) = (Vec::new(), Vec::new());
+        let mut updates: Vec<Update<'_, '_>> = Vec::new();
+        let mut inserts = Vec::new();
         for (_, at) in &order {
-            match &self.rows[**at] {
-                Net::Delete(before) => match compares && self.moved.contains(at) {
-                    true => moved.push(before),
-                    false => gone.push(before),
-                },
-                // Deleted and inserted anew.
-                Net::Update(before, after) if self.is_replaced(before, after) => match compares {
-                    true => moved.push(before),
-                    false => gone.push(before),
-                },
-                _ => {}
+            let (before, takes_along) = match &self.rows[**at] {
+                Net::Delete(before) => (before, self.moved.contains(at)),
+                Net::Update(before, after) if self.is_replaced(before, after) => {
+                    inserts.push(after);
+                    (before, true)
+                }
+                Net::Update(before, after) => {
+                    if !same(self.table, before, after) {
+                        updates.push((before, after));
+                    }
+                    continue;
+                }
+                Net::Insert(after) => {
+                    inserts.push(after);
+                    continue;
+                }
+                Net::Nothing | Net::Odd => continue,
+            };
+            match compares && takes_along {
+                true => compared_whole.push(before),
+                false => gone.push(before),
             }
         }
         let mut done = self.deletes(writer, gtid, &gone, false);
-        done = done.and_then(|()| self.deletes(writer, gtid, &moved, true));
-        let updates: Vec<Update<'_, '_>> = rows()
-            .filter_map(|net| match net {
-                Net::Update(before, after)
-                    if !same(self.table, before, after) && !self.is_replaced(before, after) =>
-                {
-                    Some((before, after))
-                }
-                _ => None,
-            })
-            .collect();
+        done = done.and_then(|()| self.deletes(writer, gtid, &compared_whole, true));
         done = done.and_then(|()| self.updates(writer, gtid, &updates));
-        for net in rows() {
-            let after = match net {
-                Net::Insert(after) => Some(after),
-                Net::Update(before, after) if self.is_replaced(before, after) => Some(after),
-                _ => None,
-            };
-            if let Some(after) = after {
-                done = done.and_then(|()| writer.insert(self.table, self.types, gtid, after));
-            }
+        for after in inserts {
+            done = done.and_then(|()| writer.insert(self.table, self.types, gtid, after));
         }
         if self.odd {
             // Must fail, so that the rows are tried one by one and the wrong one is named.

@@ -50,7 +50,7 @@ pub enum Style {
 }
 
 /// The replica's own database, in lower case: a server may take no notice of that.
-const OWN: &[u8] = b"dromon_replica";
+pub(crate) const OWN: &[u8] = b"dromon_replica";
 
 /// Which tables are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Filter {
                 .any(|part| part.eq_ignore_ascii_case(OWN))
         };
         if self.only.is_empty() && self.without.is_empty() && !names_own() {
-            return Ok(database != OWN);
+            return Ok(!database.eq_ignore_ascii_case(OWN));
         }
         let tables = match about(text, database) {
             About::Unknown => return Ok(self.wants_database(database)),

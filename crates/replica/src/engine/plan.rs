@@ -17,7 +17,7 @@ use super::{End, HISTORY_KEYS, Settings, Shared, limits};
 use crate::ahead::Ahead;
 use crate::catalog::{Known, Tables, Touched};
 use crate::client::{Client, ClientError};
-use crate::compile::{Filter, is_frame, is_savepoint};
+use crate::compile::{Filter, OWN, is_frame, is_savepoint};
 use crate::schedule::{Facts, Order, Placer};
 use crate::source::{Came, Link};
 use crate::target::{Channel, Stand};
@@ -36,9 +36,6 @@ const IDLE: Duration = Duration::from_millis(20);
 const STATEMENT_MAX: usize = 1 << 20;
 /// How often the position is written for others to read.
 const SAVE: Duration = Duration::from_millis(500);
-
-/// The replica's own database.
-const OWN: &[u8] = b"dromon_replica";
 
 /// What was found out about a transaction.
 struct Found {
