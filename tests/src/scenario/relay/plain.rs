@@ -521,6 +521,17 @@ impl Load {
 
     /// The same, with a pause after each transaction.
     pub fn paced(server: &Server, clients: u32, pause: Duration) -> Load {
+        Load::of(server, "rt", clients, pause, one)
+    }
+
+    /// Clients of a database whose transactions are these: of a client, and how many it has begun.
+    pub fn of(
+        server: &Server,
+        db: &'static str,
+        clients: u32,
+        pause: Duration,
+        one: impl Fn(&mut Conn, u32, u64) -> anyhow::Result<()> + Copy + Send + 'static,
+    ) -> Load {
         let (stop, done) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),
@@ -530,7 +541,7 @@ impl Load {
                 let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
                 let socket = server.socket();
                 thread::spawn(move || {
-                    let mut conn = connect(&socket, "rt")?;
+                    let mut conn = connect(&socket, db)?;
                     let mut n = u64::from(client);
                     while !stop.load(Ordering::Acquire) {
                         n += 1;

@@ -1,11 +1,10 @@
 //! The replica killed again and again under load, and a target that is a node of a cluster.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use dromon_sandbox::mysql::Conn;
 use dromon_sandbox::mysql::prelude::Queryable;
 use dromon_sandbox::{Cluster, JoinPlan, Start};
 
@@ -14,80 +13,48 @@ use crate::check;
 use crate::harness::{Case, JOIN_LIMIT};
 use crate::load::Session;
 use crate::scenario::relay::place;
-use crate::scenario::relay::plain::{PASSWORD, Server, USER};
+use crate::scenario::relay::plain::{Load, PASSWORD, Server, USER};
 
 /// Kills under each setting.
 const KILLS: u64 = 50;
 /// How long a replica that was started may take to apply something.
 const FIRST: Duration = Duration::from_secs(30);
 const TABLES: &str = "dk.keyed, dk.keyless, dk.counter";
-const CLIENTS: u64 = 3;
+const CLIENTS: u32 = 3;
 
-/// Clients whose transactions leave a trace if they come twice: a second row, or a key that is there.
-struct Load {
-    stop: Arc<AtomicBool>,
-    done: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<anyhow::Result<()>>>,
+fn prepare(primary: &Server) -> anyhow::Result<()> {
+    primary.run(&[
+        "CREATE DATABASE dk",
+        "CREATE TABLE dk.keyed (client INT, id INT, n INT, PRIMARY KEY (client, id))",
+        "CREATE TABLE dk.keyless (client INT, id INT)",
+        "CREATE TABLE dk.counter (id INT PRIMARY KEY, n BIGINT)",
+        "INSERT INTO dk.counter SELECT seq, 0 FROM dk.seq_1_to_50",
+    ])
 }
 
-impl Load {
-    fn prepare(primary: &Server) -> anyhow::Result<()> {
-        primary.run(&[
-            "CREATE DATABASE dk",
-            "CREATE TABLE dk.keyed (client INT, id INT, n INT, PRIMARY KEY (client, id))",
-            "CREATE TABLE dk.keyless (client INT, id INT)",
-            "CREATE TABLE dk.counter (id INT PRIMARY KEY, n BIGINT)",
-            "INSERT INTO dk.counter SELECT seq, 0 FROM dk.seq_1_to_50",
-        ])
-    }
-
-    fn start(primary: &Server) -> anyhow::Result<Load> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let done = Arc::new(AtomicU64::new(0));
-        let first: u64 = primary.one("SELECT COALESCE(MAX(id), 0) + 1 FROM dk.keyed")?;
-        let threads = (0..CLIENTS).map(|client| {
-            let mut conn = primary.connect("dk")?;
-            let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
-            Ok(thread::spawn(move || {
-                let mut id = first;
-                while !stop.load(Ordering::Relaxed) {
-                    conn.query_drop("BEGIN")?;
-                    conn.query_drop(format!("INSERT INTO keyed VALUES ({client}, {id}, 0)"))?;
-                    // One row that all take, so that nobody waits for two.
-                    let row = 1 + id % 50;
-                    conn.query_drop(format!("UPDATE counter SET n = n + 1 WHERE id = {row}"))?;
-                    if id.is_multiple_of(4) {
-                        conn.query_drop(format!("INSERT INTO keyless VALUES ({client}, {id})"))?;
-                    }
-                    conn.query_drop("COMMIT")?;
-                    if client == 0 && id % 300 == 7 {
-                        conn.query_drop(format!("CREATE TABLE d{id} (a INT PRIMARY KEY)"))?;
-                        conn.query_drop(format!("DROP TABLE d{id}"))?;
-                    }
-                    done.fetch_add(1, Ordering::Relaxed);
-                    id += 1;
-                    // A replica that is killed all the time must come along.
-                    thread::sleep(Duration::from_millis(2));
-                }
-                Ok(())
-            }))
-        });
-        let threads = threads.collect::<anyhow::Result<_>>()?;
-        Ok(Load {
-            stop,
-            done,
-            threads,
-        })
-    }
-
-    fn stop(self) -> anyhow::Result<u64> {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
-        for one in ended {
-            one.ok().context("a client panicked")??;
+/// Clients whose transactions leave a trace if they come twice: a second row, or a key that is there.
+fn load(primary: &Server) -> anyhow::Result<Load> {
+    let last: u64 = primary.one("SELECT COALESCE(MAX(id), 0) FROM dk.keyed")?;
+    let one = move |conn: &mut Conn, client: u32, n: u64| {
+        let id = last + n;
+        conn.query_drop("BEGIN")?;
+        conn.query_drop(format!("INSERT INTO keyed VALUES ({client}, {id}, 0)"))?;
+        // One row that all take, so that nobody waits for two.
+        let row = 1 + id % 50;
+        conn.query_drop(format!("UPDATE counter SET n = n + 1 WHERE id = {row}"))?;
+        if id.is_multiple_of(4) {
+            conn.query_drop(format!("INSERT INTO keyless VALUES ({client}, {id})"))?;
         }
-        Ok(self.done.load(Ordering::Relaxed))
-    }
+        conn.query_drop("COMMIT")?;
+        if client == 0 && id % 300 == 7 {
+            conn.query_drop(format!("CREATE TABLE d{id} (a INT PRIMARY KEY)"))?;
+            conn.query_drop(format!("DROP TABLE d{id}"))?;
+        }
+        Ok(())
+    };
+    // A replica that is killed all the time must come along.
+    let pause = Duration::from_millis(2);
+    Ok(Load::of(primary, "dk", CLIENTS, pause, one))
 }
 
 /// Each insert once, and as many increments as transactions.
@@ -134,7 +101,7 @@ pub fn alone(case: &mut Case) -> anyhow::Result<()> {
     let primary = Server::new(&dir, "primary", 1, &[])?;
     let target = Server::new(&dir, "target", 2, &[])?;
     grant(&target)?;
-    Load::prepare(&primary)?;
+    prepare(&primary)?;
     let ways = [
         &[][..],
         &["merge=1", "commit_order=group", "threads=8"],
@@ -143,13 +110,13 @@ pub fn alone(case: &mut Case) -> anyhow::Result<()> {
     for way in ways {
         let mut replica = Replica::new(&dir, primary.port, target.port, way)?;
         ensure!(replica.finish(&[])?, "{}", replica.log.display());
-        let load = Load::start(&primary)?;
+        let clients = load(&primary)?;
         // Where commits go side by side it is written now and then only.
         let position = || -> anyhow::Result<String> {
             target.one("SELECT CAST(SUM(n) AS CHAR) FROM dk.counter")
         };
         let killed = kills(&mut replica, position, KILLS);
-        let done = load.stop()?;
+        let done = clients.stop()?;
         killed?;
         ensure!(replica.finish(&[])?, "{}", replica.log.display());
         let what = if way.is_empty() {
@@ -199,7 +166,7 @@ fn into_a_node(case: &mut Case, logs: bool) -> anyhow::Result<()> {
     std::fs::create_dir_all(&dir)?;
     // The nodes have number 1.
     let primary = Server::new(&dir, "primary", 41, &[])?;
-    Load::prepare(&primary)?;
+    prepare(&primary)?;
     for sql in [
         format!("CREATE USER {USER}@'%' IDENTIFIED BY '{PASSWORD}'"),
         format!("GRANT ALL ON *.* TO {USER}@'%' WITH GRANT OPTION"),
@@ -215,7 +182,7 @@ fn into_a_node(case: &mut Case, logs: bool) -> anyhow::Result<()> {
     let said = replica.said()?;
     ensure!(said.contains("the other nodes would get nothing"), "{said}");
     ensure!(replica.finish(&[])?, "{}", replica.log.display());
-    let load = Load::start(&primary)?;
+    let clients = load(&primary)?;
     let rounds = case.options.rounds;
     let done = (|| -> anyhow::Result<()> {
         for _ in 0..rounds {
@@ -241,7 +208,7 @@ fn into_a_node(case: &mut Case, logs: bool) -> anyhow::Result<()> {
         }
         Ok(())
     })();
-    let count = load.stop()?;
+    let count = clients.stop()?;
     done?;
     ensure!(replica.finish(&[])?, "{}", replica.log.display());
     check::settled(&cluster, "dk")?;
