@@ -36,7 +36,6 @@ pub(crate) struct Housekeeping {
     keep: Keep,
     log: Log,
     last: Instant,
-    held: usize,
     unsaved: bool,
     /// What went wrong last time.
     said: String,
@@ -57,7 +56,6 @@ impl Housekeeping {
             keep,
             log: log.clone(),
             last: Instant::now(),
-            held: 0,
             unsaved: false,
             said: String::new(),
         }
@@ -72,12 +70,13 @@ impl Housekeeping {
     }
 
     fn keep_house(&mut self, now: u64) {
-        let (forgotten, needed, text) = {
+        let (forgotten, needed, text, held) = {
             let mut registry = self.server.registry();
             let forgotten = registry.tick(now, self.keep.forget);
             self.unsaved |= registry.take_changed();
             let text = self.unsaved.then(|| registry.text());
-            (forgotten, registry.needed(), text)
+            let held = registry.held().map_or(0, |(files, _)| files);
+            (forgotten, registry.needed(), text, held)
         };
         for id in forgotten {
             self.log.say(
@@ -92,7 +91,7 @@ impl Housekeeping {
             self.log
                 .say(Level::Note, &format!("Purged {first} to {last}."));
         }
-        if purged.held > self.held
+        if purged.held > held
             && let Some((file, id)) = needed
         {
             self.log.say(
@@ -105,7 +104,6 @@ impl Housekeeping {
                 ),
             );
         }
-        self.held = purged.held;
         let held = needed.map(|(_, id)| (purged.held, id));
         let held = held.filter(|(files, _)| *files > 0);
         self.server.registry().set_held(held);
