@@ -210,6 +210,11 @@ fn it_says_what_is_in_a_log_while_its_node_runs_and_after() {
     let dir = dir.path();
     let node = filled(dir);
     let last = node.index;
+    // The log's thread writes its mark when it has nothing else to do.
+    let deadline = Instant::now() + LIMIT;
+    while !show(dir, &[]).1.contains("\n# mark: every entry below ") {
+        assert!(Instant::now() < deadline, "no mark is ever written");
+    }
     for running in [true, false] {
         if !running {
             node.order.stop();
