@@ -14,7 +14,7 @@ PROVIDER ?= $(TARGET)/release/libdromon.so
 DENY     := 0.20.2
 # Seconds of load in each scenario on real servers; scenarios beside each other.
 STORM_SECONDS ?= 8
-STORM_LANES ?= 1
+STORM_LANES ?= 2
 # Runs of the simulation.
 SEEDS ?= 200
 # make torture: rounds of each fault, seconds of list-append, entries to feed again,
@@ -63,6 +63,8 @@ licences:
 	  CARGO_PROFILE_DEV_DEBUG=0 cargo install --debug --locked cargo-deny --version $(DENY)
 	cargo deny --locked check licenses bans sources
 
+# The longest of them mostly wait: more threads than processors.
+unit: export RUST_TEST_THREADS ?= 4
 unit:
 	cargo test --locked --workspace --exclude dromon-sim --exclude dromon-models --no-fail-fast
 
