@@ -6,10 +6,11 @@
 //! says how far things are.
 //!
 //! Order of steps: finish a change an earlier leader began; leave the lead if
-//! this node is to go or has gone; remove who is gone (voters and others in one change,
-//! so that several dead ones cost one agreement); correct addresses; add who
-//! is missing, without a vote; take votes away; give votes to those that have
-//! caught up.
+//! this node is to go, has gone or is to have no vote, and if no other voter may
+//! lead, first give votes to those that are to have them; remove who is gone
+//! (voters and others in one change, so that several dead ones cost one
+//! agreement); correct addresses; add who is missing, without a vote; give votes
+//! to those that have caught up; take votes away.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -59,7 +60,6 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
     if !p.settled || (p.desired.is_empty() && !p.stood_down) {
         return None;
     }
-    let change = |changes, retain| Some(Step::Change { changes, retain });
     if p.members.configs.len() > 1 {
         // Agreed half-way; asking for nothing ends it.
         return change(ChangeMembers::AddVoterIds(BTreeSet::new()), false);
@@ -76,13 +76,16 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
 
     // Whom it wanted may be outside by now, and others may have come.
     if p.stood_down {
-        return heir(true);
+        return heir(true).or_else(|| votes_for_heirs(p, &voters));
     }
     if is_stale(p) {
         return None;
     }
     if !wanted_voter(&p.me) {
-        return heir(false);
+        // The only voter is to lose its vote, or has left: who is to lead next
+        // has none yet.
+        let prepares = || names_right(p).or_else(|| votes(p, &voters));
+        return heir(false).or_else(prepares);
     }
 
     let gone: BTreeSet<RaftId> = p
@@ -109,6 +112,34 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
         }
     }
 
+    let named = names_right(p);
+    if named.is_some() {
+        return named;
+    }
+
+    // First, so that there are not fewer copies on the way than before or after.
+    let given = votes(p, &voters);
+    if given.is_some() {
+        return given;
+    }
+    let demoted: BTreeSet<RaftId> = voters
+        .iter()
+        .filter(|id| !wanted_voter(id))
+        .copied()
+        .collect();
+    let rest = voters.iter().filter(|id| !demoted.contains(id));
+    if !demoted.is_empty() && most_are_heard(p, rest) {
+        return change(ChangeMembers::RemoveVoters(demoted), true);
+    }
+    None
+}
+
+fn change(changes: ChangeMembers<RaftId, Node>, retain: bool) -> Option<Step> {
+    Some(Step::Change { changes, retain })
+}
+
+/// Corrects addresses, then adds who is missing.
+fn names_right(p: &Picture<'_>) -> Option<Step> {
     let node = |d: &Desired| Node {
         addr: d.addr.clone(),
     };
@@ -131,27 +162,38 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
     if !missing.is_empty() {
         return change(ChangeMembers::AddNodes(missing), true);
     }
-
-    let demoted: BTreeSet<RaftId> = voters
-        .iter()
-        .filter(|id| !wanted_voter(id))
-        .copied()
-        .collect();
-    let rest = voters.iter().filter(|id| !demoted.contains(id));
-    if !demoted.is_empty() && most_are_heard(p, rest) {
-        return change(ChangeMembers::RemoveVoters(demoted), true);
-    }
-
-    let ready: BTreeSet<RaftId> = p
-        .desired
-        .iter()
-        .filter(|(id, d)| d.voter && !voters.contains(id) && caught_up(p, **id))
-        .map(|(id, _)| *id)
-        .collect();
-    if !ready.is_empty() {
-        return change(ChangeMembers::AddVoterIds(ready), true);
-    }
     None
+}
+
+/// Gives votes to those that are to have them and have caught up.
+fn votes(p: &Picture<'_>, voters: &BTreeSet<RaftId>) -> Option<Step> {
+    let wanted = p.desired.iter().filter(|(_, d)| d.voter);
+    promote(p, voters, wanted.map(|(id, _)| *id))
+}
+
+/// The same for a node that has stood down and is the only voter. Its wishes are
+/// old: if they name nobody else, anybody may follow who was a member.
+fn votes_for_heirs(p: &Picture<'_>, voters: &BTreeSet<RaftId>) -> Option<Step> {
+    let alone = voters.iter().all(|id| *id == p.me);
+    let others = || p.desired.iter().filter(|(id, _)| **id != p.me);
+    let named = others().any(|(_, d)| d.voter);
+    let heirs = others().filter(|(_, d)| alone && (d.voter || !named));
+    promote(p, voters, heirs.map(|(id, _)| *id))
+}
+
+fn promote(
+    p: &Picture<'_>,
+    voters: &BTreeSet<RaftId>,
+    ids: impl Iterator<Item = RaftId>,
+) -> Option<Step> {
+    let ready: BTreeSet<RaftId> = ids
+        .filter(|id| p.members.addrs.contains_key(id))
+        .filter(|id| !voters.contains(id) && caught_up(p, *id))
+        .collect();
+    match ready.is_empty() {
+        true => None,
+        false => change(ChangeMembers::AddVoterIds(ready), true),
+    }
 }
 
 /// Whether what is wanted may be older than what is.
@@ -269,10 +311,6 @@ mod tests {
                 (*id, Node { addr })
             })
             .collect()
-    }
-
-    fn change(changes: ChangeMembers<u64, Node>, retain: bool) -> Option<Step> {
-        Some(Step::Change { changes, retain })
     }
 
     #[test]
@@ -495,5 +533,162 @@ mod tests {
         }
         // Both go at once: then 1 needs nobody.
         assert!(silent(&[2], &desired(&[1], &[])).is_some());
+    }
+
+    /// What a change makes of the members, as the consensus library does it.
+    fn carried_out(m: &Members, changes: ChangeMembers<u64, Node>, retain: bool) -> Members {
+        let mut voters = m.voters();
+        let mut addrs = m.addrs.clone();
+        let all = match changes {
+            ChangeMembers::Batch(all) => all,
+            one => vec![one],
+        };
+        for one in all {
+            match one {
+                ChangeMembers::AddVoterIds(ids) => {
+                    assert!(
+                        ids.iter().all(|id| addrs.contains_key(id)),
+                        "no such member"
+                    );
+                    voters.extend(ids);
+                }
+                ChangeMembers::RemoveVoters(ids) => {
+                    voters.retain(|id| !ids.contains(id));
+                    addrs.retain(|id, _| retain || !ids.contains(id));
+                }
+                ChangeMembers::AddNodes(nodes) | ChangeMembers::SetNodes(nodes) => {
+                    addrs.extend(nodes.into_iter().map(|(id, n)| (id, n.addr)));
+                }
+                ChangeMembers::RemoveNodes(ids) => addrs.retain(|id, _| !ids.contains(id)),
+                other => panic!("not planned for: {other:?}"),
+            }
+        }
+        Members {
+            log_id: None,
+            configs: vec![voters],
+            addrs,
+        }
+    }
+
+    /// Follows the plan with `leader` first until there is nothing to do. Everybody
+    /// hears everybody. `stood_down`: who takes nothing more, and what it wants.
+    fn follow(
+        mut m: Members,
+        want: &BTreeMap<RaftId, Desired>,
+        mut leader: u64,
+        stood_down: Option<(u64, &BTreeMap<RaftId, Desired>)>,
+    ) -> (Members, u64) {
+        for _ in 0..12 {
+            let peers = m.addrs.keys().filter(|id| **id != leader).map(|id| {
+                let silent = Some(Duration::from_millis(10));
+                (*id, PeerStatus { matched: 9, silent })
+            });
+            let down = stood_down.filter(|(id, _)| *id == leader);
+            let next = plan(&Picture {
+                me: leader,
+                members: &m,
+                settled: true,
+                desired: down.map_or(want, |(_, old)| old),
+                stood_down: down.is_some(),
+                processed: 9,
+                led_from: 9,
+                peers: &peers.collect(),
+                last_log: 9,
+                fresh: Duration::from_secs(1),
+            });
+            match next {
+                None => return (m, leader),
+                Some(Step::HandOver(to)) => {
+                    assert!(m.is_voter(to) && to != leader);
+                    leader = to;
+                }
+                Some(Step::Change { changes, retain }) => {
+                    m = carried_out(&m, changes, retain);
+                    assert!(m.is_voter(leader), "a leader takes its own vote");
+                }
+            }
+        }
+        panic!("no end: {m:?}, wanted {want:?}");
+    }
+
+    /// Of `all`, those whose bits are set in `bits`.
+    fn some(bits: u32) -> Vec<u64> {
+        (1..=4).filter(|id| bits >> (id - 1) & 1 == 1).collect()
+    }
+
+    #[test]
+    fn from_any_voters_the_plan_leads_to_any_others() {
+        for (now, then) in (1..16u32).flat_map(|a| (1..16).map(move |b| (a, b))) {
+            for (also_now, also_then) in (0..16u32).flat_map(|a| (0..16).map(move |b| (a, b))) {
+                if now & also_now != 0 || then & also_then != 0 {
+                    continue;
+                }
+                let want = desired(&some(then), &some(also_then));
+                let m = members(&some(now), &some(also_now));
+                for leader in some(now) {
+                    let (end, last) = follow(m.clone(), &want, leader, None);
+                    let named: BTreeSet<u64> = end.addrs.keys().copied().collect();
+                    assert_eq!(end.voters(), set(&some(then)), "from {m:?} led by {leader}");
+                    assert_eq!(named, set(&some(then | also_then)));
+                    assert!(end.is_voter(last));
+                }
+            }
+        }
+    }
+
+    /// It has left, or can read no more, and what it wants may be of before that.
+    #[test]
+    fn whoever_has_stood_down_does_not_keep_the_lead() {
+        for now in 1..16u32 {
+            for leader in some(now) {
+                let m = members(&some(now), &some(!now & 15));
+                let others = set(&some(15 & !(1 << (leader - 1))));
+                let rest: Vec<u64> = others.iter().copied().collect();
+                let new = desired(&rest, &[]);
+                let sole = desired(&[leader], &rest);
+                for old in [&new, &sole, &desired(&[1, 2, 3, 4], &[])] {
+                    let (end, last) = follow(m.clone(), &new, leader, Some((leader, old)));
+                    assert_eq!(end.voters(), others, "from {m:?} led by {leader}");
+                    assert_ne!(last, leader);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_only_voter_gives_votes_before_it_goes() {
+        let m = members(&[1], &[2, 3]);
+        // 3 has not caught up: it does not have to be waited for.
+        assert_eq!(
+            step(&m, &desired(&[2, 3], &[]), &[3]),
+            change(ChangeMembers::AddVoterIds(set(&[2])), true)
+        );
+        assert_eq!(step(&m, &desired(&[2, 3], &[]), &[2, 3]), None);
+        let m = members(&[1, 2], &[3]);
+        assert_eq!(
+            step(&m, &desired(&[2, 3], &[1]), &[]),
+            Some(Step::HandOver(2))
+        );
+        assert_eq!(
+            step(&m, &desired(&[3], &[1, 2]), &[]),
+            change(ChangeMembers::AddVoterIds(set(&[3])), true)
+        );
+        // One that it does not know as a member yet is made one.
+        assert_eq!(
+            step(&members(&[1], &[]), &desired(&[4], &[1]), &[]),
+            change(ChangeMembers::AddNodes(nodes(&[4])), true)
+        );
+    }
+
+    #[test]
+    fn votes_are_given_before_others_are_taken() {
+        assert_eq!(
+            step(&members(&[1, 2], &[3]), &desired(&[1, 3], &[2]), &[]),
+            change(ChangeMembers::AddVoterIds(set(&[3])), true)
+        );
+        assert_eq!(
+            step(&members(&[1, 2, 3], &[]), &desired(&[1, 3], &[2]), &[]),
+            change(ChangeMembers::RemoveVoters(set(&[2])), true)
+        );
     }
 }
