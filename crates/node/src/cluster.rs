@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Taken};
 use crate::donor;
+use crate::electors::Weighing;
 use crate::forks::Forks;
 use crate::lacking::Gap;
 use crate::messages::{Control, Join, LeaveReason, Need, Position, decode, kind};
@@ -199,18 +200,13 @@ impl ClusterState {
 
     /// The members the log should have.
     pub fn desired(&self) -> BTreeMap<u64, Desired> {
-        self.members
-            .values()
-            .map(|m| {
-                (
-                    m.raft_id,
-                    Desired {
-                        addr: m.addr.clone(),
-                        voter: m.complete || m.votes,
-                    },
-                )
-            })
-            .collect()
+        let weighing = Weighing::of(self.members());
+        let one = |m: &Member| {
+            let addr = m.addr.clone();
+            let voter = weighing.votes(m);
+            (m.raft_id, Desired { addr, voter })
+        };
+        self.members().map(one).collect()
     }
 
     /// What wins a vote: see [`crate::messages::Join::vote_policy`].

@@ -16,6 +16,7 @@ mod delayed;
 mod digests;
 mod donor;
 mod durable;
+pub mod electors;
 mod flow;
 pub mod forks;
 pub mod gone;

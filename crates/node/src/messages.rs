@@ -86,7 +86,7 @@ pub struct Join {
     pub raft_id: u64,
     /// `gmcast.segment`.
     pub segment: u8,
-    /// `pc.weight`; shown, not counted.
+    /// `pc.weight`; see [`crate::electors`].
     pub weight: u8,
     /// What its database holds.
     pub position: Position,

@@ -41,7 +41,7 @@ pub struct Member {
     pub raft_id: u64,
     /// `gmcast.segment`.
     pub segment: u8,
-    /// `pc.weight`.
+    /// `pc.weight`; see [`crate::electors`].
     pub weight: u8,
     /// Where it stands.
     pub state: MemberState,
@@ -49,8 +49,8 @@ pub struct Member {
     pub desync: u32,
     /// Whether it ever had a complete state: its word counts in votes on errors.
     pub complete: bool,
-    /// Whether its log counts for majorities: that of a complete member, and one
-    /// that did so before and goes on while its database takes a copy.
+    /// Whether its log may count for majorities though it is not complete: it did so
+    /// before, and goes on while its database takes a copy.
     pub votes: bool,
     /// Seqno of the view in which it appeared.
     pub joined_at: Seqno,

@@ -69,7 +69,15 @@ impl Node {
             return false; // alone it serves nobody
         }
         let s = self.settings();
-        s.ignore_sb || s.ignore_quorum || self.weights_differ()
+        s.ignore_quorum || (s.ignore_sb || self.weights_differ()) && !self.waits_for_one()
+    }
+
+    /// Whether another one alone votes: then half of the votes are never here.
+    fn waits_for_one(&self) -> bool {
+        self.order().is_some_and(|order| {
+            let status = order.status();
+            status.members.voters().len() == 1 && !status.members.is_voter(status.id)
+        })
     }
 
     /// Whether one half of the members can be heavier than the other.
@@ -216,10 +224,13 @@ impl Node {
         if settings.ignore_quorum {
             return Ok(());
         }
-        let (here, all) = (reached.len() + 1, status.members.addrs.len());
-        // Exactly half: nobody else can have a majority.
-        if 2 * here < all {
-            return Err(format!("only {here} of {all} members are here"));
+        let is_here = |id: &&RaftId| **id == status.id || reached.iter().any(|r| r.id == **id);
+        for voters in &status.members.configs {
+            let (here, all) = (voters.iter().filter(is_here).count(), voters.len());
+            // Exactly half: nobody else can have a majority.
+            if 2 * here < all {
+                return Err(format!("only {here} of {all} members that vote are here"));
+            }
         }
         if settings.ignore_sb {
             return Ok(());

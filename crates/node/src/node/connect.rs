@@ -12,6 +12,7 @@ use super::duties::{Handler, Timings};
 use super::{Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
 use crate::digests::Digests;
+use crate::electors::Weighing;
 use crate::messages::{Answer, Control, Join, Need, Position, Request, encode, kind};
 use crate::options::{AddressError, ClusterAddress, OptionError, Settings};
 use crate::retention::Mark;
@@ -640,6 +641,7 @@ impl Node {
         }]);
         lock(&self.durable).restart();
         self.forget_recounts();
+        *lock(&self.weighing_told) = Weighing::default();
         lock(&self.evicting).clear();
         *lock(&self.cut_asked) = found.state.cut();
         *lock(&self.digests) = Digests::default();

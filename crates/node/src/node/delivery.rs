@@ -479,6 +479,7 @@ impl Node {
         shared.view = Some(view);
         drop(shared);
         self.changed.notify_all();
+        self.tell_weighing(state);
     }
 
     /// Says what this node is going to catch up with.

@@ -16,7 +16,7 @@ use dromon_order::Start;
 
 use super::alone::Reached;
 use super::connect::{Found, random_u64, random_uuid};
-use super::search::has_others;
+use super::search::{has_other_voters, has_others, votes_alone};
 use super::{ConnectError, LogSummary, Node, lock};
 use crate::cluster::ClusterState;
 use crate::grastate::GraState;
@@ -201,7 +201,8 @@ impl Node {
         {
             return Ok(found);
         }
-        let start = if position.is_defined() && resume && (saved.seqno >= 0 || others.is_none()) {
+        let beside = others.filter(has_other_voters);
+        let start = if position.is_defined() && resume && (saved.seqno >= 0 || beside.is_none()) {
             position
         } else if position.is_defined() {
             let history = random_uuid();
@@ -209,7 +210,7 @@ impl Node {
                 "safe_to_bootstrap was set by hand while the log names other voters ({}), and the own log cannot be \
                  gone on with: what only the logs have is given up. The cluster goes on under a new history {history}; \
                  the others will take a full copy",
-                self.other_voters(settings)?.join(", ")
+                self.others_named(settings)?.join(", ")
             ));
             Position {
                 history,
@@ -255,7 +256,7 @@ impl Node {
         })
     }
 
-    /// Founding, while the own log names other voters: these are asked first.
+    /// Founding, while the own log names others: these are asked first.
     /// `None`: nobody is in the way, and the own log cannot be gone on with.
     fn found_beside(
         &self,
@@ -278,8 +279,10 @@ impl Node {
             return found.map(Some);
         }
         let ours = (log.end.last, log.last);
+        // What only others have was not acknowledged if none of them votes.
         if let Some(r) = reached.iter().max_by_key(|r| r.last)
             && r.last > ours
+            && !votes_alone(log)
         {
             return Err(ConnectError::MoreElsewhere {
                 addr: r.addr.clone(),
@@ -290,26 +293,31 @@ impl Node {
         if !resume {
             return Ok(None);
         }
-        let Some(found) = self.resumable(position, settings, LogSummary::is_voter)? else {
+        // One without a vote may be all that is left: its data is whole.
+        let named = |log: &LogSummary| log.members.contains_key(&log.id);
+        let Some(found) = self.resumable(position, settings, named)? else {
             return Ok(None);
         };
-        let votes = 1 + reached
-            .iter()
-            .filter(|r| log.voters.contains(&r.id))
-            .count();
+        let reached = reached.iter().map(|r| r.id);
+        let here = reached.chain([log.id]).filter(|id| log.voters.contains(id));
+        let votes = here.count();
         if 2 * votes > log.voters.len() {
             self.note(&format!(
                 "a cluster was to be founded here, but a majority of its logs is there ({votes} of {}): it goes on \
                  from these, as after any outage, and nothing is given up",
                 log.voters.len()
             ));
-            return Ok(Some(found));
+            let needs_others = !votes_alone(log);
+            return Ok(Some(Found {
+                needs_others,
+                ..found
+            }));
         }
         self.note(&format!(
             "safe_to_bootstrap was set while the log names other voters ({}), of which none that answers has more: \
              this node's own log (checkpoint at {}, database at {position}) goes on without them. What only they know \
              is given up",
-            self.other_voters(settings)?.join(", "),
+            self.others_named(settings)?.join(", "),
             found.state.position()
         ));
         self.force_primary.store(true, Relaxed);

@@ -48,6 +48,7 @@ mod search;
 mod service;
 mod shelved;
 mod transfer;
+mod weights;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -70,6 +71,7 @@ use crate::ddl_marks::Marks;
 use crate::delayed::{Delayed, FirstSeen};
 use crate::digests::Digests;
 use crate::durable::Durable;
+use crate::electors::Weighing;
 use crate::flow::Flow;
 use crate::forks::LogEnd;
 use crate::grastate::StateFile;
@@ -582,6 +584,8 @@ pub struct Node {
     promised: Mutex<Option<(u64, Instant)>>,
     /// As leader: of whom it was said last that it is not evicted, and when.
     kept_told: Mutex<Option<(Uuid, Instant)>>,
+    /// What was said last of who votes because of weights.
+    weighing_told: Mutex<Weighing>,
     primary_lost: Mutex<Option<Instant>>,
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
-use std::time::{Duration, Instant};
 
 use dromon_gates::{ApplyQueue, Gates};
 use dromon_writeset::Uuid;
 
 use super::chunks::Chunks;
-use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
+use super::{Counters, Delivered, Engines, Node, Pending, Setup, Shared, lock};
 use crate::closed::ClosedTables;
 use crate::database::Database;
 use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
@@ -38,9 +37,6 @@ pub enum OpenError {
     #[error("wsrep_provider_options: {0}")]
     Order(String),
 }
-
-/// How long a statement that sets `pc.weight` waits until that counts.
-const WEIGHT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What to do where a file that cannot be read is not to be trusted. Without
 /// `grastate.dat` the start would count as the first one, and go by the engine.
@@ -151,6 +147,7 @@ impl Node {
             evicting: Mutex::new(HashMap::new()),
             promised: Mutex::new(None),
             kept_told: Mutex::new(None),
+            weighing_told: Mutex::default(),
             primary_lost: Mutex::new(None),
             sought: Mutex::new(None),
             last_tick: Mutex::new(None),
@@ -228,12 +225,7 @@ impl Node {
                 });
                 Ok(())
             }
-            options::Action::Weight(weight) => {
-                let uuid = self.shared().uuid;
-                self.order_control(Control::Weight { uuid, weight })?;
-                self.wait_weight(uuid, weight);
-                Ok(())
-            }
+            options::Action::Weight(weight) => self.set_weight(weight),
             options::Action::Evict(Some(uuid)) => self.order_control(Control::Leave {
                 uuid,
                 reason: LeaveReason::Expelled,
@@ -272,30 +264,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until `weight` counts: who sets it and then cuts the others off means
-    /// what he has set. Without a majority it cannot yet.
-    fn wait_weight(&self, own: Uuid, weight: u8) {
-        let deadline = Instant::now() + WEIGHT_PATIENCE;
-        let mut shared = self.shared();
-        loop {
-            let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
-            let counts = members.iter().find(|m| m.uuid == own);
-            if shared.phase != Phase::Joined || counts.is_none_or(|m| m.weight == weight) {
-                return;
-            }
-            if Instant::now() >= deadline {
-                break;
-            }
-            shared = self.wait_shared(shared, deadline);
-        }
-        drop(shared);
-        self.note(&format!(
-            "pc.weight={weight} does not count yet: no majority took it within {} s. It will when there is one",
-            WEIGHT_PATIENCE.as_secs()
-        ));
-    }
-
-    fn order_control(&self, control: Control) -> Result<(), String> {
+    pub(super) fn order_control(&self, control: Control) -> Result<(), String> {
         let Some(order) = self.order() else {
             return Ok(());
         };

@@ -18,11 +18,21 @@ use crate::options::{ClusterAddress, Durability, Settings};
 const ASK: Duration = Duration::from_secs(3);
 
 /// Whether others vote by this log.
-pub(super) fn has_others(log: &LogSummary) -> bool {
+pub(super) fn has_other_voters(log: &LogSummary) -> bool {
     log.voters.iter().any(|id| *id != log.id)
 }
 
-/// Whether a log that only waits for a majority may be one that it needs: it
+/// Whether others are members by this log, with a vote or without.
+pub(super) fn has_others(log: &LogSummary) -> bool {
+    has_other_voters(log) || log.members.keys().any(|id| *id != log.id)
+}
+
+/// Whether this log is a majority by itself.
+pub(super) fn votes_alone(log: &LogSummary) -> bool {
+    log.is_voter() && !has_other_voters(log)
+}
+
+/// Whether a log may be one that a majority needs, or is a majority: it
 /// votes, or is stored by a member that the others may just have given a vote.
 /// The leader counts on that log from the moment it proposes so; who died
 /// before that entry came would else wait for the leader, and the leader for it.
@@ -70,16 +80,19 @@ impl Node {
         Ok(())
     }
 
-    /// Addresses of the voters that the own log names beside this node.
-    pub(super) fn other_voters(&self, settings: &Settings) -> Result<Vec<String>, ConnectError> {
+    /// Addresses of the voters that the own log names beside this node; if there are
+    /// none, of the members.
+    pub(super) fn others_named(&self, settings: &Settings) -> Result<Vec<String>, ConnectError> {
         let summary = self.look_into_log(settings)?;
         let Some(summary) = summary else {
             return Ok(Vec::new());
         };
-        let others = summary.voters.iter().filter(|id| **id != summary.id);
-        Ok(others
-            .filter_map(|id| summary.members.get(id).cloned())
-            .collect())
+        let alone = !has_other_voters(&summary);
+        let others = summary
+            .members
+            .iter()
+            .filter(|(id, _)| **id != summary.id && (alone || summary.voters.contains(id)));
+        Ok(others.map(|(_, addr)| addr.clone()).collect())
     }
 
     /// The own log, if it names others too and leads on from the database's
@@ -92,11 +105,18 @@ impl Node {
     ) -> Result<Option<Found>, ConnectError> {
         let found = self.resumable_as_is(position, settings, may_be_missed)?;
         if let Some(found) = &found {
+            let alone = self
+                .look_into_log(settings)?
+                .is_some_and(|l| votes_alone(&l));
+            let others = self.others_named(settings)?.join(", ");
             self.note(&format!(
-                "no primary component answers; this node's own log (checkpoint at {}, {}) waits for a majority with: {}",
+                "no primary component answers; this node's own log (checkpoint at {}, {}) {}: {others}",
                 found.state.position(),
                 data_at(position, found.need),
-                self.other_voters(settings)?.join(", ")
+                match alone {
+                    true => "is the only one that votes, so it is a majority and goes on. Members without a vote",
+                    false => "waits for a majority with",
+                },
             ));
         }
         Ok(found)
@@ -230,8 +250,8 @@ impl Node {
     }
 
     /// Whom to ask for a primary component: the address list and the members
-    /// known from before, without this node, or, if these are nobody, the other
-    /// voters of the own log.
+    /// known from before, without this node, or, if these are nobody, those that the
+    /// own log names.
     fn nodes_to_ask(
         &self,
         address: &ClusterAddress,
@@ -250,8 +270,8 @@ impl Node {
         if !ask.is_empty() {
             return Ok(ask);
         }
-        let voters = self.other_voters(settings)?;
-        if voters.is_empty() {
+        let named = self.others_named(settings)?;
+        if named.is_empty() {
             let own: Vec<_> = own.iter().map(ToString::to_string).collect();
             return Err(ConnectError::OnlyItself {
                 own: own.join(", "),
@@ -259,9 +279,9 @@ impl Node {
         }
         self.note(&format!(
             "wsrep_cluster_address names no other node; asking those that the own log names: {}",
-            voters.join(", ")
+            named.join(", ")
         ));
-        Ok(voters)
+        Ok(named)
     }
 
     /// How far the own log got. One that cannot be read is none.
@@ -494,6 +514,10 @@ mod tests {
             "it may have been given a vote since"
         );
         assert!(!may_be_missed(&log(1, &[1], &[1])), "nobody else");
+        let sole = log(1, &[1], &[1, 2]);
+        assert!(may_be_missed(&sole), "it is all that a majority needs");
+        assert!(votes_alone(&sole) && !votes_alone(&log(2, &[1], &[1, 2])));
+        assert!(!votes_alone(&log(1, &[1, 2], &[1, 2])));
         let unnamed = log(3, &[1, 2], &[1, 2]);
         assert!(!may_be_missed(&unnamed), "not a member");
         assert!(has_others(&unnamed), "unless the leader says so");

@@ -15,6 +15,7 @@ use dromon_writeset::Uuid;
 
 use super::alone::Forced;
 use super::connect::Found;
+use super::search::votes_alone;
 use super::{ConnectError, Item, LogSummary, Node, Phase, lock};
 use crate::cluster::ClusterState;
 use crate::messages::{Need, Position};
@@ -142,8 +143,9 @@ impl Node {
         }
         let found = self.resumable(position, settings, LogSummary::is_voter)?;
         if let Some(found) = &found {
-            let others = self.other_voters(settings)?;
-            let others = match others.is_empty() {
+            let others = self.others_named(settings)?;
+            let log = self.look_into_log(settings)?;
+            let others = match log.is_some_and(|log| votes_alone(&log)) {
                 true => "nobody else".to_owned(),
                 false => others.join(", "),
             };

@@ -64,7 +64,7 @@ pub struct Settings {
     pub ist: HostPort,
     /// Network segment, 0 to 255.
     pub segment: u8,
-    /// Weight to show and sum, 0 to 255.
+    /// What this node weighs, 0 to 255: see [`crate::electors`].
     pub weight: u8,
     /// This node gives nobody a copy.
     pub stateless: bool,

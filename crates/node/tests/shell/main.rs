@@ -32,6 +32,7 @@ mod streaming;
 mod three_nodes;
 mod toy;
 mod votes;
+mod weights;
 mod witness;
 
 mod world;

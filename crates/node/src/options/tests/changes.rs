@@ -129,8 +129,9 @@ fn orders_in_the_configuration() {
              node. Give it with SET GLOBAL wsrep_provider_options",
             "Option 'evs.evict' does nothing in the configuration: it is an order to a running \
              node. Give it with SET GLOBAL wsrep_provider_options",
-            "Option 'pc.weight' differs here: is shown and summed in wsrep_cluster_weight; every \
-             member has one vote, but of two halves the heavier one goes on by itself",
+            "Option 'pc.weight' differs here: if one of three or more members weighs more than all \
+             others together, it alone votes; a member of weight 0 has no vote while others of more \
+             have one; else each has one vote, and of two halves the heavier one goes on by itself",
         ]
     );
 }

@@ -1,0 +1,168 @@
+//! `pc.weight` at work: waiting until a new weight counts, and saying who votes
+//! because of weights.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use dromon_order::RaftId;
+use dromon_writeset::Uuid;
+
+use super::{Node, Phase, lock};
+use crate::cluster::{ClusterState, Member};
+use crate::electors::{Weighing, electors};
+use crate::messages::Control;
+
+/// How long a statement that sets `pc.weight` waits until that is ordered.
+const ORDERED: Duration = Duration::from_secs(2);
+/// And until the votes are as it says.
+const VOTES: Duration = Duration::from_secs(5);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Node {
+    /// Tells the cluster what this node weighs now, and waits until that counts: who
+    /// sets it and then cuts the others off means what he has set. Without a
+    /// majority it cannot yet.
+    pub(super) fn set_weight(&self, weight: u8) -> Result<(), String> {
+        let (own, before) = {
+            let shared = self.shared();
+            let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+            (shared.uuid, Weighing::of(members.iter()))
+        };
+        self.order_control(Control::Weight { uuid: own, weight })?;
+        if !self.wait_ordered(own, weight) {
+            self.note(&format!(
+                "pc.weight={weight} does not count yet: no majority took it within {} s. It will when there is one",
+                ORDERED.as_secs()
+            ));
+        } else if !self.wait_votes(before) {
+            self.note(&format!(
+                "pc.weight={weight} is known to all, but the votes are not as it says within {} s: a member that gets \
+                 or loses its vote is silent or far behind. They will be when it is not",
+                VOTES.as_secs()
+            ));
+        }
+        Ok(())
+    }
+
+    fn wait_ordered(&self, own: Uuid, weight: u8) -> bool {
+        let deadline = Instant::now() + ORDERED;
+        let mut shared = self.shared();
+        loop {
+            let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+            let member = members.iter().find(|m| m.uuid == own);
+            if shared.phase != Phase::Joined || member.is_none_or(|m| m.weight == weight) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            shared = self.wait_shared(shared, deadline);
+        }
+    }
+
+    /// Waits until those vote that are to vote by the weights, if these are others than
+    /// `before`.
+    fn wait_votes(&self, before: Weighing) -> bool {
+        let deadline = Instant::now() + VOTES;
+        loop {
+            let (weighing, wanted) = {
+                let shared = self.shared();
+                let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+                (Weighing::of(members.iter()), electors(members.iter()))
+            };
+            let Some(order) = self.order() else {
+                return true;
+            };
+            let agreed: Vec<BTreeSet<RaftId>> = order.status().members.configs;
+            if weighing == before || self.phase() != Phase::Joined || agreed == [wanted] {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Says it when weights make others voters than before, and what becomes of what is
+    /// acknowledged. On the delivery thread.
+    pub(super) fn tell_weighing(&self, state: &ClusterState) {
+        let own = {
+            let shared = self.shared();
+            shared.joined.is_some().then_some(shared.uuid)
+        };
+        // What was so before it joined is only history now.
+        if own.is_none_or(|own| state.members().all(|m| m.uuid != own)) {
+            return;
+        }
+        let weighing = Weighing::of(state.members());
+        let before = std::mem::replace(&mut *lock(&self.weighing_told), weighing);
+        if weighing != before {
+            self.note(&words(weighing, state.members()));
+        }
+    }
+}
+
+/// What a weighing means, for the log.
+fn words<'a>(weighing: Weighing, members: impl Iterator<Item = &'a Member> + Clone) -> String {
+    let names = |some: &dyn Fn(&Member) -> bool| -> String {
+        let names = members.clone().filter(|m| some(m)).map(|m| &*m.name);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    match weighing {
+        Weighing::Even => {
+            "pc.weight takes no member's vote any more: each complete one has one, and commits are \
+                           acknowledged once a majority of them has them on disk"
+                .to_owned()
+        }
+        Weighing::Sole(uuid) => {
+            let total: u64 = members.clone().map(|m| u64::from(m.weight)).sum();
+            let weight = members.clone().find(|m| m.uuid == uuid);
+            let weight = weight.map_or(0, |m| m.weight);
+            format!(
+                "pc.weight: {} weighs more than all others together ({weight} of {total}), so it alone votes. Commits \
+                 are acknowledged once on its disk; it goes on without the others, and they do not without it",
+                names(&|m| m.uuid == uuid)
+            )
+        }
+        Weighing::NotTheWeightless => format!(
+            "pc.weight: who weighs nothing has no vote ({}). Commits are acknowledged once a majority of those that \
+             vote has them on disk: {}",
+            names(&|m| m.weight == 0),
+            names(&|m| weighing.votes(m))
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::MemberState;
+    use crate::cluster::tests::member;
+
+    fn said(weights: [u8; 3]) -> String {
+        let mut members: Vec<Member> = (1..=3u8)
+            .map(|n| member(n, &format!("n{n}"), MemberState::Synced))
+            .collect();
+        for (m, weight) in members.iter_mut().zip(weights) {
+            m.weight = weight;
+        }
+        words(Weighing::of(members.iter()), members.iter())
+    }
+
+    #[test]
+    fn the_log_names_who_votes() {
+        let sole = said([1, 4, 2]);
+        assert!(
+            sole.contains("n2 weighs more than all others together (4 of 7)"),
+            "{sole}"
+        );
+        let without = said([1, 0, 1]);
+        assert!(
+            without.contains("has no vote (n2)") && without.ends_with("n1, n3"),
+            "{without}"
+        );
+        assert!(said([1, 1, 1]).contains("takes no member's vote"));
+    }
+}
