@@ -804,3 +804,34 @@ fn no_more_is_cut_while_the_log_cannot_be_shortened_for_long() {
     f.send(1, &Control::Cut { seqno: 1 });
     assert!(f.cuts(2, 3), "a checkpoint could be taken");
 }
+
+#[test]
+fn who_votes_follows_weights_as_they_are_ordered() {
+    let mut f = Feed::new();
+    for n in 1..=3 {
+        f.send(n, &join(n, NOWHERE, Need::Copy));
+        let uuid = Uuid([n; 16]);
+        f.send(n, &Control::Joined { uuid });
+    }
+    let voters = |f: &Feed| -> Vec<u64> {
+        let desired = f.state.desired().into_iter();
+        desired.filter(|(_, d)| d.voter).map(|(id, _)| id).collect()
+    };
+    assert_eq!(voters(&f), [1, 2, 3]);
+    let weight = |n: u8, weight| {
+        let uuid = Uuid([n; 16]);
+        Control::Weight { uuid, weight }
+    };
+    f.send(2, &weight(2, 3));
+    assert_eq!(voters(&f), [2]);
+    assert_eq!(f.state.desired().len(), 3, "the others stay members");
+    // With one less there are two.
+    f.send(
+        3,
+        &Control::Leave {
+            uuid: Uuid([3; 16]),
+            reason: LeaveReason::Graceful,
+        },
+    );
+    assert_eq!(voters(&f), [1, 2]);
+}

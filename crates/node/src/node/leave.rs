@@ -55,9 +55,10 @@ impl Node {
         self.closed.send_on();
         self.wake_bulk();
         let order = self.order();
-        let joined = {
+        let (joined, left) = {
             let shared = self.shared();
-            shared.joined.is_some() && !shared.own_leave
+            let left = shared.own_leave;
+            (shared.joined.is_some() && !left, left)
         };
         let can_say =
             matches!(phase, Phase::Joined | Phase::Joining | Phase::Rejoining) && joined && !alone;
@@ -79,11 +80,11 @@ impl Node {
         };
         let busy = self.shared().receivers > 0;
         let inconsistent = self.phase() == Phase::Inconsistent;
-        // One whose data is inconsistent has said so itself; its vote may still be needed
-        // to take it from the voters.
+        // One whose data is inconsistent has said so itself, and an operator may have put it
+        // out; its vote may still be needed to take it from the voters.
         if let Some(order) = order
             .as_ref()
-            .filter(|_| (can_say || inconsistent) && !last)
+            .filter(|_| (can_say || inconsistent || left) && !last)
         {
             self.wait_gone(order);
         }

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dromon_node::Phase;
+use dromon_node::{Phase, Position};
 
 use crate::load::Load;
-use crate::toy::{Db, row};
+use crate::toy::{Db, Disk, row};
+use crate::votes::left_inconsistent;
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -164,6 +165,53 @@ fn the_heavy_one_leaves_and_the_others_go_on() {
         world.voters(1);
         load.go_on(world, 10);
         load.verify(world);
+    });
+}
+
+#[test]
+fn the_heavy_one_is_put_out_and_the_others_go_on() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = heavy(world);
+        let uuid = one.own().expect("it is a member");
+        let two = world.db(2);
+        let option = format!("evs.evict={uuid}");
+        two.node().set_options(&option).expect("it is a member");
+        world.until("it has left", || one.finals() == 1);
+        one.disconnect();
+        world.voters(2);
+        assert!(two.set(row(1), 1).is_committed());
+        assert!(two.views().iter().all(|v| v.primary), "{:?}", two.views());
+        one.connect(&World::url(), false).expect("two are there");
+        world.synced(&one);
+        world.voters(1);
+        world.settle();
+    });
+}
+
+/// It alone fails to apply something. The others are more, and that counts here.
+#[test]
+fn the_heavy_one_differs_and_is_voted_out() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = heavy(world);
+        let two = world.db(2);
+        one.fail_at(row(2), "Duplicate entry, Error_code: 1062;\0");
+        assert!(two.set(row(2), 1).is_committed());
+        left_inconsistent(world, &one);
+        world.until("the others see it go", || two.size() == 2);
+        // It does not hear of it any more.
+        world.until("its vote is gone", || two.stat("dromon_voters") == "2");
+        assert!(two.views().iter().all(|v| v.primary), "{:?}", two.views());
+        for n in 3..10 {
+            assert!(two.set(row(n), 1).is_committed());
+        }
+        one.disconnect();
+        let again = world.open(1, Disk::empty(), Position::UNDEFINED);
+        weigh(&again, 3);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        world.voters(1);
+        assert_eq!(again.read(row(9)), 1);
+        world.settle();
     });
 }
 
