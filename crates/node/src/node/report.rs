@@ -157,13 +157,14 @@ impl Node {
         let certified = get(&c.certified);
         let fraction = |part: u64| mean(part, apply.entered);
         let stays_out = self.shared().stays_out.clone().unwrap_or_default();
-        let (view, uuid, own) = {
+        let (view, uuid, own, apart) = {
             let shared = self.shared();
             let view = shared.view.clone();
+            let apart = matches!(shared.phase, Phase::NonPrimary | Phase::Rejoining);
             let own = view
                 .as_ref()
                 .and_then(|v| v.members.iter().find(|m| m.uuid == shared.uuid).cloned());
-            (view, shared.uuid, own)
+            (view, shared.uuid, own, apart)
         };
         let members = view.map(|v| v.members).unwrap_or_default();
         let witnesses = members.iter().filter(|m| m.witness);
@@ -226,7 +227,11 @@ impl Node {
                 .map(|m| m.incoming.as_str())
                 .collect::<Vec<_>>()
                 .join(","),
-            cluster_weight: members.iter().map(|m| u64::from(m.weight)).sum(),
+            // Outside the primary component nobody weighs anything.
+            cluster_weight: match apart {
+                true => 0,
+                false => members.iter().map(|m| u64::from(m.weight)).sum(),
+            },
             desync_count: own.as_ref().map_or(0, |m| u64::from(m.desync)),
             evs_delayed,
             evs_evict_list: String::new(),

@@ -17,6 +17,10 @@ use crate::options::{ClusterAddress, Durability, Settings};
 /// How long one question to another node may take.
 const ASK: Duration = Duration::from_secs(3);
 
+/// A log that is a majority by itself goes on after this long, although some of the
+/// members it names do not answer.
+const ALONE: Duration = Duration::from_secs(3);
+
 /// Whether others vote by this log.
 pub(super) fn has_other_voters(log: &LogSummary) -> bool {
     log.voters.iter().any(|id| *id != log.id)
@@ -102,12 +106,16 @@ impl Node {
         &self,
         position: Position,
         settings: &Settings,
+        looked: Duration,
     ) -> Result<Option<Found>, ConnectError> {
         let found = self.resumable_as_is(position, settings, may_be_missed)?;
         if let Some(found) = &found {
-            let alone = self
-                .look_into_log(settings)?
-                .is_some_and(|l| votes_alone(&l));
+            let log = self.look_into_log(settings)?;
+            let log = log.filter(votes_alone);
+            let alone = log.is_some();
+            if log.is_some_and(|log| self.is_left_behind(&log, looked)) {
+                return Ok(None);
+            }
             let others = self.others_named(settings)?.join(", ");
             self.note(&format!(
                 "no primary component answers; this node's own log (checkpoint at {}, {}) {}: {others}",
@@ -120,6 +128,16 @@ impl Node {
             ));
         }
         Ok(found)
+    }
+
+    /// Whether the members that `log`, which alone votes, names may have gone on without
+    /// it, as an operator forced one to: nothing else would keep it from doing so too.
+    fn is_left_behind(&self, log: &LogSummary, looked: Duration) -> bool {
+        let cluster = self.shared().cluster.clone();
+        let others = || log.members.iter().filter(|(id, _)| **id != log.id);
+        let reached = self.probe(&cluster, others());
+        let all = reached.len() == others().count();
+        reached.iter().any(|r| r.primary) || !all && looked < ALONE
     }
 
     /// The own log, if the leader at `addr` still counts it among the members'.
@@ -427,7 +445,7 @@ impl Node {
             }
             // Who leads others needs this node's log for nothing but its vote.
             if resume && !awaited && !said.is_empty() && damage.is_none() {
-                match self.log_with_others(position, settings) {
+                match self.log_with_others(position, settings, began.elapsed()) {
                     Ok(Some(found)) => return Ok(found),
                     Ok(None) => {}
                     Err(ConnectError::Damaged(why)) => {

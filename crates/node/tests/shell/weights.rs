@@ -64,7 +64,9 @@ fn the_heavy_one_goes_on_without_the_others_and_they_come_back() {
         world.net.cut(&addrs(&[2]), &addrs(&[3]));
         load.go_on(world, 10);
         non_primary(world, &[2, 3]);
+        assert_eq!(world.db(2).stat("cluster_weight"), "0");
         world.until("the others are dropped", || one.size() == 1);
+        assert_eq!(one.stat("cluster_weight"), "3");
         load.go_on(world, 20);
         assert!(one.views().iter().all(|v| v.primary), "{:?}", one.views());
         world.net.heal();
