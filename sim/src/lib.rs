@@ -20,6 +20,7 @@ pub mod rng;
 pub mod shared;
 pub mod standstill;
 pub mod trace;
+pub mod weights;
 pub mod world;
 
 pub use oracle::{Oracle, Violation};

@@ -29,6 +29,9 @@ struct Args {
     /// Large transactions in every run, not only where the seed says so.
     #[arg(long)]
     large: bool,
+    /// Members that weigh other than 1 in every run, not only where the seed says so.
+    #[arg(long)]
+    weights: bool,
     /// Simulated seconds of faults in each run.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
             nodes: args.nodes.map_or(drawn.nodes, |n| n as usize),
             witness: args.nodes.map_or(drawn.witness, |_| args.witness),
             large: args.large,
+            weights: args.weights,
             faults_for: Duration::from_secs(args.seconds),
             plant: args.plant,
             print: args.trace,
@@ -81,10 +85,11 @@ fn main() -> ExitCode {
             }
             println!("seed {seed}: VIOLATION of {violation}");
             println!(
-                "again: dromon-sim --start {seed} --seeds 1 --nodes {}{}{} --seconds {} --trace{}",
+                "again: dromon-sim --start {seed} --seeds 1 --nodes {}{}{}{} --seconds {} --trace{}",
                 config.nodes,
                 if config.witness { " --witness" } else { "" },
                 if config.large { " --large" } else { "" },
+                if config.weights { " --weights" } else { "" },
                 args.seconds,
                 args.plant
                     .map(|p| format!(" --plant {p}"))
@@ -139,7 +144,7 @@ impl Total {
              up, {} came by the log, {} took a copy), {} partitions, {} pauses, {} clock jumps, {} backwards, {} disk errors, {} disks that hung, {} deaths during a change of members, {} broken connections, {} \
              elections, {} joins ({} with a copy), {} resumed logs, {} evictions, {} leaves, {} state \
              comparisons; {} large in chunks ({} committed, {} rolled back, {} databases begun between chunks, {} \
-             times given whole, {} thrown away, {} copies refused, {} parts with a place ahead, {} places of nobody); {} told that their history differs; worst convergence {:.1} s (seed {}); longest standstill of a majority {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
+             times given whole, {} thrown away, {} copies refused, {} parts with a place ahead, {} places of nobody); {} weights changed ({} times one alone was to vote, {} times none of weight 0); {} told that their history differs; worst convergence {:.1} s (seed {}); longest standstill of a majority {:.1} s (seed {}); {:.0} simulated seconds in {:.1} s; trace \
              {:016x}",
             self.seeds,
             self.violations,
@@ -180,6 +185,9 @@ impl Total {
             c.lacking,
             c.ahead,
             c.nobodys,
+            c.weights,
+            c.alone,
+            c.weightless,
             c.unlike,
             self.worst.as_secs_f64(),
             self.worst_seed,

@@ -18,6 +18,7 @@ use crate::plant::Plant;
 use crate::rng::Rng;
 use crate::standstill::Electorate;
 use crate::trace::Trace;
+use crate::weights::Weights;
 
 /// How the nodes of one run are set. Drawn from the seed.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ pub struct Settings {
     pub witness: bool,
     /// The large transactions, if there are any.
     pub large: Option<Large>,
+    /// Whether and how the members weigh other than 1.
+    pub weights: Option<Weights>,
 }
 
 impl Settings {
@@ -75,7 +78,8 @@ impl Settings {
         self.witness && slot + 1 == self.nodes
     }
 
-    /// The settings for a seed. `large`: with large transactions, whatever it says.
+    /// The settings for a seed, without weights. `large`: with large transactions,
+    /// whatever it says.
     pub fn draw(seed: u64, nodes: usize, witness: bool, large: bool) -> Self {
         let mut rng = Rng::new(seed, &[0x5e77]);
         Settings {
@@ -93,6 +97,7 @@ impl Settings {
             suspect: rng.ms(1_600, 3_000),
             witness,
             large: Large::draw(seed, large),
+            weights: None,
         }
     }
 }
@@ -142,6 +147,12 @@ pub struct Counts {
     pub hangs: u64,
     /// Members put out whose log stood still.
     pub stood_still: u64,
+    /// Weights that members gave themselves.
+    pub weights: u64,
+    /// How often a leader heard that one member is to vote alone.
+    pub alone: u64,
+    /// And that those of weight 0 are to have no vote.
+    pub weightless: u64,
     /// Nodes that died while the membership was being changed.
     pub changes: u64,
     /// Changes of leadership.
@@ -205,6 +216,9 @@ impl Counts {
         self.disk_errors += o.disk_errors;
         self.hangs += o.hangs;
         self.stood_still += o.stood_still;
+        self.weights += o.weights;
+        self.alone += o.alone;
+        self.weightless += o.weightless;
         self.changes += o.changes;
         self.elections += o.elections;
         self.joins += o.joins;

@@ -24,6 +24,7 @@ use crate::plant::Plant;
 use crate::rng::Rng;
 use crate::shared::{Counts, Host, Settings, Shared, lock};
 use crate::standstill::Standstill;
+use crate::weights::Weights;
 use force::Forcing;
 
 /// A step, in microseconds.
@@ -52,6 +53,8 @@ pub struct Config {
     pub witness: bool,
     /// Whether there are large transactions even if the seed says otherwise.
     pub large: bool,
+    /// Whether members weigh other than 1 even if the seed says otherwise.
+    pub weights: bool,
     /// For how long there are faults, in simulated time.
     pub faults_for: Duration,
     /// The fault to plant, if any.
@@ -83,6 +86,7 @@ impl Config {
             nodes: 5,
             witness: false,
             large: false,
+            weights: false,
             faults_for: Duration::from_secs(30),
             plant: None,
             print: false,
@@ -168,7 +172,11 @@ pub fn run(config: Config) -> Outcome {
 
 impl World {
     fn new(config: Config) -> World {
-        let settings = Settings::draw(config.seed, config.nodes, config.witness, config.large);
+        let mut settings = Settings::draw(config.seed, config.nodes, config.witness, config.large);
+        // What a planted fault does is known from runs without.
+        if config.plant.is_none() || config.weights {
+            settings.weights = Weights::draw(config.seed, config.weights);
+        }
         let shared = Shared::new(config.seed, settings, config.plant, config.print);
         let mut rng = Rng::new(config.seed, &[0x3021d]);
         let machines = (0..config.nodes)

@@ -262,6 +262,7 @@ impl Session {
                     inner.sync_asked = false;
                 }
             }
+            Event::Weight { .. } => self.publish(inner),
             Event::Corrupt { index, why } => {
                 let what = format_args!("log index {index}: {why}");
                 self.shared.unsound(self.host.slot, what);
@@ -468,6 +469,7 @@ impl Session {
 
     /// Tells the order, and the oracle, whom the log should have as members.
     pub(super) fn publish(&self, inner: &mut Inner) {
+        self.count_weighing(inner);
         let mut desired = inner.state.desired();
         desired.retain(|id, _| !inner.forced_out.contains(id));
         if self.shared.oracles().is_present(self.host.slot) {

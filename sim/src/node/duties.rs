@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dromon_node::chain::{Compared, count};
 use dromon_node::cluster::{CAUGHT_UP, ClusterState, MemberState};
+use dromon_node::electors::Weighing;
 use dromon_node::forks::{Forks, LogEnd};
 use dromon_node::gone::gone;
 use dromon_node::last_data;
@@ -21,6 +22,7 @@ use super::{Ended, Inner, Phase, Session};
 use crate::database::Image;
 use crate::net::addr_of;
 use crate::plant::Plant;
+use crate::weights::{Weights, any, stream};
 
 /// First byte of a question to the node.
 pub(super) const QUESTION: u8 = 0;
@@ -292,6 +294,39 @@ impl Session {
         if ready {
             inner.sync_asked = self.say(&Control::Synced { uuid: self.uuid });
         }
+    }
+
+    /// Gives this member other weights, now and then.
+    pub(super) async fn weigh(self: Arc<Self>, weights: Weights) {
+        let mut label = [0; 8];
+        label.copy_from_slice(&self.uuid.0[..8]);
+        let slot = self.host.slot as u64;
+        let mut rng = stream(self.shared.seed, &[slot, u64::from_le_bytes(label)]);
+        loop {
+            tokio::time::sleep(rng.ms(500, weights.pause.as_millis() as u64)).await;
+            let weight = any(&mut rng);
+            if self.inner().phase == Phase::Joined {
+                self.note(format_args!("weighs {weight}"));
+                self.shared.count(|c| c.weights += 1);
+                let uuid = self.uuid;
+                self.say(&Control::Weight { uuid, weight });
+            }
+        }
+    }
+
+    /// Counts, where the leader is, what the weights come to.
+    pub(super) fn count_weighing(&self, inner: &mut Inner) {
+        let weighing = Weighing::of(inner.state.members());
+        let before = std::mem::replace(&mut inner.weighing, weighing);
+        if weighing == before || !self.engine().is_some_and(|e| e.status().is_leader) {
+            return;
+        }
+        self.note(format_args!("votes: {weighing:?}"));
+        self.shared.count(|c| match weighing {
+            Weighing::Even => {}
+            Weighing::Sole(_) => c.alone += 1,
+            Weighing::NotTheWeightless => c.weightless += 1,
+        });
     }
 
     /// A witness that leads looks for a data node that can lead as well.

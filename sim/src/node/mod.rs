@@ -31,6 +31,7 @@ use std::time::Duration;
 use dromon_gates::Positions;
 use dromon_node::Position;
 use dromon_node::cluster::{ChunkPart, Chunked, ClusterState, ClusterView, MemberState};
+use dromon_node::electors::Weighing;
 use dromon_node::messages::{Control, LeaveReason, Need, Progress, encode, kind};
 use dromon_node::stalled::Stalled;
 use dromon_order::{Engine, Order, RaftId};
@@ -283,6 +284,8 @@ struct Inner {
     forced_out: BTreeSet<RaftId>,
     /// Who was evicted and counts on for a while ([`Plant::CutBehind`]), since when.
     half_removed: BTreeMap<RaftId, Instant>,
+    /// What the weights came to when it looked last.
+    weighing: Weighing,
     /// A witness that leads: when it last asked another one to.
     handed_over: Option<Instant>,
     /// Planted: numbers given to messages instead of their own.

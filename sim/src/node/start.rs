@@ -11,6 +11,7 @@ use dromon_gates::Positions;
 use dromon_node::Position;
 use dromon_node::chain::{Compared, of_log};
 use dromon_node::cluster::{ClusterState, MemberState};
+use dromon_node::electors::Weighing;
 use dromon_node::forks::LogEnd;
 use dromon_node::messages::{
     Answer, CheckpointParts, Control, Join, LeaveReason, Need, Request, decode, encode,
@@ -32,9 +33,12 @@ use crate::net::addr_of;
 use crate::plant::Plant;
 use crate::rng::Rng;
 use crate::shared::lock;
+use crate::weights::Weights;
 
 /// How long one question to another node may take.
 const ASK: Duration = Duration::from_millis(1_000);
+/// A log that is a majority by itself goes on after this long, whoever is silent.
+const ALONE: Duration = Duration::from_secs(3);
 /// How long a leaver waits for its departure to be ordered, and to be forgotten.
 const LEAVE: Duration = Duration::from_secs(4);
 
@@ -257,7 +261,10 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         addr,
         raft_id: engine.status().id,
         segment: (slot % 2) as u8,
-        weight: 1,
+        weight: match shared.settings.weights {
+            Some(_) => Weights::configured(shared.seed, slot),
+            None => 1,
+        },
         position,
         need,
         log_start,
@@ -272,6 +279,9 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     session.spawn(session.clone().flush_database());
     session.spawn(session.clone().watch_membership());
     session.spawn(session.clone().leave_when_asked());
+    if let Some(weights) = shared.settings.weights {
+        session.spawn(session.clone().weigh(weights));
+    }
     if shared.settings.large.is_some() && !witness {
         session.spawn(session.clone().pace());
     }
@@ -362,6 +372,8 @@ async fn find(
 ) -> Result<Found, Ended> {
     let gone = lock(&process.inner).log_is_gone;
     let left = process.host.left_cleanly.swap(false, Ordering::Relaxed);
+    // Where weights decide, its vote may be the only one, or one of two.
+    let left = left && process.shared.settings.weights.is_none();
     if let Some(log) = log.filter(|_| !gone && !left) {
         match own_log(log, mine.position) {
             Ok(Some(own)) => {
@@ -380,6 +392,8 @@ async fn find(
                     }
                 } else if !own.named {
                     return find_cluster(process, mine, rng).await;
+                } else if process.shared.settings.weights.is_some() && votes_alone(log) {
+                    return alone(process, log, own, mine, rng).await;
                 }
                 if !votes && process.shared.planted_everywhere(Plant::LearnerWaits) {
                     return find_cluster(process, mine, rng).await;
@@ -447,6 +461,46 @@ pub(super) async fn ask_counts(process: &Process, addr: String, raft_id: RaftId)
         Answer::Ok => Some(false),
         Answer::Refused(_) => Some(true),
         _ => None,
+    }
+}
+
+/// Whether the log is a majority by itself.
+fn votes_alone(log: &Inspected) -> bool {
+    log.members.voters().into_iter().eq([log.id])
+}
+
+/// The own log, which is a majority by itself, once it seems that nobody was forced to
+/// go on without it.
+async fn alone(
+    process: &Arc<Process>,
+    log: &Inspected,
+    own: Found,
+    mine: Own,
+    rng: &mut Rng,
+) -> Result<Found, Ended> {
+    let began = tokio::time::Instant::now();
+    loop {
+        let (mut silent, mut primary) = (false, false);
+        for (_, addr) in log.members.addrs.iter().filter(|(id, _)| **id != log.id) {
+            match ask(process, addr, &Request::Probe).await {
+                Some(Answer::Info { primary: is, .. }) => primary |= is,
+                _ => silent = true,
+            }
+        }
+        if !primary && (!silent || began.elapsed() >= ALONE) {
+            return Ok(own);
+        }
+        if process.leave.load(Ordering::Relaxed) {
+            return Err(Ended::Exit(Exit::Left));
+        }
+        tokio::time::sleep(rng.ms(150, 400)).await;
+        if let Some(found) = ask_around(process, mine, rng).await? {
+            let leader = found.ask.clone().unwrap_or_default();
+            return match counts(process, leader, own.raft_id, own.named).await {
+                true => Ok(own),
+                false => Ok(found),
+            };
+        }
     }
 }
 
@@ -700,6 +754,7 @@ impl Inner {
             report_number: 0,
             forced_out: BTreeSet::new(),
             half_removed: BTreeMap::new(),
+            weighing: Weighing::default(),
             handed_over: None,
             renumbered: BTreeMap::new(),
             ended: None,
@@ -772,7 +827,9 @@ impl Session {
         self.wait(LEAVE, |i| i.pending.is_empty().then_some(()))
             .await;
         if !alone {
-            if engine.status().is_leader {
+            let status = engine.status();
+            let mut voters = status.members.voters().into_iter();
+            if status.is_leader && voters.any(|id| id != status.id) {
                 engine.transfer_leader(None);
                 for _ in 0..60 {
                     if !engine.status().is_leader {
