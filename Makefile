@@ -63,8 +63,6 @@ licences:
 	  CARGO_PROFILE_DEV_DEBUG=0 cargo install --debug --locked cargo-deny --version $(DENY)
 	cargo deny --locked check licenses bans sources
 
-# The longest of them mostly wait: more threads than processors.
-unit: export RUST_TEST_THREADS ?= 4
 unit:
 	cargo test --locked --workspace --exclude dromon-sim --exclude dromon-models --no-fail-fast
 

@@ -155,25 +155,25 @@ fn chunks_are_begun_before_their_place_and_small_ones_take_those_before() {
                 })
             })
             .collect();
-        let before = world.db(1).count("dromon_chunks_begun_ahead");
-        let mut places = 0;
-        for i in 0..5 {
-            let seqno = large(&world.db(2), 1, 10 + i).commit().seqno();
-            places = places.max(seqno);
+        let begun = || world.db(1).count("dromon_chunks_begun_ahead");
+        let before = begun();
+        // On a busy machine small ones may not come when they should.
+        let mut written = 10;
+        while written < 15 || begun() == before {
+            assert!(large(&world.db(2), 1, written).commit().is_committed());
+            written += 1;
         }
         stop.store(true, Relaxed);
         let passed: u32 = small.into_iter().map(|s| s.join().expect("no panic")).sum();
         nothing_open(world);
         assert!(passed > 0);
-        let begun = world.db(1).count("dromon_chunks_begun_ahead") - before;
-        assert!(begun > 0, "{passed} small ones, up to seqno {places}");
         assert_eq!(
             world.db(2).count("dromon_chunks_begun_ahead"),
             0,
             "it has the whole"
         );
         for n in [1, ROWS / 2, ROWS] {
-            assert_eq!(world.db(3).read(row(n)), 14);
+            assert_eq!(world.db(3).read(row(n)), written - 1);
         }
     });
 }

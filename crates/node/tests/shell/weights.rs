@@ -236,7 +236,7 @@ fn the_heavy_one_restarts_and_the_others_come_back_by_themselves() {
         }
         assert_eq!(world.net.log_id(&one.addr), was, "the same log");
         world.voters(1);
-        assert!(world.db(3).set(row(1), 1).is_committed());
+        assert!(world.db(3).set(row(90), 1).is_committed());
         load.verify(world);
     });
 }
