@@ -37,7 +37,8 @@ use crate::weights::Weights;
 
 /// How long one question to another node may take.
 const ASK: Duration = Duration::from_millis(1_000);
-/// A log that is a majority by itself goes on after this long, whoever is silent.
+/// A log that is a majority by itself goes on after this long, whoever is silent. (The
+/// server's node has more patience.)
 const ALONE: Duration = Duration::from_secs(3);
 /// How long a leaver waits for its departure to be ordered, and to be forgotten.
 const LEAVE: Duration = Duration::from_secs(4);

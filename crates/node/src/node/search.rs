@@ -18,8 +18,8 @@ use crate::options::{ClusterAddress, Durability, Settings};
 const ASK: Duration = Duration::from_secs(3);
 
 /// A log that is a majority by itself goes on after this long, although some of the
-/// members it names do not answer.
-const ALONE: Duration = Duration::from_secs(3);
+/// members it names do not answer: slow ones may have been forced to go on without it.
+const ALONE: Duration = Duration::from_secs(10);
 
 /// Whether others vote by this log.
 pub(super) fn has_other_voters(log: &LogSummary) -> bool {
@@ -113,7 +113,7 @@ impl Node {
             let log = self.look_into_log(settings)?;
             let log = log.filter(votes_alone);
             let alone = log.is_some();
-            if log.is_some_and(|log| self.is_left_behind(&log, looked)) {
+            if log.is_some_and(|log| self.is_left_behind(&log, settings, looked)) {
                 return Ok(None);
             }
             let others = self.others_named(settings)?.join(", ");
@@ -132,12 +132,14 @@ impl Node {
 
     /// Whether the members that `log`, which alone votes, names may have gone on without
     /// it, as an operator forced one to: nothing else would keep it from doing so too.
-    fn is_left_behind(&self, log: &LogSummary, looked: Duration) -> bool {
+    fn is_left_behind(&self, log: &LogSummary, settings: &Settings, looked: Duration) -> bool {
+        // It ends before the search does.
+        let patience = ALONE.min(settings.wait_prim_timeout / 2);
         let cluster = self.shared().cluster.clone();
         let others = || log.members.iter().filter(|(id, _)| **id != log.id);
         let reached = self.probe(&cluster, others());
         let all = reached.len() == others().count();
-        reached.iter().any(|r| r.primary) || !all && looked < ALONE
+        reached.iter().any(|r| r.primary) || !all && looked < patience
     }
 
     /// The own log, if the leader at `addr` still counts it among the members'.

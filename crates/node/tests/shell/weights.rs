@@ -57,6 +57,7 @@ fn non_primary(world: &World, ns: &[usize]) {
 fn the_heavy_one_goes_on_without_the_others_and_they_come_back() {
     run(3, QUICK, LIMIT, |world| {
         let one = heavy(world);
+        let before = one.views().len();
         let mut load = Load::new(true);
         load.add(&one, 2, 4);
         load.go_on(world, 10);
@@ -68,7 +69,8 @@ fn the_heavy_one_goes_on_without_the_others_and_they_come_back() {
         world.until("the others are dropped", || one.size() == 1);
         assert_eq!(one.stat("cluster_weight"), "3");
         load.go_on(world, 20);
-        assert!(one.views().iter().all(|v| v.primary), "{:?}", one.views());
+        let since = &one.views()[before..];
+        assert!(since.iter().all(|v| v.primary), "{since:?}");
         world.net.heal();
         for n in [2, 3] {
             world.synced(&world.db(n));
@@ -159,7 +161,6 @@ fn the_heavy_one_leaves_and_the_others_go_on() {
         for n in [2, 3] {
             let db = world.db(n);
             assert_eq!(db.size(), 2);
-            assert!(db.views().iter().all(|v| v.primary), "{:?}", db.views());
         }
         one.connect(&World::url(), false).expect("two are there");
         world.synced(&one);
@@ -182,7 +183,6 @@ fn the_heavy_one_is_put_out_and_the_others_go_on() {
         one.disconnect();
         world.voters(2);
         assert!(two.set(row(1), 1).is_committed());
-        assert!(two.views().iter().all(|v| v.primary), "{:?}", two.views());
         one.connect(&World::url(), false).expect("two are there");
         world.synced(&one);
         world.voters(1);
@@ -202,7 +202,6 @@ fn the_heavy_one_differs_and_is_voted_out() {
         world.until("the others see it go", || two.size() == 2);
         // It does not hear of it any more.
         world.until("its vote is gone", || two.stat("dromon_voters") == "2");
-        assert!(two.views().iter().all(|v| v.primary), "{:?}", two.views());
         for n in 3..10 {
             assert!(two.set(row(n), 1).is_committed());
         }
@@ -236,7 +235,7 @@ fn the_heavy_one_restarts_and_the_others_come_back_by_themselves() {
         }
         assert_eq!(world.net.log_id(&one.addr), was, "the same log");
         world.voters(1);
-        assert!(world.db(3).set(row(90), 1).is_committed());
+        assert!(world.db(3).set(row(77), 7).is_committed());
         load.verify(world);
     });
 }
