@@ -484,7 +484,10 @@ async fn alone(
         let (mut silent, mut primary) = (false, false);
         for (_, addr) in log.members.addrs.iter().filter(|(id, _)| **id != log.id) {
             match ask(process, addr, &Request::Probe).await {
-                Some(Answer::Info { primary: is, .. }) => primary |= is,
+                // One that was forced to go on need not be primary at this moment.
+                Some(Answer::Info {
+                    primary: is, last, ..
+                }) => primary |= is || incarnation(last.0) > incarnation(log.last.term),
                 _ => silent = true,
             }
         }

@@ -16,7 +16,7 @@ use dromon_order::Start;
 
 use super::alone::Reached;
 use super::connect::{Found, random_u64, random_uuid};
-use super::search::{has_other_voters, has_others, votes_alone};
+use super::search::{has_other_voters, has_others, is_later, votes_alone};
 use super::{ConnectError, LogSummary, Node, lock};
 use crate::cluster::ClusterState;
 use crate::grastate::GraState;
@@ -279,10 +279,11 @@ impl Node {
             return found.map(Some);
         }
         let ours = (log.end.last, log.last);
-        // What only others have was not acknowledged if none of them votes.
+        // What only others have was not acknowledged if none of them votes, and none was
+        // forced to go on.
         if let Some(r) = reached.iter().max_by_key(|r| r.last)
             && r.last > ours
-            && !votes_alone(log)
+            && (!votes_alone(log) || is_later(r.last.0, log))
         {
             return Err(ConnectError::MoreElsewhere {
                 addr: r.addr.clone(),

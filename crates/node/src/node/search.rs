@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_order::Start;
+use dromon_order::{Start, incarnation};
 
 use super::connect::Found;
 use super::service::from_parts;
@@ -34,6 +34,12 @@ pub(super) fn has_others(log: &LogSummary) -> bool {
 /// Whether this log is a majority by itself.
 pub(super) fn votes_alone(log: &LogSummary) -> bool {
     log.is_voter() && !has_other_voters(log)
+}
+
+/// Whether a log whose last entry is of `term` goes on in a later incarnation than
+/// `log`: somebody was forced to go on. It need not be primary at this moment.
+pub(super) fn is_later(term: u64, log: &LogSummary) -> bool {
+    incarnation(term) > incarnation(log.end.last)
 }
 
 /// Whether a log may be one that a majority needs, or is a majority: it
@@ -139,7 +145,10 @@ impl Node {
         let others = || log.members.iter().filter(|(id, _)| **id != log.id);
         let reached = self.probe(&cluster, others());
         let all = reached.len() == others().count();
-        reached.iter().any(|r| r.primary) || !all && looked < patience
+        let mut terms = reached.iter().map(|r| r.last.0);
+        reached.iter().any(|r| r.primary)
+            || terms.any(|term| is_later(term, log))
+            || !all && looked < patience
     }
 
     /// The own log, if the leader at `addr` still counts it among the members'.
@@ -538,6 +547,7 @@ mod tests {
         assert!(may_be_missed(&sole), "it is all that a majority needs");
         assert!(votes_alone(&sole) && !votes_alone(&log(2, &[1], &[1, 2])));
         assert!(!votes_alone(&log(1, &[1, 2], &[1, 2])));
+        assert!(is_later(1 << 32, &sole) && !is_later(u64::from(u32::MAX), &sole));
         let unnamed = log(3, &[1, 2], &[1, 2]);
         assert!(!may_be_missed(&unnamed), "not a member");
         assert!(has_others(&unnamed), "unless the leader says so");
