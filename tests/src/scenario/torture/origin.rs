@@ -250,7 +250,8 @@ fn once(
     // A plain one was decided when its first part came, but is undone everywhere if its
     // origin is evicted before the last one is out, which a slow machine brings about; a
     // streamed one is not before its COMMIT, which its origin did not send.
-    let undone = check::log_since(others[0], mark).contains("nothing of it remains on any node");
+    let undone = check::log_since(others[0], mark)
+        .contains("nothing of it remains on any node: its node left the cluster");
     let wanted = match how {
         How::Automatic if !undone => rows,
         How::Automatic | How::Native(_) => 0,
