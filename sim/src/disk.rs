@@ -151,6 +151,7 @@ impl SimStore {
         let options = LogOptions {
             segment_bytes: 128 << 10,
             sync: true,
+            zero_ahead_bytes: 4 << 10,
             cache_bytes: 64 << 10,
             identity: u128::from(rng.u64()),
         };

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod checkpoint;
 mod device;
 mod error;

@@ -487,6 +487,7 @@ fn options(sync: bool) -> LogOptions {
     LogOptions {
         segment_bytes: 4096 + 6000,
         sync,
+        zero_ahead_bytes: 700,
         cache_bytes: 3000,
         identity: 0xd0,
     }

@@ -22,6 +22,7 @@ fn record(index: u64, term: u64) -> Record {
 fn options() -> LogOptions {
     LogOptions {
         segment_bytes: 64 << 10,
+        zero_ahead_bytes: 2 << 10,
         cache_bytes: 8 << 10,
         ..LogOptions::default()
     }

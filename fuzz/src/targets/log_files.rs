@@ -38,6 +38,7 @@ type Files = Vec<(String, Vec<u8>)>;
 fn options() -> LogOptions {
     LogOptions {
         segment_bytes: 4096 + 2000,
+        zero_ahead_bytes: 600,
         cache_bytes: 1000,
         identity: 7,
         ..LogOptions::default()

@@ -8,6 +8,7 @@ use std::sync::Arc;
 pub fn options() -> LogOptions {
     LogOptions {
         segment_bytes: 4096 + 3000,
+        zero_ahead_bytes: 600,
         cache_bytes: 1000,
         identity: 7,
         ..LogOptions::default()

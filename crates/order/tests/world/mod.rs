@@ -78,6 +78,7 @@ impl Store {
             Store::Disk(device) => {
                 let options = LogOptions {
                     segment_bytes: 4096,
+                    zero_ahead_bytes: 512,
                     ..LogOptions::default()
                 };
                 let (log, _) = Log::open(Arc::new(device.clone()), options)
