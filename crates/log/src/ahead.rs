@@ -14,7 +14,7 @@
 //! written, and the metadata is a small part of each sync: then they are left out for a while.
 
 /// Syncs that a step must serve to be worth its writing.
-const WORTH: u32 = 16;
+const WORTH: u32 = 8;
 /// After one that was not: so many syncs without.
 const REST: u32 = 256;
 

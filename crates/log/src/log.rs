@@ -50,7 +50,7 @@ impl Default for LogOptions {
         LogOptions {
             segment_bytes: 64 << 20,
             sync: true,
-            zero_ahead_bytes: 512 << 10,
+            zero_ahead_bytes: 256 << 10,
             cache_bytes: 64 << 20,
             identity: 0,
         }
