@@ -25,15 +25,15 @@ use crate::cluster::Member;
 const ENOUGH: usize = 3;
 
 /// What the weights of the members come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Weighing {
     /// One vote each.
     #[default]
     Even,
     /// This member alone votes.
     Sole(Uuid),
-    /// Those of weight 0 do not vote.
-    NotTheWeightless,
+    /// These, of weight 0, do not vote.
+    NotTheWeightless(BTreeSet<Uuid>),
 }
 
 impl Weighing {
@@ -48,9 +48,9 @@ impl Weighing {
         if let Some(m) = heavy.find(|m| 2 * u64::from(m.weight) > total) {
             return Weighing::Sole(m.uuid);
         }
-        let weightless = members.clone().any(|m| may_vote(m) && m.weight == 0);
-        match weightless && serving.any(|m| m.weight > 0) {
-            true => Weighing::NotTheWeightless,
+        let mut weightless = members.filter(|m| m.weight == 0);
+        match weightless.clone().any(may_vote) && serving.any(|m| m.weight > 0) {
+            true => Weighing::NotTheWeightless(weightless.by_ref().map(|m| m.uuid).collect()),
             false => Weighing::Even,
         }
     }
@@ -61,7 +61,7 @@ impl Weighing {
             && match self {
                 Weighing::Even => true,
                 Weighing::Sole(uuid) => member.uuid == *uuid,
-                Weighing::NotTheWeightless => member.weight > 0,
+                Weighing::NotTheWeightless(these) => !these.contains(&member.uuid),
             }
     }
 }
@@ -119,6 +119,17 @@ mod tests {
         assert_eq!(of(&[1, 0, 1]), [1, 3]);
         assert_eq!(of(&[2, 0, 1, 1]), [1, 3, 4]);
         assert_eq!(of(&[0, 0, 0]), [1, 2, 3]);
+    }
+
+    /// Who waits for a change of votes, or tells of it, compares two of these.
+    #[test]
+    fn another_one_of_weight_0_is_another_weighing() {
+        let weighing_of = |weights: &[u8]| Weighing::of(weighing(weights).iter());
+        let one = weighing_of(&[1, 0, 1, 1]);
+        let two = weighing_of(&[1, 0, 0, 1]);
+        assert_ne!(one, two);
+        assert_ne!(two, weighing_of(&[1, 1, 0, 1]));
+        assert_eq!(one, weighing_of(&[2, 0, 2, 2]), "the same voters");
     }
 
     #[test]
@@ -202,7 +213,7 @@ mod tests {
                     prop_assert_eq!(by_votes, by_weight);
                 }
                 // Who weighs nothing makes no difference, as by weight.
-                if weighing == Weighing::NotTheWeightless {
+                if let Weighing::NotTheWeightless(_) = weighing {
                     for m in members.iter().filter(|m| m.weight == 0) {
                         prop_assert_eq!(wins(set | 1 << (m.raft_id - 1)).0, by_votes);
                     }

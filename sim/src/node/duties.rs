@@ -317,7 +317,7 @@ impl Session {
     /// Counts, where the leader is, what the weights come to.
     pub(super) fn count_weighing(&self, inner: &mut Inner) {
         let weighing = Weighing::of(inner.state.members());
-        let before = std::mem::replace(&mut inner.weighing, weighing);
+        let before = std::mem::replace(&mut inner.weighing, weighing.clone());
         if weighing == before || !self.engine().is_some_and(|e| e.status().is_leader) {
             return;
         }
@@ -325,7 +325,7 @@ impl Session {
         self.shared.count(|c| match weighing {
             Weighing::Even => {}
             Weighing::Sole(_) => c.alone += 1,
-            Weighing::NotTheWeightless => c.weightless += 1,
+            Weighing::NotTheWeightless(_) => c.weightless += 1,
         });
     }
 

@@ -35,7 +35,7 @@ impl Node {
                 "pc.weight={weight} does not count yet: no majority took it within {} s. It will when there is one",
                 ORDERED.as_secs()
             ));
-        } else if !self.wait_votes(before) {
+        } else if !self.wait_votes(&before) {
             self.note(&format!(
                 "pc.weight={weight} is known to all, but the votes are not as it says within {} s: a member that gets \
                  or loses its vote is silent or far behind. They will be when it is not",
@@ -63,7 +63,7 @@ impl Node {
 
     /// Waits until those vote that are to vote by the weights, if these are others than
     /// `before`.
-    fn wait_votes(&self, before: Weighing) -> bool {
+    fn wait_votes(&self, before: &Weighing) -> bool {
         let deadline = Instant::now() + VOTES;
         loop {
             let (weighing, wanted) = {
@@ -75,7 +75,7 @@ impl Node {
                 return true;
             };
             let agreed: Vec<BTreeSet<RaftId>> = order.status().members.configs;
-            if weighing == before || self.phase() != Phase::Joined || agreed == [wanted] {
+            if weighing == *before || self.phase() != Phase::Joined || agreed == [wanted] {
                 return true;
             }
             if Instant::now() >= deadline {
@@ -97,15 +97,15 @@ impl Node {
             return;
         }
         let weighing = Weighing::of(state.members());
-        let before = std::mem::replace(&mut *lock(&self.weighing_told), weighing);
+        let before = std::mem::replace(&mut *lock(&self.weighing_told), weighing.clone());
         if weighing != before {
-            self.note(&words(weighing, state.members()));
+            self.note(&words(&weighing, state.members()));
         }
     }
 }
 
 /// What a weighing means, for the log.
-fn words<'a>(weighing: Weighing, members: impl Iterator<Item = &'a Member> + Clone) -> String {
+fn words<'a>(weighing: &Weighing, members: impl Iterator<Item = &'a Member> + Clone) -> String {
     let names = |some: &dyn Fn(&Member) -> bool| -> String {
         let names = members.clone().filter(|m| some(m)).map(|m| &*m.name);
         names.collect::<Vec<_>>().join(", ")
@@ -118,18 +118,18 @@ fn words<'a>(weighing: Weighing, members: impl Iterator<Item = &'a Member> + Clo
         }
         Weighing::Sole(uuid) => {
             let total: u64 = members.clone().map(|m| u64::from(m.weight)).sum();
-            let weight = members.clone().find(|m| m.uuid == uuid);
+            let weight = members.clone().find(|m| m.uuid == *uuid);
             let weight = weight.map_or(0, |m| m.weight);
             format!(
                 "pc.weight: {} weighs more than all others together ({weight} of {total}), so it alone votes. Commits \
                  are acknowledged once on its disk; it goes on without the others, and they do not without it",
-                names(&|m| m.uuid == uuid)
+                names(&|m| m.uuid == *uuid)
             )
         }
-        Weighing::NotTheWeightless => format!(
+        Weighing::NotTheWeightless(these) => format!(
             "pc.weight: who weighs nothing has no vote ({}). Commits are acknowledged once a majority of those that \
              vote has them on disk: {}",
-            names(&|m| m.weight == 0),
+            names(&|m| these.contains(&m.uuid)),
             names(&|m| weighing.votes(m))
         ),
     }
@@ -148,7 +148,7 @@ mod tests {
         for (m, weight) in members.iter_mut().zip(weights) {
             m.weight = weight;
         }
-        words(Weighing::of(members.iter()), members.iter())
+        words(&Weighing::of(members.iter()), members.iter())
     }
 
     #[test]

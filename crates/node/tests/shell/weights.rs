@@ -372,3 +372,26 @@ fn who_weighs_nothing_makes_no_majority() {
         world.settle();
     });
 }
+
+/// Another one of weight 0 changes the votes as the first one does.
+#[test]
+fn two_weigh_nothing_and_one_of_them_something_again() {
+    run(4, QUICK, LIMIT, |world| {
+        let (two, three) = (world.db(2), world.db(3));
+        // The statement is over when the votes are as it says, unless that took too long.
+        let counts = |db: &Db, weight, voters: &str| {
+            weigh(db, weight);
+            let late = world.report.said("but the votes are not as it says");
+            assert!(late || db.stat("dromon_voters") == voters);
+            world.voters(voters.parse().expect("a number"));
+        };
+        counts(&two, 0, "3");
+        assert!(world.report.said("has no vote (n2)"));
+        counts(&three, 0, "2");
+        assert!(world.report.said("has no vote (n2, n3)"));
+        counts(&two, 1, "3");
+        assert!(world.report.said("has no vote (n3)"));
+        assert!(three.set(row(1), 1).is_committed());
+        world.settle();
+    });
+}
