@@ -31,7 +31,10 @@ const BEGAN_MS: u64 = 1 << 40;
 /// Seconds over which a rate is taken.
 const RATE_SECONDS: usize = 10;
 
-const LOCK_WAITS: &str = "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, l.lock_table, l.lock_index \
+/// Characters of a key's values in the name of a conflict.
+const LOCK_DATA_MAX: usize = 100;
+
+const LOCK_WAITS: &str = "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, l.lock_table, l.lock_index, l.lock_data \
     FROM information_schema.INNODB_LOCK_WAITS w \
     JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id \
     JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id \
@@ -434,6 +437,18 @@ fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, pages
     *counter += ms;
 }
 
+/// A lock as the target names it: table, index, and the values of the record's key, as far as
+/// it tells them.
+fn lock_name(table: &str, index: &str, data: &str) -> String {
+    let mut name = format!("{table} {index}").trim_end().to_owned();
+    if !data.is_empty() {
+        let values: String = data.chars().take(LOCK_DATA_MAX).collect();
+        let more = if values.len() < data.len() { "…" } else { "" };
+        name.push_str(&format!(" ({values}{more})"));
+    }
+    name
+}
+
 /// Looks for units that wait for locks of later ones, and lets the later ones give way. Gives
 /// whether anything of ours waits.
 fn look(
@@ -461,7 +476,7 @@ fn look(
             let (Some((_, waiter)), Some((id, holder))) = (waiter, holder) else {
                 continue;
             };
-            let what = format!("{} {}", text(2), text(3));
+            let what = lock_name(&text(2), &text(3), &text(4));
             match core.scheduler.blocked(waiter, holder) {
                 None => {}
                 Some(how) => {
@@ -487,4 +502,21 @@ fn look(
         }
     }
     Ok(any)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_has_a_name() {
+        assert_eq!(
+            lock_name("`d`.`t`", "PRIMARY", "5, 'x'"),
+            "`d`.`t` PRIMARY (5, 'x')"
+        );
+        // What is waited for may be gone when it is looked up.
+        assert_eq!(lock_name("`d`.`t`", "", ""), "`d`.`t`");
+        let long = lock_name("t", "i", &"ä".repeat(101));
+        assert_eq!(long, format!("t i ({}…)", "ä".repeat(100)));
+    }
 }

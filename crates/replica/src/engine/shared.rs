@@ -68,7 +68,7 @@ pub struct Conflict {
     pub earlier: String,
     /// `keys`, `lock` or `error`.
     pub how: &'static str,
-    /// Tables, a table and index, or an error.
+    /// Tables; a table, an index and the values of a key in it; or an error.
     pub what: String,
 }
 
