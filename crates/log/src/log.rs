@@ -25,6 +25,8 @@ use std::time::Instant;
 /// Bodies up to this size are copied beside their header; larger ones are written from
 /// where they are.
 const COPY_MAX: usize = 2 << 10;
+/// Stored bytes of a segment are released when there are so many.
+const RELEASE: u64 = 4 << 20;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// How a log is opened.
@@ -69,6 +71,8 @@ pub struct Log {
     /// The segments, as in the view, and in step with the files.
     tail: Segment,
     ahead: Ahead,
+    /// Up to here the kernel was told to forget the last segment.
+    released: u64,
     /// Chain value of the last record written.
     chain: u32,
     /// Index of the next record to be written.
@@ -121,6 +125,7 @@ impl Log {
             shared: Arc::new(shared),
             tail,
             ahead,
+            released: 0,
             chain: opened.chain,
             written: opened.next,
             stable: opened.next,
@@ -300,10 +305,21 @@ impl Log {
                 .map_err(|e| LogError::io("sync", &self.tail.name, e))?;
             self.shared.stats.note_sync(start.elapsed());
             self.stable = self.written;
+            if self.tail.end >= self.released + RELEASE {
+                self.release(self.tail.end);
+            }
         }
         self.dirty = false;
         self.shared.set_durable(self.generation, self.written);
         Ok(())
+    }
+
+    /// What is stored below `end` of the last segment need not stay in the kernel's memory:
+    /// who is near the end of the log reads from the cache of records, and without this the
+    /// log would take memory that the server wants, page by page.
+    fn release(&mut self, end: u64) {
+        self.tail.file.release(self.released..end);
+        self.released = end;
     }
 
     /// Ends the last segment and begins a new one.
@@ -318,6 +334,7 @@ impl Log {
             self.shared.stats.note_sync(start.elapsed());
             self.stable = self.written;
             self.shared.set_durable(self.generation, self.written);
+            self.release(self.tail.end);
         }
         self.dirty = false;
         let header = SegmentHeader {
@@ -329,6 +346,7 @@ impl Log {
         let segment = Segment::create(&*self.device, &header, self.options.segment_bytes)?;
         self.tail = segment.clone();
         self.ahead = self.ahead.moved(reserved(&self.tail)?, self.tail.end);
+        self.released = 0;
         self.marked = false;
         self.shared
             .set_written(self.generation, self.written, |segments| {
@@ -400,6 +418,7 @@ impl Log {
         segment.cut(index, offset);
         self.tail = segment.clone();
         self.ahead = self.ahead.moved(reserved(&self.tail)?, offset);
+        self.released = 0;
         self.chain = chain;
         self.written = index;
         self.stable = self.stable.min(index);
@@ -490,6 +509,7 @@ impl Log {
         self.marked = false;
         let reserved = reserved(&segment).map_err(|e| self.shared.poison(e))?;
         self.ahead = self.ahead.moved(reserved, segment.end);
+        self.released = 0;
         self.tail = segment.clone();
         let mut view = self.shared.view.lock();
         view.segments.clear();

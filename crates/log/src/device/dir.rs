@@ -3,9 +3,13 @@
 use super::{Device, DeviceFile, read_file_at};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::fs::Advice;
 
 /// Linux takes at most this many slices in one call (`IOV_MAX`).
 const SLICES_MAX: usize = 1024;
@@ -150,6 +154,12 @@ impl DeviceFile for DirFile {
         // that is really full says so at the write.
         let _ = rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, len);
         Ok(())
+    }
+
+    fn release(&self, bytes: Range<u64>) {
+        if let Some(len) = NonZeroU64::new(bytes.end.saturating_sub(bytes.start)) {
+            let _ = rustix::fs::fadvise(&self.file, bytes.start, Some(len), Advice::DontNeed);
+        }
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -14,6 +14,7 @@ pub use sim::SimDevice;
 
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -51,6 +52,9 @@ pub trait DeviceFile: Send + Sync {
     /// Reserves room and extends the file with zeros to at least `len`. Best effort: a
     /// device that cannot do it leaves the file as it is.
     fn allocate(&self, len: u64) -> io::Result<()>;
+    /// What is stored of these bytes will hardly be read soon: memory that holds it may go
+    /// to others. Best effort.
+    fn release(&self, _bytes: Range<u64>) {}
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Whether the length is zero.
