@@ -11,18 +11,22 @@
 //!
 //! The payload begins at a fixed place, so that what comes before it (header
 //! and keys, known only at the end) can be put in front without a copy.
+//!
+//! What a client here sends comes back in pieces as that of others does. It lies in
+//! a file already: as long as the pieces are what was sent, no second one is made.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use dromon_order::sequencer::{PieceStore, StoreError, StreamKey};
 use dromon_writeset::{Header, KeyCollector, PayloadSum};
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 /// Payloads above this lie in a file, in bytes.
 pub const SPOOL_ABOVE: usize = 4 << 20;
@@ -38,6 +42,25 @@ pub struct Spooler {
     dir: Arc<PathBuf>,
     map: MapFile,
     next: Arc<AtomicU64>,
+    sending: Arc<Mutex<BTreeMap<u64, Bytes>>>,
+}
+
+/// A message of this node's own is on its way, until this is dropped.
+#[derive(Debug)]
+pub struct Sending {
+    n: u64,
+    all: Arc<Mutex<BTreeMap<u64, Bytes>>>,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        locked(&self.all).remove(&self.n);
+    }
+}
+
+/// The bodies are whole whoever panicked.
+fn locked(all: &Mutex<BTreeMap<u64, Bytes>>) -> MutexGuard<'_, BTreeMap<u64, Bytes>> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for Spooler {
@@ -55,7 +78,28 @@ impl Spooler {
             dir: Arc::new(dir.to_owned()),
             map,
             next: Arc::new(AtomicU64::new(0)),
+            sending: Arc::default(),
         }
+    }
+
+    /// Says that `body` is about to be sent, if it is so large that its pieces would be
+    /// collected in a file when they come back.
+    pub fn sending(&self, body: &Bytes) -> Option<Sending> {
+        if body.len() <= SPOOL_ABOVE {
+            return None;
+        }
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        locked(&self.sending).insert(n, body.clone());
+        Some(Sending {
+            n,
+            all: self.sending.clone(),
+        })
+    }
+
+    /// What is on its way from here and begins with `piece`.
+    fn sent_with(&self, piece: &[u8]) -> Option<Bytes> {
+        let sending = locked(&self.sending);
+        sending.values().find(|b| b.starts_with(piece)).cloned()
     }
 
     fn create(&self) -> io::Result<File> {
@@ -155,11 +199,19 @@ impl SpoolFile {
     }
 }
 
-/// Half-arrived payloads of others, a file each.
+/// Half-arrived payloads, a file each.
 #[derive(Debug)]
 pub struct PieceFiles {
     spooler: Spooler,
-    files: HashMap<StreamKey, (File, u64)>,
+    places: HashMap<StreamKey, Place>,
+}
+
+/// Where the pieces of one payload are, and how many bytes have come.
+#[derive(Debug)]
+enum Place {
+    File(File, u64),
+    /// All that has come is the beginning of what was sent from here.
+    Sent(Bytes, usize),
 }
 
 impl PieceFiles {
@@ -167,8 +219,27 @@ impl PieceFiles {
     pub fn new(spooler: Spooler) -> Self {
         PieceFiles {
             spooler,
-            files: HashMap::new(),
+            places: HashMap::new(),
         }
+    }
+}
+
+impl Place {
+    fn push(&mut self, piece: &[u8], spooler: &Spooler) -> io::Result<()> {
+        if let Place::Sent(body, len) = self {
+            if body[*len..].starts_with(piece) {
+                *len += piece.len();
+                return Ok(());
+            }
+            let file = spooler.create()?;
+            file.write_all_at(&body[..*len], 0)?;
+            *self = Place::File(file, *len as u64);
+        }
+        if let Place::File(file, len) = self {
+            file.write_all_at(piece, *len)?;
+            *len += piece.len() as u64;
+        }
+        Ok(())
     }
 }
 
@@ -179,16 +250,14 @@ impl PieceStore for PieceFiles {
             doing: "written",
             why: e.to_string(),
         };
-        if !self.files.contains_key(&key) {
-            let file = self.spooler.create().map_err(failed)?;
-            self.files.insert(key, (file, 0));
-        }
-        let Some((file, len)) = self.files.get_mut(&key) else {
-            return Ok(());
+        let place = match self.places.entry(key) {
+            Entry::Occupied(place) => place.into_mut(),
+            Entry::Vacant(place) => place.insert(match self.spooler.sent_with(piece) {
+                Some(body) => Place::Sent(body, 0),
+                None => Place::File(self.spooler.create().map_err(failed)?, 0),
+            }),
         };
-        file.write_all_at(piece, *len).map_err(failed)?;
-        *len += piece.len() as u64;
-        Ok(())
+        place.push(piece, &self.spooler).map_err(failed)
     }
 
     fn read(&self, key: StreamKey) -> Result<Bytes, StoreError> {
@@ -197,16 +266,17 @@ impl PieceStore for PieceFiles {
             doing: "read",
             why,
         };
-        let (file, len) = self
-            .files
-            .get(&key)
-            .ok_or_else(|| failed("there is no such file".into()))?;
+        let (file, len) = match self.places.get(&key) {
+            None => return Err(failed("there is no such file".into())),
+            Some(Place::Sent(body, len)) => return Ok(body.slice(..*len)),
+            Some(Place::File(file, len)) => (file, len),
+        };
         let file = file.try_clone().map_err(|e| failed(e.to_string()))?;
         (self.spooler.map)(file, *len).map_err(|e| failed(e.to_string()))
     }
 
     fn discard(&mut self, key: StreamKey) {
-        self.files.remove(&key);
+        self.places.remove(&key);
     }
 }
 
@@ -278,5 +348,46 @@ mod tests {
         assert_eq!(files.read(key).expect("there"), &b"abcde"[..]);
         files.discard(key);
         assert!(files.read(key).is_err());
+    }
+
+    /// Three payloads that come back in pieces, of which the second piece of one is not
+    /// what was sent.
+    #[test]
+    fn what_was_sent_from_here_is_not_written_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spooler = Spooler::new(dir.path(), read_whole());
+        let bodies: Vec<Bytes> = (1..=3u8)
+            .map(|n| Bytes::from(vec![n; SPOOL_ABOVE + 1000]))
+            .collect();
+        assert!(spooler.sending(&bodies[0].slice(..SPOOL_ABOVE)).is_none());
+        let mut sending: Vec<_> = bodies.iter().map(|b| spooler.sending(b)).collect();
+        let key = |stream| StreamKey {
+            origin: Uuid([3; 16]),
+            stream,
+        };
+        let mut files = PieceFiles::new(spooler);
+        let mut come = |stream: usize, piece: &[u8]| {
+            (files.append(key(stream as u64), piece)).expect("room");
+            let is_file = matches!(files.places[&key(stream as u64)], Place::File(..));
+            (files.read(key(stream as u64)).expect("there"), is_file)
+        };
+        for (n, body) in bodies.iter().enumerate() {
+            assert_eq!(come(n, &body[..70_000]), (body.slice(..70_000), false));
+        }
+        // Whoever sent it need not wait any more.
+        sending.remove(0);
+        let (all, is_file) = come(0, &bodies[0][70_000..]);
+        assert!(all == bodies[0] && !is_file);
+        let (all, is_file) = come(1, b"another");
+        assert!(is_file && all.starts_with(&bodies[1][..70_000]) && all.ends_with(b"another"));
+        assert_eq!(all.len(), 70_007);
+        assert_eq!(come(1, b"and").0.len(), 70_010);
+        // More than was sent.
+        come(2, &bodies[2][70_000..]);
+        assert!(come(2, b"x").1);
+        // What is not on its way any more is that of somebody else.
+        assert!(come(7, &bodies[0][..70_000]).1);
+        drop(sending);
+        assert!(come(8, &bodies[2][..70_000]).1);
     }
 }

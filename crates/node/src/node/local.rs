@@ -15,7 +15,7 @@ use crate::closed::{Passage, Touches};
 use crate::cluster::{CHUNK_CLOSES, CHUNK_MIN};
 use crate::database::{Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
-use crate::spool::Collected;
+use crate::spool::{Collected, Sending};
 use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
@@ -122,7 +122,7 @@ impl Node {
         if !self.wait_bulk(trx) {
             return unsent(Outcome::ConnFail);
         }
-        let tag = loop {
+        let (tag, sending) = loop {
             match self.wait_for_tables(trx) {
                 Passage::Free => {}
                 Passage::Refused if self.serving() => return unsent(Outcome::TrxFail),
@@ -138,13 +138,14 @@ impl Node {
                 return unsent(Outcome::ConnFail);
             }
             match self.send(trx) {
-                Ok(tag) => break tag,
+                Ok(sent) => break sent,
                 // A table was closed meanwhile.
                 Err(Outcome::NotAllowed) => {}
                 Err(outcome) => return unsent(outcome),
             }
         };
         self.wait_verdict(trx, true);
+        drop(sending);
         let (stage, must_abort, ends) = {
             let mut body = trx.lock();
             match body.abandoned {
@@ -228,9 +229,9 @@ impl Node {
         false
     }
 
-    /// Encodes a write set and hands it to the order; answers with its mark. `NotAllowed`:
-    /// it has to wait for a table.
-    fn send(&self, trx: &Arc<Trx>) -> Result<u64, Outcome> {
+    /// Encodes a write set and hands it to the order; answers with its mark, and what says
+    /// that a large one is on its way. `NotAllowed`: it has to wait for a table.
+    fn send(&self, trx: &Arc<Trx>) -> Result<(u64, Option<Sending>), Outcome> {
         let order = self.order().ok_or(Outcome::ConnFail)?;
         let max = self.settings().max_ws_size;
         let source = self.shared().uuid;
@@ -305,10 +306,11 @@ impl Node {
             return Err(Outcome::ConnFail); // lost the cluster while waiting: nothing was sent
         }
 
+        let sending = self.spooler.sending(&bytes);
         let mut wait = Duration::from_millis(1);
         loop {
             match order.propose(kind::WRITE_SET, tag, bytes.clone()) {
-                Ok(_) => return Ok(tag),
+                Ok(_) => return Ok((tag, sending)),
                 Err(OrderError::Full { .. }) if self.serving() => {
                     // Bounded: the order drains as a majority answers.
                     trx.waiter.wait(false, Some(Instant::now() + wait));
