@@ -72,11 +72,8 @@ impl Ahead {
         }
         let zeros = self.step.min(self.reserved.saturating_sub(end));
         self.written += zeros;
-        self.served = 0;
-        if zeros < self.step {
-            // The end of the file says nothing of how long a step lasts.
-            self.served = WORTH;
-        }
+        // The end of the file says nothing of how long a step lasts.
+        self.served = if zeros < self.step { WORTH } else { 0 };
         zeros
     }
 }

@@ -38,8 +38,8 @@ pub struct LogOptions {
     /// Whether `sync` waits for the disk. `false` is durability memory: records are written
     /// but not synced; the small values, truncations and resets are synced all the same.
     pub sync: bool,
-    /// Bytes of zeros written at a time ahead of the records, where that makes syncs
-    /// cheaper: no reserved room is written for the first time in most of them. 0: never.
+    /// Bytes of zeros written at a time ahead of the records, so that most syncs store
+    /// blocks that were written before. 0: never.
     pub zero_ahead_bytes: u64,
     /// Bytes of recent records kept in memory for readers.
     pub cache_bytes: usize,
@@ -305,21 +305,34 @@ impl Log {
                 .map_err(|e| LogError::io("sync", &self.tail.name, e))?;
             self.shared.stats.note_sync(start.elapsed());
             self.stable = self.written;
-            if self.tail.end >= self.released + RELEASE {
-                self.release(self.tail.end);
-            }
         }
         self.dirty = false;
         self.shared.set_durable(self.generation, self.written);
         Ok(())
     }
 
-    /// What is stored below `end` of the last segment need not stay in the kernel's memory:
-    /// who is near the end of the log reads from the cache of records, and without this the
-    /// log would take memory that the server wants, page by page.
-    fn release(&mut self, end: u64) {
-        self.tail.file.release(self.released..end);
-        self.released = end;
+    /// What is stored of the last segment need not stay in the kernel's memory, if it is
+    /// much: who is near the end of the log reads from the cache of records, and the log
+    /// would take memory that the server wants, page by page. For a writer that has called
+    /// back: nobody waits for it.
+    pub(crate) fn release_stored(&mut self) {
+        if self.options.sync && !self.dirty && self.tail.end >= self.released + RELEASE {
+            self.release();
+        }
+    }
+
+    fn release(&mut self) {
+        self.tail.file.release(self.released..self.tail.end);
+        self.released = self.tail.end;
+    }
+
+    /// Goes on in this segment, at its end.
+    fn write_on(&mut self, segment: Segment) -> Result<(), LogError> {
+        self.ahead = self.ahead.moved(reserved(&segment)?, segment.end);
+        self.released = 0;
+        self.marked = false;
+        self.tail = segment;
+        Ok(())
     }
 
     /// Ends the last segment and begins a new one.
@@ -334,7 +347,7 @@ impl Log {
             self.shared.stats.note_sync(start.elapsed());
             self.stable = self.written;
             self.shared.set_durable(self.generation, self.written);
-            self.release(self.tail.end);
+            self.release();
         }
         self.dirty = false;
         let header = SegmentHeader {
@@ -344,10 +357,7 @@ impl Log {
             chain: self.chain,
         };
         let segment = Segment::create(&*self.device, &header, self.options.segment_bytes)?;
-        self.tail = segment.clone();
-        self.ahead = self.ahead.moved(reserved(&self.tail)?, self.tail.end);
-        self.released = 0;
-        self.marked = false;
+        self.write_on(segment.clone())?;
         self.shared
             .set_written(self.generation, self.written, |segments| {
                 segments.push_back(segment);
@@ -416,14 +426,11 @@ impl Log {
         sync_file(&segment)?;
         recover::reserve(&segment, &self.options)?;
         segment.cut(index, offset);
-        self.tail = segment.clone();
-        self.ahead = self.ahead.moved(reserved(&self.tail)?, offset);
-        self.released = 0;
+        self.write_on(segment.clone())?;
         self.chain = chain;
         self.written = index;
         self.stable = self.stable.min(index);
         self.dirty = false;
-        self.marked = false;
         if let Some(last) = self.shared.view.lock().segments.back_mut() {
             *last = segment;
         }
@@ -506,11 +513,8 @@ impl Log {
         self.stable = segment.first;
         self.chain = 0;
         self.dirty = false;
-        self.marked = false;
-        let reserved = reserved(&segment).map_err(|e| self.shared.poison(e))?;
-        self.ahead = self.ahead.moved(reserved, segment.end);
-        self.released = 0;
-        self.tail = segment.clone();
+        self.write_on(segment.clone())
+            .map_err(|e| self.shared.poison(e))?;
         let mut view = self.shared.view.lock();
         view.segments.clear();
         view.segments.push_back(segment);

@@ -21,15 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 /// Called once with the result, on the log's thread (inline: the caller's). It must be
 /// quick and must not call the handle it came from.
 pub type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
-
-/// A log that rests for so long gets its mark: at once it would be a second write for each
-/// sync, overwritten by the next one.
-const MARK_AFTER: Duration = Duration::from_millis(5);
 
 type Command = Box<dyn FnOnce(&mut Log) -> Result<(), LogError> + Send>;
 
@@ -385,9 +380,8 @@ impl Queue {
         self.room.notify_all();
     }
 
-    /// Waits for jobs: all appends up to the next command, or one command. Marks the log
-    /// once when nothing came for `MARK_AFTER`. No jobs: the end, and whether to mark the
-    /// log as closed.
+    /// Waits for jobs: all appends up to the next command, or one command. Calls `idle`
+    /// once before it sleeps. No jobs: the end, and whether to mark the log as closed.
     fn take(&self, log: &mut Log) -> Result<Vec<Job>, bool> {
         let mut idle = false;
         let mut state = self.state.lock();
@@ -397,9 +391,6 @@ impl Queue {
             }
             if idle {
                 self.work.wait(&mut state);
-                continue;
-            }
-            if !self.work.wait_for(&mut state, MARK_AFTER).timed_out() {
                 continue;
             }
             idle = true;
@@ -465,5 +456,6 @@ fn run(queue: &Queue, mut log: Log) -> Result<(), LogError> {
         for done in callbacks {
             done(result.clone());
         }
+        log.release_stored();
     }
 }
