@@ -10,6 +10,7 @@ use dromon_binlog::Position;
 use dromon_relay::log::{Level, Log};
 
 use super::pace::Pace;
+use super::settle::begun;
 use super::shared::{Conflict, Sample, Stalls, TURNS};
 use super::{Counters, End, Settings, Shared, Status};
 use crate::client::{Client, Cut};
@@ -30,9 +31,6 @@ const LOCKS_EVERY: Duration = Duration::from_millis(110);
 const BEGAN_MS: u64 = 1 << 40;
 /// Seconds over which a rate is taken.
 const RATE_SECONDS: usize = 10;
-
-/// Characters of a key's values in the name of a conflict.
-const LOCK_DATA_MAX: usize = 100;
 
 const LOCK_WAITS: &str = "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, l.lock_table, l.lock_index, l.lock_data \
     FROM information_schema.INNODB_LOCK_WAITS w \
@@ -442,9 +440,7 @@ fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, pages
 fn lock_name(table: &str, index: &str, data: &str) -> String {
     let mut name = format!("{table} {index}").trim_end().to_owned();
     if !data.is_empty() {
-        let values: String = data.chars().take(LOCK_DATA_MAX).collect();
-        let more = if values.len() < data.len() { "…" } else { "" };
-        name.push_str(&format!(" ({values}{more})"));
+        name.push_str(&format!(" ({})", begun(data.as_bytes())));
     }
     name
 }
@@ -517,6 +513,6 @@ mod tests {
         // What is waited for may be gone when it is looked up.
         assert_eq!(lock_name("`d`.`t`", "", ""), "`d`.`t`");
         let long = lock_name("t", "i", &"ä".repeat(101));
-        assert_eq!(long, format!("t i ({}…)", "ä".repeat(100)));
+        assert_eq!(long, format!("t i ({})", "ä".repeat(100)));
     }
 }

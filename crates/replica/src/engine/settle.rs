@@ -41,7 +41,7 @@ pub(super) enum Settled {
     Stop(End),
 }
 
-/// What is written down of a statement.
+/// What is written down of a statement, or another long text: its beginning.
 pub(super) fn begun(text: &[u8]) -> String {
     String::from_utf8_lossy(text).chars().take(TEXT).collect()
 }
