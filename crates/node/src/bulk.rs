@@ -9,6 +9,10 @@
 //!                                                 <─── pause, if a share is set ───>
 //! ```
 //!
+//! Work is what so many bytes have taken lately, whoever they came from. Taken from each
+//! client's own fragments it would hold those of others that came before them, and whoever
+//! comes behind another one once would pause longer, and come behind again.
+//!
 //! 1. No client is far ahead of the others' apply queues: [`AHEAD`] bytes and a
 //!    fourth of what flow control allows are shared by all who stream now, on any
 //!    node. One fragment each is always right, two if there is only one client.
@@ -41,8 +45,10 @@ const ACTIVE: Duration = Duration::from_secs(6);
 /// Making the next fragment counts as work up to so many times what applying one
 /// takes; beyond that it is the client who rests.
 const MADE_MAX: u32 = 3;
-/// A burst that took longer had another reason for it.
+/// A burst that took longer had another reason for it, and so had what is reported at once.
 const WORK_MAX: Duration = Duration::from_millis(250);
+/// What the others took for a byte is a mean over so many, and twice as many.
+const LATELY: u64 = 4 << 20;
 
 /// What is set, and what else is under way.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +79,10 @@ pub struct Bulk {
     clients: BTreeMap<Client, State>,
     /// Small write sets ordered, by anybody.
     small: u64,
+    /// When others were last heard to have applied a fragment.
+    heard: Duration,
+    /// How long they took lately, and for how many bytes.
+    applied: (Duration, u64),
     pruned: Duration,
 }
 
@@ -83,18 +93,27 @@ struct State {
     /// Its transaction is over, and the next one has not begun.
     rests: bool,
     /// Ordered, and not known to be applied by all others.
-    under_way: VecDeque<(Seqno, u64)>,
-    /// When the last one was, and how many small ones had been ordered then.
-    through: Duration,
+    under_way: VecDeque<Fragment>,
+    /// How many small ones had been ordered when the last one was.
     small_then: u64,
     burst: Burst,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fragment {
+    seqno: Seqno,
+    len: u64,
+    /// When it was ordered.
+    at: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Burst {
     bytes: u64,
-    /// When its first fragment was ordered.
-    began: Option<Duration>,
+    /// How long the client took to make those behind the first one.
+    made: Duration,
+    /// When its first fragment was ordered, and its last.
+    ordered: Option<(Duration, Duration)>,
     /// Small ones that were ordered when the burst before was through.
     small: u64,
 }
@@ -126,22 +145,24 @@ impl Bulk {
         }
         match limits.share {
             Some(share) if small > state.burst.small && state.ends_burst(len) => {
-                state.after_burst(share / active as f64, ready, now)
+                let applied = self.takes(state.burst.bytes);
+                state.after_burst(applied, share / active as f64, ready, now)
             }
             _ => Next::Go,
         }
     }
 
-    /// A client's fragment is sent.
-    pub fn goes(&mut self, client: Client, len: u64, now: Duration) {
+    /// A client's fragment, that was `ready` since then, is sent.
+    pub fn goes(&mut self, client: Client, len: u64, ready: Duration, now: Duration) {
         let state = self.client(client);
         state.seen = now;
         if state.ends_burst(len) {
             state.burst = Burst {
-                bytes: 0,
-                began: None,
                 small: state.small_then,
+                ..Burst::default()
             };
+        } else {
+            state.burst.made = state.made(ready);
         }
         state.burst.bytes += len;
     }
@@ -156,8 +177,13 @@ impl Bulk {
         state.seen = now;
         state.rests = false;
         state.bytes += len;
-        state.under_way.push_back((seqno, len));
-        state.burst.began.get_or_insert(now);
+        state.under_way.push_back(Fragment {
+            seqno,
+            len,
+            at: now,
+        });
+        let ordered = &mut state.burst.ordered;
+        *ordered = Some((ordered.map_or(now, |(first, _)| first), now));
         if !state.is_large() {
             self.small += 1;
         }
@@ -177,21 +203,37 @@ impl Bulk {
 
     /// All others have applied everything up to `upto`. Whether that was news.
     pub fn applied(&mut self, upto: Seqno, now: Duration) -> bool {
-        let mut news = false;
+        // One after the other, since the last was, or the first of these was ordered.
+        let through = |s: &State| s.under_way.iter().take_while(|f| f.seqno <= upto).count();
+        let all = || {
+            let states = self.clients.values();
+            states.flat_map(|s| s.under_way.iter().take(through(s)))
+        };
+        let Some(first) = all().map(|f| f.at).min() else {
+            return false;
+        };
+        let took = now.saturating_sub(first.max(self.heard));
+        let bytes: u64 = all().map(|f| f.len).sum();
         for state in self.clients.values_mut() {
-            let before = state.under_way.len();
-            while state.under_way.front().is_some_and(|(s, _)| *s <= upto) {
-                state.under_way.pop_front();
-            }
-            if state.under_way.len() < before {
-                news = true;
-                if state.under_way.is_empty() {
-                    state.through = now;
-                    state.small_then = self.small;
-                }
+            let passed = state.under_way.drain(..through(state)).count();
+            if passed > 0 && state.under_way.is_empty() {
+                state.small_then = self.small;
             }
         }
-        news
+        self.heard = now;
+        let (lately, of) = &mut self.applied;
+        if *of > LATELY {
+            (*lately, *of) = (*lately / 2, *of / 2);
+        }
+        *lately += took.min(WORK_MAX);
+        *of += bytes;
+        true
+    }
+
+    /// How long the others take for `len` bytes of fragments.
+    fn takes(&self, len: u64) -> Duration {
+        let (lately, of) = self.applied;
+        lately.mul_f64(len as f64 / of.max(1) as f64)
     }
 
     /// Whether a client has sent more than small ones do.
@@ -212,7 +254,7 @@ impl Bulk {
 
     /// They belong to a connection to the cluster.
     pub fn clear(&mut self) {
-        self.clients.clear();
+        *self = Bulk::default();
     }
 
     fn client(&mut self, client: Client) -> &mut State {
@@ -246,7 +288,7 @@ impl State {
         // The second one is there when the first is applied.
         let right = if active == 1 { 2 } else { 1 };
         let (parts, most) = (self.under_way.len(), (queue / 4 / active).max(right));
-        let bytes: u64 = self.under_way.iter().map(|(_, len)| len).sum();
+        let bytes: u64 = self.under_way.iter().map(|f| f.len).sum();
         parts >= right && (parts >= most || bytes + len > AHEAD / active as u64)
     }
 
@@ -254,15 +296,22 @@ impl State {
         self.burst.bytes > 0 && self.burst.bytes + len > BURST
     }
 
-    fn after_burst(&self, share: f64, ready: Duration, now: Duration) -> Next {
+    /// How long the client has made fragments behind the first of its burst, one of which
+    /// is `ready` since then.
+    fn made(&self, ready: Duration) -> Duration {
+        let last = self.burst.ordered.map_or(ready, |(_, last)| last);
+        self.burst.made + ready.saturating_sub(last)
+    }
+
+    /// `applied`: how long the others take for the burst.
+    fn after_burst(&self, applied: Duration, share: f64, ready: Duration, now: Duration) -> Next {
         if !self.under_way.is_empty() {
             return Next::WhenApplied;
         }
-        let Some(began) = self.burst.began else {
+        let Some((began, _)) = self.burst.ordered else {
             return Next::Go; // none of it passed
         };
-        let applied = self.through.saturating_sub(began);
-        let made = ready.saturating_sub(began).min(applied * MADE_MAX);
+        let made = self.made(ready).min(applied * MADE_MAX);
         let work = applied.max(made);
         let pause = work.min(WORK_MAX).mul_f64(1.0 / share - 1.0);
         let until = began + work + pause;
@@ -343,7 +392,7 @@ mod tests {
                 {
                     let next = bulk.next(client(i), s.len, MS(since), now, &limits);
                     if next == Next::Go {
-                        bulk.goes(client(i), s.len, now);
+                        bulk.goes(client(i), s.len, MS(since), now);
                         ran.waited = ran.waited.max(now - MS(since));
                         doing[i] = Doing::OnItsWay(ms + 1);
                     }
@@ -446,7 +495,7 @@ mod tests {
         for n in 0..SMALL / 1000 {
             let now = MS(n);
             assert_eq!(bulk.next(client, 1000, now, now, &limits), Next::Go);
-            bulk.goes(client, 1000, now);
+            bulk.goes(client, 1000, now, now);
             bulk.ordered(client, n as Seqno, 1000, now);
         }
         assert!(!bulk.is_large(client));
@@ -472,7 +521,7 @@ mod tests {
         };
         let client = (Uuid([1; 16]), 7);
         for n in 1..3 {
-            bulk.goes(client, SMALL, MS(n));
+            bulk.goes(client, SMALL, MS(n), MS(n));
             bulk.ordered(client, n as Seqno, SMALL, MS(n));
         }
         let mut at = |ms| bulk.next(client, SMALL, MS(10), MS(ms), &limits);

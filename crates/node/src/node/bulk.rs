@@ -58,7 +58,7 @@ impl Node {
                 let mut streaming = lock(&self.streaming);
                 match streaming.bulk.next(client, len, ready, now, &limits) {
                     Next::Go => {
-                        streaming.bulk.goes(client, len, now);
+                        streaming.bulk.goes(client, len, ready, now);
                         break true;
                     }
                     next => {
