@@ -174,7 +174,25 @@ impl<T> ApplyQueue<T> {
 
     /// That is over.
     pub fn is_back(&self, ahead: bool) {
-        self.lock().aside -= usize::from(ahead);
+        if ahead {
+            self.lock().aside -= 1;
+            self.wake.notify_all();
+        }
+    }
+
+    /// Waits until no thread has an event that waits for its place, at most until
+    /// `deadline`. False: there still is one.
+    pub fn wait_none_aside(&self, deadline: Instant) -> bool {
+        let mut inner = self.lock();
+        while inner.aside > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.wake.wait_timeout(inner, left);
+            inner = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// Takes the next event, waiting for one until `deadline`. Whoever took one
@@ -412,7 +430,9 @@ mod tests {
         q.sets_aside(true);
         assert_eq!(popped(&q), Some(2), "the first may wait for it");
         q.done(false);
+        assert!(!q.wait_none_aside(Instant::now()));
         q.is_back(true);
+        assert!(q.wait_none_aside(Instant::now()));
         assert_eq!(popped(&q), None);
         q.done(false);
         assert_eq!(popped(&q), Some(3));

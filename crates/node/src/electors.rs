@@ -48,9 +48,9 @@ impl Weighing {
         if let Some(m) = heavy.find(|m| 2 * u64::from(m.weight) > total) {
             return Weighing::Sole(m.uuid);
         }
-        let mut weightless = members.filter(|m| m.weight == 0);
+        let weightless = members.filter(|m| m.weight == 0);
         match weightless.clone().any(may_vote) && serving.any(|m| m.weight > 0) {
-            true => Weighing::NotTheWeightless(weightless.by_ref().map(|m| m.uuid).collect()),
+            true => Weighing::NotTheWeightless(weightless.map(|m| m.uuid).collect()),
             false => Weighing::Even,
         }
     }

@@ -15,18 +15,20 @@
 //! What a client here sends comes back in pieces as that of others does. It lies in
 //! a file already: as long as the pieces are what was sent, no second one is made.
 
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use dromon_order::sequencer::{PieceStore, StoreError, StreamKey};
 use dromon_writeset::{Header, KeyCollector, PayloadSum};
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+
+use crate::node::lock;
 
 /// Payloads above this lie in a file, in bytes.
 pub const SPOOL_ABOVE: usize = 4 << 20;
@@ -54,13 +56,8 @@ pub struct Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        locked(&self.all).remove(&self.n);
+        lock(&self.all).remove(&self.n);
     }
-}
-
-/// The bodies are whole whoever panicked.
-fn locked(all: &Mutex<BTreeMap<u64, Bytes>>) -> MutexGuard<'_, BTreeMap<u64, Bytes>> {
-    all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for Spooler {
@@ -89,7 +86,7 @@ impl Spooler {
             return None;
         }
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        locked(&self.sending).insert(n, body.clone());
+        lock(&self.sending).insert(n, body.clone());
         Some(Sending {
             n,
             all: self.sending.clone(),
@@ -98,7 +95,7 @@ impl Spooler {
 
     /// What is on its way from here and begins with `piece`.
     fn sent_with(&self, piece: &[u8]) -> Option<Bytes> {
-        let sending = locked(&self.sending);
+        let sending = lock(&self.sending);
         sending.values().find(|b| b.starts_with(piece)).cloned()
     }
 

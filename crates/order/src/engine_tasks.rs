@@ -32,6 +32,8 @@ const FORWARD_WINDOW: u64 = 4096;
 const INTAKE_BATCHES: usize = 1024;
 /// How often the leader looks at the membership without being told.
 const RECONCILE_PAUSE: Duration = Duration::from_millis(200);
+/// The same while somebody that is gone is to be told.
+const RECONCILE_LEAVERS: Duration = Duration::from_millis(25);
 /// After a membership change that was refused.
 const RECONCILE_RETRY: Duration = Duration::from_millis(100);
 /// Strangers remembered at most; see [`Core::strangers`].
@@ -624,7 +626,10 @@ pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
     let mut disk = (0, core.now());
     let mut led = Led::default();
     loop {
-        let pause = sleep(RECONCILE_PAUSE);
+        let pause = sleep(match led.gone.is_empty() {
+            true => RECONCILE_PAUSE,
+            false => RECONCILE_LEAVERS,
+        });
         tokio::select! {
             biased;
             () = core.desired_wake.notified() => {}
@@ -667,6 +672,8 @@ fn disk_hangs(core: &Core, seen: &mut (u64, Duration)) -> bool {
 struct Led {
     term: u64,
     from: u64,
+    /// Members that are not wanted, and since when.
+    gone: BTreeMap<RaftId, Duration>,
 }
 
 fn next_step(core: &Core, raft: &Raft, led: &mut Led) -> Option<Step> {
@@ -680,17 +687,33 @@ fn next_step(core: &Core, raft: &Raft, led: &mut Led) -> Option<Step> {
         *led = Led {
             term: m.current_term,
             from: last_log,
+            gone: BTreeMap::new(),
         };
     }
+    let members = from_raft_members(&m.membership_config);
+    let desired = lock(&core.desired);
+    let now = core.now();
+    led.gone
+        .retain(|id, _| members.addrs.contains_key(id) && !desired.contains_key(id));
+    let gone = members.addrs.keys().filter(|id| !desired.contains_key(id));
+    // Nothing is wanted before the first wish.
+    for id in gone.filter(|_| !desired.is_empty()) {
+        led.gone.entry(*id).or_insert(now);
+    }
+    let gone_for = led
+        .gone
+        .iter()
+        .map(|(id, at)| (*id, now.saturating_sub(*at)));
     plan(&Picture {
         me: core.id,
         stood_down: core.stood_down(),
         processed: core.processed(),
         led_from: led.from,
-        members: &from_raft_members(&m.membership_config),
+        members: &members,
         settled: m.membership_config.log_id() == m.committed_membership_config.log_id(),
-        desired: &lock(&core.desired),
+        desired: &desired,
         peers: &peers_of(&m),
+        gone_for: &gone_for.collect(),
         last_log,
         fresh: core.config.election_min,
     })

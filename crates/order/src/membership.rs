@@ -7,8 +7,9 @@
 //!
 //! Order of steps: finish a change an earlier leader began; leave the lead if
 //! this node is to go, has gone or is to have no vote, and if no other voter may
-//! lead, first give votes to those that are to have them; remove who is gone
-//! (voters and others in one change, so that several dead ones cost one
+//! lead, first give votes to those that are to have them; remove who is gone and,
+//! if alive, knows it: to others nothing is sent any more, not even that they have
+//! left (voters and others in one change, so that several dead ones cost one
 //! agreement); correct addresses; add who is missing, without a vote; give votes
 //! to those that have caught up; take votes away.
 
@@ -47,6 +48,8 @@ pub(crate) struct Picture<'a> {
     /// Where the log ended when this node's leadership began.
     pub led_from: u64,
     pub peers: &'a BTreeMap<RaftId, PeerStatus>,
+    /// For how long this leader has known of members that they are gone.
+    pub gone_for: &'a BTreeMap<RaftId, Duration>,
     pub last_log: u64,
     /// A member not heard from for this long is not promoted.
     pub fresh: Duration,
@@ -92,7 +95,7 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
         .members
         .addrs
         .keys()
-        .filter(|id| !p.desired.contains_key(id))
+        .filter(|id| !p.desired.contains_key(id) && knows_it_is_gone(p, **id))
         .copied()
         .collect();
     if !gone.is_empty() {
@@ -124,7 +127,7 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
     }
     let demoted: BTreeSet<RaftId> = voters
         .iter()
-        .filter(|id| !wanted_voter(id))
+        .filter(|id| p.desired.contains_key(id) && !wanted_voter(id))
         .copied()
         .collect();
     let rest = voters.iter().filter(|id| !demoted.contains(id));
@@ -208,6 +211,14 @@ fn is_stale(p: &Picture<'_>) -> bool {
     p.processed < p.led_from.max(agreed)
 }
 
+/// Whether a member that is gone has been told how far the log is agreed since this node
+/// knows that, or does not listen.
+fn knows_it_is_gone(p: &Picture<'_>, id: RaftId) -> bool {
+    let silent = p.peers.get(&id).and_then(|s| s.silent);
+    let told = |silent| p.gone_for.get(&id).is_some_and(|gone| silent < *gone);
+    silent.is_none_or(|silent| silent >= p.fresh || told(silent))
+}
+
 /// Whether these could agree now. A change that leaves them alone as voters
 /// needs them: begun without, it is never finished, and nothing after it.
 fn most_are_heard<'a>(p: &Picture<'_>, voters: impl Iterator<Item = &'a RaftId>) -> bool {
@@ -271,6 +282,12 @@ mod tests {
             .collect()
     }
 
+    /// All have been told since whoever is gone was.
+    fn gone_for(members: &Members) -> BTreeMap<RaftId, Duration> {
+        let long = |id: &RaftId| (*id, Duration::from_millis(500));
+        members.addrs.keys().map(long).collect()
+    }
+
     fn step(
         members: &Members,
         desired: &BTreeMap<RaftId, Desired>,
@@ -295,6 +312,7 @@ mod tests {
             processed: 10_001,
             led_from: 10_001,
             peers: &peers,
+            gone_for: &gone_for(members),
             last_log: 10_001,
             fresh: Duration::from_secs(1),
         })
@@ -347,6 +365,38 @@ mod tests {
     }
 
     #[test]
+    fn who_is_gone_and_alive_is_told_first() {
+        let m = members(&[1, 2, 3], &[]);
+        let want = desired(&[1, 3], &[]);
+        let ms = Duration::from_millis;
+        let removes = |silent: Option<Duration>, gone: Option<Duration>| {
+            let peer = |id, silent| {
+                let matched = 10_000;
+                (id, PeerStatus { matched, silent })
+            };
+            plan(&Picture {
+                me: 1,
+                members: &m,
+                settled: true,
+                desired: &want,
+                stood_down: false,
+                processed: 10_001,
+                led_from: 10_001,
+                peers: &[peer(2, silent), peer(3, Some(ms(10)))].into(),
+                gone_for: &gone.map(|gone| (2, gone)).into_iter().collect(),
+                last_log: 10_001,
+                fresh: Duration::from_secs(1),
+            })
+        };
+        let removed = change(ChangeMembers::RemoveVoters(set(&[2])), false);
+        assert_eq!(removes(Some(ms(10)), Some(ms(11))), removed);
+        assert_eq!(removes(Some(ms(10)), Some(ms(10))), None, "not told since");
+        assert_eq!(removes(Some(ms(10)), None), None);
+        assert_eq!(removes(Some(ms(1000)), Some(ms(500))), removed, "dead");
+        assert_eq!(removes(None, Some(ms(0))), removed, "never seen");
+    }
+
+    #[test]
     fn a_leader_that_is_to_go_hands_over_first_and_alone_stays() {
         let m = members(&[1, 2, 3], &[]);
         assert_eq!(
@@ -389,6 +439,7 @@ mod tests {
             processed: 5,
             led_from: 5,
             peers: &peers,
+            gone_for: &gone_for(&m),
             last_log: 5,
             fresh: Duration::from_secs(1),
         };
@@ -439,6 +490,7 @@ mod tests {
                 processed,
                 led_from,
                 peers: &peers,
+                gone_for: &gone_for(&m),
                 last_log: 41,
                 fresh: Duration::from_secs(1),
             })
@@ -467,6 +519,7 @@ mod tests {
                 processed: 12,
                 led_from: 41,
                 peers: &[2, 3].into_iter().zip(peers).collect(),
+                gone_for: &gone_for(m),
                 last_log: 1_041,
                 fresh: Duration::from_secs(1),
             })
@@ -518,6 +571,7 @@ mod tests {
                 processed: 5,
                 led_from: 5,
                 peers: &peers.into(),
+                gone_for: &gone_for(&m),
                 last_log: 5,
                 fresh: Duration::from_secs(1),
             })
@@ -593,6 +647,7 @@ mod tests {
                 processed: 9,
                 led_from: 9,
                 peers: &peers.collect(),
+                gone_for: &gone_for(&m),
                 last_log: 9,
                 fresh: Duration::from_secs(1),
             });

@@ -287,6 +287,27 @@ fn three_leave_until_one_is_left_and_it_goes_on() {
     });
 }
 
+/// The others agree that it goes while its link stands still.
+#[test]
+fn who_goes_hears_that_it_goes() {
+    run(async {
+        let mut w = World::three(12).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        let (stays, goes) = (rest[0], rest[1]);
+        w.hub.mute(leader, goes);
+        w.propose(stays, 0);
+        w.wait_delivered(&[leader, stays], 1).await;
+        for id in [leader, stays] {
+            w.want(id, &[leader, stays], &[]);
+        }
+        tokio::time::sleep(ms(300)).await;
+        w.hub.heal();
+        w.wait_members(leader, &[leader, stays]).await;
+        w.wait_delivered(&[goes], 1).await;
+    });
+}
+
 #[test]
 fn two_dead_of_five_are_put_out_by_the_rest() {
     run(async {

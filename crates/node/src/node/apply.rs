@@ -21,6 +21,9 @@ use crate::messages::{Control, LeaveReason, Need, Position, encode, kind};
 use crate::spool::PieceFiles;
 use crate::trx::Trx;
 
+/// How long that may take which is rolled back as its place will never come.
+const ROLLS_BACK: Duration = Duration::from_secs(10);
+
 /// Why an applier thread goes back to the database.
 struct Ended {
     outcome: Outcome,
@@ -511,10 +514,15 @@ impl Node {
         }
         self.queue.clear();
         self.queue.resume();
+        // What was begun ahead of its place will never have it, and is rolled back first:
+        // at this view the server lets go of all streams, whoever works on them.
+        self.gates.close();
+        if !self.queue.wait_none_aside(Instant::now() + ROLLS_BACK) {
+            self.warn("an applier did not come back from what it had begun ahead of its place");
+        }
         self.wait_none_goes();
         applier.view(&view);
         self.queue.close();
-        self.gates.close();
         self.changed.notify_all();
     }
 

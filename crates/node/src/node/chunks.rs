@@ -76,6 +76,8 @@ pub(super) struct Chunks {
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     place: Seqno,
+    /// Which part of which transaction.
+    of: (Seqno, ChunkPart),
     /// Since when the server has it.
     at: Option<Instant>,
     /// Nothing is left of it but to commit.
@@ -168,8 +170,8 @@ impl Node {
     ) {
         // Before its place lets it end.
         let begun = lock(&self.chunks).begun(seqno).is_some();
-        self.takes_place(seqno);
         let id = chunked.id;
+        self.takes_place(seqno, Some((id, part)));
         let first = part == ChunkPart::Data(0);
         let sent = match first && self.is_own_origin(chunked.origin) {
             true => lock(&self.pending).take(chunked.tag),
@@ -290,6 +292,12 @@ impl Node {
             open.comes(n, place);
             open.ahead = Some(place);
             chunks.way_of(chunked.id, n);
+            // An applier may have it since before this node joined again.
+            if chunks.begun(place).is_some() {
+                drop(chunks);
+                self.chunks_changed();
+                return;
+            }
             // What is not applied here is done at once when it has its place.
             let here = !chunks.lacking.contains(history, chunked.id);
             let begins = threads && here;
@@ -298,6 +306,7 @@ impl Node {
                 chunks.begun.retain(|b| b.place > released);
                 chunks.begun.push(Begun {
                     place,
+                    of: (chunked.id, part),
                     at: None,
                     ready: false,
                 });
@@ -655,14 +664,45 @@ impl Node {
         true
     }
 
-    /// What is applied in chunks belongs to a connection to the cluster.
-    pub(super) fn forget_chunks(&self) {
+    /// What is applied in chunks belongs to a connection to the cluster, but for what an
+    /// applier has begun ahead and goes on with if the node joins again: all but `unbegun`,
+    /// if there are any.
+    pub(super) fn forget_chunks(&self, unbegun: Option<&[Seqno]>) {
+        let released = self.gates.released();
         {
             let mut chunks = lock(&self.chunks);
             chunks.open.clear();
-            chunks.begun.clear();
+            let goes_on = |b: &Begun| {
+                let begun = unbegun.is_some_and(|u| !u.contains(&b.place));
+                begun && b.place > released
+            };
+            chunks.begun.retain(goes_on);
+            let kept = chunks.begun.last().map_or(0, |b| b.place);
+            self.kept_ahead.store(kept, Relaxed);
         }
         self.chunks_changed();
+    }
+
+    /// `seqno` is taken by a part, or by something else: an applier that has begun
+    /// something there before this node joined again must have begun the same. After a
+    /// forced recovery of the others it may be another one.
+    pub(super) fn check_kept_ahead(&self, seqno: Seqno, by: Option<(Seqno, ChunkPart)>) {
+        if self.kept_ahead.load(Relaxed) != seqno {
+            return;
+        }
+        let begun = lock(&self.chunks).begun(seqno).map(|b| b.of);
+        if begun.is_some_and(|of| by != Some(of)) {
+            self.inconsistent(&format!(
+                "seqno {seqno} was to be a part of the large transaction that began at seqno {}, and is something else \
+                 since the others were forced to go on",
+                begun.map_or(-1, |(id, _)| id)
+            ));
+        }
+    }
+
+    /// Whether what an applier has for `seqno` is not what takes that place.
+    pub(super) fn is_misplaced(&self, seqno: Seqno) -> bool {
+        self.kept_ahead.load(Relaxed) == seqno && self.phase() == Phase::Inconsistent
     }
 
     /// Wakes the thread that asks.

@@ -400,7 +400,7 @@ impl Node {
             // What is noted of it must not be taken for the copy's.
             self.forget_lacking().map_err(ConnectError::Refused)?;
         }
-        self.reset_for(&found);
+        self.reset_for(&found, false);
         let handler: Arc<dyn NodeHandler> = Arc::new(Handler {
             node: Arc::downgrade(self),
         });
@@ -602,13 +602,15 @@ impl Node {
         config
     }
 
-    /// Everything of an earlier connection is forgotten.
-    pub(super) fn reset_for(&self, found: &Found) {
+    /// Everything of an earlier connection is forgotten; if the node joins `again`, all but
+    /// what its appliers have.
+    pub(super) fn reset_for(&self, found: &Found, again: bool) {
         let at = found.state.position();
         *lock(&self.history) = at.history;
+        let waited: Vec<Seqno> = self.queue.clear().iter().map(|i| i.seqno).collect();
+        self.forget_chunks(again.then_some(&waited));
         self.gates.restart(at.seqno);
         self.queue.reopen();
-        self.forget_chunks();
         lock(&self.streams).clear();
         self.forget_held();
         self.forget_bulk();

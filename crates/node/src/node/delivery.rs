@@ -199,7 +199,7 @@ impl Node {
                 tag,
                 index,
             } => {
-                self.takes_place(seqno);
+                self.takes_place(seqno, None);
                 self.count_certified(seqno, write_set.header().last_seen, &verdict);
                 if let Some(conflict) = verdict.conflict()
                     && self.settings().log_conflicts
@@ -268,7 +268,7 @@ impl Node {
             } => self.chunk_lies_ahead(place, chunked, part, depends_on),
             Event::Nothing { first, last } => {
                 for seqno in first..=last {
-                    self.takes_place(seqno);
+                    self.takes_place(seqno, None);
                     self.gates.cancel(seqno);
                 }
             }
@@ -523,7 +523,7 @@ impl Node {
         left: Vec<(Member, LeaveReason)>,
     ) {
         let seqno = view.position.seqno;
-        self.takes_place(seqno);
+        self.takes_place(seqno, None);
         course.view_seen = true;
         lock(&self.digests).taken(seqno, course.state.digest());
         let own = self.shared().uuid;

@@ -439,6 +439,9 @@ impl Node {
                 break;
             }
         }
+        if !interruptible && self.is_misplaced(seqno) {
+            return Outcome::NodeFail;
+        }
         let mut body = trx.lock();
         if interruptible && body.must_abort {
             drop(body);

@@ -543,6 +543,8 @@ pub struct Node {
     count_small: AtomicI64,
     /// See [`crate::messages::Progress::ready`].
     ready_ahead: AtomicI64,
+    /// The place of what an applier goes on with since before this node joined again; 0: none.
+    kept_ahead: AtomicI64,
     /// The engine was told to go alone and had not done so in time.
     alone_later: AtomicBool,
     /// Taken before `chunks`, and kept during the I/O.
@@ -628,7 +630,7 @@ impl std::fmt::Debug for Node {
 }
 
 /// Locks, also after a panic elsewhere: every holder leaves its data whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -114,6 +114,7 @@ impl Node {
             newest_small: AtomicI64::new(0),
             count_small: AtomicI64::new(0),
             ready_ahead: AtomicI64::new(0),
+            kept_ahead: AtomicI64::new(0),
             alone_later: AtomicBool::new(false),
             lacking_file: Mutex::new(lacking_file),
             chunks_more: Condvar::new(),

@@ -196,7 +196,7 @@ impl Node {
             shared.own_leave = false;
             shared.sync_asked = false;
         }
-        self.reset_for(&found);
+        self.reset_for(&found, true);
         self.queue.drop_through(position.seqno);
         let handler: Arc<dyn NodeHandler> = Arc::new(Handler {
             node: Arc::downgrade(self),

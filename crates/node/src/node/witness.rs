@@ -17,7 +17,7 @@ use super::alone::Forced;
 use super::connect::Found;
 use super::search::votes_alone;
 use super::{ConnectError, Item, LogSummary, Node, Phase, lock};
-use crate::cluster::ClusterState;
+use crate::cluster::{ChunkPart, ClusterState};
 use crate::messages::{Need, Position};
 use crate::options::{Durability, Settings};
 
@@ -101,8 +101,10 @@ impl Node {
         }
     }
 
-    /// `seqno` was delivered. A witness has nothing to do for it.
-    pub(super) fn takes_place(&self, seqno: Seqno) {
+    /// `seqno` was delivered: a part of a large transaction (where that began, which), or
+    /// something else. A witness has nothing to do for it.
+    pub(super) fn takes_place(&self, seqno: Seqno, part: Option<(Seqno, ChunkPart)>) {
+        self.check_kept_ahead(seqno, part);
         self.gates.ordered(seqno);
         if self.setup.witness {
             self.gates.leave_and_release(seqno);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dromon_node::{Outcome, Position};
+use dromon_node::{Outcome, Phase, Position};
 
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, Key, Session, row};
@@ -462,6 +462,84 @@ fn a_client_that_gives_up_leaves_no_lock() {
 }
 
 const MORTAL: &str = "dromon.auto_stream_size=1K;evs.suspect_timeout=PT3S";
+
+/// Cuts db1 off while an applier of it has a chunk whose place lies ahead.
+fn cut_off_amid_what_lies_ahead(world: &World) {
+    let (cut, origin) = (world.db(1), world.db(2));
+    let others = [World::addr(2), World::addr(3)];
+    let stop = Arc::new(AtomicBool::new(false));
+    // Small ones and large ones, one after the other, until it is done.
+    let clients: Vec<JoinHandle<()>> = (0..2)
+        .map(|i| {
+            let (stop, db) = (stop.clone(), world.db(3));
+            std::thread::spawn(move || {
+                for n in (0..500).cycle().take_while(|_| !stop.load(Relaxed)) {
+                    db.set(row(5000 + 1000 * i + n), 1);
+                }
+            })
+        })
+        .chain(std::iter::once({
+            let (stop, db) = (stop.clone(), origin.clone());
+            std::thread::spawn(move || {
+                for value in (1..).take_while(|_| !stop.load(Relaxed)) {
+                    large(&db, 1, value).commit();
+                }
+            })
+        }))
+        .collect();
+    let begun = || cut.count("dromon_chunks_begun_ahead");
+    world.until("it is cut off with a place ahead", || {
+        let before = begun();
+        if !world.soon(|| begun() > before) {
+            return false;
+        }
+        world.net.cut(&[World::addr(1)], &others);
+        // What was on its way arrives.
+        std::thread::sleep(Duration::from_millis(200));
+        let ahead = !cut.applying().is_empty();
+        if !ahead {
+            world.net.heal();
+        }
+        ahead
+    });
+    stop.store(true, Relaxed);
+    for client in clients {
+        client.join().expect("no panic");
+    }
+}
+
+#[test]
+fn a_node_that_was_cut_off_ends_amid_what_lies_ahead() {
+    run(3, MORTAL, LIMIT, |world| {
+        cut_off_amid_what_lies_ahead(world);
+        let cut = world.db(1);
+        world.until("it knows", || cut.node().phase() == Phase::NonPrimary);
+        assert!(!cut.applying().is_empty(), "it waits for its place");
+        cut.disconnect();
+        world.net.heal();
+        cut.connect(&World::url(), false).expect("two are there");
+        world.synced(&cut);
+        nothing_open(world);
+    });
+}
+
+#[test]
+fn a_node_that_was_cut_off_goes_on_with_what_lay_ahead() {
+    run(3, MORTAL, LIMIT, |world| {
+        cut_off_amid_what_lies_ahead(world);
+        world.until("it is evicted", || {
+            world.report.said("was silent and is evicted")
+        });
+        let cut = world.db(1);
+        assert!(!cut.applying().is_empty(), "it waits for its place");
+        world.net.heal();
+        world.synced(&cut);
+        world.until("it is back", || {
+            world.report.said("joined the cluster again")
+        });
+        nothing_open(world);
+    });
+}
 
 #[test]
 fn its_origin_is_evicted_and_the_others_roll_it_back() {

@@ -525,6 +525,11 @@ impl Db {
         self.lock().disk.fragments.len()
     }
 
+    /// Places of what appliers work on now.
+    pub fn applying(&self) -> BTreeSet<Seqno> {
+        self.lock().applying.clone()
+    }
+
     /// A status variable as text.
     pub fn stat(&self, name: &str) -> String {
         use dromon_node::status::StatusValue;
