@@ -212,8 +212,13 @@ fn is_stale(p: &Picture<'_>) -> bool {
 }
 
 /// Whether a member that is gone has been told how far the log is agreed since this node
-/// knows that, or does not listen.
+/// knows that, or does not listen: it has been silent, or its node has another id by now.
+/// The vote of a dead one is not left in the log any longer than it must be.
 fn knows_it_is_gone(p: &Picture<'_>, id: RaftId) -> bool {
+    let addr = p.members.addrs.get(&id);
+    if p.desired.values().any(|d| addr == Some(&d.addr)) {
+        return true;
+    }
     let silent = p.peers.get(&id).and_then(|s| s.silent);
     let told = |silent| p.gone_for.get(&id).is_some_and(|gone| silent < *gone);
     silent.is_none_or(|silent| silent >= p.fresh || told(silent))
@@ -369,7 +374,7 @@ mod tests {
         let m = members(&[1, 2, 3], &[]);
         let want = desired(&[1, 3], &[]);
         let ms = Duration::from_millis;
-        let removes = |silent: Option<Duration>, gone: Option<Duration>| {
+        let plan_of = |want: &BTreeMap<RaftId, Desired>, silent, gone: Option<Duration>| {
             let peer = |id, silent| {
                 let matched = 10_000;
                 (id, PeerStatus { matched, silent })
@@ -378,7 +383,7 @@ mod tests {
                 me: 1,
                 members: &m,
                 settled: true,
-                desired: &want,
+                desired: want,
                 stood_down: false,
                 processed: 10_001,
                 led_from: 10_001,
@@ -388,12 +393,18 @@ mod tests {
                 fresh: Duration::from_secs(1),
             })
         };
+        let removes = |silent, gone| plan_of(&want, silent, gone);
         let removed = change(ChangeMembers::RemoveVoters(set(&[2])), false);
         assert_eq!(removes(Some(ms(10)), Some(ms(11))), removed);
         assert_eq!(removes(Some(ms(10)), Some(ms(10))), None, "not told since");
         assert_eq!(removes(Some(ms(10)), None), None);
         assert_eq!(removes(Some(ms(1000)), Some(ms(500))), removed, "dead");
         assert_eq!(removes(None, Some(ms(0))), removed, "never seen");
+        let mut back = want.clone();
+        let addr = m.addrs[&2].clone();
+        back.insert(4, Desired { addr, voter: true });
+        let step = plan_of(&back, Some(ms(10)), None);
+        assert_eq!(step, removed, "its node is back under another id");
     }
 
     #[test]
