@@ -54,7 +54,7 @@ pub struct Options {
     pub seed: u64,
     /// Entries to feed again after an outage.
     pub entries: u64,
-    /// Rows of a large transaction (origin_dies).
+    /// Rows of a large transaction (origin_dies, cut_off).
     pub large_rows: u64,
     /// Another provider to measure beside.
     pub peer: Option<PathBuf>,

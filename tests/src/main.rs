@@ -93,7 +93,7 @@ struct Args {
     /// Entries to feed again after an outage (refeed).
     #[arg(long, env = "DROMON_TEST_ENTRIES", default_value = "20000")]
     entries: u64,
-    /// Rows of the large transaction in origin_dies.
+    /// Rows of the large transaction in origin_dies and cut_off.
     #[arg(long, default_value = "200000")]
     large_rows: u64,
     /// Every third client's transactions are streamed, a fragment for each row or for two.

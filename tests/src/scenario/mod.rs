@@ -278,7 +278,7 @@ pub fn long() -> Vec<Scenario> {
         round: Duration::from_secs(60),
         timed: false,
     };
-    vec![through_a_node, torture::origin_dies()]
+    vec![through_a_node, torture::origin_dies(), torture::cut_off()]
 }
 
 /// Runs statements on db1 and waits until all nodes have them.

@@ -359,8 +359,14 @@ impl Node {
 
     /// Whether an applier has something whose place lay ahead when it began.
     pub(super) fn has_begun_ahead(&self) -> bool {
+        self.count_ahead() > 0
+    }
+
+    /// What appliers have since before its place came, and have not finished.
+    pub(super) fn count_ahead(&self) -> usize {
         let released = self.gates.released();
-        lock(&self.chunks).begun.iter().any(|b| b.place > released)
+        let chunks = lock(&self.chunks);
+        chunks.begun.iter().filter(|b| b.place > released).count()
     }
 
     /// Whether the part at `seqno` was begun with its place still ahead.

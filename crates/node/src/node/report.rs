@@ -292,6 +292,10 @@ impl Node {
                     StatusValue::Int(get(&c.begun_ahead) as i64),
                 ),
                 (
+                    "dromon_chunks_ahead".into(),
+                    StatusValue::Int(self.count_ahead() as i64),
+                ),
+                (
                     "dromon_streamed_asked_for".into(),
                     StatusValue::Int(get(&c.streamed_asked_for) as i64),
                 ),

@@ -6,6 +6,7 @@ mod append;
 mod bank;
 pub mod control;
 mod cut;
+mod cut_off;
 mod deaths;
 mod disks;
 mod joining;
@@ -126,6 +127,16 @@ pub fn origin_dies() -> Scenario {
         "the origin killed when half of a large UPDATE is out, automatic and native streaming: all equal, nothing locked",
         300,
         origin::dies,
+    ))
+}
+
+/// A node that is cut off amid a large transaction; it takes long.
+pub fn cut_off() -> Scenario {
+    own_scenario((
+        "cut_off",
+        "a node cut off amid a large UPDATE and small ones: it comes back by itself, or is stopped and started; all equal",
+        120,
+        cut_off::amid_large,
     ))
 }
 

@@ -31,7 +31,7 @@ const NOT_READY: u16 = 1047;
 
 /// How the large transaction travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+pub(super) enum How {
     /// As a plain one.
     Automatic,
     /// In fragments of so many bytes, as the session asks.
@@ -106,7 +106,7 @@ fn measure(case: &mut Case, peer: Option<&Path>, ways: &[How]) -> anyhow::Result
     Ok(())
 }
 
-fn fill(cluster: &Cluster, db: &str, rows: u64) -> anyhow::Result<()> {
+pub(super) fn fill(cluster: &Cluster, db: &str, rows: u64) -> anyhow::Result<()> {
     let mut session = new_database(
         cluster.node(0),
         db,
@@ -125,12 +125,12 @@ fn fill(cluster: &Cluster, db: &str, rows: u64) -> anyhow::Result<()> {
 }
 
 /// The large transaction, on its way.
-struct Large {
+pub(super) struct Large {
     client: JoinHandle<Result<(), String>>,
 }
 
 impl Large {
-    fn start(node: &Node, db: &str, how: How, generation: u32) -> anyhow::Result<Self> {
+    pub(super) fn start(node: &Node, db: &str, how: How, generation: u32) -> anyhow::Result<Self> {
         let mut session = Session::open_within(node, db, 0, LARGE_LIMIT)?;
         if let How::Native(bytes) = how {
             session.exec("SET SESSION wsrep_trx_fragment_unit = 'bytes'")?;
@@ -145,7 +145,7 @@ impl Large {
 
     /// Looks how many parts of it `node` has until `enough` says so or it is over;
     /// the most that were seen.
-    fn watch(&self, node: &Node, enough: impl Fn(u64) -> bool) -> anyhow::Result<u64> {
+    pub(super) fn watch(&self, node: &Node, enough: impl Fn(u64) -> bool) -> anyhow::Result<u64> {
         let mut session = Session::open(node, "", 0)?;
         let mut most = 0;
         while !self.client.is_finished() {
@@ -160,7 +160,7 @@ impl Large {
         Ok(most)
     }
 
-    fn ended(self) -> anyhow::Result<()> {
+    pub(super) fn ended(self) -> anyhow::Result<()> {
         match self.client.join() {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => bail!("the large transaction failed: {error}"),

@@ -1,0 +1,154 @@
+//! A node is cut off while an applier of it has a part of a large transaction whose place
+//! has not come. It comes back by itself and goes on with it, or is stopped and started.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use dromon_sandbox::{Cluster, Start};
+
+use super::origin::{How, Large, fill};
+use super::pauses::{Answer, ask_until};
+use super::{Needs, all_back, seconds, started};
+use crate::check;
+use crate::harness::Case;
+use crate::rng::Rng;
+
+/// Until the one cut off and the others know.
+const KNOWN: Duration = Duration::from_secs(60);
+/// A server that is told to end does.
+const STOPS: Duration = Duration::from_secs(120);
+/// What has its place when a node is cut off needs no longer.
+const THROUGH: Duration = Duration::from_millis(500);
+
+/// In even rounds it comes back by itself, in odd ones it is stopped meanwhile.
+pub fn amid_large(case: &mut Case) -> anyhow::Result<()> {
+    let needs = Needs {
+        network: true,
+        ..Needs::default()
+    };
+    let cluster = started(case, needs, |_| {})?;
+    fill(&cluster, &case.db, case.options.large_rows)?;
+    let ids = Arc::new(AtomicI64::new(1));
+    let mut waited = 0;
+    for round in 0..case.options.rounds {
+        let stops = round % 2 == 1;
+        let seen = once(case, &cluster, round, stops, &ids)
+            .with_context(|| format!("round {}", round + 1))?;
+        waited += u64::from(seen.waits);
+        case.progress(format!(
+            "round {}: cut off with {} parts of it, {}; {}, usable {} later; the large one {}; all equal",
+            round + 1,
+            seen.parts,
+            match seen.waits {
+                true => "one waited for its place",
+                false => "none waited for its place",
+            },
+            match stops {
+                true => "stopped, and started when it could reach the others",
+                false => "left out by the others, it came back by itself",
+            },
+            seconds(seen.back),
+            seen.ended,
+        ));
+    }
+    case.progress(format!(
+        "a part waited for its place in {waited} of {} rounds",
+        case.options.rounds
+    ));
+    Ok(())
+}
+
+struct Seen {
+    parts: u64,
+    /// Whether a part that was begun waited for its place when it was cut off.
+    waits: bool,
+    back: Duration,
+    ended: String,
+}
+
+fn once(
+    case: &Case,
+    cluster: &Arc<Cluster>,
+    round: u64,
+    stops: bool,
+    ids: &Arc<AtomicI64>,
+) -> anyhow::Result<Seen> {
+    let mut rng = Rng::new(case.options.seed + round);
+    let victim = (round % 3) as usize;
+    let (origin, other) = ((victim + 1) % 3, (victim + 2) % 3);
+    let stop = Arc::new(AtomicBool::new(false));
+    // Small ones, so that places lie ahead.
+    let writers: Vec<JoinHandle<Vec<Answer>>> = [origin, other, other]
+        .into_iter()
+        .map(|node| {
+            let (node, db) = (Arc::clone(cluster.node(node)), case.db.clone());
+            let (ids, stop) = (Arc::clone(ids), Arc::clone(&stop));
+            thread::spawn(move || {
+                ask_until(&stop, &node, &db, move |s| {
+                    let id = ids.fetch_add(1, Ordering::Relaxed);
+                    s.exec(&format!("INSERT INTO t VALUES ({id})")).map(drop)
+                })
+            })
+        })
+        .collect();
+    let large = Large::start(
+        cluster.node(origin),
+        &case.db,
+        How::Automatic,
+        round as u32 + 1,
+    )?;
+    let parts = large.watch(cluster.node(victim), |parts| parts >= 3 + round % 4)?;
+    thread::sleep(Duration::from_millis(rng.below(30)));
+    case.network().cut_off(victim)?;
+    let result = away(case, cluster, victim, stops);
+    stop.store(true, Ordering::Release);
+    for writer in writers {
+        let answers = writer.join();
+        ensure!(answers.is_ok(), "a client panicked");
+    }
+    let (waits, back) = result?;
+    let ended = match large.ended() {
+        Ok(()) => "committed".to_owned(),
+        Err(e) => format!("did not: {e}"),
+    };
+    check::nothing_open(cluster, KNOWN)?;
+    check::settled(cluster, &case.db)?;
+    Ok(Seen {
+        parts,
+        waits,
+        back,
+        ended,
+    })
+}
+
+/// From when it is cut off until it is back: whether a part waits there, and how long it
+/// takes from when the others can be reached.
+fn away(
+    case: &Case,
+    cluster: &Cluster,
+    victim: usize,
+    stops: bool,
+) -> anyhow::Result<(bool, Duration)> {
+    let (cut, others) = (cluster.node(victim), cluster.node((victim + 1) % 3));
+    cut.wait_for("non-Primary", KNOWN, |s| {
+        s.get("wsrep_cluster_status") != "Primary"
+    })?;
+    // What had its place is through by now.
+    thread::sleep(THROUGH);
+    let waits = cut.status(KNOWN)?.number("wsrep_dromon_chunks_ahead") > Some(0);
+    if stops {
+        cut.stop(STOPS)?;
+    } else {
+        others.wait_for("two members", KNOWN, |s| s.size() == 2)?;
+    }
+    case.network().heal()?;
+    let healed = Instant::now();
+    if stops {
+        cut.start(Start::Join, &[])?;
+    }
+    all_back(cluster)?;
+    Ok((waits, healed.elapsed()))
+}
