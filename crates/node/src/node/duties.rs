@@ -265,6 +265,10 @@ impl Node {
     }
 
     fn tell_progress(&self) {
+        if matches!(self.phase(), Phase::Inconsistent | Phase::Closed) {
+            *lock(&self.catching_up) = None;
+            return;
+        }
         let (from, to, at) = {
             let mut catching_up = lock(&self.catching_up);
             let Some(way) = catching_up.as_mut() else {
