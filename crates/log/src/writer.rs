@@ -380,8 +380,8 @@ impl Queue {
         self.room.notify_all();
     }
 
-    /// Waits for jobs: all appends up to the next command, or one command. Calls `idle`
-    /// once before it sleeps. No jobs: the end, and whether to mark the log as closed.
+    /// Waits for jobs: all appends up to the next command, or one command. Marks the
+    /// log once before it sleeps. No jobs: the end, and whether to mark the log as closed.
     fn take(&self, log: &mut Log) -> Result<Vec<Job>, bool> {
         let mut idle = false;
         let mut state = self.state.lock();

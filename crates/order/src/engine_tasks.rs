@@ -680,6 +680,7 @@ fn next_step(core: &Core, raft: &Raft, led: &mut Led) -> Option<Step> {
     let metrics = raft.metrics();
     let m = metrics.borrow_watched();
     if m.state != ServerState::Leader || m.last_quorum_acked.is_none() {
+        led.gone.clear();
         return None;
     }
     let last_log = m.last_log_index.unwrap_or(0);

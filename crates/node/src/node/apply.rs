@@ -518,7 +518,8 @@ impl Node {
         // at this view the server lets go of all streams, whoever works on them.
         self.gates.close();
         if !self.queue.wait_none_aside(Instant::now() + ROLLS_BACK) {
-            self.warn("an applier did not come back from what it had begun ahead of its place");
+            self.warn("an applier has not come back in time from what it had begun ahead of its place; nothing of that is committed, \
+                 and this node leaves all the same");
         }
         self.wait_none_goes();
         applier.view(&view);

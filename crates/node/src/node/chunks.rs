@@ -670,9 +670,9 @@ impl Node {
         true
     }
 
-    /// What is applied in chunks belongs to a connection to the cluster, but for what an
-    /// applier has begun ahead and goes on with if the node joins again: all but `unbegun`,
-    /// if there are any.
+    /// What is applied in chunks belongs to a connection to the cluster. If the node joins
+    /// again, its appliers go on with what they have begun ahead: all but `unbegun`, which
+    /// no applier had yet. None: it does not join again.
     pub(super) fn forget_chunks(&self, unbegun: Option<&[Seqno]>) {
         let released = self.gates.released();
         {

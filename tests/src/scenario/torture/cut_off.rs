@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use dromon_sandbox::{Cluster, Start};
+use dromon_sandbox::{Cluster, Start, StopReport};
 
-use super::origin::{How, Large, fill};
-use super::pauses::{Answer, ask_until};
+use super::origin::{How, Large, fill, small_ones};
 use super::{Needs, all_back, seconds, started};
 use crate::check;
 use crate::harness::Case;
@@ -81,26 +80,16 @@ fn once(
     let (origin, other) = ((victim + 1) % 3, (victim + 2) % 3);
     let stop = Arc::new(AtomicBool::new(false));
     // Small ones, so that places lie ahead.
-    let writers: Vec<JoinHandle<Vec<Answer>>> = [origin, other, other]
-        .into_iter()
-        .map(|node| {
-            let (node, db) = (Arc::clone(cluster.node(node)), case.db.clone());
-            let (ids, stop) = (Arc::clone(ids), Arc::clone(&stop));
-            thread::spawn(move || {
-                ask_until(&stop, &node, &db, move |s| {
-                    let id = ids.fetch_add(1, Ordering::Relaxed);
-                    s.exec(&format!("INSERT INTO t VALUES ({id})")).map(drop)
-                })
-            })
-        })
-        .collect();
+    let nodes = [origin, other, other].map(|i| cluster.node(i));
+    let writers = small_ones(&nodes, &case.db, ids, &stop);
     let large = Large::start(
         cluster.node(origin),
         &case.db,
         How::Automatic,
         round as u32 + 1,
     )?;
-    let parts = large.watch(cluster.node(victim), |parts| parts >= 3 + round % 4)?;
+    let wanted = 3 + round % 4;
+    let parts = large.watch(cluster.node(victim), |parts| parts >= wanted)?;
     thread::sleep(Duration::from_millis(rng.below(30)));
     case.network().cut_off(victim)?;
     let result = away(case, cluster, victim, stops);
@@ -110,6 +99,10 @@ fn once(
         ensure!(answers.is_ok(), "a client panicked");
     }
     let (waits, back) = result?;
+    ensure!(
+        parts >= wanted,
+        "it was over when only {parts} parts of it had been seen: nothing was cut off amid it; it must be larger"
+    );
     let ended = match large.ended() {
         Ok(()) => "committed".to_owned(),
         Err(e) => format!("did not: {e}"),
@@ -140,7 +133,12 @@ fn away(
     thread::sleep(THROUGH);
     let waits = cut.status(KNOWN)?.number("wsrep_dromon_chunks_ahead") > Some(0);
     if stops {
-        cut.stop(STOPS)?;
+        let ended = cut.stop(STOPS)?;
+        ensure!(
+            matches!(ended, StopReport::Ended { .. }),
+            "{} did not end by itself when it was cut off: {ended:?}",
+            cut.name()
+        );
     } else {
         others.wait_for("two members", KNOWN, |s| s.size() == 2)?;
     }

@@ -195,19 +195,7 @@ fn once(
         .map(|i| cluster.node(i))
         .collect();
     let stop = Arc::new(AtomicBool::new(false));
-    let writers: Vec<JoinHandle<Vec<Answer>>> = others
-        .iter()
-        .map(|node| {
-            let (node, db) = (Arc::clone(node), case.db.clone());
-            let (ids, stop) = (Arc::clone(ids), Arc::clone(&stop));
-            thread::spawn(move || {
-                ask_until(&stop, &node, &db, move |s| {
-                    let id = ids.fetch_add(1, Ordering::Relaxed);
-                    s.exec(&format!("INSERT INTO t VALUES ({id})")).map(drop)
-                })
-            })
-        })
-        .collect();
+    let writers = small_ones(&others, &case.db, ids, &stop);
     let mark = others[0].read_log()?.len();
     let large = Large::start(cluster.node(origin), &case.db, how, generation)?;
     let result = large.watch(others[0], |parts| parts >= half);
@@ -267,6 +255,26 @@ fn once(
         done: changed == rows,
         back,
     })
+}
+
+/// A client on each of `nodes` that inserts single rows until `stop`.
+pub(super) fn small_ones(
+    nodes: &[&Arc<Node>],
+    db: &str,
+    ids: &Arc<AtomicI64>,
+    stop: &Arc<AtomicBool>,
+) -> Vec<JoinHandle<Vec<Answer>>> {
+    let client = |node: &&Arc<Node>| {
+        let (node, db) = (Arc::clone(node), db.to_string());
+        let (ids, stop) = (Arc::clone(ids), Arc::clone(stop));
+        thread::spawn(move || {
+            ask_until(&stop, &node, &db, move |s| {
+                let id = ids.fetch_add(1, Ordering::Relaxed);
+                s.exec(&format!("INSERT INTO t VALUES ({id})")).map(drop)
+            })
+        })
+    };
+    nodes.iter().map(client).collect()
 }
 
 /// Writes a row of the large one on each of these nodes, however often it takes; how
