@@ -1,8 +1,9 @@
 //! Ordered events on their way to applier threads.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::positions::Seqno;
 
@@ -61,6 +62,9 @@ pub struct QueueStats {
 pub struct ApplyQueue<T> {
     inner: Mutex<Inner<T>>,
     wake: Condvar,
+    /// For who waits until nobody waits for a place: a wake-up meant for a thread that takes
+    /// events must not end here.
+    back: Condvar,
 }
 
 #[derive(Debug)]
@@ -71,6 +75,10 @@ struct Inner<T> {
     /// Threads that want an event, and those that have one.
     idle: usize,
     busy: usize,
+    /// An idle thread was woken for what waits and has not looked yet. It wakes the next one
+    /// if more is left: to wake one for each of a batch would be in vain where those who are
+    /// awake already are as quick.
+    waking: bool,
     /// Of those who have one, those whose event waits for its place.
     aside: usize,
     spare: bool,
@@ -99,6 +107,7 @@ impl<T> ApplyQueue<T> {
                 urgent: VecDeque::new(),
                 idle: 0,
                 busy: 0,
+                waking: false,
                 aside: 0,
                 spare: false,
                 bytes: 0,
@@ -110,6 +119,7 @@ impl<T> ApplyQueue<T> {
                 stats: QueueStats::default(),
             }),
             wake: Condvar::new(),
+            back: Condvar::new(),
         }
     }
 
@@ -127,8 +137,7 @@ impl<T> ApplyQueue<T> {
         stats.max = stats.max.max(len);
         stats.sum += len as u64 - 1;
         stats.samples += 1;
-        drop(inner);
-        self.wake.notify_one();
+        self.wake_one(inner);
     }
 
     /// Puts an event before all that wait: it must come first whatever its seqno.
@@ -136,6 +145,15 @@ impl<T> ApplyQueue<T> {
         let mut inner = self.lock();
         inner.bytes += item.bytes;
         inner.items.push_front(item);
+        self.wake_one(inner);
+    }
+
+    /// Has an idle thread look, unless one is about to.
+    fn wake_one(&self, mut inner: MutexGuard<'_, Inner<T>>) {
+        if inner.idle == 0 || inner.waking {
+            return;
+        }
+        inner.waking = true;
         drop(inner);
         self.wake.notify_one();
     }
@@ -176,7 +194,7 @@ impl<T> ApplyQueue<T> {
     pub fn is_back(&self, ahead: bool) {
         if ahead {
             self.lock().aside -= 1;
-            self.wake.notify_all();
+            self.back.notify_all();
         }
     }
 
@@ -189,8 +207,7 @@ impl<T> ApplyQueue<T> {
             if left.is_zero() {
                 return false;
             }
-            let waited = self.wake.wait_timeout(inner, left);
-            inner = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.back.wait_for(&mut inner, left);
         }
         true
     }
@@ -200,46 +217,42 @@ impl<T> ApplyQueue<T> {
     pub fn pop(&self, deadline: Option<Instant>) -> Popped<T> {
         let mut inner = self.lock();
         inner.idle += 1;
-        let (mut inner, popped) = self.pop_idle(inner, deadline);
+        let popped = self.pop_idle(&mut inner, deadline);
         inner.idle -= 1;
-        inner.busy += usize::from(matches!(popped, Popped::Item(_)));
+        let took = matches!(popped, Popped::Item(_));
+        inner.busy += usize::from(took);
+        if took && !inner.items.is_empty() {
+            // Another thread may go on with the next one.
+            self.wake_one(inner);
+        }
         popped
     }
 
-    fn pop_idle<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner<T>>,
+    fn pop_idle(
+        &self,
+        inner: &mut MutexGuard<'_, Inner<T>>,
         deadline: Option<Instant>,
-    ) -> (MutexGuard<'a, Inner<T>>, Popped<T>) {
+    ) -> Popped<T> {
         let nudges = inner.nudges;
         loop {
             if let Some(item) = inner.take() {
-                // Another thread may go on with the next one.
-                if !inner.items.is_empty() {
-                    self.wake.notify_one();
-                }
-                return (inner, Popped::Item(item));
+                return Popped::Item(item);
             }
             if inner.closed && inner.items.is_empty() && !inner.exclusive_running {
-                return (inner, Popped::Closed);
+                return Popped::Closed;
             }
             if inner.nudges != nudges {
-                return (inner, Popped::Nothing);
+                return Popped::Nothing;
             }
-            inner = match deadline {
-                None => self
-                    .wake
-                    .wait(inner)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let now = Instant::now();
-                    if now >= deadline {
-                        return (inner, Popped::Nothing);
-                    }
-                    let waited = self.wake.wait_timeout(inner, deadline - now);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+            match deadline {
+                None => self.wake.wait(inner),
+                Some(deadline) if Instant::now() < deadline => {
+                    self.wake.wait_until(inner, deadline);
                 }
-            };
+                Some(_) => return Popped::Nothing,
+            }
+            // Whoever was woken, somebody looks now.
+            inner.waking = false;
         }
     }
 
@@ -345,8 +358,7 @@ impl<T> ApplyQueue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        // No step leaves the queue half changed.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 
@@ -466,6 +478,40 @@ mod tests {
         q.done(false);
         assert_eq!(rx.recv(), Ok(2));
         assert!(thread.join().is_ok());
+    }
+
+    #[test]
+    fn each_that_waits_gets_a_thread_while_one_is_idle() {
+        let q = std::sync::Arc::new(ApplyQueue::new());
+        let (took, taken) = std::sync::mpsc::channel();
+        // Nobody ends before all have begun.
+        let all = std::sync::Arc::new(std::sync::Barrier::new(4));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (q, took, all) = (q.clone(), took.clone(), all.clone());
+                std::thread::spawn(move || {
+                    while let Popped::Item(i) = q.pop(None) {
+                        let _ = took.send(i.seqno);
+                        all.wait();
+                        q.done(false);
+                    }
+                })
+            })
+            .collect();
+        let soon = std::time::Duration::from_secs(10);
+        for round in 0..200 {
+            for n in 1..=4 {
+                q.push(item(round * 4 + n, false));
+            }
+            let mut seen: Vec<Seqno> = (0..4)
+                .map_while(|_| taken.recv_timeout(soon).ok())
+                .collect();
+            seen.sort_unstable();
+            let expected: Vec<Seqno> = (1..=4).map(|n| round * 4 + n).collect();
+            assert_eq!(seen, expected);
+        }
+        q.close();
+        assert!(threads.into_iter().all(|t| t.join().is_ok()));
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Gates {
         inner.positions.ordered(seqno);
         if inner.positions.may_commit(seqno) {
             // It may have lain ahead, and wait.
-            inner.wake_commit();
+            wake_due(inner);
         }
     }
 
@@ -140,7 +140,7 @@ impl Gates {
     pub fn leave(&self, seqno: Seqno) -> bool {
         let mut inner = self.lock();
         let was_turn = inner.positions.leave(seqno);
-        inner.wake_commit();
+        wake_due(inner);
         was_turn
     }
 
@@ -148,7 +148,7 @@ impl Gates {
     pub fn release(&self, seqno: Seqno) {
         let mut inner = self.lock();
         inner.positions.release(seqno);
-        inner.wake_released();
+        wake_due(inner);
     }
 
     /// `seqno` leaves the commit gate and is finished, in one step.
@@ -156,16 +156,14 @@ impl Gates {
         let mut inner = self.lock();
         inner.positions.leave(seqno);
         inner.positions.release(seqno);
-        inner.wake_commit();
-        inner.wake_released();
+        wake_due(inner);
     }
 
     /// `seqno` has nothing to do: it passes when its turn comes.
     pub fn cancel(&self, seqno: Seqno) {
         let mut inner = self.lock();
         inner.positions.cancel(seqno);
-        inner.wake_commit();
-        inner.wake_released();
+        wake_due(inner);
     }
 
     /// `seqno` passes the commit gate when its turn comes, but is never
@@ -173,7 +171,7 @@ impl Gates {
     pub fn pass_commit(&self, seqno: Seqno) {
         let mut inner = self.lock();
         inner.positions.pass_commit(seqno);
-        inner.wake_commit();
+        wake_due(inner);
     }
 
     /// Enters the apply gate: waits until everything up to `depends_on` is
@@ -324,23 +322,26 @@ impl Gates {
     }
 }
 
+/// Wakes whom the newest step concerns, after the lock is free: a thread that wakes
+/// takes it first of all.
+fn wake_due(mut inner: MutexGuard<'_, Inner>) {
+    let next = inner.positions.left() + 1;
+    let commit = inner.commit.get(&next).cloned();
+    let after = inner.positions.released() + 1;
+    let due = match inner.released.first_key_value() {
+        Some((first, _)) if *first < after => {
+            let later = inner.released.split_off(&after);
+            std::mem::replace(&mut inner.released, later)
+        }
+        _ => BTreeMap::new(),
+    };
+    drop(inner);
+    for waiter in commit.into_iter().chain(due.into_values().flatten()) {
+        waiter.wake();
+    }
+}
+
 impl Inner {
-    fn wake_commit(&mut self) {
-        if let Some(waiter) = self.commit.get(&(self.positions.left() + 1)) {
-            waiter.wake();
-        }
-    }
-
-    fn wake_released(&mut self) {
-        let later = self.released.split_off(&(self.positions.released() + 1));
-        for waiter in std::mem::replace(&mut self.released, later)
-            .into_values()
-            .flatten()
-        {
-            waiter.wake();
-        }
-    }
-
     fn forget_released(&mut self, seqno: Seqno, waiter: &Arc<Waiter>) {
         if let Some(waiters) = self.released.get_mut(&seqno) {
             waiters.retain(|w| !Arc::ptr_eq(w, waiter));

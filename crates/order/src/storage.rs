@@ -65,6 +65,8 @@ struct State {
     durable: u64,
     applied: RaftLogId,
     delivered: u64,
+    /// Whether somebody sleeps on `ready`.
+    reader_sleeps: bool,
     /// Committed membership entries by index, from the newest checkpoint on;
     /// the first one is in force at that checkpoint.
     members: BTreeMap<u64, RaftMembers>,
@@ -72,6 +74,12 @@ struct State {
     snapshot: RaftSnapshotMeta,
     /// Nothing more will be handed out.
     closed: bool,
+}
+
+impl State {
+    fn has_more(&self) -> bool {
+        self.closed || self.applied.index.min(self.durable) > self.delivered
+    }
 }
 
 /// What a log holds, before an engine is started on it.
@@ -199,6 +207,7 @@ impl Storage {
                 durable: last.index,
                 applied,
                 delivered: applied.index,
+                reader_sleeps: false,
                 snapshot: RaftSnapshotMeta {
                     last_log_id: Some(applied),
                     last_membership: members.clone(),
@@ -261,10 +270,12 @@ impl Storage {
             if left.is_zero() {
                 return Ok(Vec::new());
             }
+            s.reader_sleeps = true;
             s = match self.ready.wait_timeout(s, left) {
                 Ok((s, _)) => s,
                 Err(poisoned) => poisoned.into_inner().0,
             };
+            s.reader_sleeps = false;
         };
         drop(s);
         let out = self.read_committed(from, to, READ_BYTES)?;
@@ -277,8 +288,7 @@ impl Storage {
 
     /// Whether there is something to hand out (or never will be again).
     pub fn has_committed(&self) -> bool {
-        let s = self.lock();
-        s.closed || s.applied.index.min(s.durable) > s.delivered
+        self.lock().has_more()
     }
 
     /// Signalled when [`has_committed`](Storage::has_committed) may have become true.
@@ -505,8 +515,16 @@ impl Storage {
         self.wake();
     }
 
+    /// Wakes the reader if there is something for it. Twice for each batch nothing is
+    /// there yet: committed and not durable here, or the other way round.
     fn wake(&self) {
-        self.ready.notify_all();
+        let sleeps = {
+            let s = self.lock();
+            s.reader_sleeps && s.has_more()
+        };
+        if sleeps {
+            self.ready.notify_all();
+        }
         self.ready_async.notify_waiters();
     }
 

@@ -2,8 +2,8 @@
 //! and appliers. It never waits for any of them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dromon_certify::Verdict;
@@ -12,7 +12,7 @@ use dromon_order::{Committed, CommittedBody, Order};
 use dromon_writeset::Uuid;
 
 use super::transfer::NOT_NOW;
-use super::{Item, Node, Phase, lock};
+use super::{Delivered, Item, Node, Phase, lock};
 use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
 use crate::database::{View, ViewMember};
 use crate::messages::{LeaveReason, Need};
@@ -184,8 +184,11 @@ impl Node {
         if delivered.recent.len() > RECENT_KEPT {
             delivered.recent.pop_front();
         }
+        let waiting = delivered.waiting > 0;
         drop(delivered);
-        self.delivered_more.notify_all();
+        if waiting {
+            self.delivered_more.notify_all();
+        }
     }
 
     fn event(self: &Arc<Self>, order: &Arc<dyn Order>, course: &mut Course, event: Event) {
@@ -807,6 +810,19 @@ impl Node {
         self.purge_log(order, &course.state, course.bytes);
     }
 
+    /// Waits until something more is delivered, or the end; `limit` at most.
+    pub(super) fn wait_delivery<'a>(
+        &self,
+        mut delivered: MutexGuard<'a, Delivered>,
+        limit: Duration,
+    ) -> MutexGuard<'a, Delivered> {
+        delivered.waiting += 1;
+        let waited = self.delivered_more.wait_timeout(delivered, limit);
+        let mut delivered = waited.unwrap_or_else(PoisonError::into_inner).0;
+        delivered.waiting -= 1;
+        delivered
+    }
+
     /// Waits until the rollbacks this node has sent so far are delivered: its
     /// own clients must not read what they have rolled back.
     pub(super) fn wait_rollbacks(&self, deadline: Instant) -> bool {
@@ -817,8 +833,7 @@ impl Node {
             if delivered.stopped || now >= deadline {
                 return false;
             }
-            let waited = self.delivered_more.wait_timeout(delivered, deadline - now);
-            delivered = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            delivered = self.wait_delivery(delivered, deadline - now);
         }
         true
     }
@@ -831,8 +846,7 @@ impl Node {
             if delivered.stopped || now >= deadline {
                 return None;
             }
-            let waited = self.delivered_more.wait_timeout(delivered, deadline - now);
-            delivered = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            delivered = self.wait_delivery(delivered, deadline - now);
         }
         let at = delivered.recent.partition_point(|(i, _)| *i <= index);
         // Older than what is remembered: the present is late enough.

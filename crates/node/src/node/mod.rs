@@ -471,6 +471,8 @@ struct Delivered {
     /// The running checksum of the history at the recent ones.
     sums: Sums,
     stopped: bool,
+    /// Threads in [`Node::wait_delivery`].
+    waiting: usize,
     /// Own rollbacks of streaming transactions sent, and delivered.
     rollbacks_sent: u64,
     rollbacks_seen: u64,

@@ -427,10 +427,7 @@ impl Node {
             if delivered.stopped {
                 return false;
             }
-            let waited = self
-                .delivered_more
-                .wait_timeout(delivered, Duration::from_millis(200));
-            delivered = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            delivered = self.wait_delivery(delivered, Duration::from_millis(200));
             if ended(self.phase()) {
                 return false;
             }
