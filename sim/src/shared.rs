@@ -43,6 +43,8 @@ pub struct Settings {
     pub flush: Duration,
     /// Bodies above this travel in pieces, in bytes.
     pub piece: usize,
+    /// Whether the leader gathers what it writes: in two of three seeds.
+    pub gathers: bool,
     /// Log entries the engine keeps in memory, in bytes.
     pub cache: usize,
     /// A member silent for this long is evicted.
@@ -93,6 +95,7 @@ impl Settings {
             cut_step: rng.range(16, 128) as i64,
             flush: rng.ms(100, 1_500),
             piece: rng.range(1_024, 8_192) as usize,
+            gathers: !seed.is_multiple_of(3),
             cache: [4 << 10, 64 << 10, 16 << 20][rng.below(3) as usize],
             suspect: rng.ms(1_600, 3_000),
             witness,

@@ -30,11 +30,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::codec::Wire;
+use crate::cores::watch_cores;
 use crate::engine_core::{Core, Outbox, PendingRead, lock};
 use crate::engine_net::Clients;
-use crate::engine_tasks::{
-    forward, hand_over, intake, read_indexes, reconcile, route, tick, watch, write_intake,
-};
+use crate::engine_tasks::{forward, hand_over, read_indexes, reconcile, route, tick, watch};
+use crate::intake::{intake, write_intake};
 use crate::logstore::LogStore;
 use crate::network::{NetError, Network};
 use crate::pending::{PendingLimits, PendingQueue};
@@ -395,6 +395,7 @@ fn start_tasks(core: &Arc<Core>, raft: &Raft) -> Vec<JoinHandle<()>> {
         core.supervise("forward", forward(core.clone(), intake_tx)),
         core.supervise("read index", read_indexes(for_reads.0, for_reads.1)),
         core.supervise("tick", tick(core.clone())),
+        core.supervise("cores", watch_cores(core.clone())),
         core.supervise("status", watch(for_status.0, for_status.1)),
         core.supervise("membership", reconcile(for_members.0, for_members.1)),
     ]

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::codec::Wire;
 use crate::confirm::{Confirm, Question};
+use crate::cores::CoreWait;
 use crate::lease::Lease;
 use crate::network::{Lane, Network, SendError};
 use crate::pending::PendingQueue;
@@ -57,6 +58,9 @@ pub(crate) struct Core {
     /// Something that [`status`](Core::status) shows may have changed.
     pub status_wake: Notify,
     failed: Mutex<Option<String>>,
+    pub core_wait: CoreWait,
+    /// Messages that came while the leader waited for more to write.
+    pub gathered: AtomicU64,
     /// Nothing more may be written.
     pub killed: AtomicBool,
     /// One consensus was stopped for another: its end is no failure.
@@ -179,6 +183,8 @@ impl Core {
             strangers: Mutex::default(),
             status_wake: Notify::new(),
             failed: Mutex::default(),
+            core_wait: CoreWait::default(),
+            gathered: AtomicU64::new(0),
             killed: AtomicBool::new(false),
             changing: AtomicBool::new(false),
             epoch,
@@ -408,6 +414,8 @@ impl Core {
             delivered,
             pending: pending.count,
             pending_bytes: pending.bytes,
+            core_wait: self.core_wait.mean(),
+            gathered: self.gathered.load(Ordering::Relaxed),
             ..OrderStatus::default()
         };
         if let Some(raft) = self.raft() {

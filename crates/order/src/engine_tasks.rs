@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use crate::codec::{Wire, encode_message};
 use crate::engine_core::{Core, PendingRead, lock, peers_of};
 use crate::engine_net::WINDOW;
+use crate::intake::Intake;
 use crate::membership::{Picture, Step, plan};
 use crate::network::{Inbound, Lane};
 use crate::raft_types::{AppendRequest, Message, Raft, RaftVote, TypeConfig, from_raft_members};
@@ -28,8 +29,6 @@ use crate::types::{Members, OrderError, OrderStatus, RaftId};
 const FORWARD_BYTES: usize = 512 << 10;
 /// Own messages sent and not yet seen in the order, at most.
 const FORWARD_WINDOW: u64 = 4096;
-/// Batches waiting to be written by the leader, at most.
-const INTAKE_BATCHES: usize = 1024;
 /// How often the leader looks at the membership without being told.
 const RECONCILE_PAUSE: Duration = Duration::from_millis(200);
 /// The same while somebody that is gone is to be told.
@@ -38,18 +37,6 @@ const RECONCILE_LEAVERS: Duration = Duration::from_millis(25);
 const RECONCILE_RETRY: Duration = Duration::from_millis(100);
 /// Strangers remembered at most; see [`Core::strangers`].
 const STRANGERS_MAX: usize = 16;
-
-/// A batch of messages to be written, and who sent it.
-pub(crate) struct Intake {
-    from: RaftId,
-    round: u64,
-    messages: Vec<Message>,
-}
-
-/// The channel into [`write_intake`].
-pub(crate) fn intake() -> (mpsc::Sender<Intake>, mpsc::Receiver<Intake>) {
-    mpsc::channel(INTAKE_BATCHES)
-}
 
 /// Takes what comes in and hands it to whom it concerns. Never waits on
 /// anything but the network.
@@ -369,37 +356,6 @@ async fn answer_vote(
             last: r.last_log_id,
         };
         let _ = core.send(from, Lane::Raft, &answer);
-    }
-}
-
-/// Writes batches into the log, in the order they came. The consensus refuses
-/// in silence when it may not write (no longer or not yet leader, no answer
-/// from a majority lately), so each batch's first outcome is waited for.
-pub(crate) async fn write_intake(core: Arc<Core>, raft: Raft, mut rx: mpsc::Receiver<Intake>) {
-    while let Some(batch) = rx.recv().await {
-        let Intake {
-            from,
-            round,
-            messages,
-        } = batch;
-        let outcomes = raft.client_write_many(messages).await;
-        let core = core.clone();
-        spawn(async move {
-            // All of a batch is taken or none of it. What is taken and lost
-            // later is lost to a new leader, to whom it will be sent again.
-            let taken = match outcomes {
-                Ok(mut outcomes) => matches!(outcomes.next().await, Some(Ok(Ok(_)))),
-                Err(_) => false,
-            };
-            if taken {
-                return;
-            }
-            if from == core.id {
-                core.outbox.refused(Some(round));
-            } else {
-                let _ = core.send(from, Lane::Raft, &Wire::Refused { round });
-            }
-        });
     }
 }
 

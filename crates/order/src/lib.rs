@@ -12,6 +12,7 @@
 pub mod address;
 mod codec;
 mod confirm;
+mod cores;
 pub mod disklog;
 pub mod engine;
 mod engine_core;
@@ -21,7 +22,9 @@ mod engine_tasks;
 mod exactly_once;
 #[doc(hidden)]
 pub mod fuzzed;
+mod gather;
 mod inbox;
+mod intake;
 mod lease;
 pub mod logstore;
 mod membership;
@@ -48,6 +51,6 @@ pub use sequencer::{Committed, CommittedBody, Delivered, Part, RawMessage, Seque
 pub use storage::{Inspected, inspect};
 pub use stored::Stored;
 pub use types::{
-    BoxFuture, Checkpoint, Desired, Done, EngineConfig, LogId, Members, NodeHandler, Order,
-    OrderError, OrderStatus, PeerStatus, RaftId, Reply, Start, incarnation,
+    BoxFuture, Checkpoint, Desired, Done, EngineConfig, Gathering, LogId, Members, NodeHandler,
+    Order, OrderError, OrderStatus, PeerStatus, RaftId, Reply, Start, incarnation,
 };

@@ -128,6 +128,17 @@ pub const fn incarnation(term: u64) -> u32 {
     (term >> 32) as u32
 }
 
+/// Whether the leader waits a moment for more to write at once (`gather.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gathering {
+    /// Each batch is written as it comes.
+    Never,
+    /// Where it brings something.
+    Always,
+    /// The same, while the engine's thread has to wait for a core.
+    Auto,
+}
+
 /// What the engine is told at start. Durations are positive; the network's
 /// round trip should be well below `heartbeat`.
 #[derive(Clone, Debug)]
@@ -165,6 +176,8 @@ pub struct EngineConfig {
     /// What part of the time pieces may take while others order small
     /// messages; 1 holds nothing back.
     pub bulk_share: f64,
+    /// Whether this node, as leader, waits a moment for more to write at once.
+    pub gather: Gathering,
     /// Seed of the random election times; `None` takes one from the system.
     /// The same seed, inputs and paused clock give the same run.
     pub seed: Option<u64>,
@@ -192,6 +205,7 @@ impl EngineConfig {
             cache_max: 64 << 20,
             piece: 64 << 10,
             bulk_share: 1.0,
+            gather: Gathering::Never,
             seed: None,
             durable: true,
         }
@@ -246,6 +260,11 @@ pub struct OrderStatus {
     pub pending: usize,
     /// The same in bytes.
     pub pending_bytes: usize,
+    /// How long this engine's thread waited for a core lately, on average, each
+    /// time it had something to do. Zero unless [`Gathering::Auto`].
+    pub core_wait: Duration,
+    /// Messages that came while this node, as leader, waited for more to write.
+    pub gathered: u64,
     /// Why the engine is dead, if it is. Nothing revives it but a new start.
     pub failed: Option<String>,
 }

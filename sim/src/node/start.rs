@@ -19,8 +19,8 @@ use dromon_node::messages::{
 use dromon_node::stalled::Stalled;
 use dromon_order::logstore::LogStore;
 use dromon_order::{
-    Checkpoint, Engine, EngineConfig, Inspected, LogId, Members, NodeHandler, Order, RaftId, Start,
-    incarnation, inspect,
+    Checkpoint, Engine, EngineConfig, Gathering, Inspected, LogId, Members, NodeHandler, Order,
+    RaftId, Start, incarnation, inspect,
 };
 use dromon_writeset::{Seqno, Uuid};
 use tokio::sync::Notify;
@@ -336,6 +336,11 @@ fn config(
         resend: Duration::from_millis(400),
         cache_max: settings.cache,
         piece: settings.piece,
+        gather: if settings.gathers {
+            Gathering::Always
+        } else {
+            Gathering::Never
+        },
         seed: Some(seed),
         ..EngineConfig::lan("sim", found.raft_id, origin, addr)
     }

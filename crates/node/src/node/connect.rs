@@ -591,6 +591,7 @@ impl Node {
         config.durable = s.durability == crate::options::Durability::Majority;
         config.piece = s.piece_size;
         config.bulk_share = s.bulk_share;
+        config.gather = s.gather;
         // A write set waits for its client, so there is at most one for each
         // connection; large ones lie in files.
         config.pending_max = 64 << 30;

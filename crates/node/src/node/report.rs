@@ -282,6 +282,14 @@ impl Node {
                     "dromon_durable_seqno".into(),
                     StatusValue::Int(lock(&self.durable).seqno()),
                 ),
+                (
+                    "dromon_core_wait_us".into(),
+                    StatusValue::Int(status.core_wait.as_micros() as i64),
+                ),
+                (
+                    "dromon_gathered".into(),
+                    StatusValue::Int(status.gathered as i64),
+                ),
                 ("dromon_large_open".into(), text(self.open_large())),
                 (
                     "dromon_streamed_automatic".into(),

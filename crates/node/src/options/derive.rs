@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dromon_order::Gathering;
+
 use super::address::{bracketed, parse_host, parse_listen};
 use super::table::{Origin, TABLE, index};
 use super::value::{Value, format_span};
@@ -157,6 +159,11 @@ pub(super) fn derive_settings(entries: &[Entry]) -> Settings {
         durability: match text("dromon.durability").to_ascii_lowercase().as_str() {
             "memory" => Durability::Memory,
             _ => Durability::Majority,
+        },
+        gather: match text("dromon.gather").to_ascii_lowercase().as_str() {
+            "always" => Gathering::Always,
+            "never" => Gathering::Never,
+            _ => Gathering::Auto,
         },
         slow_node: match text("dromon.slow_node").to_ascii_lowercase().as_str() {
             "quarantine" => SlowNode::Quarantine,

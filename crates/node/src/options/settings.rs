@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dromon_order::Gathering;
+
 use super::HostPort;
 
 /// Where a write set must be before its commit is acknowledged.
@@ -142,6 +144,8 @@ pub struct Settings {
     pub log_max: u64,
     /// Where a write set must be before it is acknowledged.
     pub durability: Durability,
+    /// Whether this node gathers commits while it leads.
+    pub gather: Gathering,
     /// What happens when this node is slow.
     pub slow_node: SlowNode,
     /// Rows of one table that become one key; `u64::MAX`: never.

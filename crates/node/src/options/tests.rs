@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use dromon_order::Gathering;
+
 use super::*;
 
 mod changes;
@@ -427,6 +429,15 @@ fn settings_have_the_defaults_in_units() {
     assert_eq!(
         (s.durability, s.slow_node),
         (Durability::Majority, SlowNode::Wait)
+    );
+    assert_eq!(s.gather, Gathering::Auto);
+    assert_eq!(
+        started("dromon.gather=Never").settings().gather,
+        Gathering::Never
+    );
+    assert_eq!(
+        started("dromon.gather=always").settings().gather,
+        Gathering::Always
     );
     assert_eq!((s.key_escalation, s.auto_stream_size), (200_000, 16 << 20));
     assert_eq!((s.bulk_share, s.piece_size), (0.6, 256 << 10));
