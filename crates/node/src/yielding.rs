@@ -14,9 +14,9 @@
 use std::time::Duration;
 
 /// What small ones keep of their pace, in the long run.
-const KEPT: f64 = 0.7;
+const KEPT: f64 = 0.75;
 /// A pause is at most so many times as long as the chunk took.
-const LONGEST: f64 = 2.0;
+const LONGEST: f64 = 2.5;
 /// No pause is longer.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Over so long the pace before is measured: what was held up comes in bursts.
@@ -29,6 +29,9 @@ const PROBE_AGAIN: Duration = Duration::from_secs(3);
 const FEW: f64 = 20.0;
 /// What was seen so long ago counts half.
 const HALF_LIFE: Duration = Duration::from_secs(20);
+/// Over so long the pace beside chunks is smoothed: clients with a plan of their own fall behind
+/// by one, and catch up by the next.
+const SMOOTH: Duration = Duration::from_millis(300);
 
 /// The pace of small ones on this node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,8 +42,13 @@ pub struct Yielding {
     looked: (Duration, u64),
     /// While chunks are applied, smoothed.
     beside: Option<f64>,
-    /// How long ago the last probe was.
+    /// How long ago the last probe was, and what it found.
     probed: Option<Duration>,
+    found: f64,
+    /// What a pause is longer by, in chunks, as small ones have less in it than they had before.
+    more: f64,
+    /// Who was kept waiting comes until so much of the next stretch is over.
+    catching_up: Duration,
 }
 
 /// What follows a chunk.
@@ -57,8 +65,22 @@ pub enum Pause {
 impl Yielding {
     /// In the last `time`, which ended now, `passed` small ones took their place.
     pub fn look(&mut self, time: Duration, passed: u64) {
-        self.before *= 0.5f64.powf(time.as_secs_f64() / HALF_LIFE.as_secs_f64());
         self.probed = self.probed.map(|ago| ago + time);
+        if self.beside.is_some() {
+            if self.before >= FEW {
+                let lacking = KEPT - pace((time, passed)) / self.before;
+                let more = self.more + lacking * time.as_secs_f64() / SMOOTH.as_secs_f64();
+                self.more = more.clamp(0.0, LONGEST);
+            }
+            // Who catches up has more than it wants; what it wants, probes find.
+            self.looked = (Duration::ZERO, 0);
+            return;
+        }
+        self.before *= 0.5f64.powf(time.as_secs_f64() / HALF_LIFE.as_secs_f64());
+        let rest = self.catching_up.saturating_sub(time);
+        if !std::mem::replace(&mut self.catching_up, rest).is_zero() {
+            return;
+        }
         self.looked.0 += time;
         self.looked.1 += passed;
         if self.looked.0 >= STRETCH {
@@ -70,8 +92,10 @@ impl Yielding {
     /// A chunk took `time`, and `passed` small ones came meanwhile. How long a pause should
     /// follow.
     pub fn pause(&mut self, time: Duration, passed: u64) -> Pause {
-        let now = pace((time.max(Duration::from_millis(1)), passed));
-        let beside = self.beside.map_or(now, |b| b * 0.8 + now * 0.2);
+        let time = time.max(Duration::from_millis(1));
+        let now = pace((time, passed));
+        let old = (-time.as_secs_f64() / SMOOTH.as_secs_f64()).exp();
+        let beside = self.beside.unwrap_or(self.before) * old + now * (1.0 - old);
         self.beside = Some(beside);
         let lacking = KEPT * self.before - beside;
         if lacking <= 0.0 || self.before < FEW {
@@ -81,19 +105,25 @@ impl Yielding {
             self.probed = Some(Duration::ZERO);
             return Pause::Probe(PROBE);
         }
-        // In the pause they have what they had before.
-        let times = lacking / ((1.0 - KEPT) * self.before);
+        // If they have in the pause what they had before, and more as long as they have not.
+        let times = lacking / ((1.0 - KEPT) * self.before) + self.more;
         Pause::Wait(time.mul_f64(times.min(LONGEST)).min(PAUSE_MAX))
     }
 
-    /// In the second half of a probe, `time`, `passed` came: that is what they want, or can.
+    /// In the second half of a probe, `time`, `passed` came: that is what they want, or can. Who
+    /// still catches up has more than that, so more than before must be found twice.
     pub fn found(&mut self, time: Duration, passed: u64) {
-        self.before = pace((time.max(Duration::from_millis(1)), passed));
+        let found = pace((time.max(Duration::from_millis(1)), passed));
+        let last = std::mem::replace(&mut self.found, found);
+        self.before = found.min(last.max(self.before));
     }
 
     /// Nothing large is applied any more.
     pub fn over(&mut self) {
-        (self.beside, self.probed) = (None, None);
+        if self.beside.take().is_some() {
+            self.catching_up = STRETCH;
+        }
+        (self.probed, self.found, self.more) = (None, 0.0, 0.0);
     }
 }
 
@@ -161,9 +191,56 @@ mod tests {
     }
 
     #[test]
+    fn pauses_grow_if_small_ones_have_less_in_them_than_before() {
+        let mut y = before(3000.0);
+        let mut last = (0, Duration::ZERO);
+        for n in 0..800 {
+            let passed = count(1400.0, CHUNK);
+            let pause = match y.pause(CHUNK, passed) {
+                Pause::None => Duration::ZERO,
+                Pause::Wait(time) => time,
+                Pause::Probe(time) => {
+                    y.found(time / 2, count(3000.0, time / 2));
+                    time
+                }
+            };
+            let rest = count(2600.0, pause);
+            y.look(CHUNK + pause, passed + rest);
+            if n >= 400 {
+                last = (last.0 + passed + rest, last.1 + CHUNK + pause);
+            }
+        }
+        let pace = last.0 as f64 / last.1.as_secs_f64();
+        assert!((0.71..0.8).contains(&(pace / 3000.0)), "{pace}");
+    }
+
+    #[test]
     fn who_hardly_notices_is_left_no_pause() {
         let (pace, pauses) = run(&mut before(1200.0), 1200.0, 1100.0, 5);
         assert!(pauses == 0.0 && pace > 1000.0, "{pace} {pauses}");
+    }
+
+    #[test]
+    fn who_falls_behind_and_catches_up_is_left_no_pause() {
+        // 1,200 a second are wanted; two chunks of four let nobody pass, the next one
+        // those that waited, too.
+        let mut y = before(1200.0);
+        let all = count(1200.0, CHUNK);
+        for passed in [all, 0, 0, all * 3].into_iter().cycle().take(200) {
+            assert_eq!(y.pause(CHUNK, passed), Pause::None);
+            y.look(CHUNK, passed);
+        }
+        // A probe sees those who still come late; once it sees them again, they want more.
+        y.found(Duration::from_millis(150), 450);
+        assert_eq!(y.pause(CHUNK, count(900.0, CHUNK)), Pause::None);
+        y.found(Duration::from_millis(150), 450);
+        assert_ne!(y.pause(CHUNK, count(900.0, CHUNK)), Pause::None);
+        y.found(Duration::from_millis(150), 180);
+        // Those who come late when it is over do not count as what is wanted ever after.
+        y.over();
+        y.look(STRETCH, 3000);
+        y.look(STRETCH, 1200);
+        assert_eq!(y.pause(CHUNK, count(900.0, CHUNK)), Pause::None);
     }
 
     #[test]
@@ -186,8 +263,12 @@ mod tests {
     #[test]
     fn a_pause_is_bounded() {
         let mut y = before(1e6);
-        assert_eq!(y.pause(CHUNK, 0), Pause::Probe(PROBE));
-        assert_eq!(y.pause(CHUNK, 0), Pause::Wait(CHUNK * 2));
+        let first = (0..10)
+            .map(|_| y.pause(CHUNK, 0))
+            .find(|p| *p != Pause::None);
+        assert_eq!(first, Some(Pause::Probe(PROBE)));
+        let last = (0..100).map(|_| y.pause(CHUNK, 0)).last();
+        assert!(matches!(last, Some(Pause::Wait(time)) if time <= CHUNK.mul_f64(LONGEST)));
         assert_eq!(y.pause(Duration::from_secs(60), 0), Pause::Wait(PAUSE_MAX));
     }
 }
