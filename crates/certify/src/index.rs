@@ -6,6 +6,7 @@
 //!  hashes  the keys of all slots in seqno order, for purging
 //! ```
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
@@ -248,15 +249,15 @@ impl Index {
             let seqno = self.first;
             self.held -= usize::from(slot.origin.is_some());
             for hash in self.hashes.drain(..slot.keys as usize) {
-                let key = MapKey::from(hash);
-                let Some(refs) = self.map.get_mut(&key) else {
+                let Entry::Occupied(mut held) = self.map.entry(MapKey::from(hash)) else {
                     continue;
                 };
+                let refs = held.get_mut();
                 refs.all_mut()
                     .filter(|r| **r == seqno)
                     .for_each(|r| *r = NO_REF);
                 if refs.is_empty() {
-                    self.map.remove(&key);
+                    held.remove();
                 }
             }
             self.slots.pop_front();
