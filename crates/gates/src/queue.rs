@@ -154,7 +154,7 @@ impl<T> ApplyQueue<T> {
             return;
         }
         inner.waking = true;
-        drop(inner);
+        // Before others can see that somebody is about to look.
         self.wake.notify_one();
     }
 

@@ -632,10 +632,16 @@ impl Node {
                 ..Pending::default()
             };
         }
-        *lock(&self.delivered) = Delivered {
-            seqno: at.seqno,
-            ..Delivered::default()
-        };
+        {
+            let mut delivered = lock(&self.delivered);
+            // Who waits takes itself out of it.
+            let waiting = delivered.waiting;
+            *delivered = Delivered {
+                seqno: at.seqno,
+                waiting,
+                ..Delivered::default()
+            };
+        }
         lock(&self.votes).clear();
         *lock(&self.checkpoints) = VecDeque::from([Mark {
             index: found.log_start,
