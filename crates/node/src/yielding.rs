@@ -23,8 +23,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const STRETCH: Duration = Duration::from_secs(1);
 /// A probe lasts so long. What the chunk has kept waiting comes in its first half.
 const PROBE: Duration = Duration::from_millis(300);
-/// The next one comes after so long.
+/// The next one comes after so long,
 const PROBE_AGAIN: Duration = Duration::from_secs(3);
+/// or, while they seem to have what they want, after so long.
+const PROBE_LATE: Duration = Duration::from_secs(15);
 /// For fewer a second nobody pauses.
 const FEW: f64 = 20.0;
 /// What was seen so long ago counts half.
@@ -65,6 +67,9 @@ pub enum Pause {
 impl Yielding {
     /// In the last `time`, which ended now, `passed` small ones took their place.
     pub fn look(&mut self, time: Duration, passed: u64) {
+        if time.is_zero() {
+            return;
+        }
         self.probed = self.probed.map(|ago| ago + time);
         if self.beside.is_some() {
             if self.before >= FEW {
@@ -72,8 +77,8 @@ impl Yielding {
                 let more = self.more + lacking * time.as_secs_f64() / SMOOTH.as_secs_f64();
                 self.more = more.clamp(0.0, LONGEST);
             }
-            // Who catches up has more than it wants; what it wants, probes find.
-            self.looked = (Duration::ZERO, 0);
+            // Who catches up has more than it wants, for a moment.
+            self.learn(time, passed, STRETCH * 3);
             return;
         }
         self.before *= 0.5f64.powf(time.as_secs_f64() / HALF_LIFE.as_secs_f64());
@@ -81,9 +86,14 @@ impl Yielding {
         if !std::mem::replace(&mut self.catching_up, rest).is_zero() {
             return;
         }
+        self.learn(time, passed, STRETCH);
+    }
+
+    /// What they have over `stretch`, they want.
+    fn learn(&mut self, time: Duration, passed: u64, stretch: Duration) {
         self.looked.0 += time;
         self.looked.1 += passed;
-        if self.looked.0 >= STRETCH {
+        if self.looked.0 >= stretch {
             self.before = self.before.max(pace(self.looked));
             self.looked = (Duration::ZERO, 0);
         }
@@ -98,12 +108,21 @@ impl Yielding {
         let beside = self.beside.unwrap_or(self.before) * old + now * (1.0 - old);
         self.beside = Some(beside);
         let lacking = KEPT * self.before - beside;
-        if lacking <= 0.0 || self.before < FEW {
-            return Pause::None;
-        }
-        if self.probed.is_none_or(|ago| ago >= PROBE_AGAIN) {
+        let lacks = lacking > 0.0 && self.before >= FEW;
+        let again = match lacks || self.found > self.before {
+            true => PROBE_AGAIN,
+            false => PROBE_LATE,
+        };
+        let due = match self.probed {
+            None => lacks,
+            Some(ago) => ago >= again,
+        };
+        if due && (lacks || beside >= FEW) {
             self.probed = Some(Duration::ZERO);
             return Pause::Probe(PROBE);
+        }
+        if !lacks {
+            return Pause::None;
         }
         // If they have in the pause what they had before, and more as long as they have not.
         let times = lacking / ((1.0 - KEPT) * self.before) + self.more;
@@ -115,6 +134,7 @@ impl Yielding {
     pub fn found(&mut self, time: Duration, passed: u64) {
         let found = pace((time.max(Duration::from_millis(1)), passed));
         let last = std::mem::replace(&mut self.found, found);
+        self.probed = Some(Duration::ZERO);
         self.before = found.min(last.max(self.before));
     }
 
@@ -123,7 +143,7 @@ impl Yielding {
         if self.beside.take().is_some() {
             self.catching_up = STRETCH;
         }
-        (self.probed, self.found, self.more) = (None, 0.0, 0.0);
+        (self.probed, self.more) = (None, 0.0);
     }
 }
 
@@ -212,6 +232,18 @@ mod tests {
         }
         let pace = last.0 as f64 / last.1.as_secs_f64();
         assert!((0.71..0.8).contains(&(pace / 3000.0)), "{pace}");
+    }
+
+    #[test]
+    fn one_probe_that_saw_nobody_is_not_the_end() {
+        // 3,000 a second are wanted. A disk that stood still, and all is as before.
+        let mut y = before(3000.0);
+        run(&mut y, 3000.0, 1000.0, 5);
+        y.found(PROBE / 2, 0);
+        assert_eq!(y.pause(CHUNK, count(1000.0, CHUNK)), Pause::None);
+        run(&mut y, 3000.0, 1000.0, 40);
+        let (pace, _) = run(&mut y, 3000.0, 1000.0, 5);
+        assert!(pace > 0.66 * 3000.0, "{pace}");
     }
 
     #[test]
