@@ -86,6 +86,9 @@ mod tests {
             return;
         };
         let before = read(&file).expect("three numbers");
+        if before.times == 0 {
+            return; // it is there, and switched off
+        }
         std::thread::sleep(Duration::from_millis(5));
         let after = read(&file).expect("three numbers");
         assert!(after.times > before.times, "{before:?} {after:?}");

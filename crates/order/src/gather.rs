@@ -6,7 +6,8 @@
 //! waiting only costs it time. So it is found out what waiting brings:
 //!
 //! * There is somebody to wait for if there were several messages under way together lately
-//!   ([`RECENT`] writes); once as many have come, there is nobody left.
+//!   ([`RECENT`] writes); once as many are in this write, there is nobody left. (Those that are
+//!   still under way cannot come, and are not taken off: then it is the time that ends.)
 //! * Waiting goes on as long as it has brought something lately; else it is tried now and
 //!   then ([`PROBE_EVERY`]).
 //! * Where cores are idle a write costs nobody anything, and to wait is to be late. So by

@@ -190,7 +190,7 @@ table! {
     "dromon.durability": Choice(&["majority", "memory"]), Is("majority"), Load, IfSet, Str, RO, Ours:
         "where a write set must be before a commit is acknowledged: on the disks of a majority, or in their memory";
     "dromon.gather": Choice(&["auto", "always", "never"]), Is("auto"), Load, IfSet, Str, RO, Ours:
-        "whether the node that leads waits up to a millisecond for more commits to write at once where several come: while its threads must wait for a core, always, or never";
+        "whether the node that leads waits for more commits to write at once where several come: up to 4 ms while its threads must wait for a core, always up to 1 ms, or never";
     "dromon.key_escalation": Size(0, BIG), Is("200000"), Any, IfSet, Listed::Int, RW, Ours:
         "rows of one table in one transaction above which the whole table becomes the key; 0 = never";
     "dromon.log_max": Size(0, BIG), Is("4G"), Any, IfSet, Listed::Int, RW, Ours:

@@ -141,7 +141,7 @@ fn the_config_service_lists_the_peers_parameters_and_ours() {
         .iter()
         .filter(|p| p.name.starts_with("dromon."))
         .count();
-    assert_eq!(ours, 7);
+    assert_eq!(ours, 8);
 }
 
 #[test]

@@ -14,8 +14,8 @@ use dromon_order::logstore::LogStore;
 use dromon_order::memlog::MemLog;
 use dromon_order::memnet::Hub;
 use dromon_order::{
-    Delivered, Desired, Engine, EngineConfig, NodeHandler, Order, OrderError, OrderStatus, RaftId,
-    Reply, Sequencer, Start, inspect,
+    Delivered, Desired, Engine, EngineConfig, Gathering, NodeHandler, Order, OrderError,
+    OrderStatus, RaftId, Reply, Sequencer, Start, inspect,
 };
 use dromon_writeset::Uuid;
 use tokio::sync::oneshot;
@@ -238,6 +238,10 @@ impl World {
         let addr = format!("n{id}:1");
         let mut config = EngineConfig {
             seed: Some(self.seed * 1000 + self.starts),
+            gather: match self.seed.is_multiple_of(2) {
+                true => Gathering::Always,
+                false => Gathering::Never,
+            },
             ..EngineConfig::lan("test", id, origin, &addr)
         };
         if self.quick {
