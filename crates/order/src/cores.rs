@@ -11,7 +11,6 @@ use tokio::time::sleep;
 
 use crate::engine_core::Core;
 use crate::gather::{Cores, Reading, gather_time};
-use crate::types::Gathering;
 
 /// How often the thread's account is read.
 const EVERY: Duration = Duration::from_millis(100);
@@ -41,11 +40,7 @@ impl CoreWait {
 /// Reads the account of the thread that it runs on, for ever. Where the kernel keeps none
 /// the cores are never scarce.
 pub(crate) async fn watch_cores(core: Arc<Core>) {
-    let file = match core.config.gather {
-        Gathering::Auto => File::open("/proc/thread-self/schedstat").ok(),
-        Gathering::Always | Gathering::Never => None,
-    };
-    let Some(file) = file else {
+    let Ok(file) = File::open("/proc/thread-self/schedstat") else {
         return std::future::pending().await;
     };
     let mut cores = Cores::default();

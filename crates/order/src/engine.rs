@@ -43,7 +43,7 @@ use crate::runtime::{seeded, spawn};
 use crate::sequencer::Committed;
 use crate::storage::{RaftLog, StateMachine, Storage, saved_id};
 use crate::types::{
-    BoxFuture, Checkpoint, Desired, Done, EngineConfig, NodeHandler, Order, OrderError,
+    BoxFuture, Checkpoint, Desired, Done, EngineConfig, Gathering, NodeHandler, Order, OrderError,
     OrderStatus, RaftId, Start,
 };
 
@@ -389,16 +389,19 @@ fn start_tasks(core: &Arc<Core>, raft: &Raft) -> Vec<JoinHandle<()>> {
     let inbound = route(core.clone(), raft.clone(), intake_tx.clone());
     let write = write_intake(core.clone(), raft.clone(), intake_rx);
     let (for_reads, for_status, for_members) = (both(), both(), both());
-    vec![
+    let mut tasks = vec![
         core.supervise("inbound", inbound),
         core.supervise("write", write),
         core.supervise("forward", forward(core.clone(), intake_tx)),
         core.supervise("read index", read_indexes(for_reads.0, for_reads.1)),
         core.supervise("tick", tick(core.clone())),
-        core.supervise("cores", watch_cores(core.clone())),
         core.supervise("status", watch(for_status.0, for_status.1)),
         core.supervise("membership", reconcile(for_members.0, for_members.1)),
-    ]
+    ];
+    if core.config.gather == Gathering::Auto {
+        tasks.push(core.supervise("cores", watch_cores(core.clone())));
+    }
+    tasks
 }
 
 /// Puts a consensus of this node alone in the place of the one that has lost
