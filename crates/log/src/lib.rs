@@ -26,7 +26,7 @@ mod stats;
 mod view;
 mod writer;
 
-pub use device::{Device, DeviceFile, DirDevice, LookDevice, SimDevice};
+pub use device::{ClosedLater, Closer, Device, DeviceFile, DirDevice, LookDevice, SimDevice};
 pub use error::LogError;
 pub use log::{Checkpoints, Log, LogOptions};
 pub use look::{End, FileKind, Look, Seen, SmallState, Totals, file_kind, load_checkpoint};

@@ -16,9 +16,10 @@
 //! 1. No client is far ahead of the others' apply queues: [`AHEAD`] bytes and a
 //!    fourth of what flow control allows are shared by all who stream now, on any
 //!    node. One fragment each is always right, two if there is only one client.
-//! 2. With a share set, and while anybody orders small ones, a client's fragments
-//!    go in bursts of [`BURST`] bytes. Between two of them is a pause, so that work
-//!    takes its share of the time, divided by all who stream now.
+//! 2. While anybody orders small ones, a client's fragments go in bursts of [`BURST`]
+//!    bytes. Between two of them is a pause, so that work takes its share of the time,
+//!    divided by all who stream now. If no share is set it is [`SHARE`], and the time in
+//!    which the client makes the next ones counts as pause.
 //!
 //! A client is small, and never waits, as long as it has not sent [`SMALL`] bytes
 //! without a rest: also one whose every transaction streams.
@@ -37,6 +38,9 @@ pub const SMALL: u64 = 256 << 10;
 pub const AHEAD: u64 = 256 << 10;
 /// So many bytes are ordered between two pauses; at least one fragment.
 pub const BURST: u64 = 512 << 10;
+/// What part of the time the others are kept busy beside small ones, if nothing is set. By
+/// measurement: then a large one takes as long as without any pause on the peer.
+pub const SHARE: f64 = 0.75;
 /// No fragment waits longer.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// A client that sent nothing for so long, longer than [`PATIENCE`], rests, and is
@@ -56,7 +60,7 @@ pub struct Limits {
     /// Above so many events in its queue a member asks for a pause.
     pub queue: usize,
     /// What part of the time all of them may take beside small ones, above 0, at
-    /// most 1.
+    /// most 1, if that is set.
     pub share: Option<f64>,
     /// How many large transactions are applied in chunks now.
     pub chunked: usize,
@@ -143,13 +147,16 @@ impl Bulk {
         if state.is_ahead(len, active, limits.queue) {
             return Next::WhenApplied;
         }
-        match limits.share {
-            Some(share) if small > state.burst.small && state.ends_burst(len) => {
-                let applied = self.takes(state.burst.bytes);
-                state.after_burst(applied, share / active as f64, ready, now)
-            }
-            _ => Next::Go,
+        if small <= state.burst.small || !state.ends_burst(len) {
+            return Next::Go;
         }
+        let applied = self.takes(state.burst.bytes);
+        let made = match limits.share {
+            Some(_) => state.made(ready),
+            None => Duration::ZERO,
+        };
+        let share = limits.share.unwrap_or(SHARE) / active as f64;
+        state.after_burst(applied, made, share, now)
     }
 
     /// A client's fragment, that was `ready` since then, is sent.
@@ -303,16 +310,16 @@ impl State {
         self.burst.made + ready.saturating_sub(last)
     }
 
-    /// `applied`: how long the others take for the burst.
-    fn after_burst(&self, applied: Duration, share: f64, ready: Duration, now: Duration) -> Next {
+    /// `applied`: how long the others take for the burst. `made`: what of the client's own
+    /// work for it counts.
+    fn after_burst(&self, applied: Duration, made: Duration, share: f64, now: Duration) -> Next {
         if !self.under_way.is_empty() {
             return Next::WhenApplied;
         }
         let Some((began, _)) = self.burst.ordered else {
             return Next::Go; // none of it passed
         };
-        let made = self.made(ready).min(applied * MADE_MAX);
-        let work = applied.max(made);
+        let work = applied.max(made.min(applied * MADE_MAX));
         let pause = work.min(WORK_MAX).mul_f64(1.0 / share - 1.0);
         let until = began + work + pause;
         if now >= until {
@@ -442,24 +449,45 @@ mod tests {
     const SPEED: u64 = 32 << 10;
 
     #[test]
-    fn without_a_share_the_others_always_have_something_to_do() {
-        for load in [false, true] {
-            for len in [10_000, 100_000, 1 << 20] {
-                // The origin is a little faster than the others.
-                let makes = (len / SPEED) * 2 / 3;
-                let one = Streamer { len, makes, ..ONE };
-                let ran = run(&[one], 20_000, SPEED, load, None);
-                // One more to be ordered.
-                let most = (SPEED * 20_000).min(len * 20_000 / (makes.max(1) + 1));
-                assert!(ran.bytes[0] > most * 8 / 10, "{len}: {ran:?} of {most}");
-                assert!(ran.ahead <= AHEAD.max(2 * len), "{len}: {ran:?}");
-            }
+    fn without_small_ones_the_others_always_have_something_to_do() {
+        for len in [10_000, 100_000, 1 << 20] {
+            // The origin is a little faster than the others.
+            let makes = (len / SPEED) * 2 / 3;
+            let one = Streamer { len, makes, ..ONE };
+            let ran = run(&[one], 20_000, SPEED, false, None);
+            // One more to be ordered.
+            let most = (SPEED * 20_000).min(len * 20_000 / (makes.max(1) + 1));
+            assert!(ran.bytes[0] > most * 8 / 10, "{len}: {ran:?} of {most}");
+            assert!(ran.ahead <= AHEAD.max(2 * len), "{len}: {ran:?}");
         }
     }
 
     #[test]
+    fn small_ones_have_a_part_of_the_time_if_nothing_is_set() {
+        for len in [10_000, 100_000, 1 << 20] {
+            let makes = (len / SPEED) * 2 / 3;
+            let one = Streamer { len, makes, ..ONE };
+            let alone = run(&[one], 20_000, SPEED, false, None).bytes[0] as f64;
+            let ran = run(&[one], 20_000, SPEED, true, None);
+            let part = ran.bytes[0] as f64 / alone;
+            assert!(ran.busy <= SHARE + 0.05, "{len}: {ran:?}");
+            assert!((SHARE * 0.8..1.02).contains(&part), "{len}: {part}");
+            assert!(ran.ahead <= AHEAD.max(2 * len), "{len}: {ran:?}");
+        }
+        // Who makes them that slowly leaves them the time already.
+        let slow = Streamer { makes: 20, ..ONE };
+        let slow = Streamer {
+            len: 10_000,
+            ..slow
+        };
+        let alone = run(&[slow], 20_000, SPEED, false, None).bytes[0];
+        let ran = run(&[slow], 20_000, SPEED, true, None);
+        assert!(ran.bytes[0] >= alone * 98 / 100, "{ran:?} of {alone}");
+    }
+
+    #[test]
     fn a_share_makes_it_take_that_much_longer() {
-        let alone = run(&[ONE], 20_000, SPEED, true, None).bytes[0] as f64;
+        let alone = run(&[ONE], 20_000, SPEED, false, None).bytes[0] as f64;
         for share in [0.25, 0.5, 0.7] {
             let ran = run(&[ONE], 20_000, SPEED, true, Some(share));
             let part = ran.bytes[0] as f64 / alone;

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
+use dromon_log::{ClosedLater, Closer};
 use dromon_order::sequencer::{PieceStore, StoreError, StreamKey};
 use dromon_writeset::{Header, KeyCollector, PayloadSum};
 
@@ -45,6 +46,25 @@ pub struct Spooler {
     map: MapFile,
     next: Arc<AtomicU64>,
     sending: Arc<Mutex<BTreeMap<u64, Bytes>>>,
+    closer: Arc<Closer>,
+}
+
+/// Mapped memory that the closer unmaps: with it goes the last reference to its file.
+struct Unmapped {
+    bytes: Bytes,
+    closer: Arc<Closer>,
+}
+
+impl AsRef<[u8]> for Unmapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Unmapped {
+    fn drop(&mut self) {
+        self.closer.later(std::mem::take(&mut self.bytes));
+    }
 }
 
 /// A message of this node's own is on its way, until this is dropped.
@@ -76,6 +96,7 @@ impl Spooler {
             map,
             next: Arc::new(AtomicU64::new(0)),
             sending: Arc::default(),
+            closer: Arc::default(),
         }
     }
 
@@ -99,7 +120,15 @@ impl Spooler {
         sending.values().find(|b| b.starts_with(piece)).cloned()
     }
 
-    fn create(&self) -> io::Result<File> {
+    /// The first `len` bytes of `file`.
+    fn map(&self, file: &ClosedLater, len: u64) -> io::Result<Bytes> {
+        let file = file.get()?.try_clone()?;
+        let bytes = (self.map)(file, len)?;
+        let closer = self.closer.clone();
+        Ok(Bytes::from_owner(Unmapped { bytes, closer }))
+    }
+
+    fn create(&self) -> io::Result<ClosedLater> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self
             .dir
@@ -110,7 +139,7 @@ impl Spooler {
             .create_new(true)
             .open(&path)?;
         std::fs::remove_file(&path)?;
-        Ok(file)
+        Ok(ClosedLater::new(file, self.closer.clone()))
     }
 }
 
@@ -123,7 +152,7 @@ pub struct Collected {
 
 #[derive(Debug)]
 struct SpoolFile {
-    file: File,
+    file: ClosedLater,
     len: u64,
     sum: PayloadSum,
 }
@@ -176,9 +205,8 @@ impl Collected {
                 let at = RESERVE.checked_sub(prefix.len() as u64).ok_or_else(|| {
                     io::Error::other(format!("{} bytes of keys are too many", prefix.len()))
                 })?;
-                spool.file.write_all_at(&prefix, at)?;
-                let file = spool.file.try_clone()?;
-                let mapped = (spooler.map)(file, RESERVE + spool.len)?;
+                spool.file.get()?.write_all_at(&prefix, at)?;
+                let mapped = spooler.map(&spool.file, RESERVE + spool.len)?;
                 mapped.slice(at as usize..)
             }
         };
@@ -189,7 +217,7 @@ impl Collected {
 
 impl SpoolFile {
     fn push(&mut self, data: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(data, RESERVE + self.len)?;
+        self.file.get()?.write_all_at(data, RESERVE + self.len)?;
         self.len += data.len() as u64;
         self.sum.update(data);
         Ok(())
@@ -206,7 +234,7 @@ pub struct PieceFiles {
 /// Where the pieces of one payload are, and how many bytes have come.
 #[derive(Debug)]
 enum Place {
-    File(File, u64),
+    File(ClosedLater, u64),
     /// All that has come is the beginning of what was sent from here.
     Sent(Bytes, usize),
 }
@@ -229,11 +257,11 @@ impl Place {
                 return Ok(());
             }
             let file = spooler.create()?;
-            file.write_all_at(&body[..*len], 0)?;
+            file.get()?.write_all_at(&body[..*len], 0)?;
             *self = Place::File(file, *len as u64);
         }
         if let Place::File(file, len) = self {
-            file.write_all_at(piece, *len)?;
+            file.get()?.write_all_at(piece, *len)?;
             *len += piece.len() as u64;
         }
         Ok(())
@@ -268,8 +296,8 @@ impl PieceStore for PieceFiles {
             Some(Place::Sent(body, len)) => return Ok(body.slice(..*len)),
             Some(Place::File(file, len)) => (file, len),
         };
-        let file = file.try_clone().map_err(|e| failed(e.to_string()))?;
-        (self.spooler.map)(file, *len).map_err(|e| failed(e.to_string()))
+        let mapped = self.spooler.map(file, *len);
+        mapped.map_err(|e| failed(e.to_string()))
     }
 
     fn discard(&mut self, key: StreamKey) {

@@ -1,6 +1,6 @@
 //! A real directory.
 
-use super::{Device, DeviceFile, read_file_at};
+use super::{ClosedLater, Closer, Device, DeviceFile, read_file_at};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
@@ -21,6 +21,7 @@ pub struct DirDevice {
     path: PathBuf,
     /// The directory itself: for fsync, and bearer of the lock.
     dir: File,
+    closer: Arc<Closer>,
 }
 
 impl DirDevice {
@@ -38,7 +39,11 @@ impl DirDevice {
             ));
         }
         match dir.try_lock() {
-            Ok(()) => Ok(DirDevice { path, dir }),
+            Ok(()) => Ok(DirDevice {
+                path,
+                dir,
+                closer: Arc::default(),
+            }),
             Err(TryLockError::WouldBlock) => Err(io::Error::new(
                 io::ErrorKind::WouldBlock,
                 format!(
@@ -54,6 +59,10 @@ impl DirDevice {
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn file(&self, file: File) -> Arc<dyn DeviceFile> {
+        Arc::new(DirFile(ClosedLater::new(file, self.closer.clone())))
     }
 
     fn options() -> OpenOptions {
@@ -80,14 +89,14 @@ impl Device for DirDevice {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         let file = DirDevice::options().open(self.path.join(name))?;
-        Ok(Arc::new(DirFile { file }))
+        Ok(self.file(file))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         let file = DirDevice::options()
             .create_new(true)
             .open(self.path.join(name))?;
-        Ok(Arc::new(DirFile { file }))
+        Ok(self.file(file))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -107,17 +116,16 @@ impl Device for DirDevice {
     }
 }
 
-struct DirFile {
-    file: File,
-}
+struct DirFile(ClosedLater);
 
 impl DeviceFile for DirFile {
     fn write_at(&self, slices: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        let file = self.0.get()?;
         let mut rest = slices;
         IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
             let batch = rest.len().min(SLICES_MAX);
-            match rustix::io::pwritev(&self.file, &rest[..batch], offset) {
+            match rustix::io::pwritev(file, &rest[..batch], offset) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => {
                     offset += n as u64;
@@ -131,19 +139,19 @@ impl DeviceFile for DirFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        read_file_at(&self.file, buf, offset)
+        read_file_at(self.0.get()?, buf, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.0.get()?.sync_data()
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.file.sync_all()
+        self.0.get()?.sync_all()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
+        self.0.get()?.set_len(len)
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
@@ -152,17 +160,18 @@ impl DeviceFile for DirFile {
         }
         // Without room or support the log still works, growing write by write; a disk
         // that is really full says so at the write.
-        let _ = rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, len);
+        let _ = rustix::fs::fallocate(self.0.get()?, rustix::fs::FallocateFlags::empty(), 0, len);
         Ok(())
     }
 
     fn release(&self, bytes: Range<u64>) {
-        if let Some(len) = NonZeroU64::new(bytes.end.saturating_sub(bytes.start)) {
-            let _ = rustix::fs::fadvise(&self.file, bytes.start, Some(len), Advice::DontNeed);
+        let len = NonZeroU64::new(bytes.end.saturating_sub(bytes.start));
+        if let (Some(len), Ok(file)) = (len, self.0.get()) {
+            let _ = rustix::fs::fadvise(file, bytes.start, Some(len), Advice::DontNeed);
         }
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        Ok(self.0.get()?.metadata()?.len())
     }
 }

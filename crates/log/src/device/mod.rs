@@ -4,10 +4,12 @@
 //! file's `sync_data`; a new, removed or renamed name after `sync_dir`; a rename replaces
 //! its target as one step; nothing else.
 
+mod closer;
 mod dir;
 mod look;
 mod sim;
 
+pub use closer::{ClosedLater, Closer};
 pub use dir::DirDevice;
 pub use look::LookDevice;
 pub use sim::SimDevice;
