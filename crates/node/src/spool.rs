@@ -19,6 +19,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +29,7 @@ use bytes::{Bytes, BytesMut};
 use dromon_log::{ClosedLater, Closer};
 use dromon_order::sequencer::{PieceStore, StoreError, StreamKey};
 use dromon_writeset::{Header, KeyCollector, PayloadSum};
+use rustix::fs::Advice;
 
 use crate::node::lock;
 
@@ -35,6 +37,13 @@ use crate::node::lock;
 pub const SPOOL_ABOVE: usize = 4 << 20;
 /// Where the payload begins in the file of a local transaction, in bytes.
 const RESERVE: u64 = 64 << 20;
+
+/// What a file has beyond so many bytes is sent to the disk as it comes. Else the kernel
+/// would do that, all at once: with more than a part of its memory to write it holds up every
+/// writer, and so each commit.
+const LAZY: u64 = 128 << 20;
+/// So many bytes at a time.
+const BEHIND: u64 = 8 << 20;
 
 /// Turns the first bytes of a file into memory that does not count as such.
 pub type MapFile = Arc<dyn Fn(File, u64) -> io::Result<Bytes> + Send + Sync>;
@@ -49,10 +58,11 @@ pub struct Spooler {
     closer: Arc<Closer>,
 }
 
-/// Mapped memory that the closer unmaps: with it goes the last reference to its file.
+/// Mapped memory of a file, which the closer unmaps before it may cut the file.
 struct Unmapped {
     bytes: Bytes,
     closer: Arc<Closer>,
+    _file: Arc<ClosedLater>,
 }
 
 impl AsRef<[u8]> for Unmapped {
@@ -121,14 +131,16 @@ impl Spooler {
     }
 
     /// The first `len` bytes of `file`.
-    fn map(&self, file: &ClosedLater, len: u64) -> io::Result<Bytes> {
-        let file = file.get()?.try_clone()?;
-        let bytes = (self.map)(file, len)?;
-        let closer = self.closer.clone();
-        Ok(Bytes::from_owner(Unmapped { bytes, closer }))
+    fn map(&self, file: &Arc<ClosedLater>, len: u64) -> io::Result<Bytes> {
+        let bytes = (self.map)(file.get()?.try_clone()?, len)?;
+        Ok(Bytes::from_owner(Unmapped {
+            bytes,
+            closer: self.closer.clone(),
+            _file: file.clone(),
+        }))
     }
 
-    fn create(&self) -> io::Result<ClosedLater> {
+    fn create(&self) -> io::Result<Arc<ClosedLater>> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self
             .dir
@@ -139,8 +151,21 @@ impl Spooler {
             .create_new(true)
             .open(&path)?;
         std::fs::remove_file(&path)?;
-        Ok(ClosedLater::new(file, self.closer.clone()))
+        Ok(Arc::new(ClosedLater::new(file, self.closer.clone())))
     }
+}
+
+/// Writes `data` at `at`, where `of` bytes of payload lie before it.
+fn write_behind(file: &File, data: &[u8], at: u64, of: u64) -> io::Result<()> {
+    file.write_all_at(data, at)?;
+    let (from, to) = (at / BEHIND, (at + data.len() as u64) / BEHIND);
+    if of > LAZY
+        && let Some(len) = NonZeroU64::new((to - from) * BEHIND)
+    {
+        // Dirty pages are only begun to be written by that; clean ones go.
+        let _ = rustix::fs::fadvise(file, from * BEHIND, Some(len), Advice::DontNeed);
+    }
+    Ok(())
 }
 
 /// The data of one local transaction while it grows.
@@ -152,7 +177,7 @@ pub struct Collected {
 
 #[derive(Debug)]
 struct SpoolFile {
-    file: ClosedLater,
+    file: Arc<ClosedLater>,
     len: u64,
     sum: PayloadSum,
 }
@@ -217,7 +242,7 @@ impl Collected {
 
 impl SpoolFile {
     fn push(&mut self, data: &[u8]) -> io::Result<()> {
-        self.file.get()?.write_all_at(data, RESERVE + self.len)?;
+        write_behind(self.file.get()?, data, RESERVE + self.len, self.len)?;
         self.len += data.len() as u64;
         self.sum.update(data);
         Ok(())
@@ -234,7 +259,7 @@ pub struct PieceFiles {
 /// Where the pieces of one payload are, and how many bytes have come.
 #[derive(Debug)]
 enum Place {
-    File(ClosedLater, u64),
+    File(Arc<ClosedLater>, u64),
     /// All that has come is the beginning of what was sent from here.
     Sent(Bytes, usize),
 }
@@ -261,7 +286,7 @@ impl Place {
             *self = Place::File(file, *len as u64);
         }
         if let Place::File(file, len) = self {
-            file.get()?.write_all_at(piece, *len)?;
+            write_behind(file.get()?, piece, *len, *len)?;
             *len += piece.len() as u64;
         }
         Ok(())
@@ -358,6 +383,22 @@ mod tests {
             0,
             "unlinked"
         );
+    }
+
+    #[test]
+    fn what_was_sent_to_the_disk_early_is_still_there() {
+        let file = tempfile::tempfile().expect("a file");
+        let piece: Vec<u8> = (0..3 * BEHIND / 2).map(|i| (i / 4096) as u8).collect();
+        for i in 0..4 {
+            let at = i * piece.len() as u64;
+            write_behind(&file, &piece, at, LAZY + at).expect("written");
+        }
+        let mut read = vec![0; piece.len()];
+        for i in 0..4 {
+            let at = i * piece.len() as u64;
+            file.read_exact_at(&mut read, at).expect("read");
+            assert!(read == piece, "piece {i}");
+        }
     }
 
     #[test]

@@ -1,19 +1,30 @@
-//! Closing files on a thread of its own.
+//! Closing files on a thread of its own, bit by bit.
 //!
-//! Whoever closes a removed file last gives its room back to the file system, which takes
-//! some 0.2 s of a processor for a gigabyte. The log's thread must not: commits wait for it.
+//! Whoever closes a removed file last gives its room back to the file system: 0.2 s of a
+//! processor for a gigabyte, and meanwhile every fdatasync on that disk is late. The log's
+//! thread must not, as commits wait for it; and several gigabytes at once must not either.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+/// So many bytes of a removed file are given back at once.
+const STEP: u64 = 8 << 20;
+/// Then comes a rest, so many times as long as that took,
+const REST: u32 = 9;
+/// but no longer than this.
+const REST_MAX: Duration = Duration::from_millis(50);
+
 /// Drops what it is given (open files, mapped memory) on a thread of its own, in order. The
-/// thread begins with the first one; dropping the closer waits until all are dropped.
+/// thread begins with the first one; dropping the closer waits until all are dropped, which
+/// then takes no rests.
 ///
 /// What waits is not bounded here: it is what was open before.
 #[derive(Default)]
@@ -21,41 +32,82 @@ pub struct Closer {
     thread: Mutex<Option<Thread>>,
 }
 
-type Dropped = Box<dyn Send>;
+enum Dropped {
+    Any(#[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Send>),
+    /// Nobody else has it open.
+    File(File),
+}
 
 struct Thread {
     queue: Sender<Dropped>,
+    /// Never sent to; its end is the closer's.
+    open: Sender<()>,
     handle: JoinHandle<()>,
 }
 
 impl Closer {
     /// Drops `what` soon. It must not be, or hold, the last reference to this closer.
     pub fn later(&self, what: impl Send + 'static) {
+        self.queue(Dropped::Any(Box::new(what)));
+    }
+
+    fn queue(&self, what: Dropped) {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             *thread = start();
         }
         // Without a thread it is dropped here.
         if let Some(thread) = &*thread {
-            let _ = thread.queue.send(Box::new(what));
+            let _ = thread.queue.send(what);
         }
     }
 }
 
 fn start() -> Option<Thread> {
-    let (queue, dropped) = channel::<Dropped>();
+    let (queue, dropped) = channel();
+    let (open, end) = channel();
     let handle = std::thread::Builder::new()
         .name("dromon-close".into())
-        .spawn(move || dropped.into_iter().for_each(drop))
+        .spawn(move || {
+            for what in dropped {
+                if let Dropped::File(file) = what {
+                    // Where that is not possible, all of it goes with the handle.
+                    let _ = shrink(&file, &end);
+                }
+            }
+        })
         .ok()?;
-    Some(Thread { queue, handle })
+    Some(Thread {
+        queue,
+        open,
+        handle,
+    })
+}
+
+/// Cuts a removed file step by step, until `end` hangs up.
+fn shrink(file: &File, end: &Receiver<()>) -> io::Result<()> {
+    let seen = file.metadata()?;
+    if seen.nlink() > 0 {
+        return Ok(());
+    }
+    let mut len = seen.len();
+    while len > STEP {
+        let began = Instant::now();
+        len -= STEP;
+        file.set_len(len)?;
+        let rest = (began.elapsed() * REST).min(REST_MAX);
+        if end.recv_timeout(rest) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        if let Some(Thread { queue, handle }) = self.thread.get_mut().take() {
-            drop(queue);
-            let _ = handle.join();
+        if let Some(thread) = self.thread.get_mut().take() {
+            drop((thread.queue, thread.open));
+            let _ = thread.handle.join();
         }
     }
 }
@@ -66,7 +118,8 @@ impl fmt::Debug for Closer {
     }
 }
 
-/// A file that a [`Closer`] closes.
+/// A file that a [`Closer`] closes. If it is removed by then, it is also cut: nobody may have
+/// another handle on it, or map it, but who gives these to the same closer before.
 #[derive(Debug)]
 pub struct ClosedLater {
     /// There until it is dropped.
@@ -90,7 +143,7 @@ impl ClosedLater {
 impl Drop for ClosedLater {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
-            self.closer.later(file);
+            self.closer.queue(Dropped::File(file));
         }
     }
 }
@@ -98,7 +151,6 @@ impl Drop for ClosedLater {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::{Receiver, channel};
     use std::thread::{ThreadId, current};
 
     struct Told(Sender<ThreadId>, Option<Receiver<()>>);
@@ -128,5 +180,45 @@ mod tests {
         let threads: Vec<_> = dropped.try_iter().collect();
         assert_eq!(threads.len(), 2, "all are gone with the closer");
         assert!(threads.iter().all(|t| *t != current().id()));
+    }
+
+    #[test]
+    fn a_removed_file_is_given_back_and_one_with_a_name_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let closer = Arc::new(Closer::default());
+        let len = 3 * STEP + 5;
+        let make = |name: &str| {
+            let path = dir.path().join(name);
+            let file = File::create_new(&path).expect("made");
+            file.set_len(len).expect("room");
+            (path, file)
+        };
+        let (kept, file) = make("kept");
+        drop(ClosedLater::new(file, closer.clone()));
+        let (removed, file) = make("removed");
+        std::fs::remove_file(removed).expect("removed");
+        let other = file.try_clone().expect("another handle");
+        drop(ClosedLater::new(file, closer.clone()));
+        let left = || other.metadata().expect("open").len();
+        let end = Instant::now() + Duration::from_secs(20);
+        while left() > STEP && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(left() <= STEP, "{} bytes are left", left());
+        drop(closer);
+        assert_eq!(kept.metadata().expect("there").len(), len);
+    }
+
+    #[test]
+    fn the_end_takes_no_rests() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (open, end) = channel();
+        drop::<Sender<()>>(open);
+        let path = dir.path().join("removed");
+        let file = File::create_new(&path).expect("made");
+        file.set_len(100 * STEP).expect("room");
+        std::fs::remove_file(path).expect("removed");
+        shrink(&file, &end).expect("cut once");
+        assert_eq!(file.metadata().expect("open").len(), 99 * STEP);
     }
 }
