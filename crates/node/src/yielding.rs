@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 /// What small ones keep of their pace, in the long run.
-const KEPT: f64 = 0.75;
+const KEPT: f64 = 0.78;
 /// A pause is at most so many times as long as the chunk took.
 const LONGEST: f64 = 2.5;
 /// No pause is longer.
@@ -31,6 +31,9 @@ const PROBE_LATE: Duration = Duration::from_secs(15);
 const FEW: f64 = 20.0;
 /// What was seen so long ago counts half.
 const HALF_LIFE: Duration = Duration::from_secs(20);
+/// While chunks are applied, what they want rises by no more than this part of it a second:
+/// who fell behind while the large one was on its way catches up for as long as it takes.
+const RISE: f64 = 0.01;
 /// Over so long the pace beside chunks is smoothed: clients with a plan of their own fall behind
 /// by one, and catch up by the next.
 const SMOOTH: Duration = Duration::from_millis(300);
@@ -49,6 +52,8 @@ pub struct Yielding {
     found: f64,
     /// What a pause is longer by, in chunks, as small ones have less in it than they had before.
     more: f64,
+    /// While chunks are applied: what they want is no more than this.
+    most: f64,
     /// Who was kept waiting comes until so much of the next stretch is over.
     catching_up: Duration,
 }
@@ -77,8 +82,10 @@ impl Yielding {
                 let more = self.more + lacking * time.as_secs_f64() / SMOOTH.as_secs_f64();
                 self.more = more.clamp(0.0, LONGEST);
             }
+            self.most *= 1.0 + RISE * time.as_secs_f64();
             // Who catches up has more than it wants, for a moment.
             self.learn(time, passed, STRETCH * 3);
+            self.before = self.before.min(self.most);
             return;
         }
         self.before *= 0.5f64.powf(time.as_secs_f64() / HALF_LIFE.as_secs_f64());
@@ -105,6 +112,12 @@ impl Yielding {
         let time = time.max(Duration::from_millis(1));
         let now = pace((time, passed));
         let old = (-time.as_secs_f64() / SMOOTH.as_secs_f64()).exp();
+        if self.beside.is_none() {
+            self.most = match self.before {
+                before if before < FEW => f64::INFINITY,
+                before => before,
+            };
+        }
         let beside = self.beside.unwrap_or(self.before) * old + now * (1.0 - old);
         self.beside = Some(beside);
         let lacking = KEPT * self.before - beside;
@@ -135,7 +148,7 @@ impl Yielding {
         let found = pace((time.max(Duration::from_millis(1)), passed));
         let last = std::mem::replace(&mut self.found, found);
         self.probed = Some(Duration::ZERO);
-        self.before = found.min(last.max(self.before));
+        self.before = found.min(last.max(self.before)).min(self.most);
     }
 
     /// Nothing large is applied any more.
@@ -262,17 +275,29 @@ mod tests {
             assert_eq!(y.pause(CHUNK, passed), Pause::None);
             y.look(CHUNK, passed);
         }
-        // A probe sees those who still come late; once it sees them again, they want more.
-        y.found(Duration::from_millis(150), 450);
-        assert_eq!(y.pause(CHUNK, count(900.0, CHUNK)), Pause::None);
-        y.found(Duration::from_millis(150), 450);
-        assert_ne!(y.pause(CHUNK, count(900.0, CHUNK)), Pause::None);
+        // Probes see those who still come late, and so do the chunks.
+        for _ in 0..3 {
+            y.found(Duration::from_millis(150), 450);
+            assert_eq!(y.pause(CHUNK, count(1200.0, CHUNK)), Pause::None);
+            y.look(STRETCH, 2400);
+        }
+        // 200 chunks and three seconds.
+        assert!(y.before < 1200.0 * 1.12, "{}", y.before);
         y.found(Duration::from_millis(150), 180);
         // Those who come late when it is over do not count as what is wanted ever after.
         y.over();
         y.look(STRETCH, 3000);
         y.look(STRETCH, 1200);
         assert_eq!(y.pause(CHUNK, count(900.0, CHUNK)), Pause::None);
+    }
+
+    #[test]
+    fn who_comes_while_it_runs_has_a_part_in_time() {
+        let mut y = before(1200.0);
+        let (early, _) = run(&mut y, 3000.0, 800.0, 8);
+        run(&mut y, 3000.0, 800.0, 100);
+        let (late, _) = run(&mut y, 3000.0, 800.0, 5);
+        assert!(early < 1800.0 && late > 0.66 * 3000.0, "{early} {late}");
     }
 
     #[test]
