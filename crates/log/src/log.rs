@@ -483,6 +483,7 @@ impl Log {
             };
             // Not synced: one that comes back is removed at the next opening.
             recover::remove(&*self.device, &segment.name).map_err(|e| self.shared.poison(e))?;
+            segment.file.removed();
         }
     }
 

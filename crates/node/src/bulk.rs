@@ -69,6 +69,13 @@ pub struct Limits {
     pub chunked: usize,
 }
 
+impl Limits {
+    /// Whether the share holds a fragment of `len` bytes back.
+    fn holds(&self, len: u64) -> bool {
+        self.share.is_some() || len >= LITTLE
+    }
+}
+
 /// What a fragment does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -97,6 +104,8 @@ pub struct Bulk {
 struct State {
     seen: Duration,
     bytes: u64,
+    /// Of the last fragment.
+    len: u64,
     /// Its transaction is over, and the next one has not begun.
     rests: bool,
     /// Ordered, and not known to be applied by all others.
@@ -145,12 +154,12 @@ impl Bulk {
             return Next::Go;
         }
         // This one may just begin its next transaction.
+        let held = limits.holds(len);
         let active = self.active(now).max(1) + limits.chunked;
         let state = &self.clients[&client];
         if state.is_ahead(len, active, limits.queue) {
             return Next::WhenApplied;
         }
-        let held = limits.share.is_some() || len >= LITTLE;
         if !held || small <= state.burst.small || !state.ends_burst(len) {
             return Next::Go;
         }
@@ -159,14 +168,27 @@ impl Bulk {
             Some(_) => state.made(ready),
             None => Duration::ZERO,
         };
-        let share = limits.share.unwrap_or(SHARE) / active as f64;
+        let share = match limits.share {
+            Some(share) => share / active as f64,
+            None => SHARE / self.held(now).max(1) as f64,
+        };
         state.after_burst(applied, made, share, now)
     }
 
     /// A client's fragment, that was `ready` since then, is sent.
-    pub fn goes(&mut self, client: Client, len: u64, ready: Duration, now: Duration) {
+    pub fn goes(
+        &mut self,
+        client: Client,
+        len: u64,
+        ready: Duration,
+        now: Duration,
+        limits: &Limits,
+    ) {
         let state = self.client(client);
         state.seen = now;
+        if !limits.holds(len) {
+            return;
+        }
         if state.ends_burst(len) {
             state.burst = Burst {
                 small: state.small_then,
@@ -188,6 +210,7 @@ impl Bulk {
         state.seen = now;
         state.rests = false;
         state.bytes += len;
+        state.len = len;
         state.under_way.push_back(Fragment {
             seqno,
             len,
@@ -212,8 +235,11 @@ impl Bulk {
         self.small += 1;
     }
 
-    /// All others have applied everything up to `upto`. Whether that was news.
-    pub fn applied(&mut self, upto: Seqno, now: Duration) -> bool {
+    /// All others have applied everything up to `upto`; none: nobody else applies anything.
+    /// Whether that was news.
+    pub fn applied(&mut self, upto: Option<Seqno>, now: Duration) -> bool {
+        let others = upto.is_some();
+        let upto = upto.unwrap_or(Seqno::MAX);
         // One after the other, since the last was, or the first of these was ordered.
         let through = |s: &State| s.under_way.iter().take_while(|f| f.seqno <= upto).count();
         let all = || {
@@ -236,7 +262,9 @@ impl Bulk {
         if *of > LATELY {
             (*lately, *of) = (*lately / 2, *of / 2);
         }
-        *lately += took.min(WORK_MAX);
+        if others {
+            *lately += took.min(WORK_MAX);
+        }
         *of += bytes;
         true
     }
@@ -256,6 +284,12 @@ impl Bulk {
     pub fn active(&self, now: Duration) -> usize {
         let large = |s: &&State| s.is_large() && s.is_active(now);
         self.clients.values().filter(large).count()
+    }
+
+    /// How many of them are held back if no share is set.
+    fn held(&self, now: Duration) -> usize {
+        let held = |s: &&State| s.is_large() && s.is_active(now) && s.len >= LITTLE;
+        self.clients.values().filter(held).count()
     }
 
     /// Whether nobody streams.
@@ -403,7 +437,7 @@ mod tests {
                 {
                     let next = bulk.next(client(i), s.len, MS(since), now, &limits);
                     if next == Next::Go {
-                        bulk.goes(client(i), s.len, MS(since), now);
+                        bulk.goes(client(i), s.len, MS(since), now, &limits);
                         ran.waited = ran.waited.max(now - MS(since));
                         doing[i] = Doing::OnItsWay(ms + 1);
                     }
@@ -420,7 +454,7 @@ mod tests {
                 }
             }
             for bulk in bulks.values_mut() {
-                bulk.applied(applied, now);
+                bulk.applied(Some(applied), now);
                 if load {
                     bulk.small();
                 }
@@ -520,6 +554,44 @@ mod tests {
     }
 
     #[test]
+    fn who_is_not_held_back_takes_no_part_of_the_share_if_none_is_set() {
+        let large = Streamer {
+            len: 64 << 10,
+            makes: 1,
+            ..ONE
+        };
+        let little = Streamer {
+            len: 10_000,
+            makes: 9,
+            ..ONE
+        };
+        let all = [large, little, little, little, little];
+        let ran = run(&all, 20_000, SPEED, true, None);
+        let free = run(&all, 20_000, SPEED, false, None);
+        assert!(ran.bytes[0] > free.bytes[0] * 6 / 10, "{ran:?} {free:?}");
+    }
+
+    #[test]
+    fn where_nobody_else_applies_nothing_is_work() {
+        let mut bulk = Bulk::default();
+        let limits = Limits {
+            queue: 27,
+            share: None,
+            chunked: 0,
+        };
+        let client = (Uuid([1; 16]), 7);
+        for n in 1..100 {
+            let now = MS(n * 100);
+            bulk.applied(None, now);
+            bulk.small();
+            let next = bulk.next(client, 1 << 20, now, now, &limits);
+            assert_eq!(next, Next::Go, "{n}");
+            bulk.goes(client, 1 << 20, now, now, &limits);
+            bulk.ordered(client, n as Seqno, 1 << 20, now);
+        }
+    }
+
+    #[test]
     fn small_clients_never_wait() {
         let mut bulk = Bulk::default();
         let limits = Limits {
@@ -531,7 +603,7 @@ mod tests {
         for n in 0..SMALL / 1000 {
             let now = MS(n);
             assert_eq!(bulk.next(client, 1000, now, now, &limits), Next::Go);
-            bulk.goes(client, 1000, now, now);
+            bulk.goes(client, 1000, now, now, &limits);
             bulk.ordered(client, n as Seqno, 1000, now);
         }
         assert!(!bulk.is_large(client));
@@ -539,8 +611,8 @@ mod tests {
         let next = bulk.next(client, 1000, MS(301), MS(301), &limits);
         assert_eq!(next, Next::WhenApplied);
         // With a rest it is a small one again.
-        assert!(bulk.applied(999, MS(310)));
-        assert!(!bulk.applied(999, MS(311)), "no news");
+        assert!(bulk.applied(Some(999), MS(310)));
+        assert!(!bulk.applied(Some(999), MS(311)), "no news");
         bulk.ordered((Uuid([2; 16]), 1), 1000, 1, MS(10_000));
         assert!(!bulk.is_large(client));
         bulk.clear();
@@ -557,7 +629,7 @@ mod tests {
         };
         let client = (Uuid([1; 16]), 7);
         for n in 1..3 {
-            bulk.goes(client, SMALL, MS(n), MS(n));
+            bulk.goes(client, SMALL, MS(n), MS(n), &limits);
             bulk.ordered(client, n as Seqno, SMALL, MS(n));
         }
         let mut at = |ms| bulk.next(client, SMALL, MS(10), MS(ms), &limits);

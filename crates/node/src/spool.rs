@@ -151,7 +151,9 @@ impl Spooler {
             .create_new(true)
             .open(&path)?;
         std::fs::remove_file(&path)?;
-        Ok(Arc::new(ClosedLater::new(file, self.closer.clone())))
+        let file = ClosedLater::new(file, self.closer.clone());
+        file.removed();
+        Ok(Arc::new(file))
     }
 }
 

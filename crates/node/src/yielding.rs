@@ -34,6 +34,8 @@ const HALF_LIFE: Duration = Duration::from_secs(20);
 /// While chunks are applied, what they want rises by no more than this part of it a second:
 /// who fell behind while the large one was on its way catches up for as long as it takes.
 const RISE: f64 = 0.01;
+/// Unless two probes find so many times that: there are more of them now.
+const MORE: f64 = 2.0;
 /// Over so long the pace beside chunks is smoothed: clients with a plan of their own fall behind
 /// by one, and catch up by the next.
 const SMOOTH: Duration = Duration::from_millis(300);
@@ -88,7 +90,9 @@ impl Yielding {
             self.before = self.before.min(self.most);
             return;
         }
-        self.before *= 0.5f64.powf(time.as_secs_f64() / HALF_LIFE.as_secs_f64());
+        let old = 0.5f64.powf(time.as_secs_f64() / HALF_LIFE.as_secs_f64());
+        self.before *= old;
+        self.most *= old;
         let rest = self.catching_up.saturating_sub(time);
         if !std::mem::replace(&mut self.catching_up, rest).is_zero() {
             return;
@@ -113,16 +117,17 @@ impl Yielding {
         let now = pace((time, passed));
         let old = (-time.as_secs_f64() / SMOOTH.as_secs_f64()).exp();
         if self.beside.is_none() {
-            self.most = match self.before {
-                before if before < FEW => f64::INFINITY,
-                before => before,
-            };
+            // A stop at the end of the last large one is not what they want.
+            self.most = self.most.max(self.before);
+            if self.most < FEW {
+                self.most = f64::INFINITY;
+            }
         }
         let beside = self.beside.unwrap_or(self.before) * old + now * (1.0 - old);
         self.beside = Some(beside);
         let lacking = KEPT * self.before - beside;
         let lacks = lacking > 0.0 && self.before >= FEW;
-        let again = match lacks || self.found > self.before {
+        let again = match lacks || self.found.min(self.most) > self.before {
             true => PROBE_AGAIN,
             false => PROBE_LATE,
         };
@@ -148,6 +153,10 @@ impl Yielding {
         let found = pace((time.max(Duration::from_millis(1)), passed));
         let last = std::mem::replace(&mut self.found, found);
         self.probed = Some(Duration::ZERO);
+        let twice = found.min(last);
+        if twice > self.most * MORE {
+            self.most = twice;
+        }
         self.before = found.min(last.max(self.before)).min(self.most);
     }
 
@@ -157,6 +166,9 @@ impl Yielding {
             self.catching_up = STRETCH;
         }
         (self.probed, self.more) = (None, 0.0);
+        if self.most.is_infinite() {
+            self.most = self.before;
+        }
     }
 }
 
@@ -276,13 +288,21 @@ mod tests {
             y.look(CHUNK, passed);
         }
         // Probes see those who still come late, and so do the chunks.
+        let found = |y: &mut Yielding, pace| {
+            y.found(Duration::from_millis(150), count(pace, PROBE / 2));
+        };
         for _ in 0..3 {
-            y.found(Duration::from_millis(150), 450);
+            found(&mut y, 2300.0);
             assert_eq!(y.pause(CHUNK, count(1200.0, CHUNK)), Pause::None);
-            y.look(STRETCH, 2400);
+            y.look(STRETCH, 2200);
         }
         // 200 chunks and three seconds.
         assert!(y.before < 1200.0 * 1.12, "{}", y.before);
+        // Many more than that, twice, have come since.
+        found(&mut y, 3000.0);
+        assert!(y.before < 1200.0 * 1.12, "{}", y.before);
+        found(&mut y, 3000.0);
+        assert_eq!(y.before, 3000.0);
         y.found(Duration::from_millis(150), 180);
         // Those who come late when it is over do not count as what is wanted ever after.
         y.over();
@@ -294,10 +314,26 @@ mod tests {
     #[test]
     fn who_comes_while_it_runs_has_a_part_in_time() {
         let mut y = before(1200.0);
-        let (early, _) = run(&mut y, 3000.0, 800.0, 8);
-        run(&mut y, 3000.0, 800.0, 100);
-        let (late, _) = run(&mut y, 3000.0, 800.0, 5);
-        assert!(early < 1800.0 && late > 0.66 * 3000.0, "{early} {late}");
+        let (early, _) = run(&mut y, 2200.0, 800.0, 8);
+        run(&mut y, 2200.0, 800.0, 100);
+        let (late, _) = run(&mut y, 2200.0, 800.0, 5);
+        assert!(early < 1400.0 && late > 0.66 * 2200.0, "{early} {late}");
+        // Three times as many: that is soon seen.
+        let mut y = before(1000.0);
+        run(&mut y, 3000.0, 700.0, 15);
+        let (soon, _) = run(&mut y, 3000.0, 700.0, 5);
+        assert!(soon > 0.66 * 3000.0, "{soon}");
+    }
+
+    #[test]
+    fn a_stop_at_the_end_of_one_does_not_bind_the_next() {
+        let mut y = before(3000.0);
+        run(&mut y, 3000.0, 1000.0, 5);
+        y.found(PROBE / 2, 0);
+        y.over();
+        run(&mut y, 3000.0, 1000.0, 15);
+        let (pace, _) = run(&mut y, 3000.0, 1000.0, 5);
+        assert!(pace > 0.66 * 3000.0, "{pace}");
     }
 
     #[test]

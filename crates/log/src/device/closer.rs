@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,21 +22,25 @@ const STEP: u64 = 8 << 20;
 const REST: u32 = 9;
 /// but no longer than this.
 const REST_MAX: Duration = Duration::from_millis(50);
+/// No rests while more than so many wait: room must not be wanted faster than it comes back.
+const WAITING: usize = 64;
 
 /// Drops what it is given (open files, mapped memory) on a thread of its own, in order. The
 /// thread begins with the first one; dropping the closer waits until all are dropped, which
 /// then takes no rests.
 ///
-/// What waits is not bounded here: it is what was open before.
+/// What waits is not bounded here: it is what was open before, and comes no faster than
+/// files are removed.
 #[derive(Default)]
 pub struct Closer {
+    waiting: Arc<AtomicUsize>,
     thread: Mutex<Option<Thread>>,
 }
 
 enum Dropped {
     Any(#[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Send>),
-    /// Nobody else has it open.
-    File(File),
+    /// It is removed, and nobody else has it open.
+    Removed(File),
 }
 
 struct Thread {
@@ -54,26 +59,28 @@ impl Closer {
     fn queue(&self, what: Dropped) {
         let mut thread = self.thread.lock();
         if thread.is_none() {
-            *thread = start();
+            *thread = start(self.waiting.clone());
         }
         // Without a thread it is dropped here.
         if let Some(thread) = &*thread {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
             let _ = thread.queue.send(what);
         }
     }
 }
 
-fn start() -> Option<Thread> {
+fn start(waiting: Arc<AtomicUsize>) -> Option<Thread> {
     let (queue, dropped) = channel();
     let (open, end) = channel();
     let handle = std::thread::Builder::new()
         .name("dromon-close".into())
         .spawn(move || {
             for what in dropped {
-                if let Dropped::File(file) = what {
+                if let Dropped::Removed(file) = what {
                     // Where that is not possible, all of it goes with the handle.
-                    let _ = shrink(&file, &end);
+                    let _ = shrink(&file, &end, &waiting);
                 }
+                waiting.fetch_sub(1, Ordering::Relaxed);
             }
         })
         .ok()?;
@@ -84,14 +91,14 @@ fn start() -> Option<Thread> {
     })
 }
 
-/// Cuts a removed file step by step, until `end` hangs up.
-fn shrink(file: &File, end: &Receiver<()>) -> io::Result<()> {
+/// Cuts a removed file step by step, until `end` hangs up or too many wait.
+fn shrink(file: &File, end: &Receiver<()>, waiting: &AtomicUsize) -> io::Result<()> {
     let seen = file.metadata()?;
     if seen.nlink() > 0 {
         return Ok(());
     }
     let mut len = seen.len();
-    while len > STEP {
+    while len > STEP && waiting.load(Ordering::Relaxed) <= WAITING {
         let began = Instant::now();
         len -= STEP;
         file.set_len(len)?;
@@ -118,20 +125,29 @@ impl fmt::Debug for Closer {
     }
 }
 
-/// A file that a [`Closer`] closes. If it is removed by then, it is also cut: nobody may have
-/// another handle on it, or map it, but who gives these to the same closer before.
+/// A file that a [`Closer`] closes.
 #[derive(Debug)]
 pub struct ClosedLater {
     /// There until it is dropped.
     file: Option<File>,
+    removed: AtomicBool,
     closer: Arc<Closer>,
 }
 
 impl ClosedLater {
     /// `file`, to be closed by `closer`.
     pub fn new(file: File, closer: Arc<Closer>) -> ClosedLater {
-        let file = Some(file);
-        ClosedLater { file, closer }
+        ClosedLater {
+            file: Some(file),
+            removed: AtomicBool::new(false),
+            closer,
+        }
+    }
+
+    /// The file has no name any more: it may be cut before it is closed. Nobody may have
+    /// another handle on it by then, or map it, but who gives these to the same closer before.
+    pub fn removed(&self) {
+        self.removed.store(true, Ordering::Relaxed);
     }
 
     /// The file.
@@ -143,7 +159,10 @@ impl ClosedLater {
 impl Drop for ClosedLater {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
-            self.closer.queue(Dropped::File(file));
+            match *self.removed.get_mut() {
+                true => self.closer.queue(Dropped::Removed(file)),
+                false => self.closer.later(file),
+            }
         }
     }
 }
@@ -194,11 +213,21 @@ mod tests {
             (path, file)
         };
         let (kept, file) = make("kept");
-        drop(ClosedLater::new(file, closer.clone()));
-        let (removed, file) = make("removed");
-        std::fs::remove_file(removed).expect("removed");
-        let other = file.try_clone().expect("another handle");
-        drop(ClosedLater::new(file, closer.clone()));
+        let mistaken = ClosedLater::new(file, closer.clone());
+        mistaken.removed();
+        drop(mistaken);
+        let remove = |name: &str, say: bool| {
+            let (path, file) = make(name);
+            std::fs::remove_file(path).expect("removed");
+            let other = file.try_clone().expect("another handle");
+            let later = ClosedLater::new(file, closer.clone());
+            if say {
+                later.removed();
+            }
+            other
+        };
+        let unsaid = remove("unsaid", false);
+        let other = remove("removed", true);
         let left = || other.metadata().expect("open").len();
         let end = Instant::now() + Duration::from_secs(20);
         while left() > STEP && Instant::now() < end {
@@ -206,6 +235,7 @@ mod tests {
         }
         assert!(left() <= STEP, "{} bytes are left", left());
         drop(closer);
+        assert_eq!(unsaid.metadata().expect("open").len(), len);
         assert_eq!(kept.metadata().expect("there").len(), len);
     }
 
@@ -218,7 +248,11 @@ mod tests {
         let file = File::create_new(&path).expect("made");
         file.set_len(100 * STEP).expect("room");
         std::fs::remove_file(path).expect("removed");
-        shrink(&file, &end).expect("cut once");
-        assert_eq!(file.metadata().expect("open").len(), 99 * STEP);
+        let cut = |waiting: usize| {
+            shrink(&file, &end, &AtomicUsize::new(waiting)).expect("cut");
+            file.metadata().expect("open").len() / STEP
+        };
+        assert_eq!(cut(1), 99);
+        assert_eq!(cut(WAITING + 1), 99, "it goes with its handle");
     }
 }

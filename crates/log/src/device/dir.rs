@@ -171,6 +171,10 @@ impl DeviceFile for DirFile {
         }
     }
 
+    fn removed(&self) {
+        self.0.removed();
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.get()?.metadata()?.len())
     }

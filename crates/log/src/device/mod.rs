@@ -57,6 +57,8 @@ pub trait DeviceFile: Send + Sync {
     /// What is stored of these bytes will hardly be read soon: memory that holds it may go
     /// to others. Best effort.
     fn release(&self, _bytes: Range<u64>) {}
+    /// It was removed, and is read by those who have it open, through this handle, at most.
+    fn removed(&self) {}
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Whether the length is zero.

@@ -58,7 +58,7 @@ impl Node {
                 let mut streaming = lock(&self.streaming);
                 match streaming.bulk.next(client, len, ready, now, &limits) {
                     Next::Go => {
-                        streaming.bulk.goes(client, len, ready, now);
+                        streaming.bulk.goes(client, len, ready, now, &limits);
                         break true;
                     }
                     next => {
@@ -155,7 +155,7 @@ impl Node {
             return;
         }
         let own: Uuid = self.shared().uuid;
-        let upto = self.flow.lowest_released_but(&own).unwrap_or(Seqno::MAX);
+        let upto = self.flow.lowest_released_but(&own);
         let now = self.opened_at.elapsed();
         if lock(&self.streaming).bulk.applied(upto, now) {
             self.wake_bulk();

@@ -186,7 +186,7 @@ table! {
     "dromon.auto_stream_size": Size(0, BIG), Is("16M"), Any, IfSet, Listed::Int, RW, Ours:
         "a transaction above this is applied by the other nodes in chunks that small ones pass; 0 = never";
     "dromon.bulk_share": Double(0.01, 1.0), Is("0.6"), Any, IfSet, Dbl, RW, Ours:
-        "what part of the time the pieces of this node's large write sets may be under way while anybody orders small ones; 1 holds nothing back. Once it is set, by whatever value, it also bounds what chunks and fragments may take";
+        "what part of the time the pieces of this node's large write sets may be under way while anybody orders small ones; 1 holds nothing back. Once it is set, by whatever value, it also bounds what chunks may take, and fragments (which have 0.8 and a milder rule without)";
     "dromon.durability": Choice(&["majority", "memory"]), Is("majority"), Load, IfSet, Str, RO, Ours:
         "where a write set must be before a commit is acknowledged: on the disks of a majority, or in their memory";
     "dromon.gather": Choice(&["auto", "always", "never"]), Is("auto"), Load, IfSet, Str, RO, Ours:
