@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 /// What small ones keep of their pace, in the long run.
-const KEPT: f64 = 0.78;
+const KEPT: f64 = 0.76;
 /// A pause is at most so many times as long as the chunk took.
 const LONGEST: f64 = 2.5;
 /// No pause is longer.
@@ -54,7 +54,8 @@ pub struct Yielding {
     found: f64,
     /// What a pause is longer by, in chunks, as small ones have less in it than they had before.
     more: f64,
-    /// While chunks are applied: what they want is no more than this.
+    /// While chunks are applied, and until a stretch behind them: what they want is no more than
+    /// this.
     most: f64,
     /// Who was kept waiting comes until so much of the next stretch is over.
     catching_up: Duration,
@@ -90,24 +91,26 @@ impl Yielding {
             self.before = self.before.min(self.most);
             return;
         }
-        let old = 0.5f64.powf(time.as_secs_f64() / HALF_LIFE.as_secs_f64());
-        self.before *= old;
-        self.most *= old;
+        self.before *= 0.5f64.powf(time.as_secs_f64() / HALF_LIFE.as_secs_f64());
         let rest = self.catching_up.saturating_sub(time);
         if !std::mem::replace(&mut self.catching_up, rest).is_zero() {
             return;
         }
-        self.learn(time, passed, STRETCH);
+        if self.learn(time, passed, STRETCH) {
+            self.most = 0.0;
+        }
     }
 
-    /// What they have over `stretch`, they want.
-    fn learn(&mut self, time: Duration, passed: u64, stretch: Duration) {
+    /// What they have over `stretch`, they want. Whether one is over.
+    fn learn(&mut self, time: Duration, passed: u64, stretch: Duration) -> bool {
         self.looked.0 += time;
         self.looked.1 += passed;
-        if self.looked.0 >= stretch {
+        let over = self.looked.0 >= stretch;
+        if over {
             self.before = self.before.max(pace(self.looked));
             self.looked = (Duration::ZERO, 0);
         }
+        over
     }
 
     /// A chunk took `time`, and `passed` small ones came meanwhile. How long a pause should
@@ -167,7 +170,7 @@ impl Yielding {
         }
         (self.probed, self.more) = (None, 0.0);
         if self.most.is_infinite() {
-            self.most = self.before;
+            self.most = 0.0;
         }
     }
 }
