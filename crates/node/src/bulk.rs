@@ -376,6 +376,12 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
+    const FREE: Limits = Limits {
+        queue: 27,
+        share: None,
+        chunked: 0,
+    };
+
     /// A client of a model in which the others apply one write set after the other.
     #[derive(Clone, Copy, Debug)]
     struct Streamer {
@@ -408,11 +414,7 @@ mod tests {
     /// Runs for `time` milliseconds. The others apply `speed` bytes in one; reports
     /// take one, and ordering does.
     fn run(streamers: &[Streamer], time: u64, speed: u64, load: bool, share: Option<f64>) -> Ran {
-        let limits = Limits {
-            queue: 27,
-            share,
-            chunked: 0,
-        };
+        let limits = Limits { share, ..FREE };
         let nodes = streamers.iter().map(|s| s.node);
         let mut bulks: BTreeMap<u8, Bulk> = nodes.map(|n| (n, Bulk::default())).collect();
         let client = |i: usize| (Uuid([streamers[i].node; 16]), i as u64);
@@ -574,11 +576,7 @@ mod tests {
     #[test]
     fn where_nobody_else_applies_nothing_is_work() {
         let mut bulk = Bulk::default();
-        let limits = Limits {
-            queue: 27,
-            share: None,
-            chunked: 0,
-        };
+        let limits = FREE;
         let client = (Uuid([1; 16]), 7);
         for n in 1..100 {
             let now = MS(n * 100);
@@ -595,9 +593,9 @@ mod tests {
     fn small_clients_never_wait() {
         let mut bulk = Bulk::default();
         let limits = Limits {
-            queue: 27,
             share: Some(0.01),
             chunked: 3,
+            ..FREE
         };
         let client = (Uuid([1; 16]), 7);
         for n in 0..SMALL / 1000 {
@@ -622,11 +620,7 @@ mod tests {
     #[test]
     fn nobody_waits_longer_than_some_seconds_for_who_does_not_apply() {
         let mut bulk = Bulk::default();
-        let limits = Limits {
-            queue: 27,
-            share: None,
-            chunked: 0,
-        };
+        let limits = FREE;
         let client = (Uuid([1; 16]), 7);
         for n in 1..3 {
             bulk.goes(client, SMALL, MS(n), MS(n), &limits);
