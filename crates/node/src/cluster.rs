@@ -405,7 +405,12 @@ impl ClusterState {
         let Delivered {
             origin, tag, index, ..
         } = message;
-        let write_set = match WriteSet::decode(message.body) {
+        let arrived = message.arrived;
+        let decoded = match &arrived {
+            Some(arrived) => WriteSet::decode_arrived(message.body, arrived),
+            None => WriteSet::decode(message.body),
+        };
+        let write_set = match decoded {
             Ok(ws) => ws,
             Err(e) => {
                 return vec![Event::Corrupt {
@@ -418,7 +423,7 @@ impl ClusterState {
         if !passes_ahead(write_set.flags()) {
             self.place_ahead(&mut events);
         }
-        if let Some(plan) = self.plan_of(&write_set) {
+        if let Some(plan) = self.plan_of(&write_set, arrived.as_ref()) {
             self.place_ahead(&mut events);
             events.push(self.open_chunked(origin, tag, index, write_set, plan));
             self.forget_old();

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex};
 use bytes::{Bytes, BytesMut};
 use dromon_log::{ClosedLater, Closer};
 use dromon_order::sequencer::{PieceStore, StoreError, StreamKey};
-use dromon_writeset::{Header, KeyCollector, PayloadSum};
+use dromon_writeset::{Arrival, Arrived, Header, KeyCollector, PayloadSum};
 use rustix::fs::Advice;
 
 use crate::node::lock;
@@ -255,7 +255,7 @@ impl SpoolFile {
 #[derive(Debug)]
 pub struct PieceFiles {
     spooler: Spooler,
-    places: HashMap<StreamKey, Place>,
+    places: HashMap<StreamKey, (Place, Arrival)>,
 }
 
 /// Where the pieces of one payload are, and how many bytes have come.
@@ -302,13 +302,17 @@ impl PieceStore for PieceFiles {
             doing: "written",
             why: e.to_string(),
         };
-        let place = match self.places.entry(key) {
+        let (place, arrival) = match self.places.entry(key) {
             Entry::Occupied(place) => place.into_mut(),
-            Entry::Vacant(place) => place.insert(match self.spooler.sent_with(piece) {
-                Some(body) => Place::Sent(body, 0),
-                None => Place::File(self.spooler.create().map_err(failed)?, 0),
-            }),
+            Entry::Vacant(place) => {
+                let at = match self.spooler.sent_with(piece) {
+                    Some(body) => Place::Sent(body, 0),
+                    None => Place::File(self.spooler.create().map_err(failed)?, 0),
+                };
+                place.insert((at, Arrival::new()))
+            }
         };
+        arrival.take(piece);
         place.push(piece, &self.spooler).map_err(failed)
     }
 
@@ -320,11 +324,16 @@ impl PieceStore for PieceFiles {
         };
         let (file, len) = match self.places.get(&key) {
             None => return Err(failed("there is no such file".into())),
-            Some(Place::Sent(body, len)) => return Ok(body.slice(..*len)),
-            Some(Place::File(file, len)) => (file, len),
+            Some((Place::Sent(body, len), _)) => return Ok(body.slice(..*len)),
+            Some((Place::File(file, len), _)) => (file, len),
         };
         let mapped = self.spooler.map(file, *len);
         mapped.map_err(|e| failed(e.to_string()))
+    }
+
+    fn arrived(&mut self, key: StreamKey) -> Option<Arrived> {
+        let (_, arrival) = self.places.get_mut(&key)?;
+        std::mem::take(arrival).finish()
     }
 
     fn discard(&mut self, key: StreamKey) {
@@ -414,8 +423,15 @@ mod tests {
         files.append(key, b"ab").expect("room");
         files.append(key, b"cde").expect("room");
         assert_eq!(files.read(key).expect("there"), &b"abcde"[..]);
+        assert_eq!(files.arrived(key), None, "no write set");
         files.discard(key);
         assert!(files.read(key).is_err());
+        let whole = dromon_writeset::encode(&header(), &KeyCollector::new(), &[7; 5000]);
+        (whole.chunks(999)).for_each(|p| files.append(key, p).expect("room"));
+        let (read, arrived) = (files.read(key).expect("there"), files.arrived(key));
+        let arrived = arrived.expect("a write set");
+        let decoded = WriteSet::decode_arrived(read, &arrived);
+        assert_eq!(decoded, WriteSet::decode(whole));
     }
 
     /// Three payloads that come back in pieces, of which the second piece of one is not
@@ -436,7 +452,7 @@ mod tests {
         let mut files = PieceFiles::new(spooler);
         let mut come = |stream: usize, piece: &[u8]| {
             (files.append(key(stream as u64), piece)).expect("room");
-            let is_file = matches!(files.places[&key(stream as u64)], Place::File(..));
+            let is_file = matches!(files.places[&key(stream as u64)].0, Place::File(..));
             (files.read(key(stream as u64)).expect("there"), is_file)
         };
         for (n, body) in bodies.iter().enumerate() {

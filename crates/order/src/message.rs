@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use dromon_writeset::Uuid;
+use dromon_writeset::{Arrived, Uuid};
 use serde::{Deserialize, Serialize};
 
 use crate::types::RaftId;
@@ -88,6 +88,8 @@ pub struct Delivered {
     pub tag: u64,
     /// The whole payload.
     pub body: Bytes,
+    /// What was found out of it as it came in pieces, if it is a write set.
+    pub arrived: Option<Arrived>,
 }
 
 /// The bytes are not what this codec writes.

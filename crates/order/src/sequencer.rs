@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use dromon_writeset::Uuid;
+use dromon_writeset::{Arrived, Uuid};
 use twox_hash::XxHash3_64;
 
 pub use crate::message::{CodecError, Committed, CommittedBody, Delivered, Part, RawMessage};
@@ -56,6 +56,13 @@ pub trait PieceStore: Send {
     /// Everything appended so far, in one (a mapped file wrapped into [`Bytes`],
     /// for instance).
     fn read(&self, key: StreamKey) -> Result<Bytes, StoreError>;
+
+    /// What was found out of the payload, if it is a write set and was looked at as it was
+    /// appended. All of it has come.
+    fn arrived(&mut self, key: StreamKey) -> Option<Arrived> {
+        let _ = key;
+        None
+    }
 
     /// Forgets the payload. What `read` returned stays valid.
     fn discard(&mut self, key: StreamKey);
@@ -233,8 +240,8 @@ impl Sequencer {
             return Ok(None);
         }
         origin.last = m.oseq;
-        let (from, body) = match m.part {
-            Part::Whole => (entry.index, m.body.clone()),
+        let (from, body, arrived) = match m.part {
+            Part::Whole => (entry.index, m.body.clone(), None),
             Part::Piece { stream, i, n } => {
                 self.stats.pieces += 1;
                 match self.add_piece(entry.index, m, stream, i, n)? {
@@ -252,11 +259,12 @@ impl Sequencer {
             kind: m.kind,
             tag: m.tag,
             body,
+            arrived,
         }))
     }
 
-    /// Adds a piece; if it was the last one, returns where the first one lies, and the
-    /// payload.
+    /// Adds a piece; if it was the last one, returns where the first one lies, the
+    /// payload, and what is known of it.
     fn add_piece(
         &mut self,
         index: u64,
@@ -264,7 +272,7 @@ impl Sequencer {
         stream: u64,
         i: u32,
         n: u32,
-    ) -> Result<Option<(u64, Bytes)>, StoreError> {
+    ) -> Result<Option<(u64, Bytes, Option<Arrived>)>, StoreError> {
         let key = StreamKey {
             origin: m.origin,
             stream,
@@ -320,10 +328,11 @@ impl Sequencer {
             origin.open.insert(stream, open);
             return Ok(None);
         }
-        let body = match kept {
-            Some(held) => concat(&held, open.len),
+        let (body, arrived) = match kept {
+            Some(held) => (concat(&held, open.len), None),
             None => {
                 let body = self.store.read(key)?;
+                let arrived = self.store.arrived(key);
                 self.store.discard(key);
                 if body.len() as u64 != open.len {
                     return Err(StoreError {
@@ -332,10 +341,10 @@ impl Sequencer {
                         why: format!("{} bytes were stored, {} came back", open.len, body.len()),
                     });
                 }
-                body
+                (body, arrived)
             }
         };
-        Ok(Some((open.first_index, body)))
+        Ok(Some((open.first_index, body, arrived)))
     }
 
     /// The lowest index of an entry that belongs to a half-arrived payload:

@@ -26,6 +26,9 @@ const LENGTH_AT: usize = 9;
 /// Of a rows event: behind the header and the six bytes of the table's number.
 const ROWS_FLAGS_AT: usize = HEADER + 6;
 const STMT_END: u8 = 1;
+/// So many bytes of a statement tell whether it is a savepoint: header, fixed part, status, name
+/// of the database, 0, the word.
+const SAVEPOINT_MAX: usize = HEADER + 13 + u16::MAX as usize + u8::MAX as usize + 1 + 10;
 
 const QUERY: u8 = 2;
 const TABLE_MAP: u8 = 19;
@@ -67,57 +70,9 @@ impl Plan {
     /// Cuts `payload` into chunks of `target` bytes or a little more. Reads the
     /// events' headers only.
     pub fn of(payload: &[u8], target: usize) -> Result<Plan, WholeOnly> {
-        let mut chunks = Vec::new();
-        let mut maps: Vec<Range<usize>> = Vec::new();
-        let mut over = true;
-        let mut begun: Vec<Range<usize>> = Vec::new();
-        let (mut start, mut at) = (0, 0);
-        while at < payload.len() {
-            let end = event_end(payload, at).ok_or(WholeOnly::Shape(at))?;
-            match payload[at + TYPE_AT] {
-                ANNOTATE => {}
-                QUERY if is_savepoint(&payload[at..end]) => {}
-                TABLE_MAP => {
-                    if over {
-                        maps.clear();
-                        over = false;
-                    }
-                    maps.push(at..end);
-                }
-                t if ROWS.contains(&t) => {
-                    let flags_at = at + ROWS_FLAGS_AT;
-                    if over || flags_at >= end {
-                        return Err(WholeOnly::Shape(at));
-                    }
-                    over = payload[flags_at] & STMT_END != 0;
-                    if end - start >= target && end < payload.len() {
-                        chunks.push(Chunk {
-                            maps: std::mem::take(&mut begun),
-                            body: start..end,
-                            ends_at: (!over).then_some(flags_at),
-                        });
-                        if !over {
-                            begun.clone_from(&maps);
-                        }
-                        start = end;
-                    }
-                }
-                t => return Err(WholeOnly::Event(t)),
-            }
-            at = end;
-        }
-        if !over {
-            return Err(WholeOnly::Shape(at));
-        }
-        if chunks.is_empty() {
-            return Err(WholeOnly::Short);
-        }
-        chunks.push(Chunk {
-            maps: begun,
-            body: start..at,
-            ends_at: None,
-        });
-        Ok(Plan { chunks })
+        let mut cutter = Cutter::new(target);
+        cutter.take(payload);
+        cutter.finish()
     }
 
     /// How many chunks there are, at least two.
@@ -155,12 +110,158 @@ impl Plan {
     }
 }
 
-/// The end of the event at `at`, if it is whole.
-fn event_end(payload: &[u8], at: usize) -> Option<usize> {
-    let length = payload.get(at + LENGTH_AT..at + LENGTH_AT + 4)?;
-    let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
-    let end = at.checked_add(length)?;
-    (length > HEADER && end <= payload.len()).then_some(end)
+/// Finds the cuts of a payload as its bytes come, in pieces of any size.
+#[derive(Debug)]
+pub(crate) struct Cutter {
+    target: usize,
+    chunks: Vec<Chunk>,
+    /// The table maps of the statement that is open, or was the last one.
+    maps: Vec<Range<usize>>,
+    /// Whether no statement is open.
+    over: bool,
+    /// The table maps before the chunk that has begun.
+    begun: Vec<Range<usize>>,
+    /// Where it begins.
+    start: usize,
+    /// A cut that counts if anything comes behind it.
+    cut: Option<Chunk>,
+    /// Where the event begins that is coming.
+    at: usize,
+    /// How much of it has come.
+    come: usize,
+    /// Its first bytes, as many as are looked at.
+    front: Vec<u8>,
+    /// Its length, once that is known.
+    length: Option<usize>,
+    failed: Option<WholeOnly>,
+}
+
+impl Cutter {
+    /// For chunks of `target` bytes or a little more.
+    pub(crate) fn new(target: usize) -> Self {
+        Cutter {
+            target,
+            chunks: Vec::new(),
+            maps: Vec::new(),
+            over: true,
+            begun: Vec::new(),
+            start: 0,
+            cut: None,
+            at: 0,
+            come: 0,
+            front: Vec::new(),
+            length: None,
+            failed: None,
+        }
+    }
+
+    /// Takes what comes next.
+    pub(crate) fn take(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.failed.is_none() {
+            if let Some(chunk) = self.cut.take() {
+                self.begin_behind(chunk);
+            }
+            let want = self.wanted();
+            if self.front.len() < want {
+                let n = bytes.len().min(want - self.front.len());
+                self.front.extend_from_slice(&bytes[..n]);
+                self.come += n;
+                bytes = &bytes[n..];
+                if let (None, Some(length)) = (self.length, self.front.get(LENGTH_AT..HEADER)) {
+                    let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+                    if length as usize <= HEADER {
+                        self.failed = Some(WholeOnly::Shape(self.at));
+                        return;
+                    }
+                    self.length = Some(length as usize);
+                }
+            }
+            if let Some(length) = self.length {
+                let n = bytes.len().min(length - self.come);
+                // What is still wanted of the front is taken above.
+                if self.front.len() >= self.wanted() {
+                    self.come += n;
+                    bytes = &bytes[n..];
+                }
+                if self.come == length {
+                    self.event(length);
+                }
+            }
+        }
+    }
+
+    /// How many bytes of the event that is coming are looked at.
+    fn wanted(&self) -> usize {
+        match self.length {
+            None => HEADER,
+            Some(length) if self.front[TYPE_AT] == QUERY => length.min(SAVEPOINT_MAX),
+            Some(length) => length.min(ROWS_FLAGS_AT + 1),
+        }
+    }
+
+    /// The event that came is whole.
+    fn event(&mut self, length: usize) {
+        let (at, end) = (self.at, self.at + length);
+        let front = std::mem::take(&mut self.front);
+        match front[TYPE_AT] {
+            ANNOTATE => {}
+            QUERY if is_savepoint(&front) => {}
+            TABLE_MAP => {
+                if self.over {
+                    self.maps.clear();
+                    self.over = false;
+                }
+                self.maps.push(at..end);
+            }
+            t if ROWS.contains(&t) => match front.get(ROWS_FLAGS_AT) {
+                Some(flags) if !self.over => {
+                    self.over = flags & STMT_END != 0;
+                    if end - self.start >= self.target {
+                        self.cut = Some(Chunk {
+                            maps: Vec::new(),
+                            body: self.start..end,
+                            ends_at: (!self.over).then_some(at + ROWS_FLAGS_AT),
+                        });
+                    }
+                }
+                _ => self.failed = Some(WholeOnly::Shape(at)),
+            },
+            t => self.failed = Some(WholeOnly::Event(t)),
+        }
+        self.front = front;
+        self.front.clear();
+        (self.at, self.come, self.length) = (end, 0, None);
+    }
+
+    fn begin_behind(&mut self, mut chunk: Chunk) {
+        chunk.maps = std::mem::take(&mut self.begun);
+        if !self.over {
+            self.begun.clone_from(&self.maps);
+        }
+        self.start = chunk.body.end;
+        self.chunks.push(chunk);
+    }
+
+    /// Nothing comes any more.
+    pub(crate) fn finish(mut self) -> Result<Plan, WholeOnly> {
+        if let Some(why) = self.failed {
+            return Err(why);
+        }
+        if self.come > 0 || !self.over {
+            return Err(WholeOnly::Shape(self.at));
+        }
+        if self.chunks.is_empty() {
+            return Err(WholeOnly::Short);
+        }
+        self.chunks.push(Chunk {
+            maps: self.begun,
+            body: self.start..self.at,
+            ends_at: None,
+        });
+        Ok(Plan {
+            chunks: self.chunks,
+        })
+    }
 }
 
 /// Whether a QUERY event is a savepoint: the only statement that the server
@@ -210,6 +311,64 @@ mod tests {
         body.extend_from_slice(b"xyzdb\0");
         body.extend_from_slice(text.as_bytes());
         event(QUERY, &body)
+    }
+
+    /// The end of the event at `at`, if it is whole.
+    fn event_end(payload: &[u8], at: usize) -> Option<usize> {
+        let length = payload.get(at + LENGTH_AT..at + LENGTH_AT + 4)?;
+        let end = at + u32::from_le_bytes(length.try_into().ok()?) as usize;
+        (end > at + HEADER && end <= payload.len()).then_some(end)
+    }
+
+    /// The plan of a payload that is there as a whole.
+    fn naive(payload: &[u8], target: usize) -> Result<Plan, WholeOnly> {
+        let (mut chunks, mut maps, mut begun) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut over, mut start, mut at) = (true, 0, 0);
+        while at < payload.len() {
+            let end = event_end(payload, at).ok_or(WholeOnly::Shape(at))?;
+            match payload[at + TYPE_AT] {
+                ANNOTATE => {}
+                QUERY if is_savepoint(&payload[at..end]) => {}
+                TABLE_MAP => {
+                    if std::mem::take(&mut over) {
+                        maps.clear();
+                    }
+                    maps.push(at..end);
+                }
+                t if ROWS.contains(&t) => {
+                    let flags_at = at + ROWS_FLAGS_AT;
+                    if over || flags_at >= end {
+                        return Err(WholeOnly::Shape(at));
+                    }
+                    over = payload[flags_at] & STMT_END != 0;
+                    if end - start >= target && end < payload.len() {
+                        chunks.push(Chunk {
+                            maps: std::mem::take(&mut begun),
+                            body: start..end,
+                            ends_at: (!over).then_some(flags_at),
+                        });
+                        if !over {
+                            begun.clone_from(&maps);
+                        }
+                        start = end;
+                    }
+                }
+                t => return Err(WholeOnly::Event(t)),
+            }
+            at = end;
+        }
+        if !over {
+            return Err(WholeOnly::Shape(at));
+        }
+        if chunks.is_empty() {
+            return Err(WholeOnly::Short);
+        }
+        chunks.push(Chunk {
+            maps: begun,
+            body: start..at,
+            ends_at: None,
+        });
+        Ok(Plan { chunks })
     }
 
     /// What a server does with a chunk: rows of tables it has been told of. Its
@@ -359,6 +518,34 @@ mod tests {
                 }
                 Err(e) => prop_assert_eq!(e, WholeOnly::Short),
             }
+        }
+
+        #[test]
+        fn a_plan_is_the_naive_one_in_whatever_pieces_it_comes(
+            statements in prop::collection::vec(statement(), 1..8),
+            odd in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+            less in 0..40usize,
+            target in 1..2000usize,
+            sizes in prop::collection::vec(1..120usize, 1..9),
+        ) {
+            let mut payload = payload(&statements);
+            if let Some((at, byte)) = odd {
+                let at = at.index(payload.len());
+                payload[at] = byte;
+            }
+            if less < 20 {
+                payload.truncate(payload.len().saturating_sub(less));
+            }
+            let mut cutter = Cutter::new(target);
+            let (mut rest, mut sizes) = (&payload[..], sizes.iter().cycle());
+            while !rest.is_empty() {
+                let n = rest.len().min(*sizes.next().expect("for ever"));
+                cutter.take(&rest[..n]);
+                rest = &rest[n..];
+            }
+            let naive = naive(&payload, target);
+            prop_assert_eq!(cutter.finish(), naive.clone());
+            prop_assert_eq!(Plan::of(&payload, target), naive);
         }
 
         #[test]

@@ -21,6 +21,7 @@ use std::ops::Deref;
 use bytes::{BufMut, Bytes, BytesMut};
 use twox_hash::XxHash3_64;
 
+use crate::arrival::Arrived;
 use crate::collector::KeyCollector;
 use crate::flags::Flags;
 use crate::ids::{Seqno, Uuid};
@@ -365,6 +366,33 @@ impl WriteSet {
         Ok(WriteSet { head, payload })
     }
 
+    /// As [`WriteSet::decode`], for bytes that were looked at when they came: their payload is
+    /// not read again.
+    pub fn decode_arrived(bytes: Bytes, arrived: &Arrived) -> Result<WriteSet, DecodeError> {
+        let head = Head::decode(&bytes)?;
+        if arrived.sum != head.sum {
+            return WriteSet::decode(bytes);
+        }
+        let payload = bytes.slice(head.payload_offset()..);
+        let (len, computed) = arrived.payload;
+        let have = payload.len() as u64;
+        if have != head.payload_len || len != have {
+            return Err(DecodeError::Length {
+                keys: head.keys.byte_len() as u64,
+                payload: head.payload_len,
+                have: bytes.len() - HEADER_LEN,
+            });
+        }
+        if computed != head.payload_sum {
+            return Err(DecodeError::Checksum {
+                part: "payload",
+                computed,
+                stored: head.payload_sum,
+            });
+        }
+        Ok(WriteSet { head, payload })
+    }
+
     /// Header and keys.
     pub fn head(&self) -> &Head {
         &self.head
@@ -396,17 +424,17 @@ fn check_sum(part: &'static str, bytes: &[u8], stored: u64) -> Result<(), Decode
     })
 }
 
-struct RawHeader {
-    header: Header,
-    keys_len: u64,
+pub(crate) struct RawHeader {
+    pub(crate) header: Header,
+    pub(crate) keys_len: u64,
     payload_len: u64,
     keys_sum: u64,
     payload_sum: u64,
-    sum: u64,
+    pub(crate) sum: u64,
 }
 
 impl RawHeader {
-    fn read(bytes: &[u8]) -> Result<RawHeader, DecodeError> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<RawHeader, DecodeError> {
         let Some(h) = bytes.first_chunk::<HEADER_LEN>() else {
             return Err(DecodeError::TooShort { have: bytes.len() });
         };

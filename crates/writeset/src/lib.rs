@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrival;
 mod chunks;
 mod codec;
 mod collector;
@@ -16,6 +17,7 @@ mod ids;
 mod key;
 mod keys;
 
+pub use arrival::{Arrival, Arrived};
 pub use chunks::{Plan, WholeOnly};
 pub use codec::{
     DecodeError, HEADER_LEN, Head, Header, PayloadSum, WRITESET_VERSION, WriteSet, encode,

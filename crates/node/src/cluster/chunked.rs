@@ -30,7 +30,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use dromon_writeset::{Flags, KeyHash, Plan, Seqno, Uuid, WriteSet};
+use dromon_writeset::{Arrived, Flags, KeyHash, Plan, Seqno, Uuid, WriteSet};
 
 use super::{ClusterState, Event, MemberState};
 use crate::chain::Taken;
@@ -169,11 +169,11 @@ pub(super) struct Ahead {
 
 impl ClusterState {
     /// How `write_set` is cut, if it is to be applied in chunks: a function of
-    /// its bytes and the ordered state alone.
+    /// its bytes and the ordered state alone. `arrived`: what was found out of it as it came.
     ///
     /// Not that of a member that gives a copy: its own database shows only at the
     /// end what the copy, at a place before that, would have to hold in chunks.
-    pub(super) fn plan_of(&self, write_set: &WriteSet) -> Option<Plan> {
+    pub(super) fn plan_of(&self, write_set: &WriteSet, arrived: Option<&Arrived>) -> Option<Plan> {
         let header = write_set.header();
         let plain = Flags::TRX_START | Flags::TRX_END;
         let extra = Flags::PA_UNSAFE | Flags::IMPLICIT_DEPS;
@@ -193,7 +193,9 @@ impl ClusterState {
         {
             return None;
         }
-        Plan::of(write_set.payload(), 1 << log2).ok()
+        let cut = arrived.and_then(|a| a.plan(log2));
+        cut.unwrap_or_else(|| Plan::of(write_set.payload(), 1 << log2))
+            .ok()
     }
 
     /// A write set with a plan takes its place: as its first chunk, or, if it

@@ -1,0 +1,241 @@
+//! A write set looked at while its pieces come.
+//!
+//! Whoever has all of a large one at last must check its payload and find where to cut
+//! it before the next message can be delivered. Both take a walk through all of it: a
+//! gigabyte takes a second or more where it lies in a file and others do the same on
+//! the same machine. What comes in pieces is looked at piece by piece instead, while it is in memory
+//! anyway.
+//!
+//! What was found is believed only for a write set with the same header, which holds
+//! the checksum that the payload must have.
+
+use crate::chunks::{Cutter, Plan, WholeOnly};
+use crate::codec::{HEADER_LEN, Header, PayloadSum, RawHeader};
+
+/// The bit of a header's `chunk` that is not part of the size.
+const FREE: u8 = 0x80;
+/// No chunk has 2 to this many bytes.
+const LOG2_MAX: u8 = 32;
+
+/// Looks at a write set as its bytes come.
+#[derive(Debug)]
+pub struct Arrival(State);
+
+#[derive(Debug)]
+enum State {
+    /// Less than the header has come.
+    Front(Vec<u8>),
+    /// The header has; of the keys so many bytes are still to come.
+    Behind(Box<Found>, u64),
+    /// It is no write set.
+    Other,
+}
+
+#[derive(Debug)]
+struct Found {
+    header: Header,
+    /// The header's checksum.
+    sum: u64,
+    payload: PayloadSum,
+    cutter: Option<Cutter>,
+}
+
+/// What was found out of a write set that came in pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// The checksum of its header.
+    pub(crate) sum: u64,
+    /// Size in bytes and checksum of what came behind its keys.
+    pub(crate) payload: (u64, u64),
+    /// Its header's `chunk`, and how it is cut by that.
+    plan: (u8, Result<Plan, WholeOnly>),
+}
+
+impl Default for Arrival {
+    fn default() -> Self {
+        Arrival::new()
+    }
+}
+
+impl Arrival {
+    /// Nothing has come yet.
+    pub fn new() -> Self {
+        Arrival(State::Front(Vec::new()))
+    }
+
+    /// Takes the next bytes.
+    pub fn take(&mut self, mut bytes: &[u8]) {
+        if let State::Front(front) = &mut self.0 {
+            let n = bytes.len().min(HEADER_LEN - front.len());
+            front.extend_from_slice(&bytes[..n]);
+            bytes = &bytes[n..];
+            if front.len() < HEADER_LEN {
+                return;
+            }
+            self.0 = match RawHeader::read(front) {
+                Err(_) => State::Other,
+                Ok(raw) => {
+                    let log2 = raw.header.chunk & !FREE;
+                    let found = Found {
+                        header: raw.header,
+                        sum: raw.sum,
+                        payload: PayloadSum::new(),
+                        cutter: (1..LOG2_MAX)
+                            .contains(&log2)
+                            .then(|| Cutter::new(1 << log2)),
+                    };
+                    State::Behind(Box::new(found), raw.keys_len)
+                }
+            };
+        }
+        if let State::Behind(found, keys) = &mut self.0 {
+            let n = usize::try_from(*keys).map_or(bytes.len(), |keys| keys.min(bytes.len()));
+            *keys -= n as u64;
+            bytes = &bytes[n..];
+            found.payload.update(bytes);
+            if let Some(cutter) = &mut found.cutter {
+                cutter.take(bytes);
+            }
+        }
+    }
+
+    /// All has come. None if that is no write set.
+    pub fn finish(self) -> Option<Arrived> {
+        let State::Behind(found, 0) = self.0 else {
+            return None;
+        };
+        let cut = found.cutter.map(Cutter::finish);
+        Some(Arrived {
+            sum: found.sum,
+            payload: (found.payload.len(), found.payload.sum()),
+            plan: (found.header.chunk, cut.unwrap_or(Err(WholeOnly::Short))),
+        })
+    }
+}
+
+impl Arrived {
+    /// [`Plan::of`] its payload, for chunks of 2 to the power of `log2` bytes. None if it was not
+    /// looked at with that.
+    pub fn plan(&self, log2: u8) -> Option<Result<Plan, WholeOnly>> {
+        let (chunk, plan) = &self.plan;
+        let same = chunk & !FREE == log2 && (1..LOG2_MAX).contains(&log2);
+        same.then(|| plan.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{DecodeError, Flags, KeyCollector, KeyType, Uuid, WriteSet, encode};
+
+    fn write_set(chunk: u8, rows: usize, payload: &[u8]) -> Bytes {
+        let header = Header {
+            flags: Flags::TRX_START | Flags::TRX_END,
+            source: Uuid([1; 16]),
+            trx_id: 7,
+            conn_id: 8,
+            last_seen: 9,
+            prev_fragment: -1,
+            chunk,
+        };
+        let mut keys = KeyCollector::new();
+        for row in 0..rows {
+            keys.add(&[b"d", b"t", &row.to_le_bytes()], KeyType::Exclusive)
+                .expect("a key");
+        }
+        encode(&header, &keys, payload)
+    }
+
+    fn arrived(pieces: &[&[u8]]) -> Option<Arrived> {
+        let mut arrival = Arrival::new();
+        pieces.iter().for_each(|p| arrival.take(p));
+        arrival.finish()
+    }
+
+    /// Rows of one table in events of 50 bytes.
+    fn rows(n: usize) -> Vec<u8> {
+        let event = |kind: u8, len: usize, flags: u8| {
+            let mut e = vec![0; len];
+            e[4] = kind;
+            e[9..13].copy_from_slice(&(len as u32).to_le_bytes());
+            if len > 25 {
+                e[25] = flags;
+            }
+            e
+        };
+        let mut all = event(19, 22, 0);
+        (1..=n).for_each(|i| all.extend(event(23, 50, u8::from(i == n))));
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn what_comes_in_pieces_is_what_came_at_once(
+            payload in prop_oneof![
+                (1..40usize).prop_map(rows),
+                prop::collection::vec(any::<u8>(), 0..300),
+            ],
+            keys in 0..4usize,
+            chunk in prop_oneof![Just(0u8), Just(7), Just(0x87), Just(60)],
+            sizes in prop::collection::vec(1..90usize, 1..9),
+        ) {
+            let whole = write_set(chunk, keys, &payload);
+            let mut pieces = Vec::new();
+            let (mut rest, mut sizes) = (&whole[..], sizes.iter().cycle());
+            while !rest.is_empty() {
+                let n = rest.len().min(*sizes.next().expect("for ever"));
+                pieces.push(&rest[..n]);
+                rest = &rest[n..];
+            }
+            let found = arrived(&pieces).expect("a write set");
+            let expected = WriteSet::decode(whole.clone()).expect("right");
+            prop_assert_eq!(WriteSet::decode_arrived(whole, &found), Ok(expected));
+            let plan = (chunk & 0x7f == 7).then(|| Plan::of(&payload, 128));
+            prop_assert_eq!(found.plan(7), plan);
+            prop_assert_eq!(found.plan(8), None);
+            prop_assert_eq!(found.plan(60), None);
+        }
+    }
+
+    #[test]
+    fn what_was_found_of_another_one_is_not_believed() {
+        let (one, other) = (write_set(7, 2, &rows(9)), write_set(7, 2, &rows(8)));
+        let mut damaged = one.to_vec();
+        *damaged.last_mut().expect("bytes") ^= 1;
+        // What came was damaged, and what is stored of it likewise.
+        let found = arrived(&[&damaged]).expect("its header is right");
+        assert!(matches!(
+            WriteSet::decode_arrived(damaged.into(), &found),
+            Err(DecodeError::Checksum {
+                part: "payload",
+                ..
+            })
+        ));
+        // Of another write set: this one is looked at itself.
+        let found = arrived(&[&other]).expect("a write set");
+        assert_eq!(
+            WriteSet::decode_arrived(one.clone(), &found),
+            WriteSet::decode(one.clone())
+        );
+        // More came than there is.
+        let found = arrived(&[&one, b"x"]).expect("its header is right");
+        assert!(WriteSet::decode_arrived(one, &found).is_err());
+    }
+
+    #[test]
+    fn what_is_no_write_set_is_nothing() {
+        assert_eq!(arrived(&[]), None);
+        let whole = write_set(7, 3, b"");
+        assert_eq!(arrived(&[&whole[..HEADER_LEN - 1]]), None);
+        assert_eq!(
+            arrived(&[&whole[..whole.len() - 1]]),
+            None,
+            "keys are missing"
+        );
+        assert!(arrived(&[&whole]).is_some());
+        assert_eq!(arrived(&[&[b'x'; 200], &whole]), None);
+    }
+}
