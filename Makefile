@@ -15,6 +15,8 @@ DENY     := 0.20.2
 # Seconds of load in each scenario on real servers; scenarios beside each other.
 STORM_SECONDS ?= 8
 STORM_LANES ?= 2
+# Unit tests beside each other: those of the node mostly wait.
+TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 # Runs of the simulation.
 SEEDS ?= 200
 # make torture: rounds of each fault, seconds of list-append, entries to feed again,
@@ -64,7 +66,7 @@ licences:
 	cargo deny --locked check licenses bans sources
 
 unit:
-	cargo test --locked --workspace --exclude dromon-sim --exclude dromon-models --no-fail-fast
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --workspace --exclude dromon-sim --exclude dromon-models --no-fail-fast
 
 # Every order of events in the small models, and their planted faults.
 models:
