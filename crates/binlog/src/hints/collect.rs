@@ -34,13 +34,61 @@ use super::statement::{Meaning, meaning};
 
 /// How much of a table's rows can be read.
 #[derive(Clone, Debug)]
-enum Use {
+pub(super) enum Use {
     /// Nothing is known of it.
     Unknown(TableName),
     /// Its rows do not help: it is touched as a whole.
     Whole(usize),
     /// Keys come out of rows of these columns.
     Rows(usize, Vec<ColumnType>),
+}
+
+impl Use {
+    /// What the catalog knows of a table, if that is the table.
+    pub(super) fn of(catalog: Option<&Catalog>, map: &TableMap<'_>, flavour: Flavour) -> Use {
+        let unknown = || {
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            Use::Unknown(TableName {
+                database: text(map.database),
+                table: text(map.table),
+            })
+        };
+        let Some(catalog) = catalog else {
+            return unknown();
+        };
+        let Some(n) = catalog.find(map.database, map.table) else {
+            return unknown();
+        };
+        let table = catalog.table(n);
+        if map.width() != table.columns.len() {
+            return unknown();
+        }
+        // A type that is not known here, or fields that do not fit.
+        let Ok(types) = map.columns() else {
+            return Use::Whole(n);
+        };
+        let Ok(metadata) = map.metadata(&types, flavour) else {
+            return Use::Whole(n);
+        };
+        if let Some(names) = &metadata.names {
+            let mut both = names.iter().zip(&table.columns);
+            if both.any(|(name, column)| !name.eq_ignore_ascii_case(column.name.as_bytes())) {
+                return unknown();
+            }
+        }
+        if let Some(key) = &metadata.primary_key {
+            let columns: Vec<usize> = key.iter().map(|part| part.column).collect();
+            if !has_key(table, &columns) {
+                return unknown();
+            }
+        }
+        let hidden =
+            |(column, of): (&ColumnType, &super::Column)| hides_its_width(*column, &of.kind);
+        match table.opaque || types.iter().zip(&table.columns).any(hidden) {
+            true => Use::Whole(n),
+            false => Use::Rows(n, types),
+        }
+    }
 }
 
 /// A table map that was looked at, to be found again: most are repeated word
@@ -64,7 +112,7 @@ struct Building {
 #[derive(Debug)]
 pub struct Collector {
     limits: Limits,
-    catalog: Option<Catalog>,
+    catalog: Option<Arc<Catalog>>,
     seen: FxHashMap<u64, Known>,
     open: Option<Building>,
     rows: RowKeys,
@@ -92,9 +140,9 @@ impl Collector {
     /// table's columns or keys since this place until it was read. Of a group
     /// that is open nothing is known any more, and keys have another meaning
     /// from here on: see [`super::History::settle`].
-    pub fn learn(&mut self, catalog: Catalog) {
+    pub fn learn(&mut self, catalog: impl Into<Arc<Catalog>>) {
         self.clear();
-        self.catalog = Some(catalog);
+        self.catalog = Some(catalog.into());
     }
 
     /// Whether an event that may have changed a table has come since this was
@@ -120,7 +168,7 @@ impl Collector {
 
     /// The catalog, unless a statement came that may have changed a table.
     pub fn catalog(&self) -> Option<&Catalog> {
-        self.catalog.as_ref()
+        self.catalog.as_deref()
     }
 
     /// The connection was lost: the open group will come again.
@@ -267,7 +315,7 @@ impl Collector {
         let of = match self.seen.get(&map.table_id) {
             Some(seen) if seen.body == event.body() => seen.of.clone(),
             _ => {
-                let of = Arc::new(self.look_at(map, flavour));
+                let of = Arc::new(Use::of(self.catalog.as_deref(), map, flavour));
                 if self.seen.len() >= self.limits.tables {
                     self.seen.clear();
                 }
@@ -283,52 +331,6 @@ impl Collector {
         open.maps.insert(map.table_id, of);
         if open.maps.len() > self.limits.tables {
             self.bar(Barrier::TooLarge);
-        }
-    }
-
-    /// What the catalog knows of a table, if that is the table.
-    fn look_at(&self, map: &TableMap<'_>, flavour: Flavour) -> Use {
-        let unknown = || {
-            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-            Use::Unknown(TableName {
-                database: text(map.database),
-                table: text(map.table),
-            })
-        };
-        let Some(catalog) = &self.catalog else {
-            return unknown();
-        };
-        let Some(n) = catalog.find(map.database, map.table) else {
-            return unknown();
-        };
-        let table = catalog.table(n);
-        if map.width() != table.columns.len() {
-            return unknown();
-        }
-        // A type that is not known here, or fields that do not fit.
-        let Ok(types) = map.columns() else {
-            return Use::Whole(n);
-        };
-        let Ok(metadata) = map.metadata(&types, flavour) else {
-            return Use::Whole(n);
-        };
-        if let Some(names) = &metadata.names {
-            let mut both = names.iter().zip(&table.columns);
-            if both.any(|(name, column)| !name.eq_ignore_ascii_case(column.name.as_bytes())) {
-                return unknown();
-            }
-        }
-        if let Some(key) = &metadata.primary_key {
-            let columns: Vec<usize> = key.iter().map(|part| part.column).collect();
-            if !has_key(table, &columns) {
-                return unknown();
-            }
-        }
-        let hidden =
-            |(column, of): (&ColumnType, &super::Column)| hides_its_width(*column, &of.kind);
-        match table.opaque || types.iter().zip(&table.columns).any(hidden) {
-            true => Use::Whole(n),
-            false => Use::Rows(n, types),
         }
     }
 

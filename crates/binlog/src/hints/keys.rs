@@ -181,6 +181,22 @@ impl WriteSet {
         }
     }
 
+    /// In what the two meet; of barriers nothing is known.
+    pub(super) fn meets(&self, other: &WriteSet) -> Vec<u64> {
+        let (Ok(mine), Ok(theirs)) = (&self.0, &other.0) else {
+            return Vec::new();
+        };
+        let (few, many) = match mine.len() < theirs.len() {
+            true => (mine, theirs),
+            false => (theirs, mine),
+        };
+        let met = few.iter().filter(|touch| {
+            let same = many.binary_search_by_key(&touch.node, |other| other.node);
+            same.is_ok_and(|at| touch.modes.conflicting().has(many[at].modes))
+        });
+        met.map(|touch| touch.node).collect()
+    }
+
     /// Whether the two must not run side by side, from all their keys.
     ///
     /// [`super::History`] says the same faster, for many.

@@ -20,6 +20,7 @@ mod collect;
 mod fold;
 mod history;
 mod keys;
+mod name;
 mod rows;
 mod schema;
 mod statement;
@@ -31,6 +32,7 @@ use std::collections::BTreeMap;
 pub use collect::Collector;
 pub use history::{Batches, FileClock, History, Placed};
 pub use keys::{Barrier, Union, WriteSet};
+pub use name::{Meeting, Met, Namer};
 pub use schema::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableSchema};
 
 use crate::event::Payload;

@@ -13,7 +13,7 @@ use super::schema::{Foreign, Index, Part, Table};
 
 /// What an image says of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+pub(super) enum Found {
     /// This value.
     Value(u64),
     /// One that is not known.
@@ -29,7 +29,7 @@ pub(crate) struct RowKeys {
 }
 
 impl RowKeys {
-    fn find(
+    pub(super) fn find(
         &mut self,
         node: u64,
         parts: Option<&[Part]>,
@@ -154,7 +154,10 @@ impl RowKeys {
 }
 
 /// The image after an update: what does not stand in it stayed as it was.
-fn filled<'i, 'a>(after: &'i Image<'a>, before: Option<&Image<'a>>) -> Cow<'i, [Cell<'a>]> {
+pub(super) fn filled<'i, 'a>(
+    after: &'i Image<'a>,
+    before: Option<&Image<'a>>,
+) -> Cow<'i, [Cell<'a>]> {
     match before {
         Some(before) if after.contains(&Cell::Absent) => {
             let both = after.iter().zip(before);

@@ -244,6 +244,22 @@ impl Catalog {
         self.tables[n].as_ref().expect("only known ones are found")
     }
 
+    /// The name of a table that was found.
+    pub(super) fn name(&self, n: usize) -> TableName {
+        let named = self.by_name.iter().find(|(_, at)| **at == n);
+        let text = named.map_or("".into(), |(name, _)| String::from_utf8_lossy(name));
+        match text.split_once('\0') {
+            Some((database, table)) => TableName::new(database, table),
+            None => TableName::default(),
+        }
+    }
+
+    /// All tables that are known, with their numbers.
+    pub(super) fn known(&self) -> impl Iterator<Item = (usize, &Table)> {
+        let all = self.tables.iter().enumerate();
+        all.filter_map(|(n, table)| Some((n, table.as_ref()?)))
+    }
+
     /// Whether a table is known, that is, whether its rows need be no barrier.
     pub fn knows(&self, name: &TableName) -> bool {
         self.find(name.database.as_bytes(), name.table.as_bytes())

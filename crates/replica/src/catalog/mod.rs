@@ -9,7 +9,7 @@ mod touched;
 
 use std::sync::Arc;
 
-use dromon_binlog::hints::TableName;
+use dromon_binlog::hints::{Catalog, TableName};
 use rustc_hash::FxHashMap;
 
 pub use read::Known;
@@ -53,6 +53,8 @@ pub struct TableInfo {
     pub unique: Vec<usize>,
     /// Other indexes that can be searched by what rows say: names, and columns.
     pub indexes: Vec<(String, Vec<usize>)>,
+    /// All keys whose parts are columns: names, and columns, the primary key and unique ones first.
+    pub keys: Vec<(String, Vec<usize>)>,
     /// It has foreign keys, or is named by some.
     pub related: bool,
     /// Statements do what the rows say: nothing else happens with them.
@@ -67,9 +69,25 @@ pub struct Tables {
     by_name: FxHashMap<Vec<u8>, Arc<TableInfo>>,
     /// Upper and lower case of names are the same: they are kept in lower case.
     any_case: bool,
+    /// By which their keys are computed.
+    catalog: Arc<Catalog>,
 }
 
 impl Tables {
+    /// By which the keys of their rows are computed.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// With this catalog.
+    #[must_use]
+    pub fn with_catalog(self, catalog: impl Into<Arc<Catalog>>) -> Tables {
+        Tables {
+            catalog: catalog.into(),
+            ..self
+        }
+    }
+
     /// The table of this name.
     pub fn find(&self, database: &[u8], table: &[u8]) -> Option<&Arc<TableInfo>> {
         let name = [database, &[0], table].concat();
@@ -87,6 +105,7 @@ impl Tables {
         Tables {
             by_name: named.map(|(name, info)| (lower(name), info)).collect(),
             any_case: true,
+            catalog: self.catalog,
         }
     }
 
@@ -99,6 +118,7 @@ impl Tables {
         Tables {
             by_name: keyed.collect(),
             any_case: false,
+            catalog: Arc::default(),
         }
     }
 }

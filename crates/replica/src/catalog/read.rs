@@ -152,12 +152,13 @@ impl Known {
         Ok(Some(changed.len()))
     }
 
-    /// For hints, and for statements.
-    pub fn prepare(&self) -> (Catalog, Tables) {
+    /// For statements, and with the catalog for hints.
+    pub fn prepare(&self) -> Tables {
         let (catalog, tables) = prepare(&self.raw, self.triggers_run);
+        let tables = tables.with_catalog(catalog);
         match self.any_case {
-            true => (catalog, tables.of_any_case()),
-            false => (catalog, tables),
+            true => tables.of_any_case(),
+            false => tables,
         }
     }
 
@@ -422,6 +423,15 @@ fn prepare(raw: &BTreeMap<TableName, Raw>, triggers_run: bool) -> (Catalog, Tabl
             .chain(&of.indexes)
             .filter_map(|(name, parts)| Some((name.clone(), searched(parts)?)))
             .collect();
+        let named = of.unique.iter().chain(&of.indexes);
+        let mut keys: Vec<(String, Vec<usize>)> = named
+            .filter_map(|(name, parts)| {
+                let columns = parts.iter().map(|part| place(&part.column));
+                Some((name.clone(), columns.collect::<Option<_>>()?))
+            })
+            .collect();
+        // Of several over the same columns this one is known best.
+        keys.sort_by_key(|(name, _)| name != "PRIMARY");
         let mut unique: Vec<usize> = Vec::new();
         let mut hidden = false;
         for (index, parts) in &of.unique {
@@ -461,6 +471,7 @@ fn prepare(raw: &BTreeMap<TableName, Raw>, triggers_run: bool) -> (Catalog, Tabl
                 key: key.unwrap_or_default(),
                 unique,
                 indexes,
+                keys,
                 related: parents.contains(name) || !of.foreign.is_empty(),
                 transactional,
             },
@@ -526,9 +537,9 @@ mod tests {
 
     #[test]
     fn rows_in_any_case() {
-        let (_, tables) = known(true).prepare();
+        let tables = known(true).prepare();
         assert!(tables.find(b"Shop", b"T").is_some() && tables.find(b"shop", b"u").is_none());
-        let (_, tables) = known(false).prepare();
+        let tables = known(false).prepare();
         assert!(tables.find(b"Shop", b"T").is_none() && tables.find(b"shop", b"t").is_some());
     }
 }

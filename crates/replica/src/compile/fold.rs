@@ -343,6 +343,7 @@ mod tests {
             key: vec![0],
             unique: Vec::new(),
             indexes: Vec::new(),
+            keys: Vec::new(),
             related: false,
             plain: true,
             transactional: true,

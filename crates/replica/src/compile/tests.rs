@@ -32,6 +32,7 @@ pub(crate) fn table(name: &str) -> TableInfo {
         key: vec![0],
         unique: Vec::new(),
         indexes: Vec::new(),
+        keys: vec![("PRIMARY".into(), vec![0])],
         related: false,
         plain: true,
         transactional: true,

@@ -11,6 +11,7 @@
 //! was lost is never guessed.
 
 mod monitor;
+mod naming;
 mod pace;
 mod plan;
 mod reader;

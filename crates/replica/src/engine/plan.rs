@@ -125,8 +125,8 @@ impl<'s> Planner<'s> {
         } = begun;
         shared.prepared.store(xa.len(), Ordering::Relaxed);
         let mut collector = Collector::new(limits());
-        let (catalog, tables) = known.prepare();
-        collector.learn(catalog);
+        let tables = known.prepare();
+        collector.learn(Arc::clone(tables.catalog()));
         Planner {
             settings,
             shared,
@@ -366,8 +366,8 @@ impl<'s> Planner<'s> {
             self.known
                 .read_again(&mut self.control, &touched)
                 .map_err(|error| End::Again(error.to_string()))?;
-            let (catalog, tables) = self.known.prepare();
-            self.collector.learn(catalog);
+            let tables = self.known.prepare();
+            self.collector.learn(Arc::clone(tables.catalog()));
             self.tables = Arc::new(tables);
             self.placer.settle();
         }

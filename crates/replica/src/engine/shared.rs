@@ -9,6 +9,7 @@ use dromon_binlog::Gtid;
 use dromon_binlog::hints::WriteSet;
 
 use super::Settings;
+use super::naming::Budget;
 use super::reader::ReadAhead;
 use crate::client::Client;
 use crate::schedule::{After, Scheduler, State};
@@ -68,7 +69,7 @@ pub struct Conflict {
     pub earlier: String,
     /// `keys`, `lock` or `error`.
     pub how: &'static str,
-    /// Tables; a table, an index and the values of a key in it; or an error.
+    /// A table, an index and the values of a key in it; tables; or an error.
     pub what: String,
 }
 
@@ -198,6 +199,8 @@ pub(super) struct Core {
     /// Workers that wait to apply theirs again.
     pub restarting: usize,
     pub conflicts: VecDeque<Conflict>,
+    /// What may be spent on their names.
+    pub names: Budget,
     /// What units cost.
     pub size: UnitSize,
     /// When a commit was confirmed last.
@@ -335,6 +338,7 @@ impl Shared {
                 connections: vec![0; workers],
                 restarting: 0,
                 conflicts: VecDeque::new(),
+                names: Budget::new(Instant::now()),
                 size: UnitSize::default(),
                 last_commit: None,
                 end: None,
@@ -450,6 +454,7 @@ mod tests {
             connections: Vec::new(),
             restarting: 0,
             conflicts: VecDeque::new(),
+            names: Budget::new(Instant::now()),
             size: UnitSize::default(),
             last_commit: None,
             end: None,

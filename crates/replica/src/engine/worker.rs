@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use dromon_relay::log::{Level, Log};
 
 use super::shared::{Activity, InDoubt, Session, TURNS};
-use super::{ANOTHER, Difference, End, Settings, Shared};
+use super::{ANOTHER, Difference, End, Settings, Shared, naming};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
 use crate::compile::{
@@ -320,8 +320,10 @@ impl Worker {
                 Ok(()) => match self.turn(n, unit, cost)? {
                     None => return self.commit(n, unit),
                     Some(by) => {
-                        let what = self.met(unit, by);
+                        let earlier = self.shared.lock().unit(by).cloned();
                         self.roll_back()?;
+                        // Nobody waits for its locks meanwhile.
+                        let what = self.met(unit, earlier.as_deref());
                         self.again(n, Some(by), "keys", what)?;
                         continue;
                     }
@@ -364,14 +366,18 @@ impl Worker {
         }
     }
 
-    /// The tables in which a unit meets an earlier one. Keys are known as hashes only.
-    fn met(&self, unit: &Unit, earlier: u64) -> String {
-        let earlier = self.shared.lock().unit(earlier).cloned();
-        let earlier = earlier.map(|unit| unit.table_names()).unwrap_or_default();
-        let both: Vec<String> = (unit.table_names().into_iter())
-            .filter(|name| earlier.contains(name))
-            .collect();
-        both.join(", ")
+    /// Where a unit meets an earlier one.
+    fn met(&self, unit: &Unit, earlier: Option<&Unit>) -> String {
+        let Some(earlier) = earlier else {
+            return String::new();
+        };
+        let began = Instant::now();
+        let may = self.shared.lock().names.may(began);
+        let name = may.then(|| naming::key(unit, earlier)).flatten();
+        if may {
+            self.shared.lock().names.spent(began.elapsed());
+        }
+        name.unwrap_or_else(|| naming::tables(unit, earlier))
     }
 
     fn count(&self, n: u64, by: Option<u64>, how: &'static str, what: String) {
