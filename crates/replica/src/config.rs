@@ -167,6 +167,11 @@ const SETTINGS: &[(&str, &str, &str)] = &[
         "on",
     ),
     (
+        "source_gtid",
+        "each transaction has its GTID of the source in the target's binlog, too; needs merge = 1",
+        "off",
+    ),
+    (
         "commit_order",
         "strict: as on the source; group: what does not depend on each other commits side by side",
         "strict",
@@ -288,10 +293,7 @@ impl Config {
             readers: knob(given, "readers", (&[0, 2, 4, 8, 16, 32], 0), 0, 512)?,
             merge_bytes: given.parsed("merge_size", bytes)?.unwrap_or(4 << 20),
             memory: given.parsed("memory", bytes)?.unwrap_or(64 << 20),
-            filter: Filter {
-                only: list(given, "only"),
-                without: list(given, "without"),
-            },
+            filter: Filter::new(list(given, "only"), list(given, "without")),
             difference: choice(
                 given,
                 "difference",
@@ -319,6 +321,7 @@ impl Config {
                 Doubt::Again,
             )?,
             binlog: given.switch("binlog", true)?,
+            source_gtid: given.switch("source_gtid", false)?,
             order: choice(
                 given,
                 "commit_order",
@@ -326,6 +329,9 @@ impl Config {
                 Order::Strict,
             )?,
         };
+        if let Some(why) = cannot_have_gtids(&settings) {
+            return Err(given.bad("source_gtid", why));
+        }
         if settings.channel.len() > 64 {
             return Err(ConfigError::Bad {
                 place: "channel".into(),
@@ -342,6 +348,27 @@ impl Config {
                 .parsed("progress", or_never)?
                 .unwrap_or(Duration::from_secs(10)),
         })
+    }
+}
+
+/// Why the source's GTIDs cannot be in the target's binlog with these settings.
+fn cannot_have_gtids(settings: &Settings) -> Option<&'static str> {
+    match settings {
+        Settings {
+            source_gtid: false, ..
+        } => None,
+        Settings { binlog: false, .. } => {
+            Some("nothing is in the target's binlog with binlog = off: leave one of the two out")
+        }
+        Settings {
+            order: Order::Group(_),
+            ..
+        } => Some(
+            "with commit_order = group they would be out of order there, and whoever follows the target would miss transactions: use \
+             commit_order = strict",
+        ),
+        Settings { merge: Some(1), .. } => None,
+        _ => Some("several transactions in one would have one GTID: set merge = 1, too"),
     }
 }
 
@@ -466,6 +493,7 @@ mod tests {
             ("difference=ignore", "one of stop, repair"),
             ("compare=all", "one of key, changed, row"),
             ("http=9308", "write address:port"),
+            ("source_gtid=on", "set merge = 1"),
             ("source_tls=ca", "there is no source_tls_ca"),
             ("target_tls=on", "write off, ca or name"),
             (
@@ -482,5 +510,23 @@ mod tests {
         }
         let missing = Config::settle(&Given::new(&REPLICA)).expect_err("nothing");
         assert!(missing.to_string().contains("no source given"), "{missing}");
+    }
+
+    /// The source's GTIDs in the target's binlog, and what cannot give them.
+    #[test]
+    fn gtids_of_the_source() {
+        let with = |lines: &[&str]| settled(&[&["source_gtid=on"], lines].concat());
+        let config = with(&["merge=1"]).expect("fine");
+        assert!(config.settings.source_gtid);
+        assert!(!settled(&[]).expect("enough").settings.source_gtid);
+        for (lines, why) in [
+            (&["merge=2"][..], "set merge = 1"),
+            (&["merge=auto"], "set merge = 1"),
+            (&["merge=1", "commit_order=group"], "commit_order = strict"),
+            (&["merge=1", "binlog=off"], "binlog = off"),
+        ] {
+            let error = with(lines).expect_err("it cannot");
+            assert!(error.contains(why), "{lines:?}: {error}");
+        }
     }
 }

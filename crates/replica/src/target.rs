@@ -104,6 +104,8 @@ impl Doing {
     /// In the place of [`Doing::binlog`], before a number of steps that are done for good: it ended
     /// with an error behind them. Without a number: nobody knows how far it came.
     pub const PARTS: &str = "!";
+    /// At the end of [`Doing::binlog`]: it has its GTID in the target's binlog, if it was done.
+    pub const CHOSEN: &str = "=";
 }
 
 /// Where a channel stands.

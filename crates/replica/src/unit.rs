@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 
 use crate::ahead::Ahead;
 use crate::catalog::Tables;
-use crate::compile::{CompileError, Op};
+use crate::compile::{CompileError, Filter, Op};
 
 /// Most bytes of events for which there is room before they come.
 const LIKELY: usize = 16 << 10;
@@ -166,6 +166,15 @@ impl Alone {
     }
 }
 
+/// What kinds of tables there are among some.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds {
+    /// Some whose changes can be rolled back.
+    pub transactional: bool,
+    /// Some whose changes cannot.
+    pub not_transactional: bool,
+}
+
 /// One or several transactions of the source that are applied in one of the target.
 #[derive(Debug)]
 pub struct Unit {
@@ -233,6 +242,25 @@ impl Unit {
             }
         }
         names
+    }
+
+    /// Of what kinds the target's tables are that its rows change.
+    pub fn kinds(&self, filter: &Filter) -> Kinds {
+        let mut kinds = Kinds::default();
+        for transaction in &self.transactions {
+            for event in transaction.events().flatten() {
+                if let Ok(Payload::TableMap(map)) = event.decode(&transaction.form.format)
+                    && filter.wants(map.database, map.table)
+                {
+                    let table = self.tables.find(map.database, map.table);
+                    match table.is_none_or(|table| table.transactional) {
+                        true => kinds.transactional = true,
+                        false => kinds.not_transactional = true,
+                    }
+                }
+            }
+        }
+        kinds
     }
 
     /// Its first and last GTID, for people.

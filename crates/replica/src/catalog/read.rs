@@ -162,6 +162,11 @@ impl Known {
         }
     }
 
+    /// Whether the target takes upper and lower case of names for the same.
+    pub fn is_of_any_case(&self) -> bool {
+        self.any_case
+    }
+
     /// A database as its tables are kept by, whatever its case in a statement.
     fn spelled(&self, database: &str) -> String {
         let lower = database.to_lowercase();

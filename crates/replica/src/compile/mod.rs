@@ -59,6 +59,8 @@ pub struct Filter {
     pub only: Vec<String>,
     /// Not these.
     pub without: Vec<String>,
+    /// Upper and lower case of names are the same: they are kept in lower case.
+    any_case: bool,
 }
 
 fn names(list: &[String], database: &[u8], table: Option<&[u8]>) -> bool {
@@ -69,12 +71,52 @@ fn names(list: &[String], database: &[u8], table: Option<&[u8]>) -> bool {
     })
 }
 
+/// As a server with `lower_case_table_names` compares it.
+fn lower(name: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(name) {
+        Ok(text) => text.to_lowercase().into_bytes(),
+        Err(_) => name.to_ascii_lowercase(),
+    }
+}
+
 impl Filter {
+    /// These, as they are written.
+    pub fn new(only: Vec<String>, without: Vec<String>) -> Filter {
+        Filter {
+            only,
+            without,
+            any_case: false,
+        }
+    }
+
+    /// The same, but upper and lower case of names are the same (`lower_case_table_names`).
+    #[must_use]
+    pub fn of_any_case(&self) -> Filter {
+        let lower = |names: &[String]| names.iter().map(|name| name.to_lowercase()).collect();
+        Filter {
+            only: lower(&self.only),
+            without: lower(&self.without),
+            any_case: true,
+        }
+    }
+
+    /// Whether nothing is left out.
+    pub fn is_empty(&self) -> bool {
+        self.only.is_empty() && self.without.is_empty()
+    }
+
+    fn has(&self, list: &[String], database: &[u8], table: Option<&[u8]>) -> bool {
+        match self.any_case && !list.is_empty() {
+            true => names(list, &lower(database), table.map(lower).as_deref()),
+            false => names(list, database, table),
+        }
+    }
+
     /// Whether rows of this table are applied.
     pub fn wants(&self, database: &[u8], table: &[u8]) -> bool {
         let own = database.eq_ignore_ascii_case(OWN);
-        let only = self.only.is_empty() || names(&self.only, database, Some(table));
-        only && !own && !names(&self.without, database, Some(table))
+        let only = self.only.is_empty() || self.has(&self.only, database, Some(table));
+        only && !own && !self.has(&self.without, database, Some(table))
     }
 
     /// Whether a statement with this default database is applied: by the tables that it is about, or
@@ -88,7 +130,7 @@ impl Filter {
             text.windows(OWN.len())
                 .any(|part| part.eq_ignore_ascii_case(OWN))
         };
-        if self.only.is_empty() && self.without.is_empty() && !names_own() {
+        if self.is_empty() && !names_own() {
             return Ok(!database.eq_ignore_ascii_case(OWN));
         }
         let tables = match about(text, database) {
@@ -108,12 +150,14 @@ impl Filter {
     }
 
     fn wants_database(&self, database: &[u8]) -> bool {
-        let part = |list: &[String]| {
-            list.iter()
-                .any(|name| name.as_bytes().split(|b| *b == b'.').next() == Some(database))
+        let spelled = match self.any_case {
+            true => lower(database),
+            false => database.to_vec(),
         };
-        let only = self.only.is_empty() || part(&self.only);
-        only && !database.eq_ignore_ascii_case(OWN) && !names(&self.without, database, None)
+        let mut only = self.only.iter();
+        let part = |name: &String| name.as_bytes().split(|b| *b == b'.').next() == Some(&spelled);
+        let only = self.only.is_empty() || only.any(part);
+        only && !database.eq_ignore_ascii_case(OWN) && !self.has(&self.without, database, None)
     }
 }
 
@@ -130,6 +174,8 @@ pub struct Options<'a> {
     pub packet_max: usize,
     /// The target takes no longer packet, in bytes.
     pub longest: usize,
+    /// Rows of one statement on tables without transactions stay together, however many they are.
+    pub whole: bool,
     /// Collations by number.
     pub collations: &'a Collations,
 }

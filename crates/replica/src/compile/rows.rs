@@ -16,7 +16,7 @@ use super::statement::{Before, is_announced};
 use super::writer::Writer;
 use super::{Compare, CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
-use crate::unit::{Form, Own, Transaction, Unit};
+use crate::unit::{Alone, Form, Own, Transaction, Unit};
 use crate::value::is_fit;
 
 /// Most bytes of rows that are decompressed.
@@ -205,6 +205,7 @@ fn close<'a>(
     gtid: Gtid,
     format: &dromon_binlog::Format,
     by_binlog: bool,
+    most: usize,
 ) -> Result<(), CompileError> {
     let Open { maps, parts } = open;
     let unknown = || CompileError::Unsupported {
@@ -254,7 +255,7 @@ fn close<'a>(
         let fits = rest.iter().take_while(|(_, _, data, _)| {
             let first = bytes == 0;
             bytes += data.len();
-            first || bytes <= BINLOG_BYTES
+            first || bytes <= most
         });
         let (now, later) = rest.split_at(fits.count().max(1));
         rest = later;
@@ -333,6 +334,8 @@ pub(super) fn pieces<'a>(
 ) -> Result<Vec<Piece<'a>>, CompileError> {
     let mut pieces = Vec::new();
     let mut maps = Maps::default();
+    let together = options.whole && unit.alone == Some(Alone::NotTransactional);
+    let most = if together { usize::MAX } else { BINLOG_BYTES };
     for transaction in &unit.transactions {
         let gtid = transaction.gtid;
         let format = &transaction.form.format;
@@ -368,6 +371,7 @@ pub(super) fn pieces<'a>(
                             gtid,
                             format,
                             by_binlog,
+                            most,
                         )?;
                     }
                 }
@@ -416,7 +420,7 @@ pub(super) fn pieces<'a>(
             }
         }
         if !open.parts.is_empty() {
-            close(open, &mut pieces, gtid, format, by_binlog)?;
+            close(open, &mut pieces, gtid, format, by_binlog, most)?;
         }
         pieces.extend(transaction.own.iter().map(|own| Piece::Own(own, gtid)));
     }

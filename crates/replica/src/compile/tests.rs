@@ -191,6 +191,7 @@ fn steps(statements: Vec<Vec<Raw>>, style: Style, filter: &Filter, compare: Comp
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
+        whole: false,
     };
     compile(&unit(statements), &options).expect("it can be compiled")
 }
@@ -270,10 +271,7 @@ fn row_by_row() {
             "DELETE FROM `d`.`plain` WHERE `id`=2 -- 1",
         ]
     );
-    let without = Filter {
-        only: Vec::new(),
-        without: vec!["d.plain".into()],
-    };
+    let without = Filter::new(Vec::new(), vec!["d.plain".into()]);
     assert!(compiled(statements(), Style::Single, &without).is_empty());
 }
 
@@ -408,6 +406,7 @@ fn long_statements_by_binlog() {
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
+        whole: false,
     };
     let ops = compile(&unit(vec![events]), &options).expect("it can be compiled");
     assert_eq!(ops.len(), 3);
@@ -435,6 +434,7 @@ fn long_values_go_by_binlog() {
         packet_max: 1 << 20,
         longest,
         collations: &collations,
+        whole: false,
     };
     let unit = unit(vec![rows("plain", &[(None, Some((1, Some("'''''''''"))))])]);
     let by_binlog = |longest| {
@@ -505,6 +505,7 @@ fn events_are_made_not_to_run() {
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
+        whole: false,
     };
     let ops = compile(&unit(vec![vec![query(text, "d")]]), &options).expect("it can be compiled");
     let [Op::Statement { text, .. }] = &ops[..] else {
@@ -525,6 +526,7 @@ fn mending_an_update_of_a_key() {
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
+        whole: false,
     };
     let (a, b) = (Some("a"), Some("b"));
     let update = |to| unit(vec![rows("plain", &[(Some((1, a)), Some((to, b)))])]);
@@ -565,6 +567,7 @@ fn what_is_read_ahead() {
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
+        whole: false,
     };
     let got: Vec<(String, usize)> = reads(&unit, &options)
         .into_iter()
@@ -631,12 +634,39 @@ fn base64() {
     assert_eq!(text, b"BINLOG 'TQ==\nTWE=\nTWFu\nTWFueQ==\n'");
 }
 
+/// Where upper and lower case of names are the same.
+#[test]
+fn filters_of_any_case() {
+    let exact = Filter::new(vec!["Shop".into(), "b.TÄ".into()], vec!["shop.NO".into()]);
+    let any = exact.of_any_case();
+    for (database, table, wanted) in [
+        ("shop", "x", true),
+        ("SHOP", "X", true),
+        ("Shop", "no", false),
+        ("B", "tä", true),
+        ("b", "x", false),
+    ] {
+        let is = any.wants(database.as_bytes(), table.as_bytes());
+        assert_eq!(is, wanted, "{database}.{table}");
+    }
+    assert!(!exact.wants(b"shop", b"x") && exact.wants(b"Shop", b"x"));
+    let wants = |filter: &Filter, text: &str| filter.wants_statement(text.as_bytes(), b"c");
+    for (text, wanted) in [
+        ("ALTER TABLE SHOP.x ADD c INT", true),
+        ("DROP TABLE shop.No", false),
+        ("CREATE DATABASE sHoP", true),
+        ("DROP DATABASE B", true),
+    ] {
+        assert_eq!(wants(&any, text), Ok(wanted), "{text}");
+    }
+    assert_eq!(wants(&exact, "CREATE DATABASE sHoP"), Ok(false));
+    let within = any.wants_statement(b"INSERT INTO x VALUES (1)", b"SHOP");
+    assert_eq!(within, Ok(true));
+}
+
 #[test]
 fn filters() {
-    let filter = Filter {
-        only: vec!["a".into(), "b.t".into()],
-        without: vec!["a.no".into()],
-    };
+    let filter = Filter::new(vec!["a".into(), "b.t".into()], vec!["a.no".into()]);
     assert!(filter.wants(b"a", b"x") && filter.wants(b"b", b"t"));
     assert!(!filter.wants(b"a", b"no") && !filter.wants(b"b", b"x") && !filter.wants(b"c", b"t"));
     let wants =
@@ -737,6 +767,7 @@ fn loads(events: Vec<Raw>, flags: u8, filter: &Filter) -> Result<Vec<String>, St
         packet_max: 1 << 20,
         longest: 16 << 20,
         collations: &collations,
+        whole: false,
     };
     let mut unit = unit(vec![events]);
     unit.transactions[0].group.flags = flags;
@@ -806,10 +837,7 @@ fn files_are_loaded() {
     assert_eq!(one(&strict, 0), (true, false));
     assert_eq!(one(&[], TRANSACTIONAL), (false, true));
     // The table counts, not the default database, and what comes before a statement ends with it.
-    let without = Filter {
-        only: Vec::new(),
-        without: vec!["d.plain".into()],
-    };
+    let without = Filter::new(Vec::new(), vec!["d.plain".into()]);
     let elsewhere = load(2, &LOADS.replace("`plain`", "`x`.`t`"), "d", &[], 0);
     let variable = event(5, &[2, 9, 0, 0, 0, 0, 0, 0, 0]);
     let blocks = [block(true, 1, "a"), block(true, 2, "b")];

@@ -10,6 +10,8 @@
 //! begins at the position that the target has then. So whether a commit succeeded whose answer
 //! was lost is never guessed.
 
+mod cases;
+mod gtids;
 mod monitor;
 mod naming;
 mod pace;
@@ -107,6 +109,8 @@ pub struct Settings {
     pub doubt: Doubt,
     /// Transactions of the source are written to the target's binlog.
     pub binlog: bool,
+    /// They have their GTIDs there.
+    pub source_gtid: bool,
     /// In what order units commit.
     pub order: Order,
 }
@@ -190,6 +194,21 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         control.query(b"SET SESSION sql_log_bin=0")?;
     }
     progress.beginning(control.cut());
+    let gtids = match settings.source_gtid {
+        false => false,
+        true => match gtids::check(&mut control, node)? {
+            Ok(gtids) => gtids,
+            Err(why) => return Ok(End::Fatal(why)),
+        },
+    };
+    if settings.source_gtid && !gtids {
+        log.say(
+            Level::Note,
+            "The target writes no binlog: source_gtid = on has nothing to do.",
+        );
+    }
+    // What only this replica needs would have GTIDs of the target.
+    let logged = logs && settings.binlog && !gtids;
     let channel = Channel::new(&settings.channel);
     // Whoever has begun since this one last did is to go on.
     let mine = progress
@@ -206,12 +225,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     }
     // Told to end, it must not wait for long for the lock of a commit that is under way.
     control.query(b"SET SESSION innodb_lock_wait_timeout=5")?;
-    let mut stand = channel.begin(
-        &mut control,
-        settings.order,
-        &settings.start,
-        logs && settings.binlog,
-    )?;
+    let mut stand = channel.begin(&mut control, settings.order, &settings.start, logged)?;
     control.query(b"SET SESSION innodb_lock_wait_timeout=DEFAULT")?;
     *progress
         .epoch
@@ -220,7 +234,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     log.say(
         Level::Note,
         &format!(
-            "Applies to {} ({}){} with {} threads{}, mode {}, up to {}{} transactions in one; {} is applied{}.",
+            "Applies to {} ({}){} with {} threads{}, mode {}, up to {}{} transactions in one{}; {} is applied{}.",
             settings.target.address,
             control.version,
             if control.is_encrypted() { ", encrypted," } else { "" },
@@ -229,6 +243,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             settings.mode,
             settings.merge.unwrap_or(unit_size::FIRST),
             adapted(settings.merge.is_some()),
+            if gtids { ", which have their GTIDs in its binlog" } else { "" },
             match stand.position.is_empty() {
                 true => "nothing".to_owned(),
                 false => stand.position.to_string(),
@@ -269,6 +284,10 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             Difference::Repair => log.say(Level::Warning, &why),
         }
     }
+    let there = match gtids {
+        true => Some(gtids::logged(&mut control)?),
+        false => None,
+    };
     let collations = collations(&mut control)?;
     let collations = Collations::of(collations.into_iter().filter_map(|row| {
         let mut texts = row
@@ -284,12 +303,20 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         .and_then(|n| n.parse::<usize>().ok())
         .unwrap_or(1 << 20);
     let known = Known::read(&mut control)?;
+    let spelled = match cases::filter(settings, known.is_of_any_case(), progress, log) {
+        Ok(filter) => Settings {
+            filter,
+            ..settings.clone()
+        },
+        Err(why) => return Ok(End::Again(why)),
+    };
+    let settings = &spelled;
     let own = control.one("SELECT @@server_id")?;
     let own = own.and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
     let xa = Phases::new(
         channel.prepared(&mut control)?,
         settings,
-        logs && settings.binlog,
+        logged,
         packet_max,
     );
     let base = stand.position.to_string();
@@ -339,6 +366,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             in_doubt: in_doubt.clone(),
             own,
             node,
+            gtids,
             progress: Arc::clone(progress),
         });
     }
@@ -407,6 +435,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             channel: &channel,
             xa,
             own,
+            logged: there,
             log,
         };
         let mut planner = Planner::new(settings, &shared, &link, control, begun);

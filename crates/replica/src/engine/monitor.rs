@@ -72,6 +72,8 @@ pub struct Progress {
     told: AtomicU64,
     /// Of this process's last session; none if it is not known.
     pub(super) epoch: Mutex<Option<u64>>,
+    /// The source takes upper and lower case of names for the same, if that is known.
+    pub(super) any_case: Mutex<Option<bool>>,
 }
 
 impl Default for Progress {
@@ -82,6 +84,7 @@ impl Default for Progress {
             state: Mutex::default(),
             told: AtomicU64::new(0),
             epoch: Mutex::default(),
+            any_case: Mutex::default(),
         }
     }
 }

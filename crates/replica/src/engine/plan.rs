@@ -13,7 +13,7 @@ use dromon_relay::log::{Level, Log};
 use rustc_hash::FxHashSet;
 
 use super::xa::Phases;
-use super::{End, HISTORY_KEYS, Settings, Shared, limits};
+use super::{End, HISTORY_KEYS, Settings, Shared, gtids, limits};
 use crate::ahead::Ahead;
 use crate::catalog::{Known, Tables, Touched};
 use crate::client::{Client, ClientError};
@@ -78,6 +78,8 @@ pub(super) struct Begun<'s> {
     pub xa: Phases,
     /// Number of the target as a server.
     pub own: u32,
+    /// Where the target's binlog was, if what is applied has the source's GTIDs there.
+    pub logged: Option<Position>,
     pub log: &'s Log,
 }
 
@@ -97,6 +99,8 @@ pub(super) struct Planner<'s> {
     pub(super) xa: Phases,
     /// Number of the target as a server.
     own: u32,
+    /// See [`Begun::logged`].
+    logged: Option<Position>,
     log: &'s Log,
     epoch: u64,
     /// The position that stands in the target, and since when.
@@ -121,6 +125,7 @@ impl<'s> Planner<'s> {
             channel,
             xa,
             own,
+            logged,
             log,
         } = begun;
         shared.prepared.store(xa.len(), Ordering::Relaxed);
@@ -142,6 +147,7 @@ impl<'s> Planner<'s> {
             channel,
             xa,
             own,
+            logged,
             log,
             epoch: stand.epoch,
             open: Open::default(),
@@ -231,7 +237,14 @@ impl<'s> Planner<'s> {
             self.seal_as(None, true);
             return Ok(());
         }
-        let transaction = match transaction.gtid.server == self.own {
+        let gtid = transaction.gtid;
+        if gtid.server != self.own
+            && let Some(logged) = &self.logged
+            && let Some(why) = gtids::misplaced(logged, gtid)
+        {
+            return Err(End::Fatal(why));
+        }
+        let transaction = match gtid.server == self.own {
             true => self.came_back(&transaction),
             false => self.phase(transaction)?,
         };
@@ -535,10 +548,7 @@ mod tests {
     /// Rows of tables that are left out, and that the target need not have.
     #[test]
     fn what_is_left_out_counts_for_nothing() {
-        let without = Filter {
-            only: Vec::new(),
-            without: vec!["d.elsewhere".into()],
-        };
+        let without = Filter::new(Vec::new(), vec!["d.elsewhere".into()]);
         let all = Filter::default();
         let mixed = || vec![insert("elsewhere"), insert("plain")];
         let known = found(&all, vec![insert("plain")]);

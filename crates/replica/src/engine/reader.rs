@@ -216,6 +216,7 @@ impl Reader {
                 packet_max: self.packet_max,
                 longest: self.packet_max,
                 collations: &self.collations,
+                whole: false,
             };
             let Some(next) = shared.ahead.next(shared, |unit| reads(unit, &options)) else {
                 shared.ahead.wait(&shared.ahead.more, IDLE);

@@ -12,6 +12,7 @@ use dromon_binlog::{Payload, Position};
 use dromon_relay::log::{Level, Log};
 use dromon_relay::pull::Wish;
 
+use super::gtids;
 use super::{Doubt, End, Progress, Settings};
 use crate::client::{Client, ClientError};
 use crate::source::{Came, Link, Puller, Source};
@@ -122,7 +123,25 @@ pub(super) fn settle(
         );
         return Ok(Settled::Again(true, steps));
     }
-    if logs && settings.binlog && logs_everything(control)? {
+    if let Some(before) = doing.binlog.strip_suffix(Doing::CHOSEN)
+        && logs
+    {
+        // Whether it was done stands there by name.
+        if gtids::logged(control)?.get(doing.gtid.domain) == Some(doing.gtid) {
+            log.say(
+                Level::Note,
+                &format!("{what}; it stands in the target's binlog: it was done."),
+            );
+            return Ok(Settled::Done);
+        }
+        if !before.ends_with('~') {
+            log.say(
+                Level::Note,
+                &format!("{what}; it does not stand in the target's binlog: it was not done. It is done now."),
+            );
+            return Ok(Settled::Again(true, 0));
+        }
+    } else if logs && settings.binlog && logs_everything(control)? {
         let now = control.one("SELECT @@gtid_binlog_pos")?.unwrap_or_default();
         let before = doing.binlog.trim_end_matches(['+', '~']);
         let several = doing.binlog.ends_with('+');
@@ -213,7 +232,7 @@ fn is_told_before_its_end(
 }
 
 /// Whether no database is left out of the target's binlog.
-fn logs_everything(control: &mut Client) -> Result<bool, ClientError> {
+pub(super) fn logs_everything(control: &mut Client) -> Result<bool, ClientError> {
     let rows = control.rows("SHOW MASTER STATUS")?;
     let filters = rows.iter().flat_map(|row| row.iter().skip(2).take(2));
     Ok(filters.flatten().all(Vec::is_empty))
@@ -408,6 +427,29 @@ mod tests {
             Settled::Stop(End::Fatal(_))
         ));
         assert!(matches!(settled_of("in_doubt=skip", "!"), Settled::Done));
+    }
+
+    /// What has its own GTID in the target's binlog is found by it.
+    #[test]
+    fn what_stands_in_the_binlog_by_name() {
+        let run = |binlog: &str, now: &'static str| {
+            let fake = Fake::new(move |text| match text {
+                _ if text.contains("PROCESSLIST") => Some(Reply::Nothing),
+                "SELECT @@gtid_binlog_pos" => Some(cell(now)),
+                _ => None,
+            });
+            let doing = Doing {
+                binlog: binlog.into(),
+                ..doing()
+            };
+            settled(&fake, &[], &doing, false)
+        };
+        assert!(matches!(run("0-1-4=", "0-1-5,1-2-9"), Settled::Done));
+        assert!(matches!(run("0-1-4~=", "0-1-5"), Settled::Done));
+        assert!(matches!(run("0-1-4=", "0-1-4"), Settled::Again(true, 0)));
+        // Rows may be there before the binlog has them.
+        assert!(matches!(run("0-1-4~=", "0-1-4"), Settled::Again(false, 0)));
+        assert!(matches!(run("?=", "0-1-5"), Settled::Done));
     }
 
     /// The connection of an older replica is ended, behind the statement that it runs.

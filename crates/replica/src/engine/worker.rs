@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use dromon_binlog::Gtid;
 use dromon_relay::log::{Level, Log};
 
+use super::gtids::{self, Logged};
 use super::shared::{Activity, InDoubt, Session, TURNS};
 use super::{ANOTHER, Difference, End, Settings, Shared, naming};
 use crate::ahead::SLOTS;
@@ -55,6 +57,8 @@ pub(super) struct Worker {
     pub own: u32,
     /// The target is a node of a cluster.
     pub node: bool,
+    /// What it applies has the source's GTIDs in the target's binlog.
+    pub gtids: bool,
     pub progress: Arc<Progress>,
 }
 
@@ -82,6 +86,8 @@ enum Trouble {
     Compile(CompileError),
     /// A statement of so many bytes.
     Long(usize),
+    /// With the source's GTIDs it must be one group of the target's binlog, and why it is not.
+    Groups(Gtid, String),
     /// What comes before it is not there, or another replica has begun.
     Misplaced,
     /// The session has ended.
@@ -156,6 +162,9 @@ impl Trouble {
             Trouble::Compile(error) => error.to_string(),
             Trouble::Long(bytes) => format!(
                 "it needs a statement of {bytes} bytes, and the target takes none so long: raise its max_allowed_packet"
+            ),
+            Trouble::Groups(gtid, why) => format!(
+                "it would be several groups in the target's binlog, of which only one can be {gtid} (source_gtid = on): {why}"
             ),
             Trouble::Misplaced => {
                 "what comes before it is not there (was its connection ended?)".into()
@@ -265,6 +274,10 @@ impl Worker {
                     self.settings.channel
                 ),
             ),
+            Trouble::Groups(gtid, _) => (
+                "Nothing of it is in the target; everything before it is".to_owned(),
+                by_hand(*gtid, &self.settings.channel),
+            ),
             other => (
                 "Nothing of it is in the target; everything before it is".to_owned(),
                 match other.can_be_repaired() {
@@ -292,6 +305,7 @@ impl Worker {
             packet_max: self.packet_max,
             longest: self.allowed,
             collations: &self.collations,
+            whole: self.gtids,
         }
     }
 
@@ -316,6 +330,14 @@ impl Worker {
                     executed.map(|()| cost = Some(took))
                 }
             });
+            if executed.is_ok()
+                && unit.alone.is_some()
+                && let Some(gtid) = self.chosen(unit)
+                && gtids::last(&mut self.session.client, gtid)? != Logged::No
+            {
+                self.roll_back()?;
+                return Err(beside(gtid));
+            }
             let trouble = match executed {
                 Ok(()) => match self.turn(n, unit, cost)? {
                     None => return self.commit(n, unit),
@@ -594,6 +616,11 @@ impl Worker {
     /// goes into no binlog: else that would go round, too. But the other nodes of a cluster get only what is
     /// logged.
     fn act_as(&mut self, unit: &Unit) -> Result<(), Trouble> {
+        if let Some(gtid) = self.chosen(unit) {
+            self.session.client.query(gtids::next(gtid).as_bytes())?;
+            self.session.server = Some(gtid.server);
+            return Ok(());
+        }
         let server = unit.transactions.first().map(|t| t.gtid.server);
         if !self.settings.binlog || self.session.server == server {
             return Ok(());
@@ -608,6 +635,12 @@ impl Worker {
             self.session.server = Some(server);
         }
         Ok(())
+    }
+
+    /// The GTID that its group must have in the target's binlog, if that is wanted.
+    fn chosen(&self, unit: &Unit) -> Option<Gtid> {
+        let gtid = unit.transactions.first()?.gtid;
+        (self.gtids && gtid.server != self.own).then_some(gtid)
     }
 
     /// Runs a packet, unless the target would end the connection because of its length.
@@ -809,6 +842,27 @@ impl Worker {
             Err(trouble) => Err(trouble),
         }
     }
+}
+
+/// Tables without transactions were changed, and are in the target's binlog before the rest is.
+fn beside(gtid: Gtid) -> Trouble {
+    Trouble::Parts {
+        steps: None,
+        trouble: Box::new(Trouble::Groups(
+            gtid,
+            "tables without transactions took part on the target, and have gone into its binlog by themselves".into(),
+        )),
+    }
+}
+
+/// What to do with a transaction that cannot be one group.
+fn by_hand(gtid: Gtid, channel: &str) -> String {
+    format!(
+        "Do it by hand, as one statement: SET SESSION gtid_domain_id = {}, server_id = {}; SET SESSION gtid_seq_no = {}; and it. Then SET \
+         SESSION sql_log_bin = 0, set gtid_pos behind it in dromon_replica.position (channel '{channel}'), and start again. Or start with \
+         source_gtid = off.",
+        gtid.domain, gtid.server, gtid.seqno
+    )
 }
 
 fn check(answer: &Answer, expect: &Expect) -> Result<(), Trouble> {

@@ -4,6 +4,7 @@ mod catchup;
 mod commits;
 mod compare;
 mod deaths;
+mod gtids;
 mod lists;
 mod mixed;
 mod odd;
@@ -75,6 +76,12 @@ pub fn all() -> Vec<Scenario> {
             "what is seldom: ROLLBACK of both kinds of tables, temporary tables, long rows, events, savepoints, limits of the target; a replica of \
              the target; the position deleted",
             odd::run,
+        ),
+        (
+            "replica_gtids",
+            "the source's GTIDs in the target's binlog: replica and target killed amid, DDL, tables without transactions: each once, in order; a \
+             server moves behind the target",
+            gtids::run,
         ),
         (
             "replica_ways",

@@ -9,11 +9,12 @@
 //! What was begun is written down first. What failed is tried again only behind what is there for
 //! good, and only if it is known what that is.
 
-use dromon_binlog::Ending;
+use dromon_binlog::{Ending, Gtid};
 use dromon_relay::log::Level;
 
+use super::super::gtids::{self, Logged};
 use super::super::settle::{begun, begun_rows};
-use super::{DONE_ALREADY, TRIES, Trouble, Worker};
+use super::{DONE_ALREADY, TRIES, Trouble, Worker, beside};
 use crate::client::Result as Answer;
 use crate::compile::{Op, Style, compile};
 use crate::target::Doing;
@@ -27,6 +28,11 @@ impl Worker {
     pub(super) fn finally(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
         let ops = compile(unit, &self.options(Style::Single))?;
         let gtid = unit.transactions[0].gtid;
+        if self.chosen(unit).is_some()
+            && let Some(why) = gtids::several(unit, &ops, &self.settings.filter)
+        {
+            return Err(Trouble::Groups(gtid, why.into()));
+        }
         let statement = ops.iter().find_map(|op| match op {
             Op::Statement { text, .. } => Some(begun(text)),
             _ => None,
@@ -61,6 +67,9 @@ impl Worker {
                     false if unit.alone == Some(Alone::NotTransactional) => now + "~",
                     false => now,
                 };
+                if worker.chosen(unit).is_some() {
+                    doing.binlog += Doing::CHOSEN;
+                }
                 worker.put_down(&doing)
             })?;
         }
@@ -99,10 +108,44 @@ impl Worker {
             });
         }
         self.clean()?;
+        if let Some(gtid) = self.chosen(unit) {
+            self.log_once(gtid)?;
+        }
         match self.turn(n, unit, None)? {
             None => self.commit(n, unit),
             Some(_) => Err(Trouble::Ended),
         }
+    }
+
+    /// If the target's binlog has what was done, with its GTID, the position does not go there. If not, it
+    /// is the group.
+    fn log_once(&mut self, gtid: Gtid) -> Result<(), Trouble> {
+        match gtids::last(&mut self.session.client, gtid)? {
+            Logged::No => return Ok(()),
+            Logged::Once => {}
+            Logged::More(_) => return Err(self.remains(gtid)?),
+        }
+        // The position would be another group. What else was changed is one, too: no statement says so before.
+        self.session
+            .client
+            .query(b"COMMIT;SET SESSION sql_log_bin=0")?;
+        match gtids::last(&mut self.session.client, gtid)? {
+            Logged::Once => Ok(()),
+            Logged::No | Logged::More(_) => Err(self.remains(gtid)?),
+        }
+    }
+
+    /// Writes down that parts of it are there for good: what is in the binlog stays.
+    fn remains(&mut self, gtid: Gtid) -> Result<Trouble, Trouble> {
+        self.take_back()?;
+        let doing = Doing {
+            gtid,
+            text: String::new(),
+            connection: u64::from(self.session.client.id),
+            binlog: Doing::PARTS.into(),
+        };
+        self.bookkeeping(|worker| worker.put_down(&doing))?;
+        Ok(beside(gtid))
     }
 
     /// `done`: so many statements, the first ones, have committed. `maybe_done`: an error that says
@@ -115,6 +158,8 @@ impl Worker {
         done: &mut usize,
         maybe_done: bool,
     ) -> Result<(), Trouble> {
+        // Another try has another group.
+        self.act_as(unit)?;
         self.session.dirty = true;
         self.session
             .client

@@ -29,6 +29,7 @@ fn session(settings: &Settings) -> Session {
 /// The same, with a session of its own for what runs alone.
 fn applied_beside(fake: &Fake, lines: &[&str], unit: Unit, alone: Option<Session>) -> End {
     let settings = settings(fake, lines);
+    let gtids = settings.source_gtid;
     let shared = Arc::new(Shared::new(&settings, "0-1-4".into(), 64));
     let worker = Worker {
         number: 0,
@@ -44,6 +45,7 @@ fn applied_beside(fake: &Fake, lines: &[&str], unit: Unit, alone: Option<Session
         in_doubt: None,
         own: 2,
         node: false,
+        gtids,
         progress: Arc::new(Progress::default()),
     };
     {
@@ -408,4 +410,136 @@ fn files_that_are_not_taken() {
     };
     assert!(why.contains("/etc/passwd"), "{why}");
     assert!(!fake.said().iter().any(|said| said.starts_with("file 1")));
+}
+
+const CHOSEN: [&str; 2] = ["merge=1", "source_gtid=on"];
+const SETS: [&str; 2] = [
+    "SET SESSION sql_log_bin=1, gtid_domain_id=0, server_id=1",
+    "SET SESSION gtid_seq_no=1",
+];
+
+/// Whether what is logged with the GTID of the source, and what is not, comes in this order.
+fn in_order(said: &[String], wanted: &[&str]) -> bool {
+    let mut rest = said.iter();
+    wanted
+        .iter()
+        .all(|wanted| rest.any(|text| text.starts_with(wanted)))
+}
+
+/// The group of a transaction has the source's GTID, each time that it is tried.
+#[test]
+fn a_transaction_with_its_gtid() {
+    let first = fails(1213, 1);
+    let fake = Fake::new(move |text| match text {
+        _ if text.starts_with("INSERT") => first(),
+        other => epoch(other),
+    });
+    let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
+    assert_eq!(applied(&fake, &CHOSEN, unit(vec![insert])), End::Told);
+    let once = [&SETS[..], &["BEGIN", "INSERT"]].concat();
+    let wanted = [
+        &once[..],
+        &["ROLLBACK"],
+        &once,
+        &["UPDATE", "SET", "COMMIT"],
+    ]
+    .concat();
+    assert!(in_order(&fake.said(), &wanted), "{:?}", fake.said());
+}
+
+/// A statement that commits by itself is the group, and its position is none.
+#[test]
+fn a_statement_with_its_gtid() {
+    let run = |last: &'static str| {
+        let fake = Fake::new(move |text| match text {
+            "SELECT @@last_gtid" => Some(cell(last)),
+            other => epoch(other),
+        });
+        let ddl = alone(Alone::Statement, Ending::Statement, &["CREATE TABLE n"]);
+        assert_eq!(applied(&fake, &CHOSEN, ddl), End::Told);
+        fake.said()
+    };
+    let position = "UPDATE dromon_replica.position SET doing=NULL";
+    let unlogged = "SET SESSION sql_log_bin=0";
+    let said = run("0-1-1");
+    let wanted = [&SETS[..], &["CREATE TABLE n", unlogged, position]].concat();
+    assert!(in_order(&said, &wanted), "{said:?}");
+    // The target's binlog does not have it, as with a temporary table: the position has the GTID.
+    let said = run("0-1-0");
+    assert!(!in_order(&said, &wanted), "{said:?}");
+    let wanted = [&SETS[..], &["CREATE TABLE n", position]].concat();
+    assert!(in_order(&said, &wanted), "{said:?}");
+}
+
+/// Rows of tables without transactions are in the binlog when they end.
+#[test]
+fn tables_without_transactions_with_their_gtid() {
+    let run = |second: &'static str| {
+        let asked = Mutex::new(0);
+        let fake = Fake::new(move |text| match text {
+            "SELECT @@last_gtid" => {
+                let mut asked = asked.lock().expect("nobody panics");
+                *asked += 1;
+                Some(cell(if *asked == 1 { "0-1-1" } else { second }))
+            }
+            "SHOW WARNINGS" => Some(Reply::Nothing),
+            other => epoch(other),
+        });
+        let unit = alone(Alone::NotTransactional, Ending::Commit, &["UPDATE m"]);
+        (applied(&fake, &CHOSEN, unit), fake.said())
+    };
+    let (end, said) = run("0-1-1");
+    assert_eq!(end, End::Told);
+    let wanted = [
+        &SETS[..],
+        &[
+            "BEGIN",
+            "UPDATE m",
+            "COMMIT",
+            "SET SESSION sql_log_bin=0",
+            "UPDATE dromon_replica",
+        ],
+    ];
+    assert!(in_order(&said, &wanted.concat()), "{said:?}");
+    // Others were changed, too: their group could not have it.
+    let (end, said) = run("0-1-2");
+    let End::Fatal(why) = end else {
+        panic!("{end:?}")
+    };
+    assert!(
+        why.contains("several groups") && why.contains("parts of it"),
+        "{why}"
+    );
+    assert!(
+        said.last().is_some_and(|text| !text.contains("COMMIT")),
+        "{said:?}"
+    );
+}
+
+/// What would be several groups is not begun.
+#[test]
+fn no_several_groups_with_one_gtid() {
+    let fake = Fake::new(epoch);
+    let mut events = vec![query("CREATE TABLE new AS SELECT 1", "d")];
+    events.extend(rows("keyless", &[(None, Some((1, Some("a"))))]));
+    let mut made = unit(vec![events]);
+    made.alone = Some(Alone::Statement);
+    let two = alone(
+        Alone::NotTransactional,
+        Ending::Commit,
+        &["UPDATE m", "UPDATE n"],
+    );
+    for unit in [made, two] {
+        let End::Fatal(why) = applied(&fake, &CHOSEN, unit) else {
+            panic!("it must end");
+        };
+        let parts = [
+            "several groups",
+            "only one can be 0-1-1",
+            "gtid_seq_no = 1;",
+            "Nothing of it",
+        ];
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+    }
+    assert_eq!(steps(&fake), [""; 0]);
 }
