@@ -7,7 +7,7 @@ use dromon_load::bench::unique;
 use dromon_load::paper::{Drawing, FAINT, INK, Panels, escape};
 
 use crate::figures::Line;
-use crate::plan::{Candidate, Condition, Workload};
+use crate::plan::{Candidate, Condition, Threads, Workload};
 use crate::report::Report;
 
 /// Where panels stand; [`Panels::head`] grows with the legend.
@@ -20,6 +20,8 @@ const PANELS: Panels = Panels {
     gap: 22.0,
     head: 54.0,
 };
+/// Between the most threads and those that were found.
+const AUTO: f64 = 36.0;
 /// A line of the legend.
 const LEGEND: f64 = 16.0;
 /// Entries of the legend side by side.
@@ -110,11 +112,15 @@ fn curve(out: &mut Drawing, own: &[&Line], curves: &[String], name: &str, axes: 
     let points: Vec<(&Line, f64)> = own.iter().filter_map(|l| Some((*l, l.speedup?))).collect();
     let mut path = String::new();
     for (i, (line, speedup)) in points.iter().enumerate() {
+        // Whatever was found by itself is no number among the others.
+        if line.candidate.threads() == Threads::Auto {
+            continue;
+        }
         let (x, y) = (axes.x(line.candidate.threads()), axes.y(*speedup));
         let step = if i == 0 { 'M' } else { 'L' };
         write!(path, "{step}{x:.1} {y:.1}").expect("writing to a String cannot fail");
     }
-    if points.len() > 1 {
+    if path.contains('L') {
         let stroke = stroke(curves, name);
         out.add(format_args!(
             r#"<path class="curve" d="{path}" fill="none" {stroke}/>"#
@@ -156,8 +162,9 @@ fn frame(out: &mut Drawing, axes: &Axes) {
         let stroke = if mark == 1.0 { INK } else { FAINT };
         PANELS.level(out, axes.y(mark), stroke, &format!("{mark}"));
     }
-    for threads in &axes.threads {
-        PANELS.tick(out, axes.x(*threads), 16.0, &threads.to_string());
+    let numbers = axes.threads.iter().map(|n| Threads::Fixed(*n));
+    for threads in numbers.chain(axes.auto.then_some(Threads::Auto)) {
+        PANELS.tick(out, axes.x(threads), 16.0, &threads.to_string());
     }
     let (middle, below) = (PANELS.left + PANELS.width / 2.0, PANELS.bottom() + 30.0);
     out.text(middle, below, 11, "middle", INK, "threads");
@@ -182,6 +189,8 @@ struct Axes {
     low: f64,
     high: f64,
     threads: Vec<u32>,
+    /// Someone finds them by itself: that stands right of the numbers.
+    auto: bool,
 }
 
 impl Axes {
@@ -189,21 +198,32 @@ impl Axes {
         let all: Vec<f64> = lines.iter().filter_map(|l| l.speedup).collect();
         let least = all.iter().copied().fold(1.0, f64::min);
         let most = all.iter().copied().fold(2.0, f64::max);
-        let mut threads = unique(lines.iter().map(|l| l.candidate.threads()));
+        let all = unique(lines.iter().map(|l| l.candidate.threads()));
+        let numbers = all.iter().filter_map(|threads| match threads {
+            Threads::Fixed(n) => Some(*n),
+            Threads::Auto => None,
+        });
+        let mut threads: Vec<u32> = numbers.collect();
         threads.sort_unstable();
         let below = MARKS.into_iter().rev().find(|m| *m <= least);
         Self {
             low: below.unwrap_or(MARKS[0]),
             high: MARKS.into_iter().find(|m| *m >= most).unwrap_or(most),
             threads,
+            auto: all.contains(&Threads::Auto),
         }
     }
 
-    fn x(&self, threads: u32) -> f64 {
+    fn x(&self, threads: Threads) -> f64 {
+        // Not on the frame: points there would be cut in half.
+        let (left, right) = (PANELS.left + 8.0, PANELS.left + PANELS.width - 8.0);
+        let Threads::Fixed(threads) = threads else {
+            return right;
+        };
+        let right = right - if self.auto { AUTO } else { 0.0 };
         let most = self.threads.last().copied().unwrap_or(2).max(2);
         let part = f64::from(threads.max(1)).log2() / f64::from(most).log2();
-        // Not on the frame: points there would be cut in half.
-        PANELS.left + 8.0 + (PANELS.width - 16.0) * part.clamp(0.0, 1.0)
+        left + (right - left) * part.clamp(0.0, 1.0)
     }
 
     fn y(&self, speedup: f64) -> f64 {
@@ -278,11 +298,48 @@ mod tests {
         let axes = Axes::new(&lines);
         assert_eq!((axes.low, axes.high), (1.0, 50.0));
         assert_eq!(axes.threads, [1, 8]);
-        assert!(axes.x(1) < axes.x(2) && axes.x(2) < axes.x(8));
-        assert!((axes.x(4) - axes.x(2) - (axes.x(8) - axes.x(4))).abs() < 1e-6);
+        let x = |n| axes.x(Threads::Fixed(n));
+        assert!(x(1) < x(2) && x(2) < x(8));
+        assert!((x(4) - x(2) - (x(8) - x(4))).abs() < 1e-6);
         assert_eq!(axes.y(1.0), PANELS.bottom());
         assert_eq!(axes.y(50.0), PANELS.above);
         assert!(axes.y(10.0) < axes.y(5.0));
+    }
+
+    /// It has a place of its own, and is joined with nothing.
+    #[test]
+    fn what_was_found_by_itself() {
+        let mut report = sample();
+        let mut auto = report.entries[3].clone();
+        let mode = "writeset".parse().expect("a mode");
+        auto.candidate = Candidate::Replica(mode, Threads::Auto);
+        report.entries.insert(4, auto);
+        let axes = Axes::new(&report.lines());
+        assert!(axes.auto && axes.threads == [1, 8]);
+        assert!(axes.x(Threads::Fixed(8)) + AUTO <= axes.x(Threads::Auto));
+        let text = svg(&report);
+        let document = Document::parse(&text).expect("it is XML");
+        assert_eq!(classes(&document, "point").len(), 8);
+        assert_eq!(
+            classes(&document, "curve").len(),
+            1,
+            "that of the server's own"
+        );
+        let texts = document.descendants().filter(|n| n.is_text());
+        let words: Vec<&str> = texts.filter_map(|n| n.text()).collect();
+        assert!(
+            words.contains(&"replica writeset, auto threads: 50.00"),
+            "{words:?}"
+        );
+        assert_eq!(
+            words.iter().filter(|word| **word == "auto").count(),
+            2,
+            "a tick in each panel"
+        );
+        let table = report.table();
+        let auto = ["replica", "writeset", "auto", "500"];
+        let has = |line: &str| line.split_whitespace().take(4).eq(auto);
+        assert!(table.lines().any(has), "{table}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod trials;
 mod workload;
 
 pub use figures::{Aim, Line};
-pub use plan::{Candidate, Condition, Plan, Policy, ReplicaMode, ServerMode, Workload};
+pub use plan::{Candidate, Condition, Plan, Policy, ReplicaMode, ServerMode, Threads, Workload};
 pub use report::{Entry, Report, write_files};
 pub use run::run;
 pub use trial::{Measured, Outcome};

@@ -268,6 +268,36 @@ impl FromStr for Policy {
     }
 }
 
+/// How many apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Threads {
+    /// So many.
+    Fixed(u32),
+    /// What `dromon replica` finds best by trying.
+    Auto,
+}
+
+impl fmt::Display for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(n) => write!(f, "{n}"),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+impl FromStr for Threads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("auto", _) => Ok(Self::Auto),
+            (_, Ok(n)) => Ok(Self::Fixed(n)),
+            _ => Err(format!("threads are a number or auto, not {text:?}")),
+        }
+    }
+}
+
 /// What catches up.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Candidate {
@@ -278,7 +308,7 @@ pub enum Candidate {
     /// The same, conservative, behind `dromon relay`.
     Relay(Policy, u32),
     /// `dromon replica`.
-    Replica(ReplicaMode, u32),
+    Replica(ReplicaMode, Threads),
 }
 
 impl Candidate {
@@ -297,15 +327,18 @@ impl Candidate {
     ///
     /// # Errors
     /// When there is no such candidate.
-    pub fn read(line: &str, threads: u32) -> Result<Self, String> {
+    pub fn read(line: &str, threads: Threads) -> Result<Self, String> {
         if line == "built-in serial" {
             return Ok(Self::Serial);
         }
-        if let Some(mode) = line.strip_prefix("built-in ") {
-            return Ok(Self::BuiltIn(mode.parse()?, threads));
-        }
         if let Some(mode) = line.strip_prefix("replica ") {
             return Ok(Self::Replica(mode.parse()?, threads));
+        }
+        let Threads::Fixed(threads) = threads else {
+            return Err(format!("{line} has a number of threads, not auto"));
+        };
+        if let Some(mode) = line.strip_prefix("built-in ") {
+            return Ok(Self::BuiltIn(mode.parse()?, threads));
         }
         match relay_policy(line) {
             Some(policy) => Ok(Self::Relay(policy.parse()?, threads)),
@@ -315,10 +348,11 @@ impl Candidate {
 
     /// Threads or connections that apply.
     #[must_use]
-    pub fn threads(&self) -> u32 {
+    pub fn threads(&self) -> Threads {
         match self {
-            Self::Serial => 1,
-            Self::BuiltIn(_, n) | Self::Relay(_, n) | Self::Replica(_, n) => *n,
+            Self::Serial => Threads::Fixed(1),
+            Self::BuiltIn(_, n) | Self::Relay(_, n) => Threads::Fixed(*n),
+            Self::Replica(_, threads) => *threads,
         }
     }
 
@@ -351,8 +385,8 @@ pub struct Plan {
     pub workloads: Vec<Workload>,
     /// What the replica's server has to live with.
     pub conditions: Vec<Condition>,
-    /// Thread counts of all that has threads.
-    pub threads: Vec<u32>,
+    /// Thread counts of all that has threads, and whether the replica finds its own.
+    pub threads: Vec<Threads>,
     /// The server's own modes, besides serial.
     pub built_in: Vec<ServerMode>,
     /// Modes of `dromon replica`.
@@ -405,11 +439,13 @@ impl Plan {
             others == 0 || !self.threads.is_empty(),
             "Name at least one number of threads, for instance --threads 1,8,32"
         );
-        if let Some(bad) = self
-            .threads
-            .iter()
-            .find(|n| !(1..=THREADS_MAX).contains(*n))
-        {
+        let servers = self.built_in.len() + self.relay.len();
+        ensure!(
+            servers == 0 || self.numbers().next().is_some(),
+            "A server finds no number of threads by itself, only the replica does: name one besides auto, --threads 8,auto, or leave out the \
+             servers with threads, --built-in none --relay none"
+        );
+        if let Some(bad) = self.numbers().find(|n| !(1..=THREADS_MAX).contains(n)) {
             bail!("{bad} threads cannot be measured; give numbers from 1 to {THREADS_MAX}");
         }
         if let Some(n) = self.transactions {
@@ -451,11 +487,18 @@ impl Plan {
         }
     }
 
+    fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.threads.iter().filter_map(|threads| match threads {
+            Threads::Fixed(n) => Some(*n),
+            Threads::Auto => None,
+        })
+    }
+
     /// Everything that is compared, serial first.
     #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut all = vec![Candidate::Serial];
-        let threads = || self.threads.iter().copied();
+        let threads = || self.numbers();
         for mode in &self.built_in {
             all.extend(threads().map(|n| Candidate::BuiltIn(*mode, n)));
         }
@@ -463,7 +506,8 @@ impl Plan {
             all.extend(threads().map(|n| Candidate::Relay(*policy, n)));
         }
         for mode in &self.replica {
-            all.extend(threads().map(|n| Candidate::Replica(mode.clone(), n)));
+            let threads = self.threads.iter().copied();
+            all.extend(threads.map(|n| Candidate::Replica(mode.clone(), n)));
         }
         all
     }
@@ -484,7 +528,7 @@ pub(crate) mod tests {
             program: "/bin/true".into(),
             workloads: vec![Workload::W1],
             conditions: vec![Condition::Memory],
-            threads: vec![1, 8],
+            threads: vec![Threads::Fixed(1), Threads::Fixed(8)],
             built_in: vec![ServerMode::Optimistic],
             replica: vec!["writeset".parse().expect("a mode")],
             relay: vec![Policy::Group],
@@ -558,9 +602,38 @@ pub(crate) mod tests {
         );
     }
 
+    /// Only the replica finds its threads by itself.
+    #[test]
+    fn auto_is_beside_the_numbers() {
+        let mut plan = sample();
+        plan.threads = vec![Threads::Fixed(8), Threads::Auto];
+        let names: Vec<String> = plan.candidates().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            names,
+            [
+                "built-in serial",
+                "built-in optimistic, 8 threads",
+                "relay group, conservative, 8 threads",
+                "replica writeset, 8 threads",
+                "replica writeset, auto threads",
+            ]
+        );
+        plan.check().expect("fine");
+        (plan.threads, plan.built_in, plan.relay) = (vec![Threads::Auto], Vec::new(), Vec::new());
+        plan.check().expect("nobody else has threads");
+        for text in ["auto", "8"] {
+            let threads: Threads = text.parse().expect("threads");
+            assert_eq!(threads.to_string(), text);
+        }
+        for bad in ["", "Auto", "-1", "8x"] {
+            assert!(bad.parse::<Threads>().is_err(), "{bad}");
+        }
+    }
+
     #[test]
     fn candidates_are_read_as_they_are_written() {
         let mut plan = sample();
+        plan.threads.push(Threads::Auto);
         plan.built_in = ["minimal", "conservative", "optimistic", "aggressive"]
             .map(|m| m.parse().expect("a mode"))
             .to_vec();
@@ -580,8 +653,10 @@ pub(crate) mod tests {
             "relay x, conservative",
             "replica x",
         ] {
-            assert!(Candidate::read(bad, 1).is_err(), "{bad}");
+            assert!(Candidate::read(bad, Threads::Fixed(1)).is_err(), "{bad}");
         }
+        let why = Candidate::read("built-in optimistic", Threads::Auto).expect_err("no auto");
+        assert!(why.contains("not auto"), "{why}");
     }
 
     #[test]
@@ -596,8 +671,13 @@ pub(crate) mod tests {
         refused(|p| p.workloads.clear(), "at least one workload");
         refused(|p| p.rounds = 0, "one round");
         refused(|p| p.threads.clear(), "--threads");
-        refused(|p| p.threads.push(257), "257 threads");
-        refused(|p| p.threads.push(8), "8 is named twice");
+        refused(|p| p.threads.push(Threads::Fixed(257)), "257 threads");
+        refused(|p| p.threads.push(Threads::Fixed(8)), "8 is named twice");
+        refused(|p| p.threads = vec![Threads::Auto], "besides auto");
+        refused(
+            |p| p.threads = vec![Threads::Auto, Threads::Auto],
+            "auto is named twice",
+        );
         refused(|p| p.workloads.push(Workload::W1), "w1 is named twice");
         refused(|p| p.transactions = Some(3), "3 transactions");
         refused(|p| p.rows = 3, "3 rows");

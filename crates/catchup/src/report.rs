@@ -234,7 +234,7 @@ pub(crate) fn write_drawn(report: &Report, dir: &Path) -> anyhow::Result<Vec<Pat
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::plan::{Policy, ServerMode};
+    use crate::plan::{Policy, ServerMode, Threads};
     use crate::trial::tests::measured;
     use std::time::Duration;
 
@@ -260,7 +260,7 @@ pub(crate) mod tests {
         add(Condition::SlowCommit, conservative(8), 10_000);
         add(
             Condition::SlowCommit,
-            Candidate::Replica(replica(), 8),
+            Candidate::Replica(replica(), Threads::Fixed(8)),
             50_000,
         );
         add(Condition::CacheMiss, Candidate::Serial, 1000);
@@ -277,7 +277,7 @@ pub(crate) mod tests {
         );
         add(
             Condition::CacheMiss,
-            Candidate::Replica(replica(), 8),
+            Candidate::Replica(replica(), Threads::Fixed(8)),
             50_000,
         );
         for entry in &mut entries {

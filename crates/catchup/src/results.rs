@@ -452,6 +452,7 @@ fn backlog(value: &Value) -> Option<Known> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Threads;
     use crate::plan::tests::sample as plan;
     use crate::report::tests::sample as report;
     use crate::trial::Outcome;
@@ -577,7 +578,8 @@ mod tests {
         other(|_| (), "mariadbd  Ver 11.8", "Ver 11.8 now");
         // Another number of rounds, other threads, other candidates are no other way.
         let mut plan = plan_in(&dir, true);
-        (plan.rounds, plan.threads, plan.workloads) = (3, vec![2], vec![Workload::W2]);
+        (plan.rounds, plan.threads, plan.workloads) =
+            (3, vec![Threads::Fixed(2)], vec![Workload::W2]);
         Results::open(&plan, SERVER).expect("it goes on");
     }
 

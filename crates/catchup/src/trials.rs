@@ -117,12 +117,12 @@ fn trial(line: &str) -> anyhow::Result<Entry> {
         "failed" => Outcome::Failed(why),
         other => bail!("no trial ends as {other:?}"),
     };
-    let threads = count(&cell, "threads")?;
     let word = anyhow::Error::msg::<String>;
+    let threads = cell("threads").parse().map_err(word)?;
     Ok(Entry {
         workload: cell("workload").parse().map_err(word)?,
         condition: cell("condition").parse().map_err(word)?,
-        candidate: Candidate::read(cell("candidate"), threads.try_into()?).map_err(word)?,
+        candidate: Candidate::read(cell("candidate"), threads).map_err(word)?,
         round: usize::try_from(count(&cell, "round")?)?,
         outcome,
         begun: cell("begun").to_string(),
@@ -166,6 +166,7 @@ fn seconds<'a>(cell: &impl Fn(&str) -> &'a str, name: &str) -> anyhow::Result<Du
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Threads;
     use crate::report::tests::sample;
     use crate::trial::tests::measured;
 
@@ -176,6 +177,7 @@ mod tests {
     #[test]
     fn trials_are_read_as_they_were_written() {
         let mut entries = sample().entries;
+        entries[3].candidate = Candidate::Replica("none".parse().expect("a mode"), Threads::Auto);
         entries[1].outcome =
             Outcome::Differs(measured(3, 7), "not as on the primary: d.t, d.u".into());
         entries[2].outcome = Outcome::Failed("it said \"no\"".into());
@@ -207,6 +209,7 @@ mod tests {
         bad("built-in serial", "built-in cereal", "no mode cereal");
         bad("built-in serial", "nobody", "nobody");
         bad("slow-commit", "slow", "no condition slow");
+        bad(",1,1,measured,", ",many,1,measured,", "a number or auto");
         bad(",measured,", ",guessed,", "guessed");
         bad(",100.000,", ",-1,", "seconds");
         bad(",1000,", ",1e3,", "applied");

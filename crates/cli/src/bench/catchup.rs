@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dromon_catchup::{Condition, Plan, Policy, ReplicaMode, ServerMode, Workload, write_files};
+use dromon_catchup::{
+    Condition, Plan, Policy, ReplicaMode, ServerMode, Threads, Workload, write_files,
+};
 use dromon_sandbox::Setting;
 
 use super::told;
@@ -21,14 +23,14 @@ pub struct Catchup {
     /// What the replica's server has to live with.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = Condition::ALL)]
     conditions: Vec<Condition>,
-    /// Numbers of threads.
+    /// Numbers of threads; auto: those that dromon replica finds by itself.
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "1,2,4,8,16,32,64,128,256"
+        default_value = "1,2,4,8,16,32,64,128,256,auto"
     )]
-    threads: Vec<u32>,
+    threads: Vec<Threads>,
     /// The server's own modes, or none: minimal, conservative, optimistic, aggressive. Serial is always measured.
     #[arg(long, value_name = "LIST", value_parser = List::<ServerMode>::read, default_value = "minimal,conservative,optimistic,aggressive")]
     built_in: List<ServerMode>,
@@ -159,9 +161,9 @@ mod tests {
     fn the_defaults_are_those_of_the_docs() {
         let plan = plan(&[]);
         assert_eq!((plan.workloads.len(), plan.conditions.len()), (6, 3));
-        assert_eq!(plan.threads.last(), Some(&256));
-        // Serial, four modes, hints and the replica, each with nine numbers of threads.
-        assert_eq!(plan.candidates().len(), 1 + 9 * 6);
+        assert_eq!(plan.threads[8..], [Threads::Fixed(256), Threads::Auto]);
+        // Serial, four modes, hints and the replica, each with nine numbers of threads; its own.
+        assert_eq!(plan.candidates().len(), 1 + 9 * 6 + 1);
         assert_eq!((plan.rows, plan.rounds), (300_000, 1));
         assert_eq!(plan.fsync, Duration::from_millis(4));
         assert_eq!(plan.read, Duration::from_millis(2));

@@ -10,8 +10,8 @@ use super::super::relay::place;
 use super::super::relay::plain::program;
 use crate::harness::Case;
 
-/// Serial and two others.
-const CANDIDATES: usize = 3;
+/// Serial, two others, and the replica with threads that it finds by itself.
+const CANDIDATES: usize = 4;
 /// Seconds after which a bench is told to end; it then removes its servers.
 const LIMIT: &str = "150";
 
@@ -94,7 +94,7 @@ fn bench(
         .args(["bench", "catchup"])
         .args(what)
         .args(["--transactions", "100", "--rows", "30000", "--limit", "5"])
-        .args(["--threads", "3"])
+        .args(["--threads", "3,auto"])
         .args(others)
         .arg("--dir")
         .arg(dir)
