@@ -74,6 +74,11 @@ const SETTINGS: &[(&str, &str, &str)] = &[
         "name:password of a replica; may be repeated. A password may be * and 40 digits, as servers store it",
         "",
     ),
+    (
+        "admin",
+        "name:password of an operator, who may have replicas forgotten (FORGET REPLICA); may be repeated",
+        "none",
+    ),
     ("listen", "address and port for replicas", "127.0.0.1:3307"),
     (
         "follow",
@@ -475,10 +480,13 @@ fn watch_tls(given: &Given) -> Result<Option<ClientTls>, ConfigError> {
 
 fn accounts(given: &Given) -> Result<Vec<Account>, ConfigError> {
     let mut accounts: Vec<Account> = Vec::new();
-    for said in given.all("account") {
+    let replicas = given.all("account").map(|said| ("account", said));
+    let admins = given.all("admin").map(|said| ("admin", said));
+    for (key, said) in replicas.chain(admins) {
+        let admin = key == "admin";
         let bad = |why: &str| ConfigError::Bad {
             place: said.place.clone(),
-            why: format!("account: {why}"),
+            why: format!("{key}: {why}"),
         };
         let (name, password) = said
             .value
@@ -487,13 +495,20 @@ fn accounts(given: &Given) -> Result<Vec<Account>, ConfigError> {
         if name.is_empty() || password.is_empty() {
             return Err(bad("neither name nor password may be empty"));
         }
+        if accounts.iter().any(|a| a.name == name && a.admin != admin) {
+            return Err(bad(&format!(
+                "'{name}' is an account of replicas, too. Choose another name: whoever knows a replica's password must not be able to \
+                 have others forgotten"
+            )));
+        }
         accounts.retain(|a| a.name != name);
         accounts.push(Account {
             name: name.to_owned(),
             password: password.parse().map_err(bad)?,
+            admin,
         });
     }
-    match accounts.is_empty() {
+    match accounts.iter().all(|a| a.admin) {
         true => Err(ConfigError::Missing {
             key: "account",
             example: "repl:secret",

@@ -1,7 +1,6 @@
 //! What is done now and then: old files go, known replicas are written down. Nothing that is stored
 //! depends on it, so nothing that goes wrong here ends anything: it is tried again.
 
-use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,10 +10,6 @@ use crate::log::{Level, Log};
 use crate::serve::Server;
 use crate::store::{Limits, StoreError, View};
 
-/// Known replicas, across restarts.
-pub(crate) const REPLICAS: &str = "dromon-relay.replicas";
-/// The same while it is written.
-const ASIDE: &str = "dromon-relay.replicas.new";
 /// How often.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -50,6 +45,7 @@ pub(crate) fn unix_now() -> u64 {
 impl Housekeeping {
     /// Of a relay that starts.
     pub fn new(server: &Arc<Server>, view: &Arc<View>, keep: Keep, log: &Log) -> Housekeeping {
+        server.keeps(keep.limits, Arc::clone(&keep.device));
         Housekeeping {
             server: Arc::clone(server),
             view: Arc::clone(view),
@@ -70,13 +66,12 @@ impl Housekeeping {
     }
 
     fn keep_house(&mut self, now: u64) {
-        let (forgotten, needed, text, held) = {
+        let (forgotten, needed, held) = {
             let mut registry = self.server.registry();
             let forgotten = registry.tick(now, self.keep.forget);
             self.unsaved |= registry.take_changed();
-            let text = self.unsaved.then(|| registry.text());
             let held = registry.held().map_or(0, |(files, _)| files);
-            (forgotten, registry.needed(), text, held)
+            (forgotten, registry.needed(), held)
         };
         for id in forgotten {
             self.log.say(
@@ -84,7 +79,10 @@ impl Housekeeping {
                 &format!("Replica {id} was away for too long and is forgotten."),
             );
         }
-        let saved = text.map_or(Ok(()), |text| save(&*self.keep.device, &text));
+        let saved = match self.unsaved {
+            true => self.server.write_down(),
+            false => Ok(()),
+        };
         self.unsaved = saved.is_err();
         let purged = self.view.purge(self.keep.limits, needed.map(|n| n.0), now);
         if let [first, .., last] | [first @ last] = &purged.gone[..] {
@@ -97,8 +95,8 @@ impl Housekeeping {
             self.log.say(
                 Level::Warning,
                 &format!(
-                    "{} files would be purged, but replica {id} needs {} and what follows. If it is gone for good, set \
-                     forget = … or keep_size_hard = ….",
+                    "{} files would be purged, but replica {id} needs {} and what follows. If it is gone for good, say \
+                     FORGET REPLICA {id} to the relay (as an account of the setting admin), or set forget = … or keep_size_hard = ….",
                     purged.held,
                     self.view.name(file)
                 ),
@@ -122,33 +120,17 @@ impl Housekeeping {
     }
 }
 
-/// Writes the list of known replicas aside, then renames it: it is there as a whole, old or new, and
-/// new when this returns.
-pub(crate) fn save(device: &dyn Device, text: &str) -> Result<(), StoreError> {
-    let write = || {
-        match device.remove(ASIDE) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let file = device.create(ASIDE)?;
-        file.write_at(&mut [IoSlice::new(text.as_bytes())], 0)?;
-        file.sync_all()?;
-        device.rename(ASIDE, REPLICAS)?;
-        device.sync_dir()
-    };
-    write().map_err(StoreError::access("write", REPLICAS))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::fs;
+    use std::io;
 
     use dromon_binlog::BinlogState;
     use dromon_log::SimDevice;
 
     use super::*;
-    use crate::serve::{Policy, Registry, ServeOptions};
+    use crate::serve::{Policy, REPLICAS, Registry, ServeOptions};
     use crate::store::{Store, StoreOptions};
 
     fn housekeeping(device: &SimDevice, log: &Log) -> Housekeeping {
@@ -201,22 +183,5 @@ mod tests {
         housekeeping.keep_house(1003);
         let kept = device.content(REPLICAS).expect("written");
         assert!(kept.starts_with(b"3 1 3306 "), "{kept:?}");
-    }
-
-    /// The power goes, whenever: the list is the old one or the new one, and the new one once it was saved.
-    #[test]
-    fn the_list_is_there_after_a_power_cut() {
-        for (n, seed) in (1..8).flat_map(|n| (0..20).map(move |seed| (n, seed))) {
-            let device = SimDevice::new(seed);
-            save(&device, "old").expect("a good disk");
-            device.power_off_after(n);
-            let saved = save(&device, "new").is_ok();
-            device.crash(seed);
-            let found = device.content(REPLICAS).expect("it is there");
-            let fits = found == b"new" || found == b"old" && !saved;
-            assert!(fits, "{n}: {}", String::from_utf8_lossy(&found));
-            // What was left of it is no obstacle.
-            save(&device, "newer").expect("a good disk");
-        }
     }
 }

@@ -63,14 +63,18 @@ impl Log {
 /// `2026-11-22 06:05:20.123Z`.
 fn clock(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, rest) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    format!("{}.{:03}Z", utc(since.as_secs()), since.subsec_millis())
+}
+
+/// `2026-11-22 06:05:20`, of seconds since 1970.
+pub(crate) fn utc(secs: u64) -> String {
+    let (days, rest) = (secs / 86_400, secs % 86_400);
     let (year, month, day) = date(days);
     format!(
-        "{year}-{month:02}-{day:02} {:02}:{:02}:{:02}.{:03}Z",
+        "{year}-{month:02}-{day:02} {:02}:{:02}:{:02}",
         rest / 3600,
         rest / 60 % 60,
-        rest % 60,
-        since.subsec_millis()
+        rest % 60
     )
 }
 

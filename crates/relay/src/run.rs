@@ -18,11 +18,11 @@ use signal_hook::iterator::Signals;
 
 use crate::config::Config;
 use crate::descriptors;
-use crate::housekeeping::{Housekeeping, Keep, REPLICAS, save, unix_now};
+use crate::housekeeping::{Housekeeping, Keep, unix_now};
 use crate::http::HttpServer;
 use crate::log::{Level, Log};
 use crate::pull::{Desk, Following, Login, PositionKind, Puller, read_for_ever};
-use crate::serve::{Registry, Server};
+use crate::serve::{REPLICAS, Registry, Server};
 use crate::store::{Opened, Store, StoreError};
 
 /// For each packet of the answer when the primary's tables are read.
@@ -258,7 +258,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
                     looked = Instant::now();
                     if has_room(&*device) {
                         log.say(Level::Note, "There is room again: the relay begins anew.");
-                        remember(&server, &*device, &log);
+                        remember(&server, &log);
                         log.say(Level::Error, &begin_anew());
                         // What could not be run now cannot be run in five seconds.
                         full = false;
@@ -268,18 +268,14 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             false
         }
     };
-    remember(&server, &*device, &log);
+    remember(&server, &log);
     Ok(good)
 }
 
 /// Writes down who was here until now.
-fn remember(server: &Server, device: &dyn Device, log: &Log) {
-    let text = {
-        let mut registry = server.registry();
-        registry.tick(unix_now(), None);
-        registry.text()
-    };
-    if let Err(error) = save(device, &text) {
+fn remember(server: &Server, log: &Log) {
+    server.registry().tick(unix_now(), None);
+    if let Err(error) = server.write_down() {
         log.say(Level::Warning, &error.to_string());
     }
 }

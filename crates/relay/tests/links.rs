@@ -19,7 +19,7 @@ use dromon_relay::log::Log;
 use dromon_relay::net::{ClientTls, ServerTls, TlsKeys};
 use dromon_relay::pull::{AskError, Asker, Following, Login, Puller, Source, Wish};
 use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
-use dromon_relay::store::{Store, StoreOptions, View};
+use dromon_relay::store::{Limits, Store, StoreOptions, View};
 use dromon_relay::wire::PasswordHash;
 
 fn pki(name: &str) -> PathBuf {
@@ -55,10 +55,13 @@ fn serve_from(
     store.flush().expect("a good disk");
     let options = ServeOptions {
         server_id: 42,
-        accounts: vec![Account {
-            name: "repl".into(),
-            password: PasswordHash::of(b"secret"),
-        }],
+        accounts: [("repl", false), ("ops", true)]
+            .map(|(name, admin)| Account {
+                name: name.into(),
+                password: PasswordHash::of(b"secret"),
+                admin,
+            })
+            .into(),
         policy: Policy::Pass,
         policies: BTreeMap::new(),
         // No system has it: that must be no reason not to serve.
@@ -214,6 +217,97 @@ fn asked_in_all() {
     assert!(matches!(said, AskError::Io { .. }), "{said}");
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+/// What an operator says to the relay of `serve`.
+fn says(address: &str, user: &str, statement: &str) -> Result<Vec<String>, String> {
+    let login = Login {
+        address: address.to_owned(),
+        user: user.into(),
+        password: "secret".into(),
+        tls: None,
+        limit: Duration::from_secs(10),
+        in_all: None,
+    };
+    let mut asker = Asker::connect(&login).expect("an account");
+    let rows = asker.ask(statement, 1 << 16).map_err(|e| e.to_string())?;
+    let cell = |c: &Option<Vec<u8>>| String::from_utf8_lossy(c.as_deref().unwrap_or(b"")).into();
+    Ok(rows.iter().flatten().map(cell).collect())
+}
+
+/// A replica that is gone for good holds nothing any more, at once and after a restart; one that is
+/// there is not forgotten.
+#[test]
+fn forgotten_while_it_runs() {
+    let device = Arc::new(SimDevice::new(5));
+    let list = |device: &SimDevice| {
+        let text = device.content("dromon-relay.replicas").unwrap_or_default();
+        Registry::parse(&String::from_utf8_lossy(&text), 60).expect("as written")
+    };
+    let (address, server, view) = serve_from(Arc::clone(&device) as Arc<dyn Device>, None, false);
+    let limits = Limits {
+        size: Some(1),
+        ..Limits::default()
+    };
+    server.keeps(limits, Arc::clone(&device) as Arc<dyn Device>);
+    {
+        let mut registry = server.registry();
+        registry.begins(7, "db7", 3306, 100, 1, 1000);
+        registry.begins(8, "db8", 3306, 101, 1, 1000);
+        registry.ends(8, 101, 1001);
+    }
+    let (told, saved) = (
+        says(&address, "repl", "SHOW KNOWN REPLICAS").expect("anybody may"),
+        says(&address, "ops", "FORGET REPLICA 7").expect_err("it is here"),
+    );
+    assert_eq!(told[..4], ["7", "db7", "3306", "Yes"], "{told:?}");
+    assert!(
+        saved.contains("1210") && saved.contains("Replica 7 (db7) is connected"),
+        "{saved}"
+    );
+    let denied = says(&address, "repl", "FORGET REPLICA 8").expect_err("no operator");
+    assert!(denied.contains("1227"), "{denied}");
+    let nobody = says(&address, "ops", "FORGET REPLICA 9").expect_err("not known");
+    assert!(nobody.contains("SHOW KNOWN REPLICAS"), "{nobody}");
+    assert_eq!(server.registry().known().len(), 2, "none was");
+
+    let said = says(&address, "ops", "FORGET REPLICA db8").expect("away");
+    assert_eq!(said[..3], ["8", "db8", "relay-bin.000001"], "{said:?}");
+    assert!(
+        said[3].contains("No file was kept for it alone. relay-bin.000001 and what follows is kept for replica 7."),
+        "{said:?}"
+    );
+    assert!(said[3].contains("error 1236"), "{said:?}");
+    // It was written down before that was said, so no crash brings it back.
+    let after_crash = |device: &SimDevice| {
+        let known = list(device).known().keys().copied().collect::<Vec<_>>();
+        assert_eq!(known, [7]);
+    };
+    after_crash(&device);
+    device.crash(3);
+    after_crash(&device);
+
+    // A full disk is no obstacle: this is what makes room.
+    server.registry().ends(7, 100, 1002);
+    device.fail_write(1, io::ErrorKind::StorageFull);
+    let said = says(&address, "ops", "FORGET REPLICA 7").expect("away");
+    assert!(said[3].contains("not on the disk yet"), "{said:?}");
+    assert!(server.registry().known().is_empty());
+    assert!(server.registry().take_changed(), "it is written again");
+
+    let http = HttpServer {
+        address: "db1:3306".into(),
+        server: Arc::clone(&server),
+        view,
+        following: Arc::default(),
+        watch: None,
+        log: Log::terminal(),
+    };
+    let forgotten = &http.status().json()["forgotten"];
+    assert_eq!(forgotten[0]["server_id"], 8);
+    assert_eq!(forgotten[1]["needed_file"], "relay-bin.000001");
+    let by = forgotten[1]["by"].as_str().expect("somebody");
+    assert!(by.starts_with("'ops' from 127.0.0.1:"), "{by}");
 }
 
 /// Who has asked says that it goes: servers count and log those that do not.

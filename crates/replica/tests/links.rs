@@ -38,6 +38,7 @@ fn serve(tls: bool, tls_required: bool) -> String {
         accounts: vec![Served {
             name: "repl".into(),
             password: PasswordHash::of(b"secret"),
+            admin: false,
         }],
         policy: Policy::Pass,
         policies: BTreeMap::new(),

@@ -83,6 +83,11 @@ fn refused_with_a_reason() {
             "account = r2:*zz70C0C06DEE42FD1618BB99005ADCA2EC9D1E19",
             "hexadecimal",
         ),
+        ("admin = ops", "line 6: admin: write name:password"),
+        (
+            "admin = r1:other",
+            "admin: 'r1' is an account of replicas, too",
+        ),
         ("start = 0-1", "is no GTID"),
         ("semi_sync = maybe", "write on or off"),
         (
@@ -114,6 +119,28 @@ fn refused_with_a_reason() {
         let error = with(line).expect_err(line).to_string();
         assert!(error.contains(expected), "{line}: {error}");
     }
+}
+
+#[test]
+fn operators() {
+    let accounts = |config: Config| -> Vec<_> {
+        let accounts = config.serve.accounts.into_iter();
+        accounts.map(|a| (a.name, a.admin)).collect()
+    };
+    let config = settle(&[&["admin = ops:secret"], GOOD].concat()).expect("good");
+    assert_eq!(
+        accounts(config),
+        [("r1".into(), false), ("ops".into(), true)]
+    );
+    // Without one for replicas the relay serves nobody.
+    let lines: Vec<_> = GOOD
+        .iter()
+        .filter(|l| !l.starts_with("account"))
+        .chain(&["admin = ops:secret"])
+        .copied()
+        .collect();
+    let error = settle(&lines).expect_err("no account").to_string();
+    assert!(error.starts_with("no account given"), "{error}");
 }
 
 #[test]

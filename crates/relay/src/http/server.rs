@@ -12,7 +12,7 @@ use super::judge::judge;
 use super::listen::listen;
 use super::metrics::metrics;
 use super::page::{Request, Response};
-use super::status::{HintStatus, PrimaryStatus, ReplicaStatus, Status};
+use super::status::{ForgottenStatus, HintStatus, PrimaryStatus, ReplicaStatus, Status};
 use crate::log::Log;
 use crate::net::ClientTls;
 use crate::pull::{AskError, Asker, Following, Login, quoted};
@@ -195,11 +195,18 @@ impl HttpServer {
 
     /// All of it.
     pub fn status(&self) -> Status {
-        let (known, held) = {
+        let (known, held, forgotten) = {
             let registry = self.server.registry();
             let known = registry.known().iter().map(|(id, k)| (*id, k.clone()));
             let known: Vec<(u32, Known)> = known.collect();
-            (known, registry.held())
+            let forgotten = registry.forgotten().map(|f| ForgottenStatus {
+                server_id: f.server_id,
+                host: f.host.clone(),
+                needed: self.view.name(f.needed),
+                at: f.at,
+                by: f.by.clone(),
+            });
+            (known, registry.held(), forgotten.collect())
         };
         let files = self.view.list();
         let state = self.view.state();
@@ -222,6 +229,7 @@ impl HttpServer {
             failure: self.view.failure().map(|e| e.to_string()),
             primary: self.primary(),
             replicas: known.iter().map(|(id, k)| self.of(*id, k)).collect(),
+            forgotten,
             hints: self.hints(),
         }
     }

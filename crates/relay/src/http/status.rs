@@ -73,6 +73,21 @@ pub struct ReplicaStatus {
     pub policy: &'static str,
 }
 
+/// A replica for which nothing is kept any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForgottenStatus {
+    /// Its server id.
+    pub server_id: u32,
+    /// As it called itself.
+    pub host: String,
+    /// The oldest file that was kept for it.
+    pub needed: String,
+    /// When, in seconds since 1970.
+    pub at: u64,
+    /// Who said so.
+    pub by: String,
+}
+
 /// What is known of hints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HintStatus {
@@ -124,6 +139,8 @@ pub struct Status {
     pub primary: PrimaryStatus,
     /// Who is known.
     pub replicas: Vec<ReplicaStatus>,
+    /// Those that were forgotten since the start, the last ones.
+    pub forgotten: Vec<ForgottenStatus>,
     /// If they are computed.
     pub hints: Option<HintStatus>,
 }
@@ -151,6 +168,19 @@ impl Status {
                     "sent_lag_ms": r.sent_lag_ms,
                     "policy": r.policy,
                     "zstd": zstd(r.zstd),
+                })
+            })
+            .collect();
+        let forgotten: Vec<Value> = self
+            .forgotten
+            .iter()
+            .map(|f| {
+                json!({
+                    "server_id": f.server_id,
+                    "host": f.host,
+                    "needed_file": f.needed,
+                    "at": f.at,
+                    "by": f.by,
                 })
             })
             .collect();
@@ -186,6 +216,7 @@ impl Status {
                 "zstd": zstd(p.zstd),
             },
             "replicas": replicas,
+            "forgotten": forgotten,
             "hints": self.hints.as_ref().map(|h| json!({
                 "catalog": h.catalog,
                 "catalogs_read": h.catalogs,

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
+use super::registry::{Known, Registry};
 use super::server::{Server, unix_now};
-use super::session::{Facts, Reply, Session, Wants};
+use super::session::{Facts, Host, Listing, Reply, Session, Wants};
 use crate::log::Level;
 use crate::net::{Socket, prepare};
 use crate::store::StoreError;
@@ -60,6 +61,8 @@ pub(super) struct Connection<'a> {
     buf: Vec<u8>,
     pub(super) number: u32,
     user: String,
+    /// The user may have replicas forgotten.
+    admin: bool,
     session: Session,
     pub(super) registered: Option<Register>,
     /// It counts as one of those that may be at a time.
@@ -79,6 +82,7 @@ impl<'a> Connection<'a> {
             buf: vec![0; 16 << 10],
             number,
             user: String::new(),
+            admin: false,
             session: Session::of(server.view.kind()),
             registered: None,
             admitted: false,
@@ -149,8 +153,12 @@ impl<'a> Connection<'a> {
                 Command::Query(text) => {
                     let text = String::from_utf8_lossy(&text).into_owned();
                     let facts = self.facts();
-                    match self.session.query(&text, &facts) {
-                        Reply::Ok => self.send(&ok())?,
+                    let mut reply = self.session.query(&text, &facts);
+                    if let Reply::Forget(name) = &reply {
+                        reply = self.server.forget(name, &self.who());
+                    }
+                    match reply {
+                        Reply::Forget(_) | Reply::Ok => self.send(&ok())?,
                         Reply::Error(failure) => self.send(&error(&failure))?,
                         Reply::Table(table) => {
                             let mut out = Vec::new();
@@ -280,6 +288,7 @@ impl<'a> Connection<'a> {
             };
             return self.refuse(self.frames.sequence(), &failure);
         }
+        self.admin = account.is_some_and(|a| a.admin);
         self.user = login.user;
         self.send(&ok())
     }
@@ -326,17 +335,44 @@ impl<'a> Connection<'a> {
         }
     }
 
+    /// For the log.
+    fn who(&self) -> String {
+        let from = self.stream.tcp().peer_addr();
+        let from = from.map_or_else(|_| "somewhere".to_owned(), |a| a.to_string());
+        format!("'{}' from {from}", self.user)
+    }
+
+    fn known(&self, registry: &Registry) -> Vec<Listing> {
+        let listing = |(id, known): (&u32, &Known)| Listing {
+            host: Host {
+                server_id: *id,
+                host: known.host.clone(),
+                port: known.port,
+            },
+            connected: known.connection.is_some(),
+            last_seen: known.last_seen,
+            needs: self.server.view.name(known.needs),
+        };
+        registry.known().iter().map(listing).collect()
+    }
+
     fn facts(&self) -> Facts {
         let state = self.server.view.state();
+        let (hosts, known) = {
+            let registry = self.server.registry();
+            (registry.hosts(), self.known(&registry))
+        };
         Facts {
             server_id: self.server.options.server_id,
             version: self.server.version(),
             connection: self.number,
             user: self.user.clone(),
+            admin: self.admin,
             position: state.position().to_string(),
             state: state.to_string(),
             files: self.server.view.list(),
-            hosts: self.server.registry().hosts(),
+            hosts,
+            known,
             now: unix_now(),
             port: self.server.port,
             zstd: self.server.options.zstd,

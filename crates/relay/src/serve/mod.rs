@@ -13,12 +13,14 @@ mod connection;
 mod dump;
 mod feed;
 mod registry;
+mod roster;
 mod server;
 mod session;
 mod sql;
 mod upstream;
 
 pub use feed::{Feed, FeedError, Policy};
-pub use registry::{Known, Registry};
+pub use registry::{Forgotten, Known, Registry, Unforgettable};
+pub(crate) use roster::REPLICAS;
 pub use server::{Account, ServeOptions, Server};
-pub use session::{Facts, From, Host, Reply, Session, Wants, errors};
+pub use session::{Facts, From, Host, Listing, Reply, Session, Wants, errors};

@@ -48,6 +48,32 @@ pub struct Known {
     entered: VecDeque<(u64, u64)>,
 }
 
+/// A replica for which nothing is kept any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Its server id.
+    pub server_id: u32,
+    /// As it called itself.
+    pub host: String,
+    /// The oldest file that was kept for it.
+    pub needed: u64,
+    /// When, in seconds since 1970.
+    pub at: u64,
+    /// Who said so.
+    pub by: String,
+}
+
+/// Why a replica is not forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unforgettable {
+    /// Nobody is called so.
+    Unknown,
+    /// These are.
+    Several(Vec<u32>),
+    /// It is here: it would be known again at once.
+    Here(u32, Box<Known>),
+}
+
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
@@ -60,7 +86,12 @@ pub struct Registry {
     told: u64,
     /// Files that would be purged, and who needs them.
     held: Option<(usize, u32)>,
+    /// Since the start, oldest first.
+    forgotten: VecDeque<Forgotten>,
 }
+
+/// Most of those that are remembered to have been forgotten.
+const FORGOTTEN_MAX: usize = 32;
 
 /// How often what is known is told again while somebody is here, in seconds: else who was here for
 /// long would look as if away for long after the relay was killed.
@@ -286,10 +317,59 @@ impl Registry {
             .map(|(id, _)| *id)
             .collect();
         for id in &ids {
-            self.known.remove(id);
-            self.changed = true;
+            self.remove(*id, Forgotten::BY_SETTING, now);
         }
         ids
+    }
+
+    /// An operator says so: nothing is kept any more for the replica with this server id or name. Gives
+    /// what was known of it.
+    ///
+    /// # Errors
+    /// It is here, or it is not clear which one that is.
+    pub fn forget(
+        &mut self,
+        name: &str,
+        by: &str,
+        now: u64,
+    ) -> Result<(u32, Known), Unforgettable> {
+        let named = self.named(name);
+        let (id, known) = match &named[..] {
+            [] => return Err(Unforgettable::Unknown),
+            [(id, known)] => (*id, *known),
+            several => {
+                let ids = several.iter().map(|(id, _)| *id).collect();
+                return Err(Unforgettable::Several(ids));
+            }
+        };
+        if known.connection.is_some() {
+            return Err(Unforgettable::Here(id, Box::new(known.clone())));
+        }
+        let known = self.remove(id, by, now).ok_or(Unforgettable::Unknown)?;
+        Ok((id, known))
+    }
+
+    fn remove(&mut self, id: u32, by: &str, now: u64) -> Option<Known> {
+        let known = self.known.remove(&id)?;
+        self.changed = true;
+        // What it held is counted anew in a moment.
+        self.held = self.held.filter(|(_, by)| *by != id);
+        if self.forgotten.len() == FORGOTTEN_MAX {
+            self.forgotten.pop_front();
+        }
+        self.forgotten.push_back(Forgotten {
+            server_id: id,
+            host: known.host.clone(),
+            needed: known.needs,
+            at: now,
+            by: by.to_owned(),
+        });
+        Some(known)
+    }
+
+    /// The last ones that were forgotten since the start, oldest first.
+    pub fn forgotten(&self) -> impl Iterator<Item = &Forgotten> {
+        self.forgotten.iter()
     }
 
     /// The oldest file that anybody needs, and who.
@@ -395,6 +475,44 @@ mod tests {
         again.started(200_000);
         assert!(again.tick(207_000, Some(7000)).is_empty());
         assert_eq!(again.tick(207_001, Some(7000)), [3]);
+    }
+
+    #[test]
+    fn forgotten_as_told() {
+        let mut r = Registry::new(60);
+        r.begins(3, "db", 3306, 1, 5, 1000);
+        r.begins(4, "db", 3306, 2, 9, 1000);
+        r.begins(5, "other", 3306, 3, 7, 1000);
+        assert!(r.take_changed());
+        let here = r.forget("3", "me", 1001).expect_err("it is here");
+        assert!(matches!(here, Unforgettable::Here(3, _)), "{here:?}");
+        r.ends(3, 1, 1002);
+        r.ends(5, 3, 1002);
+        let several = r.forget("db", "me", 1003);
+        assert_eq!(several, Err(Unforgettable::Several(vec![3, 4])));
+        assert_eq!(r.forget("6", "me", 1003), Err(Unforgettable::Unknown));
+        assert_eq!(r.known().len(), 3, "none was");
+        r.set_held(Some((2, 3)));
+        r.take_changed();
+        let (id, known) = r.forget("3", "me", 1004).expect("it is away");
+        assert_eq!((id, known.needs, r.held()), (3, 5, None));
+        assert_eq!(r.needed(), Some((7, 5)));
+        assert!(r.take_changed(), "it is written down");
+        r.forget("other", "you", 1005).expect("one of this name");
+        let by = |f: &Forgotten| (f.server_id, f.needed, f.at, f.by.clone());
+        let all: Vec<_> = r.forgotten().map(by).collect();
+        assert_eq!(all, [(3, 5, 1004, "me".into()), (5, 7, 1005, "you".into())]);
+        // It is no longer in the text, and known from where it begins if it comes back.
+        assert_eq!(r.text().lines().count(), 1);
+        r.begins(3, "db", 3306, 9, 8, 2000);
+        assert_eq!(r.needed(), Some((8, 3)));
+        for n in 0..100 {
+            r.begins(1000 + n, "", 0, 5, 9, 2000);
+            r.ends(1000 + n, 5, 2000);
+            r.forget(&(1000 + n).to_string(), "me", 2001)
+                .expect("it is away");
+        }
+        assert_eq!(r.forgotten().count(), FORGOTTEN_MAX);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::connection::{Connection, Ended};
 use super::feed::Policy;
 use super::registry::Registry;
+use super::roster::Roster;
 use super::upstream::Upstream;
 use crate::log::{Level, Log};
 use crate::net::ServerTls;
@@ -30,6 +31,8 @@ pub struct Account {
     pub name: String,
     /// Their password.
     pub password: PasswordHash,
+    /// They may have replicas forgotten.
+    pub admin: bool,
 }
 
 /// How replicas are served.
@@ -64,6 +67,7 @@ pub struct Server {
     pub(super) options: ServeOptions,
     pub(super) view: Arc<View>,
     registry: Mutex<Registry>,
+    pub(super) roster: Roster,
     pub(super) log: Log,
     next: AtomicU32,
     /// Connections that are logged in.
@@ -94,6 +98,7 @@ impl Server {
             options,
             view,
             registry: Mutex::new(registry),
+            roster: Roster::default(),
             log,
             next: AtomicU32::new(1),
             count: AtomicUsize::new(0),

@@ -9,6 +9,7 @@ use dromon_binlog::{Checksum, GtidSet, Position};
 
 use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
 use super::upstream::{Upstream, slave_status};
+use crate::log::utc;
 use crate::store::{Kind, Listed};
 use crate::wire::{
     CHANNEL_VARIABLE, Dump, DumpGtid, Failure, LAG_MS_VARIABLE, LAG_VARIABLE, TextResult,
@@ -29,6 +30,10 @@ pub mod errors {
     pub const UNKNOWN_VARIABLE: u16 = 1193;
     /// The dump cannot go on; a replica stops.
     pub const DUMP: u16 = 1236;
+    /// The statement cannot be followed with what it names.
+    pub const ARGUMENTS: u16 = 1210;
+    /// The account may not.
+    pub const DENIED: u16 = 1227;
     /// Not offered.
     pub const NOT_SUPPORTED: u16 = 1235;
     /// Read-only.
@@ -46,6 +51,19 @@ pub struct Host {
     pub port: u16,
 }
 
+/// A replica for which files are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// As for SHOW SLAVE HOSTS.
+    pub host: Host,
+    /// It is here.
+    pub connected: bool,
+    /// When it was here, in seconds since 1970.
+    pub last_seen: u64,
+    /// The oldest file that is kept for it.
+    pub needs: String,
+}
+
 /// What there is to say.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -57,6 +75,8 @@ pub struct Facts {
     pub connection: u32,
     /// Of this connection.
     pub user: String,
+    /// The user may have replicas forgotten.
+    pub admin: bool,
     /// `gtid_binlog_pos`.
     pub position: String,
     /// `gtid_binlog_state`.
@@ -65,6 +85,8 @@ pub struct Facts {
     pub files: Vec<Listed>,
     /// Replicas that are connected.
     pub hosts: Vec<Host>,
+    /// Replicas that are known, connected or not.
+    pub known: Vec<Listing>,
     /// Seconds since 1970.
     pub now: u64,
     /// Where it listens.
@@ -90,6 +112,8 @@ pub enum Reply {
     Ok,
     /// A table.
     Table(TextResult),
+    /// Nothing is to be kept any more for the replica with this server id or name; the user may say so.
+    Forget(String),
     /// Refused.
     Error(Failure),
 }
@@ -222,6 +246,7 @@ impl Session {
             "SET" => self.set(rest, facts),
             "SELECT" => self.select(text, rest, facts),
             "SHOW" => show(rest, facts),
+            "FORGET" => forget(rest, facts),
             "USE" | "BEGIN" | "COMMIT" | "ROLLBACK" => Ok(Reply::Ok),
             "START" if is(rest.first(), "TRANSACTION") => Ok(Reply::Ok),
             word if WRITES.contains(&word) => Err(read_only(&format!("{word} is refused"))),
@@ -533,7 +558,7 @@ fn not_offered(what: &str) -> Failure {
             errors::NOT_SUPPORTED,
             format!(
                 "This is a dromon relay. It answers what replicas ask, SHOW MASTER STATUS, SHOW BINARY LOGS, SHOW SLAVE HOSTS, \
-                 SHOW SLAVE STATUS, SHOW VARIABLES and SELECT @@variables: {what}"
+                 SHOW KNOWN REPLICAS, SHOW SLAVE STATUS, SHOW VARIABLES and SELECT @@variables: {what}"
             ),
         )
     }
@@ -677,6 +702,37 @@ fn system(name: &str, facts: &Facts) -> Option<Value> {
     })
 }
 
+/// `FORGET REPLICA` and a server id or a name: the one thing that a client can change.
+fn forget(tokens: &[Placed], facts: &Facts) -> Said {
+    let named = match tokens {
+        [what, name] if is(Some(what), "REPLICA") || is(Some(what), "SLAVE") => match &name.token {
+            Token::Number(name) | Token::Text(name) | Token::Word(name) => Some(name),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(name) = named.filter(|name| !name.is_empty()) else {
+        return Err(parse_error(
+            "write FORGET REPLICA 7, with the server id, or FORGET REPLICA 'name', with its report_host. SHOW KNOWN REPLICAS \
+             has both",
+        ));
+    };
+    if facts.admin {
+        return Ok(Reply::Forget(name.clone()));
+    }
+    Err(Failure {
+        state: *b"42000",
+        ..Failure::new(
+            errors::DENIED,
+            format!(
+                "Access denied; FORGET REPLICA is for the accounts of the relay's setting admin = name:password. '{}' is \
+                 none of them. Nothing was forgotten",
+                facts.user
+            ),
+        )
+    })
+}
+
 fn show(tokens: &[Placed], facts: &Facts) -> Said {
     let scopes = ["GLOBAL", "SESSION", "LOCAL"];
     let scoped = scopes.iter().any(|s| is(tokens.first(), s));
@@ -724,6 +780,28 @@ fn show(tokens: &[Placed], facts: &Facts) -> Said {
                 host.host.clone(),
                 host.port.to_string(),
                 facts.server_id.to_string(),
+            ]);
+        }
+        return Ok(Reply::Table(t));
+    }
+    if any(&[&["KNOWN", "REPLICAS"], &["KNOWN", "SLAVES"]]) {
+        let columns = [
+            "Server_id",
+            "Host",
+            "Port",
+            "Connected",
+            "Last_seen_utc",
+            "Needed_file",
+        ];
+        let mut t = table(&columns);
+        for known in &facts.known {
+            t.row([
+                known.host.server_id.to_string(),
+                known.host.host.clone(),
+                known.host.port.to_string(),
+                if known.connected { "Yes" } else { "No" }.to_owned(),
+                utc(known.last_seen),
+                known.needs.clone(),
             ]);
         }
         return Ok(Reply::Table(t));

@@ -273,6 +273,7 @@ impl Relay {
             accounts: vec![Account {
                 name: "repl".into(),
                 password: PasswordHash::of(b"secret"),
+                admin: false,
             }],
             policy: Policy::Pass,
             policies: BTreeMap::from([(9, Policy::LogicalClock)]),

@@ -230,6 +230,7 @@ impl Relay {
             accounts: vec![Account {
                 name: "repl".into(),
                 password: PasswordHash::of(b"secret"),
+                admin: false,
             }],
             policy: Policy::Pass,
             policies: BTreeMap::new(),

@@ -6,6 +6,7 @@ fn facts() -> Facts {
         version: "10.11.19-MariaDB".into(),
         connection: 5,
         user: "repl".into(),
+        admin: false,
         position: "0-1-9".into(),
         state: "0-2-7,0-1-9".into(),
         files: vec![
@@ -22,6 +23,16 @@ fn facts() -> Facts {
             server_id: 3,
             host: "db3".into(),
             port: 3306,
+        }],
+        known: vec![Listing {
+            host: Host {
+                server_id: 9,
+                host: "db9".into(),
+                port: 3306,
+            },
+            connected: false,
+            last_seen: 1_700_000_000,
+            needs: "relay-bin.000001".into(),
         }],
         now: 1_000_000,
         port: 3307,
@@ -103,6 +114,7 @@ fn as_a_replica_of_its_primary() {
 
 fn said(reply: &Reply) -> String {
     match reply {
+        Reply::Forget(name) => format!("forget {name}"),
         Reply::Ok => "ok".into(),
         Reply::Error(failure) => failure.to_string(),
         Reply::Table(table) => {
@@ -362,6 +374,10 @@ fn what_tools_ask() {
             "Server_id|Host|Port|Master_id / 3|db3|3306|77",
         ),
         (
+            "SHOW KNOWN REPLICAS",
+            "Server_id|Host|Port|Connected|Last_seen_utc|Needed_file / 9|db9|3306|No|2023-11-14 22:13:20|relay-bin.000001",
+        ),
+        (
             "SELECT @@gtid_binlog_pos, @@global.gtid_binlog_state AS s",
             "@@gtid_binlog_pos|s / 0-1-9|0-2-7,0-1-9",
         ),
@@ -406,6 +422,49 @@ fn compression_is_agreed_on() {
         );
         assert_eq!(session.zstd(&facts()), level);
         assert_eq!(session.zstd(&off), None);
+    }
+}
+
+#[test]
+fn who_may_have_replicas_forgotten() {
+    let mut session = Session::new();
+    let (nobody, admin) = (
+        facts(),
+        Facts {
+            admin: true,
+            ..facts()
+        },
+    );
+    for (query, name) in [
+        ("FORGET REPLICA 7", "7"),
+        ("forget slave 7;", "7"),
+        ("FORGET REPLICA 'db-3'", "db-3"),
+        ("FORGET REPLICA db3", "db3"),
+    ] {
+        let told = Reply::Forget(name.into());
+        assert_eq!(session.query(query, &admin), told, "{query}");
+        let denied = said(&session.query(query, &nobody));
+        assert!(
+            denied.starts_with("error 1227: Access denied")
+                && denied.contains("setting admin")
+                && denied.ends_with("'repl' is none of them. Nothing was forgotten"),
+            "{denied}"
+        );
+    }
+    for query in [
+        "FORGET",
+        "FORGET 7",
+        "FORGET REPLICA",
+        "FORGET REPLICA ''",
+        "FORGET REPLICA 7 8",
+        "FORGET REPLICA db-3",
+        "FORGET REPLICA @a",
+    ] {
+        let wrong = said(&session.query(query, &admin));
+        assert!(
+            wrong.starts_with("error 1064") && wrong.contains("write FORGET REPLICA 7"),
+            "{query}: {wrong}"
+        );
     }
 }
 
