@@ -168,7 +168,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "policy",
         "what parallel replicas may run at once: pass (as the primary says), group (commit ids of MariaDB) or logical_clock (of \
-         MySQL 5.7 and later, with follow = file); or SERVER_ID:group and so on for one replica; may be repeated",
+         MySQL 5.7 and later, with follow = mysql_gtid or file); or SERVER_ID:group and so on for one replica; may be repeated",
         "pass",
     ),
     (
@@ -400,9 +400,10 @@ fn policies(given: &Given, kind: Kind) -> Result<(Policy, BTreeMap<u32, Policy>)
         };
         let policy = match word {
             "pass" => Policy::Pass,
-            "group" | "logical_clock" if kind == Kind::MySql => {
+            "group" if kind == Kind::MySql => {
                 return Err(bad(
-                    "hints are not computed for GTIDs of MySQL. Write pass: replicas run as parallel as the primary says",
+                    "it is for MariaDB: transactions of MySQL have no commit ids. Write pass, or for MySQL 5.7 and later \
+                     logical_clock",
                 ));
             }
             "group" if kind == Kind::Mirror => {
@@ -412,9 +413,9 @@ fn policies(given: &Given, kind: Kind) -> Result<(Policy, BTreeMap<u32, Policy>)
                 ));
             }
             "group" => Policy::Group,
-            "logical_clock" if kind != Kind::Mirror => {
+            "logical_clock" if kind == Kind::MariaDb => {
                 return Err(bad(
-                    "it is for MySQL 5.7 and later, whose files are mirrored (follow = file). For MariaDB (follow = gtid) write \
+                    "it is for MySQL 5.7 and later (follow = mysql_gtid, or file for mirrored files). For MariaDB (follow = gtid) write \
                      pass or group",
                 ));
             }

@@ -23,7 +23,7 @@ use crate::http::HttpServer;
 use crate::log::{Level, Log};
 use crate::pull::{Desk, Following, Login, PositionKind, Puller, read_for_ever};
 use crate::serve::{REPLICAS, Registry, Server};
-use crate::store::{Opened, Store, StoreError};
+use crate::store::{Kind, Opened, Store, StoreError};
 
 /// For each packet of the answer when the primary's tables are read.
 const TABLES_LIMIT: Duration = Duration::from_secs(60);
@@ -175,9 +175,10 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             limit: TABLES_LIMIT,
             in_all: None,
         };
-        let kind = match config.store.kind.by_place() {
-            true => PositionKind::ByFile(config.store.prefix.clone()),
-            false => PositionKind::ByGtid,
+        let kind = match config.store.kind {
+            Kind::Mirror => PositionKind::ByFile(config.store.prefix.clone()),
+            Kind::MySql => PositionKind::BySet,
+            Kind::MariaDb => PositionKind::ByGtid,
         };
         let log = log.clone();
         thread::Builder::new()

@@ -38,6 +38,7 @@ pub use schema::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableS
 use crate::event::Payload;
 use crate::format::Format;
 use crate::gtid::Position;
+use crate::gtid_set::GtidSet;
 use crate::mysql_gtid::LogicalClock;
 use crate::stream::{Group, GroupName, Seen, Step};
 
@@ -116,6 +117,41 @@ impl Domain {
     }
 }
 
+/// Up to where a stream has come, or what a server has: by GTIDs of MariaDB or
+/// places that rise, or as a set of GTIDs of MySQL. One of the two is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// The newest of each domain.
+    pub position: Position,
+    /// All of MySQL.
+    pub set: GtidSet,
+}
+
+impl From<Position> for Reached {
+    fn from(position: Position) -> Reached {
+        Reached {
+            position,
+            ..Reached::default()
+        }
+    }
+}
+
+impl From<GtidSet> for Reached {
+    fn from(set: GtidSet) -> Reached {
+        Reached {
+            set,
+            ..Reached::default()
+        }
+    }
+}
+
+impl Reached {
+    /// Whether all of `other` is reached.
+    pub fn covers(&self, other: &Reached) -> bool {
+        self.position.covers(&other.position) && other.set.is_subset(&self.set)
+    }
+}
+
 /// Computes hints for all groups of a stream.
 #[derive(Debug)]
 pub struct Hints {
@@ -125,17 +161,17 @@ pub struct Hints {
     /// Of the open group, as MySQL wrote it.
     own: Option<LogicalClock>,
     /// Up to here the stream was seen.
-    at: Position,
+    at: Reached,
     /// Up to the last groups that may have changed a table.
-    changed: Position,
+    changed: Reached,
     offer: Option<Offer>,
 }
 
 /// A catalog that was read while the primary stood somewhere else.
 #[derive(Debug)]
 struct Offer {
-    before: Position,
-    after: Position,
+    before: Reached,
+    after: Reached,
     catalog: Catalog,
 }
 
@@ -147,19 +183,20 @@ impl Hints {
             collector: Collector::new(limits),
             domains: BTreeMap::new(),
             own: None,
-            at: Position::new(),
-            changed: Position::new(),
+            at: Reached::default(),
+            changed: Reached::default(),
             offer: None,
         }
     }
 
     /// The same, of a stream that goes on behind this position: GTIDs of
-    /// MariaDB, or a place as [`Hints::event_at`] wants it. Which groups before
-    /// it changed a table is not known.
-    pub fn behind(limits: Limits, position: Position) -> Hints {
+    /// MariaDB, a set of those of MySQL, or a place as [`Hints::event_at`] wants
+    /// it. Which groups before it changed a table is not known.
+    pub fn behind(limits: Limits, position: impl Into<Reached>) -> Hints {
+        let at = position.into();
         Hints {
-            at: position.clone(),
-            changed: position,
+            at: at.clone(),
+            changed: at,
             ..Hints::new(limits)
         }
     }
@@ -176,18 +213,29 @@ impl Hints {
     }
 
     /// A catalog that was read from the primary, with its position before and
-    /// after that (`gtid_binlog_pos` of MariaDB; else the end of its binlog, as
-    /// a place of [`Hints::event_at`]). It is learnt when the stream
+    /// after that (`gtid_binlog_pos` of MariaDB, `gtid_executed` of MySQL; else the
+    /// end of its binlog, as a place of [`Hints::event_at`]). It is learnt when the stream
     /// has passed the second, if no group behind the first one may have changed
     /// a table; else it is dropped. A later offer takes the place of one that
     /// still waits.
-    pub fn offer(&mut self, before: Position, after: Position, catalog: Catalog) {
+    pub fn offer(
+        &mut self,
+        before: impl Into<Reached>,
+        after: impl Into<Reached>,
+        catalog: Catalog,
+    ) {
         self.offer = Some(Offer {
-            before,
-            after,
+            before: before.into(),
+            after: after.into(),
             catalog,
         });
         self.weigh_offer();
+    }
+
+    /// What waits was read from a server whose stream does not go on: it may have
+    /// had what never comes.
+    pub fn withdraw(&mut self) {
+        self.offer = None;
     }
 
     /// Whether an offer waits. If not, and without a catalog, it is time to
@@ -234,17 +282,27 @@ impl Hints {
     pub fn event(&mut self, seen: &Seen<'_>, format: &Format) -> Option<Hint> {
         let hint = self.take(seen, format)?;
         let changed = self.collector.take_lost();
-        if let GroupName::MariaDb(gtid) = hint.group.name {
-            self.at.set(gtid);
-            if changed {
-                self.changed.set(gtid);
+        match hint.group.name {
+            GroupName::MariaDb(gtid) => {
+                self.at.position.set(gtid);
+                if changed {
+                    self.changed.position.set(gtid);
+                }
             }
-            self.weigh_offer();
+            GroupName::MySql { source, number } => {
+                self.at.set.add(source, number);
+                // Sets have no order, so nothing less than all up to there will do.
+                if changed {
+                    self.changed.set.clone_from(&self.at.set);
+                }
+            }
+            GroupName::Nameless => return Some(hint),
         }
+        self.weigh_offer();
         Some(hint)
     }
 
-    /// The same, of a stream without GTIDs of MariaDB. `end`: where in the
+    /// The same, of a stream without GTIDs. `end`: where in the
     /// primary's files the event ends, if no group is open there. Places are
     /// numbers that grow with the stream: the seqno of one domain.
     pub fn event_at(
@@ -255,6 +313,7 @@ impl Hints {
     ) -> Option<Hint> {
         let hint = self.take(seen, format);
         if let Some(end) = end {
+            let end = Reached::from(end);
             if self.collector.take_lost() {
                 self.changed = end.clone();
             }

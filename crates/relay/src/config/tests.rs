@@ -180,10 +180,13 @@ fn of_mysql() {
     let config = with(Box::leak(line.into_boxed_str())).expect("of MySQL");
     assert_eq!(config.store.kind, Kind::MySql);
     assert_eq!(config.start.mysql.to_string(), SET);
+    let config = with("policy = 7:logical_clock").expect("a policy");
+    assert_eq!(config.serve.policies[&7], Policy::LogicalClock);
+    assert!(config.hints());
     for (line, expected) in [
         ("start = 0-1-7", "no set of GTIDs of MySQL"),
-        ("policy = group", "hints are not computed"),
-        ("policy = 7:logical_clock", "hints are not computed"),
+        ("policy = group", "transactions of MySQL have no commit ids"),
+        ("policy = 7:group", "Write pass, or for MySQL 5.7"),
         ("watch_user = w", "are not asked"),
     ] {
         let error = with(line).expect_err(line).to_string();

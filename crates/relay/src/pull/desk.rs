@@ -8,8 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dromon_binlog::Position;
-use dromon_binlog::hints::Catalog;
+use dromon_binlog::hints::{Catalog, Reached};
 
 use super::ask::{AskError, Asker, Login};
 use super::position::{PositionError, PositionKind, Whereabouts};
@@ -29,14 +28,16 @@ const FAILED: Duration = Duration::from_secs(10);
 /// About views, which are no tables: they, or what they name, may not be used, or are gone.
 const OF_VIEWS: &[&[u8]] = &[b"1142", b"1143", b"1305", b"1356", b"1370", b"1449"];
 
-/// Tables, and the primary's position before and after they were read: GTIDs of MariaDB, or
-/// [`crate::store::Place::as_position`].
+/// Tables, and the primary's position before and after they were read: GTIDs of MariaDB, a set of those
+/// of MySQL, or [`crate::store::Place::as_position`].
 #[derive(Debug)]
 pub struct ReadTables {
+    /// Of the server with this id.
+    pub server_id: u32,
     /// Before.
-    pub before: Position,
+    pub before: Reached,
     /// After.
-    pub after: Position,
+    pub after: Reached,
     /// The tables.
     pub catalog: Catalog,
 }
@@ -137,7 +138,9 @@ pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, kind: &PositionKind, log: 
                 state.error = Some(error.to_string());
                 match error {
                     // It passes.
-                    ReadError::Tables(TablesError::Gap(_)) | ReadError::Warned(_) => {
+                    ReadError::Tables(TablesError::Gap(_))
+                    | ReadError::Warned(_)
+                    | ReadError::Position(PositionError::Owned(_)) => {
                         PAUSE.max(began.elapsed() * PAUSE_TIMES)
                     }
                     _ => FAILED,
@@ -174,7 +177,7 @@ fn read(login: &Login, kind: &PositionKind, server_id: u32) -> Result<ReadTables
         }
         Ok(rows)
     };
-    let (columns, revokes) = match whereabouts.by_file() {
+    let (columns, revokes) = match whereabouts.is_mysql() {
         true => (COLUMNS_OF_MYSQL, ask(PARTIAL_REVOKES)?),
         false => (COLUMNS, Vec::new()),
     };
@@ -187,8 +190,9 @@ fn read(login: &Login, kind: &PositionKind, server_id: u32) -> Result<ReadTables
         foreign: ask(FOREIGN)?,
         rules: ask(RULES)?,
     };
-    let after = whereabouts.position(&mut asker)?;
+    let after = whereabouts.behind_all(&mut asker)?;
     Ok(ReadTables {
+        server_id,
         before,
         after,
         catalog: catalog_of(&answers)?,

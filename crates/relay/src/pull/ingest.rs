@@ -426,6 +426,10 @@ impl Ingest {
                 if known {
                     return Ok(Act::Nothing);
                 }
+                if let (Kind::MySql, Some(hints)) = (self.kind, &mut self.hints) {
+                    // Sequence numbers begin anew, with those of another file of the primary.
+                    hints.begin_file();
+                }
                 let closed = format_for_replica(event, !again)?;
                 let closed = Event::parse(&closed, Checksum::Crc32)?;
                 let secured = with_checksum(&closed, Checksum::Crc32)?;

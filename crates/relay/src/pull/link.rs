@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dromon_binlog::hints::{Barrier, Hint, Hints, Limits};
-use dromon_binlog::{GroupName, Position};
+use dromon_binlog::GroupName;
+use dromon_binlog::hints::{Barrier, Hint, Hints, Limits, Reached};
 
 use super::backoff::Backoff;
 use super::connection::{Connection, Fault};
@@ -224,18 +224,17 @@ impl Puller {
         desk: Option<Arc<Desk>>,
     ) -> Puller {
         let view = store.view();
-        let (ingest, position) = match view.kind() {
+        let (ingest, reached) = match view.kind() {
             Kind::Mirror => {
                 let end = store.end().unwrap_or_default();
-                (Ingest::mirroring(view.prefix()), end.as_position())
+                (Ingest::mirroring(view.prefix()), end.as_position().into())
             }
-            Kind::MariaDb => (Ingest::new(), store.state().position()),
-            // Hints are not computed of these.
-            Kind::MySql => (Ingest::of_mysql(), Position::new()),
+            Kind::MariaDb => (Ingest::new(), store.state().position().into()),
+            Kind::MySql => (Ingest::of_mysql(), Reached::from(store.executed().clone())),
         };
         let ingest = match desk {
             None => ingest,
-            Some(_) => ingest.with_hints(Hints::behind(LIMITS, position)),
+            Some(_) => ingest.with_hints(Hints::behind(LIMITS, reached)),
         };
         let following = Following {
             address: source.address.clone(),
@@ -386,6 +385,13 @@ impl Puller {
             ),
         );
         self.look_for_clocks(&primary.version);
+        if lock(&self.following).primary.server_id != primary.server_id {
+            // It may have had what its successor never sends.
+            self.offers.withdraw();
+            if let Some(hints) = self.ingest.hints() {
+                hints.withdraw();
+            }
+        }
         let (semi_sync, primary_zstd) = (primary.semi_sync, primary.zstd);
         let mariadb = primary.version.contains("MariaDB");
         {
@@ -515,9 +521,10 @@ impl Puller {
         }
     }
 
-    /// Of a mirror with hints: whether there is a place for them in what comes.
+    /// Of a relay with logical clocks: whether there is a place for them in what comes.
     fn look_for_clocks(&mut self, version: &str) {
-        let missing = self.desk.is_some() && self.store.is_mirror() && !writes_clocks(version);
+        let missing =
+            self.desk.is_some() && self.store.kind().by_place() && !writes_clocks(version);
         let version = if missing { version } else { "" };
         if missing && self.clockless != version {
             let text = format!(
@@ -534,20 +541,22 @@ impl Puller {
         let (Some(desk), Some(hints)) = (&self.desk, self.ingest.hints()) else {
             return;
         };
-        match self.store.is_mirror() {
-            // Places in files rise, whoever wrote there.
-            true => {
-                if let Some(read) = desk.take() {
+        let mut following = lock(&self.following);
+        let server_id = following.primary.server_id;
+        let read = desk.take().filter(|read| read.server_id == server_id);
+        match self.store.kind() {
+            // Places in files rise, whoever wrote there, and sets are exact.
+            Kind::Mirror | Kind::MySql => {
+                if let Some(read) = read {
                     hints.offer(read.before, read.after, read.catalog);
                 }
             }
-            false => self.offers.take(desk.take(), hints, self.store.state()),
+            Kind::MariaDb => self.offers.take(read, hints, self.store.state()),
         }
-        let mut following = lock(&self.following);
         let wanted = !hints.has_catalog() && !hints.has_offer();
         desk.want(
             wanted && !self.offers.waits() && self.clockless.is_empty(),
-            following.primary.server_id,
+            server_id,
         );
         let (catalogs, error) = desk.told();
         let so_far = following.hints.take().unwrap_or_default();

@@ -40,12 +40,17 @@ impl Offers {
             self.held = Some(read);
         }
         let has_come = |read: &mut ReadTables| {
-            let mut after = read.after.iter();
+            let mut after = read.after.position.iter();
             after.all(|g| state.get(g.domain, g.server).is_some_and(|n| n >= g.seqno))
         };
         if let Some(read) = self.held.take_if(has_come) {
             hints.offer(read.before, read.after, read.catalog);
         }
+    }
+
+    /// What waits was read from a server whose stream does not go on.
+    pub fn withdraw(&mut self) {
+        self.held = None;
     }
 
     /// Whether tables wait.

@@ -6,22 +6,38 @@
 //! writes its binlog first, and `information_schema` waits for nobody: a statement may stand before the
 //! end of the binlog while tables are shown as they were. So its backup lock is taken for a moment
 //! around the first reading of the position: it waits for all such statements that are under way.
+//!
+//! By GTIDs of MySQL the position is `gtid_executed`, and a transaction is in that only when it is over.
+//! So what it covers is seen in the tables; but tables may show what it does not cover yet. Whatever is
+//! seen stands in the binlog, so it has its GTID, which is in `gtid_owned` until it is in
+//! `gtid_executed`. The second reading waits for those that were owned when the tables had been read.
 
-use dromon_binlog::Position;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dromon_binlog::hints::Reached;
+use dromon_binlog::{GtidSet, Position};
 
 use super::ask::{AskError, Asker};
-use super::session::SessionError;
+use super::session::{SessionError, owned as owned_of};
 use crate::store::{Place, file_number};
 use crate::wire::Row;
 
 /// Longest answer.
 const ANSWER_MAX: usize = 1 << 20;
+/// So long is waited for what is being committed (it stands in a message), and so often it is looked.
+const OWNED_TIME: Duration = Duration::from_secs(5);
+const OWNED_LOOK: Duration = Duration::from_millis(50);
+/// Most of a set that stands in a message.
+const SHOWN: usize = 200;
 
 /// By what positions of a primary are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PositionKind {
     /// GTIDs of MariaDB.
     ByGtid,
+    /// Sets of GTIDs of MySQL.
+    BySet,
     /// File and byte; what stands before the dot in the files' names.
     ByFile(String),
 }
@@ -46,6 +62,17 @@ pub enum PositionError {
          statements ({0}). GRANT BACKUP_ADMIN ON *.* to the account"
     )]
     Lock(AskError),
+    /// What was being committed while the tables were read still is.
+    #[error(
+        "{0} is being committed there for 5 s, or belongs to a session that has set GTID_NEXT and does nothing; what the tables \
+         show of it cannot be told"
+    )]
+    Owned(String),
+    /// So is something of which it cannot be said what it is.
+    #[error(
+        "its gtid_owned, '{0}', cannot be read; GTIDs with tags (MySQL 8.3) are not known to this build"
+    )]
+    Unreadable(String),
     /// Its files are called otherwise.
     #[error("its binlog file is called {found}, the relay's are {prefix}.NNNNNN")]
     Names {
@@ -89,8 +116,8 @@ impl Whereabouts {
         })
     }
 
-    /// Whether it is told by files.
-    pub fn by_file(&self) -> bool {
+    /// Whether it is asked as MySQL is.
+    pub fn is_mysql(&self) -> bool {
         self.kind != PositionKind::ByGtid
     }
 
@@ -98,8 +125,8 @@ impl Whereabouts {
     ///
     /// # Errors
     /// [`PositionError`].
-    pub fn settled(&self, asker: &mut Asker) -> Result<Position, PositionError> {
-        if !self.by_file() || !binlog_first(&self.version) {
+    pub fn settled(&self, asker: &mut Asker) -> Result<Reached, PositionError> {
+        if !self.is_mysql() || !binlog_first(&self.version) {
             return self.position(asker);
         }
         let lock = |asker: &mut Asker, statement| match asker.ask(statement, ANSWER_MAX) {
@@ -115,24 +142,66 @@ impl Whereabouts {
         Ok(position)
     }
 
-    /// Its position.
+    /// Its position; it covers all that was seen in tables that have been read.
     ///
     /// # Errors
     /// [`PositionError`].
-    pub fn position(&self, asker: &mut Asker) -> Result<Position, PositionError> {
+    pub fn behind_all(&self, asker: &mut Asker) -> Result<Reached, PositionError> {
+        if self.kind == PositionKind::BySet {
+            let began = Instant::now();
+            let mut waits_for = owned(asker)?;
+            while !waits_for.is_empty() {
+                if began.elapsed() > OWNED_TIME {
+                    return Err(PositionError::Owned(waits_for.shown(SHOWN)));
+                }
+                thread::sleep(OWNED_LOOK);
+                let over = waits_for.minus(&owned(asker)?);
+                waits_for = waits_for.minus(&over);
+            }
+        }
+        self.position(asker)
+    }
+
+    fn position(&self, asker: &mut Asker) -> Result<Reached, PositionError> {
         match &self.kind {
             PositionKind::ByGtid => {
                 let rows = asker.ask("SELECT @@GLOBAL.gtid_binlog_pos", ANSWER_MAX)?;
                 let text = cell(&rows, 0);
                 let none = |_| AskError::NoPosition { text: text.clone() };
-                Ok(text.parse().map_err(none)?)
+                let position: Position = text.parse().map_err(none)?;
+                Ok(position.into())
+            }
+            PositionKind::BySet => {
+                let rows = asker.ask("SELECT @@GLOBAL.gtid_executed", ANSWER_MAX)?;
+                let text = cell(&rows, 0);
+                let none = |_| AskError::NoPosition { text: text.clone() };
+                let executed: GtidSet = text.parse().map_err(none)?;
+                Ok(executed.into())
             }
             PositionKind::ByFile(prefix) => {
                 let rows = asker.ask(status_of(&self.version), ANSWER_MAX)?;
-                place(&cell(&rows, 0), &cell(&rows, 1), prefix).map(Place::as_position)
+                let place = place(&cell(&rows, 0), &cell(&rows, 1), prefix)?;
+                Ok(place.as_position().into())
             }
         }
     }
+}
+
+/// What is being committed.
+fn owned(asker: &mut Asker) -> Result<GtidSet, PositionError> {
+    let rows = asker.ask("SELECT @@GLOBAL.gtid_owned", ANSWER_MAX)?;
+    let text = cell(&rows, 0);
+    whole(&text).ok_or(PositionError::Unreadable(text))
+}
+
+/// What `gtid_owned` says; `None`: not all of it can be read.
+fn whole(text: &str) -> Option<GtidSet> {
+    let set = owned_of(text);
+    let count = |(begin, end): &(u64, u64)| end - begin;
+    let read: u64 = set.iter().flat_map(|(_, list)| list).map(count).sum();
+    // Each has its thread behind it.
+    let said = text.matches('#').count() as u64;
+    (read == said && (said > 0 || text.trim().is_empty())).then_some(set)
 }
 
 /// What SHOW MASTER STATUS says.
@@ -189,6 +258,24 @@ mod tests {
         ] {
             assert_eq!(binlog_first(version), first, "{version}");
             assert_eq!(status_of(version), status, "{version}");
+        }
+    }
+
+    #[test]
+    fn what_is_being_committed() {
+        const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        const B: &str = "4e11fa47-71ca-11e1-9e33-c80aa9429562";
+        for (text, set) in [
+            ("", Some(String::new())),
+            (&format!("{A}:7#3:8#12")[..], Some(format!("{A}:7-8"))),
+            (&format!("{A}:7#3{B}:1#4"), Some(format!("{A}:7,{B}:1"))),
+            (&format!("{A}:tag:7#3"), None),
+            (&format!("{A}:1#2:tag:7#3"), None),
+            (&format!("{A}:7"), None),
+            (&format!("{A}:x#3"), None),
+            ("something", None),
+        ] {
+            assert_eq!(whole(text).map(|set| set.to_string()), set, "{text}");
         }
     }
 

@@ -470,7 +470,7 @@ impl Session {
 
 /// What is being committed: a primary with semi-sync sends it before it counts as executed, and waits.
 /// As `uuid:7#thread:8#thread`; another source follows with no sign between.
-fn owned(text: &str) -> GtidSet {
+pub(super) fn owned(text: &str) -> GtidSet {
     const UUID_LEN: usize = 36;
     let mut set = GtidSet::new();
     let mut words = text.split(':');

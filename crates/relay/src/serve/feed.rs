@@ -44,7 +44,7 @@ pub enum Policy {
     /// Those of the relay, from what transactions write. A group of which nothing was found out has
     /// the primary's.
     Group,
-    /// Of a mirror: MySQL's `last_committed` is that of the relay, where that allows more. A group of
+    /// MySQL's `last_committed` is that of the relay, where that allows more. A group of
     /// which nothing was found out has the primary's.
     LogicalClock,
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! dromon-relay.hints.000007    beside the 7th file; records of 36 bytes, in the order of the groups
 //!
-//!     of MariaDB                              of MySQL, in a mirror
+//!     of MariaDB                              of MySQL
 //! 0   place u64: where the group begins in the file of events
 //! 8   seqno u64       its GTID                sequence number u64
 //! 16  domain u32                              checksum of its first event u32

@@ -20,10 +20,10 @@ use crate::served::{open, served};
 const CRC: Checksum = Checksum::Crc32;
 
 /// Random enough.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+    pub fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -111,7 +111,7 @@ fn fits(primary: &Primary, view: &Arc<View>, from: Place) -> Result<(), TestCase
     Ok(())
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
+pub fn limits() -> impl Strategy<Value = Limits> {
     prop_oneof![Just(4usize), Just(30), Just(10_000)].prop_map(|history_keys| Limits {
         history_keys,
         ..Limits::default()

@@ -1,10 +1,11 @@
-//! A primary like MySQL 5.7 or 8.0 with `gtid_mode = OFF`: its files, what it sends, and what its
+//! A primary like MySQL 5.7 or 8.0 with `gtid_mode` `OFF` or `ON`: its files, what it sends, and what its
 //! tables are.
 
 use dromon_binlog::hints::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableSchema};
 use dromon_binlog::{
-    Checksum, CommitInfo, EventType, FILE_MAGIC, Format, Header, LogicalClock, Maker, MySqlGtid,
-    Payload, Place as At, Query, Rotate, TableMapParts, encode_event, flags, place, version_bytes,
+    Checksum, CommitInfo, EventType, FILE_MAGIC, Format, GtidSet, Header, LogicalClock, Maker,
+    MySqlGtid, Payload, Place as At, Query, Rotate, TableMapParts, encode_event, flags, place,
+    version_bytes,
 };
 use dromon_relay::store::Place;
 
@@ -50,11 +51,35 @@ pub struct Primary {
     /// Whether `t.u` is unique.
     pub unique: bool,
     sequence: i64,
+    pub server_id: u32,
+    /// Its transactions are numbered as those of [`SOURCE`].
+    gtids: bool,
+}
+
+/// Whose all transactions with GTIDs are.
+pub const SOURCE: [u8; 16] = [0xaa; 16];
+
+/// The first so many of them.
+pub fn set(transactions: usize) -> GtidSet {
+    let mut set = GtidSet::new();
+    set.add_interval(SOURCE, 1, transactions as u64 + 1);
+    set
 }
 
 impl Primary {
     pub fn new(version: &'static str) -> Primary {
+        Primary::of(version, 1, false)
+    }
+
+    /// The same with `gtid_mode = ON`.
+    pub fn with_gtids(version: &'static str, server_id: u32) -> Primary {
+        Primary::of(version, server_id, true)
+    }
+
+    fn of(version: &'static str, server_id: u32, gtids: bool) -> Primary {
         let mut primary = Primary {
+            server_id,
+            gtids,
             version,
             files: Vec::new(),
             done: Vec::new(),
@@ -77,7 +102,7 @@ impl Primary {
         let header = Header {
             timestamp: 1_700_000_000,
             kind,
-            server_id: 1,
+            server_id: self.server_id,
             len: 0,
             end_pos: 0,
             flags: 0,
@@ -107,7 +132,9 @@ impl Primary {
             EventType::FORMAT_DESCRIPTION,
             &Payload::Format(Box::new(format)),
         );
-        self.add(EventType::PREVIOUS_GTIDS, &Payload::Other(&[0; 8]));
+        let executed = if self.gtids { self.done.len() } else { 0 };
+        let previous = Payload::PreviousGtids(set(executed));
+        self.add(EventType::PREVIOUS_GTIDS, &previous);
         self.sequence = 0;
     }
 
@@ -139,8 +166,11 @@ impl Primary {
         let begin = self.files[file - 1].len();
         let gtid = MySqlGtid {
             flags: 1,
-            source: [0; 16],
-            number: 0,
+            source: if self.gtids { SOURCE } else { [0; 16] },
+            number: match self.gtids {
+                true => self.done.len() as u64 + 1,
+                false => 0,
+            },
             clock: Some(LogicalClock {
                 last_committed,
                 sequence_number: self.sequence,
@@ -153,9 +183,13 @@ impl Primary {
                 original_version: None,
             }),
             tail: &[],
-            anonymous: true,
+            anonymous: !self.gtids,
         };
-        self.add(EventType::ANONYMOUS_GTID, &Payload::MySqlGtid(gtid));
+        let kind = match self.gtids {
+            true => EventType::MYSQL_GTID,
+            false => EventType::ANONYMOUS_GTID,
+        };
+        self.add(kind, &Payload::MySqlGtid(gtid));
         let before = self.unique;
         match &plan.does {
             Does::Ddl => {
@@ -238,6 +272,24 @@ impl Primary {
         }
     }
 
+    /// What it sends to a replica that has the first so many transactions: files from the last one on
+    /// before which the replica has everything, without the groups that it has.
+    pub fn send_behind(&self, has: usize) -> Vec<Vec<u8>> {
+        let before = |number: usize| self.done.iter().filter(|d| d.file < number).count();
+        let first = (1..=self.files.len()).rfind(|number| before(*number) <= has);
+        let mut out = Vec::new();
+        for number in first.expect("nothing is purged")..=self.files.len() {
+            let skipped = |at: usize| {
+                let mut had = self.done[..has].iter().filter(|d| d.file == number);
+                had.any(|d| (d.begin..d.end).contains(&at))
+            };
+            out.push(self.turn(number, 4));
+            let events = self.events(number).into_iter();
+            out.extend(events.filter(|(at, _)| !skipped(*at)).map(|(_, raw)| raw));
+        }
+        out
+    }
+
     /// That it has nothing more.
     pub fn heartbeat(&self) -> Vec<u8> {
         let maker = Maker {
@@ -265,6 +317,24 @@ impl Primary {
         out
     }
 
+    /// That what comes next stands there.
+    fn turn(&self, number: usize, at: u64) -> Vec<u8> {
+        let header = Header {
+            timestamp: 0,
+            kind: EventType::ROTATE,
+            server_id: self.server_id,
+            len: 0,
+            end_pos: 0,
+            flags: flags::ARTIFICIAL,
+        };
+        let to = name(number);
+        let rotate = Payload::Rotate(Rotate {
+            position: at,
+            file: to.as_bytes(),
+        });
+        encode_event(&header, &rotate, &format(self.version))
+    }
+
     /// What it sends to a replica that asks for what stands behind a place.
     pub fn send(&self, from: Place) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
@@ -273,24 +343,10 @@ impl Primary {
                 true => from.at,
                 false => 4,
             };
-            let header = Header {
-                timestamp: 0,
-                kind: EventType::ROTATE,
-                server_id: 1,
-                len: 0,
-                end_pos: 0,
-                flags: flags::ARTIFICIAL,
-            };
-            let format = format(self.version);
-            let to = name(number);
-            let rotate = Payload::Rotate(Rotate {
-                position: at,
-                file: to.as_bytes(),
-            });
-            out.push(encode_event(&header, &rotate, &format));
+            out.push(self.turn(number, at));
             if at > 4 {
                 // Made up: without a place.
-                let payload = Payload::Format(Box::new(format));
+                let payload = Payload::Format(Box::new(format(self.version)));
                 out.push(self.event(EventType::FORMAT_DESCRIPTION, &payload));
             }
             let events = self.events(number).into_iter();
