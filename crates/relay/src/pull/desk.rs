@@ -138,9 +138,7 @@ pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, kind: &PositionKind, log: 
                 state.error = Some(error.to_string());
                 match error {
                     // It passes.
-                    ReadError::Tables(TablesError::Gap(_))
-                    | ReadError::Warned(_)
-                    | ReadError::Position(PositionError::Owned(_)) => {
+                    ReadError::Tables(TablesError::Gap(_)) | ReadError::Warned(_) => {
                         PAUSE.max(began.elapsed() * PAUSE_TIMES)
                     }
                     _ => FAILED,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dromon_binlog::GtidSet;
 use dromon_log::SimDevice;
 use dromon_relay::http::HttpServer;
 use dromon_relay::log::Log;
@@ -15,18 +16,21 @@ use dromon_relay::pull::{
     Desk, Following, Login, PositionKind, Puller, Session, Source, Step, Wish, read_for_ever,
 };
 use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
-use dromon_relay::store::Place;
+use dromon_relay::store::{Place, Store};
 use dromon_relay::wire::{
     Command, Failure, Frames, Greeting, NATIVE_PASSWORD, PasswordHash, SALT_LEN, TextResult,
     capabilities, error, ok, put_packet, put_result,
 };
 
 use crate::decoder::{self, Got};
+use crate::gtids;
 use crate::model::{Does, Plan, Row, Style, check};
-use crate::primary::{Primary, name};
+use crate::primary::{Primary, SOURCE, name};
 use crate::served::{files, open};
 
 const LOCK: &str = "LOCK INSTANCE FOR BACKUP";
+/// As `gtid_owned` says it: the GTID and its thread.
+const OWNED: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7#23";
 
 /// A server and what it was asked beside the stream.
 struct MySql {
@@ -34,6 +38,8 @@ struct MySql {
     asked: Mutex<Vec<String>>,
     /// Statements that begin so are refused.
     refuses: &'static str,
+    /// What is being committed, each time that it is asked; then nothing is.
+    owned: Mutex<Vec<&'static str>>,
 }
 
 impl MySql {
@@ -42,8 +48,13 @@ impl MySql {
     }
 
     fn start(version: &'static str, refuses: &'static str) -> (Arc<MySql>, String) {
+        MySql::of(Primary::new(version), refuses)
+    }
+
+    fn of(primary: Primary, refuses: &'static str) -> (Arc<MySql>, String) {
         let server = Arc::new(MySql {
-            primary: Mutex::new(Primary::new(version)),
+            primary: Mutex::new(primary),
+            owned: Mutex::default(),
             asked: Mutex::default(),
             refuses,
         });
@@ -105,7 +116,12 @@ impl MySql {
                         file: number.unwrap_or(1),
                         at: dump.position.into(),
                     };
-                    return self.dump(stream, frames.sequence(), from);
+                    return self.dump(stream, frames.sequence(), |p| p.send(from));
+                }
+                Command::DumpGtid(dump) => {
+                    let has = GtidSet::decode(&dump.set).expect("a set");
+                    let has = (0..).take_while(|n| has.contains(&SOURCE, n + 1)).count();
+                    return self.dump(stream, frames.sequence(), |p| p.send_behind(has));
                 }
                 Command::Register(_) => {}
                 other => panic!("asked for {other:?}"),
@@ -114,10 +130,15 @@ impl MySql {
     }
 
     /// Sends what is there, and what comes, and else heartbeats.
-    fn dump(&self, mut stream: TcpStream, mut sequence: u8, from: Place) {
+    fn dump(
+        &self,
+        mut stream: TcpStream,
+        mut sequence: u8,
+        events: impl Fn(&Primary) -> Vec<Vec<u8>>,
+    ) {
         let mut sent = 0;
         loop {
-            let all = self.primary().send(from);
+            let all = events(&self.primary());
             let mut out = Vec::new();
             for event in &all[sent..] {
                 sequence = put_packet(&mut out, sequence, &[&[0], &event[..]].concat());
@@ -157,7 +178,14 @@ impl MySql {
         } else if text.starts_with("SELECT @@GLOBAL.server_id") {
             table(&[&format!("1|{}", primary.version)])
         } else if text == "SHOW VARIABLES LIKE 'gtid_mode'" {
-            table(&["gtid_mode|OFF"])
+            let on = primary.has_gtids();
+            table(&[if on { "gtid_mode|ON" } else { "gtid_mode|OFF" }])
+        } else if text == "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed" {
+            table(&[&format!("|{}", primary.executed())])
+        } else if text == "SELECT @@GLOBAL.gtid_executed" {
+            table(&[&primary.executed().to_string()])
+        } else if text == "SELECT @@GLOBAL.gtid_owned" {
+            table(&[self.owned.lock().expect("alive").pop().unwrap_or_default()])
         } else if text.starts_with("SHOW VARIABLES") {
             table(&[])
         } else if text == "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'" {
@@ -243,7 +271,16 @@ struct Relay {
 
 impl Relay {
     fn start(primary: &str) -> Relay {
-        let store = open(&SimDevice::new(3));
+        let kind = PositionKind::ByFile("bin".into());
+        Relay::of(primary, open(&SimDevice::new(3)), kind)
+    }
+
+    fn with_gtids(primary: &str) -> Relay {
+        let store = gtids::open_with(&SimDevice::new(3), 1 << 20);
+        Relay::of(primary, store, PositionKind::BySet)
+    }
+
+    fn of(primary: &str, store: Store, kind: PositionKind) -> Relay {
         let view = store.view();
         let desk = Arc::<Desk>::default();
         let source = Source {
@@ -266,7 +303,6 @@ impl Relay {
             limit: Duration::from_secs(60),
             in_all: None,
         };
-        let kind = PositionKind::ByFile("bin".into());
         thread::spawn(move || read_for_ever(&desk, &login, &kind, &log()));
         let options = ServeOptions {
             server_id: 42,
@@ -346,9 +382,13 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// All that a replica of this server id is sent, until it has so many groups.
-fn replica(address: &str, server_id: u32, groups: usize) -> Vec<Vec<Got>> {
+fn replica(address: &str, gtids: bool, server_id: u32, groups: usize) -> Vec<Vec<Got>> {
     let mut stream = TcpStream::connect(address).expect("it listens");
-    let mut session = Session::new(wish(server_id, Some((name(1), 4))));
+    let file = (!gtids).then(|| (name(1), 4));
+    let mut session = Session::new(Wish {
+        executed: gtids.then(GtidSet::new),
+        ..wish(server_id, file)
+    });
     let mut frames = Frames::new(1 << 20);
     loop {
         let packet = packet(&mut stream, &mut frames).expect("it answers");
@@ -394,10 +434,18 @@ fn clocks(files: &[Vec<Got>]) -> Vec<i64> {
     all.map(|(last, _)| last).collect()
 }
 
-fn goes_all_the_way(version: &'static str) {
-    let (server, address) = MySql::start(version, "");
+fn goes_all_the_way(primary: Primary) {
+    let (version, gtids) = (primary.version, primary.has_gtids());
+    let (server, address) = MySql::of(primary, "");
     server.primary().does(&row(1, 1));
-    let relay = Relay::start(&address);
+    let relay = match gtids {
+        false => Relay::start(&address),
+        true => {
+            // While the tables are read the first one is being committed, for a while.
+            *server.owned.lock().expect("alive") = vec![OWNED, OWNED];
+            Relay::with_gtids(&address)
+        }
+    };
     relay.knows_tables(1);
     for plan in [row(2, 2), row(3, 3), row(4, 4), row(2, 5), row(5, 5)] {
         server.primary().does(&plan);
@@ -422,7 +470,7 @@ fn goes_all_the_way(version: &'static str) {
     }
     let end = server.primary().end();
     relay.has(end);
-    let got = replica(&relay.serves, 9, 13);
+    let got = replica(&relay.serves, gtids, 9, 13);
     assert_eq!(clocks(&got), [0, 1, 1, 1, 2, 5, 6, 7, 7, 7, 0, 1, 1]);
     let primary = server.primary();
     for (n, got) in got.iter().enumerate() {
@@ -434,7 +482,7 @@ fn goes_all_the_way(version: &'static str) {
         check(&primary.of_file(n + 1), &got).expect("none that conflict");
     }
     // Another replica gets what the primary says.
-    let passed = replica(&relay.serves, 8, 13);
+    let passed = replica(&relay.serves, gtids, 8, 13);
     let own: Vec<i64> = primary
         .done
         .iter()
@@ -464,11 +512,18 @@ fn goes_all_the_way(version: &'static str) {
     // Where the binlog ends is asked before and after, under the lock if it is MySQL 8.
     let asked = server.asked.lock().expect("alive");
     let at = |text: &str| asked.iter().position(|a| a.starts_with(text));
-    let status = at("SHOW MASTER STATUS").expect("asked");
+    let position = match gtids {
+        true => "SELECT @@GLOBAL.gtid_executed",
+        false => "SHOW MASTER STATUS",
+    };
+    let status = at(position).expect("asked");
     let tables = at("SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE").expect("asked");
     assert!(status < tables);
-    let again = asked[tables..].iter().any(|a| a == "SHOW MASTER STATUS");
-    assert!(again, "{asked:?}");
+    let again = asked[tables..].iter().position(|a| a == position);
+    let again = &asked[tables..tables + again.expect("asked again")];
+    // What was being committed is over before it is asked.
+    let looked = again.iter().filter(|a| *a == "SELECT @@GLOBAL.gtid_owned");
+    assert_eq!(looked.count(), if gtids { 3 } else { 0 }, "{asked:?}");
     match version.starts_with('8') {
         true => {
             let both = (&asked[status - 1][..], &asked[status + 1][..]);
@@ -481,12 +536,41 @@ fn goes_all_the_way(version: &'static str) {
 
 #[test]
 fn mysql_5_7() {
-    goes_all_the_way("5.7.44-log");
+    goes_all_the_way(Primary::new("5.7.44-log"));
 }
 
 #[test]
 fn mysql_8() {
-    goes_all_the_way("8.0.36");
+    goes_all_the_way(Primary::new("8.0.36"));
+}
+
+#[test]
+fn mysql_5_7_with_gtids() {
+    goes_all_the_way(Primary::with_gtids("5.7.44-log", 1));
+}
+
+#[test]
+fn mysql_8_with_gtids() {
+    goes_all_the_way(Primary::with_gtids("8.0.36", 1));
+}
+
+/// What belongs to a session for ever may be in the tables or not: nothing is computed, and the reason
+/// is told.
+#[test]
+fn owned_for_ever() {
+    let (server, address) = MySql::of(Primary::with_gtids("5.7.44-log", 1), "");
+    *server.owned.lock().expect("alive") = vec![OWNED; 100_000];
+    server.primary().does(&row(1, 1));
+    let relay = Relay::with_gtids(&address);
+    until("it is told", || {
+        let hints = relay.following.lock().expect("alive").hints.clone();
+        let why = hints.and_then(|h| h.error).unwrap_or_default();
+        why.starts_with("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7 is being committed there for 5 s")
+    });
+    assert_eq!(relay.status()["hints"]["catalog"], false);
+    server.owned.lock().expect("alive").clear();
+    relay.knows_tables(1);
+    Following::stop(&relay.following);
 }
 
 /// Without the lock what is read may be old: nothing is computed, and the reason is told.
@@ -504,7 +588,7 @@ fn mysql_8_without_its_lock() {
     });
     let end = server.primary().end();
     relay.has(end);
-    assert_eq!(clocks(&replica(&relay.serves, 9, 4)), [0, 1, 2, 3]);
+    assert_eq!(clocks(&replica(&relay.serves, false, 9, 4)), [0, 1, 2, 3]);
     assert_eq!(relay.status()["hints"]["catalog"], false);
     Following::stop(&relay.following);
 }

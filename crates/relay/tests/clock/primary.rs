@@ -76,6 +76,15 @@ impl Primary {
         Primary::of(version, server_id, true)
     }
 
+    pub fn has_gtids(&self) -> bool {
+        self.gtids
+    }
+
+    /// What it has done.
+    pub fn executed(&self) -> GtidSet {
+        set(self.done.len())
+    }
+
     fn of(version: &'static str, server_id: u32, gtids: bool) -> Primary {
         let mut primary = Primary {
             server_id,
