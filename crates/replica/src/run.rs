@@ -339,7 +339,7 @@ impl Done {
         let took = (self.at - before.at).as_secs_f64();
         let stalls = self.stalls.iter().zip(&before.stalls);
         let time: Vec<String> = stalls
-            .map(|((name, ms), (_, before))| format!("{name} {:.1} s", (ms - before) as f64 / 1e3))
+            .map(|((name, us), (_, before))| format!("{name} {:.1} s", (us - before) as f64 / 1e6))
             .collect();
         let workers: Vec<String> = Activity::ALL
             .iter()

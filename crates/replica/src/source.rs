@@ -306,7 +306,7 @@ impl Puller {
             }
         }
         if let Place::End(group, ending) | Place::Alone(group, ending) = step {
-            self.done(group, ending)?;
+            self.done(group, ending, &seen.event)?;
         }
         Ok(found)
     }
@@ -323,12 +323,29 @@ impl Puller {
         )
     }
 
-    fn done(&mut self, group: Group, ending: dromon_binlog::Ending) -> Result<(), PullError> {
+    /// A transaction is whole with this event.
+    fn done(
+        &mut self,
+        group: Group,
+        ending: dromon_binlog::Ending,
+        event: &Event<'_>,
+    ) -> Result<(), PullError> {
         let next = Events::like(&self.open);
         let events = std::mem::replace(&mut self.open, next);
         let never = |text: String| Err(PullError::Never(text));
         let gtid = match group.name {
             GroupName::MariaDb(gtid) => gtid,
+            // MariaDB writes it without a GTID, behind a statement that is lost.
+            GroupName::Nameless if event.kind() == EventType::INCIDENT => {
+                let behind = match self.position.is_empty() {
+                    true => "at the beginning".to_owned(),
+                    false => format!("behind {}", self.position),
+                };
+                return never(format!(
+                    "the source sent an INCIDENT {behind}: {}",
+                    incident(event)
+                ));
+            }
             GroupName::Nameless | GroupName::MySql { .. } => {
                 return never("the source sent a transaction without a GTID of MariaDB; MySQL is not offered yet".into());
             }
@@ -410,9 +427,104 @@ fn form(event: &Event<'_>) -> Result<Form, PullError> {
     })
 }
 
+/// What an INCIDENT means, and what to do.
+pub(crate) fn incident(event: &Event<'_>) -> String {
+    // A number u16, the length of a text u8, the text.
+    let text = match event.body() {
+        [_, _, len, text @ ..] => text.get(..usize::from(*len)).unwrap_or(text),
+        _ => &[],
+    };
+    let said = match String::from_utf8_lossy(text).trim() {
+        "" => String::new(),
+        text => format!(" It says: '{}'.", text.escape_debug()),
+    };
+    format!(
+        "it has changed data that its binlog lacks (it could not write a change that cannot be taken back: a full disk, or one larger than \
+         its caches).{said} Nobody can tell from the binlog what that was, so nothing behind it is applied; all before it is, or will be. \
+         The error log of the source has the cause. Then make a new copy of its data, and begin behind the position of that copy"
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use dromon_binlog::{Checksum, Header, Payload, encode_event, version_bytes};
+
     use super::*;
+
+    /// MariaDB writes it without a GTID: that is no transaction of another server.
+    #[test]
+    fn an_incident() {
+        let format = Format {
+            binlog_version: 4,
+            server_version: version_bytes("10.11.19-MariaDB-log"),
+            created: 0,
+            post_header_lens: vec![0; 164],
+            checksum: Some(Checksum::Crc32),
+        };
+        let event = |kind, payload: &Payload<'_>| {
+            let header = Header {
+                timestamp: 1000,
+                kind,
+                server_id: 1,
+                len: 0,
+                end_pos: 0,
+                flags: 0,
+            };
+            [vec![0], encode_event(&header, payload, &format)].concat()
+        };
+        let source = Source {
+            address: "nowhere:1".into(),
+            wish: Wish {
+                user: String::new(),
+                password: String::new(),
+                tls: false,
+                server_id: 7,
+                report_host: String::new(),
+                report_port: 0,
+                heartbeat: Duration::from_secs(1),
+                semi_sync: false,
+                zstd: None,
+                position: String::new(),
+                file: None,
+                executed: None,
+                channel: None,
+            },
+            tls: None,
+            dead_after: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(1),
+            transaction_max: 1 << 20,
+        };
+        let (to, _from) = std::sync::mpsc::sync_channel(1);
+        let position = "0-1-9".parse().expect("a position");
+        let mut puller = Puller::new(source, position, to, Arc::default(), Log::terminal());
+        let mut grouper = Grouper::of_connection();
+        let begins = Payload::Format(Box::new(format.clone()));
+        let begins = event(EventType::FORMAT_DESCRIPTION, &begins);
+        puller.event(&mut grouper, &begins).expect("a beginning");
+        for (body, says) in [
+            (&b"\x01\0\x04lost"[..], "It says: 'lost'."),
+            (b"\x01\0\xfflost", "It says: 'lost'."),
+            (b"\x01\0\0", "larger than its caches). Nobody"),
+            (b"", "larger than its caches). Nobody"),
+        ] {
+            let lost = event(EventType::INCIDENT, &Payload::Other(body));
+            let error = puller
+                .event(&mut grouper, &lost)
+                .expect_err("no transaction");
+            assert!(
+                matches!(error, PullError::Never(_)),
+                "trying again is no help"
+            );
+            let text = error.to_string();
+            assert!(
+                text.starts_with("the source sent an INCIDENT behind 0-1-9: it has changed data")
+                    && text.contains(says)
+                    && text.contains("new copy")
+                    && !text.contains("MySQL"),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn what_is_out_of_order() {

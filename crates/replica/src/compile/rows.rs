@@ -16,6 +16,7 @@ use super::statement::{Before, is_announced};
 use super::writer::Writer;
 use super::{Compare, CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
+use crate::source::incident;
 use crate::unit::{Alone, Form, Own, Transaction, Unit};
 use crate::value::is_fit;
 
@@ -410,6 +411,10 @@ pub(super) fn pieces<'a>(
                 Payload::XaPrepare(_) if transaction.own.is_some() => {}
                 Payload::XaPrepare(_) => {
                     return Err(unsupported("XA COMMIT … ONE PHASE of MySQL is not offered"));
+                }
+                _ if event.kind() == EventType::INCIDENT => {
+                    let what = format!("the source sent an INCIDENT: {}", incident(&event));
+                    return Err(unsupported(&what));
                 }
                 _ => {
                     return Err(unsupported(&format!(

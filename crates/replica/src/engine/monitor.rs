@@ -387,7 +387,7 @@ pub(super) fn run(
             };
         }
         let reading = shared.reading.load(Ordering::Relaxed);
-        let passed = (now - last).as_millis() as u64;
+        let passed = (now - last).as_micros() as u64;
         last = now;
         let pages = pace.reads_pages;
         count(progress, sample, head.locked, reading, pages, passed);
@@ -413,7 +413,7 @@ pub(super) fn run(
     }
 }
 
-fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, pages: bool, ms: u64) {
+fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, pages: bool, us: u64) {
     let mut state = progress.lock();
     // It has more, as far as is known, or cannot be asked.
     let has_more = state.goal_known && !state.position.covers(&state.goal);
@@ -423,19 +423,19 @@ fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, pages
         .is_some_and(|link| link.connected.load(Ordering::Relaxed));
     let s = &mut state.stalls;
     let counter = match sample {
-        Sample::Nothing if reading => &mut s.ddl_ms,
-        Sample::Nothing if has_more || away => &mut s.network_ms,
-        Sample::Nothing => &mut s.source_ms,
-        Sample::Alone(Alone::Statement) => &mut s.ddl_ms,
-        Sample::Alone(_) => &mut s.alone_ms,
-        Sample::Unit(State::Waiting, 0) => &mut s.worker_ms,
-        Sample::Unit(state, _) if state.has_executed() => &mut s.commit_ms,
-        Sample::Unit(..) if locked => &mut s.lock_ms,
-        Sample::Unit(_, attempts) if attempts > 1 => &mut s.conflict_ms,
-        Sample::Unit(..) if pages => &mut s.page_ms,
-        Sample::Unit(..) => &mut s.target_ms,
+        Sample::Nothing if reading => &mut s.ddl_us,
+        Sample::Nothing if has_more || away => &mut s.network_us,
+        Sample::Nothing => &mut s.source_us,
+        Sample::Alone(Alone::Statement) => &mut s.ddl_us,
+        Sample::Alone(_) => &mut s.alone_us,
+        Sample::Unit(State::Waiting, 0) => &mut s.worker_us,
+        Sample::Unit(state, _) if state.has_executed() => &mut s.commit_us,
+        Sample::Unit(..) if locked => &mut s.lock_us,
+        Sample::Unit(_, attempts) if attempts > 1 => &mut s.conflict_us,
+        Sample::Unit(..) if pages => &mut s.page_us,
+        Sample::Unit(..) => &mut s.target_us,
     };
-    *counter += ms;
+    *counter += us;
 }
 
 /// A lock as the target names it: table, index, and the values of the record's key, as far as
@@ -506,6 +506,17 @@ fn look(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Parts of a millisecond are not dropped each time that it is looked.
+    #[test]
+    fn time_adds_up() {
+        let progress = Progress::default();
+        for _ in 0..1000 {
+            let sample = Sample::Unit(State::Running, 1);
+            count(&progress, sample, false, false, false, 900);
+        }
+        assert_eq!(progress.stalls().target_us, 900_000);
+    }
 
     #[test]
     fn a_lock_has_a_name() {

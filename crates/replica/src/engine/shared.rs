@@ -130,45 +130,46 @@ impl Counters {
     }
 }
 
-/// Time by what the first unit that had not committed was doing, in milliseconds.
+/// Time by what the first unit that had not committed was doing, in microseconds: it is looked at
+/// often, and what is dropped each time adds up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalls {
     /// Nothing was there to apply, and the source had nothing.
-    pub source_ms: u64,
+    pub source_us: u64,
     /// Nothing was there to apply, but the source had more or was away.
-    pub network_ms: u64,
+    pub network_us: u64,
     /// A DDL or another statement alone.
-    pub ddl_ms: u64,
+    pub ddl_us: u64,
     /// Another unit that runs alone.
-    pub alone_ms: u64,
+    pub alone_us: u64,
     /// It was applied again after a conflict.
-    pub conflict_ms: u64,
+    pub conflict_us: u64,
     /// It waited for a lock.
-    pub lock_ms: u64,
+    pub lock_us: u64,
     /// The target was executing it.
-    pub target_ms: u64,
+    pub target_us: u64,
     /// The same, and it was reading pages from its disk.
-    pub page_ms: u64,
+    pub page_us: u64,
     /// The target was committing it.
-    pub commit_ms: u64,
+    pub commit_us: u64,
     /// It waited for a worker, or to be planned.
-    pub worker_ms: u64,
+    pub worker_us: u64,
 }
 
 impl Stalls {
     /// All of them, by name.
     pub fn named(&self) -> [(&'static str, u64); 10] {
         [
-            ("source", self.source_ms),
-            ("network", self.network_ms),
-            ("ddl", self.ddl_ms),
-            ("alone", self.alone_ms),
-            ("conflict", self.conflict_ms),
-            ("lock", self.lock_ms),
-            ("target", self.target_ms),
-            ("page", self.page_ms),
-            ("commit", self.commit_ms),
-            ("worker", self.worker_ms),
+            ("source", self.source_us),
+            ("network", self.network_us),
+            ("ddl", self.ddl_us),
+            ("alone", self.alone_us),
+            ("conflict", self.conflict_us),
+            ("lock", self.lock_us),
+            ("target", self.target_us),
+            ("page", self.page_us),
+            ("commit", self.commit_us),
+            ("worker", self.worker_us),
         ]
     }
 }

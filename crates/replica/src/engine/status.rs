@@ -107,7 +107,7 @@ impl Status {
             .stalls
             .named()
             .iter()
-            .map(|(name, ms)| ((*name).to_owned(), json!(ms)))
+            .map(|(name, us)| ((*name).to_owned(), json!(us / 1000)))
             .collect::<serde_json::Map<_, _>>()
             .into();
         let workers: Value = Activity::ALL
@@ -303,12 +303,8 @@ impl Status {
             "counter",
             "Time by what the first unit that had not committed was doing.",
         );
-        for (cause, ms) in self.stalls.named() {
-            out.value(
-                "time_seconds_total",
-                &[("cause", cause)],
-                ms as f64 / 1000.0,
-            );
+        for (cause, us) in self.stalls.named() {
+            out.value("time_seconds_total", &[("cause", cause)], us as f64 / 1e6);
         }
         out.family(
             "workers_seconds_total",
@@ -378,7 +374,7 @@ mod tests {
             percent: Some(50.0),
             alone: [7, 0, 1, 0],
             stalls: Stalls {
-                commit_ms: 2500,
+                commit_us: 2_500_999,
                 ..Stalls::default()
             },
             workers: [0, 2_500_000, 0],
@@ -394,7 +390,7 @@ mod tests {
             "dromon_replica_lag_seconds 1.5",
             "dromon_replica_progress_ratio 0.5",
             "dromon_replica_alone_total{cause=\"ddl\"} 7",
-            "dromon_replica_time_seconds_total{cause=\"commit\"} 2.5",
+            "dromon_replica_time_seconds_total{cause=\"commit\"} 2.500999",
             "dromon_replica_workers_seconds_total{doing=\"turn\"} 2.5",
             "dromon_replica_applied_seqno{domain=\"3\"} 9",
         ] {
