@@ -152,11 +152,11 @@ impl Server {
         }
         let limits = self.roster.keeps.get().map(|keeps| keeps.0);
         let limits = limits.unwrap_or_default();
-        let then = match limits.size.is_none() && limits.age.is_none() {
+        let then = match limits == Limits::default() {
             true => {
                 "They stay all the same until keep_size or keep_age is set, as without these nothing is purged."
             }
-            false => "What keep_size and keep_age do not keep of them is purged within a second.",
+            false => "What the keep_… settings do not keep of them is purged within a second.",
         };
         format!(
             "{} to {} were kept for it alone ({} files). {then}{also}",

@@ -27,6 +27,9 @@ use plain::{Load, PASSWORD, Relay, Server, TABLES, gtids_of};
 /// Those that need a network of their own.
 pub const NETS: &[&str] = &["relay_link", "relay_breaks"];
 
+/// Who may have replicas forgotten.
+const OPERATOR: &str = "ops";
+
 /// Those that need a disk of their own.
 const DISKS: &[&str] = &["relay_power", "relay_full"];
 
@@ -328,7 +331,8 @@ fn answers(case: &mut Case) -> anyhow::Result<()> {
     Load::prepare(&primary)?;
     let mut relay = Relay::new(&dir, "relay", 9, primary.port, &["file_size=1M"])?;
     relay.start()?;
-    let mut second = Relay::new(&dir, "second", 10, relay.port, &["file_size=3M"])?;
+    let operated = ["file_size=3M", &format!("admin={OPERATOR}:{PASSWORD}")];
+    let mut second = Relay::new(&dir, "second", 10, relay.port, &operated)?;
     second.start()?;
     let one = Server::new(&dir, "one", 2, &["--report-host=one"])?;
     let two = Server::new(&dir, "two", 3, &[])?;
@@ -415,6 +419,7 @@ fn answers(case: &mut Case) -> anyhow::Result<()> {
     case.note("SHOW MASTER STATUS, BINARY LOGS, SLAVE HOSTS, @@gtid_binlog_pos as they are; writes and strangers refused");
 
     stops_where_told(case, &primary, &one)?;
+    forgets(case, &primary, &mut second, &one)?;
 
     // A replica with a transaction of its own.
     two.run(&[
@@ -442,6 +447,49 @@ fn answers(case: &mut Case) -> anyhow::Result<()> {
         "{said}"
     );
     case.note(format!("a forked replica is told: {said}"));
+    Ok(())
+}
+
+/// FORGET REPLICA: not while it is here; then for good, though the relay is killed. When it comes back it
+/// is served.
+fn forgets(
+    case: &mut Case,
+    primary: &Server,
+    relay: &mut Relay,
+    replica: &Server,
+) -> anyhow::Result<()> {
+    let known = |relay: &Relay| -> anyhow::Result<Vec<(u32, String, u16, String, String, String)>> {
+        Ok(relay.connect(PASSWORD)?.query("SHOW KNOWN REPLICAS")?)
+    };
+    let refused = |user: &str| -> anyhow::Result<String> {
+        let mut conn = relay.connect_as(user, PASSWORD)?;
+        let answer: Result<Vec<Row>, _> = conn.query("FORGET REPLICA 2");
+        Ok(answer.err().context("it was forgotten")?.to_string())
+    };
+    let text = refused(OPERATOR)?;
+    ensure!(text.contains("Replica 2 (one) is connected"), "{text}");
+    replica.run(&["STOP SLAVE"])?;
+    let until = Instant::now() + Duration::from_secs(30);
+    while known(relay)?.iter().any(|k| k.0 == 2 && k.3 == "Yes") {
+        ensure!(Instant::now() < until, "it counts as connected");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let text = refused(plain::USER)?;
+    ensure!(text.contains("1227"), "{text}");
+    let mut operator = relay.connect_as(OPERATOR, PASSWORD)?;
+    let said: Option<(u32, String, String, String)> = operator.query_first("FORGET REPLICA 2")?;
+    let said = said.context("no answer")?.3;
+    drop(operator);
+    relay.kill()?;
+    relay.start()?;
+    let left = known(relay)?;
+    ensure!(left.iter().all(|k| k.0 != 2), "it is known again: {left:?}");
+    replica.run(&["START SLAVE"])?;
+    primary.run(&["INSERT INTO rt.t (client, v) VALUES (94, 1)"])?;
+    replica.reaches(primary)?;
+    let again = known(relay)?;
+    ensure!(again.iter().any(|k| k.0 == 2 && k.3 == "Yes"), "{again:?}");
+    case.note(format!("FORGET REPLICA, lasting over a kill: {said}"));
     Ok(())
 }
 

@@ -200,7 +200,9 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
     let server = |name: &str, id| Server::with(&from, &dir, name, id, GTIDS);
     let primary = server("primary", 1)?;
     tables(&primary)?;
-    let mut relay = Relay::new(&dir, "relay", 9, primary.port, &["follow=mysql_gtid"])?;
+    // This one has no logical clocks: that must be said, and no reason not to serve.
+    let clocks = ["follow=mysql_gtid", "policy=logical_clock"];
+    let mut relay = Relay::new(&dir, "relay", 9, primary.port, &clocks)?;
     relay.start()?;
     let more = ["follow=mysql_gtid", "file_size=256K"];
     let mut second = Relay::new(&dir, "second", 10, relay.port, &more)?;
@@ -237,6 +239,11 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
     follow(&two, relay.port)?;
     equals(&one, &primary)?;
     equals(&two, &primary)?;
+    let said = fs::read_to_string(dir.join("relay.log"))?;
+    ensure!(
+        said.contains("policy = logical_clock has no effect: the primary (5.6."),
+        "it is not said that there are no logical clocks"
+    );
     let (count, files) = each_once(&relay, &primary)?;
     let (_, files_behind) = each_once(&second, &primary)?;
     case.note(format!(

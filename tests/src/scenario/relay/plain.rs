@@ -404,11 +404,15 @@ impl Relay {
     }
 
     pub fn connect(&self, password: &str) -> anyhow::Result<Conn> {
+        self.connect_as(USER, password)
+    }
+
+    pub fn connect_as(&self, user: &str, password: &str) -> anyhow::Result<Conn> {
         let limit = Some(Duration::from_secs(60));
         let options = OptsBuilder::new()
             .ip_or_hostname(Some(&self.host))
             .tcp_port(self.port)
-            .user(Some(USER))
+            .user(Some(user))
             .pass(Some(password))
             .read_timeout(limit)
             .write_timeout(limit)
