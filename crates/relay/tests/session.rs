@@ -81,6 +81,7 @@ fn talk(
                 said.push(text.clone());
                 match answerer(&text) {
                     Reply::Ok => put_packet(&mut out, 1, &ok()),
+                    Reply::Forget(name) => panic!("{name} is to be forgotten"),
                     Reply::Error(failure) => put_packet(&mut out, 1, &error(&failure)),
                     Reply::Table(table) => put_result(&mut out, 1, &table),
                 };
