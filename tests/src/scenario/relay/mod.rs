@@ -450,6 +450,10 @@ fn answers(case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A row of SHOW KNOWN REPLICAS: server id, host, port, whether it is connected, since when not, and the
+/// oldest file that it needs.
+type KnownReplica = (u32, String, u16, String, String, String);
+
 /// FORGET REPLICA: not while it is here; then for good, though the relay is killed. When it comes back it
 /// is served.
 fn forgets(
@@ -458,7 +462,7 @@ fn forgets(
     relay: &mut Relay,
     replica: &Server,
 ) -> anyhow::Result<()> {
-    let known = |relay: &Relay| -> anyhow::Result<Vec<(u32, String, u16, String, String, String)>> {
+    let known = |relay: &Relay| -> anyhow::Result<Vec<KnownReplica>> {
         Ok(relay.connect(PASSWORD)?.query("SHOW KNOWN REPLICAS")?)
     };
     let refused = |user: &str| -> anyhow::Result<String> {
