@@ -9,13 +9,11 @@
 //! What was found is believed only for a write set with the same header, which holds
 //! the checksum that the payload must have.
 
-use crate::chunks::{Cutter, Plan, WholeOnly};
-use crate::codec::{HEADER_LEN, Header, PayloadSum, RawHeader};
+use crate::chunks::{CHUNK_MAX, CHUNK_MIN, Cutter, Plan, WholeOnly};
+use crate::codec::{HEADER_LEN, Head, PayloadSum, RawHeader};
 
 /// The bit of a header's `chunk` that is not part of the size.
 const FREE: u8 = 0x80;
-/// No chunk has 2 to this many bytes.
-const LOG2_MAX: u8 = 32;
 
 /// Looks at a write set as its bytes come.
 #[derive(Debug)]
@@ -33,22 +31,22 @@ enum State {
 
 #[derive(Debug)]
 struct Found {
-    header: Header,
     /// The header's checksum.
     sum: u64,
     payload: PayloadSum,
-    cutter: Option<Cutter>,
+    /// The size of the chunks, as a power of two, and who looks for them.
+    cutter: Option<(u8, Cutter)>,
 }
 
 /// What was found out of a write set that came in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrived {
     /// The checksum of its header.
-    pub(crate) sum: u64,
+    sum: u64,
     /// Size in bytes and checksum of what came behind its keys.
-    pub(crate) payload: (u64, u64),
-    /// Its header's `chunk`, and how it is cut by that.
-    plan: (u8, Result<Plan, WholeOnly>),
+    payload: (u64, u64),
+    /// How it is cut into chunks of 2 to this many bytes.
+    plan: Option<(u8, Result<Plan, WholeOnly>)>,
 }
 
 impl Default for Arrival {
@@ -77,12 +75,11 @@ impl Arrival {
                 Ok(raw) => {
                     let log2 = raw.header.chunk & !FREE;
                     let found = Found {
-                        header: raw.header,
                         sum: raw.sum,
                         payload: PayloadSum::new(),
-                        cutter: (1..LOG2_MAX)
+                        cutter: (CHUNK_MIN..=CHUNK_MAX)
                             .contains(&log2)
-                            .then(|| Cutter::new(1 << log2)),
+                            .then(|| (log2, Cutter::new(1 << log2))),
                     };
                     State::Behind(Box::new(found), raw.keys_len)
                 }
@@ -93,7 +90,7 @@ impl Arrival {
             *keys -= n as u64;
             bytes = &bytes[n..];
             found.payload.update(bytes);
-            if let Some(cutter) = &mut found.cutter {
+            if let Some((_, cutter)) = &mut found.cutter {
                 cutter.take(bytes);
             }
         }
@@ -104,22 +101,25 @@ impl Arrival {
         let State::Behind(found, 0) = self.0 else {
             return None;
         };
-        let cut = found.cutter.map(Cutter::finish);
         Some(Arrived {
             sum: found.sum,
             payload: (found.payload.len(), found.payload.sum()),
-            plan: (found.header.chunk, cut.unwrap_or(Err(WholeOnly::Short))),
+            plan: found.cutter.map(|(log2, c)| (log2, c.finish())),
         })
     }
 }
 
 impl Arrived {
-    /// [`Plan::of`] its payload, for chunks of 2 to the power of `log2` bytes. None if it was not
-    /// looked at with that.
-    pub fn plan(&self, log2: u8) -> Option<Result<Plan, WholeOnly>> {
-        let (chunk, plan) = &self.plan;
-        let same = chunk & !FREE == log2 && (1..LOG2_MAX).contains(&log2);
-        same.then(|| plan.clone())
+    /// Whether that is the write set that came, with the payload that its header names.
+    pub fn is_of(&self, head: &Head) -> bool {
+        self.sum == head.sum() && self.payload == (head.payload_len(), head.payload_sum())
+    }
+
+    /// [`Plan::of`] the payload of the write set with this head, for chunks of 2 to the power of
+    /// `log2` bytes. None if that was not looked for.
+    pub fn plan(&self, head: &Head, log2: u8) -> Option<Result<Plan, WholeOnly>> {
+        let (looked_for, plan) = self.plan.as_ref()?;
+        (*looked_for == log2 && self.is_of(head)).then(|| plan.clone())
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{DecodeError, Flags, KeyCollector, KeyType, Uuid, WriteSet, encode};
+    use crate::{DecodeError, Flags, Header, KeyCollector, KeyType, Uuid, WriteSet, encode};
 
     fn write_set(chunk: u8, rows: usize, payload: &[u8]) -> Bytes {
         let header = Header {
@@ -192,11 +192,12 @@ mod tests {
             }
             let found = arrived(&pieces).expect("a write set");
             let expected = WriteSet::decode(whole.clone()).expect("right");
-            prop_assert_eq!(WriteSet::decode_arrived(whole, &found), Ok(expected));
+            prop_assert!(found.is_of(&expected));
             let plan = (chunk & 0x7f == 7).then(|| Plan::of(&payload, 128));
-            prop_assert_eq!(found.plan(7), plan);
-            prop_assert_eq!(found.plan(8), None);
-            prop_assert_eq!(found.plan(60), None);
+            prop_assert_eq!(found.plan(&expected, 7), plan);
+            prop_assert_eq!(found.plan(&expected, 8), None);
+            prop_assert_eq!(found.plan(&expected, 60), None);
+            prop_assert_eq!(WriteSet::decode_arrived(whole, &found), Ok(expected));
         }
     }
 
@@ -208,21 +209,24 @@ mod tests {
         // What came was damaged, and what is stored of it likewise.
         let found = arrived(&[&damaged]).expect("its header is right");
         assert!(matches!(
-            WriteSet::decode_arrived(damaged.into(), &found),
+            WriteSet::decode_arrived(damaged.clone().into(), &found),
             Err(DecodeError::Checksum {
                 part: "payload",
                 ..
             })
         ));
-        // Of another write set: this one is looked at itself.
-        let found = arrived(&[&other]).expect("a write set");
-        assert_eq!(
-            WriteSet::decode_arrived(one.clone(), &found),
-            WriteSet::decode(one.clone())
-        );
-        // More came than there is.
-        let found = arrived(&[&one, b"x"]).expect("its header is right");
-        assert!(WriteSet::decode_arrived(one, &found).is_err());
+        // Of another write set, or not all of this one, or more: this one is looked at itself.
+        for found in [
+            arrived(&[&other]),
+            arrived(&[&one, b"x"]),
+            arrived(&[&damaged]),
+        ] {
+            let found = found.expect("its header is right");
+            let decoded = WriteSet::decode(one.clone()).expect("right");
+            assert!(!found.is_of(&decoded));
+            assert_eq!(found.plan(&decoded, 7), None);
+            assert_eq!(WriteSet::decode_arrived(one.clone(), &found), Ok(decoded));
+        }
     }
 
     #[test]

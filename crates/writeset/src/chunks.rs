@@ -20,6 +20,8 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::codec::PayloadSum;
+
 const HEADER: usize = 19;
 const TYPE_AT: usize = 4;
 const LENGTH_AT: usize = 9;
@@ -58,6 +60,8 @@ struct Chunk {
     body: Range<usize>,
     /// The byte of flags that gets STMT_END.
     ends_at: Option<usize>,
+    /// The checksum of the body.
+    sum: u64,
 }
 
 /// Where a payload is cut.
@@ -92,6 +96,14 @@ impl Plan {
         chunk.map_or(0, |c| maps(c) + c.body.len())
     }
 
+    /// Whether chunk `n` of `payload` has the bytes that the plan was made of: for who keeps it
+    /// where it may be damaged. False if there is no such chunk.
+    pub fn is_sound(&self, payload: &[u8], n: usize) -> bool {
+        let chunk = self.chunks.get(n);
+        let body = chunk.and_then(|c| Some((payload.get(c.body.clone())?, c.sum)));
+        body.is_some_and(|(bytes, sum)| PayloadSum::of(bytes) == sum)
+    }
+
     /// The bytes of chunk `n` of `payload`, which must be the one the plan was
     /// made of. None if there is no such chunk.
     pub fn chunk(&self, payload: &[u8], n: usize) -> Option<Bytes> {
@@ -110,6 +122,11 @@ impl Plan {
     }
 }
 
+/// Chunks of 2 to this many bytes are the smallest, and up to [`CHUNK_MAX`] the largest.
+pub const CHUNK_MIN: u8 = 7;
+/// See [`CHUNK_MIN`].
+pub const CHUNK_MAX: u8 = 24;
+
 /// Finds the cuts of a payload as its bytes come, in pieces of any size.
 #[derive(Debug)]
 pub(crate) struct Cutter {
@@ -125,6 +142,8 @@ pub(crate) struct Cutter {
     start: usize,
     /// A cut that counts if anything comes behind it.
     cut: Option<Chunk>,
+    /// Of the chunk that has begun.
+    sum: PayloadSum,
     /// Where the event begins that is coming.
     at: usize,
     /// How much of it has come.
@@ -147,6 +166,7 @@ impl Cutter {
             begun: Vec::new(),
             start: 0,
             cut: None,
+            sum: PayloadSum::new(),
             at: 0,
             come: 0,
             front: Vec::new(),
@@ -165,6 +185,7 @@ impl Cutter {
             if self.front.len() < want {
                 let n = bytes.len().min(want - self.front.len());
                 self.front.extend_from_slice(&bytes[..n]);
+                self.sum.update(&bytes[..n]);
                 self.come += n;
                 bytes = &bytes[n..];
                 if let (None, Some(length)) = (self.length, self.front.get(LENGTH_AT..HEADER)) {
@@ -180,6 +201,7 @@ impl Cutter {
                 let n = bytes.len().min(length - self.come);
                 // What is still wanted of the front is taken above.
                 if self.front.len() >= self.wanted() {
+                    self.sum.update(&bytes[..n]);
                     self.come += n;
                     bytes = &bytes[n..];
                 }
@@ -221,6 +243,7 @@ impl Cutter {
                             maps: Vec::new(),
                             body: self.start..end,
                             ends_at: (!self.over).then_some(at + ROWS_FLAGS_AT),
+                            sum: self.sum.sum(),
                         });
                     }
                 }
@@ -239,6 +262,7 @@ impl Cutter {
             self.begun.clone_from(&self.maps);
         }
         self.start = chunk.body.end;
+        self.sum = PayloadSum::new();
         self.chunks.push(chunk);
     }
 
@@ -257,6 +281,7 @@ impl Cutter {
             maps: self.begun,
             body: self.start..self.at,
             ends_at: None,
+            sum: self.sum.sum(),
         });
         Ok(Plan {
             chunks: self.chunks,
@@ -346,6 +371,7 @@ mod tests {
                             maps: std::mem::take(&mut begun),
                             body: start..end,
                             ends_at: (!over).then_some(flags_at),
+                            sum: PayloadSum::of(&payload[start..end]),
                         });
                         if !over {
                             begun.clone_from(&maps);
@@ -367,6 +393,7 @@ mod tests {
             maps: begun,
             body: start..at,
             ends_at: None,
+            sum: PayloadSum::of(&payload[start..at]),
         });
         Ok(Plan { chunks })
     }
@@ -419,6 +446,21 @@ mod tests {
             .collect();
         assert_eq!(all, apply(&payload).expect("right"));
         assert_eq!(plan.chunk(&payload, plan.len()), None);
+        let sound = |p: &[u8]| {
+            (0..=plan.len())
+                .map(|n| plan.is_sound(p, n))
+                .collect::<Vec<_>>()
+        };
+        let mut expected = vec![true; plan.len()];
+        expected.push(false);
+        assert_eq!(sound(&payload), expected);
+        let mut damaged = payload.clone();
+        damaged[plan.chunks[1].body.start + 30] ^= 4;
+        expected[1] = false;
+        assert_eq!(sound(&damaged), expected);
+        damaged.truncate(plan.chunks[1].body.end - 1);
+        expected[2..].fill(false);
+        assert_eq!(sound(&damaged), expected);
     }
 
     #[test]

@@ -366,29 +366,15 @@ impl WriteSet {
         Ok(WriteSet { head, payload })
     }
 
-    /// As [`WriteSet::decode`], for bytes that were looked at when they came: their payload is
-    /// not read again.
+    /// As [`WriteSet::decode`], for bytes that were looked at when they came: if they are those,
+    /// by their header, their payload is not read again. So who keeps it where it may be
+    /// damaged must look at it when it is used ([`Plan::is_sound`](crate::Plan::is_sound),
+    /// [`Head::payload_sum`]).
     pub fn decode_arrived(bytes: Bytes, arrived: &Arrived) -> Result<WriteSet, DecodeError> {
         let head = Head::decode(&bytes)?;
-        if arrived.sum != head.sum {
-            return WriteSet::decode(bytes);
-        }
         let payload = bytes.slice(head.payload_offset()..);
-        let (len, computed) = arrived.payload;
-        let have = payload.len() as u64;
-        if have != head.payload_len || len != have {
-            return Err(DecodeError::Length {
-                keys: head.keys.byte_len() as u64,
-                payload: head.payload_len,
-                have: bytes.len() - HEADER_LEN,
-            });
-        }
-        if computed != head.payload_sum {
-            return Err(DecodeError::Checksum {
-                part: "payload",
-                computed,
-                stored: head.payload_sum,
-            });
+        if !arrived.is_of(&head) || u64::try_from(payload.len()) != Ok(head.payload_len) {
+            return WriteSet::decode(bytes);
         }
         Ok(WriteSet { head, payload })
     }

@@ -18,7 +18,7 @@ mod key;
 mod keys;
 
 pub use arrival::{Arrival, Arrived};
-pub use chunks::{Plan, WholeOnly};
+pub use chunks::{CHUNK_MAX, CHUNK_MIN, Plan, WholeOnly};
 pub use codec::{
     DecodeError, HEADER_LEN, Head, Header, PayloadSum, WRITESET_VERSION, WriteSet, encode,
     encode_chunks, encode_prefix, encoded_len, prefix_len, restamp,

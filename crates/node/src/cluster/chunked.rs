@@ -31,14 +31,10 @@
 use std::sync::{Arc, OnceLock};
 
 use dromon_writeset::{Arrived, Flags, KeyHash, Plan, Seqno, Uuid, WriteSet};
+pub use dromon_writeset::{CHUNK_MAX, CHUNK_MIN};
 
 use super::{ClusterState, Event, MemberState};
 use crate::chain::Taken;
-
-/// Chunks are at least 2 to this many bytes, and at most [`CHUNK_MAX`].
-pub const CHUNK_MIN: u8 = 7;
-/// See [`CHUNK_MIN`].
-pub const CHUNK_MAX: u8 = 24;
 
 /// Set in the header's `chunk` beside the size: the write set inserts into or
 /// deletes from a unique index other than the primary one, so that in chunks it
@@ -193,7 +189,7 @@ impl ClusterState {
         {
             return None;
         }
-        let cut = arrived.and_then(|a| a.plan(log2));
+        let cut = arrived.and_then(|a| a.plan(write_set, log2));
         cut.unwrap_or_else(|| Plan::of(write_set.payload(), 1 << log2))
             .ok()
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use dromon_gates::{Popped, QueueItem, Seqno, Waiter};
 use dromon_order::sequencer::{PieceStore, StreamKey};
 use dromon_order::{CommittedBody, Order};
-use dromon_writeset::Flags;
+use dromon_writeset::{Flags, PayloadSum};
 
 use super::delivery::{to_view, view_member};
 use super::transfer::{Bypass, NoCopy};
@@ -284,6 +284,11 @@ impl Node {
             self.gates.pass_commit(seqno);
             return None;
         }
+        if let (Some(payload), Some(sum)) = (&ws.payload, ws.sum)
+            && PayloadSum::of(payload) != sum
+        {
+            ws.payload = Some(self.damaged_spool(seqno, ws.index, ws.source)?);
+        }
         let stream = (ws.source, ws.trx_id);
         let Some(share) = self.share_of(&ws) else {
             self.gates.pass_commit(seqno);
@@ -393,6 +398,26 @@ impl Node {
             outcome: Outcome::Ok,
             counted_out: true,
         })
+    }
+
+    /// What was kept in a file for seqno `seqno` is not what came: it is read from the log. None:
+    /// nor is it there, and the node leaves.
+    pub(super) fn damaged_spool(
+        &self,
+        seqno: Seqno,
+        index: u64,
+        source: dromon_writeset::Uuid,
+    ) -> Option<Bytes> {
+        self.warn(&format!(
+            "what lies in a spool file for seqno {seqno} is not what came (its checksum differs): look after the disk and \
+             the memory of this machine. Nothing is lost: it is read from the log again"
+        ));
+        let again = self.payload_from_log(index, source);
+        if let Err(why) = &again {
+            self.inconsistent(&format!("seqno {seqno} cannot be read again: {why}"));
+            self.gates.pass_commit(seqno);
+        }
+        again.ok()
     }
 
     pub(super) fn payload_from_log(

@@ -549,6 +549,7 @@ impl Node {
             conn_id: header.conn_id,
             depends_on,
             payload: Some(bytes::Bytes::new()),
+            sum: None,
             index: chunked.index,
             tables: Vec::new(),
             neighbours: false,
@@ -565,14 +566,19 @@ impl Node {
                 ws.trx_id = header.trx_id;
             }
             ChunkPart::Data(n) => {
-                let payload = chunked.write_set.payload();
-                ws.payload = chunked.plan.chunk(payload, n as usize);
+                let (payload, n) = (chunked.write_set.payload(), n as usize);
+                let again = match chunked.plan.is_sound(payload, n) {
+                    true => None,
+                    false => Some(self.damaged_spool(seqno, chunked.index, header.source)?),
+                };
+                ws.payload = chunked.plan.chunk(again.as_ref().unwrap_or(payload), n);
                 (ws.tables, ws.neighbours) = (self.tables_of_chunked(chunked), closes);
             }
             ChunkPart::End if lacking => {
                 ws.flags = header.flags;
                 ws.trx_id = header.trx_id;
                 ws.payload = Some(chunked.write_set.payload().clone());
+                ws.sum = Some(chunked.write_set.payload_sum());
                 // It may have been begun ahead, as the end of what was here.
                 ws.depends_on = seqno - 1;
                 (ws.tables, ws.neighbours) = (self.tables_of_chunked(chunked), closes);

@@ -454,6 +454,8 @@ struct RemoteWriteSet {
     depends_on: Seqno,
     /// `None` if it must be read from the log again.
     payload: Option<Bytes>,
+    /// What checksum it must have, if it lies in a file.
+    sum: Option<u64>,
     index: u64,
     /// The tables that it names; none: not known.
     tables: Vec<KeyHash>,

@@ -73,6 +73,7 @@ impl Node {
                 conn_id: header.conn_id,
                 depends_on,
                 payload: keep.then_some(payload),
+                sum: (in_memory == 0 && verdict.passed()).then(|| write_set.payload_sum()),
                 index,
                 tables,
                 neighbours,

@@ -37,6 +37,8 @@ pub struct Net {
     told: Mutex<HashMap<String, dromon_node::Position>>,
     /// Addresses whose next engine begins its log and does not start.
     failing: Mutex<BTreeSet<String>>,
+    /// Addresses where what is read from a spool file next is not what was written.
+    spoilt: Mutex<BTreeSet<String>>,
     wires: Mutex<Wires>,
     askers: AtomicU64,
 }
@@ -74,6 +76,7 @@ impl Net {
             disks: Mutex::default(),
             told: Mutex::default(),
             failing: Mutex::default(),
+            spoilt: Mutex::default(),
             wires: Mutex::default(),
             askers: AtomicU64::new(1),
         })
@@ -226,6 +229,11 @@ impl Net {
         lock(&self.logs).insert(dir.to_owned(), Arc::new(log));
     }
 
+    /// What is read from a spool file at `addr` next is not what was written.
+    pub fn spoil_next_spool(&self, addr: &str) {
+        lock(&self.spoilt).insert(addr.to_owned());
+    }
+
     /// Flips a bit in the log in `dir`.
     pub fn damage_log(&self, dir: &Path) {
         assert!(lock(&self.logs).contains_key(dir), "there is a log");
@@ -376,9 +384,13 @@ impl Engines for MemEngines {
     }
 
     fn map_file(&self) -> MapFile {
-        Arc::new(|file, len| {
+        let (net, addr) = (self.net.clone(), self.addr.clone());
+        Arc::new(move |file, len| {
             let mut bytes = vec![0; usize::try_from(len).map_err(std::io::Error::other)?];
             std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
+            if let Some(last) = bytes.last_mut().filter(|_| lock(&net.spoilt).remove(&addr)) {
+                *last ^= 1;
+            }
             Ok(Bytes::from(bytes))
         })
     }

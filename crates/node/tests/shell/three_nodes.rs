@@ -192,6 +192,22 @@ fn large_write_sets_travel_in_pieces() {
 }
 
 #[test]
+fn what_a_spool_file_has_spoilt_is_read_from_the_log() {
+    run(3, "", LIMIT, |world| {
+        let (db, other) = (world.db(1), world.db(2));
+        world.net.spoil_next_spool(&other.addr);
+        let mut t = db.begin();
+        t.put(row(1), 7).expect("a free row");
+        t.fragment_of(6 << 20).expect("nobody is in its way");
+        t.put(row(2), 8).expect("a free row");
+        assert!(t.commit().is_committed());
+        world.settle();
+        assert_eq!((other.read(row(1)), other.read(row(2))), (7, 8));
+        assert!(world.report.said("is read from the log again"));
+    });
+}
+
+#[test]
 fn what_was_acknowledged_is_read_elsewhere() {
     run(3, "", LIMIT, |world| {
         let dbs = world.members();
