@@ -379,7 +379,7 @@ fn tables_of_a_domain_out_of_order() {
     let read = |at: &str| {
         let at: Position = at.parse().expect("a position");
         ReadTables {
-            server_id: 1,
+            connection: 1,
             before: at.clone().into(),
             after: at.into(),
             catalog: Catalog::new(Vec::new()),

@@ -32,8 +32,8 @@ const OF_VIEWS: &[&[u8]] = &[b"1142", b"1143", b"1305", b"1356", b"1370", b"1449
 /// of MySQL, or [`crate::store::Place::as_position`].
 #[derive(Debug)]
 pub struct ReadTables {
-    /// Of the server with this id.
-    pub server_id: u32,
+    /// Read while events came over this one of the connections to the primary.
+    pub connection: u64,
     /// Before.
     pub before: Reached,
     /// After.
@@ -49,10 +49,16 @@ pub struct Desk {
     changed: Condvar,
 }
 
+/// Whose tables are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    server_id: u32,
+    connection: u64,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    /// Of the server with this id.
-    wanted: Option<u32>,
+    wanted: Option<Wanted>,
     read: Option<ReadTables>,
     count: u64,
     error: Option<String>,
@@ -63,19 +69,35 @@ impl Desk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tables are wanted, or not, of the server that events come from.
-    pub fn want(&self, wanted: bool, server_id: u32) {
+    /// Tables are wanted, or not, of the server that events come from, over this one of the
+    /// connections to it.
+    pub fn want(&self, wanted: bool, server_id: u32, connection: u64) {
         let mut state = self.state();
-        let wanted = (wanted && state.read.is_none()).then_some(server_id);
+        let of = Wanted {
+            server_id,
+            connection,
+        };
+        let wanted = (wanted && state.read.is_none()).then_some(of);
         if state.wanted != wanted {
             state.wanted = wanted;
             self.changed.notify_all();
         }
     }
 
-    /// What was read, if something was.
-    pub fn take(&self) -> Option<ReadTables> {
-        self.state().read.take()
+    /// What was read, if something was. What was read under another connection is dropped: a primary
+    /// that crashed in between may have lost what it shows, and used its numbers again.
+    pub fn take(&self, connection: u64) -> Option<ReadTables> {
+        let read = self.state().read.take();
+        read.filter(|read| read.connection == connection)
+    }
+
+    /// It was read.
+    pub(super) fn put(&self, read: ReadTables) {
+        let mut state = self.state();
+        state.wanted = None;
+        state.read = Some(read);
+        state.count += 1;
+        state.error = None;
     }
 
     /// How often tables were read, and why that failed last.
@@ -84,11 +106,11 @@ impl Desk {
         (state.count, state.error.clone())
     }
 
-    fn wait(&self) -> u32 {
+    fn wait(&self) -> Wanted {
         let mut state = self.state();
         loop {
-            if let Some(server_id) = state.wanted {
-                return server_id;
+            if let Some(wanted) = state.wanted {
+                return wanted;
             }
             let waited = self.changed.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
@@ -113,16 +135,12 @@ enum ReadError {
 pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, kind: &PositionKind, log: &Log) {
     let mut said = String::new();
     loop {
-        let server_id = desk.wait();
+        let wanted = desk.wait();
         let began = Instant::now();
-        let result = read(login, kind, server_id);
-        let mut state = desk.state();
+        let result = read(login, kind, wanted);
         let pause = match result {
             Ok(read) => {
-                state.wanted = None;
-                state.read = Some(read);
-                state.count += 1;
-                state.error = None;
+                desk.put(read);
                 said.clear();
                 PAUSE.max(began.elapsed() * PAUSE_TIMES)
             }
@@ -135,7 +153,7 @@ pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, kind: &PositionKind, log: 
                     log.say(Level::Warning, &text);
                     said.clone_from(&text);
                 }
-                state.error = Some(error.to_string());
+                desk.state().error = Some(error.to_string());
                 match error {
                     // It passes.
                     ReadError::Tables(TablesError::Gap(_)) | ReadError::Warned(_) => {
@@ -145,16 +163,15 @@ pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, kind: &PositionKind, log: 
                 }
             }
         };
-        drop(state);
         thread::sleep(pause);
     }
 }
 
-fn read(login: &Login, kind: &PositionKind, server_id: u32) -> Result<ReadTables, ReadError> {
+fn read(login: &Login, kind: &PositionKind, wanted: Wanted) -> Result<ReadTables, ReadError> {
     let mut asker = Asker::connect(login)?;
     // A copy, so that a table which is being changed cannot hold it up for long.
     asker.ask("SET lock_wait_timeout = 5, NAMES utf8mb4", 4096)?;
-    let whereabouts = Whereabouts::new(&mut asker, kind.clone(), server_id)?;
+    let whereabouts = Whereabouts::new(&mut asker, kind.clone(), wanted.server_id)?;
     let before = whereabouts.settled(&mut asker)?;
     let mut ask = |statement: &str| -> Result<_, ReadError> {
         let rows = asker.ask(statement, ANSWER_MAX)?;
@@ -190,7 +207,7 @@ fn read(login: &Login, kind: &PositionKind, server_id: u32) -> Result<ReadTables
     };
     let after = whereabouts.behind_all(&mut asker)?;
     Ok(ReadTables {
-        server_id,
+        connection: wanted.connection,
         before,
         after,
         catalog: catalog_of(&answers)?,

@@ -385,23 +385,9 @@ impl Puller {
             ),
         );
         self.look_for_clocks(&primary.version);
-        if lock(&self.following).primary.server_id != primary.server_id {
-            // It may have had what its successor never sends.
-            self.offers.withdraw();
-            if let Some(hints) = self.ingest.hints() {
-                hints.withdraw();
-            }
-        }
         let (semi_sync, primary_zstd) = (primary.semi_sync, primary.zstd);
         let mariadb = primary.version.contains("MariaDB");
-        {
-            let mut following = lock(&self.following);
-            following.connected = true;
-            following.connections += 1;
-            following.encrypted = connection.is_encrypted();
-            following.zstd = primary_zstd.map(|_| Compressed::default());
-            following.primary = primary;
-        }
+        self.connected(primary, connection.is_encrypted());
         connection.follow()?;
         if semi_sync && !mariadb {
             // Newer ones of MySQL read acknowledgements aside, and count on.
@@ -504,6 +490,22 @@ impl Puller {
         }
     }
 
+    /// A new connection, to the same server or to another one. What was read over the one before and
+    /// waits to be learnt is void: the server may have crashed, lost its last transactions and used
+    /// their numbers again.
+    fn connected(&mut self, primary: Primary, encrypted: bool) {
+        self.offers.withdraw();
+        if let Some(hints) = self.ingest.hints() {
+            hints.withdraw();
+        }
+        let mut following = lock(&self.following);
+        following.connected = true;
+        following.connections += 1;
+        following.encrypted = encrypted;
+        following.zstd = primary.zstd.map(|_| Compressed::default());
+        following.primary = primary;
+    }
+
     /// As [`Connection::read`], of a relay that compresses. Each time no more than one piece: a little
     /// may become very much.
     fn inflate(&self, connection: &mut Connection, inflate: &mut Inflate) -> Result<(), PullError> {
@@ -542,10 +544,10 @@ impl Puller {
             return;
         };
         let mut following = lock(&self.following);
-        let server_id = following.primary.server_id;
-        let read = desk.take().filter(|read| read.server_id == server_id);
+        let connection = following.connections;
+        let read = desk.take(connection);
         match self.store.kind() {
-            // Places in files rise, whoever wrote there, and sets are exact.
+            // On one connection places in files rise, and sets are exact.
             Kind::Mirror | Kind::MySql => {
                 if let Some(read) = read {
                     hints.offer(read.before, read.after, read.catalog);
@@ -556,7 +558,8 @@ impl Puller {
         let wanted = !hints.has_catalog() && !hints.has_offer();
         desk.want(
             wanted && !self.offers.waits() && self.clockless.is_empty(),
-            server_id,
+            following.primary.server_id,
+            connection,
         );
         let (catalogs, error) = desk.told();
         let so_far = following.hints.take().unwrap_or_default();
@@ -665,37 +668,20 @@ fn random() -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use dromon_binlog::hints::Catalog;
     use dromon_binlog::{
-        BinlogState, Checksum, EventType, Format, Header, Payload, encode_event, version_bytes,
+        BinlogState, Checksum, EventType, Format, Header, Payload, Position, encode_event,
+        version_bytes,
     };
     use dromon_log::SimDevice;
 
+    use super::super::desk::ReadTables;
     use super::*;
     use crate::store::StoreOptions;
 
-    /// A connection that brings something to a mirror is a success, too.
-    #[test]
-    fn what_a_connection_has_brought() {
-        let format = Format {
-            binlog_version: 4,
-            server_version: version_bytes("5.6.51-log"),
-            created: 0,
-            post_header_lens: vec![0; 35],
-            checksum: Some(Checksum::Crc32),
-        };
-        let event = |kind, payload: &Payload<'_>| {
-            let header = Header {
-                timestamp: 1000,
-                kind,
-                server_id: 1,
-                len: 0,
-                end_pos: 0,
-                flags: 0,
-            };
-            encode_event(&header, payload, &format)
-        };
+    fn puller(kind: Kind, desk: Option<Arc<Desk>>) -> Puller {
         let options = StoreOptions {
-            kind: Kind::Mirror,
+            kind,
             ..StoreOptions::default()
         };
         let device = Arc::new(SimDevice::new(1));
@@ -722,7 +708,66 @@ mod tests {
             backoff_max: Duration::from_secs(1),
             start_file: None,
         };
-        let mut puller = Puller::new(source, store, Log::terminal(), Box::new(|| ()), None);
+        Puller::new(source, store, Log::terminal(), Box::new(|| ()), desk)
+    }
+
+    /// Tables that wait for their place are void with their connection, though it is the same server
+    /// that comes back: it may have lost what they show.
+    #[test]
+    fn tables_wait_no_longer_than_their_connection() {
+        let desk = Arc::<Desk>::default();
+        let mut puller = puller(Kind::MariaDb, Some(Arc::clone(&desk)));
+        let mariadb = Primary {
+            version: "10.11.6-MariaDB".into(),
+            server_id: 1,
+            ..Primary::default()
+        };
+        let read = |connection| {
+            let ahead: Position = "0-1-7".parse().expect("a position");
+            desk.put(ReadTables {
+                connection,
+                before: ahead.clone().into(),
+                after: ahead.into(),
+                catalog: Catalog::new(Vec::new()),
+            });
+        };
+        puller.connected(mariadb.clone(), false);
+        read(1);
+        puller.exchange(HintStatus::default());
+        assert!(puller.offers.waits());
+        puller.connected(mariadb.clone(), false);
+        assert!(!puller.offers.waits());
+        // And what was begun to be read before.
+        read(1);
+        puller.exchange(HintStatus::default());
+        assert!(!puller.offers.waits());
+        read(2);
+        puller.exchange(HintStatus::default());
+        assert!(puller.offers.waits());
+    }
+
+    /// A connection that brings something to a mirror is a success, too.
+    #[test]
+    fn what_a_connection_has_brought() {
+        let format = Format {
+            binlog_version: 4,
+            server_version: version_bytes("5.6.51-log"),
+            created: 0,
+            post_header_lens: vec![0; 35],
+            checksum: Some(Checksum::Crc32),
+        };
+        let event = |kind, payload: &Payload<'_>| {
+            let header = Header {
+                timestamp: 1000,
+                kind,
+                server_id: 1,
+                len: 0,
+                end_pos: 0,
+                flags: 0,
+            };
+            encode_event(&header, payload, &format)
+        };
+        let mut puller = puller(Kind::Mirror, None);
         let begins = Payload::Format(Box::new(format.clone()));
         let begins = event(EventType::FORMAT_DESCRIPTION, &begins);
         puller.store.begin_mirror(1, &begins).expect("a good disk");

@@ -48,7 +48,7 @@ impl Offers {
         }
     }
 
-    /// What waits was read from a server whose stream does not go on.
+    /// What waits was read over a connection that is no more: its server may have had what never comes.
     pub fn withdraw(&mut self) {
         self.held = None;
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,11 +41,29 @@ struct MySql {
     refuses: &'static str,
     /// What is being committed, each time that it is asked; then nothing is.
     owned: Mutex<Vec<&'static str>>,
+    /// As far as replicas are sent it; `None`: all.
+    sends: Mutex<Option<Primary>>,
+    crashes: AtomicU32,
 }
 
 impl MySql {
     fn primary(&self) -> MutexGuard<'_, Primary> {
         self.primary.lock().expect("alive")
+    }
+
+    /// What replicas are sent of it.
+    fn sent(&self) -> Primary {
+        let primary = self.primary();
+        let sends = self.sends.lock().expect("alive");
+        sends.as_ref().unwrap_or(&primary).clone()
+    }
+
+    /// It crashes, and has no more than that when it is back.
+    fn crash(&self, left: Primary) {
+        let mut primary = self.primary();
+        self.crashes.fetch_add(1, Ordering::SeqCst);
+        *self.sends.lock().expect("alive") = None;
+        *primary = left;
     }
 
     fn start(version: &'static str, refuses: &'static str) -> (Arc<MySql>, String) {
@@ -57,6 +76,8 @@ impl MySql {
             owned: Mutex::default(),
             asked: Mutex::default(),
             refuses,
+            sends: Mutex::default(),
+            crashes: AtomicU32::new(0),
         });
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound").to_string();
@@ -137,14 +158,19 @@ impl MySql {
         events: impl Fn(&Primary) -> Vec<Vec<u8>>,
     ) {
         let mut sent = 0;
+        let crashes = self.crashes.load(Ordering::SeqCst);
         loop {
-            let all = events(&self.primary());
+            let primary = self.sent();
+            if self.crashes.load(Ordering::SeqCst) != crashes {
+                return;
+            }
+            let all = events(&primary);
             let mut out = Vec::new();
             for event in &all[sent..] {
                 sequence = put_packet(&mut out, sequence, &[&[0], &event[..]].concat());
             }
             if sent == all.len() {
-                let event = self.primary().heartbeat();
+                let event = primary.heartbeat();
                 sequence = put_packet(&mut out, sequence, &[&[0], &event[..]].concat());
             }
             sent = all.len();
@@ -552,6 +578,58 @@ fn mysql_5_7_with_gtids() {
 #[test]
 fn mysql_8_with_gtids() {
     goes_all_the_way(Primary::with_gtids("8.0.36", 1));
+}
+
+/// A primary crashes, has lost its last transaction and uses its number, or its place, again: what its
+/// tables looked like behind that one is not learnt.
+fn loses_its_last(primary: Primary) {
+    let gtids = primary.has_gtids();
+    let (server, address) = MySql::of(primary, "");
+    server.primary().does(&row(1, 1));
+    let mut left = server.primary().clone();
+    *server.sends.lock().expect("alive") = Some(left.clone());
+    let ddl = Plan {
+        does: Does::Ddl,
+        ..row(0, 0)
+    };
+    server.primary().does(&ddl);
+    let relay = match gtids {
+        false => Relay::start(&address),
+        true => Relay::with_gtids(&address),
+    };
+    until("tables wait", || {
+        let hints = relay.following.lock().expect("alive").hints.clone();
+        hints.is_some_and(|h| !h.catalog && h.catalogs == 1)
+    });
+    // Some heartbeats.
+    thread::sleep(Duration::from_millis(300));
+    // t.u is unique still.
+    for id in 2..6 {
+        left.does(&row(id, 5));
+    }
+    let end = left.end();
+    server.crash(left);
+    relay.has(end);
+    let got = replica(&relay.serves, gtids, 9, 5);
+    assert_eq!(clocks(&got), [0, 1, 2, 3, 4]);
+    let got: Vec<Got> = got
+        .into_iter()
+        .flatten()
+        .filter(|got| got.clock.is_some())
+        .collect();
+    check(&server.primary().of_file(1), &got).expect("none that conflict");
+    relay.knows_tables(2);
+    Following::stop(&relay.following);
+}
+
+#[test]
+fn loses_its_last_with_gtids() {
+    loses_its_last(Primary::with_gtids("5.7.44-log", 1));
+}
+
+#[test]
+fn loses_its_last_without_gtids() {
+    loses_its_last(Primary::new("5.7.44-log"));
 }
 
 /// What belongs to a session for ever may be in the tables or not: nothing is computed, and the reason
