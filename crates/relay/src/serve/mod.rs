@@ -20,7 +20,7 @@ mod sql;
 mod upstream;
 
 pub use feed::{Feed, FeedError, Policy};
-pub use registry::{Forgotten, Known, Registry, Unforgettable};
+pub use registry::{Called, Forgotten, Known, Registry, Unforgettable};
 pub(crate) use roster::REPLICAS;
 pub use server::{Account, ServeOptions, Server};
 pub use session::{Facts, From, Host, Listing, Reply, Session, Wants, errors};

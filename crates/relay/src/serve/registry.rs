@@ -8,7 +8,7 @@
 //! Kept across restarts, a line for each: `server id, file, port, last seen, host`.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 
 use dromon_binlog::Position;
@@ -63,6 +63,24 @@ pub struct Forgotten {
     pub by: String,
 }
 
+/// Which replica is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// By its server id.
+    Id(u32),
+    /// By what it calls itself, or, if none calls itself so, its server id.
+    Name(String),
+}
+
+impl fmt::Display for Called {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Called::Id(id) => write!(f, "{id}"),
+            Called::Name(name) => write!(f, "'{name}'"),
+        }
+    }
+}
+
 /// Why a replica is not forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unforgettable {
@@ -72,6 +90,8 @@ pub enum Unforgettable {
     Several(Vec<u32>),
     /// It is here: it would be known again at once.
     Here(u32, Box<Known>),
+    /// The relay has just started, and it had no time yet to come back: that is over in so many seconds.
+    TooSoon(u32, Box<Known>, u64),
 }
 
 /// All of them.
@@ -89,6 +109,10 @@ pub struct Registry {
     /// Since the start, oldest first.
     forgotten: VecDeque<Forgotten>,
 }
+
+/// So long after the relay's start a replica that was not here since may be about to come back, in
+/// seconds: by default they try each minute.
+const BACK_SECS: u64 = 120;
 
 /// Most of those that are remembered to have been forgotten.
 const FORGOTTEN_MAX: usize = 32;
@@ -242,11 +266,32 @@ impl Registry {
 
     /// The replicas of this name: the server id, or what it calls itself.
     pub fn named(&self, name: &str) -> Vec<(u32, &Known)> {
-        if let Ok(id) = name.parse::<u32>() {
-            return self.known.get(&id).map(|k| (id, k)).into_iter().collect();
+        match name.parse() {
+            Ok(id) => self.with_id(id),
+            Err(_) => self.with_host(name),
         }
+    }
+
+    fn with_id(&self, id: u32) -> Vec<(u32, &Known)> {
+        self.known.get(&id).map(|k| (id, k)).into_iter().collect()
+    }
+
+    fn with_host(&self, name: &str) -> Vec<(u32, &Known)> {
         let named = self.known.iter().filter(|(_, k)| k.host == name);
         named.map(|(id, k)| (*id, k)).collect()
+    }
+
+    fn called(&self, called: &Called) -> Vec<(u32, &Known)> {
+        match called {
+            Called::Id(id) => self.with_id(*id),
+            Called::Name(name) => {
+                let named = self.with_host(name);
+                match named.is_empty() {
+                    true => self.named(name),
+                    false => named,
+                }
+            }
+        }
     }
 
     /// Whether this is still the replica's connection.
@@ -326,14 +371,15 @@ impl Registry {
     /// what was known of it.
     ///
     /// # Errors
-    /// It is here, or it is not clear which one that is.
+    /// It is here, or may be about to come back after the relay's start, or it is not clear which one
+    /// that is.
     pub fn forget(
         &mut self,
-        name: &str,
+        name: &Called,
         by: &str,
         now: u64,
     ) -> Result<(u32, Known), Unforgettable> {
-        let named = self.named(name);
+        let named = self.called(name);
         let (id, known) = match &named[..] {
             [] => return Err(Unforgettable::Unknown),
             [(id, known)] => (*id, *known),
@@ -344,6 +390,12 @@ impl Registry {
         };
         if known.connection.is_some() {
             return Err(Unforgettable::Here(id, Box::new(known.clone())));
+        }
+        let back = self.started.saturating_add(BACK_SECS);
+        // A clock that was set back since is no reason.
+        if known.last_seen <= self.started && (self.started..back).contains(&now) {
+            let known = Box::new(known.clone());
+            return Err(Unforgettable::TooSoon(id, known, back - now));
         }
         let known = self.remove(id, by, now).ok_or(Unforgettable::Unknown)?;
         Ok((id, known))
@@ -477,6 +529,49 @@ mod tests {
         assert_eq!(again.tick(207_001, Some(7000)), [3]);
     }
 
+    fn name(name: &str) -> Called {
+        Called::Name(name.into())
+    }
+
+    #[test]
+    fn a_name_that_looks_like_a_server_id() {
+        let mut r = Registry::new(60);
+        r.begins(10, "db10", 3306, 1, 5, 1000);
+        r.begins(11, "10", 3306, 2, 5, 1000);
+        r.ends(10, 1, 1001);
+        r.ends(11, 2, 1001);
+        let mut both = r.clone();
+        let id = |forgotten: Result<(u32, Known), Unforgettable>| forgotten.map(|f| f.0);
+        assert_eq!(id(r.forget(&name("10"), "me", 1002)), Ok(11));
+        assert_eq!(id(r.forget(&name("10"), "me", 1002)), Ok(10), "no host");
+        assert_eq!(id(both.forget(&Called::Id(10), "me", 1002)), Ok(10));
+        let none = both.forget(&Called::Id(10), "me", 1002);
+        assert_eq!(none, Err(Unforgettable::Unknown), "a number is no host");
+    }
+
+    /// After the relay's start all are away until they come back.
+    #[test]
+    fn not_forgotten_before_it_could_come_back() {
+        let mut r = Registry::new(60);
+        r.begins(3, "db3", 3306, 1, 5, 900);
+        r.begins(4, "db4", 3306, 2, 5, 900);
+        let mut r = Registry::parse(&r.text(), 60).expect("as written");
+        r.started(1000);
+        r.begins(4, "db4", 3306, 1, 5, 1010);
+        r.ends(4, 1, 1020);
+        for (now, left) in [(1000, 120), (1119, 1)] {
+            let soon = r.forget(&Called::Id(3), "me", now).expect_err("too soon");
+            assert!(
+                matches!(soon, Unforgettable::TooSoon(3, _, secs) if secs == left),
+                "{soon:?}"
+            );
+        }
+        assert!(r.known().contains_key(&3));
+        // This one was here, and went.
+        r.forget(&Called::Id(4), "me", 1021).expect("it is away");
+        r.forget(&Called::Id(3), "me", 1120).expect("it is away");
+    }
+
     #[test]
     fn forgotten_as_told() {
         let mut r = Registry::new(60);
@@ -484,21 +579,25 @@ mod tests {
         r.begins(4, "db", 3306, 2, 9, 1000);
         r.begins(5, "other", 3306, 3, 7, 1000);
         assert!(r.take_changed());
-        let here = r.forget("3", "me", 1001).expect_err("it is here");
+        let here = r
+            .forget(&Called::Id(3), "me", 1001)
+            .expect_err("it is here");
         assert!(matches!(here, Unforgettable::Here(3, _)), "{here:?}");
         r.ends(3, 1, 1002);
         r.ends(5, 3, 1002);
-        let several = r.forget("db", "me", 1003);
+        let several = r.forget(&name("db"), "me", 1003);
         assert_eq!(several, Err(Unforgettable::Several(vec![3, 4])));
-        assert_eq!(r.forget("6", "me", 1003), Err(Unforgettable::Unknown));
+        let unknown = r.forget(&Called::Id(6), "me", 1003);
+        assert_eq!(unknown, Err(Unforgettable::Unknown));
         assert_eq!(r.known().len(), 3, "none was");
         r.set_held(Some((2, 3)));
         r.take_changed();
-        let (id, known) = r.forget("3", "me", 1004).expect("it is away");
+        let (id, known) = r.forget(&name("3"), "me", 1004).expect("it is away");
         assert_eq!((id, known.needs, r.held()), (3, 5, None));
         assert_eq!(r.needed(), Some((7, 5)));
         assert!(r.take_changed(), "it is written down");
-        r.forget("other", "you", 1005).expect("one of this name");
+        r.forget(&name("other"), "you", 1005)
+            .expect("one of this name");
         let by = |f: &Forgotten| (f.server_id, f.needed, f.at, f.by.clone());
         let all: Vec<_> = r.forgotten().map(by).collect();
         assert_eq!(all, [(3, 5, 1004, "me".into()), (5, 7, 1005, "you".into())]);
@@ -509,7 +608,7 @@ mod tests {
         for n in 0..100 {
             r.begins(1000 + n, "", 0, 5, 9, 2000);
             r.ends(1000 + n, 5, 2000);
-            r.forget(&(1000 + n).to_string(), "me", 2001)
+            r.forget(&Called::Id(1000 + n), "me", 2001)
                 .expect("it is away");
         }
         assert_eq!(r.forgotten().count(), FORGOTTEN_MAX);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dromon_log::Device;
 
-use super::registry::{Forgotten, Known, Unforgettable};
+use super::registry::{Called, Forgotten, Known, Unforgettable};
 use super::server::{Server, unix_now};
 use super::session::{Reply, errors};
 use crate::log::Level;
@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// An operator says that nothing is to be kept for a replica any more. `by`: who.
-    pub(super) fn forget(&self, name: &str, by: &str) -> Reply {
+    pub(super) fn forget(&self, name: &Called, by: &str) -> Reply {
         let forgotten = self.registry().forget(name, by, unix_now());
         let (id, known) = match forgotten {
             Ok(forgotten) => forgotten,
@@ -106,18 +106,23 @@ impl Server {
         Reply::Table(table)
     }
 
-    fn not_forgotten(&self, name: &str, why: &Unforgettable) -> String {
+    fn not_forgotten(&self, name: &Called, why: &Unforgettable) -> String {
         match why {
             Unforgettable::Unknown => format!(
-                "There is no replica '{name}' to forget. SHOW KNOWN REPLICAS names those for which files are kept"
+                "There is no replica {name} to forget. SHOW KNOWN REPLICAS names those for which files are kept"
             ),
             Unforgettable::Several(ids) => {
                 let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
                 let ids = ids.join(", ");
                 format!(
-                    "Several replicas are called '{name}': {ids}. Nothing was forgotten. Give the server id"
+                    "Several replicas are called {name}: {ids}. Nothing was forgotten. Give the server id"
                 )
             }
+            Unforgettable::TooSoon(id, known, secs) => format!(
+                "{} was not forgotten: the relay has started a moment ago, and replicas come back by themselves within a minute \
+                 or two (MASTER_CONNECT_RETRY). If it is still away in {secs} s (SHOW KNOWN REPLICAS), say it again",
+                called(*id, &known.host)
+            ),
             Unforgettable::Here(id, known) => {
                 let from = known
                     .address
@@ -176,7 +181,7 @@ fn called(id: u32, host: &str) -> String {
 
 impl Forgotten {
     /// By the setting, not by somebody.
-    pub(super) const BY_SETTING: &'static str = "the setting forget";
+    pub(crate) const BY_SETTING: &'static str = "the setting forget";
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use dromon_binlog::{Checksum, GtidSet, Position};
 
+use super::registry::Called;
 use super::sql::{Placed, Token, are, is, items, like, starts, tokens};
 use super::upstream::{Upstream, slave_status};
 use crate::log::utc;
@@ -112,8 +113,8 @@ pub enum Reply {
     Ok,
     /// A table.
     Table(TextResult),
-    /// Nothing is to be kept any more for the replica with this server id or name; the user may say so.
-    Forget(String),
+    /// Nothing is to be kept any more for this replica; the user may say so.
+    Forget(Called),
     /// Refused.
     Error(Failure),
 }
@@ -706,19 +707,22 @@ fn system(name: &str, facts: &Facts) -> Option<Value> {
 fn forget(tokens: &[Placed], facts: &Facts) -> Said {
     let named = match tokens {
         [what, name] if is(Some(what), "REPLICA") || is(Some(what), "SLAVE") => match &name.token {
-            Token::Number(name) | Token::Text(name) | Token::Word(name) => Some(name),
+            Token::Number(id) => id.parse().ok().map(Called::Id),
+            Token::Text(name) | Token::Word(name) if !name.is_empty() => {
+                Some(Called::Name(name.clone()))
+            }
             _ => None,
         },
         _ => None,
     };
-    let Some(name) = named.filter(|name| !name.is_empty()) else {
+    let Some(called) = named else {
         return Err(parse_error(
             "write FORGET REPLICA 7, with the server id, or FORGET REPLICA 'name', with its report_host. SHOW KNOWN REPLICAS \
              has both",
         ));
     };
     if facts.admin {
-        return Ok(Reply::Forget(name.clone()));
+        return Ok(Reply::Forget(called));
     }
     Err(Failure {
         state: *b"42000",

@@ -436,12 +436,13 @@ fn who_may_have_replicas_forgotten() {
         },
     );
     for (query, name) in [
-        ("FORGET REPLICA 7", "7"),
-        ("forget slave 7;", "7"),
-        ("FORGET REPLICA 'db-3'", "db-3"),
-        ("FORGET REPLICA db3", "db3"),
+        ("FORGET REPLICA 7", Called::Id(7)),
+        ("forget slave 7;", Called::Id(7)),
+        ("FORGET REPLICA '7'", Called::Name("7".into())),
+        ("FORGET REPLICA 'db-3'", Called::Name("db-3".into())),
+        ("FORGET REPLICA db3", Called::Name("db3".into())),
     ] {
-        let told = Reply::Forget(name.into());
+        let told = Reply::Forget(name);
         assert_eq!(session.query(query, &admin), told, "{query}");
         let denied = said(&session.query(query, &nobody));
         assert!(
@@ -456,6 +457,8 @@ fn who_may_have_replicas_forgotten() {
         "FORGET 7",
         "FORGET REPLICA",
         "FORGET REPLICA ''",
+        "FORGET REPLICA 7.5",
+        "FORGET REPLICA 4294967296",
         "FORGET REPLICA 7 8",
         "FORGET REPLICA db-3",
         "FORGET REPLICA @a",
