@@ -66,12 +66,12 @@ impl Housekeeping {
     }
 
     fn keep_house(&mut self, now: u64) {
-        let (forgotten, needed, held) = {
+        let (forgotten, held) = {
             let mut registry = self.server.registry();
             let forgotten = registry.tick(now, self.keep.forget);
             self.unsaved |= registry.take_changed();
             let held = registry.held().map_or(0, |(files, _)| files);
-            (forgotten, registry.needed(), held)
+            (forgotten, held)
         };
         for id in forgotten {
             self.log.say(
@@ -84,6 +84,8 @@ impl Housekeeping {
             false => Ok(()),
         };
         self.unsaved = saved.is_err();
+        // Not before: writing takes a while, and who comes in the meantime needs files, too.
+        let needed = self.server.registry().needed();
         let purged = self.view.purge(self.keep.limits, needed.map(|n| n.0), now);
         if let [first, .., last] | [first @ last] = &purged.gone[..] {
             self.log
@@ -125,22 +127,112 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
     use std::io;
+    use std::sync::OnceLock;
 
-    use dromon_binlog::BinlogState;
-    use dromon_log::SimDevice;
+    use dromon_binlog::{
+        BinlogState, Checksum, EventType, Format, Header, Payload, encode_event, version_bytes,
+    };
+    use dromon_log::{DeviceFile, SimDevice};
 
     use super::*;
-    use crate::serve::{Policy, REPLICAS, Registry, ServeOptions};
+    use crate::serve::{Called, Policy, REPLICAS, Registry, ServeOptions};
     use crate::store::{Store, StoreOptions};
 
+    /// While the list of replicas is written, one comes.
+    struct Meanwhile {
+        device: SimDevice,
+        server: OnceLock<Arc<Server>>,
+    }
+
+    impl Device for Meanwhile {
+        fn list(&self) -> io::Result<Vec<String>> {
+            self.device.list()
+        }
+        fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+            self.device.open(name)
+        }
+        fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+            self.device.create(name)
+        }
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.device.remove(name)
+        }
+        fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            self.device.rename(from, to)
+        }
+        fn sync_dir(&self) -> io::Result<()> {
+            let server = self.server.get().expect("it is there");
+            server.registry().begins(4, "db4", 3306, 2, 1, 1001);
+            self.device.sync_dir()
+        }
+        fn place(&self) -> String {
+            self.device.place()
+        }
+    }
+
+    #[test]
+    fn who_comes_while_the_list_is_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let (mut housekeeping, mut store) = with_store(&SimDevice::new(1), &log);
+        let format = Format {
+            binlog_version: 4,
+            server_version: version_bytes("10.11.6-MariaDB-log"),
+            created: 0,
+            post_header_lens: vec![0; 163],
+            checksum: Some(Checksum::Crc32),
+        };
+        let header = Header {
+            timestamp: 900,
+            kind: EventType::FORMAT_DESCRIPTION,
+            server_id: 1,
+            len: 0,
+            end_pos: 0,
+            flags: 0,
+        };
+        let begins = Payload::Format(Box::new(format.clone()));
+        let begins = encode_event(&header, &begins, &format);
+        for _ in 0..3 {
+            store.begin_file(&begins).expect("a good disk");
+        }
+        let limits = Limits {
+            size: Some(1),
+            ..Limits::default()
+        };
+        housekeeping.server = Server::new(
+            options(),
+            Arc::clone(&housekeeping.view),
+            Registry::new(60),
+            log,
+            0,
+        );
+        let device = Arc::new(Meanwhile {
+            server: OnceLock::from(Arc::clone(&housekeeping.server)),
+            device: SimDevice::new(2),
+        });
+        housekeeping.server.keeps(limits, device);
+        housekeeping.keep.limits = limits;
+        housekeeping.unsaved = true;
+        housekeeping.keep_house(1001);
+        assert_eq!(housekeeping.view.oldest(), Some(1));
+        // Without it they go.
+        let mut registry = housekeeping.server.registry();
+        registry.ends(4, 2, 1002);
+        registry
+            .forget(&Called::Id(4), "me", 1003)
+            .expect("it is away");
+        registry.take_changed();
+        drop(registry);
+        housekeeping.keep_house(1004);
+        assert_eq!(housekeeping.view.oldest(), Some(3));
+    }
+
     fn housekeeping(device: &SimDevice, log: &Log) -> Housekeeping {
-        let (store, _) = Store::open(
-            Arc::new(SimDevice::new(1)),
-            StoreOptions::default(),
-            BinlogState::new(),
-        )
-        .expect("empty");
-        let options = ServeOptions {
+        with_store(device, log).0
+    }
+
+    fn options() -> ServeOptions {
+        ServeOptions {
             server_id: 1,
             accounts: Vec::new(),
             policy: Policy::Pass,
@@ -152,17 +244,26 @@ mod tests {
             zstd: false,
             write_timeout: Duration::from_secs(1),
             heartbeat: Duration::from_secs(1),
-        };
+        }
+    }
+
+    fn with_store(device: &SimDevice, log: &Log) -> (Housekeeping, Store) {
+        let (store, _) = Store::open(
+            Arc::new(SimDevice::new(1)),
+            StoreOptions::default(),
+            BinlogState::new(),
+        )
+        .expect("empty");
         let mut registry = Registry::new(60);
         registry.begins(3, "db3", 3306, 1, 1, 1000);
         let view = store.view();
-        let server = Server::new(options, Arc::clone(&view), registry, log.clone(), 0);
+        let server = Server::new(options(), Arc::clone(&view), registry, log.clone(), 0);
         let keep = Keep {
             limits: Limits::default(),
             forget: None,
             device: Arc::new(device.clone()),
         };
-        Housekeeping::new(&server, &view, keep, log)
+        (Housekeeping::new(&server, &view, keep, log), store)
     }
 
     #[test]
