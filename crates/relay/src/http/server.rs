@@ -16,7 +16,7 @@ use super::status::{ForgottenStatus, HintStatus, PrimaryStatus, ReplicaStatus, S
 use crate::log::Log;
 use crate::net::ClientTls;
 use crate::pull::{AskError, Asker, Following, Login, quoted};
-use crate::serve::{Known, Server};
+use crate::serve::{Forgotten, Known, Server};
 use crate::store::{Kind, Place, View};
 
 /// Time for a replica that is asked, in all.
@@ -204,7 +204,11 @@ impl HttpServer {
                 host: f.host.clone(),
                 needed: self.view.name(f.needed),
                 at: f.at,
-                by: f.by.clone(),
+                by: match f.by == Forgotten::BY_SETTING {
+                    true => Forgotten::BY_SETTING,
+                    // Who that was is in the log: anybody may ask here.
+                    false => "an operator",
+                },
             });
             (known, registry.held(), forgotten.collect())
         };

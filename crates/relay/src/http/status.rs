@@ -84,8 +84,8 @@ pub struct ForgottenStatus {
     pub needed: String,
     /// When, in seconds since 1970.
     pub at: u64,
-    /// Who said so.
-    pub by: String,
+    /// `an operator`, or `the setting forget`.
+    pub by: &'static str,
 }
 
 /// What is known of hints.
