@@ -498,8 +498,7 @@ fn accounts(given: &Given) -> Result<Vec<Account>, ConfigError> {
         }
         if accounts.iter().any(|a| a.name == name && a.admin != admin) {
             return Err(bad(&format!(
-                "'{name}' is an account of replicas, too. Choose another name: whoever knows a replica's password must not be able to \
-                 have others forgotten"
+                "'{name}' is an account of replicas, too. Choose another name: a replica's password must not do for FORGET REPLICA"
             )));
         }
         accounts.retain(|a| a.name != name);
