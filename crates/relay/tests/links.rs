@@ -20,7 +20,10 @@ use dromon_relay::net::{ClientTls, ServerTls, TlsKeys};
 use dromon_relay::pull::{AskError, Asker, Following, Login, Puller, Source, Wish};
 use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
 use dromon_relay::store::{Limits, Store, StoreOptions, View};
-use dromon_relay::wire::PasswordHash;
+use dromon_relay::wire::{
+    Command, Dump, Frames, Greeting, NATIVE_PASSWORD, PasswordHash, Register, capabilities,
+    native_reply, put_packet,
+};
 
 fn pki(name: &str) -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -307,6 +310,122 @@ fn forgotten_while_it_runs() {
     assert_eq!(forgotten[0]["server_id"], 8);
     assert_eq!(forgotten[1]["needed_file"], "relay-bin.000001");
     assert_eq!(forgotten[1]["by"], "an operator");
+}
+
+/// A client that says what it likes.
+struct Raw {
+    stream: TcpStream,
+    frames: Frames,
+}
+
+impl Raw {
+    /// Logs in; gives the answer to that, too.
+    fn login(address: &str, user: &str) -> (Raw, Vec<u8>) {
+        let stream = TcpStream::connect(address).expect("it listens");
+        let frames = Frames::new(1 << 16);
+        let mut raw = Raw { stream, frames };
+        let greeting = Greeting::decode(&raw.packet()).expect("a greeting");
+        let login = dromon_relay::wire::Login {
+            capabilities: capabilities::OURS,
+            user: user.into(),
+            reply: native_reply(b"secret", &greeting.salt),
+            plugin: NATIVE_PASSWORD.into(),
+        };
+        let sequence = raw.frames.sequence();
+        let answer = raw.tell(sequence, &login.encode());
+        (raw, answer)
+    }
+
+    fn packet(&mut self) -> Vec<u8> {
+        let mut buf = [0; 4096];
+        loop {
+            if let Some(packet) = self.frames.packet().expect("in order") {
+                return packet;
+            }
+            let n = self.stream.read(&mut buf).expect("an answer");
+            assert!(n > 0, "it closed");
+            self.frames.feed(&buf[..n]);
+        }
+    }
+
+    fn tell(&mut self, sequence: u8, packet: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let next = put_packet(&mut out, sequence, packet);
+        self.frames.set_sequence(next);
+        self.stream.write_all(&out).expect("taken");
+        self.packet()
+    }
+}
+
+/// An error's number; 0 if it is none.
+fn number(answer: &[u8]) -> u16 {
+    match answer {
+        [0xff, low, high, ..] => u16::from_le_bytes([*low, *high]),
+        _ => 0,
+    }
+}
+
+/// An operator's account is none of a replica's.
+#[test]
+fn operators_do_not_replicate() {
+    let (address, server, _) = serve(false, false);
+    let (mut ops, answer) = Raw::login(&address, "ops");
+    assert_eq!(number(&answer), 0);
+    let register = Command::Register(Register {
+        server_id: 7,
+        host: "db7".into(),
+        port: 3306,
+    });
+    let refused = ops.tell(0, &register.encode());
+    let said = String::from_utf8_lossy(&refused).into_owned();
+    assert_eq!(number(&refused), 1227, "{said}");
+    assert!(
+        said.contains("do not replicate. Use one of the setting account"),
+        "{said}"
+    );
+    let dump = Command::Dump(Dump {
+        position: 4,
+        flags: 0,
+        server_id: 7,
+        file: b"relay-bin.000001".to_vec(),
+    });
+    let refused = ops.tell(0, &dump.encode());
+    assert_eq!(number(&refused), 1227);
+    assert!(server.registry().known().is_empty());
+    // One of the setting account may.
+    let (mut repl, _) = Raw::login(&address, "repl");
+    assert_eq!(number(&repl.tell(0, &register.encode())), 0);
+    for set in [
+        "SET @master_binlog_checksum = @@global.binlog_checksum",
+        "SET @mariadb_slave_capability = 4",
+    ] {
+        let set = Command::Query(set.into());
+        assert_eq!(number(&repl.tell(0, &set.encode())), 0);
+    }
+    let event = repl.tell(0, &dump.encode());
+    assert_eq!(event[0], 0, "{}", String::from_utf8_lossy(&event));
+    assert!(server.registry().known().contains_key(&7));
+}
+
+/// When all places are taken an operator still comes in; not any number of them.
+#[test]
+fn a_place_for_operators() {
+    let (address, ..) = serve(false, false);
+    let mut all: Vec<Raw> = Vec::new();
+    for _ in 0..50 {
+        let (raw, answer) = Raw::login(&address, "repl");
+        assert_eq!(number(&answer), 0);
+        all.push(raw);
+    }
+    assert_eq!(number(&Raw::login(&address, "repl").1), 1040);
+    // The one that was refused has gone when its place is free again.
+    thread::sleep(Duration::from_millis(500));
+    for n in 0..4 {
+        let (raw, answer) = Raw::login(&address, "ops");
+        assert_eq!(number(&answer), 0, "{n}");
+        all.push(raw);
+    }
+    assert_eq!(number(&Raw::login(&address, "ops").1), 1040);
 }
 
 /// Who has asked says that it goes: servers count and log those that do not.

@@ -9,7 +9,7 @@ use socket2::SockRef;
 
 use super::registry::{Known, Registry};
 use super::server::{Server, unix_now};
-use super::session::{Facts, Host, Listing, Reply, Session, Wants};
+use super::session::{Facts, Host, Listing, Reply, Session, Wants, errors};
 use crate::log::Level;
 use crate::net::{Socket, prepare};
 use crate::store::StoreError;
@@ -23,6 +23,8 @@ const LOGIN_MAX: usize = 64 << 10;
 const COMMAND_MAX: usize = 1 << 20;
 /// Time for a login, all of it.
 const LOGIN_TIME: Duration = Duration::from_secs(10);
+/// So many more connections may be there of operators: they are needed when all places are taken.
+const OPERATORS_MORE: usize = 4;
 /// A connection that asks nothing for so long is closed, as servers do.
 const IDLE: Duration = Duration::from_secs(8 * 3600);
 /// What is gathered before it is sent.
@@ -51,6 +53,14 @@ pub(super) enum Ended {
     Short(StoreError),
     #[error("the relay ends")]
     Ending,
+}
+
+fn not_for_admins() -> Failure {
+    let why = "Access denied; accounts of the relay's setting admin do not replicate. Use one of the setting account as user";
+    Failure {
+        state: *b"42000",
+        ..Failure::new(errors::DENIED, why)
+    }
 }
 
 /// An open one.
@@ -167,6 +177,10 @@ impl<'a> Connection<'a> {
                         }
                     }
                 }
+                Command::Register(_) if self.admin => self.send(&error(&not_for_admins()))?,
+                Command::Dump(_) | Command::DumpGtid(_) if self.admin => {
+                    return self.refuse(self.frames.sequence(), &not_for_admins());
+                }
                 Command::Register(register) => {
                     self.registered = Some(register);
                     self.send(&ok())?;
@@ -281,14 +295,16 @@ impl<'a> Connection<'a> {
         }
         let count = self.server.count.fetch_add(1, Ordering::Relaxed);
         self.admitted = true;
-        if count >= self.server.options.connections_max {
+        let admin = account.is_some_and(|a| a.admin);
+        let more = if admin { OPERATORS_MORE } else { 0 };
+        if count >= self.server.options.connections_max.saturating_add(more) {
             let failure = Failure {
                 state: *b"08004",
                 ..Failure::new(1040, "Too many connections")
             };
             return self.refuse(self.frames.sequence(), &failure);
         }
-        self.admin = account.is_some_and(|a| a.admin);
+        self.admin = admin;
         self.user = login.user;
         self.send(&ok())
     }
