@@ -145,6 +145,9 @@ impl<'c> Namer<'c> {
         let Use::Rows(n, types) = &*of else {
             return None;
         };
+        if self.left == 0 {
+            return None;
+        }
         let data = event.data(self.bytes).ok()?;
         for row in event.rows(&data, types).ok()? {
             let row = row.ok()?;

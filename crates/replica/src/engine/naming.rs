@@ -78,12 +78,12 @@ pub(super) fn key(one: &Unit, other: &Unit) -> Option<String> {
     let catalog = unit.tables.catalog();
     let mut namer = Namer::new(catalog, &meeting, ROWS, limits().bytes);
     let mut met = None;
-    for transaction in &unit.transactions {
+    'all: for transaction in &unit.transactions {
         for event in transaction.events().flatten() {
-            met = met.or_else(|| namer.event(&event, &transaction.form.format));
-        }
-        if met.is_some() || namer.is_tired() {
-            break;
+            met = namer.event(&event, &transaction.form.format);
+            if met.is_some() || namer.is_tired() {
+                break 'all;
+            }
         }
     }
     let met = met.or_else(|| namer.rest())?;
