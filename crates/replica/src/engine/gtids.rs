@@ -14,12 +14,15 @@
 use dromon_binlog::{Gtid, Position};
 
 use super::settle::logs_everything;
+use crate::ahead::Ahead;
 use crate::client::{Client, ClientError};
 use crate::compile::{Filter, Op};
 use crate::unit::{Alone, Unit};
 
 /// Error of a missing privilege.
 const NO_PRIVILEGE: u16 = 1227;
+/// Error of a variable that a server does not know.
+const NO_VARIABLE: u16 = 1193;
 
 /// Whether the target can have them: `Ok(false)`: it writes no binlog, and there is nothing to do.
 /// The inner error says why it cannot.
@@ -43,13 +46,42 @@ pub(super) fn check(client: &mut Client, node: bool) -> Result<Result<bool, Stri
         }
         done => done?,
     };
-    if !logs_everything(client)? {
+    let everything = match logs_everything(client) {
+        Err(error) if error.code() == Some(NO_PRIVILEGE) => {
+            return Ok(Err(format!(
+                "source_gtid = on, and target_user may not ask whether the target's binlog has everything (SHOW MASTER STATUS): {error}. On the \
+                 target: GRANT BINLOG MONITOR ON *.* TO it (before 10.5: REPLICATION CLIENT). {THEN}"
+            )));
+        }
+        everything => everything?,
+    };
+    if !everything {
         return Ok(Err(format!(
             "source_gtid = on, and the target leaves databases out of its binlog (binlog_do_db, binlog_ignore_db): the GTIDs of what \
              changes only these would be missing there. {THEN}"
         )));
     }
     Ok(Ok(true))
+}
+
+/// Why what was applied out of order before cannot be followed by this.
+pub(super) fn has_gaps(position: &Position, ahead: &Ahead) -> Option<String> {
+    (!ahead.is_empty()).then(|| {
+        format!(
+            "source_gtid = on, and of what follows {position} the target has {ahead} already, with GTIDs of its own (commit_order = group \
+             was set before): the source's would be out of order in its binlog. Nothing was applied. Run once with source_gtid = off \
+             until all of that is applied (the position is behind it), then set source_gtid = on."
+        )
+    })
+}
+
+/// An ALTER TABLE must not have two groups, of which the first one says nothing of its end.
+pub(super) fn in_one_group(client: &mut Client) -> Result<(), ClientError> {
+    match client.query(b"SET SESSION binlog_alter_two_phase=0") {
+        // Older servers always write one.
+        Err(error) if error.code() == Some(NO_VARIABLE) => Ok(()),
+        done => done.map(|_| ()),
+    }
 }
 
 /// Where the target's binlog is, in each domain.
@@ -59,12 +91,22 @@ pub(super) fn logged(client: &mut Client) -> Result<Position, ClientError> {
 }
 
 /// Why a transaction of the source cannot come behind what the target's binlog has.
-pub(super) fn misplaced(logged: &Position, gtid: Gtid) -> Option<String> {
+/// `under_way`: what was, when the last run ended.
+pub(super) fn misplaced(logged: &Position, gtid: Gtid, under_way: Option<Gtid>) -> Option<String> {
     let last = logged.get(gtid.domain)?;
+    let there = match under_way == Some(gtid) {
+        true => format!(
+            "{gtid} was under way when the last run ended: all of it may be in the target, parts, or nothing; look there."
+        ),
+        false if last == gtid => format!(
+            "It has {gtid} itself, which this channel did not apply: if somebody else did, set gtid_pos in dromon_replica.position behind it."
+        ),
+        false => format!("This channel has applied everything before {gtid}, and nothing of it."),
+    };
     (last.seqno >= gtid.seqno).then(|| {
         format!(
             "{gtid} comes next, and the target's binlog is at {last} already: with source_gtid = on its GTIDs would be out of order there, and \
-             whoever follows the target would miss transactions. Nothing of {gtid} is in the target; everything before it is. Did others write \
+             whoever follows the target would miss transactions. {there} Did others write \
              to the target (give it a gtid_domain_id of its own), or was this channel applied with source_gtid = off before? If nobody \
              follows the target, empty its binlog (RESET MASTER) and start again; or set source_gtid = off."
         )
@@ -117,6 +159,22 @@ pub(super) fn several(unit: &Unit, ops: &[Op], filter: &Filter) -> Option<&'stat
     }
 }
 
+/// Whether a statement that commits by itself is done as a whole, or not at all, even if it is killed. Of
+/// others what was done until then is logged. Not known: no.
+pub(super) fn is_whole(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text).to_ascii_uppercase();
+    let words: Vec<&str> = text.split_whitespace().take(4).collect();
+    match words[..] {
+        ["ALTER" | "CREATE", "USER" | "ROLE", ..] => !text.contains(','),
+        ["CREATE", "OR", "REPLACE", ..] => false,
+        ["CREATE", ..] => !text.contains("SELECT"),
+        ["ALTER" | "TRUNCATE", ..] => true,
+        ["DROP", "DATABASE" | "SCHEMA", ..] => false,
+        ["DROP", ..] => !text.contains(','),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,10 +187,66 @@ mod tests {
     #[test]
     fn what_comes_too_late() {
         let logged: Position = "0-2-7,3-2-1".parse().expect("a position");
-        let why = misplaced(&logged, gtid("0-1-7")).expect("it is there already");
+        let why = misplaced(&logged, gtid("0-1-7"), None).expect("it is there already");
         assert!(why.contains("0-1-7") && why.contains("at 0-2-7"), "{why}");
-        assert_eq!(misplaced(&logged, gtid("0-1-8")), None);
-        assert_eq!(misplaced(&logged, gtid("1-1-1")), None);
+        assert!(why.contains("nothing of it"), "{why}");
+        assert_eq!(misplaced(&logged, gtid("0-1-8"), None), None);
+        assert_eq!(misplaced(&logged, gtid("1-1-1"), None), None);
+        // What is there of it is not known.
+        let why = misplaced(&logged, gtid("0-1-7"), Some(gtid("0-1-7")));
+        let why = why.expect("it is there already");
+        assert!(why.contains("may be in the target"), "{why}");
+        let why = misplaced(&logged, gtid("0-2-7"), None).expect("it is there already");
+        assert!(
+            why.contains("0-2-7 itself") && !why.contains("nothing"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn what_is_done_as_a_whole() {
+        let whole = [
+            "ALTER TABLE t ADD a INT, ADD b INT",
+            "create table t (a INT, b INT)",
+            "TRUNCATE t",
+            "DROP TABLE `t` /* generated by server */",
+        ];
+        let parts = [
+            "DROP TABLE a,b",
+            "drop database d",
+            "CREATE OR REPLACE TABLE t (a INT)",
+            "CREATE USER a, b",
+            "/* x */ DROP TABLE a",
+            "INSERT INTO m SELECT 1",
+        ];
+        assert!(whole.iter().all(|text| is_whole(text.as_bytes())));
+        assert!(!parts.iter().any(|text| is_whole(text.as_bytes())));
+    }
+
+    /// Older servers have no such variable.
+    #[test]
+    fn an_alter_is_one_group() {
+        let with = |code: Option<u16>| {
+            let fake = Fake::new(move |text| match text.contains("two_phase") {
+                true => code.map(Reply::Fail),
+                false => None,
+            });
+            let mut client = Client::connect(&fake.account()).expect("a target");
+            in_one_group(&mut client).is_ok()
+        };
+        assert!(with(None) && with(Some(NO_VARIABLE)) && !with(Some(NO_PRIVILEGE)));
+    }
+
+    #[test]
+    fn what_is_applied_out_of_order() {
+        let before: Position = "0-1-4".parse().expect("a position");
+        assert_eq!(has_gaps(&before, &Ahead::default()), None);
+        let ahead = Ahead::between(&before, [gtid("0-1-6")]);
+        let why = has_gaps(&before, &ahead).expect("it is ahead");
+        assert!(
+            why.contains("0-1-4") && why.contains("source_gtid = off"),
+            "{why}"
+        );
     }
 
     /// What a target says that cannot have them.
@@ -156,6 +270,10 @@ mod tests {
         };
         let why = checked(refuses, false).expect_err("it may not");
         assert!(why.contains("GRANT BINLOG REPLAY"), "{why}");
+        let refuses =
+            |text: &str| (text == "SHOW MASTER STATUS").then_some(Reply::Fail(NO_PRIVILEGE));
+        let why = checked(refuses, false).expect_err("it may not look");
+        assert!(why.contains("GRANT BINLOG MONITOR"), "{why}");
         let filters = |text: &str| {
             let row = ["bin.1", "4", "shop", ""].map(String::from).to_vec();
             (text == "SHOW MASTER STATUS").then_some(Reply::Row(row))

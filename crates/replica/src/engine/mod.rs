@@ -144,6 +144,9 @@ pub(crate) fn connect(settings: &Settings) -> Result<Client, ClientError> {
         if !settings.binlog {
             client.query(b"SET SESSION sql_log_bin=0")?;
         }
+        if settings.source_gtid {
+            gtids::in_one_group(&mut client)?;
+        }
     }
     Ok(client)
 }
@@ -254,6 +257,9 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             }
         ),
     );
+    if gtids && let Some(why) = gtids::has_gaps(&stand.position, &stand.ahead) {
+        return Ok(End::Fatal(why));
+    }
     if fence(&mut control, &channel, log, progress)? {
         return Ok(End::Told);
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use dromon_binlog::hints::{Barrier, Collector, Union, WriteSet};
-use dromon_binlog::{Ending, Event, EventType, Payload, Position, Seen, Step, gtid_flags};
+use dromon_binlog::{Ending, Event, EventType, Gtid, Payload, Position, Seen, Step, gtid_flags};
 
 use dromon_relay::log::{Level, Log};
 use rustc_hash::FxHashSet;
@@ -101,6 +101,8 @@ pub(super) struct Planner<'s> {
     own: u32,
     /// See [`Begun::logged`].
     logged: Option<Position>,
+    /// What was under way when the last run ended.
+    under_way: Option<Gtid>,
     log: &'s Log,
     epoch: u64,
     /// The position that stands in the target, and since when.
@@ -148,6 +150,7 @@ impl<'s> Planner<'s> {
             xa,
             own,
             logged,
+            under_way: stand.doing.map(|doing| doing.gtid),
             log,
             epoch: stand.epoch,
             open: Open::default(),
@@ -240,7 +243,7 @@ impl<'s> Planner<'s> {
         let gtid = transaction.gtid;
         if gtid.server != self.own
             && let Some(logged) = &self.logged
-            && let Some(why) = gtids::misplaced(logged, gtid)
+            && let Some(why) = gtids::misplaced(logged, gtid, self.under_way)
         {
             return Err(End::Fatal(why));
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use dromon_binlog::{Payload, Position};
+use dromon_binlog::{Gtid, Payload, Position};
 use dromon_relay::log::{Level, Log};
 use dromon_relay::pull::Wish;
 
@@ -102,7 +102,7 @@ pub(super) fn settle(
     if is_told_before_its_end(settings, log, progress, control, doing)? {
         return Ok(Settled::Stop(End::Told));
     }
-    let what = format!(
+    let mut what = format!(
         "{} was under way when the last run ended ({}…)",
         doing.gtid, doing.text
     );
@@ -126,20 +126,34 @@ pub(super) fn settle(
     if let Some(before) = doing.binlog.strip_suffix(Doing::CHOSEN)
         && logs
     {
-        // Whether it was done stands there by name.
-        if gtids::logged(control)?.get(doing.gtid.domain) == Some(doing.gtid) {
-            log.say(
-                Level::Note,
-                &format!("{what}; it stands in the target's binlog: it was done."),
-            );
-            return Ok(Settled::Done);
+        let now = gtids::logged(control)?;
+        match by_name(before, &now, doing.gtid) {
+            ByName::Done => {
+                log.say(
+                    Level::Note,
+                    &format!("{what}; it stands in the target's binlog: it was done."),
+                );
+                return Ok(Settled::Done);
+            }
+            ByName::NotDone => {
+                log.say(
+                    Level::Note,
+                    &format!("{what}; it does not stand in the target's binlog: it was not done. It is done now."),
+                );
+                return Ok(Settled::Again(true, 0));
+            }
+            ByName::Unknown(why) => what = format!("{what}; {why}"),
         }
-        if !before.ends_with('~') {
-            log.say(
-                Level::Note,
-                &format!("{what}; it does not stand in the target's binlog: it was not done. It is done now."),
-            );
-            return Ok(Settled::Again(true, 0));
+        // Done again it could not have its GTID.
+        let is_past = now
+            .get(doing.gtid.domain)
+            .is_some_and(|last| last.seqno >= doing.gtid.seqno);
+        if is_past && settings.source_gtid && settings.doubt != Doubt::Skip {
+            return Ok(Settled::Stop(End::Fatal(format!(
+                "{what}. It cannot be said whether it was done, and it cannot be tried again with source_gtid = on. Look at the target; if all \
+                 of it is there, or when the rest is done by hand (with a gtid_domain_id of the target's own), start \
+                 once with in_doubt = skip. Or let it be tried again: start once with source_gtid = off and in_doubt = again."
+            ))));
         }
     } else if logs && settings.binlog && logs_everything(control)? {
         let now = control.one("SELECT @@gtid_binlog_pos")?.unwrap_or_default();
@@ -229,6 +243,47 @@ fn is_told_before_its_end(
         thread::sleep(LOOK);
     }
     Ok(false)
+}
+
+/// What the target's binlog says of something that has its GTID there, if it was done.
+#[derive(Debug, PartialEq, Eq)]
+enum ByName {
+    Done,
+    NotDone,
+    /// And why.
+    Unknown(String),
+}
+
+/// `before`: as it stands in [`Doing::binlog`].
+fn by_name(before: &str, now: &Position, gtid: Gtid) -> ByName {
+    let place = before.trim_end_matches(['+', '~']);
+    let whole = place.len() == before.len();
+    let last = now.get(gtid.domain);
+    if last == Some(gtid) {
+        return match whole {
+            true => ByName::Done,
+            false => ByName::Unknown(format!(
+                "the target's binlog has {gtid}, but that may be a part of it"
+            )),
+        };
+    }
+    let Ok(place) = place.parse::<Position>() else {
+        return ByName::Unknown("where the target's binlog was before it is not known".into());
+    };
+    // Other domains go on; what vanished was taken away, and more may have been.
+    let mut others = place.iter().filter(|g| g.domain != gtid.domain);
+    let remains = others.all(|g| now.get(g.domain).is_some_and(|n| n.seqno >= g.seqno));
+    if last != place.get(gtid.domain) || !remains {
+        return ByName::Unknown(format!(
+            "the target's binlog was at {place} before, and is at {now} now: others wrote there, or it was emptied"
+        ));
+    }
+    match whole {
+        true => ByName::NotDone,
+        false => ByName::Unknown(format!(
+            "the target's binlog does not have {gtid}, but parts of it may be in tables without transactions"
+        )),
+    }
 }
 
 /// Whether no database is left out of the target's binlog.
@@ -432,7 +487,7 @@ mod tests {
     /// What has its own GTID in the target's binlog is found by it.
     #[test]
     fn what_stands_in_the_binlog_by_name() {
-        let run = |binlog: &str, now: &'static str| {
+        let run_with = |lines: &[&str], binlog: &str, now: &'static str| {
             let fake = Fake::new(move |text| match text {
                 _ if text.contains("PROCESSLIST") => Some(Reply::Nothing),
                 "SELECT @@gtid_binlog_pos" => Some(cell(now)),
@@ -442,10 +497,32 @@ mod tests {
                 binlog: binlog.into(),
                 ..doing()
             };
-            settled(&fake, &[], &doing, false)
+            settled(&fake, lines, &doing, false)
         };
+        let run = |binlog, now| run_with(&["in_doubt=again"], binlog, now);
         assert!(matches!(run("0-1-4=", "0-1-5,1-2-9"), Settled::Done));
-        assert!(matches!(run("0-1-4~=", "0-1-5"), Settled::Done));
+        assert!(matches!(
+            run("0-1-4,1-2-8=", "0-1-4,1-2-9"),
+            Settled::Again(true, 0)
+        ));
+        // Where it was before is not known; several steps.
+        assert!(matches!(run("?=", "0-1-4"), Settled::Again(false, 0)));
+        assert!(matches!(run("0-1-4+=", "0-1-4"), Settled::Again(false, 0)));
+        // Others wrote there, or it was emptied.
+        for now in ["0-1-6", "0-2-5", "1-2-9", "0-1-4"] {
+            let settled = run("0-1-4,1-2-9=", now);
+            assert!(matches!(settled, Settled::Again(false, 0)), "{now}");
+        }
+        // It may be a part; and it could not have its GTID once more.
+        let on = ["source_gtid=on", "merge=1", "in_doubt=again"];
+        for (binlog, now) in [("0-1-4~=", "0-1-5"), ("0-1-4=", "0-1-6")] {
+            let Settled::Stop(End::Fatal(why)) = run_with(&on, binlog, now) else {
+                panic!("it must stop: {now}");
+            };
+            assert!(why.contains("0-1-5") && why.contains("skip"), "{why}");
+            let skip = [&on[..2], &["in_doubt=skip"]].concat();
+            assert!(matches!(run_with(&skip, binlog, now), Settled::Done));
+        }
         assert!(matches!(run("0-1-4=", "0-1-4"), Settled::Again(true, 0)));
         // Rows may be there before the binlog has them.
         assert!(matches!(run("0-1-4~=", "0-1-4"), Settled::Again(false, 0)));
