@@ -88,6 +88,11 @@ enum Trouble {
     Long(usize),
     /// With the source's GTIDs it must be one group of the target's binlog, and why it is not.
     Groups(Gtid, String),
+    /// The same, of what was begun before: so many steps of it are there for good, if that is known.
+    Begun(Gtid, String, Option<usize>),
+    /// It has become several groups, of which this is the last one, if it is another than its own. True: all
+    /// of it is in the target, else parts.
+    Beside(Gtid, Option<Gtid>, bool),
     /// What comes before it is not there, or another replica has begun.
     Misplaced,
     /// The session has ended.
@@ -163,7 +168,11 @@ impl Trouble {
             Trouble::Long(bytes) => format!(
                 "it needs a statement of {bytes} bytes, and the target takes none so long: raise its max_allowed_packet"
             ),
-            Trouble::Groups(gtid, why) => format!(
+            Trouble::Beside(gtid, ..) => format!(
+                "in the target's binlog it is several groups, of which only one is {gtid} (source_gtid = on): tables without transactions took \
+                 part on the target, and have gone into its binlog by themselves"
+            ),
+            Trouble::Groups(gtid, why) | Trouble::Begun(gtid, why, _) => format!(
                 "it would be several groups in the target's binlog, of which only one can be {gtid} (source_gtid = on): {why}"
             ),
             Trouble::Misplaced => {
@@ -274,6 +283,24 @@ impl Worker {
                     self.settings.channel
                 ),
             ),
+            Trouble::Beside(_, last, true) => (
+                "All of it is in the target, the position is behind it, and nothing of what follows is there".to_owned(),
+                format!("Start again.{}", out_of_order(*last)),
+            ),
+            Trouble::Beside(_, last, false) => (
+                "Of tables without transactions parts of it are in the target, and everything before it".to_owned(),
+                format!(
+                    "Do the rest by hand, with a gtid_domain_id of the target's own, and start once with in_doubt = skip.{}",
+                    out_of_order(*last)
+                ),
+            ),
+            Trouble::Begun(_, _, steps) => (
+                match steps {
+                    Some(steps) => format!("Its first {steps} steps are in the target for good, and everything before it"),
+                    None => "It was under way when the last run ended: all of it may be in the target, or parts, and everything before it is".to_owned(),
+                },
+                "Start with source_gtid = off until it is done (see in_doubt, too); then source_gtid = on again.".to_owned(),
+            ),
             Trouble::Groups(gtid, _) => (
                 "Nothing of it is in the target; everything before it is".to_owned(),
                 by_hand(*gtid, &self.settings.channel),
@@ -333,10 +360,11 @@ impl Worker {
             if executed.is_ok()
                 && unit.alone.is_some()
                 && let Some(gtid) = self.chosen(unit)
-                && gtids::last(&mut self.session.client, gtid)? != Logged::No
             {
-                self.roll_back()?;
-                return Err(beside(gtid));
+                let last = gtids::last(&mut self.session.client, gtid)?;
+                if last != Logged::No {
+                    return Err(self.remains(gtid, last)?);
+                }
             }
             let trouble = match executed {
                 Ok(()) => match self.turn(n, unit, cost)? {
@@ -844,15 +872,14 @@ impl Worker {
     }
 }
 
-/// Tables without transactions were changed, and are in the target's binlog before the rest is.
-fn beside(gtid: Gtid) -> Trouble {
-    Trouble::Parts {
-        steps: None,
-        trouble: Box::new(Trouble::Groups(
-            gtid,
-            "tables without transactions took part on the target, and have gone into its binlog by themselves".into(),
-        )),
-    }
+/// What to do if the target's binlog has a number already that the source's next one needs.
+fn out_of_order(last: Option<Gtid>) -> String {
+    last.map_or(String::new(), |last| {
+        format!(
+            " The target's binlog is at {last}, so that the source's next ones would be out of order there: start with source_gtid = off; or, \
+             if nobody follows the target, empty its binlog (RESET MASTER) first."
+        )
+    })
 }
 
 /// What to do with a transaction that cannot be one group.

@@ -14,10 +14,10 @@ use dromon_relay::log::Level;
 
 use super::super::gtids::{self, Logged};
 use super::super::settle::{begun, begun_rows};
-use super::{DONE_ALREADY, TRIES, Trouble, Worker, beside};
+use super::{DONE_ALREADY, TRIES, Trouble, Worker};
 use crate::client::Result as Answer;
 use crate::compile::{Op, Style, compile};
-use crate::target::Doing;
+use crate::target::{Doing, OTHER_EPOCH, ROW_IS_THERE};
 use crate::unit::{Alone, Unit};
 
 /// Warning of a ROLLBACK that could not take back everything.
@@ -31,7 +31,12 @@ impl Worker {
         if self.chosen(unit).is_some()
             && let Some(why) = gtids::several(unit, &ops, &self.settings.filter)
         {
-            return Err(Trouble::Groups(gtid, why.into()));
+            let begun = self.in_doubt.as_ref().filter(|d| d.gtid == gtid);
+            return Err(match begun {
+                Some(d) if !d.sure => Trouble::Begun(gtid, why.into(), None),
+                Some(d) if d.steps > 0 => Trouble::Begun(gtid, why.into(), Some(d.steps)),
+                _ => Trouble::Groups(gtid, why.into()),
+            });
         }
         let statement = ops.iter().find_map(|op| match op {
             Op::Statement { text, .. } => Some(begun(text)),
@@ -54,6 +59,10 @@ impl Worker {
             binlog: String::new(),
         };
         let several = ops.len() > 1;
+        let in_parts = unit.alone == Some(Alone::NotTransactional)
+            || ops
+                .iter()
+                .any(|op| matches!(op, Op::Statement { text, .. } if !gtids::is_whole(text)));
         if !ops.is_empty() {
             self.bookkeeping(|worker| {
                 // If it may have been done already, no binlog will show that it was not.
@@ -68,6 +77,10 @@ impl Worker {
                     false => now,
                 };
                 if worker.chosen(unit).is_some() {
+                    // Killed midway, it has its GTID for a part.
+                    if in_parts && !doing.binlog.ends_with(['+', '~']) {
+                        doing.binlog += "~";
+                    }
                     doing.binlog += Doing::CHOSEN;
                 }
                 worker.put_down(&doing)
@@ -108,44 +121,69 @@ impl Worker {
             });
         }
         self.clean()?;
-        if let Some(gtid) = self.chosen(unit) {
-            self.log_once(gtid)?;
+        let beside = match self.chosen(unit) {
+            Some(gtid) => self.log_once(gtid)?,
+            None => None,
+        };
+        if self.turn(n, unit, None)?.is_some() {
+            return Err(Trouble::Ended);
         }
-        match self.turn(n, unit, None)? {
+        match beside {
             None => self.commit(n, unit),
-            Some(_) => Err(Trouble::Ended),
+            // Nothing may follow it.
+            Some(trouble) => {
+                let mut text = Vec::new();
+                self.channel
+                    .put_move(&mut text, self.epoch, Some(&unit.before), &unit.position);
+                text.extend_from_slice(ROW_IS_THERE);
+                self.session
+                    .client
+                    .query(&text)
+                    .map_err(|error| match error.code() {
+                        Some(OTHER_EPOCH) => Trouble::Misplaced,
+                        _ => Trouble::Lost(error),
+                    })?;
+                Err(trouble)
+            }
         }
     }
 
     /// If the target's binlog has what was done, with its GTID, the position does not go there. If not, it
-    /// is the group.
-    fn log_once(&mut self, gtid: Gtid) -> Result<(), Trouble> {
+    /// is the group. Gives what ends the session when the position is behind it: all of it is there, as
+    /// several groups.
+    fn log_once(&mut self, gtid: Gtid) -> Result<Option<Trouble>, Trouble> {
         match gtids::last(&mut self.session.client, gtid)? {
-            Logged::No => return Ok(()),
+            Logged::No => return Ok(None),
             Logged::Once => {}
-            Logged::More(_) => return Err(self.remains(gtid)?),
+            last => return Err(self.remains(gtid, last)?),
         }
         // The position would be another group. What else was changed is one, too: no statement says so before.
         self.session
             .client
             .query(b"COMMIT;SET SESSION sql_log_bin=0")?;
         match gtids::last(&mut self.session.client, gtid)? {
-            Logged::Once => Ok(()),
-            Logged::No | Logged::More(_) => Err(self.remains(gtid)?),
+            Logged::Once => Ok(None),
+            Logged::More(last) => Ok(Some(Trouble::Beside(gtid, Some(last), true))),
+            Logged::No => Err(self.remains(gtid, Logged::No)?),
         }
     }
 
     /// Writes down that parts of it are there for good: what is in the binlog stays.
-    fn remains(&mut self, gtid: Gtid) -> Result<Trouble, Trouble> {
+    pub(super) fn remains(&mut self, gtid: Gtid, last: Logged) -> Result<Trouble, Trouble> {
         self.take_back()?;
+        self.clean()?;
         let doing = Doing {
             gtid,
-            text: String::new(),
+            text: begun_rows("tables without transactions"),
             connection: u64::from(self.session.client.id),
             binlog: Doing::PARTS.into(),
         };
         self.bookkeeping(|worker| worker.put_down(&doing))?;
-        Ok(beside(gtid))
+        let last = match last {
+            Logged::More(last) => Some(last),
+            Logged::Once | Logged::No => None,
+        };
+        Ok(Trouble::Beside(gtid, last, false))
     }
 
     /// `done`: so many statements, the first ones, have committed. `maybe_done`: an error that says

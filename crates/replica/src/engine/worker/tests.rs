@@ -28,6 +28,17 @@ fn session(settings: &Settings) -> Session {
 
 /// The same, with a session of its own for what runs alone.
 fn applied_beside(fake: &Fake, lines: &[&str], unit: Unit, alone: Option<Session>) -> End {
+    applied_after(fake, lines, unit, alone, None)
+}
+
+/// The same, behind something that may have been done.
+fn applied_after(
+    fake: &Fake,
+    lines: &[&str],
+    unit: Unit,
+    alone: Option<Session>,
+    in_doubt: Option<InDoubt>,
+) -> End {
     let settings = settings(fake, lines);
     let gtids = settings.source_gtid;
     let shared = Arc::new(Shared::new(&settings, "0-1-4".into(), 64));
@@ -42,7 +53,7 @@ fn applied_beside(fake: &Fake, lines: &[&str], unit: Unit, alone: Option<Session
         collations: Collations::default(),
         packet_max: 1 << 20,
         allowed: 1 << 20,
-        in_doubt: None,
+        in_doubt,
         own: 2,
         node: false,
         gtids,
@@ -501,19 +512,41 @@ fn tables_without_transactions_with_their_gtid() {
         ],
     ];
     assert!(in_order(&said, &wanted.concat()), "{said:?}");
-    // Others were changed, too: their group could not have it.
+    // Others were changed, too, and have the next one: all of it is there.
     let (end, said) = run("0-1-2");
     let End::Fatal(why) = end else {
         panic!("{end:?}")
     };
+    let parts = ["several groups", "All of it", "at 0-1-2", "RESET MASTER"];
+    assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+    assert!(in_order(&said, &wanted.concat()), "{said:?}");
+}
+
+/// A statement that was to be rolled back changed tables without transactions on the target: that is
+/// written down.
+#[test]
+fn tables_without_transactions_only_on_the_target() {
+    let fake = Fake::new(|text| match text {
+        "SELECT @@last_gtid" => Some(cell("0-1-1")),
+        "SHOW WARNINGS" => Some(Reply::Nothing),
+        other => epoch(other),
+    });
+    let within = alone(Alone::Within, Ending::Commit, &["UPDATE m"]);
+    let End::Fatal(why) = applied(&fake, &CHOSEN, within) else {
+        panic!("it must end");
+    };
     assert!(
-        why.contains("several groups") && why.contains("parts of it"),
+        why.contains("parts of it") && why.contains("in_doubt = skip"),
         "{why}"
     );
-    assert!(
-        said.last().is_some_and(|text| !text.contains("COMMIT")),
-        "{said:?}"
-    );
+    let said = fake.said();
+    let wanted = [
+        "UPDATE m",
+        "ROLLBACK",
+        "UPDATE dromon_replica.position SET doing=",
+    ];
+    assert!(in_order(&said, &wanted), "{said:?}");
+    assert!(!said.iter().any(|text| text == "COMMIT"), "{said:?}");
 }
 
 /// What would be several groups is not begun.
@@ -542,4 +575,50 @@ fn no_several_groups_with_one_gtid() {
         assert!(parts.iter().all(|part| why.contains(part)), "{why}");
     }
     assert_eq!(steps(&fake), [""; 0]);
+}
+
+/// What was begun before is not said to be nothing.
+#[test]
+fn several_groups_that_were_begun() {
+    let run = |sure: bool, steps: usize| {
+        let two = alone(
+            Alone::NotTransactional,
+            Ending::Commit,
+            &["UPDATE m", "UPDATE n"],
+        );
+        let in_doubt = InDoubt {
+            gtid: two.transactions[0].gtid,
+            sure,
+            steps,
+        };
+        match applied_after(&Fake::new(epoch), &CHOSEN, two, None, Some(in_doubt)) {
+            End::Fatal(why) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    let why = run(true, 1);
+    assert!(why.contains("first 1 steps"), "{why}");
+    assert!(why.contains("Start with source_gtid = off"), "{why}");
+    let why = run(false, 0);
+    assert!(why.contains("may be in the target"), "{why}");
+    assert!(run(true, 0).contains("Nothing of it"));
+}
+
+/// What has its GTID for a part, too, is written down as such.
+#[test]
+fn what_may_be_done_in_part() {
+    for (text, marked) in [
+        ("DROP TABLE a,b", "'0-1-0~='"),
+        ("DROP TABLE a", "'0-1-0='"),
+    ] {
+        let fake = Fake::new(|text| match text {
+            "SELECT @@gtid_binlog_pos" => Some(cell("0-1-0")),
+            "SELECT @@last_gtid" => Some(cell("0-1-1")),
+            other => epoch(other),
+        });
+        let ddl = alone(Alone::Statement, Ending::Statement, &[text]);
+        assert_eq!(applied(&fake, &CHOSEN, ddl), End::Told);
+        let said = fake.said();
+        assert!(said.iter().any(|text| text.contains(marked)), "{said:?}");
+    }
 }
