@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How often it says so: times that it looked.
 const SAY: u32 = 100;
 /// How long a group may take to come that the target's binlog has.
-const GROUP: Duration = Duration::from_secs(10);
+const GROUP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// So many characters of a statement are written down.
 const TEXT: usize = 100;
 /// In the place of a statement's text.
@@ -127,7 +127,16 @@ pub(super) fn settle(
         && logs
     {
         let now = gtids::logged(control)?;
-        match by_name(before, &now, doing.gtid) {
+        let mut found = by_name(before, &now, doing.gtid);
+        let place = before.trim_end_matches(['+', '~']);
+        if now.get(doing.gtid.domain) == Some(doing.gtid)
+            && found != ByName::Done
+            && group_behind(settings, log, place)
+                .is_some_and(|group| group.gtid == doing.gtid && is_all_of(&group, &doing.text))
+        {
+            found = ByName::Done;
+        }
+        match found {
             ByName::Done => {
                 log.say(
                     Level::Note,
@@ -372,6 +381,38 @@ fn is_of(group: &Transaction, text: &str) -> bool {
     begun_rows(&tables.join(", ")) == text
 }
 
+/// The same of a statement that can be done in part, and wholly. Of rows it is not known.
+fn is_all_of(group: &Transaction, text: &str) -> bool {
+    let mut statements = 0;
+    let mut all = true;
+    for event in group.events().flatten() {
+        match event.decode(&group.form.format) {
+            Ok(Payload::Query(query)) => {
+                let whole = query.text(1 << 30).unwrap_or_default();
+                if [&b"BEGIN"[..], b"COMMIT"]
+                    .iter()
+                    .any(|it| whole.eq_ignore_ascii_case(it))
+                {
+                    continue;
+                }
+                statements += 1;
+                // The server writes of a DROP what it dropped, and with an error what was killed.
+                let whole = String::from_utf8_lossy(&whole);
+                let first = whole.split_whitespace().next().unwrap_or_default();
+                let is_seen = match first.to_ascii_uppercase().as_str() {
+                    "DROP" => whole.chars().count() <= TEXT,
+                    "INSERT" | "REPLACE" | "UPDATE" | "DELETE" => true,
+                    _ => false,
+                };
+                all &= is_seen && query.error == 0 && begun(whole.as_bytes()) == text;
+            }
+            Ok(Payload::TableMap(_) | Payload::Rows(_)) => return false,
+            _ => {}
+        }
+    }
+    all && statements == 1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,6 +441,28 @@ mod tests {
         assert!(is_of(&insert, &begun_rows("d.plain")));
         assert!(!is_of(&insert, &begun_rows("d.keyless")));
         assert!(!is_of(&insert, &begun(b"ALTER TABLE t ADD c INT")));
+    }
+
+    /// Of what can be done in part.
+    #[test]
+    fn whether_a_group_is_all_of_it() {
+        let one = |events| unit(vec![events]).transactions.remove(0);
+        let drop = one(vec![query("DROP TABLE `a`,`b`", "d")]);
+        assert!(is_all_of(&drop, "DROP TABLE `a`,`b`"));
+        assert!(!is_all_of(&drop, "DROP TABLE `a`,`b`,`c`"));
+        let long = format!("DROP TABLE `a`,`{}`", "b".repeat(TEXT));
+        let drop = one(vec![query(&long, "d")]);
+        assert!(!is_all_of(&drop, &begun(long.as_bytes())), "not seen whole");
+        let insert = |error: u8| {
+            let mut statement = query("INSERT INTO m SELECT 1", "d");
+            let at = statement.len() - "INSERT INTO m SELECT 1".len() - "d\0".len() - 4;
+            statement[at] = error;
+            one(vec![query("BEGIN", "d"), statement])
+        };
+        assert!(is_all_of(&insert(0), "INSERT INTO m SELECT 1"));
+        assert!(!is_all_of(&insert(37), "INSERT INTO m SELECT 1"));
+        let rows = one(rows("plain", &[(None, Some((1, Some("a"))))]));
+        assert!(!is_all_of(&rows, &begun_rows("d.plain")));
     }
 
     fn doing() -> Doing {
