@@ -367,12 +367,12 @@ impl Node {
         self.forget()
     }
 
-    /// Holds the server (SIGSTOP).
+    /// Holds the server (SIGSTOP): when this returns it does nothing any more.
     ///
     /// # Errors
     /// [`SandboxError::NotRunning`] if there is nothing to hold.
     pub fn pause(&self) -> Result<()> {
-        self.running()?.signal(Signal::STOP).map(drop)
+        self.running()?.hold(HELPER_LIMIT)
     }
 
     /// Lets a held server go on (SIGCONT).

@@ -127,6 +127,35 @@ impl ProcessId {
         self.is_alive() && fs::write(format!("/proc/{}/clear_refs", self.pid), "5").is_ok()
     }
 
+    /// Holds the process (SIGSTOP), and waits, for `limit` at most, until none of its threads does
+    /// anything any more: the signal is there before they have noticed.
+    ///
+    /// # Errors
+    /// When the system refuses, for instance for another user's process.
+    pub(crate) fn hold(self, limit: Duration) -> Result<()> {
+        let begin = Instant::now();
+        let held = self.signal(Signal::STOP)?;
+        while held && !self.is_held() && begin.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Whether it was stopped, and no thread of it has yet to notice. One that waits for a disk stops
+    /// when that is over.
+    fn is_held(self) -> bool {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.pid)) else {
+            return true;
+        };
+        let of = |task: fs::DirEntry| {
+            let text = fs::read_to_string(task.path().join("stat")).ok()?;
+            Some(parse_stat(&text)?.state)
+        };
+        let states: Vec<char> = tasks.flatten().filter_map(of).collect();
+        let stopped = |state: &char| matches!(state, 'T' | 't' | 'Z' | 'X');
+        states.iter().any(stopped) && states.iter().all(|s| stopped(s) || *s == 'D')
+    }
+
     /// Sends a signal; false if the process is gone already.
     ///
     /// # Errors
@@ -317,11 +346,9 @@ mod tests {
             .expect("sleep starts");
         let id = ProcessId::of(i32::try_from(child.id()).expect("a pid")).expect("it runs");
         assert_eq!(id.state(), ProcessState::Running);
-        assert!(id.signal(Signal::STOP).expect("allowed"));
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while id.state() != ProcessState::Stopped && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        assert!(!id.is_held());
+        id.hold(Duration::from_secs(5)).expect("allowed");
+        assert!(id.is_held());
         assert_eq!(id.state(), ProcessState::Stopped);
         assert!(!id.wait_gone(Duration::from_millis(20)).expect("poll"));
 
