@@ -175,6 +175,26 @@ pub(super) fn is_whole(text: &[u8]) -> bool {
     }
 }
 
+/// What to do if the target's binlog has a number already that the source's next one needs.
+pub(super) fn out_of_order(last: Option<Gtid>) -> String {
+    last.map_or(String::new(), |last| {
+        format!(
+            " The target's binlog is at {last}, so that the source's next ones would be out of order there: start with source_gtid = off; or, \
+             if nobody follows the target, empty its binlog (RESET MASTER) first."
+        )
+    })
+}
+
+/// What to do with a transaction that cannot be one group.
+pub(super) fn by_hand(gtid: Gtid, channel: &str) -> String {
+    format!(
+        "Do it by hand, as one statement: SET SESSION gtid_domain_id = {}, server_id = {}; SET SESSION gtid_seq_no = {}; and it. Then SET \
+         SESSION sql_log_bin = 0, set gtid_pos behind it in dromon_replica.position (channel '{channel}'), and start again. Or start with \
+         source_gtid = off.",
+        gtid.domain, gtid.server, gtid.seqno
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -285,13 +285,13 @@ impl Worker {
             ),
             Trouble::Beside(_, last, true) => (
                 "All of it is in the target, the position is behind it, and nothing of what follows is there".to_owned(),
-                format!("Start again.{}", out_of_order(*last)),
+                format!("Start again.{}", gtids::out_of_order(*last)),
             ),
             Trouble::Beside(_, last, false) => (
                 "Of tables without transactions parts of it are in the target, and everything before it".to_owned(),
                 format!(
                     "Do the rest by hand, with a gtid_domain_id of the target's own, and start once with in_doubt = skip.{}",
-                    out_of_order(*last)
+                    gtids::out_of_order(*last)
                 ),
             ),
             Trouble::Begun(_, _, steps) => (
@@ -303,7 +303,7 @@ impl Worker {
             ),
             Trouble::Groups(gtid, _) => (
                 "Nothing of it is in the target; everything before it is".to_owned(),
-                by_hand(*gtid, &self.settings.channel),
+                gtids::by_hand(*gtid, &self.settings.channel),
             ),
             other => (
                 "Nothing of it is in the target; everything before it is".to_owned(),
@@ -870,26 +870,6 @@ impl Worker {
             Err(trouble) => Err(trouble),
         }
     }
-}
-
-/// What to do if the target's binlog has a number already that the source's next one needs.
-fn out_of_order(last: Option<Gtid>) -> String {
-    last.map_or(String::new(), |last| {
-        format!(
-            " The target's binlog is at {last}, so that the source's next ones would be out of order there: start with source_gtid = off; or, \
-             if nobody follows the target, empty its binlog (RESET MASTER) first."
-        )
-    })
-}
-
-/// What to do with a transaction that cannot be one group.
-fn by_hand(gtid: Gtid, channel: &str) -> String {
-    format!(
-        "Do it by hand, as one statement: SET SESSION gtid_domain_id = {}, server_id = {}; SET SESSION gtid_seq_no = {}; and it. Then SET \
-         SESSION sql_log_bin = 0, set gtid_pos behind it in dromon_replica.position (channel '{channel}'), and start again. Or start with \
-         source_gtid = off.",
-        gtid.domain, gtid.server, gtid.seqno
-    )
 }
 
 fn check(answer: &Answer, expect: &Expect) -> Result<(), Trouble> {
