@@ -37,8 +37,11 @@ enum Experiment {
     after_help = "What the numbers mean: docs/bench.md. Exit codes: 0 measured, 1 refused or a mode failed.\n\nExamples:\n  dromon bench stall --provider target/release/libdromon.so --provider /usr/lib/galera/libgalera_smm.so --out stall\n  dromon bench stall --provider target/release/libdromon.so --offered 0.4 --rows 2500000 --modes whole,auto,1M\n  dromon bench stall --cluster .dromon --load-data 200M"
 )]
 struct Stall {
-    /// A library to measure; several are measured one after the other.
-    #[arg(long = "provider", value_name = "[NAME=]PATH[?OPTION=VALUE;…]")]
+    /// A library to measure, with provider options and server settings of its own; several are measured one after the other.
+    #[arg(
+        long = "provider",
+        value_name = "[NAME=]PATH[?OPTION=VALUE;…][#SETTING=VALUE;…]"
+    )]
     providers: Vec<Provider>,
     /// Use the running cluster in this directory (`dromon up`) instead.
     #[arg(long, value_name = "DIR")]

@@ -10,7 +10,7 @@ use anyhow::{bail, ensure};
 use dromon_load::arrivals::Spread;
 use dromon_load::bench::refuse_twice;
 use dromon_load::paper::refuse_results;
-use dromon_sandbox::{Setting, split_settings};
+use dromon_sandbox::{SandboxError, Setting, split_settings};
 
 /// Fewer are no large transaction.
 const ROWS_MIN: u64 = 1_000;
@@ -21,7 +21,7 @@ const LOAD_MAX: u64 = (2 << 30) - (64 << 20);
 /// What `wsrep_trx_fragment_size` takes.
 const FRAGMENT_MAX: u64 = u32::MAX as u64;
 
-/// A library, how it is called in the results, and its options.
+/// A library, how it is called in the results, its options, and settings of its servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provider {
     /// As in the results.
@@ -30,20 +30,41 @@ pub struct Provider {
     pub path: PathBuf,
     /// `wsrep_provider_options` for this library alone.
     pub options: String,
+    /// Server settings for this library alone; they win over [`Plan::settings`].
+    pub settings: Vec<Setting>,
+}
+
+impl Provider {
+    /// What is set for it alone, in a line; nothing if nothing is.
+    pub(crate) fn differs(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        if !self.options.is_empty() {
+            parts.push(self.options.clone());
+        }
+        parts.extend(self.settings.iter().map(|s| match &s.value {
+            Some(value) => format!("{}={value}", s.name),
+            None => s.name.clone(),
+        }));
+        (!parts.is_empty()).then(|| format!("{}: {}", self.name, parts.join("; ")))
+    }
 }
 
 impl FromStr for Provider {
     type Err = String;
 
-    /// `[NAME=]PATH[?OPTION=VALUE;…]`.
+    /// `[NAME=]PATH[?OPTION=VALUE;…][#SETTING=VALUE;…]`.
     fn from_str(text: &str) -> Result<Self, String> {
+        let (text, settings) = text.split_once('#').unwrap_or((text, ""));
         let (place, options) = text.split_once('?').unwrap_or((text, ""));
         let (name, path) = match place.split_once('=') {
             Some((name, path)) if !name.contains('/') => (Some(name), path),
             _ => (None, place),
         };
         if path.is_empty() || name == Some("") {
-            return Err("write the path of a library, NAME=PATH, or PATH?OPTION=VALUE;…".into());
+            return Err(
+                "write the path of a library, NAME=PATH, PATH?OPTION=VALUE;…, or PATH#SETTING=VALUE;…"
+                    .into(),
+            );
         }
         let path = PathBuf::from(path);
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -55,6 +76,11 @@ impl FromStr for Provider {
             name: name.to_string(),
             path,
             options: options.to_string(),
+            settings: settings
+                .split(';')
+                .filter(|setting| !setting.trim().is_empty())
+                .map(|setting| setting.parse().map_err(|e: SandboxError| e.to_string()))
+                .collect::<Result<_, _>>()?,
         })
     }
 }
@@ -270,8 +296,12 @@ impl Plan {
             );
         }
         let (settings, options) = split_settings(&self.settings)?;
+        let mut given = options.is_some();
+        for provider in &self.providers {
+            given |= split_settings(&provider.settings)?.1.is_some();
+        }
         ensure!(
-            options.is_none(),
+            !given,
             "wsrep_provider_options differ from library to library: give them with it, --provider 'PATH?OPTION=VALUE;…'"
         );
         ensure!(
@@ -403,6 +433,8 @@ pub(crate) mod tests {
     fn providers_have_names_and_options_of_their_own() {
         let read = |text: &str| {
             let p: Provider = text.parse().expect("a provider");
+            let all: Vec<String> = p.settings.iter().map(|s| format!("{s:?}")).collect();
+            assert_eq!(all.len(), text.matches('#').count(), "{text}: {all:?}");
             (p.name, p.path.display().to_string(), p.options)
         };
         let said = |a: &str, b: &str, c: &str| (a.to_string(), b.to_string(), c.to_string());
@@ -415,7 +447,17 @@ pub(crate) mod tests {
             said("memory", "/a/libdromon.so", "dromon.durability=memory")
         );
         assert_eq!(read("./x=y/z.so"), said("z", "./x=y/z.so", ""));
-        for bad in ["", "a=", "=b", "a,b=c"] {
+        let text = "flush=/a/libg.so?b=c;d=e#innodb_flush_log_at_trx_commit=1";
+        assert_eq!(read(text), said("flush", "/a/libg.so", "b=c;d=e"));
+        let p: Provider = text.parse().expect("a provider");
+        let setting = Setting::new("innodb_flush_log_at_trx_commit", "1");
+        assert_eq!(p.settings, [setting]);
+        let differs = "flush: b=c;d=e; innodb_flush_log_at_trx_commit=1";
+        assert_eq!(p.differs().as_deref(), Some(differs));
+        let p: Provider = "/a/b.so#x=1;skip-y;".parse().expect("a provider");
+        assert_eq!(p.settings.len(), 2);
+        assert_eq!(p.differs().as_deref(), Some("b: x=1; skip-y"));
+        for bad in ["", "a=", "=b", "a,b=c", "#a=b", "a#b c=d"] {
             assert!(bad.parse::<Provider>().is_err(), "{bad}");
         }
     }

@@ -69,6 +69,8 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
         return Ok(report);
     }
     report.title = title(plan, &server_version()?);
+    let differs = plan.providers.iter().filter_map(Provider::differs);
+    report.notes.extend(differs);
     let base = base(plan)?;
     let current = Current::default();
     current.clean_up_on_signals()?;
@@ -340,6 +342,7 @@ impl Current {
             &pool_size(plan).to_string(),
         )];
         spec.settings.extend(plan.settings.iter().cloned());
+        spec.settings.extend(provider.settings.iter().cloned());
         let cluster = Arc::new(Cluster::create(&spec)?);
         *self.slot() = Some(Arc::clone(&cluster));
         cluster.start_all(JoinPlan::OneByOne, NODE_LIMIT)?;
