@@ -194,6 +194,9 @@ pub struct Unit {
     pub alone: Option<Alone>,
     /// What it touches.
     pub keys: Arc<WriteSet>,
+    /// Of each transaction, whether its rows come when all is done with which it conflicts; the others
+    /// need not wait for that. Empty: nobody need wait.
+    pub last: Vec<bool>,
     /// Bytes of its events.
     pub bytes: usize,
     /// Its statements.

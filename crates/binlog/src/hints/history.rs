@@ -86,23 +86,28 @@ impl History {
         self.floor
     }
 
-    /// Takes the next transaction of the stream.
-    pub fn take(&mut self, set: &WriteSet) -> Placed {
-        let before = self.last;
-        self.last += 1;
-        let number = self.last;
+    /// The last transaction so far that conflicts with this one: it and all before it must have
+    /// committed before this one may run. 0: none.
+    pub fn last_before(&self, set: &WriteSet) -> u64 {
         let Ok(touches) = &set.0 else {
-            self.close(number);
-            return Placed {
-                number,
-                after: before,
-            };
+            return self.last;
         };
         let newest = touches.iter().filter_map(|touch| {
             let last = self.entries.get(&touch.node)?;
             Some(last.conflict(touch.modes))
         });
-        let after = newest.fold(self.floor, u64::max);
+        newest.fold(self.floor, u64::max)
+    }
+
+    /// Takes the next transaction of the stream.
+    pub fn take(&mut self, set: &WriteSet) -> Placed {
+        let after = self.last_before(set);
+        self.last += 1;
+        let number = self.last;
+        let Ok(touches) = &set.0 else {
+            self.close(number);
+            return Placed { number, after };
+        };
         if touches.len() > self.capacity {
             self.close(number);
             return Placed { number, after };

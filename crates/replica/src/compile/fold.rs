@@ -32,6 +32,8 @@ pub(super) struct Fold<'a> {
     first: Option<Gtid>,
     rows: Vec<Net<'a>>,
     by_key: FxHashMap<Vec<u8>, usize>,
+    /// These a transaction touched that comes last.
+    last: FxHashSet<usize>,
     /// Of these the row is a delete that was an update of the key: what it had goes elsewhere.
     moved: FxHashSet<usize>,
     odd: bool,
@@ -45,6 +47,7 @@ impl<'a> Fold<'a> {
             first: None,
             rows: Vec::new(),
             by_key: FxHashMap::default(),
+            last: FxHashSet::default(),
             moved: FxHashSet::default(),
             odd: false,
         }
@@ -72,29 +75,32 @@ impl<'a> Fold<'a> {
         key
     }
 
-    /// The next row of the table.
-    pub(super) fn row(&mut self, gtid: Gtid, row: Row<'a>) {
+    /// The next row of the table. `last`: its transaction comes last.
+    pub(super) fn row(&mut self, gtid: Gtid, row: Row<'a>, last: bool) {
         self.first.get_or_insert(gtid);
-        match (row.before, row.after) {
+        let touched = match (row.before, row.after) {
             (Some(before), Some(after)) => {
                 let (a, b) = (self.key(&before), self.key(&after));
                 if a == b {
-                    self.step(a, Some(before), Some(after));
+                    [Some(self.step(a, Some(before), Some(after))), None]
                 } else {
                     let at = self.step(a, Some(before), None);
                     self.moved.insert(at);
-                    self.step(b, None, Some(after));
+                    [Some(at), Some(self.step(b, None, Some(after)))]
                 }
             }
             (None, Some(after)) => {
                 let key = self.key(&after);
-                self.step(key, None, Some(after));
+                [Some(self.step(key, None, Some(after))), None]
             }
             (Some(before), None) => {
                 let key = self.key(&before);
-                self.step(key, Some(before), None);
+                [Some(self.step(key, Some(before), None)), None]
             }
-            (None, None) => {}
+            (None, None) => [None, None],
+        };
+        if last {
+            self.last.extend(touched.into_iter().flatten());
         }
     }
 
@@ -133,14 +139,23 @@ impl<'a> Fold<'a> {
         self.table.unique.iter().any(|n| before[*n] != after[*n])
     }
 
-    /// Adds its statements: deletes free the keys that inserts take.
-    pub(super) fn write(self, writer: &mut Writer<'_>) {
+    /// Whether an update need not wait for what the unit does last: no transaction touched the row that comes
+    /// last. It is there before and after the unit, with the same keys, so that no other row of it
+    /// depends on it.
+    fn comes_first(&self, at: usize, before: &Cells<'_>, after: &Cells<'_>) -> bool {
+        !self.last.contains(&at) && !self.is_replaced(before, after)
+    }
+
+    /// Adds its statements: deletes free the keys that inserts take. `first`, if there is one, gets the updates
+    /// that come first.
+    pub(super) fn write(self, writer: &mut Writer<'_>, mut first: Option<&mut Writer<'_>>) {
         let Some(gtid) = self.first else { return };
         let compares = writer.compare() == Compare::Changed;
         let mut order: Vec<(&Vec<u8>, &usize)> = self.by_key.iter().collect();
         order.sort_unstable();
         let (mut gone, mut compared_whole) = (Vec::new(), Vec::new());
         let mut updates: Vec<Update<'_, '_>> = Vec::new();
+        let mut updates_first: Vec<Update<'_, '_>> = Vec::new();
         let mut inserts = Vec::new();
         for (_, at) in &order {
             let (before, takes_along) = match &self.rows[**at] {
@@ -151,7 +166,10 @@ impl<'a> Fold<'a> {
                 }
                 Net::Update(before, after) => {
                     if !same(self.table, before, after) {
-                        updates.push((before, after));
+                        match first.is_some() && self.comes_first(**at, before, after) {
+                            true => updates_first.push((before, after)),
+                            false => updates.push((before, after)),
+                        }
                     }
                     continue;
                 }
@@ -181,6 +199,9 @@ impl<'a> Fold<'a> {
                 look: None,
             };
             writer.add(b"DO 0", expect);
+        }
+        if let Some(first) = &mut first {
+            done = done.and_then(|()| self.updates(first, gtid, &updates_first));
         }
         if done.is_err() {
             writer.unfit = true;
@@ -399,7 +420,7 @@ mod tests {
                     }
                     _ => continue,
                 };
-                fold.row(gtid, row);
+                fold.row(gtid, row, false);
             }
             prop_assert!(!fold.odd);
             let mut folded = there.clone();
@@ -430,6 +451,91 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// A unit of which some transactions come last, beside an earlier one that has no row in common with
+        /// the others: what is done first need not know what the earlier one does, and it ends as one after
+        /// the other.
+        #[test]
+        fn some_rows_come_last(
+            there in prop::collection::btree_map(0u8..12, 0u8..64, 0..12),
+            earlier in prop::collection::vec((0u8..3, 0u8..12, 0u8..12, 0u8..64), 0..12),
+            steps in prop::collection::vec((0u8..5, 0u8..12, 0u8..12, 0u8..64), 1..30),
+        ) {
+            let gtid = Gtid { domain: 0, server: 1, seqno: 1 };
+            let table = table();
+            let rows = |now: &mut BTreeMap<u8, u8>, steps: &[(u8, u8, u8, u8)]| {
+                let mut rows = Vec::new();
+                for (what, a, b, v) in steps {
+                    let image = |k: &u8, v: u8| vec![cell(*k), cell(v)];
+                    rows.push(match (what, now.get(a).copied()) {
+                        (0, None) => Row { before: None, after: Some(image(a, *v)) },
+                        (1, Some(was)) if a == b || !now.contains_key(b) => {
+                            now.remove(a);
+                            now.insert(*b, *v);
+                            rows.push(Row { before: Some(image(a, was)), after: Some(image(b, *v)) });
+                            continue;
+                        }
+                        (2, Some(was)) => Row { before: Some(image(a, was)), after: None },
+                        (_, Some(was)) => Row { before: Some(image(a, was)), after: Some(image(a, *v)) },
+                        _ => continue,
+                    });
+                    match what {
+                        2 => now.remove(a),
+                        _ => now.insert(*a, *v),
+                    };
+                }
+                rows
+            };
+            let keys = |row: &Row<'_>| -> Vec<u8> {
+                row.before.iter().chain(&row.after).map(|image| number(image[0])).collect()
+            };
+            let mut now = there.clone();
+            let before = rows(&mut now, &earlier);
+            let taken: std::collections::BTreeSet<u8> = before.iter().flat_map(&keys).collect();
+            let mut fold = Fold::new(&table, &[]);
+            for row in rows(&mut now, &steps) {
+                let last = keys(&row).iter().any(|key| taken.contains(key));
+                fold.row(gtid, row, last);
+            }
+            // What is done first, without what the earlier one does.
+            let (mut state, mut locked) = (there.clone(), Vec::new());
+            let mut rest = Vec::new();
+            for (at, net) in fold.rows.iter().enumerate() {
+                match net {
+                    Net::Update(before, after) if fold.comes_first(at, before, after) => {
+                        let key = number(after[0]);
+                        prop_assert!(!taken.contains(&key));
+                        locked.push(key);
+                        prop_assert_eq!(state.insert(key, number(after[1])), Some(number(before[1])));
+                    }
+                    net => rest.push(net),
+                }
+            }
+            for row in &before {
+                prop_assert!(keys(row).iter().all(|key| !locked.contains(key)));
+                if let Some(image) = &row.before {
+                    prop_assert_eq!(state.remove(&number(image[0])), Some(number(image[1])));
+                }
+                if let Some(image) = &row.after {
+                    prop_assert_eq!(state.insert(number(image[0]), number(image[1])), None);
+                }
+            }
+            rest.sort_by_key(|net| !matches!(net, Net::Delete(_)));
+            for net in rest {
+                match net {
+                    Net::Nothing => {}
+                    Net::Insert(row) => prop_assert_eq!(state.insert(number(row[0]), number(row[1])), None),
+                    Net::Update(before, after) => {
+                        prop_assert_eq!(state.insert(number(after[0]), number(after[1])), Some(number(before[1])));
+                    }
+                    Net::Delete(row) => prop_assert_eq!(state.remove(&number(row[0])), Some(number(row[1]))),
+                    Net::Odd => panic!("rows follow each other"),
+                }
+            }
+            prop_assert_eq!(state, now);
+        }
+    }
+
     #[test]
     fn rows_that_do_not_follow_each_other() {
         let gtid = Gtid {
@@ -443,8 +549,8 @@ mod tests {
             before: None,
             after: Some(vec![cell(1), cell(1)]),
         };
-        fold.row(gtid, insert());
-        fold.row(gtid, insert());
+        fold.row(gtid, insert(), false);
+        fold.row(gtid, insert(), false);
         assert!(fold.odd);
     }
 }

@@ -9,6 +9,10 @@
 //!  statements               as they are, with the session that they had
 //! ```
 //!
+//! Of a unit of which some transactions come last ([`Unit::last`]) the updates of rows that these do not touch
+//! come first, then [`Op::Last`], then the rest. Where a row is deleted or inserted, or the order counts,
+//! all of that is rest.
+//!
 //! A statement says how many rows it must change, and changes only those that are as they were on
 //! the source ([`Compare`]). If it changes another number, or fails, the unit is rolled back and
 //! compiled again in [`Style::Single`], in which every row is a statement of its own, in the
@@ -39,6 +43,8 @@ pub use statement::Collations;
 
 use crate::catalog::TableInfo;
 use crate::names::{About, about};
+#[cfg(doc)]
+use crate::unit::Unit;
 
 /// How rows become statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +227,8 @@ pub struct Load {
 /// A step of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
+    /// What follows comes when all before it has executed with which it conflicts.
+    Last,
     /// A packet of statements on rows.
     Rows {
         /// The statements.

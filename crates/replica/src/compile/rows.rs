@@ -34,6 +34,8 @@ pub(super) struct Part<'a> {
     pub table: Arc<TableInfo>,
     pub types: Arc<[ColumnType]>,
     gtid: Gtid,
+    /// Its transaction comes last.
+    last: bool,
 }
 
 /// What a unit consists of, in its order.
@@ -203,7 +205,7 @@ struct Open<'a> {
 fn close<'a>(
     open: Open<'a>,
     pieces: &mut Vec<Piece<'a>>,
-    gtid: Gtid,
+    (gtid, last): (Gtid, bool),
     format: &dromon_binlog::Format,
     by_binlog: bool,
     most: usize,
@@ -242,6 +244,7 @@ fn close<'a>(
                 table,
                 types,
                 gtid,
+                last,
             }));
         }
         return Ok(());
@@ -337,8 +340,9 @@ pub(super) fn pieces<'a>(
     let mut maps = Maps::default();
     let together = options.whole && unit.alone == Some(Alone::NotTransactional);
     let most = if together { usize::MAX } else { BINLOG_BYTES };
-    for transaction in &unit.transactions {
+    for (nth, transaction) in unit.transactions.iter().enumerate() {
         let gtid = transaction.gtid;
+        let last = unit.last.get(nth).copied().unwrap_or(false);
         let format = &transaction.form.format;
         let mut open = Open::default();
         let mut before = Before::default();
@@ -369,7 +373,7 @@ pub(super) fn pieces<'a>(
                         close(
                             std::mem::take(&mut open),
                             &mut pieces,
-                            gtid,
+                            (gtid, last),
                             format,
                             by_binlog,
                             most,
@@ -425,7 +429,7 @@ pub(super) fn pieces<'a>(
             }
         }
         if !open.parts.is_empty() {
-            close(open, &mut pieces, gtid, format, by_binlog, most)?;
+            close(open, &mut pieces, (gtid, last), format, by_binlog, most)?;
         }
         pieces.extend(transaction.own.iter().map(|own| Piece::Own(own, gtid)));
     }
@@ -509,7 +513,7 @@ fn attempt(
                 });
                 for row in all {
                     match fold {
-                        Some(at) => folds[at].row(part.gtid, row),
+                        Some(at) => folds[at].row(part.gtid, row, part.last),
                         None => {
                             writer.checks(!(no_checks && table.related));
                             writer.row(table, &part.types, part.gtid, row);
@@ -533,10 +537,19 @@ fn attempt(
         }
     }
     writer.checks(true);
+    let in_two = unit.last.contains(&true);
+    let mut first = Writer::new(options);
     for fold in folds {
-        fold.write(&mut writer);
+        fold.write(&mut writer, in_two.then_some(&mut first));
     }
-    Ok(writer.finish())
+    let Some(rest) = writer.finish() else {
+        return Ok(None);
+    };
+    if !in_two {
+        return Ok(Some(rest));
+    }
+    let first = first.finish();
+    Ok(first.map(|first| first.into_iter().chain([Op::Last]).chain(rest).collect()))
 }
 
 /// Cells of a row, for whoever writes it.

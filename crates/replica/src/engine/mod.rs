@@ -374,6 +374,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             node,
             gtids,
             progress: Arc::clone(progress),
+            waited: Duration::ZERO,
         });
     }
     let readers: Vec<Reader> = (0..settings.readers.max())

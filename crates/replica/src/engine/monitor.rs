@@ -480,10 +480,11 @@ fn look(
                 None => {}
                 Some(how) => {
                     core.conflict(holder, Some(waiter), "lock", what);
-                    match how {
-                        Yield::Kill => kill.push(id),
-                        Yield::Told => shared.turns[holder as usize % TURNS].notify_all(),
+                    if how == Yield::Kill {
+                        kill.push(id);
                     }
+                    // It may wait for its turn, or amid executing.
+                    shared.turns[holder as usize % TURNS].notify_all();
                 }
             }
         }

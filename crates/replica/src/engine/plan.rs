@@ -55,6 +55,8 @@ struct Open {
     databases: BTreeSet<Vec<u8>>,
     group: Option<(u32, u64)>,
     bytes: usize,
+    /// Of each, the last unit with which it conflicts, if that counts.
+    last_before: Vec<u64>,
 }
 
 impl Default for Open {
@@ -66,6 +68,7 @@ impl Default for Open {
             databases: BTreeSet::new(),
             group: None,
             bytes: 0,
+            last_before: Vec::new(),
         }
     }
 }
@@ -282,6 +285,7 @@ impl<'s> Planner<'s> {
         open.careful |= found.careful;
         open.databases.extend(found.databases);
         open.bytes += bytes;
+        open.last_before.extend(self.placer.last_before(&found.set));
         open.transactions.push(transaction);
         if single
             || open.transactions.len() >= self.shared.merge.load(Ordering::Relaxed)
@@ -347,7 +351,16 @@ impl<'s> Planner<'s> {
             commit_group: open.group,
             databases: &databases,
             set: &set,
+            last_before: &open.last_before,
         });
+        let last = match after.last > after.executed {
+            true => open
+                .last_before
+                .iter()
+                .map(|n| *n > after.executed)
+                .collect(),
+            false => Vec::new(),
+        };
         let unit = Arc::new(Unit {
             transactions: open.transactions,
             before,
@@ -357,6 +370,7 @@ impl<'s> Planner<'s> {
             tables: Arc::clone(&self.tables),
             alone,
             keys: Arc::new(set),
+            last,
             bytes: open.bytes,
             made: Made::default(),
         });

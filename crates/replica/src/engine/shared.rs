@@ -199,6 +199,8 @@ pub(super) struct Core {
     pub connections: Vec<u32>,
     /// Workers that wait to apply theirs again.
     pub restarting: usize,
+    /// Workers that wait amid executing theirs, for earlier ones.
+    pub halfway: usize,
     pub conflicts: VecDeque<Conflict>,
     /// What may be spent on their names.
     pub names: Budget,
@@ -338,6 +340,7 @@ impl Shared {
                 running: vec![None; workers],
                 connections: vec![0; workers],
                 restarting: 0,
+                halfway: 0,
                 conflicts: VecDeque::new(),
                 names: Budget::new(Instant::now()),
                 size: UnitSize::default(),
@@ -454,6 +457,7 @@ mod tests {
             running: Vec::new(),
             connections: Vec::new(),
             restarting: 0,
+            halfway: 0,
             conflicts: VecDeque::new(),
             names: Budget::new(Instant::now()),
             size: UnitSize::default(),

@@ -6,8 +6,8 @@ mod load;
 mod tests;
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use dromon_binlog::Gtid;
@@ -30,6 +30,8 @@ use crate::unit::Unit;
 
 /// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
 const TRANSIENT: [u16; 6] = [1205, 1213, 1317, 1969, 1040, 1020];
+/// Error of a statement that was ended.
+const INTERRUPTED: u16 = 1317;
 /// How often a unit that runs into one of them alone is tried.
 const TRIES: u32 = 20;
 /// Error of a database that is not there.
@@ -60,6 +62,8 @@ pub(super) struct Worker {
     /// What it applies has the source's GTIDs in the target's binlog.
     pub gtids: bool,
     pub progress: Arc<Progress>,
+    /// How long the unit that it executes waited for earlier ones amid that.
+    pub waited: Duration,
 }
 
 /// Why a unit was not applied.
@@ -351,9 +355,11 @@ impl Worker {
                     .map_err(Trouble::from),
                 false => {
                     let began = Instant::now();
-                    let executed = self.execute(unit, style);
-                    let took = began.elapsed();
+                    let executed = self.execute(n, unit, style);
+                    let waited = std::mem::take(&mut self.waited);
+                    let took = began.elapsed().saturating_sub(waited);
                     self.progress.counters.spent(Activity::Execute, took);
+                    self.progress.counters.spent(Activity::Turn, waited);
                     executed.map(|()| cost = Some(took))
                 }
             });
@@ -498,7 +504,10 @@ impl Worker {
         }
         // A unit may wait for all before it to have executed.
         self.shared.start.notify_one();
-        self.shared.wake_ready(&core);
+        match core.halfway > 0 {
+            true => self.shared.turns.iter().for_each(Condvar::notify_all),
+            false => self.shared.wake_ready(&core),
+        }
         loop {
             if core.has_ended() {
                 return Err(Trouble::Ended);
@@ -581,7 +590,7 @@ impl Worker {
         }
         shared.resize(&core);
         match core.restarting > 0 {
-            true => shared.turns.iter().for_each(std::sync::Condvar::notify_all),
+            true => shared.turns.iter().for_each(Condvar::notify_all),
             false => shared.wake_ready(&core),
         }
         drop(core);
@@ -589,8 +598,34 @@ impl Worker {
         shared.room.notify_one();
     }
 
+    /// Waits until what the unit does last may be done.
+    fn wait_last(&mut self, n: u64) -> Result<(), Trouble> {
+        let began = Instant::now();
+        let mut core = self.shared.lock();
+        core.halfway += 1;
+        let end = loop {
+            if core.has_ended() {
+                break Err(Trouble::Ended);
+            }
+            // An earlier one waits for a lock of it. What was sent to end it finds nothing to end.
+            if let Some(State::Doomed(_)) = core.scheduler.state(n) {
+                break Err(Trouble::Error(INTERRUPTED, "it held a lock".into()));
+            }
+            if core.scheduler.may_finish(n) {
+                break Ok(());
+            }
+            core = self
+                .shared
+                .wait(&self.shared.turns[n as usize % TURNS], core);
+        };
+        core.halfway -= 1;
+        drop(core);
+        self.waited += began.elapsed();
+        end
+    }
+
     /// All but the commit.
-    fn execute(&mut self, unit: &Unit, style: Style) -> Result<(), Trouble> {
+    fn execute(&mut self, n: u64, unit: &Unit, style: Style) -> Result<(), Trouble> {
         let single;
         let ops = match style {
             Style::Folded => unit.made.get(|| compile(unit, &self.options(style)))?,
@@ -610,6 +645,10 @@ impl Worker {
             begin = b"";
         }
         for op in ops {
+            if *op == Op::Last {
+                self.wait_last(n)?;
+                continue;
+            }
             if !begin.is_empty() && !matches!(op, Op::Rows { .. }) {
                 // The level counts from BEGIN on.
                 self.clean()?;
@@ -623,6 +662,7 @@ impl Worker {
                     begin = b"";
                 }
                 Op::Binlog { text, note } => self.binlog(unit, text, note)?,
+                Op::Last => {}
                 Op::Statement {
                     setup,
                     uses,

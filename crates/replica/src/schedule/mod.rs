@@ -12,7 +12,8 @@
 //! ```
 //!
 //! * A commit may be confirmed before that of an earlier unit. It counts when all before it do.
-//! * A unit starts when what it comes [`After`] is done.
+//! * A unit starts when what it comes [`After`] is done. What of it comes after later ones than the
+//!   rest it does last, when these have executed.
 //! * The later one gives way: one that has executed before an earlier one with which it
 //!   conflicts, or that holds a lock which an earlier one waits for, is rolled back and applied
 //!   again when the earlier one has committed.
@@ -47,6 +48,8 @@ pub struct After {
     pub committed: u64,
     /// This unit and all before it have executed all but their commit.
     pub executed: u64,
+    /// The same, before what it does last: until then it does the rest ([`Scheduler::may_finish`]).
+    pub last: u64,
 }
 
 /// Where a unit is on its way.
@@ -216,7 +219,7 @@ impl<K: Conflicts> Scheduler<K> {
     pub fn push(&mut self, after: After, keys: K) -> u64 {
         let number = self.committed + self.slots.len() as u64 + 1;
         assert!(
-            after.committed < number && after.executed < number,
+            after.committed < number && after.executed < number && after.last < number,
             "a unit comes after earlier ones only"
         );
         self.slots.push_back(Slot {
@@ -264,6 +267,13 @@ impl<K: Conflicts> Scheduler<K> {
         slot.attempts = 1;
         self.busy += 1;
         Some(committed + 1 + at as u64)
+    }
+
+    /// Whether a unit that is running may do what it does last. While it waits for that it can be
+    /// doomed as ever. It waits for earlier ones only, and the first one for nothing.
+    pub fn may_finish(&self, n: u64) -> bool {
+        self.slot(n)
+            .is_some_and(|s| s.after.last <= self.executed_up_to())
     }
 
     /// Whether a unit that was rolled back may be applied again. Its worker still has it.

@@ -73,6 +73,25 @@ pub struct Facts<'a> {
     pub databases: &'a [Vec<u8>],
     /// Its keys.
     pub set: &'a WriteSet,
+    /// What [`Placer::last_before`] said of each of its transactions, or nothing.
+    pub last_before: &'a [u64],
+}
+
+/// At most one in so many transactions of a unit is done last, when what it conflicts with has
+/// executed; the others meanwhile.
+const LAST: usize = 8;
+
+/// What a unit with these transactions comes after, by keys: when it may begin, and when it may do
+/// what conflicts with later ones than that. Equal if too many do.
+fn in_two(last_before: &[u64], all: u64) -> (u64, u64) {
+    let last = last_before.len() / LAST;
+    if last == 0 || last_before.iter().any(|n| *n > all) {
+        return (all, all);
+    }
+    let mut sorted = last_before.to_vec();
+    // So many conflict with later ones at most.
+    let (.., begin, _) = sorted.select_nth_unstable_by(last, |a, b| b.cmp(a));
+    (*begin, all)
 }
 
 /// Places one unit after the other.
@@ -106,6 +125,12 @@ impl Placer {
         self.history.settle();
     }
 
+    /// The last unit so far that conflicts with a transaction of the next one by its keys, where that
+    /// decides.
+    pub fn last_before(&self, set: &WriteSet) -> Option<u64> {
+        (self.mode == Mode::WriteSet).then(|| self.history.last_before(set))
+    }
+
     /// What the next unit comes after.
     pub fn place(&mut self, facts: &Facts<'_>) -> After {
         let before = self.last;
@@ -131,7 +156,7 @@ impl Placer {
         if facts.alone || self.mode == Mode::None {
             return After {
                 committed: before,
-                executed: 0,
+                ..After::default()
             };
         }
         let barrier = facts.set.barrier().is_some();
@@ -140,33 +165,39 @@ impl Placer {
             // A transaction of which nothing can be seen may touch any database.
             Mode::Database if facts.databases.is_empty() => After {
                 committed: before,
-                executed: 0,
+                ..After::default()
             },
             Mode::Database => After {
                 committed: floor.max(by_database),
-                executed: 0,
+                ..After::default()
             },
             Mode::Conservative => After {
                 committed: floor,
                 executed: group.map_or(before, |(_, from)| from),
+                last: 0,
             },
             Mode::Optimistic => After {
                 committed: match facts.careful || barrier {
                     true => before,
                     false => floor,
                 },
-                executed: 0,
+                ..After::default()
             },
             Mode::Aggressive => After {
                 committed: floor,
-                executed: 0,
+                ..After::default()
             },
             // What it conflicts with need not have committed: it holds its locks, and this one
-            // waits for them in the target, with all else done.
-            Mode::WriteSet => After {
-                committed: floor,
-                executed: by_keys,
-            },
+            // waits for them in the target, with all else done. Nor need it have executed before what
+            // has no key in common with it.
+            Mode::WriteSet => {
+                let (executed, last) = in_two(facts.last_before, by_keys);
+                After {
+                    committed: floor,
+                    executed,
+                    last,
+                }
+            }
         }
     }
 }

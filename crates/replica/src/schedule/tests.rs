@@ -22,6 +22,8 @@ struct Unit {
     rows: Vec<u8>,
     /// Of the rows, those that it names as keys.
     named: usize,
+    /// Of the rows, those that it writes before what it does last.
+    first: usize,
     after: After,
 }
 
@@ -82,12 +84,12 @@ fn units() -> impl Strategy<Value = Vec<Unit>> {
     let one = (
         prop::collection::vec(0u8..6, 1..4),
         0usize..4,
-        any::<u16>(),
-        any::<u16>(),
+        0usize..4,
+        any::<[u16; 3]>(),
     );
     prop::collection::vec(one, 1..25).prop_map(|all| {
         let mut units = Vec::new();
-        for (n, (rows, named, a, b)) in all.into_iter().enumerate() {
+        for (n, (rows, named, first, [a, b, c])) in all.into_iter().enumerate() {
             let n = n as u64;
             // Often nothing, sometimes a barrier, sometimes anything.
             let pick = |r: u16| match r % 4 {
@@ -97,10 +99,12 @@ fn units() -> impl Strategy<Value = Vec<Unit>> {
             };
             units.push(Unit {
                 named: named.min(rows.len()),
+                first: first.min(rows.len()),
                 rows,
                 after: After {
                     committed: pick(a),
                     executed: pick(b),
+                    last: pick(c),
                 },
             });
         }
@@ -161,6 +165,13 @@ proptest! {
             let n = busy[choose(busy.len())];
             let unit = &units[n as usize - 1];
             match world.workers[&n] {
+                Doing::Writing(done) if done == unit.first && !scheduler.may_finish(n) => {
+                    prop_assert!(n > scheduler.last_committed() + 1, "the first one waits for nothing");
+                    if let Some(State::Doomed(by)) = scheduler.state(n) {
+                        prop_assert!(by < n);
+                        roll_back(&mut world, &mut scheduler, n);
+                    }
+                }
                 Doing::Writing(done) if done < unit.rows.len() => {
                     // Now and then something else goes wrong, also alone.
                     if choose(40) == 0 {
@@ -174,8 +185,12 @@ proptest! {
                             world.workers.insert(n, Doing::Writing(done + 1));
                         }
                         Err(holder) => match scheduler.blocked(n, holder) {
+                            // Who waits amid executing is told, as nothing runs that could be ended.
                             Some(Yield::Kill) => {
-                                roll_back(&mut world, &mut scheduler, holder);
+                                let first = units[holder as usize - 1].first;
+                                if world.workers[&holder] != Doing::Writing(first) {
+                                    roll_back(&mut world, &mut scheduler, holder);
+                                }
                             }
                             Some(Yield::Told) | None => {}
                         },
@@ -300,7 +315,7 @@ fn the_last_worker_is_kept_for_the_earliest() {
     let mut s = Scheduler::new(2, Order::Strict);
     let behind = |committed| After {
         committed,
-        executed: 0,
+        ..After::default()
     };
     s.push(behind(0), keys(&[1]));
     s.push(behind(1), keys(&[1]));
@@ -340,7 +355,7 @@ fn fewer_workers() {
     s.push(After::default(), keys(&[1]));
     let behind = After {
         committed: 1,
-        executed: 0,
+        ..After::default()
     };
     s.push(behind, keys(&[2]));
     s.push(After::default(), keys(&[3]));
@@ -379,6 +394,31 @@ fn the_later_one_gives_way() {
     assert!(s.may_restart(2) && s.may_restart(3));
 }
 
+/// It begins beside one with which it conflicts, and does last what it has in common with it.
+#[test]
+fn the_last_of_it_waits() {
+    let mut s = Scheduler::new(4, Order::Strict);
+    s.push(After::default(), keys(&[1]));
+    let last = After {
+        last: 1,
+        ..After::default()
+    };
+    s.push(last, keys(&[1, 2]));
+    assert_eq!((s.start(), s.start()), (Some(1), Some(2)));
+    assert!(s.may_finish(1) && !s.may_finish(2));
+    assert_eq!(s.executed(1), Executed::Keep);
+    assert!(s.may_finish(2));
+    assert_eq!(s.executed(2), Executed::Keep);
+    // Whoever waits so may hold a lock that no key names.
+    s.push(last, keys(&[3]));
+    s.push(After { last: 3, ..last }, keys(&[4]));
+    assert_eq!((s.start(), s.start()), (Some(3), Some(4)));
+    assert!(s.may_finish(3) && !s.may_finish(4));
+    assert_eq!(s.blocked(3, 4), Some(Yield::Kill));
+    assert_eq!(s.state(4), Some(State::Doomed(3)));
+    assert_eq!(s.failed(4), Failed::Again);
+}
+
 #[test]
 fn an_error_of_its_own() {
     let mut s = Scheduler::new(4, Order::Strict);
@@ -396,7 +436,8 @@ fn an_error_of_its_own() {
 }
 
 mod placing {
-    use dromon_binlog::hints::WriteSet;
+    use dromon_binlog::hints::{Union, WriteSet};
+    use proptest::prelude::*;
 
     use super::super::*;
 
@@ -407,13 +448,15 @@ mod placing {
             commit_group: None,
             databases,
             set,
+            last_before: &[],
         }
     }
 
-    fn after(committed: u64, executed: u64) -> After {
+    fn after(committed: u64, executed: u64, last: u64) -> After {
         After {
             committed,
             executed,
+            last,
         }
     }
 
@@ -441,12 +484,12 @@ mod placing {
                 placer.place(&in_group(3, &b)),
             ]
         };
-        let (c, e) = (|n| after(n, 0), |n| after(0, n));
+        let (c, e) = (|n| after(n, 0, 0), |n| after(0, n, 0));
         assert_eq!(place(Mode::None), [c(0), c(1), c(2), c(3), c(4)]);
         assert_eq!(place(Mode::Database), [c(0), c(0), c(1), c(3), c(4)]);
         assert_eq!(
             place(Mode::Conservative),
-            [e(0), e(0), e(2), c(3), after(4, 4)]
+            [e(0), e(0), e(2), c(3), after(4, 4, 0)]
         );
         assert_eq!(place(Mode::Optimistic), [c(0), c(0), c(2), c(3), c(4)]);
         assert_eq!(place(Mode::Aggressive), [c(0), c(0), c(0), c(3), c(4)]);
@@ -465,7 +508,70 @@ mod placing {
         let mut placer = Placer::new(Mode::WriteSet, 1000);
         let mut place = |set| placer.place(&facts(set, &[]));
         let all: Vec<After> = [&a, &b, &a, &b, &a].map(&mut place).into();
-        assert_eq!(all, [0, 0, 1, 2, 3].map(|n| after(0, n)));
+        assert_eq!(all, [0, 0, 1, 2, 3].map(|n| after(0, n, n)));
+    }
+
+    /// A few transactions that conflict with newer units than the others are done last. If they are more,
+    /// all of it begins behind these.
+    #[test]
+    fn a_few_are_done_last() {
+        let named = |name: u8| {
+            let mut set = WriteSet::default();
+            set.name(&[name]);
+            set
+        };
+        let together = |names: &[u8]| {
+            let mut union = Union::new(100);
+            names.iter().for_each(|name| union.add(&named(*name)));
+            union.finish()
+        };
+        let place = |mode: Mode, units: &[&[u8]]| -> Vec<After> {
+            let mut placer = Placer::new(mode, 1000);
+            let one = |names: &&[u8]| {
+                let before = names.iter().filter_map(|n| placer.last_before(&named(*n)));
+                let before: Vec<u64> = before.collect();
+                placer.place(&Facts {
+                    last_before: &before,
+                    ..facts(&together(names), &[])
+                })
+            };
+            units.iter().map(one).collect()
+        };
+        let sixteen: Vec<u8> = (20..36).collect();
+        let with = |some: &[u8]| [&sixteen[some.len()..], some].concat();
+        let (one, two, three) = (with(&[1]), with(&[1, 2]), with(&[1, 2, 3]));
+        let all = |third| place(Mode::WriteSet, &[&sixteen, &[1, 2, 3], third]);
+        assert_eq!(all(&one)[1..], [after(0, 0, 0), after(0, 1, 2)]);
+        assert_eq!(all(&two)[2], after(0, 1, 2));
+        assert_eq!(all(&three)[2], after(0, 2, 2));
+        // One of few is too many.
+        assert_eq!(all(&[1, 40, 41, 42, 43, 44, 45])[2], after(0, 2, 2));
+        assert_eq!(all(&[1, 40, 41, 42, 43, 44, 45, 46])[2], after(0, 0, 2));
+        let others = place(Mode::Aggressive, &[&sixteen, &[1, 2, 3], &one]);
+        assert_eq!(others, [after(0, 0, 0); 3]);
+    }
+
+    proptest! {
+        /// It begins behind all with which transactions conflict that are not done last, and these are few.
+        #[test]
+        fn in_two(units in prop::collection::vec(prop::collection::vec(0u8..60, 1..30), 1..20)) {
+            let mut placer = Placer::new(Mode::WriteSet, 1000);
+            for names in &units {
+                let mut union = Union::new(100);
+                let mut last_before = Vec::new();
+                for name in names {
+                    let mut set = WriteSet::default();
+                    set.name(&[*name]);
+                    union.add(&set);
+                    last_before.extend(placer.last_before(&set));
+                }
+                let after = placer.place(&Facts { last_before: &last_before, ..facts(&union.finish(), &[]) });
+                prop_assert_eq!(after.last, last_before.iter().copied().max().unwrap_or(0));
+                prop_assert!(after.executed <= after.last);
+                let last = last_before.iter().filter(|n| **n > after.executed).count();
+                prop_assert!(last * 8 <= names.len());
+            }
+        }
     }
 
     #[test]

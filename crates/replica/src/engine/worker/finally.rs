@@ -45,7 +45,7 @@ impl Worker {
         let rows = ops.iter().find_map(|op| match op {
             Op::Binlog { note, .. } => Some(begun_rows(&note.table)),
             Op::Rows { expects, .. } => Some(begun_rows(&expects.first()?.note.table)),
-            Op::Statement { .. } => None,
+            Op::Statement { .. } | Op::Last => None,
         });
         let in_doubt = self.in_doubt.as_ref().filter(|d| d.gtid == gtid);
         let maybe_done = in_doubt.is_some_and(|d| !d.sure);
@@ -239,7 +239,7 @@ impl Worker {
             match op {
                 Op::Rows { text, expects } => self.rows(b"", text, expects, Style::Single)?,
                 Op::Binlog { text, note } => self.binlog(unit, text, note)?,
-                Op::Statement { .. } => {}
+                Op::Statement { .. } | Op::Last => {}
             }
         }
         if unit.transactions[0].ending == Ending::Rollback {

@@ -26,6 +26,28 @@ fn session(settings: &Settings) -> Session {
     }
 }
 
+fn worker(settings: Settings, shared: &Arc<Shared>, in_doubt: Option<InDoubt>) -> Worker {
+    let gtids = settings.source_gtid;
+    Worker {
+        number: 0,
+        session: session(&settings),
+        shared: Arc::clone(shared),
+        channel: Channel::new("c"),
+        settings,
+        epoch: 1,
+        log: Log::terminal(),
+        collations: Collations::default(),
+        packet_max: 1 << 20,
+        allowed: 1 << 20,
+        in_doubt,
+        own: 2,
+        node: false,
+        gtids,
+        progress: Arc::new(Progress::default()),
+        waited: Duration::ZERO,
+    }
+}
+
 /// The same, with a session of its own for what runs alone.
 fn applied_beside(fake: &Fake, lines: &[&str], unit: Unit, alone: Option<Session>) -> End {
     applied_after(fake, lines, unit, alone, None)
@@ -40,25 +62,8 @@ fn applied_after(
     in_doubt: Option<InDoubt>,
 ) -> End {
     let settings = settings(fake, lines);
-    let gtids = settings.source_gtid;
     let shared = Arc::new(Shared::new(&settings, "0-1-4".into(), 64));
-    let worker = Worker {
-        number: 0,
-        session: session(&settings),
-        shared: Arc::clone(&shared),
-        channel: Channel::new("c"),
-        settings,
-        epoch: 1,
-        log: Log::terminal(),
-        collations: Collations::default(),
-        packet_max: 1 << 20,
-        allowed: 1 << 20,
-        in_doubt,
-        own: 2,
-        node: false,
-        gtids,
-        progress: Arc::new(Progress::default()),
-    };
+    let worker = worker(settings, &shared, in_doubt);
     {
         let mut core = shared.lock();
         let keys = Arc::clone(&unit.keys);
@@ -620,5 +625,77 @@ fn what_may_be_done_in_part() {
         assert_eq!(applied(&fake, &CHOSEN, ddl), End::Told);
         let said = fake.said();
         assert!(said.iter().any(|text| text.contains(marked)), "{said:?}");
+    }
+}
+
+/// Looks until it is so.
+fn comes(mut what: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !what() {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "it does not come"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A unit that has a row in common with one before it that executes: the other row is changed at once, this
+/// one when that has executed. If it is in the way meanwhile, all of it is done again.
+#[test]
+fn what_is_in_common_waits() {
+    for in_the_way in [false, true] {
+        let fake = Fake::new(epoch);
+        let mut settings = settings(&fake, &[]);
+        settings.threads = crate::tune::Knob::fixed(2);
+        let shared = Arc::new(Shared::new(&settings, "0-1-4".into(), 64));
+        let worker = worker(settings, &shared, None);
+        let update = |id| rows("plain", &[(Some((id, Some("a"))), Some((id, Some("b"))))]);
+        let mut later = unit(vec![update(1), update(2)]);
+        later.last = vec![false, true];
+        {
+            let mut core = shared.lock();
+            core.push(After::default(), Arc::new(unit(vec![update(2)])));
+            assert_eq!(core.scheduler.start(), Some(1), "another worker has it");
+            let last = After {
+                last: 1,
+                ..After::default()
+            };
+            core.push(last, Arc::new(later));
+        }
+        let watched = Arc::clone(&shared);
+        let runs = thread::spawn(move || worker.run(&watched));
+        let count = |part: &str| {
+            let said = fake.said();
+            said.iter().filter(|text| text.contains(part)).count()
+        };
+        let turns = || shared.turns.iter().for_each(Condvar::notify_all);
+        comes(|| count("`id`=1 ") == 1 && shared.lock().halfway == 1);
+        if in_the_way {
+            let told = shared.lock().scheduler.blocked(1, 2);
+            assert_eq!(told, Some(crate::schedule::Yield::Kill));
+            turns();
+            comes(|| shared.lock().restarting == 1);
+            assert_eq!(count("ROLLBACK"), 1);
+        }
+        assert_eq!(count("`id`=2 "), 0);
+        let mut core = shared.lock();
+        core.scheduler.executed(1);
+        drop(core);
+        turns();
+        if !in_the_way {
+            comes(|| count("`id`=2 ") == 1);
+        }
+        let mut core = shared.lock();
+        assert!(core.scheduler.commit(1));
+        core.committed(1, Instant::now());
+        drop(core);
+        turns();
+        comes(|| shared.lock().scheduler.is_empty());
+        shared.end(End::Told);
+        runs.join().expect("no panic");
+        let times = if in_the_way { 2 } else { 1 };
+        assert_eq!((count("`id`=1 "), count("`id`=2 ")), (times, 1));
+        assert_eq!(shared.lock().halfway, 0);
     }
 }
