@@ -83,7 +83,9 @@ proptest! {
             let number = n as u64 + 1;
             let exact = models[..n].iter().rposition(|m| conflict(m, model)).map_or(0, |m| m as u64 + 1);
             let floor = history.floor();
+            let asked = history.last_before(&set);
             let placed = history.take(&set);
+            prop_assert_eq!(asked, placed.after);
             prop_assert_eq!(placed.number, number);
             prop_assert_eq!(history.last(), number);
             prop_assert!(placed.after < number);

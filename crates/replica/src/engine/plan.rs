@@ -345,6 +345,7 @@ impl<'s> Planner<'s> {
         }
         let databases: Vec<Vec<u8>> = open.databases.into_iter().collect();
         let set = open.set.finish();
+        let threads = self.shared.threads.load(Ordering::Relaxed);
         let after = self.placer.place(&Facts {
             alone: alone.is_some(),
             careful: open.careful,
@@ -352,6 +353,7 @@ impl<'s> Planner<'s> {
             databases: &databases,
             set: &set,
             last_before: &open.last_before,
+            threads,
         });
         let last = match after.last > after.executed {
             true => open
@@ -374,7 +376,7 @@ impl<'s> Planner<'s> {
             bytes: open.bytes,
             made: Made::default(),
         });
-        let mut window = WINDOW * self.shared.threads.load(Ordering::Relaxed);
+        let mut window = WINDOW * threads;
         if self.shared.readers.load(Ordering::Relaxed) > 0 {
             window = window.max(READ_WINDOW);
         }

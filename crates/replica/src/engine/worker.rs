@@ -384,7 +384,7 @@ impl Worker {
                         continue;
                     }
                 },
-                Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
+                Err(trouble @ (Trouble::Lost(_) | Trouble::Ended)) => return Err(trouble),
                 Err(trouble) => trouble,
             };
             self.roll_back()?;

@@ -75,23 +75,39 @@ pub struct Facts<'a> {
     pub set: &'a WriteSet,
     /// What [`Placer::last_before`] said of each of its transactions, or nothing.
     pub last_before: &'a [u64],
+    /// So many units are applied at a time.
+    pub threads: usize,
 }
 
-/// At most one in so many transactions of a unit is done last, when what it conflicts with has
-/// executed; the others meanwhile.
-const LAST: usize = 8;
-
-/// What a unit with these transactions comes after, by keys: when it may begin, and when it may do
-/// what conflicts with later ones than that. Equal if too many do.
-fn in_two(last_before: &[u64], all: u64) -> (u64, u64) {
-    let last = last_before.len() / LAST;
-    if last == 0 || last_before.iter().any(|n| *n > all) {
+/// When unit `number` may begin, by keys, and when it may do what it does last: what conflicts with later
+/// ones than that. They are equal if it does nothing last. `all`: of those before it something conflicts with it.
+///
+/// ```text
+///   n - 2   ▒▒▒▒▒▒▒▒▒▒▒▓            ▓  is done last
+///   n - 1     ▒▒▒▒▒▒▒▒▒▒│▓
+///   n           ▒▒▒▒▒▒▒▒│·▓         beside two: ▓ is a third at most
+/// ```
+///
+/// What is done last is done one after the other. If it is one part in n of each unit, n of them keep
+/// that up, and more of them beside each other would wait. So it begins beside as many as it can while
+/// those that are under way with it, it among them, times its part that comes last is not more than all of it.
+fn in_two(last_before: &[u64], all: u64, number: u64, threads: usize) -> (u64, u64) {
+    let mut sorted = last_before.to_vec();
+    sorted.sort_unstable_by(|a, b| b.cmp(a));
+    if sorted.first() != Some(&all) {
         return (all, all);
     }
-    let mut sorted = last_before.to_vec();
-    // So many conflict with later ones at most.
-    let (.., begin, _) = sorted.select_nth_unstable_by(last, |a, b| b.cmp(a));
-    (*begin, all)
+    // No more are applied at a time than there are workers.
+    let gone = number.saturating_sub(threads as u64);
+    let mut begin = all;
+    for (last, before) in sorted.iter().enumerate() {
+        let beside = number - (*before).max(gone);
+        if last as u64 * beside > sorted.len() as u64 {
+            break;
+        }
+        begin = *before;
+    }
+    (begin.max(gone).min(all), all)
 }
 
 /// Places one unit after the other.
@@ -191,7 +207,7 @@ impl Placer {
             // waits for them in the target, with all else done. Nor need it have executed before what
             // has no key in common with it.
             Mode::WriteSet => {
-                let (executed, last) = in_two(facts.last_before, by_keys);
+                let (executed, last) = in_two(facts.last_before, by_keys, number, facts.threads);
                 After {
                     committed: floor,
                     executed,

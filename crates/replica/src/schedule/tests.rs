@@ -449,6 +449,7 @@ mod placing {
             databases,
             set,
             last_before: &[],
+            threads: 100,
         }
     }
 
@@ -511,10 +512,10 @@ mod placing {
         assert_eq!(all, [0, 0, 1, 2, 3].map(|n| after(0, n, n)));
     }
 
-    /// A few transactions that conflict with newer units than the others are done last. If they are more,
-    /// all of it begins behind these.
+    /// Transactions that conflict with newer units than the others are done last: half of all beside one unit,
+    /// a third beside two. If they are more, it begins later.
     #[test]
-    fn a_few_are_done_last() {
+    fn some_are_done_last() {
         let named = |name: u8| {
             let mut set = WriteSet::default();
             set.name(&[name]);
@@ -525,38 +526,46 @@ mod placing {
             names.iter().for_each(|name| union.add(&named(*name)));
             union.finish()
         };
-        let place = |mode: Mode, units: &[&[u8]]| -> Vec<After> {
+        let place = |mode: Mode, threads: usize, units: &[&[u8]]| -> Vec<After> {
             let mut placer = Placer::new(mode, 1000);
             let one = |names: &&[u8]| {
                 let before = names.iter().filter_map(|n| placer.last_before(&named(*n)));
                 let before: Vec<u64> = before.collect();
                 placer.place(&Facts {
                     last_before: &before,
+                    threads,
                     ..facts(&together(names), &[])
                 })
             };
             units.iter().map(one).collect()
         };
-        let sixteen: Vec<u8> = (20..36).collect();
-        let with = |some: &[u8]| [&sixteen[some.len()..], some].concat();
-        let (one, two, three) = (with(&[1]), with(&[1, 2]), with(&[1, 2, 3]));
-        let all = |third| place(Mode::WriteSet, &[&sixteen, &[1, 2, 3], third]);
-        assert_eq!(all(&one)[1..], [after(0, 0, 0), after(0, 1, 2)]);
-        assert_eq!(all(&two)[2], after(0, 1, 2));
-        assert_eq!(all(&three)[2], after(0, 2, 2));
-        // One of few is too many.
-        assert_eq!(all(&[1, 40, 41, 42, 43, 44, 45])[2], after(0, 2, 2));
-        assert_eq!(all(&[1, 40, 41, 42, 43, 44, 45, 46])[2], after(0, 0, 2));
-        let others = place(Mode::Aggressive, &[&sixteen, &[1, 2, 3], &one]);
+        let six: &[u8] = &[1, 2, 3, 4, 5, 6];
+        let third = |threads, unit: &[u8]| {
+            let all = place(Mode::WriteSet, threads, &[six, &[11, 12, 13, 14], unit]);
+            assert_eq!(all[..2], [after(0, 0, 0); 2]);
+            all[2]
+        };
+        assert_eq!(third(8, &[11, 2, 3, 4, 5, 6]), after(0, 1, 2));
+        assert_eq!(third(8, &[11, 12, 13, 4, 5, 6]), after(0, 1, 2));
+        assert_eq!(third(8, &[11, 12, 13, 14, 5, 6]), after(0, 2, 2));
+        assert_eq!(third(8, &[11, 30, 31]), after(0, 0, 2));
+        assert_eq!(third(8, &[11, 30]), after(0, 2, 2));
+        assert_eq!(third(8, &[11, 1, 30]), after(0, 1, 2));
+        assert_eq!(third(8, &[11]), after(0, 2, 2));
+        // Only one can be under way beside it; none.
+        assert_eq!(third(2, &[11, 30]), after(0, 1, 2));
+        assert_eq!(third(1, &[11, 30]), after(0, 2, 2));
+        let others = place(Mode::Aggressive, 8, &[six, &[11], &[11, 30]]);
         assert_eq!(others, [after(0, 0, 0); 3]);
     }
 
     proptest! {
-        /// It begins behind all with which transactions conflict that are not done last, and these are few.
+        /// It begins behind all with which transactions conflict that are not done last. Those are the fewer
+        /// the more units may be under way with it.
         #[test]
-        fn in_two(units in prop::collection::vec(prop::collection::vec(0u8..60, 1..30), 1..20)) {
+        fn in_two(units in prop::collection::vec(prop::collection::vec(0u8..60, 1..30), 1..20), threads in 1usize..20) {
             let mut placer = Placer::new(Mode::WriteSet, 1000);
-            for names in &units {
+            for (before, names) in units.iter().enumerate() {
                 let mut union = Union::new(100);
                 let mut last_before = Vec::new();
                 for name in names {
@@ -565,11 +574,13 @@ mod placing {
                     union.add(&set);
                     last_before.extend(placer.last_before(&set));
                 }
-                let after = placer.place(&Facts { last_before: &last_before, ..facts(&union.finish(), &[]) });
+                let after = placer.place(&Facts { last_before: &last_before, threads, ..facts(&union.finish(), &[]) });
                 prop_assert_eq!(after.last, last_before.iter().copied().max().unwrap_or(0));
                 prop_assert!(after.executed <= after.last);
                 let last = last_before.iter().filter(|n| **n > after.executed).count();
-                prop_assert!(last * 8 <= names.len());
+                let number = before as u64 + 1;
+                prop_assert!(last as u64 * (number - after.executed) <= names.len() as u64);
+                prop_assert!(after.executed >= number.saturating_sub(threads as u64).min(after.last));
             }
         }
     }
