@@ -227,7 +227,7 @@ pub struct Load {
 /// A step of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// What follows comes when all before it has executed with which it conflicts.
+    /// What follows waits for earlier units with which the unit conflicts; what comes before it does not.
     Last,
     /// A packet of statements on rows.
     Rows {

@@ -645,11 +645,7 @@ impl Worker {
             begin = b"";
         }
         for op in ops {
-            if *op == Op::Last {
-                self.wait_last(n)?;
-                continue;
-            }
-            if !begin.is_empty() && !matches!(op, Op::Rows { .. }) {
+            if !begin.is_empty() && !matches!(op, Op::Rows { .. } | Op::Last) {
                 // The level counts from BEGIN on.
                 self.clean()?;
                 self.session.client.query(begin)?;
@@ -662,7 +658,7 @@ impl Worker {
                     begin = b"";
                 }
                 Op::Binlog { text, note } => self.binlog(unit, text, note)?,
-                Op::Last => {}
+                Op::Last => self.wait_last(n)?,
                 Op::Statement {
                     setup,
                     uses,

@@ -79,18 +79,19 @@ pub struct Facts<'a> {
     pub threads: usize,
 }
 
-/// When unit `number` may begin, by keys, and when it may do what it does last: what conflicts with later
-/// ones than that. They are equal if it does nothing last. `all`: of those before it something conflicts with it.
+/// Behind which unit this one, `number`, may begin, by keys, and behind which it may do what it does last, which is
+/// what conflicts with later ones than the first. They are equal if it does nothing last. `all`: the last one with
+/// which anything of it conflicts.
 ///
 /// ```text
-///   n - 2   ▒▒▒▒▒▒▒▒▒▒▒▓            ▓  is done last
-///   n - 1     ▒▒▒▒▒▒▒▒▒▒│▓
-///   n           ▒▒▒▒▒▒▒▒│·▓         beside two: ▓ is a third at most
+///   n - 2   ▒▒▒▒▒▒▒▒▒▒▓            ▓  is done last
+///   n - 1     ▒▒▒▒▒▒▒▒·▓
+///   n           ▒▒▒▒▒▒··▓
 /// ```
 ///
-/// What is done last is done one after the other. If it is one part in n of each unit, n of them keep
-/// that up, and more of them beside each other would wait. So it begins beside as many as it can while
-/// those that are under way with it, it among them, times its part that comes last is not more than all of it.
+/// What is done last is done one unit after the other. If it is a third of each, three units keep that up,
+/// and a fourth beside them would wait. So a unit begins beside as many as it can while their number, it
+/// among them, times what it does last is not more than all of it.
 fn in_two(last_before: &[u64], all: u64, number: u64, threads: usize) -> (u64, u64) {
     let mut sorted = last_before.to_vec();
     sorted.sort_unstable_by(|a, b| b.cmp(a));
