@@ -11,10 +11,10 @@ use dromon_relay::log::{Level, Log};
 
 use super::pace::Pace;
 use super::settle::begun;
-use super::shared::{Conflict, Sample, Stalls, TURNS};
+use super::shared::{Conflict, Sample, Stalls};
 use super::{Counters, End, Settings, Shared, Status};
 use crate::client::{Client, Cut};
-use crate::schedule::{State, Yield};
+use crate::schedule::State;
 use crate::source::Link;
 use crate::staleness::Staleness;
 use crate::tune::Knob;
@@ -476,16 +476,8 @@ fn look(
                 continue;
             };
             let what = lock_name(&text(2), &text(3), &text(4));
-            match core.scheduler.blocked(waiter, holder) {
-                None => {}
-                Some(how) => {
-                    core.conflict(holder, Some(waiter), "lock", what);
-                    if how == Yield::Kill {
-                        kill.push(id);
-                    }
-                    // It may wait for its turn, or amid executing.
-                    shared.turns[holder as usize % TURNS].notify_all();
-                }
+            if shared.blocks(&mut core, waiter, holder, what) {
+                kill.push(id);
             }
         }
     }

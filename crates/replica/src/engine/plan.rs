@@ -355,14 +355,7 @@ impl<'s> Planner<'s> {
             last_before: &open.last_before,
             threads,
         });
-        let last = match after.last > after.executed {
-            true => open
-                .last_before
-                .iter()
-                .map(|n| *n > after.executed)
-                .collect(),
-            false => Vec::new(),
-        };
+        let last = after.comes_last(&open.last_before);
         let unit = Arc::new(Unit {
             transactions: open.transactions,
             before,

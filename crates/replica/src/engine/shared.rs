@@ -1,6 +1,6 @@
 //! What the threads of a session share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::Settings;
 use super::naming::Budget;
 use super::reader::ReadAhead;
 use crate::client::Client;
-use crate::schedule::{After, Scheduler, State};
+use crate::schedule::{After, Scheduler, State, Yield};
 use crate::tune::{Tuner, Which};
 use crate::unit::{Alone, Form, Unit};
 use crate::unit_size::{FIRST, UnitSize};
@@ -199,8 +199,8 @@ pub(super) struct Core {
     pub connections: Vec<u32>,
     /// Workers that wait to apply theirs again.
     pub restarting: usize,
-    /// Workers that wait amid executing theirs, for earlier ones.
-    pub halfway: usize,
+    /// Units whose workers wait amid executing them, for earlier ones.
+    pub halfway: BTreeSet<u64>,
     pub conflicts: VecDeque<Conflict>,
     /// What may be spent on their names.
     pub names: Budget,
@@ -340,7 +340,7 @@ impl Shared {
                 running: vec![None; workers],
                 connections: vec![0; workers],
                 restarting: 0,
-                halfway: 0,
+                halfway: BTreeSet::new(),
                 conflicts: VecDeque::new(),
                 names: Budget::new(Instant::now()),
                 size: UnitSize::default(),
@@ -421,6 +421,18 @@ impl Shared {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// `waiter` waits for a lock of `holder`. True if the holder must give way, and its statement be ended
+    /// for that. What waits for something else is told.
+    pub(super) fn blocks(&self, core: &mut Core, waiter: u64, holder: u64, lock: String) -> bool {
+        let Some(how) = core.scheduler.blocked(waiter, holder) else {
+            return false;
+        };
+        core.conflict(holder, Some(waiter), "lock", lock);
+        // It may wait for its turn, or amid executing; then there is no statement.
+        self.turns[holder as usize % TURNS].notify_all();
+        how == Yield::Kill && !core.halfway.contains(&holder)
+    }
+
     /// Wakes those that may commit now.
     pub(super) fn wake_ready(&self, core: &Core) {
         for n in core.scheduler.ready() {
@@ -457,7 +469,7 @@ mod tests {
             running: Vec::new(),
             connections: Vec::new(),
             restarting: 0,
-            halfway: 0,
+            halfway: BTreeSet::new(),
             conflicts: VecDeque::new(),
             names: Budget::new(Instant::now()),
             size: UnitSize::default(),

@@ -4,6 +4,7 @@ mod finally;
 mod load;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,7 @@ use dromon_binlog::Gtid;
 use dromon_relay::log::{Level, Log};
 
 use super::gtids::{self, Logged};
-use super::shared::{Activity, InDoubt, Session, TURNS};
+use super::shared::{Activity, InDoubt, Session};
 use super::{ANOTHER, Difference, End, Settings, Shared, naming};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
@@ -24,7 +25,7 @@ use crate::compile::{
 };
 use crate::engine::Progress;
 use crate::names::is_qualified;
-use crate::schedule::{Executed, Failed, Order, State};
+use crate::schedule::{Failed, Order, State};
 use crate::target::{Channel, OTHER_EPOCH, ROW_IS_THERE, ROWS};
 use crate::unit::Unit;
 
@@ -459,71 +460,6 @@ impl Worker {
         self.wait_again(n)
     }
 
-    fn wait_again(&self, n: u64) -> Result<(), Trouble> {
-        let began = Instant::now();
-        let mut core = self.shared.lock();
-        core.restarting += 1;
-        while !core.scheduler.may_restart(n) && !core.has_ended() {
-            core = self
-                .shared
-                .wait(&self.shared.turns[n as usize % TURNS], core);
-        }
-        core.restarting -= 1;
-        self.progress
-            .counters
-            .spent(Activity::Turn, began.elapsed());
-        if core.has_ended() {
-            return Err(Trouble::Ended);
-        }
-        core.scheduler.restart(n);
-        Ok(())
-    }
-
-    /// Waits until it may commit. Gives whom it must give way to instead.
-    fn turn(&self, n: u64, unit: &Unit, cost: Option<Duration>) -> Result<Option<u64>, Trouble> {
-        let began = Instant::now();
-        let turn = self.wait_turn(n, unit, cost);
-        self.progress
-            .counters
-            .spent(Activity::Turn, began.elapsed());
-        turn
-    }
-
-    fn wait_turn(
-        &self,
-        n: u64,
-        unit: &Unit,
-        cost: Option<Duration>,
-    ) -> Result<Option<u64>, Trouble> {
-        let mut core = self.shared.lock();
-        if let Some(took) = cost {
-            core.size.executed(unit.transactions.len(), took);
-        }
-        if let Executed::GiveWay(by) = core.scheduler.executed(n) {
-            return Ok(Some(by));
-        }
-        // A unit may wait for all before it to have executed.
-        self.shared.start.notify_one();
-        match core.halfway > 0 {
-            true => self.shared.turns.iter().for_each(Condvar::notify_all),
-            false => self.shared.wake_ready(&core),
-        }
-        loop {
-            if core.has_ended() {
-                return Err(Trouble::Ended);
-            }
-            if let Some(State::Doomed(by)) = core.scheduler.state(n) {
-                return Ok(Some(by));
-            }
-            if core.scheduler.commit(n) {
-                return Ok(None);
-            }
-            core = self
-                .shared
-                .wait(&self.shared.turns[n as usize % TURNS], core);
-        }
-    }
-
     fn roll_back(&mut self) -> Result<(), Trouble> {
         // Where it failed a variable may have been switched.
         self.session.dirty = true;
@@ -596,32 +532,6 @@ impl Worker {
         drop(core);
         shared.start.notify_one();
         shared.room.notify_one();
-    }
-
-    /// Waits until what the unit does last may be done.
-    fn wait_last(&mut self, n: u64) -> Result<(), Trouble> {
-        let began = Instant::now();
-        let mut core = self.shared.lock();
-        core.halfway += 1;
-        let end = loop {
-            if core.has_ended() {
-                break Err(Trouble::Ended);
-            }
-            // An earlier one waits for a lock of it. What was sent to end it finds nothing to end.
-            if let Some(State::Doomed(_)) = core.scheduler.state(n) {
-                break Err(Trouble::Error(INTERRUPTED, "it held a lock".into()));
-            }
-            if core.scheduler.may_finish(n) {
-                break Ok(());
-            }
-            core = self
-                .shared
-                .wait(&self.shared.turns[n as usize % TURNS], core);
-        };
-        core.halfway -= 1;
-        drop(core);
-        self.waited += began.elapsed();
-        end
     }
 
     /// All but the commit.

@@ -52,6 +52,18 @@ pub struct After {
     pub last: u64,
 }
 
+impl After {
+    /// Of each transaction of the unit, whether its rows are done last: all that conflict with one behind
+    /// which the unit does not begin. `last_before`: what [`Placer::last_before`] said of each. Nothing: no
+    /// rows are.
+    pub fn comes_last(&self, last_before: &[u64]) -> Vec<bool> {
+        match self.last > self.executed {
+            true => last_before.iter().map(|n| *n > self.executed).collect(),
+            false => Vec::new(),
+        }
+    }
+}
+
 /// Where a unit is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

@@ -577,12 +577,47 @@ mod placing {
                 let after = placer.place(&Facts { last_before: &last_before, threads, ..facts(&union.finish(), &[]) });
                 prop_assert_eq!(after.last, last_before.iter().copied().max().unwrap_or(0));
                 prop_assert!(after.executed <= after.last);
-                let last = last_before.iter().filter(|n| **n > after.executed).count();
+                let flags = after.comes_last(&last_before);
+                let last = flags.iter().filter(|last| **last).count();
+                // Who is not done last has nothing in common with those beside which the unit begins.
+                for (nth, name) in names.iter().enumerate() {
+                    let beside = &units[after.executed as usize..before];
+                    let common = beside.iter().any(|other| other.contains(name));
+                    prop_assert!(!common || after.executed == after.last || flags[nth], "{name} in {units:?}");
+                    prop_assert!(!common || after.executed < after.last);
+                }
                 let number = before as u64 + 1;
                 prop_assert!(last as u64 * (number - after.executed) <= names.len() as u64);
                 prop_assert!(after.executed >= number.saturating_sub(threads as u64).min(after.last));
             }
         }
+    }
+
+    /// All of it has more keys than are looked at, though no transaction has: it comes after all before it,
+    /// and no part of it can be told to come last.
+    #[test]
+    fn too_many_together() {
+        let named = |name: u8| {
+            let mut set = WriteSet::default();
+            set.name(&[name]);
+            set
+        };
+        let mut placer = Placer::new(Mode::WriteSet, 1000);
+        placer.place(&facts(&named(9), &[]));
+        let mut union = Union::new(3);
+        let names = [1, 2, 3, 4];
+        let before: Vec<u64> = names
+            .iter()
+            .filter_map(|n| placer.last_before(&named(*n)))
+            .collect();
+        names.iter().for_each(|n| union.add(&named(*n)));
+        assert_eq!(before, [0; 4]);
+        let placed = placer.place(&Facts {
+            last_before: &before,
+            ..facts(&union.finish(), &[])
+        });
+        assert_eq!(placed, after(0, 1, 1));
+        assert_eq!(placed.comes_last(&before), Vec::<bool>::new());
     }
 
     #[test]

@@ -641,61 +641,60 @@ fn comes(mut what: impl FnMut() -> bool) {
 }
 
 /// A unit that has a row in common with one before it that executes: the other row is changed at once, this
-/// one when that has executed. If it is in the way meanwhile, all of it is done again.
+/// one when that has executed. If it is in the way meanwhile, all of it is done again. Everybody is woken who
+/// waits for that.
 #[test]
 fn what_is_in_common_waits() {
     for in_the_way in [false, true] {
         let fake = Fake::new(epoch);
-        let mut settings = settings(&fake, &[]);
-        settings.threads = crate::tune::Knob::fixed(2);
-        let shared = Arc::new(Shared::new(&settings, "0-1-4".into(), 64));
-        let worker = worker(settings, &shared, None);
+        let of = || {
+            let mut settings = settings(&fake, &[]);
+            settings.threads = crate::tune::Knob::fixed(2);
+            settings
+        };
+        let shared = Arc::new(Shared::new(&of(), "0-1-4".into(), 64));
+        let (earlier, later) = (worker(of(), &shared, None), worker(of(), &shared, None));
         let update = |id| rows("plain", &[(Some((id, Some("a"))), Some((id, Some("b"))))]);
-        let mut later = unit(vec![update(1), update(2)]);
-        later.last = vec![false, true];
+        let first = Arc::new(unit(vec![update(2)]));
+        let mut second = unit(vec![update(1), update(2)]);
+        second.last = vec![false, true];
         {
             let mut core = shared.lock();
-            core.push(After::default(), Arc::new(unit(vec![update(2)])));
-            assert_eq!(core.scheduler.start(), Some(1), "another worker has it");
+            core.push(After::default(), Arc::clone(&first));
+            assert_eq!(core.scheduler.start(), Some(1), "the earlier one has it");
             let last = After {
                 last: 1,
                 ..After::default()
             };
-            core.push(last, Arc::new(later));
+            core.push(last, Arc::new(second));
         }
         let watched = Arc::clone(&shared);
-        let runs = thread::spawn(move || worker.run(&watched));
+        let runs = thread::spawn(move || later.run(&watched));
         let count = |part: &str| {
             let said = fake.said();
             said.iter().filter(|text| text.contains(part)).count()
         };
-        let turns = || shared.turns.iter().for_each(Condvar::notify_all);
-        comes(|| count("`id`=1 ") == 1 && shared.lock().halfway == 1);
+        comes(|| count("`id`=1 ") == 1 && shared.lock().halfway.contains(&2));
         if in_the_way {
-            let told = shared.lock().scheduler.blocked(1, 2);
-            assert_eq!(told, Some(crate::schedule::Yield::Kill));
-            turns();
+            let mut core = shared.lock();
+            let killed = shared.blocks(&mut core, 1, 2, "a row".into());
+            drop(core);
+            assert!(!killed, "there is no statement to be ended");
             comes(|| shared.lock().restarting == 1);
             assert_eq!(count("ROLLBACK"), 1);
         }
         assert_eq!(count("`id`=2 "), 0);
-        let mut core = shared.lock();
-        core.scheduler.executed(1);
-        drop(core);
-        turns();
+        let turn = earlier.turn(1, &first, None);
+        assert!(matches!(turn, Ok(None)), "it may commit");
         if !in_the_way {
             comes(|| count("`id`=2 ") == 1);
         }
-        let mut core = shared.lock();
-        assert!(core.scheduler.commit(1));
-        core.committed(1, Instant::now());
-        drop(core);
-        turns();
+        earlier.committed(1, Instant::now());
         comes(|| shared.lock().scheduler.is_empty());
         shared.end(End::Told);
         runs.join().expect("no panic");
         let times = if in_the_way { 2 } else { 1 };
         assert_eq!((count("`id`=1 "), count("`id`=2 ")), (times, 1));
-        assert_eq!(shared.lock().halfway, 0);
+        assert!(shared.lock().halfway.is_empty());
     }
 }
