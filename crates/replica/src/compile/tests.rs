@@ -252,6 +252,8 @@ fn some_transactions_come_last() {
         rows("plain", &[(Some((5, a)), None)]),
         update("also", 6, a, b),
         rows("plain", &[(Some((7, a)), Some((8, a)))]),
+        rows("unique", &[(Some((9, a)), None)]),
+        rows("unique", &[(None, Some((9, c)))]),
     ]);
     let shown = |of: &Unit, style| -> String {
         let ops = steps_of(of, style, &Filter::default(), Compare::Changed);
@@ -259,7 +261,7 @@ fn some_transactions_come_last() {
         texts.collect::<Vec<_>>().join("\n")
     };
     assert!(!shown(&of, Style::Folded).contains("last"));
-    of.last = vec![false, true, false, false, false, false, false, false];
+    of.last = (0..10).map(|n| n == 1).collect();
     let text = shown(&of, Style::Folded);
     let (first, rest) = text.split_once("\nlast\n").expect("both");
     let firsts: Vec<&str> = first.lines().collect();
@@ -267,7 +269,7 @@ fn some_transactions_come_last() {
     for (line, id) in firsts.iter().zip(["`id`=1", "`id`=6"]) {
         assert!(line.starts_with("UPDATE") && line.contains(id), "{text}");
     }
-    for part in ["`id`=2", "`id`=3", "(4,", "5", "(8,"] {
+    for part in ["`id`=2", "`id`=3", "(4,", "5", "(8,", "9"] {
         assert!(rest.contains(part), "{part}: {text}");
     }
     assert!(

@@ -173,6 +173,10 @@ proptest! {
                     }
                 }
                 Doing::Writing(done) if done < unit.rows.len() => {
+                    if done == unit.first {
+                        let mut before = 1..=unit.after.last;
+                        prop_assert!(before.all(|m| scheduler.state(m).is_none_or(State::has_executed)));
+                    }
                     // Now and then something else goes wrong, also alone.
                     if choose(40) == 0 {
                         if roll_back(&mut world, &mut scheduler, n) == Failed::Own {
