@@ -73,11 +73,17 @@ pub(crate) fn open(device: &dyn Device, options: &LogOptions) -> Result<Opened, 
     for temp in &temps {
         remove(device, temp)?;
     }
-    if !temps.is_empty() {
-        // Their names are used again.
+    let is_there = names
+        .iter()
+        .any(|n| n == META_NAME || parse_segment_name(n).is_some());
+    if is_there || !temps.is_empty() {
+        // Their names are used again. And who was killed amid a change of names has not synced that.
         device
             .sync_dir()
             .map_err(|e| LogError::io("sync", &device.place(), e))?;
+    }
+    if names.iter().any(|n| n == META_NAME) {
+        only_what_is_stored(device, META_NAME)?;
     }
     let mut recovered = Recovered::default();
     let mut firsts: Vec<u64> = names.iter().filter_map(|n| parse_segment_name(n)).collect();
@@ -140,6 +146,17 @@ pub(crate) fn open(device: &dyn Device, options: &LogOptions) -> Result<Opened, 
         // Left over from a purge.
         remove(device, &segment_name(old))?;
     }
+    for (n, first) in firsts.iter().enumerate() {
+        // One that was stored before the next one was begun is passed by: it may be large.
+        let stored = match firsts.get(n + 1) {
+            Some(next) => Segment::open(device, *next, meta.state().identity)
+                .is_ok_and(|(_, header)| header.durable_end >= *next),
+            None => false,
+        };
+        if !stored {
+            only_what_is_stored(device, &segment_name(*first))?;
+        }
+    }
     let mut scan = Scan::run(device, &firsts, meta.state())?;
 
     if scan.next < base {
@@ -160,8 +177,7 @@ pub(crate) fn open(device: &dyn Device, options: &LogOptions) -> Result<Opened, 
         recovered.closed_cleanly = true;
     }
     recovered.torn = scan.repair(device, options)?;
-    // Records may have come through the crash in the kernel's memory only; from now on
-    // they count, so they must be stable.
+    // What was read was stored before (`only_what_is_stored`); what was repaired is now.
     for (n, (segment, _)) in scan.segments.iter().enumerate() {
         let known = scan
             .segments
@@ -180,6 +196,17 @@ pub(crate) fn open(device: &dyn Device, options: &LogOptions) -> Result<Opened, 
     finish(
         device, recovered, meta, segments, scan.runs, scan.next, scan.chain,
     )
+}
+
+/// Lets a file be read as it is on the disk. If a sync of it failed, in the process before this one, say, memory
+/// holds what the disk does not, and no later sync would store it: it must not count.
+fn only_what_is_stored(device: &dyn Device, name: &str) -> Result<(), LogError> {
+    let file = device
+        .open(name)
+        .map_err(|e| LogError::io("open", name, e))?;
+    file.sync_all().map_err(|e| LogError::io("sync", name, e))?;
+    file.reread();
+    Ok(())
 }
 
 fn finish(

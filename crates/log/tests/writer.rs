@@ -251,6 +251,42 @@ fn a_failed_sync_fails_every_append_from_then_on() -> Result<(), LogError> {
     })
 }
 
+/// What a failed sync should have stored lies in memory, where a restarted process finds it. It is not on
+/// the disk, and no later sync stores it.
+#[test]
+fn what_a_failed_sync_left_in_memory_does_not_count_after_a_restart() -> Result<(), LogError> {
+    for seed in 0..100 {
+        let device = SimDevice::new(seed);
+        let writer = spawn(open(&device)?, 1 << 20)?;
+        let before: Vec<Record> = (0..10).map(|n| record(n, 1)).collect();
+        writer.append_wait(before.clone())?;
+        writer.save_meta("vote", Bytes::from_static(b"one"))?;
+        device.fail_sync(1, ErrorKind::Other);
+        match seed % 2 {
+            0 => assert!(writer.append_wait(vec![record(10, 1)]).is_err()),
+            _ => assert!(
+                writer
+                    .save_meta("vote", Bytes::from_static(b"two"))
+                    .is_err()
+            ),
+        }
+        assert!(writer.close().is_err());
+        device.kill();
+        let writer = spawn(open(&device)?, 1 << 20)?;
+        assert_eq!(writer.reader().next_index(), 10);
+        let vote = writer.load_meta("vote");
+        // Others hear that it has this one.
+        let after = vec![record(10, 2), record(11, 2)];
+        writer.append_wait(after.clone())?;
+        drop(writer);
+        device.crash(seed);
+        let log = open(&device)?;
+        assert_eq!(log.read(0..u64::MAX, u64::MAX)?, [before, after].concat());
+        assert_eq!(log.load_meta("vote"), vote);
+    }
+    Ok(())
+}
+
 #[test]
 fn memory_mode_does_not_wait_for_the_disk() -> Result<(), LogError> {
     let device = SimDevice::new(1);

@@ -164,6 +164,12 @@ impl DeviceFile for DirFile {
         Ok(())
     }
 
+    fn reread(&self) {
+        if let Ok(file) = self.0.get() {
+            let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+        }
+    }
+
     fn release(&self, bytes: Range<u64>) {
         let len = NonZeroU64::new(bytes.end.saturating_sub(bytes.start));
         if let (Some(len), Ok(file)) = (len, self.0.get()) {

@@ -57,6 +57,10 @@ pub trait DeviceFile: Send + Sync {
     /// What is stored of these bytes will hardly be read soon: memory that holds it may go
     /// to others. Best effort.
     fn release(&self, _bytes: Range<u64>) {}
+    /// Of what is stored, memory is given up, so that the next read comes from the disk. A sync that
+    /// fails leaves writes in memory that look stored and are not; nobody writes them again. For a file that was
+    /// just synced; best effort.
+    fn reread(&self) {}
     /// It was removed, and is read by those who have it open, through this handle, at most.
     fn removed(&self) {}
     /// Length in bytes.

@@ -463,6 +463,26 @@ impl File {
         }
     }
 
+    /// What a failed sync did not store is in memory only, which is given up.
+    fn reread(&mut self) {
+        let lost: Vec<u64> = self
+            .dirty
+            .iter()
+            .filter(|(_, s)| s.lost)
+            .map(|(n, _)| *n)
+            .collect();
+        for n in lost {
+            let Some(sector) = self.dirty.remove(&n) else {
+                continue;
+            };
+            let at = n as usize * SECTOR;
+            if at < self.data.len() {
+                let end = (at + SECTOR).min(self.data.len());
+                self.data[at..end].copy_from_slice(&sector.synced[..end - at]);
+            }
+        }
+    }
+
     fn crash(&mut self, rng: &mut Rng, fate: Fate) {
         let epoch = match fate {
             Fate::Nothing => 0,
@@ -666,6 +686,15 @@ impl DeviceFile for SimFile {
             file.set_len(len);
         }
         s.report()
+    }
+
+    fn reread(&self) {
+        let mut s = self.device.state.lock();
+        if s.alive(self.boot).is_ok()
+            && let Ok(file) = s.open_file(self.id)
+        {
+            file.reread();
+        }
     }
 
     fn len(&self) -> io::Result<u64> {
