@@ -406,9 +406,14 @@ pub(crate) struct Meta {
     pub committed: Option<RaftLogId>,
     /// Last entry gone from the front of the log.
     pub purged: Option<RaftLogId>,
+    /// Whether an answer meant "on the disk" ever since this log was made. If not, it may have forgotten
+    /// what it has answered for.
+    pub durable: bool,
 }
 
-const META_VERSION: u8 = 1;
+const META_VERSION: u8 = 2;
+/// Without [`Meta::durable`].
+const META_VERSION_1: u8 = 1;
 
 /// The bytes of `meta`; `None` marks a log that is being made new and holds
 /// nothing to resume from.
@@ -424,6 +429,7 @@ pub(crate) fn encode_meta(meta: Option<&Meta>) -> Bytes {
         }
         put_opt_log_id(&mut buf, m.committed.as_ref());
         put_opt_log_id(&mut buf, m.purged.as_ref());
+        buf.put_u8(u8::from(m.durable));
     }
     buf.freeze()
 }
@@ -431,7 +437,8 @@ pub(crate) fn encode_meta(meta: Option<&Meta>) -> Bytes {
 /// The reverse of [`encode_meta`].
 pub(crate) fn decode_meta(body: Bytes) -> Result<Option<Meta>, CodecError> {
     let mut r = Reader::new("the log's small state", body);
-    if r.u8()? != META_VERSION {
+    let version = r.u8()?;
+    if version != META_VERSION && version != META_VERSION_1 {
         return Err(r.error("an unknown version"));
     }
     if !r.bool()? {
@@ -444,6 +451,7 @@ pub(crate) fn decode_meta(body: Bytes) -> Result<Option<Meta>, CodecError> {
         vote,
         committed: r.opt_log_id()?,
         purged: r.opt_log_id()?,
+        durable: version == META_VERSION_1 || r.bool()?,
     };
     r.end()?;
     Ok(Some(meta))
@@ -872,8 +880,18 @@ mod tests {
             }),
             committed: Some(id(8)),
             purged: None,
+            durable: false,
         };
         assert_eq!(decode_meta(encode_meta(Some(&meta))), Ok(Some(meta)));
+        // Written before it was noted.
+        let mut before = encode_meta(Some(&meta)).to_vec();
+        before[0] = META_VERSION_1;
+        before.pop();
+        let durable = Meta {
+            durable: true,
+            ..meta
+        };
+        assert_eq!(decode_meta(before.into()), Ok(Some(durable)));
         assert_eq!(decode_meta(encode_meta(None)), Ok(None));
         assert!(decode_meta(Bytes::from_static(b"\x01\x01")).is_err());
     }

@@ -41,7 +41,7 @@ use crate::pending::{PendingLimits, PendingQueue};
 use crate::raft_types::Raft;
 use crate::runtime::{seeded, spawn};
 use crate::sequencer::Committed;
-use crate::storage::{RaftLog, StateMachine, Storage, saved_id};
+use crate::storage::{RaftLog, StateMachine, Storage, forgetful, saved_id};
 use crate::types::{
     BoxFuture, Checkpoint, Desired, Done, EngineConfig, Gathering, NodeHandler, Order, OrderError,
     OrderStatus, RaftId, Start,
@@ -182,11 +182,7 @@ impl Engine {
     ) -> Result<Arc<Engine>, OrderError> {
         raft_config(&config)?;
         if !config.durable && matches!(start, Start::Resume) {
-            return Err(OrderError::Refused(
-                "a log kept in memory only cannot be resumed: the node may have forgotten what it \
-                 acknowledged; it must join under a new id"
-                    .to_owned(),
-            ));
+            return Err(forgetful());
         }
         let epoch = Instant::now();
         let limits = PendingLimits {
@@ -201,7 +197,7 @@ impl Engine {
         let storage = Storage::open(
             store,
             &start,
-            config.fresh_id,
+            (config.fresh_id, config.durable),
             &config.addr,
             config.cache_max,
             Box::new(move |m| {

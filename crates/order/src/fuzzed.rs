@@ -215,6 +215,7 @@ pub fn small_state_seeds() -> Vec<Vec<u8>> {
         vote: Some(vote()),
         committed: Some(id(8)),
         purged: None,
+        durable: true,
     };
     vec![
         codec::encode_meta(Some(&meta)).to_vec(),

@@ -203,6 +203,19 @@ impl Sequencer {
         true
     }
 
+    /// What of `origin` has arrived in part is dropped, and what is still to come of it; its other messages
+    /// count as before.
+    pub fn drop_open(&mut self, origin: Uuid) {
+        let Some(of) = self.origins.get_mut(&origin) else {
+            return;
+        };
+        for (stream, open) in std::mem::take(&mut of.open) {
+            if open.held.is_none() {
+                self.store.discard(StreamKey { origin, stream });
+            }
+        }
+    }
+
     /// The number of the last message of `origin` that counted (0: none yet);
     /// `None` if it is not registered.
     pub fn last(&self, origin: Uuid) -> Option<u64> {

@@ -95,6 +95,8 @@ pub struct Inspected {
     pub term: u64,
     /// The newest members named anywhere in the log, committed or not.
     pub members: crate::types::Members,
+    /// Whether it was kept on the disk from its beginning on. Only then it can be resumed.
+    pub durable: bool,
 }
 
 /// Looks into a log without starting an engine on it. `None`: there is nothing
@@ -123,6 +125,7 @@ pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderErro
         }
     }
     Ok(Some(Inspected {
+        durable: meta.durable,
         id: meta.id,
         checkpoint,
         last: from_raft_log_id(&last),
@@ -139,7 +142,7 @@ impl Storage {
     pub fn open(
         store: Arc<dyn LogStore>,
         start: &Start,
-        fresh_id: RaftId,
+        (fresh_id, durable): (RaftId, bool),
         addr: &str,
         tail_max: usize,
         observer: Observer,
@@ -158,19 +161,22 @@ impl Storage {
                 };
                 // A log that takes another one's place is of a later incarnation.
                 let vote = after.map(|term| vote_for(next_incarnation(term, fresh_id), fresh_id));
-                let meta = begin_new(&store, fresh_id, vote, &checkpoint)?;
+                let meta = begin_new(&store, (fresh_id, durable), vote, &checkpoint)?;
                 (meta, checkpoint)
             }
             Start::Join { checkpoint, term } => {
                 let base = u64::from(incarnation(*term)) << 32;
                 let vote = (base > checkpoint.log_id.term).then(|| vote_for(base, 0));
                 (
-                    begin_new(&store, fresh_id, vote, checkpoint)?,
+                    begin_new(&store, (fresh_id, durable), vote, checkpoint)?,
                     checkpoint.clone(),
                 )
             }
             Start::Resume => {
                 let meta = load_meta(&store)?.ok_or_else(nothing)?;
+                if !meta.durable {
+                    return Err(forgetful());
+                }
                 let newest = newest_checkpoint(&store)?.ok_or_else(nothing)?;
                 (meta, load_checkpoint(&store, newest)?)
             }
@@ -575,7 +581,7 @@ fn wait_for(store: &Arc<dyn LogStore>, op: WriteOp) -> io::Result<()> {
 /// leaves a log that says it holds nothing.
 fn begin_new(
     store: &Arc<dyn LogStore>,
-    id: RaftId,
+    (id, durable): (RaftId, bool),
     vote: Option<RaftVote>,
     checkpoint: &Checkpoint,
 ) -> Result<Meta, OrderError> {
@@ -585,6 +591,7 @@ fn begin_new(
         vote,
         committed: Some(at),
         purged: Some(at),
+        durable,
     };
     let ops = [
         WriteOp::SaveMeta(encode_meta(None)),
@@ -637,6 +644,15 @@ pub(crate) fn saved_id(store: &Arc<dyn LogStore>) -> Result<RaftId, OrderError> 
 
 fn nothing() -> OrderError {
     OrderError::Log("it holds nothing to resume from; bootstrap or join instead".to_owned())
+}
+
+/// Why a log that was kept in memory only is not gone on with.
+pub(crate) fn forgetful() -> OrderError {
+    OrderError::Refused(
+        "a log kept in memory only cannot be resumed: the node may have forgotten what it \
+         acknowledged; it must join under a new id"
+            .to_owned(),
+    )
 }
 
 fn newest_checkpoint(store: &Arc<dyn LogStore>) -> Result<Option<u64>, OrderError> {
@@ -720,6 +736,30 @@ pub(crate) fn to_committed(e: RaftEntry) -> Result<Committed, OrderError> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    /// How it was kept decides, not how it would be from now on.
+    #[test]
+    fn a_log_that_was_kept_in_memory_only_is_not_resumed() {
+        for durable in [true, false] {
+            let store: Arc<dyn LogStore> = Arc::new(crate::memlog::MemLog::new());
+            let open = |start: Start| {
+                let ids = (7, durable || matches!(start, Start::Resume));
+                Storage::open(store.clone(), &start, ids, "a:1", 1 << 20, Box::new(|_| {}))
+            };
+            let genesis = Bytes::from_static(b"g");
+            let begun = open(Start::Bootstrap {
+                genesis,
+                after: None,
+            });
+            assert!(begun.is_ok());
+            let found = inspect(&store).expect("it can be read").expect("a log");
+            assert_eq!(found.durable, durable);
+            match (durable, open(Start::Resume)) {
+                (true, Ok(_)) | (false, Err(OrderError::Refused(_))) => {}
+                (_, other) => panic!("{durable}: {:?}", other.map(|_| ())),
+            }
+        }
+    }
 
     #[test]
     fn forced_recoveries_on_different_sides_come_into_different_incarnations() {

@@ -223,6 +223,8 @@ pub struct LogSummary {
     pub end: LogEnd,
     /// Index of its last entry.
     pub last: u64,
+    /// Whether it was kept on the disk from its beginning on (`dromon.durability`).
+    pub durable: bool,
 }
 
 impl LogSummary {
@@ -244,6 +246,7 @@ impl From<Inspected> for LogSummary {
                 term: found.term,
             },
             last: found.last.index,
+            durable: found.durable,
         }
     }
 }

@@ -261,6 +261,13 @@ impl Node {
         let Some(summary) = self.look_into_log(settings)? else {
             return Ok(None);
         };
+        if !summary.durable {
+            self.note(
+                "the log here was kept with dromon.durability=memory and may have forgotten what it acknowledged: it is \
+                 not gone on with",
+            );
+            return Ok(None);
+        }
         let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
         let Ok(state) = decoded else { return Ok(None) };
         if !fits(&summary) || state.position().history != position.history {
@@ -530,6 +537,7 @@ mod tests {
             },
             voters: voters.iter().copied().collect(),
             members: addrs,
+            durable: true,
             end: LogEnd { last: 1, term: 1 },
             last: 1,
         }

@@ -119,6 +119,7 @@ impl Node {
         }
         match self.engines.inspect(&settings.log_dir) {
             Ok(summary) => summary
+                .filter(|s| s.durable)
                 .and_then(|s| ClusterState::peek_position(&s.checkpoint.node))
                 .unwrap_or(Position::UNDEFINED),
             // Found again, and set aside, when it is started.
