@@ -699,6 +699,9 @@ impl ClusterState {
         let Some(mut member) = self.members.remove(&uuid) else {
             return Vec::new();
         };
+        // Its clients were told that nobody knows what came of that, and their rows are free: others there may
+        // have changed them since, which certification takes for ordered by the locks of their node.
+        self.sequencer.drop_open(member.origin);
         let lacks = self.seqno.saturating_sub(released);
         let still_synced = member.state == MemberState::Synced && lacks <= CAUGHT_UP;
         // The copy that it gives goes on: it is of a position that stays what it

@@ -835,3 +835,39 @@ fn who_votes_follows_weights_as_they_are_ordered() {
     );
     assert_eq!(voters(&f), [1, 2]);
 }
+
+/// A node loses the majority amid a large payload: its server frees the rows. Once it is back, its clients
+/// change them, and what is still to come of the payload must not come behind that.
+#[test]
+fn what_came_in_part_before_its_node_was_cut_off_never_comes() {
+    let mut f = Feed::new();
+    for n in [1, 2] {
+        let position = f.state.position();
+        f.send(n, &join(n, position, Need::Log));
+    }
+    let seen = f.state.position().seqno;
+    let piece = |stream, i, n| Part::Piece { stream, i, n };
+    let of_piece = |f: &mut Feed, part, body: &Bytes| f.part(1, part, body.clone());
+    let [large, other] = [7, 8].map(|row| write_set(1, seen, row));
+    let of_two = write_set(2, seen, 9);
+    assert!(of_piece(&mut f, piece(1, 0, 3), &large.slice(..20)).is_empty());
+    assert!(f.part(2, piece(1, 0, 2), of_two.slice(..20)).is_empty());
+    let uuid = Uuid([1; 16]);
+    let released = f.state.position().seqno;
+    f.send(1, &Control::Rejoin { uuid, released });
+    assert!(f.passes(1, Part::Whole, write_set(1, f.state.position().seqno, 7)));
+    let before = f.state.position().seqno;
+    for (i, body) in [(1, large.slice(20..40)), (2, large.slice(40..))] {
+        assert!(of_piece(&mut f, piece(1, i, 3), &body).is_empty());
+    }
+    assert_eq!(f.state.position().seqno, before);
+    assert_eq!(
+        f.state.open_bytes(),
+        20,
+        "that of the other node is still to come"
+    );
+    // What it sends from then on comes, and what others do.
+    assert!(of_piece(&mut f, piece(2, 0, 2), &other.slice(..20)).is_empty());
+    assert!(f.passes(1, piece(2, 1, 2), other.slice(20..)));
+    assert!(f.passes(2, piece(1, 1, 2), of_two.slice(20..)));
+}

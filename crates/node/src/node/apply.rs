@@ -381,7 +381,7 @@ impl Node {
     /// The database wants this thread back. The last one must stay whatever it says, and
     /// another one beside what waits for a place that lies ahead, or is spared.
     fn may_end(&self) -> Option<Ended> {
-        let ahead = usize::from(self.has_begun_ahead());
+        let ahead = self.count_ahead();
         let (mut may, left) = {
             let mut shared = self.shared();
             let may = shared.receivers > 1 + ahead;
@@ -390,7 +390,10 @@ impl Node {
         };
         // Another thread that has begun since believes that this one is there, and may wait for a
         // stream. Delivery tells of that under this lock before anybody can begin.
-        if may && left < 2 + ahead && !lock(&self.held).is_empty() {
+        let streams = !lock(&self.held).is_empty();
+        // And what lies ahead may have been begun since: who begins it looks again, too.
+        let ahead = self.count_ahead().max(ahead);
+        if may && (left < 1 + ahead || (left < 2 + ahead && streams)) {
             self.shared().receivers += 1;
             may = false;
         }

@@ -280,9 +280,10 @@ impl Node {
             ChunkPart::Data(n) => n,
             ChunkPart::End | ChunkPart::Rollback => chunked.chunks(),
         };
-        // Somebody must be left for what comes before it, and the one that is spared.
-        let spared = usize::from(self.has_spared());
-        let threads = self.shared().receivers > 1 + spared && !self.setup.witness;
+        // Somebody must be left for what comes before it, and the one that is spared; those that lie ahead
+        // already wait.
+        let others = usize::from(self.has_spared()) + self.count_ahead();
+        let threads = self.shared().receivers > 1 + others && !self.setup.witness;
         let released = self.gates.released();
         let begins = {
             let mut chunks = lock(&self.chunks);
@@ -312,6 +313,14 @@ impl Node {
                 });
             }
             begins
+        };
+        // A thread that ended meanwhile may not have seen that this one is to be counted.
+        let begins = begins && {
+            let left = self.shared().receivers > 1 + others;
+            if !left {
+                lock(&self.chunks).begun.retain(|b| b.place != place);
+            }
+            left
         };
         if begins {
             self.counters.begun_ahead.fetch_add(1, Relaxed);
@@ -355,11 +364,6 @@ impl Node {
     fn is_ready_for(&self, place: Seqno) {
         self.ready_ahead.store(place, Relaxed);
         self.report_progress();
-    }
-
-    /// Whether an applier has something whose place lay ahead when it began.
-    pub(super) fn has_begun_ahead(&self) -> bool {
-        self.count_ahead() > 0
     }
 
     /// What appliers have since before its place came, and have not finished.

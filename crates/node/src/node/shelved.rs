@@ -203,10 +203,10 @@ impl Node {
         }
     }
 
-    /// Whether there is but one applier, but for one that waits for its place: then nobody
+    /// Whether there is but one applier, but for those that wait for their places: then nobody
     /// can be spared for streams that are in its way.
     fn is_alone(&self) -> bool {
-        let ahead = usize::from(self.has_begun_ahead());
+        let ahead = self.count_ahead();
         self.shared().receivers < 2 + ahead
     }
 
