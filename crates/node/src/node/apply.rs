@@ -148,8 +148,16 @@ impl Node {
         let ended = if self.gates.wait_not_held(seqno, waiter, false).is_err() {
             Ended::with(Outcome::ConnFail)
         } else {
-            let waits = !ahead && matches!(value, Item::WriteSet(_) | Item::Chunk { .. });
-            let exit = waits && self.wait_for_clients(applier, waiter, seqno);
+            let waits = match &value {
+                Item::WriteSet(_) => Some(seqno),
+                Item::Chunk { .. } => (!ahead).then_some(seqno),
+                Item::View(view) => view.primary.then_some(seqno),
+                Item::Donate { .. } => Some(seqno + 1),
+                Item::Synced => Some(depends_on + 1),
+                Item::VoteRequest { seqno } | Item::VoteLost { seqno } => Some(seqno + 1),
+                Item::Shelve { .. } | Item::Connected(_) | Item::Final(_) => None,
+            };
+            let exit = waits.is_some_and(|before| self.wait_for_clients(applier, waiter, before));
             let ended = self.ordered_item(applier, waiter, seqno, depends_on, value);
             ended.or_else(|| exit.then(|| self.may_end()).flatten())
         };
