@@ -147,12 +147,13 @@ pub(crate) fn open(device: &dyn Device, options: &LogOptions) -> Result<Opened, 
         remove(device, &segment_name(old))?;
     }
     for (n, first) in firsts.iter().enumerate() {
-        // One that was stored before the next one was begun is passed by: it may be large.
-        let stored = match firsts.get(n + 1) {
-            Some(next) => Segment::open(device, *next, meta.state().identity)
-                .is_ok_and(|(_, header)| header.durable_end >= *next),
-            None => false,
-        };
+        // What was stored before a clean stop, or before the next one was begun, is passed by: it may be large.
+        let stored = meta.state().closed.is_some()
+            || match firsts.get(n + 1) {
+                Some(next) => Segment::open(device, *next, meta.state().identity)
+                    .is_ok_and(|(_, header)| header.durable_end >= *next),
+                None => false,
+            };
         if !stored {
             only_what_is_stored(device, &segment_name(*first))?;
         }

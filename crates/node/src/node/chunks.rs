@@ -280,9 +280,14 @@ impl Node {
             ChunkPart::Data(n) => n,
             ChunkPart::End | ChunkPart::Rollback => chunked.chunks(),
         };
-        // Somebody must be left for what comes before it, and the one that is spared; those that lie ahead
-        // already wait.
-        let others = usize::from(self.has_spared()) + self.count_ahead();
+        // Somebody must be left for what comes before it, and the one that is spared. Those that lie ahead
+        // wait; who has his place goes on, if no stream holds what he needs.
+        let spared = self.has_spared();
+        let waiting = match spared {
+            true => self.count_ahead(),
+            false => self.count_beyond(self.gates.last_ordered()),
+        };
+        let others = usize::from(spared) + waiting;
         let threads = self.shared().receivers > 1 + others && !self.setup.witness;
         let released = self.gates.released();
         let begins = {
@@ -368,9 +373,13 @@ impl Node {
 
     /// What appliers have since before its place came, and have not finished.
     pub(super) fn count_ahead(&self) -> usize {
-        let released = self.gates.released();
+        self.count_beyond(self.gates.released())
+    }
+
+    /// The same with places above `seqno`.
+    fn count_beyond(&self, seqno: Seqno) -> usize {
         let chunks = lock(&self.chunks);
-        chunks.begun.iter().filter(|b| b.place > released).count()
+        chunks.begun.iter().filter(|b| b.place > seqno).count()
     }
 
     /// Whether the part at `seqno` was begun with its place still ahead.

@@ -554,6 +554,8 @@ pub struct Node {
     kept_ahead: AtomicI64,
     /// The engine was told to go alone and had not done so in time.
     alone_later: AtomicBool,
+    /// It was said that the log here was kept in memory only.
+    forgetful_told: AtomicBool,
     /// Taken before `chunks`, and kept during the I/O.
     lacking_file: Mutex<LackingFile>,
     /// Something changed in `chunks`, or a member reported.

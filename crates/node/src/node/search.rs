@@ -262,10 +262,12 @@ impl Node {
             return Ok(None);
         };
         if !summary.durable {
-            self.note(
+            if !self.forgetful_told.swap(true, Relaxed) {
+                self.note(
                 "the log here was kept with dromon.durability=memory and may have forgotten what it acknowledged: it is \
                  not gone on with",
             );
+            }
             return Ok(None);
         }
         let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
