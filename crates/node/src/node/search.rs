@@ -264,9 +264,9 @@ impl Node {
         if !summary.durable {
             if !self.forgetful_told.swap(true, Relaxed) {
                 self.note(
-                "the log here was kept with dromon.durability=memory and may have forgotten what it acknowledged: it is \
-                 not gone on with",
-            );
+                    "the log here was kept with dromon.durability=memory and may have forgotten what it acknowledged: it \
+                     is not gone on with",
+                );
             }
             return Ok(None);
         }

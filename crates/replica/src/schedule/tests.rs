@@ -457,6 +457,12 @@ mod placing {
         }
     }
 
+    fn named(name: u8) -> WriteSet {
+        let mut set = WriteSet::default();
+        set.name(&[name]);
+        set
+    }
+
     fn after(committed: u64, executed: u64, last: u64) -> After {
         After {
             committed,
@@ -504,12 +510,7 @@ mod placing {
     /// Behind what it conflicts with, when that has its locks.
     #[test]
     fn write_sets() {
-        let named = |name: &[u8]| {
-            let mut set = WriteSet::default();
-            set.name(name);
-            set
-        };
-        let (a, b) = (named(b"a"), named(b"b"));
+        let (a, b) = (named(1), named(2));
         let mut placer = Placer::new(Mode::WriteSet, 1000);
         let mut place = |set| placer.place(&facts(set, &[]));
         let all: Vec<After> = [&a, &b, &a, &b, &a].map(&mut place).into();
@@ -520,11 +521,6 @@ mod placing {
     /// a third beside two. If they are more, it begins later.
     #[test]
     fn some_are_done_last() {
-        let named = |name: u8| {
-            let mut set = WriteSet::default();
-            set.name(&[name]);
-            set
-        };
         let together = |names: &[u8]| {
             let mut union = Union::new(100);
             names.iter().for_each(|name| union.add(&named(*name)));
@@ -573,8 +569,7 @@ mod placing {
                 let mut union = Union::new(100);
                 let mut last_before = Vec::new();
                 for name in names {
-                    let mut set = WriteSet::default();
-                    set.name(&[*name]);
+                    let set = named(*name);
                     union.add(&set);
                     last_before.extend(placer.last_before(&set));
                 }
@@ -601,11 +596,6 @@ mod placing {
     /// and no part of it can be told to come last.
     #[test]
     fn too_many_together() {
-        let named = |name: u8| {
-            let mut set = WriteSet::default();
-            set.name(&[name]);
-            set
-        };
         let mut placer = Placer::new(Mode::WriteSet, 1000);
         placer.place(&facts(&named(9), &[]));
         let mut union = Union::new(3);
