@@ -304,12 +304,11 @@ fn who_lacks_chunks_gives_no_copy_meanwhile() {
     });
 }
 
-/// A node with two appliers spares one while streams of others hold rows there: then it must
-/// not give the other one to what lies ahead.
-#[test]
-fn what_lies_ahead_does_not_take_the_only_applier_beside_the_spared_one() {
-    run(2, PATIENT, LIMIT, |world| {
-        let c = world.joins_with(3, 2);
+/// A node spares an applier while streams of others hold rows there: then it must not give all
+/// others to what lies ahead, nor take one back that what comes before that needs.
+fn beside_the_spared_one(appliers: usize, fewer: usize) {
+    run(2, PATIENT, LIMIT, move |world| {
+        let c = world.joins_with(3, appliers);
         world.voters(3);
         let a = world.db(1);
         let mut stream = a.begin();
@@ -317,26 +316,53 @@ fn what_lies_ahead_does_not_take_the_only_applier_beside_the_spared_one() {
         stream.fragment().expect("nobody is in its way");
         world.settle();
         assert_eq!(c.streaming(), 1);
+        c.holds.jitter(appliers as u64);
         let stop = Arc::new(AtomicBool::new(false));
-        let small = {
-            let (stop, a) = (stop.clone(), a.clone());
+        let small = [1, 2, 2].map(|of| {
+            let (stop, db) = (stop.clone(), world.db(of));
             std::thread::spawn(move || {
+                let from = 5000 + 1000 * of as u32;
                 let mut n = 0;
                 while !stop.load(Relaxed) {
-                    assert!(a.set(row(5000 + n % 500), 1).is_committed());
+                    // Two of them have the same rows.
+                    let _ = db.set(row(from + n % 500), 1);
                     n += 1;
                 }
             })
-        };
-        for i in 0..5 {
-            assert!(large(&world.db(2), 1, 10 + i).commit().is_committed());
+        });
+        for i in 0..6 {
+            let both =
+                [(1, 1), (2, 500)].map(|(of, from)| commit(large(&world.db(of), from, 10 + i)));
+            if i == 2 && fewer > 0 {
+                c.fewer_appliers(fewer);
+            }
+            for client in both {
+                assert!(end(client).is_committed());
+            }
         }
         stop.store(true, Relaxed);
-        small.join().expect("no panic");
+        for client in small {
+            client.join().expect("no panic");
+        }
         assert!(stream.commit().is_committed());
         nothing_open(world);
-        assert_eq!(c.read(row(ROWS)), 14);
+        assert_eq!((c.read(row(ROWS)), c.read(row(500))), (15, 15));
     });
+}
+
+#[test]
+fn of_two_appliers_one_lies_ahead_at_most_beside_the_spared_one() {
+    beside_the_spared_one(2, 0);
+}
+
+#[test]
+fn of_three_appliers_not_all_lie_ahead_beside_the_spared_one() {
+    beside_the_spared_one(3, 0);
+}
+
+#[test]
+fn of_five_appliers_the_server_may_take_some_back_amid_large_ones() {
+    beside_the_spared_one(5, 3);
 }
 
 #[test]

@@ -670,6 +670,37 @@ fn with_one_applier_a_client_that_runs_again_does_not_wait_for_ever() {
     });
 }
 
+/// The same, and the only applier has come to a view, which waits for that client.
+#[test]
+fn with_one_applier_at_a_view_a_client_that_runs_again_does_not_wait_for_ever() {
+    run(2, PATIENT, LIMIT, |world| {
+        let (a, b, c) = one_applier(world);
+        c.neighbour(row(1), row(BESIDE));
+        c.neighbour(row(BESIDE), row(1));
+        c.holds.close(Point::ApplyStart);
+        let mut own = c.begin();
+        own.put(row(BESIDE), 5).expect("a free row");
+        let trx = own.trx().expect("it wrote");
+        let mut t = a.begin();
+        fragments(&mut t, 1, 1);
+        world.until("the fragment is on its way", || {
+            c.holds.waiting(Point::ApplyStart) == 1
+        });
+        let client = commit(own);
+        world.until("it lies behind", || stage(&trx) == "Certified");
+        b.disconnect();
+        world.until("the view lies behind both", || a.size() == 2);
+        c.holds.open(Point::ApplyStart);
+        let end = end(client);
+        let replayed = matches!(end, End::Committed { replayed: true, .. });
+        assert!(replayed, "{end:?}");
+        world.until("n3 has the view", || c.size() == 2);
+        assert!(t.commit().is_committed());
+        all_is_over(world);
+        all_have(world, &[(1, 1), (BESIDE, 5)]);
+    });
+}
+
 /// The chunks of a large one insert into unique indexes as any write set.
 #[test]
 fn with_one_applier_chunks_have_streams_shelved() {
