@@ -3,6 +3,7 @@
 use crate::bytes::Reader;
 use crate::error::{EventError, Flaw};
 use crate::format::Flavour;
+use crate::header::EventType;
 
 /// How a column's values look in a row.
 ///
@@ -281,6 +282,33 @@ impl ColumnType {
             }
         };
         r.take(len, "value of a column")
+    }
+
+    /// Writes a value as [`Cell::Bytes`](crate::Cell) has it, with the length in front of it. False: it is
+    /// too long for the type, or has another length than all values of it; nothing is written then.
+    pub(crate) fn put(self, value: &[u8], out: &mut Vec<u8>) -> bool {
+        let len_bytes = match self {
+            ColumnType::Char { bytes }
+            | ColumnType::VarChar { bytes }
+            | ColumnType::CompressedVarChar { bytes } => 1 + usize::from(bytes > 255),
+            ColumnType::Blob { len_bytes }
+            | ColumnType::CompressedBlob { len_bytes }
+            | ColumnType::Json { len_bytes }
+            | ColumnType::Geometry { len_bytes }
+            | ColumnType::Vector { len_bytes } => usize::from(len_bytes),
+            _ => 0,
+        };
+        let at = out.len();
+        let len = (value.len() as u64).to_le_bytes();
+        out.extend_from_slice(&len[..len_bytes.min(len.len())]);
+        out.extend_from_slice(value);
+        // As who reads it would take it.
+        let mut reader = Reader::new(&out[at..], 0, EventType::UPDATE_ROWS_V1);
+        let same = self.take(&mut reader).is_ok_and(|bytes| bytes == value) && reader.left() == 0;
+        if !same {
+            out.truncate(at);
+        }
+        same
     }
 
     /// Whether it counts among the numbers of a table map's signs.

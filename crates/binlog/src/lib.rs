@@ -39,6 +39,7 @@ mod rows;
 mod rows_event;
 mod stream;
 mod table_map;
+mod updates;
 mod value;
 
 pub use build::{
@@ -67,4 +68,5 @@ pub use stream::{
     cut_event,
 };
 pub use table_map::{KeyColumn, Metadata, TableMap, TableMapParts};
+pub use updates::Updates;
 pub use value::{Date, DateTime, Decimal, Time, Value, ValueError};

@@ -88,6 +88,31 @@ fn nature(kind: EventType) -> Option<(Change, u8, bool)> {
 }
 
 impl<'a> RowsEvent<'a> {
+    /// Of version 1, not compressed. `columns`: of an update those of the images before and after.
+    pub(crate) fn new(
+        change: Change,
+        kind: EventType,
+        (table_id, flags): (u64, u16),
+        width: usize,
+        (columns, columns_after): (&'a [u8], &'a [u8]),
+        stored: &'a [u8],
+    ) -> RowsEvent<'a> {
+        RowsEvent {
+            change,
+            version: 1,
+            compressed: false,
+            table_id,
+            flags,
+            extra: &[],
+            width,
+            columns,
+            columns_after,
+            stored,
+            kind,
+            stored_at: 0,
+        }
+    }
+
     /// Whether such events carry rows that can be read here.
     pub fn is(kind: EventType) -> bool {
         nature(kind).is_some()

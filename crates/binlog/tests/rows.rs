@@ -4,7 +4,7 @@ mod support;
 
 use dromon_binlog::{
     Cell, Change, Checksum, ColumnType, Event, EventType, Flaw, Payload, Row, RowsEvent,
-    TableMapParts, Value, compress, encode_event,
+    TableMapParts, Updates, Value, compress, encode_event,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -219,6 +219,66 @@ proptest! {
         }
         check_cut(&event, &data, &kinds, cut % data.len().max(1), &ends, &rows);
     }
+
+    /// What is put together is read alike, and is what a server that writes these columns would write.
+    #[test]
+    fn updates_put_together(
+        columns in vec(column(), 1..20),
+        seeds in vec(any::<bool>(), 40),
+        values in vec(vec(proptest::option::of(vec(any::<u8>(), 0..9)), 20), 2..9),
+        fits: bool,
+    ) {
+        let width = columns.len();
+        let kinds: Vec<_> = columns.iter().map(|c| c.kind).collect();
+        let mut present = seeds[..width].to_vec();
+        let present_after = seeds[20..20 + width].to_vec();
+        present[0] = true;
+        let stands = |present: &[bool]| (0..width).rev().filter(|n| present[*n]).collect::<Vec<_>>();
+        let mut updates = Updates::new(&kinds, &stands(&present), &stands(&present_after));
+        let mut data = Vec::new();
+        for pair in values.chunks_exact(2) {
+            write_image(&columns, &present, &pair[0], &mut data);
+            write_image(&columns, &present_after, &pair[1], &mut data);
+            // Images have more than what stands in the event.
+            let whole = |said: &[Option<Vec<u8>>]| -> Vec<Option<Vec<u8>>> {
+                columns.iter().zip(said).map(|(c, said)| said.as_ref().map(|bytes| value_of(c, bytes))).collect()
+            };
+            let (before, after) = (whole(&pair[0]), whole(&pair[1]));
+            let cells = |all: &'_ [Option<Vec<u8>>]| -> Vec<Cell<'static>> {
+                all.iter().map(|v| v.clone().map_or(Cell::Null, |v| Cell::Bytes(v.leak()))).collect()
+            };
+            prop_assert!(updates.row(&cells(&before), &cells(&after)));
+        }
+        let count = updates.count();
+        prop_assert_eq!(count, values.len() / 2);
+        if !fits {
+            // Nothing is left of a row that lacks a column.
+            prop_assert!(!updates.row(&vec![Cell::Absent; width], &vec![Cell::Null; width]));
+        }
+        prop_assert_eq!((updates.count(), updates.bytes()), (count, data.len()));
+        let format = mariadb(Checksum::Crc32);
+        let kind = EventType::UPDATE_ROWS_V1;
+        let raw = encode_event(&header(kind), &Payload::Rows(updates.event(9)), &format);
+        let mut body = vec![9, 0, 0, 0, 0, 0, 1, 0, width as u8];
+        body.extend(bitmap(&present));
+        body.extend(bitmap(&present_after));
+        body.extend(&data);
+        prop_assert_eq!(&raw, &encode_event(&header(kind), &Payload::Other(&body), &format));
+    }
+}
+
+#[test]
+fn values_of_another_length_are_not_put_into_updates() {
+    let types = [
+        ColumnType::Int { bytes: 4 },
+        ColumnType::VarChar { bytes: 9 },
+    ];
+    let mut updates = Updates::new(&types, &[0], &[1]);
+    let row = |id: &'static [u8], text: &'static [u8]| vec![Cell::Bytes(id), Cell::Bytes(text)];
+    assert!(!updates.row(&row(b"123", b""), &row(b"1234", b"")));
+    assert!(!updates.row(&row(b"1234", b""), &row(b"1234", &[b'x'; 256])));
+    assert_eq!((updates.count(), updates.bytes()), (0, 0));
+    assert!(updates.row(&row(b"1234", b""), &row(b"1234", &[b'x'; 9])));
 }
 
 /// Of rows cut anywhere those come that are whole, and then an error, unless

@@ -186,20 +186,26 @@ impl FromStr for ServerMode {
     }
 }
 
-/// `mode` and `merge` of `dromon replica`.
+/// `mode`, `merge` and `compare` of `dromon replica`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplicaMode {
     /// Which units run side by side.
     pub mode: String,
     /// Most transactions of the source in one of the target; none: `auto`.
     pub merge: Option<u32>,
+    /// Nothing of a row is compared but its key, as by the server's own threads (`compare = key`).
+    pub key: bool,
 }
 
 impl fmt::Display for ReplicaMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.merge {
-            None => f.write_str(&self.mode),
-            Some(merge) => write!(f, "{}:{merge}", self.mode),
+        f.write_str(&self.mode)?;
+        if let Some(merge) = self.merge {
+            write!(f, ":{merge}")?;
+        }
+        match self.key {
+            true => f.write_str(":key"),
+            false => Ok(()),
         }
     }
 }
@@ -207,7 +213,7 @@ impl fmt::Display for ReplicaMode {
 impl FromStr for ReplicaMode {
     type Err = String;
 
-    /// `MODE[:MERGE]`.
+    /// `MODE[:MERGE][:key]`.
     fn from_str(text: &str) -> Result<Self, String> {
         const MODES: [&str; 6] = [
             "none",
@@ -217,9 +223,12 @@ impl FromStr for ReplicaMode {
             "aggressive",
             "writeset",
         ];
-        let (mode, merge) = text
+        let (most, key) = text
+            .strip_suffix(":key")
+            .map_or((text, false), |most| (most, true));
+        let (mode, merge) = most
             .split_once(':')
-            .map_or((text, None), |(mode, merge)| (mode, Some(merge)));
+            .map_or((most, None), |(mode, merge)| (mode, Some(merge)));
         if !MODES.contains(&mode) {
             return Err(format!(
                 "dromon replica has no mode {mode}. Write one of {}, and behind it the most transactions in one if they are not to be found: writeset:1",
@@ -234,6 +243,7 @@ impl FromStr for ReplicaMode {
         Ok(Self {
             mode: mode.to_string(),
             merge,
+            key,
         })
     }
 }
@@ -576,7 +586,20 @@ pub(crate) mod tests {
         assert_eq!((mode.mode.as_str(), mode.merge), ("optimistic", Some(1)));
         let mode: ReplicaMode = "none".parse().expect("a mode");
         assert_eq!((mode.mode.as_str(), mode.merge), ("none", None));
-        for bad in ["", "group", "writeset:0", "writeset:x", ":5"] {
+        for (text, merge) in [("writeset:key", None), ("writeset:300:key", Some(300))] {
+            let mode: ReplicaMode = text.parse().expect("a mode");
+            assert_eq!((mode.merge, mode.key), (merge, true));
+            assert_eq!(mode.to_string(), text);
+        }
+        for bad in [
+            "",
+            "group",
+            "writeset:0",
+            "writeset:x",
+            ":5",
+            "key",
+            "writeset:key:5",
+        ] {
             assert!(bad.parse::<ReplicaMode>().is_err(), "{bad}");
         }
     }

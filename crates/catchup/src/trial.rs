@@ -444,6 +444,7 @@ impl Racer {
                         "merge={}",
                         how.merge.map_or("auto".into(), |n| n.to_string())
                     ),
+                    format!("compare={}", if how.key { "key" } else { "changed" }),
                     format!("threads={threads}"),
                     format!("status={}", status.display()),
                     format!("log={}", log.display()),

@@ -34,8 +34,8 @@ pub struct Catchup {
     /// The server's own modes, or none: minimal, conservative, optimistic, aggressive. Serial is always measured.
     #[arg(long, value_name = "LIST", value_parser = List::<ServerMode>::read, default_value = "minimal,conservative,optimistic,aggressive")]
     built_in: List<ServerMode>,
-    /// Modes of dromon replica and how many transactions it merges, or none.
-    #[arg(long, value_name = "MODE[:MERGE],…", value_parser = List::<ReplicaMode>::read, default_value = "writeset")]
+    /// Modes of dromon replica, how many transactions it merges, and key if it compares nothing else, as the server's own threads; or none.
+    #[arg(long, value_name = "MODE[:MERGE][:key],…", value_parser = List::<ReplicaMode>::read, default_value = "writeset")]
     replica: List<ReplicaMode>,
     /// Conservative servers behind dromon relay with these policies, or none: group, pass.
     #[arg(long, value_name = "LIST", value_parser = List::<Policy>::read, default_value = "group")]

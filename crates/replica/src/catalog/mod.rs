@@ -4,11 +4,13 @@
 //! what may change a table runs alone: so the target's tables are those that the source had when
 //! it wrote the rows.
 
+mod kind;
 mod read;
 mod touched;
 
 use std::sync::Arc;
 
+use dromon_binlog::ColumnType;
 use dromon_binlog::hints::{Catalog, TableName};
 use rustc_hash::FxHashMap;
 
@@ -34,6 +36,8 @@ pub struct ColumnInfo {
     pub padded: Option<usize>,
     /// It changes when others do, unless a statement says its value.
     pub on_update: bool,
+    /// How its values look in a row; `None`: not known.
+    pub stored: Option<ColumnType>,
 }
 
 /// A table, as statements need it.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dromon_binlog::hints::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableSchema};
 
+use super::kind::column_type;
 use super::{ColumnInfo, TableInfo, Tables, Touched};
 use crate::client::{Client, ClientError};
 use crate::value::{put_name, put_text};
@@ -199,7 +200,7 @@ impl Known {
             client,
             &format!(
                 "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA, \
-             IS_GENERATED FROM information_schema.COLUMNS WHERE {plain} \
+             IS_GENERATED, CHARACTER_OCTET_LENGTH FROM information_schema.COLUMNS WHERE {plain} \
              ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
             ),
         )? {
@@ -209,6 +210,7 @@ impl Known {
             let (name, kind) = (row.text(), row.text());
             let (charset, collation, extra) = (row.maybe(), row.maybe(), row.text());
             let generated = row.text() == "ALWAYS";
+            let octets = row.maybe().and_then(|n| n.parse().ok());
             let info = ColumnInfo {
                 name: name.clone(),
                 unsigned: kind.contains("unsigned"),
@@ -220,6 +222,7 @@ impl Known {
                     .strip_prefix("binary(")
                     .and_then(|rest| rest.strip_suffix(')')?.parse().ok()),
                 on_update: extra.to_ascii_lowercase().contains("on update"),
+                stored: column_type(&kind, octets),
             };
             let column = Column {
                 name,

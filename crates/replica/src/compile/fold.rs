@@ -4,6 +4,7 @@ use dromon_binlog::{Cell, Change, ColumnType, Gtid, Row};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::{self, Compare, put_same};
+use super::images::{self, Origin};
 use super::rows::Cells;
 use super::updates::{self, Update};
 use super::writer::{
@@ -29,6 +30,8 @@ enum Net<'a> {
 pub(super) struct Fold<'a> {
     table: &'a TableInfo,
     types: &'a [ColumnType],
+    /// Of the first rows: those of `first`.
+    origin: Option<Origin<'a>>,
     first: Option<Gtid>,
     rows: Vec<Net<'a>>,
     by_key: FxHashMap<Vec<u8>, usize>,
@@ -40,10 +43,16 @@ pub(super) struct Fold<'a> {
 }
 
 impl<'a> Fold<'a> {
-    pub(super) fn new(table: &'a TableInfo, types: &'a [ColumnType]) -> Fold<'a> {
+    /// `origin`: of the rows that come first.
+    pub(super) fn new(
+        table: &'a TableInfo,
+        types: &'a [ColumnType],
+        origin: Option<Origin<'a>>,
+    ) -> Fold<'a> {
         Fold {
             table,
             types,
+            origin,
             first: None,
             rows: Vec::new(),
             by_key: FxHashMap::default(),
@@ -215,6 +224,19 @@ impl<'a> Fold<'a> {
         rows: &[Update<'_, '_>],
     ) -> Result<(), Unfit> {
         let compare = writer.compare();
+        if let (Compare::Key, Some(origin)) = (compare, &self.origin) {
+            let columns = updates::changed(self.table, rows);
+            if images::write(
+                writer,
+                self.table,
+                (self.types, &columns),
+                gtid,
+                origin,
+                rows,
+            ) {
+                return Ok(());
+            }
+        }
         let (listed, rest) = updates::split(compare, self.table, self.types, rows);
         updates::write(writer, self.table, self.types, gtid, &listed)?;
         // Inserts that find their rows cannot compare.
@@ -399,7 +421,7 @@ mod tests {
         fn folded(there in prop::collection::btree_map(0u8..5, 0u8..64, 0..5), steps in prop::collection::vec((0u8..3, 0u8..5, 0u8..5, 0u8..64), 0..30)) {
             let gtid = Gtid { domain: 0, server: 1, seqno: 1 };
             let table = table();
-            let mut fold = Fold::new(&table, &[]);
+            let mut fold = Fold::new(&table, &[], None);
             let mut now: BTreeMap<u8, u8> = there.clone();
             for (what, a, b, v) in steps {
                 let image = |k: u8, v: u8| vec![cell(k), cell(v)];
@@ -492,7 +514,7 @@ mod tests {
             let mut now = there.clone();
             let before = rows(&mut now, &earlier);
             let taken: std::collections::BTreeSet<u8> = before.iter().flat_map(&keys).collect();
-            let mut fold = Fold::new(&table, &[]);
+            let mut fold = Fold::new(&table, &[], None);
             for row in rows(&mut now, &steps) {
                 let last = keys(&row).iter().any(|key| taken.contains(key));
                 fold.row(gtid, row, last);
@@ -544,7 +566,7 @@ mod tests {
             seqno: 1,
         };
         let table = table();
-        let mut fold = Fold::new(&table, &[]);
+        let mut fold = Fold::new(&table, &[], None);
         let insert = || Row {
             before: None,
             after: Some(vec![cell(1), cell(1)]),

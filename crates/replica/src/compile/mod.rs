@@ -21,6 +21,7 @@
 mod compare;
 mod event;
 mod fold;
+mod images;
 mod load;
 mod reads;
 mod rows;

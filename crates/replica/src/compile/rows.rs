@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::on_replica;
 use super::fold::Fold;
+use super::images::Origin;
 use super::load::Files;
 use super::statement::{Before, is_announced};
 use super::writer::Writer;
@@ -33,6 +34,7 @@ pub(super) struct Part<'a> {
     pub data: Cow<'a, [u8]>,
     pub table: Arc<TableInfo>,
     pub types: Arc<[ColumnType]>,
+    origin: Origin<'a>,
     gtid: Gtid,
     /// Its transaction comes last.
     last: bool,
@@ -206,11 +208,12 @@ fn close<'a>(
     open: Open<'a>,
     pieces: &mut Vec<Piece<'a>>,
     (gtid, last): (Gtid, bool),
-    format: &dromon_binlog::Format,
+    form: &'a Form,
     by_binlog: bool,
     most: usize,
 ) -> Result<(), CompileError> {
     let Open { maps, parts } = open;
+    let format = &form.format;
     let unknown = || CompileError::Unsupported {
         gtid,
         what: "rows of a table that no event before them names".into(),
@@ -237,12 +240,19 @@ fn close<'a>(
     }
     if all_plain {
         for (_, event, data, id) in wanted {
-            let (table, types) = maps[&id].0.plain.clone().ok_or_else(unknown)?;
+            let (mapped, map) = &maps[&id];
+            let (table, types) = mapped.plain.clone().ok_or_else(unknown)?;
+            let origin = Origin {
+                map,
+                table_id: id,
+                form,
+            };
             pieces.push(Piece::Rows(Part {
                 event,
                 data,
                 table,
                 types,
+                origin,
                 gtid,
                 last,
             }));
@@ -374,7 +384,7 @@ pub(super) fn pieces<'a>(
                             std::mem::take(&mut open),
                             &mut pieces,
                             (gtid, last),
-                            format,
+                            &transaction.form,
                             by_binlog,
                             most,
                         )?;
@@ -429,7 +439,14 @@ pub(super) fn pieces<'a>(
             }
         }
         if !open.parts.is_empty() {
-            close(open, &mut pieces, (gtid, last), format, by_binlog, most)?;
+            close(
+                open,
+                &mut pieces,
+                (gtid, last),
+                &transaction.form,
+                by_binlog,
+                most,
+            )?;
         }
         pieces.extend(transaction.own.iter().map(|own| Piece::Own(own, gtid)));
     }
@@ -507,7 +524,7 @@ fn attempt(
                 let no_checks = part.event.flags & rows_flags::NO_FOREIGN_KEYS != 0;
                 let fold = (!in_order).then(|| {
                     *fold_of.entry(std::ptr::from_ref(table)).or_insert_with(|| {
-                        folds.push(Fold::new(table, &part.types));
+                        folds.push(Fold::new(table, &part.types, Some(part.origin)));
                         folds.len() - 1
                     })
                 });

@@ -1,6 +1,8 @@
 //! Rows of small tables made into statements.
 
+mod binlog;
 mod last;
+
 use std::sync::Arc;
 
 use dromon_binlog::hints::TableName;
@@ -24,6 +26,7 @@ pub(crate) fn table(name: &str) -> TableInfo {
         short_year: false,
         padded: None,
         on_update: false,
+        stored: None,
     };
     TableInfo {
         name: format!("d.{name}"),
@@ -387,85 +390,6 @@ fn types_that_change() {
     assert!(folded(vec![insert(), same]).is_empty());
 }
 
-/// Rows of one statement that need several BINLOG statements, each of which says what its table is and
-/// ends a statement.
-#[test]
-fn long_statements_by_binlog() {
-    let name = "keyless";
-    let long = |n: i32, end: bool| {
-        let mut body = vec![name.len() as u8, 0, 0, 0, 0, 0, u8::from(end), 0, 2, 3];
-        for k in 0..40_000 {
-            put(&mut body, (n * 40_000 + k, Some("123456789")));
-        }
-        event(23, &body)
-    };
-    let events = vec![
-        table_map(name.len() as u8, name),
-        long(0, false),
-        long(1, false),
-        long(2, true),
-    ];
-    let (collations, filter) = (Collations::default(), Filter::default());
-    let options = Options {
-        style: Style::Folded,
-        filter: &filter,
-        compare: Compare::Key,
-        packet_max: 1 << 20,
-        longest: 16 << 20,
-        collations: &collations,
-        whole: false,
-    };
-    let ops = compile(&unit(vec![events]), &options).expect("it can be compiled");
-    assert_eq!(ops.len(), 3);
-    for op in &ops {
-        let Op::Binlog { text, .. } = op else {
-            panic!("rows go by BINLOG");
-        };
-        let lines: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
-        // A table map, rows, and the last quote.
-        assert_eq!(lines.len(), 3);
-        // The flags of the rows stand in bytes 25 and 26: the end of a statement is 1.
-        let flags = &lines[1][32..36];
-        assert_eq!(flags, &binlog_statement([&[0, 1, 0][..]])[8..12]);
-    }
-}
-
-/// A value that no packet takes as a literal.
-#[test]
-fn long_values_go_by_binlog() {
-    let (collations, filter) = (Collations::default(), Filter::default());
-    let options = |longest| Options {
-        style: Style::Single,
-        filter: &filter,
-        compare: Compare::Key,
-        packet_max: 1 << 20,
-        longest,
-        collations: &collations,
-        whole: false,
-    };
-    let unit = unit(vec![rows("plain", &[(None, Some((1, Some("'''''''''"))))])]);
-    let by_binlog = |longest| {
-        let ops = compile(&unit, &options(longest)).expect("it can be compiled");
-        matches!(ops[..], [Op::Binlog { .. }])
-    };
-    assert!(by_binlog(100) && !by_binlog(200));
-}
-
-/// A BINLOG statement in three.
-#[test]
-fn fragments() {
-    let parts =
-        in_fragments(b"BINLOG 'TQ==\nTWE=\n'").map(|p| String::from_utf8_lossy(&p).into_owned());
-    assert_eq!(
-        parts,
-        [
-            "SET @dromon_a='TQ==\n'",
-            "SET @dromon_b='TWE=\n'",
-            "BINLOG @dromon_a, @dromon_b"
-        ]
-    );
-}
-
 /// Where rows are compared as a whole, that is byte by byte.
 #[test]
 fn rows_compared_as_a_whole() {
@@ -633,12 +557,6 @@ fn tables_by_name() {
     let unit = unit(vec![row("plain"), row("indexed"), row("plain")]);
     let names: Vec<String> = unit.table_names().into_iter().collect();
     assert_eq!(names, ["d.indexed", "d.plain"]);
-}
-
-#[test]
-fn base64() {
-    let text = binlog_statement([&b"M"[..], b"Ma", b"Man", b"Many"]);
-    assert_eq!(text, b"BINLOG 'TQ==\nTWE=\nTWFu\nTWFueQ==\n'");
 }
 
 /// Where upper and lower case of names are the same.

@@ -150,7 +150,7 @@ fn is_short(cell: Cell<'_>) -> bool {
 }
 
 /// Columns that a statement on these rows says.
-fn changed(table: &TableInfo, rows: &[Update<'_, '_>]) -> Vec<usize> {
+pub(super) fn changed(table: &TableInfo, rows: &[Update<'_, '_>]) -> Vec<usize> {
     let columns = 0..table.columns.len();
     let set = |n: usize| move |(before, after): &Update<'_, '_>| is_set(table, n, before, after);
     columns.filter(|n| rows.iter().any(set(*n))).collect()
@@ -412,6 +412,7 @@ mod tests {
             short_year: false,
             padded: None,
             on_update: false,
+            stored: None,
         };
         let table = TableInfo {
             name: "d.t".into(),

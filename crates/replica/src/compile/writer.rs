@@ -48,6 +48,11 @@ impl<'o> Writer<'o> {
         self.options.compare
     }
 
+    /// A packet has at most about so many bytes.
+    pub(super) fn packet_max(&self) -> usize {
+        self.options.packet_max
+    }
+
     /// A statement with so many bytes takes no further row.
     pub(super) fn statement_bytes(&self) -> usize {
         STATEMENT_BYTES.min(self.options.packet_max)
