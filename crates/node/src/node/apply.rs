@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_gates::{Popped, QueueItem, Seqno, Waiter};
+use dromon_gates::{Popped, QueueItem, Seqno, WaitError, Waiter};
 use dromon_order::sequencer::{PieceStore, StreamKey};
 use dromon_order::{CommittedBody, Order};
 use dromon_writeset::{Flags, PayloadSum};
@@ -23,6 +23,8 @@ use crate::trx::Trx;
 
 /// How long that may take which is rolled back as its place will never come.
 const ROLLS_BACK: Duration = Duration::from_secs(10);
+/// How often the last view looks whether what it waits for will not come.
+const FINAL_LOOK: Duration = Duration::from_millis(200);
 
 /// Why an applier thread goes back to the database.
 struct Ended {
@@ -230,13 +232,14 @@ impl Node {
             }
             Item::Final(view) => {
                 let deadline = Instant::now() + Duration::from_secs(60);
-                let finished = self.phase() == Phase::Inconsistent;
-                if !finished
-                    && self
-                        .gates
-                        .wait_released(seqno, waiter, false, Some(deadline))
-                        .is_err()
-                {
+                // Some things are never finished here.
+                let over = || self.phase() == Phase::Inconsistent || self.has_undecided();
+                let mut waited = Err(WaitError::TimedOut);
+                while waited == Err(WaitError::TimedOut) && !over() && Instant::now() < deadline {
+                    let by = deadline.min(Instant::now() + FINAL_LOOK);
+                    waited = self.gates.wait_released(seqno, waiter, false, Some(by));
+                }
+                if waited.is_err() && !over() {
                     self.warn(&format!(
                         "leaving before everything up to seqno {seqno} is finished here; finished: {}",
                         self.gates.released()
@@ -682,6 +685,7 @@ impl Node {
     /// before is gone.
     fn applied_from(&self, seqno: Seqno, copied: bool) {
         let mut own = lock(&self.own_ballots);
+        own.undecided = None;
         if copied || own.from.is_none() {
             own.from = Some(seqno);
         }
@@ -768,6 +772,9 @@ impl Node {
     /// The members do not agree on `seqno`, and this one is in the minority.
     /// Tools know the words in front.
     pub(super) fn outvoted(&self, seqno: Seqno, why: &str) {
+        if self.is_undecided(seqno) {
+            return;
+        }
         self.leave_inconsistent(&format!(
             "Inconsistency detected: Inconsistent by consensus on {}: {why}",
             self.at(seqno)
@@ -810,7 +817,7 @@ impl Node {
             // If nobody hears it, silence evicts this node.
             let _ = order.propose(kind::CONTROL, 0, encode(&Control::Leave { uuid, reason }));
         }
-        self.abandon_pending();
+        self.abandon_sent_by(self.order().as_ref(), false);
         let position = Position {
             history: *lock(&self.history),
             seqno,

@@ -151,10 +151,24 @@ impl Chunks {
         }
     }
 
-    /// The transactions whose clients wait here: their outcome cannot be known
-    /// any more. If they commit after all, they are applied whole.
-    pub fn abandon(&mut self) -> Vec<Arc<Trx>> {
-        std::mem::take(&mut self.own).into_values().collect()
+    /// The transactions whose clients wait here: their outcome cannot be known now. If they commit
+    /// after all, they are applied whole. Those that gave way stay, if they are `kept`: their server
+    /// is bound to run them again, and would end rather than not know.
+    pub fn abandon(&mut self, kept: bool) -> Vec<Arc<Trx>> {
+        let own = std::mem::take(&mut self.own);
+        let stays = |trx: &Trx| kept && trx.lock().must_abort;
+        let (stay, gone) = own.into_iter().partition(|(_, trx)| stays(trx));
+        self.own = stay;
+        BTreeMap::into_values(gone).collect()
+    }
+
+    /// Those of a client here that are not `open` any more, though nobody said how they ended: the
+    /// cluster goes on from before they began.
+    pub fn abandon_lost(&mut self, open: &[Seqno]) -> Vec<Arc<Trx>> {
+        let own = std::mem::take(&mut self.own);
+        let (stay, gone) = own.into_iter().partition(|(id, _)| open.contains(id));
+        self.own = stay;
+        BTreeMap::into_values(gone).collect()
     }
 }
 

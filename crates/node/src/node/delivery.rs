@@ -601,6 +601,10 @@ impl Node {
                 is_back = true;
             }
         }
+        if joined.is_some_and(|(uuid, _)| uuid == own) {
+            let open: Vec<Seqno> = course.state.chunked().map(|(c, _)| c.id).collect();
+            self.abandon_lost(&open);
+        }
         if is_back {
             self.tell_receiver(self.gates.released() + 1, seqno);
         }

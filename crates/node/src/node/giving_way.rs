@@ -221,15 +221,30 @@ impl Node {
         }
     }
 
-    /// Fails every own write set whose outcome cannot be known any more. Those
-    /// that the order has not sent yet are taken back: they have none.
+    /// Fails every own write set whose outcome cannot be known now. Those that the order has not
+    /// sent yet are taken back: they have none. A large one that gave way waits for what the order
+    /// says, as long as this node may hear it.
     pub(super) fn abandon_pending(&self) {
-        self.abandon_sent_by(self.order().as_ref());
+        self.abandon_sent_by(self.order().as_ref(), true);
     }
 
-    /// [`abandon_pending`](Self::abandon_pending) when it is not this node's
-    /// order any more.
-    pub(super) fn abandon_sent_by(&self, order: Option<&Arc<dyn Order>>) {
+    /// The node is back, and these large ones are open.
+    pub(super) fn abandon_lost(&self, open: &[Seqno]) {
+        let lost = lock(&self.chunks).abandon_lost(open);
+        Self::abandon_chunked(lost);
+    }
+
+    fn abandon_chunked(all: Vec<Arc<Trx>>) {
+        for trx in all {
+            // Those were sent.
+            trx.lock().abandoned = Some(Abandoned::Sent);
+            trx.waiter.wake();
+        }
+    }
+
+    /// [`abandon_pending`](Self::abandon_pending), also when it is not this node's order any more.
+    /// Not `kept`: this node hears no more of the order.
+    pub(super) fn abandon_sent_by(&self, order: Option<&Arc<dyn Order>>, kept: bool) {
         let sent = lock(&self.pending).take_all();
         for (tag, Sent { trx, .. }) in sent {
             let taken_back = order.is_some_and(|o| o.withdraw(kind::WRITE_SET, tag));
@@ -240,10 +255,7 @@ impl Node {
             trx.waiter.wake();
         }
         self.wake_bulk();
-        // Those were sent.
-        for trx in lock(&self.chunks).abandon() {
-            trx.lock().abandoned = Some(Abandoned::Sent);
-            trx.waiter.wake();
-        }
+        let gone = lock(&self.chunks).abandon(kept);
+        Self::abandon_chunked(gone);
     }
 }

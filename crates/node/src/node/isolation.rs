@@ -44,8 +44,12 @@ impl Node {
         let seqno = meta.position.seqno;
         if outcome != Outcome::Ok {
             if seqno >= 0 {
-                // Failed at its place: the place must be passed all the same.
-                self.gates.cancel(seqno);
+                // The place must be passed all the same. What failed there is nothing, anywhere; what
+                // passed has run on the others, and is not finished here.
+                match outcome {
+                    Outcome::TrxFail => self.gates.cancel(seqno),
+                    _ => self.gates.pass_commit(seqno),
+                }
                 meta.position = Position::UNDEFINED;
             }
             return outcome;
@@ -55,7 +59,8 @@ impl Node {
             .enter_apply(seqno, seqno - 1, &trx.waiter, false)
             .is_err()
         {
-            self.gates.cancel(seqno);
+            // It has run on the others, and not here.
+            self.gates.pass_commit(seqno);
             meta.position = Position::UNDEFINED;
             return Outcome::ConnFail;
         }
@@ -82,6 +87,10 @@ impl Node {
             // It failed everywhere, or where it counts.
             self.ddl_ended(seqno, true);
         }
+        if outcome == Outcome::NodeFail && self.is_undecided(seqno) {
+            // Not finished here: the position must not pass it.
+            return Outcome::Ok;
+        }
         self.gates.release(seqno);
         if outcome == Outcome::NodeFail {
             self.outvoted(
@@ -101,8 +110,11 @@ impl Node {
         let (uuid, alone, serving) = {
             let shared = self.shared();
             let members = shared.view.as_ref().map_or(0, |v| v.members.len());
-            let serving = matches!(shared.phase, Phase::Joined) && shared.brought_up;
-            (shared.uuid, members <= 1, serving)
+            let there = matches!(
+                shared.phase,
+                Phase::Joined | Phase::NonPrimary | Phase::Leaving
+            );
+            (shared.uuid, members <= 1, there && shared.brought_up)
         };
         if statement && self.had_begun(seqno) {
             self.warn(&format!(
@@ -115,12 +127,12 @@ impl Node {
         if alone {
             return Outcome::Ok;
         }
-        let Some(order) = self.order().filter(|_| serving) else {
+        if !serving {
             self.error(&format!(
                 "seqno {seqno} failed here while catching up: {text}"
             ));
             return Outcome::NodeFail;
-        };
+        }
         let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
         {
             let mut own = lock(&self.own_ballots);
@@ -138,21 +150,44 @@ impl Node {
             seqno,
             digest,
         });
-        if order.propose(kind::CONTROL, 0, ballot).is_err() {
-            return Outcome::NodeFail;
-        }
-        match self.wait_vote(seqno) {
+        let said = self.order().map(|o| o.propose(kind::CONTROL, 0, ballot));
+        let winner = match said {
+            Some(Ok(_)) => self.wait_vote(seqno),
+            _ => None,
+        };
+        match winner {
             Some(winner) if winner == digest => Outcome::Ok,
             Some(_) => Outcome::NodeFail,
+            None if statement && matches!(self.phase(), Phase::Leaving | Phase::Closed) => {
+                self.warn(&format!(
+                    "this node ends before it knows whether seqno {seqno} failed on the others, too: {text}. Its data is as \
+                     before that statement, and stays; the statement is tried again at the next start"
+                ));
+                lock(&self.own_ballots).undecided = Some(seqno);
+                Outcome::NodeFail
+            }
             None => {
                 self.error(&format!(
-                    "the vote on seqno {seqno} could not be decided: the cluster was lost"
+                    "the vote on seqno {seqno} could not be decided: this node ends before"
                 ));
                 Outcome::NodeFail
             }
         }
     }
 
+    /// Whether this node ends without knowing what the others say of the statement at `seqno`: nothing
+    /// behind it has begun, and it has not finished.
+    pub(super) fn is_undecided(&self, seqno: Seqno) -> bool {
+        lock(&self.own_ballots).undecided == Some(seqno)
+    }
+
+    /// Whether there is such a statement.
+    pub(super) fn has_undecided(&self) -> bool {
+        lock(&self.own_ballots).undecided.is_some()
+    }
+
+    /// Waits for what the members decide. Without a majority nobody decides: that comes when it is back, in the
+    /// same order. `None`: this node hears no more of it.
     fn wait_vote(&self, seqno: Seqno) -> Option<u64> {
         let mut votes = lock(&self.votes);
         loop {
@@ -163,9 +198,26 @@ impl Node {
                 .vote_decided
                 .wait_timeout(votes, Duration::from_secs(1));
             votes = wait.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-            if self.order().is_none() || !matches!(self.phase(), Phase::Joined | Phase::Leaving) {
+            if !self.hears_votes() {
                 return votes.get(&seqno).copied();
             }
+        }
+    }
+
+    /// Whether what the members decide comes to this node, now or when it is back. One that was evicted cannot
+    /// know: it must have finished what it has before it joins again.
+    fn hears_votes(&self) -> bool {
+        let Some(order) = self.order() else {
+            return false;
+        };
+        let (phase, left) = {
+            let shared = self.shared();
+            (shared.phase, shared.own_leave)
+        };
+        match phase {
+            Phase::Joined | Phase::NonPrimary => true,
+            Phase::Leaving => !left && order.status().primary,
+            _ => false,
         }
     }
 }

@@ -217,7 +217,9 @@ impl Node {
             }
         }
         self.set_order(None);
-        self.abandon_sent_by(order.as_ref());
+        // Who joins again hears of the rest then.
+        let again = self.phase() == Phase::Rejoining;
+        self.abandon_sent_by(order.as_ref(), again);
         self.flow.clear();
         self.closed.clear();
         let mut shared = self.shared();

@@ -446,6 +446,8 @@ struct OwnBallots {
     failed: BTreeMap<Seqno, u64>,
     /// What came before was not applied by this process.
     from: Option<Seqno>,
+    /// A statement that failed here, of which this node will not hear what the others say.
+    undecided: Option<Seqno>,
 }
 
 #[derive(Debug)]

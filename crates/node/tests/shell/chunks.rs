@@ -444,6 +444,64 @@ fn giving_way_it_lets_nobody_take_its_rows_before_it_runs_again() {
     });
 }
 
+/// Its node is cut off while it waits to run again: the order says what came of it when the node is
+/// back. A server that is told nothing ends.
+#[test]
+fn it_gives_way_and_its_node_is_cut_off() {
+    run(3, OPTIONS, LIMIT, |world| {
+        let (db, client, rival) = giving_way(world);
+        assert!(!world.soon(|| client.is_finished()));
+        let others = [World::addr(1), World::addr(3)];
+        world.net.cut(&[World::addr(2)], &others);
+        world.until("it knows", || db.node().phase() == Phase::NonPrimary);
+        assert!(!world.soon(|| client.is_finished()), "nobody knows yet");
+        world.net.heal();
+        go_on(world);
+        assert!(end(rival).is_committed());
+        let end = end(client);
+        assert!(end == End::Deadlock || end.is_committed(), "{end:?}");
+        world.synced(&db);
+        nothing_open(world);
+        let rows = (db.read(row(700)), db.read(row(1)));
+        assert_eq!(rows, (5, i64::from(end.is_committed())), "{end:?}");
+    });
+}
+
+/// The same, and the others evict its node, which joins them again.
+#[test]
+fn it_gives_way_and_its_node_is_evicted() {
+    run(3, MORTAL, LIMIT, |world| {
+        let (db, client, rival) = giving_way(world);
+        let others = [World::addr(1), World::addr(3)];
+        world.net.cut(&[World::addr(2)], &others);
+        world.until("it is evicted", || {
+            world.report.said("was silent and is evicted")
+        });
+        go_on(world);
+        assert!(end(rival).is_committed());
+        world.net.heal();
+        assert_eq!(end(client), End::Deadlock);
+        world.synced(&db);
+        nothing_open(world);
+        assert_eq!((db.read(row(700)), db.read(row(1))), (5, 0));
+    });
+}
+
+/// The same, and its node leaves in order.
+#[test]
+fn it_gives_way_and_its_node_leaves() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (db, client, rival) = giving_way(world);
+        let leaving = std::thread::spawn(move || db.disconnect());
+        assert_eq!(end(client), End::Deadlock);
+        go_on(world);
+        assert!(end(rival).is_committed());
+        leaving.join().expect("no panic");
+        nothing_open(world);
+        assert_eq!(world.db(1).read(row(1)), 0);
+    });
+}
+
 #[test]
 fn it_gives_way_and_loses_its_table_too() {
     run(3, PATIENT, LIMIT, |world| {

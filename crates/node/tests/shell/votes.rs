@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dromon_node::{Outcome, Phase, Position};
 
+use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, row};
 use crate::world::{World, run};
 
@@ -102,6 +103,119 @@ fn a_statement_that_fails_everywhere_is_no_problem() {
         for db in world.members() {
             assert_eq!(db.node().phase(), Phase::Joined);
         }
+    });
+}
+
+/// A statement that fails on all three, n3 still at work on it; all have lost touch with each other.
+fn cut_amid_a_vote(world: &World, leaves: bool) {
+    for n in [2, 3] {
+        world.joins_with(n, 1);
+    }
+    world.voters(3);
+    let [a, b, c] = [1, 2, 3].map(|n| world.db(n));
+    c.holds.close(Point::ApplyStart);
+    let fail = Ddl::Fail {
+        table: 0,
+        nodes: !0,
+        text: "Error_code: 1050;\0".into(),
+    };
+    let client = {
+        let a = a.clone();
+        std::thread::spawn(move || a.ddl(&fail))
+    };
+    world.until("two have said that it failed", || {
+        let said = |name: &str| world.report.said(&format!("Member {name} initiates vote"));
+        said("n1") && said("n2")
+    });
+    world.until("n3 is at it", || c.holds.waiting(Point::ApplyStart) == 1);
+    let alone = |n| [World::addr(n)];
+    world.net.cut(&alone(1), &[World::addr(2), World::addr(3)]);
+    world.net.cut(&alone(2), &alone(3));
+    let lost = |db: &Arc<Db>| db.node().phase() == Phase::NonPrimary;
+    world.until("all have lost the others", || {
+        lost(&a) && lost(&b) && lost(&c)
+    });
+    if leaves {
+        let leaving = {
+            let c = c.clone();
+            std::thread::spawn(move || c.disconnect())
+        };
+        c.holds.open(Point::ApplyStart);
+        leaving.join().expect("no panic");
+        let file = world.state_file(3);
+        assert!(
+            !file.contains("uuid:    00000000-0000-0000-0000-000000000000"),
+            "its data is whole: {file}"
+        );
+    }
+    // Two of them know no more than before.
+    std::thread::sleep(Duration::from_millis(1500));
+    world.net.heal();
+    c.holds.open(Point::ApplyStart);
+    client.join().expect("no panic");
+    world.synced(&a);
+    world.synced(&b);
+    if leaves {
+        let again = world.open(3, c.disk(), Position::UNDEFINED);
+        again.connect(&World::url(), false).expect("two are there");
+    }
+    world.synced(&world.db(3));
+    world.settle();
+    assert!(!world.report.said("Inconsistent"));
+    for db in world.members() {
+        assert_eq!(db.node().phase(), Phase::Joined, "{}", db.name);
+        assert!(db.set(row(db.n as u32), 1).is_committed());
+    }
+    world.settle();
+}
+
+#[test]
+fn a_vote_waits_for_the_majority() {
+    run(1, "", LIMIT, |world| cut_amid_a_vote(world, false));
+}
+
+#[test]
+fn a_node_that_ends_amid_a_vote_keeps_its_data() {
+    run(1, "", LIMIT, |world| cut_amid_a_vote(world, true));
+}
+
+/// It leaves in order, and the others do not wait for it.
+#[test]
+fn a_node_that_leaves_before_a_statement_fails_there_keeps_its_data() {
+    run(1, "", LIMIT, |world| {
+        for n in [2, 3] {
+            world.joins_with(n, 1);
+        }
+        world.voters(3);
+        let (a, c) = (world.db(1), world.db(3));
+        c.holds.close(Point::ApplyStart);
+        let fail = Ddl::Fail {
+            table: 0,
+            nodes: !0,
+            text: "Error_code: 1050;\0".into(),
+        };
+        let client = {
+            let a = a.clone();
+            std::thread::spawn(move || a.ddl(&fail))
+        };
+        world.until("n3 is at it", || c.holds.waiting(Point::ApplyStart) == 1);
+        let leaving = {
+            let c = c.clone();
+            std::thread::spawn(move || c.disconnect())
+        };
+        world.until("it is leaving", || c.node().phase() == Phase::Leaving);
+        c.holds.open(Point::ApplyStart);
+        leaving.join().expect("no panic");
+        client.join().expect("no panic");
+        let file = world.state_file(3);
+        assert!(
+            !file.contains("uuid:    00000000-0000-0000-0000-000000000000"),
+            "its data is whole: {file}"
+        );
+        let again = world.open(3, c.disk(), Position::UNDEFINED);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        world.settle();
     });
 }
 
