@@ -96,7 +96,7 @@ storms: build
 	  --provider-options dromon.auto_stream_size=128 ranges unique_keys no_primary_key kill_all kill_joining
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 --peer $(PEER) control_kill_all control_lost_update
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 relay_kills relay_answers relay_group \
-	  replica_follows replica_differs replica_ways replica_lists
+	  replica_follows replica_differs replica_ways replica_lists replica_events
 
 torture: packages build
 	$(TARGET)/release/storms --provider $(PROVIDER) --torture --control --rounds $(ROUNDS) --seconds $(TORTURE_SECONDS) --lanes $(LANES) \

@@ -55,7 +55,7 @@ pub(super) fn write(
     let Ok(header) = Header::decode(origin.map) else {
         return false;
     };
-    if rows.len() < LEAST || !fits(table, types, origin) {
+    if rows.len() < LEAST || !writer.events() || !fits(table, types, origin) {
         return false;
     }
     let most = BYTES.min(writer.packet_max() / 2);

@@ -183,6 +183,8 @@ pub struct Options<'a> {
     pub longest: usize,
     /// Rows of one statement on tables without transactions stay together, however many they are.
     pub whole: bool,
+    /// Many updates may be one event of rows: the target does not pass over rows that it lacks.
+    pub events: bool,
     /// Collations by number.
     pub collations: &'a Collations,
 }

@@ -201,6 +201,7 @@ fn steps_of(unit: &Unit, style: Style, filter: &Filter, compare: Compare) -> Vec
         longest: 16 << 20,
         collations: &collations,
         whole: false,
+        events: true,
     };
     compile(unit, &options).expect("it can be compiled")
 }
@@ -437,6 +438,7 @@ fn events_are_made_not_to_run() {
         longest: 16 << 20,
         collations: &collations,
         whole: false,
+        events: true,
     };
     let ops = compile(&unit(vec![vec![query(text, "d")]]), &options).expect("it can be compiled");
     let [Op::Statement { text, .. }] = &ops[..] else {
@@ -458,6 +460,7 @@ fn mending_an_update_of_a_key() {
         longest: 16 << 20,
         collations: &collations,
         whole: false,
+        events: true,
     };
     let (a, b) = (Some("a"), Some("b"));
     let update = |to| unit(vec![rows("plain", &[(Some((1, a)), Some((to, b)))])]);
@@ -499,6 +502,7 @@ fn what_is_read_ahead() {
         longest: 16 << 20,
         collations: &collations,
         whole: false,
+        events: true,
     };
     let got: Vec<(String, usize)> = reads(&unit, &options)
         .into_iter()
@@ -693,6 +697,7 @@ fn loads(events: Vec<Raw>, flags: u8, filter: &Filter) -> Result<Vec<String>, St
         longest: 16 << 20,
         collations: &collations,
         whole: false,
+        events: true,
     };
     let mut unit = unit(vec![events]);
     unit.transactions[0].group.flags = flags;

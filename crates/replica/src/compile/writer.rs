@@ -48,6 +48,11 @@ impl<'o> Writer<'o> {
         self.options.compare
     }
 
+    /// Whether events of rows may be made.
+    pub(super) fn events(&self) -> bool {
+        self.options.events
+    }
+
     /// A packet has at most about so many bytes.
     pub(super) fn packet_max(&self) -> usize {
         self.options.packet_max

@@ -217,6 +217,7 @@ impl Reader {
                 longest: self.packet_max,
                 collations: &self.collations,
                 whole: false,
+                events: false,
             };
             let Some(next) = shared.ahead.next(shared, |unit| reads(unit, &options)) else {
                 shared.ahead.wait(&shared.ahead.more, IDLE);

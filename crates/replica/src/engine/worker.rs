@@ -338,6 +338,7 @@ impl Worker {
             longest: self.allowed,
             collations: &self.collations,
             whole: self.gtids,
+            events: self.settings.difference == Difference::Stop,
         }
     }
 

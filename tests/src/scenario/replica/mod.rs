@@ -67,6 +67,11 @@ pub fn all() -> Vec<Scenario> {
             deaths::cluster,
         ),
         (
+            "replica_events",
+            "updates of many rows as events of rows, where only the key is compared: all types, keys of all kinds, a missing row named; checksums equal",
+            lists::events,
+        ),
+        (
             "replica_lists",
             "updates of many rows as lists that the target joins: all types, keys of all kinds, a missing row named; checksums equal",
             lists::run,
