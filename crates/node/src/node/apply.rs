@@ -89,7 +89,9 @@ impl Node {
                 }
                 BroughtUp::NoCopy(why) => {
                     self.error(&why);
-                    self.say_leave(LeaveReason::Graceful);
+                    if !self.shared().removed {
+                        self.say_leave(LeaveReason::Graceful);
+                    }
                     applier.give_up();
                     self.deliver_final(applier, self.final_view(self.gates.released()));
                     self.shared().join_failed = Some(why);
@@ -665,10 +667,14 @@ impl Node {
         }
         shared.brought_up = true;
         shared.in_doubt = false;
+        let ended_at = shared.ends_at;
         drop(shared);
         self.wants_copy.store(false, Relaxed);
         self.save_running();
         self.changed.notify_all();
+        if let Some(at) = ended_at {
+            self.evicted(at + 1);
+        }
         // Before all of them take something.
         self.spare_applier();
         self.queue.resume();

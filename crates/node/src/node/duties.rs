@@ -19,7 +19,7 @@ use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
 use crate::stalled::begins;
 
-/// A non-primary node asks the others this often whether they went on.
+/// A node without the majority asks the others this often whether they went on.
 const SEEK_AFTER: Duration = Duration::from_secs(3);
 /// How often a node that catches up says how far it is.
 const CATCH_UP_TOLD: Duration = Duration::from_secs(10);
@@ -198,7 +198,8 @@ impl Node {
     }
 
     fn maybe_seek(&self, lost_for: Option<Duration>) {
-        let long = lost_for.is_some_and(|l| l >= SEEK_AFTER) && self.phase() == Phase::NonPrimary;
+        let alone = self.phase() == Phase::NonPrimary || self.awaits_data();
+        let long = alone && lost_for.is_some_and(|l| l >= SEEK_AFTER);
         let mut sought = lock(&self.sought);
         if !long || sought.is_some_and(|at| at.elapsed() < SEEK_AFTER) {
             return;

@@ -309,6 +309,8 @@ struct Shared {
     rejoin_asked: Option<Instant>,
     /// Delivery to this node ended behind this seqno: it was evicted.
     ends_at: Option<Seqno>,
+    /// The others removed it before it had its data.
+    removed: bool,
     /// The server was told to give a copy and has not said how it ended.
     donation_open: bool,
     /// `wsrep_sst_donor`.
@@ -352,6 +354,7 @@ impl Shared {
             donating: None,
             rejoin_asked: None,
             ends_at: None,
+            removed: false,
             donation_open: false,
             donors: String::new(),
             cluster: String::new(),
