@@ -602,6 +602,7 @@ impl Node {
             }
         }
         if is_back {
+            self.desync_again(order);
             self.tell_receiver(self.gates.released() + 1, seqno);
         }
         self.changed.notify_all();

@@ -335,7 +335,8 @@ impl Node {
             (shared.uuid, shared.own_state)
         };
         let len = self.queue.len();
-        self.flow.catch_up(&uuid, state == MemberState::Joined, len);
+        let catches_up = state == MemberState::Joined && self.gates.paused_at().is_none();
+        self.flow.catch_up(&uuid, catches_up, len);
         self.flow.own(len, self.own_limits(state));
         let safe = {
             let pending = lock(&self.pending);
@@ -377,6 +378,9 @@ impl Node {
                 && shared.brought_up
                 && !shared.sync_asked
                 && !shared.donation_open
+                // Who stands still on purpose would hold up the others.
+                && shared.desyncs_open == 0
+                && self.gates.paused_at().is_none()
                 && self.gates.last_ordered() - self.gates.released() <= CAUGHT_UP
                 && shared
                     .joined

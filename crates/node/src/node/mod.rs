@@ -304,6 +304,8 @@ struct Shared {
     /// Own `Desync`s proposed, and those that took their place.
     desyncs_asked: u64,
     desyncs_seen: u64,
+    /// Those that the server has not ended: a return must not forget them.
+    desyncs_open: u64,
     join_failed: Option<String>,
     donating: Option<Uuid>,
     rejoin_asked: Option<Instant>,
@@ -350,6 +352,7 @@ impl Shared {
             sync_asked: false,
             desyncs_asked: 0,
             desyncs_seen: 0,
+            desyncs_open: 0,
             join_failed: None,
             donating: None,
             rejoin_asked: None,

@@ -210,6 +210,8 @@ impl Node {
             shared.base = None;
             shared.own_leave = false;
             shared.sync_asked = false;
+            // The log that it was asked of is gone.
+            shared.rejoin_asked = None;
         }
         self.reset_for(&found, true);
         self.queue.drop_through(position.seqno);
@@ -262,6 +264,7 @@ impl Node {
             });
         }
         self.propose_joined(uuid);
+        self.desync_again(&order);
         // Before all of them take something.
         self.spare_applier();
         self.queue.resume();
