@@ -621,11 +621,15 @@ impl Node {
         };
         if let Some(at) = told_at {
             self.applied_from(at.seqno, false);
-            self.start_at(at.seqno);
+            if !self.start_at(at.seqno) {
+                return BroughtUp::Left;
+            }
             self.propose_joined(own);
         } else if fresh || lacks_nothing {
             self.applied_from(joined_at - 1, false);
-            self.start_at(joined_at - 1);
+            if !self.start_at(joined_at - 1) {
+                return BroughtUp::Left;
+            }
         } else if by_log {
             // A server told to bootstrap forgets its position with the first
             // view, and writes it again only if it has not been reached yet.
@@ -635,7 +639,9 @@ impl Node {
                 return BroughtUp::Failed("the server refused the view at its own position".into());
             }
             self.applied_from(position.seqno, false);
-            self.start_at(position.seqno);
+            if !self.start_at(position.seqno) {
+                return BroughtUp::Left;
+            }
             self.propose_joined(own);
         } else {
             match self.take_copy(applier, &view, own) {
@@ -646,7 +652,9 @@ impl Node {
                         return BroughtUp::Failed(why);
                     }
                     self.applied_from(position.seqno, true);
-                    self.start_at(position.seqno);
+                    if !self.start_at(position.seqno) {
+                        return BroughtUp::Left;
+                    }
                     self.propose_joined(own);
                 }
                 Ok(None) => return BroughtUp::Left,
@@ -693,10 +701,17 @@ impl Node {
         }
     }
 
-    /// The database stands at `seqno`: what it has is dropped, the rest flows.
-    fn start_at(&self, seqno: Seqno) {
+    /// The database stands at `seqno`: what it has is dropped, the rest flows. False: this
+    /// node leaves as inconsistent, and nothing flows any more.
+    fn start_at(&self, seqno: Seqno) -> bool {
         self.gates.reset(seqno);
         self.queue.drop_through(seqno);
+        // Looked at behind the reset: who leaves later than that closes the gates itself.
+        let leaves = self.phase() == Phase::Inconsistent;
+        if leaves {
+            self.gates.close();
+        }
+        !leaves
     }
 
     /// The view for a database that starts at `position`: those who were

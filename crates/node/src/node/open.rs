@@ -8,7 +8,7 @@ use dromon_gates::{ApplyQueue, Gates};
 use dromon_writeset::Uuid;
 
 use super::chunks::Chunks;
-use super::{Counters, Delivered, Engines, Node, Pending, Setup, Shared, lock};
+use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
 use crate::closed::ClosedTables;
 use crate::database::Database;
 use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
@@ -42,6 +42,13 @@ pub enum OpenError {
 /// `grastate.dat` the start would count as the first one, and go by the engine.
 const COPY_INSTEAD: &str = "remove that file, set uuid to 00000000-0000-0000-0000-000000000000 and safe_to_bootstrap \
                             to 0 in grastate.dat, and start again";
+
+/// What the state file says where only a full copy helps.
+const NO_DATA: GraState = GraState {
+    uuid: Uuid::NIL,
+    seqno: -1,
+    safe_to_bootstrap: false,
+};
 
 impl Node {
     /// Reads options and state; nothing is connected yet.
@@ -287,6 +294,27 @@ impl Node {
     }
 
     fn save(&self, state: GraState) {
+        self.save_if(|_| Some(state));
+    }
+
+    /// Writes what `next` makes of what the state file says, if it makes anything of it.
+    /// The file is locked first of all, then `shared`, then the marks.
+    fn save_if(&self, next: impl FnOnce(GraState) -> Option<GraState>) {
+        let mut file = lock(&self.state_file);
+        let Some(mut state) = next(
+            file.as_ref()
+                .map_or_else(GraState::default, StateFile::state),
+        ) else {
+            return;
+        };
+        match self.phase() {
+            // Whoever has more to say was overtaken: once this data is not the others',
+            // nothing but a copy helps.
+            Phase::Inconsistent => state = NO_DATA,
+            // It has said where it stopped, or that.
+            Phase::Closed => return,
+            _ => {}
+        }
         if state.seqno < 0
             && let Err(e) = lock(&self.ddl_marks).runs()
         {
@@ -295,10 +323,11 @@ impl Node {
                 self.settings().base_dir.display()
             ));
         }
-        let result = match lock(&self.state_file).as_mut() {
+        let result = match file.as_mut() {
             Some(file) => file.write(state),
             None => return,
         };
+        drop(file);
         if let Err(e) = result {
             self.error(&e.to_string());
         }
@@ -319,11 +348,12 @@ impl Node {
     /// A view came: whether this node may found a cluster alone has changed.
     pub(super) fn save_view_state(&self) {
         let alone = self.alone();
-        let saved = self.saved();
-        if saved.safe_to_bootstrap != alone && self.shared().brought_up {
-            self.save(GraState {
-                safe_to_bootstrap: alone,
-                ..saved
+        if self.shared().brought_up {
+            self.save_if(|saved| {
+                (saved.safe_to_bootstrap != alone).then_some(GraState {
+                    safe_to_bootstrap: alone,
+                    ..saved
+                })
             });
         }
         self.save_view_file();
@@ -402,11 +432,7 @@ impl Node {
 
     /// Only a full copy helps.
     pub(super) fn save_inconsistent(&self) {
-        self.save(GraState {
-            uuid: Uuid::NIL,
-            seqno: -1,
-            safe_to_bootstrap: false,
-        });
+        self.save(NO_DATA);
     }
 
     /// Whether there is no state file yet, or an empty one.

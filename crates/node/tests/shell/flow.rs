@@ -365,3 +365,34 @@ fn who_is_too_far_behind_is_given_up_and_takes_a_copy() {
         world.settle();
     });
 }
+
+/// FLUSH TABLES WITH READ LOCK writes the position into the state file, and its end the history.
+#[test]
+fn the_end_of_a_pause_does_not_make_given_up_data_usable() {
+    run(3, QUARANTINE, LIMIT, |world| {
+        let paused = world.db(3);
+        assert!(paused.node().pause().is_some());
+        let (_, thread) = writer(&world.db(1), 200);
+        thread.join().expect("it goes on by itself");
+        // Checkpoints come with views.
+        world.join(4).disconnect();
+        world.until("it gives itself up", || {
+            paused.node().phase() == Phase::Inconsistent
+        });
+        paused.node().resume();
+        left_inconsistent(world, &paused);
+        let file = world.state_file(3);
+        for connected in [true, false] {
+            // The server may ask for that at any time.
+            let _ = paused.node().pause();
+            assert_eq!(world.state_file(3), file, "paused, connected: {connected}");
+            paused.node().resume();
+            assert_eq!(world.state_file(3), file, "connected: {connected}");
+            if connected {
+                paused.disconnect();
+            }
+        }
+        starts_anew(world, &paused);
+        world.settle();
+    });
+}
