@@ -235,10 +235,9 @@ impl Node {
                 Ok(())
             }
             options::Action::Weight(weight) => self.set_weight(weight),
-            options::Action::Evict(Some(uuid)) => self.order_control(Control::Leave {
-                uuid,
-                reason: LeaveReason::Expelled,
-            }),
+            options::Action::Evict(Some(uuid)) => self
+                .evict_member(uuid)
+                .map_err(|why| format!("evs.evict: nobody was removed: {why}")),
             options::Action::Evict(None) => Ok(()),
             options::Action::Bootstrap => {
                 if self.order().is_some_and(|o| o.status().primary) {
@@ -250,6 +249,36 @@ impl Node {
             }
             options::Action::ReloadTls => self.secure(true),
         }
+    }
+
+    /// Has the cluster remove a member for good.
+    fn evict_member(&self, uuid: Uuid) -> Result<(), String> {
+        if !self.serving() {
+            return Err(format!(
+                "{} is not in a primary component now, and only members of one decide who is. Give the order on a node \
+                 with wsrep_cluster_status=Primary",
+                self.setup.name
+            ));
+        }
+        let members = self
+            .shared()
+            .view
+            .as_ref()
+            .map_or_else(Vec::new, |v| v.members.clone());
+        if members.iter().all(|m| m.uuid != uuid) {
+            let members: Vec<_> = members
+                .iter()
+                .map(|m| format!("{} ({})", m.uuid, m.name))
+                .collect();
+            return Err(format!(
+                "{uuid} is not a member. Members are {}; each shows its own uuid in wsrep_gcomm_uuid",
+                members.join(", ")
+            ));
+        }
+        self.order_control(Control::Leave {
+            uuid,
+            reason: LeaveReason::Expelled,
+        })
     }
 
     /// Reads the files of encryption and secret anew; `again`: says what it
