@@ -604,6 +604,8 @@ pub struct Node {
     /// What was said last of who votes because of weights.
     weighing_told: Mutex<Weighing>,
     primary_lost: Mutex<Option<Instant>>,
+    /// Those of the newest connection.
+    timings: Mutex<duties::Timings>,
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
     first_seen: Mutex<FirstSeen>,

@@ -8,6 +8,7 @@ use dromon_gates::{ApplyQueue, Gates};
 use dromon_writeset::Uuid;
 
 use super::chunks::Chunks;
+use super::duties::Timings;
 use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
 use crate::closed::ClosedTables;
 use crate::database::Database;
@@ -65,6 +66,7 @@ impl Node {
         let mut opts = Options::new(env);
         let outcome = opts.parse_init(option_text)?;
         let settings = Arc::new(opts.settings().clone());
+        let timings = Timings::of(&settings);
         let state_file = if setup.witness {
             None // its log says it all
         } else {
@@ -158,6 +160,7 @@ impl Node {
             kept_told: Mutex::new(None),
             weighing_told: Mutex::default(),
             primary_lost: Mutex::new(None),
+            timings: Mutex::new(timings),
             sought: Mutex::new(None),
             last_tick: Mutex::new(None),
             first_seen: Mutex::default(),
@@ -214,6 +217,10 @@ impl Node {
         drop(opts);
         for note in outcome.notes {
             self.note(&note.0);
+        }
+        let times = ["evs.suspect_timeout", "evs.keepalive_period"];
+        if connected && outcome.changed.iter().any(|name| times.contains(name)) {
+            self.note_timings(&self.settings());
         }
         for action in outcome.actions {
             self.act(action)?;

@@ -88,8 +88,24 @@ const SLOW: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
 
 #[test]
 fn those_who_elect_a_new_leader_stay_primary() {
-    run(3, SLOW, LIMIT, |world| {
+    elects_a_new_leader("");
+}
+
+/// A connection keeps its times: a leader is still replaced as late as before.
+#[test]
+fn they_stay_primary_whatever_is_set_meanwhile() {
+    elects_a_new_leader("evs.suspect_timeout=PT1S");
+}
+
+fn elects_a_new_leader(set: &'static str) {
+    run(3, SLOW, LIMIT, move |world| {
         let mut load = loaded(world, true);
+        for db in world.members() {
+            assert_eq!(db.node().set_options(set), Ok(()));
+            let said = "a silent member is removed after 7.8 s from now on";
+            let times = world.report.times(&db.name, said);
+            assert_eq!(times, usize::from(!set.is_empty()));
+        }
         let n = world.leader(&world.db(1));
         let others: Vec<usize> = (1..=3).filter(|o| *o != n).collect();
         // One of them loses sight of the leader well before the other.
