@@ -91,7 +91,9 @@ impl Node {
                 }
                 BroughtUp::NoCopy(why) => {
                     self.error(&why);
-                    self.say_leave(LeaveReason::Graceful);
+                    if !self.shared().removed {
+                        self.say_leave(LeaveReason::Graceful);
+                    }
                     applier.give_up();
                     self.deliver_final(applier, self.final_view(self.gates.released()));
                     self.shared().join_failed = Some(why);
@@ -622,11 +624,15 @@ impl Node {
         };
         if let Some(at) = told_at {
             self.applied_from(at.seqno, false);
-            self.start_at(at.seqno);
+            if !self.start_at(at.seqno) {
+                return BroughtUp::Left;
+            }
             self.propose_joined(own);
         } else if fresh || lacks_nothing {
             self.applied_from(joined_at - 1, false);
-            self.start_at(joined_at - 1);
+            if !self.start_at(joined_at - 1) {
+                return BroughtUp::Left;
+            }
         } else if by_log {
             // A server told to bootstrap forgets its position with the first
             // view, and writes it again only if it has not been reached yet.
@@ -636,7 +642,9 @@ impl Node {
                 return BroughtUp::Failed("the server refused the view at its own position".into());
             }
             self.applied_from(position.seqno, false);
-            self.start_at(position.seqno);
+            if !self.start_at(position.seqno) {
+                return BroughtUp::Left;
+            }
             self.propose_joined(own);
         } else {
             match self.take_copy(applier, &view, own) {
@@ -647,7 +655,9 @@ impl Node {
                         return BroughtUp::Failed(why);
                     }
                     self.applied_from(position.seqno, true);
-                    self.start_at(position.seqno);
+                    if !self.start_at(position.seqno) {
+                        return BroughtUp::Left;
+                    }
                     self.propose_joined(own);
                 }
                 Ok(None) => return BroughtUp::Left,
@@ -668,10 +678,14 @@ impl Node {
         }
         shared.brought_up = true;
         shared.in_doubt = false;
+        let ended_at = shared.ends_at;
         drop(shared);
         self.wants_copy.store(false, Relaxed);
         self.save_running();
         self.changed.notify_all();
+        if let Some(at) = ended_at {
+            self.evicted(at + 1);
+        }
         // Before all of them take something.
         self.spare_applier();
         self.queue.resume();
@@ -691,10 +705,17 @@ impl Node {
         }
     }
 
-    /// The database stands at `seqno`: what it has is dropped, the rest flows.
-    fn start_at(&self, seqno: Seqno) {
+    /// The database stands at `seqno`: what it has is dropped, the rest flows. False: this
+    /// node leaves as inconsistent, and nothing flows any more.
+    fn start_at(&self, seqno: Seqno) -> bool {
         self.gates.reset(seqno);
         self.queue.drop_through(seqno);
+        // Looked at behind the reset: who leaves later than that closes the gates itself.
+        let leaves = self.phase() == Phase::Inconsistent;
+        if leaves {
+            self.gates.close();
+        }
+        !leaves
     }
 
     /// The view for a database that starts at `position`: those who were

@@ -596,6 +596,7 @@ impl Node {
         // connection; large ones lie in files.
         config.pending_max = 64 << 30;
         let timings = Timings::of(s);
+        *lock(&self.timings) = timings;
         config.heartbeat = timings.heartbeat;
         config.lease = timings.lease;
         config.election_min = timings.election_min;

@@ -606,6 +606,7 @@ impl Node {
             self.abandon_lost(&open);
         }
         if is_back {
+            self.desync_again(order);
             self.tell_receiver(self.gates.released() + 1, seqno);
         }
         self.changed.notify_all();
@@ -711,13 +712,14 @@ impl Node {
 
     /// The others went on without this node: it is non-primary until it has
     /// joined them again.
-    fn evicted(&self, seqno: Seqno) {
+    pub(super) fn evicted(&self, seqno: Seqno) {
         let own = {
             let mut shared = self.shared();
             // This view comes again when the node has joined again.
             shared.ends_at = Some(seqno - 1);
             if shared.phase == Phase::Joining {
-                shared.phase = Phase::Leaving;
+                // Who waits for a copy gives up; who needs none comes here again.
+                shared.removed = true;
                 drop(shared);
                 self.changed.notify_all();
                 return;

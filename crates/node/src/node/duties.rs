@@ -19,7 +19,7 @@ use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
 use crate::options::Settings;
 use crate::stalled::begins;
 
-/// A non-primary node asks the others this often whether they went on.
+/// A node without the majority asks the others this often whether they went on.
 const SEEK_AFTER: Duration = Duration::from_secs(3);
 /// How often a node that catches up says how far it is.
 const CATCH_UP_TOLD: Duration = Duration::from_secs(10);
@@ -39,7 +39,10 @@ const CUT_STEP: Seqno = 128;
 /// then for a random time between `election_min` and `election_max`. A node
 /// without a lease for `grace` is non-primary; one that hears a majority of
 /// the voters waits longer, as they are about to elect.
-#[derive(Clone, Copy, Debug)]
+///
+/// Those of one connection stay as they were when it began: engine and node must
+/// go by the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timings {
     pub heartbeat: Duration,
     pub lease: Duration,
@@ -67,6 +70,12 @@ impl Timings {
             grace: election_min * 2,
             grace_in_company: election_min * 3,
         }
+    }
+
+    /// After how long a silence a member is evicted where `suspect` is asked for. Not before it
+    /// has turned non-primary by itself, and a new leader could have been elected.
+    pub(super) fn evicts_after(&self, suspect: Duration) -> Duration {
+        suspect.max(self.lease + self.grace_in_company)
     }
 
     /// Whether a node that lost its lease so long ago is non-primary.
@@ -152,7 +161,7 @@ impl Node {
         };
         let flip = match (self.phase(), lost_for) {
             (Phase::Joined, Some(lost)) => {
-                let timings = Timings::of(&self.settings());
+                let timings = self.timings();
                 timings.is_over(lost, || self.hears_majority(status, timings.election_min))
             }
             (Phase::NonPrimary, None) => true,
@@ -180,6 +189,27 @@ impl Node {
         }
     }
 
+    /// The times that the engine goes by.
+    pub(super) fn timings(&self) -> Timings {
+        *lock(&self.timings)
+    }
+
+    /// Says what `evs.suspect_timeout` and `evs.keepalive_period`, which were set just now,
+    /// do before the next connection.
+    pub(super) fn note_timings(&self, settings: &Settings) {
+        let timings = self.timings();
+        if Timings::of(settings) == timings {
+            return;
+        }
+        self.note(&format!(
+            "evs.suspect_timeout, evs.keepalive_period: a silent member is removed after {:.1} s from now on. Heartbeats, \
+             elections and the primary lease follow with the next connection of this node (a restart, or SET GLOBAL \
+             wsrep_cluster_address); until then no member is removed sooner than after {:.1} s",
+            timings.evicts_after(settings.suspect_timeout).as_secs_f64(),
+            timings.evicts_after(Duration::ZERO).as_secs_f64(),
+        ));
+    }
+
     /// Whether reports of a majority of the voters came within `fresh`.
     fn hears_majority(&self, status: &OrderStatus, fresh: Duration) -> bool {
         let Some(view) = self.shared().view.clone() else {
@@ -198,7 +228,8 @@ impl Node {
     }
 
     fn maybe_seek(&self, lost_for: Option<Duration>) {
-        let long = lost_for.is_some_and(|l| l >= SEEK_AFTER) && self.phase() == Phase::NonPrimary;
+        let alone = self.phase() == Phase::NonPrimary || self.awaits_data();
+        let long = alone && lost_for.is_some_and(|l| l >= SEEK_AFTER);
         let mut sought = lock(&self.sought);
         if !long || sought.is_some_and(|at| at.elapsed() < SEEK_AFTER) {
             return;
@@ -334,7 +365,8 @@ impl Node {
             (shared.uuid, shared.own_state)
         };
         let len = self.queue.len();
-        self.flow.catch_up(&uuid, state == MemberState::Joined, len);
+        let catches_up = state == MemberState::Joined && self.gates.paused_at().is_none();
+        self.flow.catch_up(&uuid, catches_up, len);
         self.flow.own(len, self.own_limits(state));
         let safe = {
             let pending = lock(&self.pending);
@@ -376,6 +408,9 @@ impl Node {
                 && shared.brought_up
                 && !shared.sync_asked
                 && !shared.donation_open
+                // Who stands still on purpose would hold up the others.
+                && shared.desyncs_open == 0
+                && self.gates.paused_at().is_none()
                 && self.gates.last_ordered() - self.gates.released() <= CAUGHT_UP
                 && shared
                     .joined
@@ -417,7 +452,7 @@ impl Node {
             }
         }
         let settings = self.settings();
-        let suspect = settings.suspect_timeout;
+        let suspect = self.timings().evicts_after(settings.suspect_timeout);
         let status = order.status();
         let now = Instant::now();
         let ids = view.members.iter().map(|m| (m.uuid, m.raft_id));
@@ -597,6 +632,25 @@ mod tests {
                 let elected = t.election_max * 2 + t.election_min / 2;
                 assert!(t.lease + t.grace_in_company > elected, "{t:?}");
             }
+        }
+    }
+
+    /// What is set while the engine runs changes none of its times: they still fit.
+    #[test]
+    fn nobody_is_evicted_who_is_primary_whatever_is_set() {
+        let ms = Duration::from_millis;
+        for started in [0, 400, 3000, 5000, 14_000, 300_000] {
+            let t = Timings::of_suspect(ms(started), ms(1000));
+            for set in [100, 400, 1000, 5000, 300_000] {
+                let evicts = t.evicts_after(ms(set));
+                assert!(evicts >= ms(set), "{set}: {t:?}");
+                assert!(evicts >= t.lease + t.grace_in_company, "{set}: {t:?}");
+                let elected = t.election_max * 2 + t.election_min / 2;
+                assert!(evicts > elected, "{set}: {t:?}");
+            }
+            // As it was asked for, where it was asked for at the start.
+            let asked = ms(started.max(400));
+            assert_eq!(t.evicts_after(asked), asked, "{t:?}");
         }
     }
 

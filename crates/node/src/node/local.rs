@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::{Seqno, WaitError};
-use dromon_order::OrderError;
+use dromon_order::{Order, OrderError};
 use dromon_writeset::{Flags, Header, KeyType};
 
 use super::{Node, Phase, Sent, lock};
@@ -543,16 +543,19 @@ impl Node {
         let (uuid, target) = {
             let mut shared = self.shared();
             shared.desyncs_asked += 1;
+            shared.desyncs_open += 1;
             (shared.uuid, shared.desyncs_asked)
         };
         let message = encode(&Control::Desync { uuid });
         if order.propose(kind::CONTROL, 0, message).is_err() {
+            self.desync_lost();
             return Outcome::ConnFail;
         }
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut shared = self.shared();
         while shared.desyncs_seen < target {
             if Instant::now() >= deadline || shared.phase != Phase::Joined {
+                shared.desyncs_open = shared.desyncs_open.saturating_sub(1);
                 drop(shared);
                 // It may still be ordered: take it back behind it.
                 let back = encode(&Control::Resync { uuid });
@@ -564,12 +567,45 @@ impl Node {
         Outcome::Ok
     }
 
+    /// A `Desync` was never ordered: nobody must wait for it, and it is not open.
+    fn desync_lost(&self) {
+        let mut shared = self.shared();
+        shared.desyncs_seen += 1;
+        shared.desyncs_open = shared.desyncs_open.saturating_sub(1);
+        drop(shared);
+        self.changed.notify_all();
+    }
+
+    /// Asks for the desyncs that are open: with this node's return the others have
+    /// forgotten them, and would wait for one that is paused or busy. Never blocks.
+    pub(super) fn desync_again(&self, order: &Arc<dyn Order>) {
+        let (uuid, again) = {
+            let mut shared = self.shared();
+            // What has not taken its place yet comes behind the return.
+            let coming = shared.desyncs_asked.saturating_sub(shared.desyncs_seen);
+            let again = shared.desyncs_open.saturating_sub(coming);
+            shared.desyncs_asked += again;
+            (shared.uuid, again)
+        };
+        for _ in 0..again {
+            let message = encode(&Control::Desync { uuid });
+            if order.propose(kind::CONTROL, 0, message).is_err() {
+                // The order ends, and this node returns once more.
+                self.shared().desyncs_seen += 1;
+            }
+        }
+    }
+
     /// Ends one `desync`. Does not wait: the server is told when caught up.
     pub fn resync(&self) -> Outcome {
+        let uuid = {
+            let mut shared = self.shared();
+            shared.desyncs_open = shared.desyncs_open.saturating_sub(1);
+            shared.uuid
+        };
         let Some(order) = self.order() else {
             return Outcome::Ok;
         };
-        let uuid = self.shared().uuid;
         let message: Bytes = encode(&Control::Resync { uuid });
         match order.propose(kind::CONTROL, 0, message) {
             Ok(_) => Outcome::Ok,

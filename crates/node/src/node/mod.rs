@@ -304,11 +304,15 @@ struct Shared {
     /// Own `Desync`s proposed, and those that took their place.
     desyncs_asked: u64,
     desyncs_seen: u64,
+    /// Those that the server has not ended: a return must not forget them.
+    desyncs_open: u64,
     join_failed: Option<String>,
     donating: Option<Uuid>,
     rejoin_asked: Option<Instant>,
     /// Delivery to this node ended behind this seqno: it was evicted.
     ends_at: Option<Seqno>,
+    /// The others removed it before it had its data.
+    removed: bool,
     /// The server was told to give a copy and has not said how it ended.
     donation_open: bool,
     /// `wsrep_sst_donor`.
@@ -348,10 +352,12 @@ impl Shared {
             sync_asked: false,
             desyncs_asked: 0,
             desyncs_seen: 0,
+            desyncs_open: 0,
             join_failed: None,
             donating: None,
             rejoin_asked: None,
             ends_at: None,
+            removed: false,
             donation_open: false,
             donors: String::new(),
             cluster: String::new(),
@@ -600,6 +606,8 @@ pub struct Node {
     /// What was said last of who votes because of weights.
     weighing_told: Mutex<Weighing>,
     primary_lost: Mutex<Option<Instant>>,
+    /// Those of the newest connection.
+    timings: Mutex<duties::Timings>,
     sought: Mutex<Option<Instant>>,
     last_tick: Mutex<Option<Instant>>,
     first_seen: Mutex<FirstSeen>,

@@ -8,7 +8,8 @@ use dromon_gates::{ApplyQueue, Gates};
 use dromon_writeset::Uuid;
 
 use super::chunks::Chunks;
-use super::{Counters, Delivered, Engines, Node, Pending, Setup, Shared, lock};
+use super::duties::Timings;
+use super::{Counters, Delivered, Engines, Node, Pending, Phase, Setup, Shared, lock};
 use crate::closed::ClosedTables;
 use crate::database::Database;
 use crate::ddl_marks::{MARKS_FILE, Mark, Marks, Progress};
@@ -43,6 +44,13 @@ pub enum OpenError {
 const COPY_INSTEAD: &str = "remove that file, set uuid to 00000000-0000-0000-0000-000000000000 and safe_to_bootstrap \
                             to 0 in grastate.dat, and start again";
 
+/// What the state file says where only a full copy helps.
+const NO_DATA: GraState = GraState {
+    uuid: Uuid::NIL,
+    seqno: -1,
+    safe_to_bootstrap: false,
+};
+
 impl Node {
     /// Reads options and state; nothing is connected yet.
     pub fn open(
@@ -58,6 +66,7 @@ impl Node {
         let mut opts = Options::new(env);
         let outcome = opts.parse_init(option_text)?;
         let settings = Arc::new(opts.settings().clone());
+        let timings = Timings::of(&settings);
         let state_file = if setup.witness {
             None // its log says it all
         } else {
@@ -151,6 +160,7 @@ impl Node {
             kept_told: Mutex::new(None),
             weighing_told: Mutex::default(),
             primary_lost: Mutex::new(None),
+            timings: Mutex::new(timings),
             sought: Mutex::new(None),
             last_tick: Mutex::new(None),
             first_seen: Mutex::default(),
@@ -208,6 +218,10 @@ impl Node {
         for note in outcome.notes {
             self.note(&note.0);
         }
+        let times = ["evs.suspect_timeout", "evs.keepalive_period"];
+        if connected && outcome.changed.iter().any(|name| times.contains(name)) {
+            self.note_timings(&self.settings());
+        }
         for action in outcome.actions {
             self.act(action)?;
         }
@@ -228,10 +242,9 @@ impl Node {
                 Ok(())
             }
             options::Action::Weight(weight) => self.set_weight(weight),
-            options::Action::Evict(Some(uuid)) => self.order_control(Control::Leave {
-                uuid,
-                reason: LeaveReason::Expelled,
-            }),
+            options::Action::Evict(Some(uuid)) => self
+                .evict_member(uuid)
+                .map_err(|why| format!("evs.evict: nobody was removed: {why}")),
             options::Action::Evict(None) => Ok(()),
             options::Action::Bootstrap => {
                 if self.order().is_some_and(|o| o.status().primary) {
@@ -243,6 +256,36 @@ impl Node {
             }
             options::Action::ReloadTls => self.secure(true),
         }
+    }
+
+    /// Has the cluster remove a member for good.
+    fn evict_member(&self, uuid: Uuid) -> Result<(), String> {
+        if !self.serving() {
+            return Err(format!(
+                "{} is not in a primary component now, and only members of one decide who is. Give the order on a node \
+                 with wsrep_cluster_status=Primary",
+                self.setup.name
+            ));
+        }
+        let members = self
+            .shared()
+            .view
+            .as_ref()
+            .map_or_else(Vec::new, |v| v.members.clone());
+        if members.iter().all(|m| m.uuid != uuid) {
+            let members: Vec<_> = members
+                .iter()
+                .map(|m| format!("{} ({})", m.uuid, m.name))
+                .collect();
+            return Err(format!(
+                "{uuid} is not a member. Members are {}; each shows its own uuid in wsrep_gcomm_uuid",
+                members.join(", ")
+            ));
+        }
+        self.order_control(Control::Leave {
+            uuid,
+            reason: LeaveReason::Expelled,
+        })
     }
 
     /// Reads the files of encryption and secret anew; `again`: says what it
@@ -287,6 +330,27 @@ impl Node {
     }
 
     fn save(&self, state: GraState) {
+        self.save_if(|_| Some(state));
+    }
+
+    /// Writes what `next` makes of what the state file says, if it makes anything of it.
+    /// The file is locked first of all, then `shared`, then the marks.
+    fn save_if(&self, next: impl FnOnce(GraState) -> Option<GraState>) {
+        let mut file = lock(&self.state_file);
+        let Some(mut state) = next(
+            file.as_ref()
+                .map_or_else(GraState::default, StateFile::state),
+        ) else {
+            return;
+        };
+        match self.phase() {
+            // Whoever has more to say was overtaken: once this data is not the others',
+            // nothing but a copy helps.
+            Phase::Inconsistent => state = NO_DATA,
+            // It has said where it stopped, or that.
+            Phase::Closed => return,
+            _ => {}
+        }
         if state.seqno < 0
             && let Err(e) = lock(&self.ddl_marks).runs()
         {
@@ -295,10 +359,11 @@ impl Node {
                 self.settings().base_dir.display()
             ));
         }
-        let result = match lock(&self.state_file).as_mut() {
+        let result = match file.as_mut() {
             Some(file) => file.write(state),
             None => return,
         };
+        drop(file);
         if let Err(e) = result {
             self.error(&e.to_string());
         }
@@ -319,11 +384,12 @@ impl Node {
     /// A view came: whether this node may found a cluster alone has changed.
     pub(super) fn save_view_state(&self) {
         let alone = self.alone();
-        let saved = self.saved();
-        if saved.safe_to_bootstrap != alone && self.shared().brought_up {
-            self.save(GraState {
-                safe_to_bootstrap: alone,
-                ..saved
+        if self.shared().brought_up {
+            self.save_if(|saved| {
+                (saved.safe_to_bootstrap != alone).then_some(GraState {
+                    safe_to_bootstrap: alone,
+                    ..saved
+                })
             });
         }
         self.save_view_file();
@@ -402,11 +468,7 @@ impl Node {
 
     /// Only a full copy helps.
     pub(super) fn save_inconsistent(&self) {
-        self.save(GraState {
-            uuid: Uuid::NIL,
-            seqno: -1,
-            safe_to_bootstrap: false,
-        });
+        self.save(NO_DATA);
     }
 
     /// Whether there is no state file yet, or an empty one.

@@ -44,14 +44,23 @@ impl Told {
 
 impl Node {
     /// Asks the members whether they form a primary component without this
-    /// node; if so, joins it again. On the service thread.
+    /// node; if so, joins it again, or ends the wait for its data. On the service thread.
     pub(super) fn seek_primary(self: &Arc<Self>) {
         let Some(order) = self.order() else { return };
         // A disk that failed once is not trusted again before somebody says so.
         if self.engine_failed.load(Relaxed) {
             return;
         }
-        if self.phase() != Phase::NonPrimary || !self.was_evicted(&order) {
+        let awaits_data = self.awaits_data();
+        if !(awaits_data || self.phase() == Phase::NonPrimary) || !self.was_evicted(&order) {
+            return;
+        }
+        if awaits_data {
+            // What it waits for will not come. Nothing else tells it.
+            let mut shared = self.shared();
+            shared.removed |= shared.phase == Phase::Joining;
+            drop(shared);
+            self.changed.notify_all();
             return;
         }
         let mut rejoiner = lock(&self.rejoiner);
@@ -66,6 +75,12 @@ impl Node {
             Ok(thread) => *rejoiner = Some(thread),
             Err(e) => self.error(&format!("no thread to join the cluster again: {e}")),
         }
+    }
+
+    /// Whether this node is a member that does not have its data yet.
+    pub(super) fn awaits_data(&self) -> bool {
+        let shared = self.shared();
+        shared.phase == Phase::Joining && shared.joined.is_some()
     }
 
     /// Whether a leader of the others says that this node's log is not among
@@ -195,6 +210,8 @@ impl Node {
             shared.base = None;
             shared.own_leave = false;
             shared.sync_asked = false;
+            // The log that it was asked of is gone.
+            shared.rejoin_asked = None;
         }
         self.reset_for(&found, true);
         self.queue.drop_through(position.seqno);
@@ -247,6 +264,7 @@ impl Node {
             });
         }
         self.propose_joined(uuid);
+        self.desync_again(&order);
         // Before all of them take something.
         self.spare_applier();
         self.queue.resume();

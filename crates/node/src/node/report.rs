@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use dromon_writeset::Uuid;
 
-use super::duties::Timings;
 use super::{Node, Phase, lock};
 use crate::cluster::MemberState;
 use crate::delayed::Seen;
@@ -131,7 +130,7 @@ impl Node {
         let seen = seen.collect();
         let settings = self.settings();
         // Reports are that far apart when nothing is wrong.
-        let margin = settings.delay_margin + 2 * Timings::of(&settings).heartbeat;
+        let margin = settings.delay_margin + 2 * self.timings().heartbeat;
         let keep = settings.delayed_keep_period;
         lock(&self.delayed).look(Instant::now(), seen, margin, keep);
     }

@@ -28,7 +28,7 @@ pub(super) enum Job {
     Lease {
         primary: bool,
     },
-    /// Non-primary for long: maybe the others went on without this node.
+    /// No majority for long: maybe the others went on without this node.
     Seek,
     Stop,
 }

@@ -18,7 +18,7 @@ use dromon_gates::{Seqno, Waiter};
 use dromon_writeset::Uuid;
 
 use super::apply::ended;
-use super::{Node, Phase, lock};
+use super::{Node, Phase, Shared, lock};
 use crate::cluster::ClusterView;
 use crate::database::{Applier, Outcome};
 use crate::donor::{self, Prospect};
@@ -36,6 +36,11 @@ const HEARD: Duration = Duration::from_secs(2);
 const DONOR_WORD: Duration = Duration::from_secs(60);
 /// How many donors may fail to give one.
 const BYPASS_ATTEMPTS: usize = 3;
+
+/// What is with the data of who waits for a copy in vain.
+const UNUSABLE: &str = "the data is unusable until the next start takes a full copy";
+/// And of who came by the log.
+const UNTOUCHED: &str = "the data is untouched";
 
 /// What a donor says that may give a copy in a while: -EAGAIN.
 pub(super) const NOT_NOW: i32 = -11;
@@ -204,7 +209,7 @@ impl Node {
         if self.was_up.load(Relaxed) || !self.db.wants_bypass() {
             return Ok(Bypass::None);
         }
-        match self.bypass_to_come(&own) {
+        match self.bypass_to_come(&own)? {
             Some(true) => {}
             Some(false) => {
                 self.note(
@@ -242,21 +247,22 @@ impl Node {
 
     /// Whether somebody can give a bypass now; waits a while for those who soon
     /// can. None: the node leaves meanwhile.
-    fn bypass_to_come(&self, own: &Uuid) -> Option<bool> {
+    fn bypass_to_come(&self, own: &Uuid) -> Result<Option<bool>, NoCopy> {
         let deadline = Instant::now() + BYPASS_PATIENCE;
         let mut shared = self.shared();
         loop {
             if ended(shared.phase) {
-                return None;
+                return Ok(None);
             }
+            still_member(&shared, UNTOUCHED)?;
             let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
             let now = Instant::now();
             match donor::bypass_from(own, members, |m| self.is_heard(m)) {
-                Prospect::Now => return Some(true),
+                Prospect::Now => return Ok(Some(true)),
                 Prospect::Later if now < deadline => {
                     shared = self.wait_shared(shared, deadline.min(now + DONOR_RETRY));
                 }
-                Prospect::Later | Prospect::Never => return Some(false),
+                Prospect::Later | Prospect::Never => return Ok(Some(false)),
             }
         }
     }
@@ -279,8 +285,12 @@ impl Node {
     ) -> Result<Option<Position>, NoCopy> {
         let mut donors = self.shared().donors.clone();
         let kept = match wanted {
-            Wanted::Copy => "the data is unusable until the next start takes a full copy",
+            Wanted::Copy => UNUSABLE,
             Wanted::Bypass(_) => "the data is untouched; see the messages of the script above",
+        };
+        let kept_if_removed = match wanted {
+            Wanted::Copy => UNUSABLE,
+            Wanted::Bypass(_) => UNTOUCHED,
         };
         let mut ask_at = Instant::now();
         let mut told = false;
@@ -297,12 +307,13 @@ impl Node {
                 }
                 Some(Ok(position)) if matches!(wanted, Wanted::Bypass(_)) => {
                     drop(shared);
-                    let there = self.wait_delivered(position.seqno);
+                    let there = self.wait_delivered(position.seqno, UNTOUCHED)?;
                     return Ok(there.then_some(position));
                 }
                 Some(Ok(position)) => {
                     drop(shared);
-                    let there = self.wait_delivered(position.seqno) && self.is_whole(position)?;
+                    let there = self.wait_delivered(position.seqno, UNUSABLE)?
+                        && self.is_whole(position)?;
                     return Ok(there.then_some(position));
                 }
                 Some(Err(error)) => {
@@ -329,6 +340,7 @@ impl Node {
             if ended(shared.phase) {
                 return Ok(None);
             }
+            still_member(&shared, kept_if_removed)?;
             if let Some(donor) = shared.not_now.take() {
                 not_now.push(donor);
                 let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
@@ -404,6 +416,7 @@ impl Node {
                     }
                 }
             }
+            still_member(&shared, UNUSABLE)?;
             if let Some((_, error)) = shared.transfer_failed {
                 break format!("its donor gave up, or left (error {error})");
             }
@@ -420,20 +433,41 @@ impl Node {
     }
 
     /// Waits until this node's own delivery has reached `seqno`: the copy is
-    /// ahead of it if the joiner's log still catches up.
-    fn wait_delivered(&self, seqno: Seqno) -> bool {
-        let mut delivered = lock(&self.delivered);
-        while delivered.seqno < seqno {
+    /// ahead of it if the joiner's log still catches up. False: the node leaves
+    /// meanwhile. `kept`: what is with the data if the others removed this node.
+    fn wait_delivered(&self, seqno: Seqno, kept: &str) -> Result<bool, NoCopy> {
+        loop {
+            let delivered = lock(&self.delivered);
+            if delivered.seqno >= seqno {
+                return Ok(true);
+            }
             if delivered.stopped {
-                return false;
+                return Ok(false);
             }
-            delivered = self.wait_delivery(delivered, Duration::from_millis(200));
-            if ended(self.phase()) {
-                return false;
+            drop(self.wait_delivery(delivered, Duration::from_millis(200)));
+            let shared = self.shared();
+            if ended(shared.phase) {
+                return Ok(false);
             }
+            still_member(&shared, kept)?;
         }
-        true
     }
+}
+
+/// Fails if the others removed this node while it waited; `kept`: what is with its
+/// data.
+fn still_member(shared: &Shared, kept: &str) -> Result<(), NoCopy> {
+    let why = if shared.removed {
+        "it was silent for longer than evs.suspect_timeout: look after its network, and whether this machine stood still"
+    } else if shared.own_leave {
+        "an operator evicted it"
+    } else {
+        return Ok(());
+    };
+    Err(NoCopy::Never(format!(
+        "the others removed this node from the cluster while it waited for a state transfer: {why}. They go on, and \
+         nothing of theirs is lost; {kept}. Start this node again: it joins anew"
+    )))
 }
 
 /// Makes the server ready to receive; what a donor must be told.

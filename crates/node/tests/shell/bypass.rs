@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dromon_node::{Outcome, Position};
+use dromon_node::{Outcome, Phase, Position};
 
 use crate::load::Load;
+use crate::partition::QUICK;
 use crate::toy::holds::Point;
 use crate::toy::{Copying, Db, row};
-use crate::world::{World, run};
+use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -195,5 +196,66 @@ fn who_is_alone_waits_for_nobody() {
         world.synced(&again);
         assert_eq!(again.word(), 1);
         assert_eq!(again.read(row(1)), 1);
+    });
+}
+
+/// n3 starts again, waits for the word of n2, and is removed by the others meanwhile.
+fn removed_while_it_waits(world: &World) -> Arc<Db> {
+    let again = restart(world, 3);
+    world.db(2).holds.close(Point::DonorPaused);
+    again
+        .connect_from(&World::url(), "n2", false)
+        .expect("two are there");
+    world.until("the donor is at work", || {
+        world.db(2).holds.waiting(Point::DonorPaused) == 1
+    });
+    world.until("the other sees it", || world.db(1).size() == 3);
+    world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+    world.until("it is removed", || world.db(1).size() == 2);
+    again
+}
+
+#[test]
+fn who_is_removed_while_it_waits_for_a_word_gives_up() {
+    run(3, QUICK, LIMIT, |world| {
+        let mut load = loaded(world);
+        let copies = given(world, &[1, 2]).0;
+        let again = removed_while_it_waits(world);
+        world.net.heal();
+        world.until("it gives up", || again.returned().contains(&Outcome::Fatal));
+        assert_eq!(again.gave_up(), 1);
+        let kept = "nothing of theirs is lost; the data is untouched";
+        assert_eq!(world.report.times("n3", kept), 1);
+        world.db(2).holds.open(Point::DonorPaused);
+        world.synced(&world.db(2));
+        again.disconnect();
+        // As after a crash: the server says where its engine stands.
+        let (disk, position) = (again.disk(), again.position());
+        let again = world.open(3, disk, position);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(given(world, &[1, 2]).0, copies, "by the log");
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn who_is_removed_and_has_its_word_returns() {
+    run(3, QUICK, LIMIT, |world| {
+        let mut load = loaded(world);
+        let copies = given(world, &[1, 2]).0;
+        let again = removed_while_it_waits(world);
+        world.db(2).holds.open(Point::DonorPaused);
+        world.until("the word is there", || again.word() == 2);
+        world.until("it has its data", || {
+            again.node().phase() == Phase::NonPrimary
+        });
+        world.net.heal();
+        world.synced(&again);
+        assert_eq!((again.gave_up(), again.word()), (0, 2));
+        assert_eq!(given(world, &[1, 2]).0, copies, "by the log");
+        load.go_on(world, 10);
+        load.verify(world);
     });
 }

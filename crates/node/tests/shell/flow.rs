@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use dromon_node::{Outcome, Phase};
 
+use crate::partition::QUICK;
 use crate::toy::holds::Point;
 use crate::toy::{Db, row};
 use crate::votes::{left_inconsistent, starts_anew};
-use crate::world::{World, run};
+use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const TIGHT: &str = "gcs.fc_limit=4;gcs.fc_single_primary=yes";
@@ -77,6 +78,86 @@ fn a_desynced_one_stops_nobody() {
         world.until("it is told that it is synced", || {
             slow.synced() == synced + 1
         });
+        world.settle();
+    });
+}
+
+/// A desynced node whose appliers are held loses the majority and is back; `evicted`: the
+/// others have gone on without it.
+fn a_desync_survives(options: &str, evicted: bool) {
+    let options = format!("{TIGHT};{options}");
+    run(3, &options, LIMIT, move |world| {
+        let slow = world.db(3);
+        assert_eq!(slow.node().desync(), Outcome::Ok);
+        assert_eq!(slow.node().desync(), Outcome::Ok);
+        assert_eq!(slow.node().resync(), Outcome::Ok);
+        world.until("one is left", || slow.stat("desync_count") == "1");
+        slow.holds.close(Point::ApplyStart);
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        world.until("it is non-primary", || {
+            slow.node().phase() == Phase::NonPrimary
+        });
+        if evicted {
+            world.until("the others drop it", || {
+                [1, 2].iter().all(|n| world.db(*n).size() == 2)
+            });
+        }
+        world.net.heal();
+        world.until("it is back", || slow.node().phase() == Phase::Joined);
+        world.until("it is desynced again", || {
+            slow.stat("local_state_comment") == "Donor/Desynced"
+        });
+        assert_eq!(slow.stat("desync_count"), "1");
+        let synced = slow.synced();
+        let (_, thread) = writer(&world.db(1), 60);
+        thread.join().expect("nobody is in its way");
+        assert!(!active(&world.db(1)));
+        assert_eq!(slow.stat("desync_count"), "1");
+        assert_eq!(slow.synced(), synced);
+        slow.holds.open(Point::ApplyStart);
+        assert_eq!(slow.node().resync(), Outcome::Ok);
+        world.synced(&slow);
+        assert_eq!(slow.stat("desync_count"), "0");
+        world.settle();
+    });
+}
+
+#[test]
+fn a_desync_survives_a_lost_majority() {
+    a_desync_survives(
+        "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S",
+        false,
+    );
+}
+
+#[test]
+fn a_desync_survives_an_eviction() {
+    a_desync_survives(QUICK, true);
+}
+
+/// As with FLUSH TABLES WITH READ LOCK, which ends while the node is away: the desync is
+/// forgotten then.
+#[test]
+fn a_paused_node_that_is_back_is_not_waited_for() {
+    let options = format!("{TIGHT};evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S");
+    run(3, &options, LIMIT, |world| {
+        let paused = world.db(3);
+        assert_eq!(paused.node().desync(), Outcome::Ok);
+        assert!(paused.node().pause().is_some());
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        world.until("it is non-primary", || {
+            paused.node().phase() == Phase::NonPrimary
+        });
+        // The session that held it is gone.
+        assert_eq!(paused.node().resync(), Outcome::Ok);
+        world.net.heal();
+        world.until("it is back", || paused.node().phase() == Phase::Joined);
+        let (_, thread) = writer(&world.db(1), 60);
+        thread.join().expect("nobody is in its way");
+        assert_eq!(paused.stat("local_state_comment"), "Joined");
+        assert_eq!(paused.stat("desync_count"), "0");
+        paused.node().resume();
+        world.synced(&paused);
         world.settle();
     });
 }
@@ -281,6 +362,37 @@ fn who_is_too_far_behind_is_given_up_and_takes_a_copy() {
         assert!(world.db(1).set(row(1), 9).is_committed());
         starts_anew(world, &slow);
         assert_eq!(world.db(3).read(row(1)), 9);
+        world.settle();
+    });
+}
+
+/// FLUSH TABLES WITH READ LOCK writes the position into the state file, and its end the history.
+#[test]
+fn the_end_of_a_pause_does_not_make_given_up_data_usable() {
+    run(3, QUARANTINE, LIMIT, |world| {
+        let paused = world.db(3);
+        assert!(paused.node().pause().is_some());
+        let (_, thread) = writer(&world.db(1), 200);
+        thread.join().expect("it goes on by itself");
+        // Checkpoints come with views.
+        world.join(4).disconnect();
+        world.until("it gives itself up", || {
+            paused.node().phase() == Phase::Inconsistent
+        });
+        paused.node().resume();
+        left_inconsistent(world, &paused);
+        let file = world.state_file(3);
+        for connected in [true, false] {
+            // The server may ask for that at any time.
+            let _ = paused.node().pause();
+            assert_eq!(world.state_file(3), file, "paused, connected: {connected}");
+            paused.node().resume();
+            assert_eq!(world.state_file(3), file, "connected: {connected}");
+            if connected {
+                paused.disconnect();
+            }
+        }
+        starts_anew(world, &paused);
         world.settle();
     });
 }

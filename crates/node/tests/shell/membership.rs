@@ -8,7 +8,7 @@ use dromon_node::{Outcome, Phase, Position};
 use crate::load::Load;
 use crate::toy::holds::Point;
 use crate::toy::{Copying, Db, Disk, End, row};
-use crate::world::{World, run};
+use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -451,6 +451,90 @@ fn a_crashed_node_is_back_before_it_is_missed() {
         world.synced(&again);
         assert_eq!(world.members()[0].size(), 3);
         load.go_on(world, 20);
+        load.verify(world);
+    });
+}
+
+/// n4 waits for a copy of n2, which is held at `point`, and is cut off from all others
+/// until they have removed it.
+fn joiner_is_removed(world: &World, point: Point) -> Arc<Db> {
+    world.db(2).holds.close(point);
+    let joiner = begin_join(world, 4, "n2");
+    world.until("the donor is at work", || {
+        world.db(2).holds.waiting(point) == 1
+    });
+    world.until("all know it", || world.db(1).size() == 4);
+    world.net.cut(&addrs(&[4]), &addrs(&[1, 2, 3]));
+    world.until("the others remove it", || {
+        [1, 3].iter().all(|n| world.db(*n).size() == 3)
+    });
+    assert!(joiner.returned().is_empty(), "it waits");
+    joiner
+}
+
+/// What such a joiner does once it hears of it.
+fn gives_up(world: &World, joiner: &Arc<Db>) {
+    world.until("the joiner gives up", || {
+        joiner.returned().contains(&Outcome::Fatal)
+    });
+    assert_eq!(joiner.gave_up(), 1);
+    let why = "the others removed this node from the cluster while it waited for a state transfer";
+    assert_eq!(world.report.times("n4", why), 1);
+    joiner.disconnect();
+}
+
+#[test]
+fn a_joiner_that_is_evicted_while_it_waits_for_its_copy_gives_up() {
+    run(3, QUICK, LIMIT, |world| {
+        let mut load = loaded(world, false);
+        let joiner = joiner_is_removed(world, Point::DonorPaused);
+        world.net.heal();
+        load.go_on(world, 10);
+        gives_up(world, &joiner);
+        world.db(2).holds.open(Point::DonorPaused);
+        world.synced(&world.db(2));
+        let again = world.join(4);
+        load.add(&again, 1, 3);
+        load.go_on(world, 10);
+        load.verify(world);
+    });
+}
+
+/// The script's connection outlives the eviction, and the copy is ahead of all that is delivered.
+#[test]
+fn a_joiner_that_is_evicted_does_not_wait_behind_its_copy() {
+    run(3, QUICK, LIMIT, |world| {
+        let mut load = loaded(world, false);
+        world.db(2).set_copying(Copying::DonorGoesOn);
+        let joiner = joiner_is_removed(world, Point::DonorCopies);
+        load.go_on(world, 10);
+        world.db(2).holds.open(Point::DonorCopies);
+        world.synced(&world.db(2));
+        world.net.heal();
+        gives_up(world, &joiner);
+        load.verify(world);
+    });
+}
+
+#[test]
+fn a_joiner_that_an_operator_evicts_gives_up() {
+    run(2, "", LIMIT, |world| {
+        let mut load = loaded(world, false);
+        world.db(2).holds.close(Point::DonorPaused);
+        let joiner = begin_join(world, 3, "n2");
+        world.until("all know it", || world.db(1).size() == 3);
+        let uuid = joiner.stat("gcomm_uuid");
+        let evict = format!("evs.evict={uuid}");
+        assert_eq!(world.db(1).node().set_options(&evict), Ok(()));
+        world.until("the joiner gives up", || {
+            joiner.returned().contains(&Outcome::Fatal)
+        });
+        assert_eq!(joiner.gave_up(), 1);
+        assert_eq!(world.report.times("n3", "an operator evicted it"), 1);
+        world.db(2).holds.open(Point::DonorPaused);
+        joiner.disconnect();
+        world.synced(&world.db(2));
+        load.go_on(world, 10);
         load.verify(world);
     });
 }

@@ -88,8 +88,23 @@ const SLOW: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
 
 #[test]
 fn those_who_elect_a_new_leader_stay_primary() {
-    run(3, SLOW, LIMIT, |world| {
+    elects_a_new_leader("");
+}
+
+/// A connection keeps its times: a leader is still replaced as late as before.
+#[test]
+fn they_stay_primary_whatever_is_set_meanwhile() {
+    elects_a_new_leader("evs.suspect_timeout=PT1S");
+}
+
+fn elects_a_new_leader(set: &'static str) {
+    run(3, SLOW, LIMIT, move |world| {
         let mut load = loaded(world, true);
+        for db in world.members() {
+            assert_eq!(db.node().set_options(set), Ok(()));
+        }
+        let said = "a silent member is removed after 7.8 s from now on";
+        let told = [1, 2, 3].map(|n| world.report.times(&format!("n{n}"), said));
         let n = world.leader(&world.db(1));
         let others: Vec<usize> = (1..=3).filter(|o| *o != n).collect();
         // One of them loses sight of the leader well before the other.
@@ -103,6 +118,7 @@ fn those_who_elect_a_new_leader_stay_primary() {
             let who = format!("n{o} Note: this node has lost contact");
             assert!(!world.report.said(&who), "n{o} was non-primary");
         }
+        assert_eq!(told, [usize::from(!set.is_empty()); 3]);
         world.net.heal();
         world.synced(&world.db(n));
         load.go_on(world, 20);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dromon_node::{Phase, Position};
+use dromon_writeset::Uuid;
 
 use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
@@ -168,5 +169,46 @@ fn a_secret_that_cannot_be_used_changes_no_option() {
         node.set_options("socket.ssl_reload=1").expect("read again");
         let e = node.set_options("socket.ssl_reload=maybe");
         assert!(e.is_err());
+    });
+}
+
+#[test]
+fn an_order_to_evict_nobody_is_refused() {
+    run(2, "", LIMIT, |world| {
+        let (one, two) = (world.db(1), world.db(2));
+        let uuids = [&one, &two].map(|db| db.stat("gcomm_uuid"));
+        let mistyped = format!("evs.evict={}", Uuid([7; 16]));
+        let nobody = format!(
+            "evs.evict: nobody was removed: {} is not a member. Members are {} (n1), {} (n2); each shows its own uuid in \
+             wsrep_gcomm_uuid",
+            Uuid([7; 16]),
+            uuids[0],
+            uuids[1]
+        );
+        assert_eq!(one.node().set_options(&mistyped), Err(nobody));
+
+        let evict = format!("evs.evict={}", uuids[1]);
+        let not_here = |name: &str| {
+            Err(format!(
+                "evs.evict: nobody was removed: {name} is not in a primary component now, and only members of one decide \
+                 who is. Give the order on a node with wsrep_cluster_status=Primary"
+            ))
+        };
+        world.net.cut(&[World::addr(1)], &[World::addr(2)]);
+        world.until("n1 is non-primary", || {
+            one.node().phase() == Phase::NonPrimary
+        });
+        assert_eq!(one.node().set_options(&evict), not_here("n1"));
+        world.net.heal();
+        world.synced(&one);
+        world.synced(&two);
+        assert_eq!(one.size(), 2);
+
+        two.disconnect();
+        assert_eq!(two.node().set_options(&evict), not_here("n2"));
+        assert_eq!(one.node().set_options("evs.evict="), Ok(()));
+        two.connect(&World::url(), false).expect("n1 is there");
+        world.synced(&two);
+        world.settle();
     });
 }
