@@ -209,6 +209,31 @@ impl Keys {
         self.tables_if(KeyType::changes)
     }
 
+    /// The tables in which keys are made or removed, in the order of the wire.
+    pub fn made_tables(&self) -> Vec<Made> {
+        let mut cursor = self.body();
+        let mut tables = Vec::new();
+        for _ in 0..self.groups {
+            let Ok(group) = cursor.group() else { break };
+            // What too many rows to list were is not known.
+            let mut secondary = group.own == OWN_WHOLE_TABLE;
+            let mut made = secondary;
+            for _ in 0..group.rows {
+                let Ok(row) = cursor.row() else { break };
+                if row_type(row) == KeyType::Exclusive {
+                    made = true;
+                    secondary |= !is_primary(row);
+                }
+            }
+            if made {
+                let names = group.names.into_iter();
+                let table = names.fold(KeyHash::ROOT, KeyHash::child);
+                tables.push(Made { table, secondary });
+            }
+        }
+        tables
+    }
+
     /// The tables with a key of which `counts` says so.
     fn tables_if(&self, counts: impl Fn(KeyType) -> bool) -> Vec<KeyHash> {
         let mut cursor = self.body();
@@ -240,6 +265,17 @@ impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
+}
+
+/// A table in which a write set makes or removes keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Which one.
+    pub table: KeyHash,
+    /// Some of these keys are, or may be, of another unique index than the primary one.
+    /// If not, the rows may still have a place in such an index: a key with a NULL in it is
+    /// not named.
+    pub secondary: bool,
 }
 
 /// A key or a prefix of one, as certification sees it.
@@ -339,6 +375,13 @@ fn row_type(row: &[u8]) -> KeyType {
     row.first()
         .and_then(|h| KeyType::from_u8(h & HEAD_TYPE))
         .unwrap_or(KeyType::Exclusive)
+}
+
+/// Whether a row key is of the primary key: the server puts the number of the index
+/// first. Of a long one only a digest is known; it may be of any index.
+fn is_primary(row: &[u8]) -> bool {
+    let first = Cursor { all: row, at: 0 }.part();
+    matches!(first, Ok((Part::Raw(bytes), _)) if bytes.first() == Some(&0))
 }
 
 /// The length in bytes of the row that starts at `at`; validated bytes only.

@@ -334,3 +334,34 @@ fn rows_in_other_unique_indexes_than_the_primary_one_are_noticed() {
     keys.clear();
     assert!(!keys.secondary());
 }
+
+#[test]
+fn where_rows_are_made_the_write_set_tells_whether_a_secondary_key_is_named() {
+    let made = |rows: &[(&[u8], KeyType)]| {
+        let mut keys = KeyCollector::with_escalation(3);
+        for (row, key_type) in rows {
+            keys.add(&[b"d", b"t", row], *key_type).expect("a key");
+        }
+        let found = carried(&keys).keys().made_tables();
+        let table = KeyHash::of(&[b"d", b"t"]);
+        assert!(found.iter().all(|m| m.table == table));
+        found.iter().map(|m| m.secondary).collect::<Vec<_>>()
+    };
+    let long = [0u8; 40];
+    assert!(made(&[(b"\x00a", Update), (b"\x01a", Update)]).is_empty());
+    assert!(made(&[(b"\x00a", Reference)]).is_empty());
+    assert_eq!(made(&[(b"\x00a", Exclusive), (b"\x01b", Update)]), [false]);
+    assert_eq!(
+        made(&[(b"\x00a", Exclusive), (b"\x01b", Exclusive)]),
+        [true]
+    );
+    assert_eq!(
+        made(&[(&long, Exclusive)]),
+        [true],
+        "it may be of any index"
+    );
+    let many: Vec<_> = [b"\x00a", b"\x00b", b"\x00c", b"\x00d"]
+        .map(|row| (&row[..], Exclusive))
+        .into();
+    assert_eq!(made(&many), [true], "of all rows nothing is known");
+}
