@@ -392,6 +392,14 @@ impl Node {
         lock(&self.chunks).begun.retain(|b| b.place != seqno);
     }
 
+    /// This node is a member, perhaps again: who waited was sent on when it lost touch, and
+    /// who comes from here on waits as on the others.
+    pub(super) fn close_again(&self, state: &ClusterState) {
+        for (chunked, _) in state.chunked() {
+            self.closed.close(chunked.id, state.closes(chunked.id));
+        }
+    }
+
     fn is_own_origin(&self, origin: Uuid) -> bool {
         let shared = self.shared();
         shared.join.as_ref().is_some_and(|j| j.origin == origin)

@@ -352,7 +352,7 @@ impl Node {
     /// The database is a full copy: its donor had shelved nothing.
     pub(super) fn forget_shelved(&self) {
         lock(&self.held).copied();
-        self.closed.clear();
+        self.closed.open_strict();
     }
 
     /// What an applier does with `ws`, which may be a fragment; everything before it is
