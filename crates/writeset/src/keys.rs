@@ -4,7 +4,8 @@
 //! keys   := format u8 = 1, version u8 = 1, groups u32, group*
 //! group  := depth u8 (1 = database, 2 = table), own u8, name{depth},
 //!           if depth = 2: rows u32, row*
-//! own    := 0..3 the group's own key with that type, 4 whole table, 255 none
+//! own    := 0..3 the group's own key with that type, 4 whole table, 255 none;
+//!           a whole table with a row that changes nothing was only looked at
 //! name   := length u16, bytes (at most 1024)      or 0xffff, digest[16]
 //! row    := part+     the first part's type bits are the key's type
 //! part   := head u8, bytes
@@ -206,7 +207,7 @@ impl Keys {
 
     /// The tables in which something is changed, in the order of the wire.
     pub fn changed_tables(&self) -> Vec<KeyHash> {
-        self.tables_if(KeyType::changes)
+        self.tables_if(|key| key.changes)
     }
 
     /// The tables in which keys are made or removed, in the order of the wire.
@@ -216,7 +217,7 @@ impl Keys {
         for _ in 0..self.groups {
             let Ok(group) = cursor.group() else { break };
             // What too many rows to list were is not known.
-            let mut secondary = group.own == OWN_WHOLE_TABLE;
+            let mut secondary = group.own == OWN_WHOLE_TABLE && !group.looked_at;
             let mut made = secondary;
             for _ in 0..group.rows {
                 let Ok(row) = cursor.row() else { break };
@@ -235,15 +236,15 @@ impl Keys {
     }
 
     /// The tables with a key of which `counts` says so.
-    fn tables_if(&self, counts: impl Fn(KeyType) -> bool) -> Vec<KeyHash> {
+    fn tables_if(&self, counts: impl Fn(Key<'_>) -> bool) -> Vec<KeyHash> {
         let mut cursor = self.body();
         let mut tables = Vec::new();
         for _ in 0..self.groups {
             let Ok(group) = cursor.group() else { break };
-            let mut named = group.own != OWN_NONE && counts(group.own_key().key_type);
+            let mut named = group.own != OWN_NONE && counts(group.own_key());
             for _ in 0..group.rows {
                 let Ok(row) = cursor.row() else { break };
-                named |= counts(row_type(row));
+                named |= counts(group.row_key(row, row_type(row)));
             }
             if named && group.depth == 2 {
                 let names = group.names.into_iter();
@@ -313,8 +314,11 @@ pub struct Key<'a> {
     /// Set for a prefix that stands only for the keys below it.
     pub prefix: bool,
     /// Set for the EXCLUSIVE key of a table that stands for all rows changed
-    /// in it, because they were too many to list.
+    /// or looked at in it, because they were too many to list.
     pub whole_table: bool,
+    /// Whether something is changed that it stands for: as its type says, but where all
+    /// rows of a whole table were only looked at.
+    pub changes: bool,
 }
 
 impl<'a> Key<'a> {
@@ -395,12 +399,16 @@ struct Group<'a> {
     own: u8,
     names: [Part<'a>; 2],
     rows: u32,
+    /// The whole table, in which nothing is changed.
+    looked_at: bool,
 }
 
 impl<'a> Group<'a> {
     fn own_key(&self) -> Key<'a> {
+        let key_type = KeyType::from_u8(self.own).unwrap_or(KeyType::Exclusive);
         Key {
-            key_type: KeyType::from_u8(self.own).unwrap_or(KeyType::Exclusive),
+            key_type,
+            changes: key_type.changes() && !self.looked_at,
             whole_table: self.own == OWN_WHOLE_TABLE,
             prefix: false,
             ..self.prefix_key(self.depth)
@@ -413,6 +421,7 @@ impl<'a> Group<'a> {
             depth,
             row: &[],
             key_type: KeyType::Shared,
+            changes: false,
             prefix: true,
             whole_table: false,
         }
@@ -422,6 +431,7 @@ impl<'a> Group<'a> {
         Key {
             row,
             key_type,
+            changes: key_type.changes(),
             prefix: false,
             ..self.prefix_key(self.depth)
         }
@@ -490,11 +500,14 @@ impl<'a> Cursor<'a> {
                 .u32()
                 .ok_or_else(|| self.malformed("cut short before the rows"))?;
         }
+        let looks = |row: &[u8]| !row.is_empty() && !row_type(row).changes();
+        let looked_at = own == OWN_WHOLE_TABLE && rows > 0 && looks(&self.all[self.at..]);
         Ok(Group {
             depth,
             own,
             names,
             rows,
+            looked_at,
         })
     }
 

@@ -365,3 +365,62 @@ fn where_rows_are_made_the_write_set_tells_whether_a_secondary_key_is_named() {
         .into();
     assert_eq!(made(&many), [true], "of all rows nothing is known");
 }
+
+#[test]
+fn a_table_of_which_very_many_rows_are_only_looked_at_is_not_changed() {
+    let parent = |row: &'static [u8]| [&b"d"[..], b"parent", row];
+    let mut keys = KeyCollector::with_escalation(2);
+    keys.add(&[b"d", b"child", b"\x00one"], Exclusive)
+        .expect("a key");
+    for row in [b"\x00one", b"\x00two", b"\x00six", b"\x00ten"] {
+        keys.add(&parent(row), Reference).expect("a key");
+    }
+    let child = KeyHash::of(&[b"d", b"child"]);
+    let table = KeyHash::of(&[b"d", b"parent"]);
+    let head = carried(&keys);
+    assert_eq!(keys.escalated_tables(), 1);
+    assert_eq!(keys.changed_tables(), [child]);
+    assert_eq!(head.keys().changed_tables(), [child]);
+    assert_eq!(head.keys().made_tables().len(), 1);
+    assert_eq!(head.keys().named_tables(), [child, table]);
+    assert_eq!(
+        (keys.len(), keys.bytes()),
+        (head.keys().len(), head.keys().byte_len())
+    );
+    let whole = head.keys().iter().find(|k| k.whole_table);
+    let whole = whole.expect("the parents are too many to list");
+    assert!(whole.key_type == Exclusive && !whole.changes);
+    // One of them is changed after all.
+    keys.add(&parent(b"\x00one"), Update).expect("a key");
+    let head = carried(&keys);
+    assert_eq!(keys.changed_tables(), [child, table]);
+    assert_eq!(head.keys().changed_tables(), [child, table]);
+    assert_eq!(
+        (keys.len(), keys.bytes()),
+        (head.keys().len(), head.keys().byte_len())
+    );
+    assert_eq!(head.keys().len(), 2);
+}
+
+proptest! {
+    /// Whoever counts what is changed counts the same, whatever is too many to list.
+    #[test]
+    fn both_ends_tell_the_same_tables(spec in key_specs(), escalation in 0usize..4) {
+        let mut keys = KeyCollector::with_escalation(escalation);
+        let mut changed = BTreeSet::new();
+        for (parts, t) in &spec {
+            let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            keys.add(&parts, *t).expect("parts");
+            if parts.len() > 1 && t.changes() {
+                changed.insert(KeyHash::of(&parts[..2]));
+            }
+        }
+        let head = carried(&keys);
+        prop_assert_eq!(keys.len(), head.keys().len());
+        prop_assert_eq!(keys.bytes(), head.keys().byte_len());
+        for got in [keys.changed_tables(), head.keys().changed_tables()] {
+            prop_assert_eq!(got.len(), changed.len(), "no table twice");
+            prop_assert_eq!(&BTreeSet::from_iter(got), &changed);
+        }
+    }
+}
