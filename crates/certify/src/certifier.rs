@@ -310,7 +310,7 @@ impl Certifier {
             let (key_type, whole, source) = (key.key_type, key.whole_table, header.source);
             let met = open.and_then(|o| {
                 // What an end brings was in the fragments before, if not in it.
-                let asks = key_type.changes() || ends_stream;
+                let asks = key.changes || ends_stream;
                 let closed = asks.then(|| o.closed_by(table)).flatten();
                 closed.or_else(|| o.meets(hash, key_type, whole, source))
             });

@@ -160,6 +160,14 @@ impl ClosedTables {
         inner.wake();
     }
 
+    /// No stream closes any: nothing is shelved.
+    pub fn open_strict(&self) {
+        let mut inner = self.lock();
+        inner.strictly.clear();
+        self.any.store(inner.any(), Ordering::Release);
+        inner.wake();
+    }
+
     /// Nothing is closed any more.
     pub fn clear(&self) {
         {
@@ -254,6 +262,19 @@ mod tests {
 
     fn nothing_yet(rx: &mpsc::Receiver<Passage>) {
         assert!(rx.recv_timeout(Duration::from_millis(50)).is_err());
+    }
+
+    #[test]
+    fn where_nothing_is_shelved_any_more_a_large_one_keeps_its_tables() {
+        let tables = ClosedTables::default();
+        tables.close(5, &[table(1)]);
+        tables.close_strictly(6, [table(2)]);
+        tables.open_strict();
+        assert!(tables.any());
+        assert!(!tables.stops(&[table(2)]));
+        assert!(tables.lock().is_kindly_asked(&changes(&[1])));
+        tables.open(5);
+        assert!(!tables.any());
     }
 
     #[test]

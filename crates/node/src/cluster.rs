@@ -336,6 +336,16 @@ impl ClusterState {
 
     /// Runs one committed entry. Entries must come in log order, without gaps.
     pub fn deliver(&mut self, entry: &Committed) -> Vec<Event> {
+        let events = self.run(entry);
+        // Not before: one that this entry made whole counts to the end of its own delivery.
+        if !self.arriving.is_empty() {
+            let open = self.sequencer.open_pieces_from().unwrap_or(u64::MAX);
+            self.arriving.retain(|index, _| *index >= open);
+        }
+        events
+    }
+
+    fn run(&mut self, entry: &Committed) -> Vec<Event> {
         self.sums.clear();
         self.forks.entry(entry.term, self.seqno);
         if let CommittedBody::Message(m) = &entry.body
@@ -354,14 +364,7 @@ impl ClusterState {
         {
             self.arriving.insert(entry.index, self.seqno);
         }
-        let accepted = self.sequencer.accept(entry);
-        // One that is whole now still counts for its own certification.
-        self.certifier.set_window(self.window());
-        if !self.arriving.is_empty() {
-            let open = self.sequencer.open_pieces_from().unwrap_or(u64::MAX);
-            self.arriving.retain(|index, _| *index >= open);
-        }
-        let message = match accepted {
+        let message = match self.sequencer.accept(entry) {
             Ok(Some(message)) => message,
             Ok(None) => return Vec::new(),
             Err(e) => {
@@ -420,11 +423,13 @@ impl ClusterState {
             }
         };
         let mut events = Vec::new();
-        if !passes_ahead(write_set.flags()) {
+        let plan = self.plan_of(&write_set, arrived.as_ref());
+        if plan.is_some() || !passes_ahead(write_set.flags()) {
             self.place_ahead(&mut events);
         }
-        if let Some(plan) = self.plan_of(&write_set, arrived.as_ref()) {
-            self.place_ahead(&mut events);
+        // From the place that comes next: those ahead may have taken many.
+        self.certifier.set_window(self.window());
+        if let Some(plan) = plan {
             events.push(self.open_chunked(origin, tag, index, write_set, plan));
             self.forget_old();
             return events;

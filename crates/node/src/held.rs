@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use dromon_writeset::{KeyHash, Seqno, Uuid};
+use dromon_writeset::{KeyHash, Made, Seqno, Uuid};
 
 /// A write set that an applier has had for so long, while all before it is finished,
 /// is taken for one that waits for a stream.
@@ -69,6 +69,9 @@ struct Stream {
     parts: Vec<u64>,
     /// What it names.
     tables: BTreeSet<KeyHash>,
+    /// Tables in which it made or removed keys of a unique index beside the primary one: it
+    /// may have locked gaps there.
+    gaps: BTreeSet<KeyHash>,
     state: State,
     /// How many appliers have something of it: the one that is through with the last
     /// fragment says so, and the next one may have begun.
@@ -140,6 +143,25 @@ impl HeldRows {
         }
         stream.tables.extend(tables);
         (stream.state == State::Shelved).then_some(stream.first)
+    }
+
+    /// The same fragment made or removed keys there.
+    pub fn made(&mut self, id: StreamId, made: &[Made]) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            let unique = made.iter().filter(|m| m.secondary);
+            stream.gaps.extend(unique.map(|m| m.table));
+        }
+    }
+
+    /// Whether a write set that comes now and makes or removes these keys may wait for a lock
+    /// of a stream that no key names: it looks at neighbours of its rows, or a stream may have
+    /// locked the gap that a row of it goes into.
+    pub fn meets_neighbours(&self, made: &[Made]) -> bool {
+        let gap = |m: &Made| {
+            let mut streams = self.streams.values();
+            streams.any(|s| s.lost || s.gaps.contains(&m.table))
+        };
+        made.iter().any(|m| m.secondary || gap(m))
     }
 
     /// One that was shelved by an earlier process, and will be delivered once more from its
@@ -447,6 +469,7 @@ impl Stream {
             lost: false,
             parts: Vec::new(),
             tables: BTreeSet::new(),
+            gaps: BTreeSet::new(),
             state,
             at_work: 0,
             stays: false,
@@ -488,6 +511,26 @@ mod tests {
         held.fragment(B, (6, 16), Some(14), &[table(b"u")]);
         held.fragment(B, (8, 18), None, &[table(b"v")]);
         held
+    }
+
+    #[test]
+    fn a_row_without_a_unique_key_may_meet_gaps_of_a_stream_in_that_table_alone() {
+        let made = |name: &[u8], secondary| {
+            let table = table(name);
+            [Made { table, secondary }]
+        };
+        let mut held = two();
+        held.made(A, &made(b"t", true));
+        held.made(B, &made(b"u", false));
+        assert!(held.meets_neighbours(&made(b"t", false)));
+        assert!(!held.meets_neighbours(&made(b"u", false)), "no gap there");
+        assert!(held.meets_neighbours(&made(b"u", true)), "it looks itself");
+        assert!(!held.meets_neighbours(&[]));
+        held.over(A, 20, true);
+        held.finished(20);
+        assert!(!held.meets_neighbours(&made(b"t", false)), "A is over");
+        held.lost(A, 5, 15, false);
+        assert!(held.meets_neighbours(&made(b"w", false)), "unknown");
     }
 
     fn shelve(held: &mut HeldRows, id: StreamId, released: Seqno) -> Option<(Seqno, bool)> {

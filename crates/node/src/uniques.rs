@@ -9,20 +9,36 @@
 //! or delete from unique secondary indexes of one table are therefore applied
 //! one after the other.
 //!
+//! A NULL in such a key drops the key: the row is named by its primary key alone,
+//! and has its place in the index all the same, before the values. It locks nothing
+//! beside itself, but goes into gaps that others have locked, and lies where they
+//! look. So write sets that make or remove rows and name no unique secondary key wait
+//! for the last one that did in their table, and it for them; not for one another.
+//! An update that leaves the keys alone is none of these, and where no unique
+//! secondary key is ever named nobody waits.
+//!
 //! This only delays applying; verdicts do not depend on it, so it is no part of
 //! the deterministic state.
 
 use std::collections::HashMap;
 
-use dromon_writeset::{Head, KeyHash, KeyType, Part, Seqno};
+use dromon_writeset::{Head, KeyHash, Seqno};
 
 /// Tables remembered before those long finished are forgotten.
 const TABLES_MAX: usize = 4096;
 
-/// The last write set that touched a unique secondary index, by table.
+/// The last write sets that made or removed rows, by table.
 #[derive(Debug, Default)]
 pub struct Uniques {
-    last: HashMap<KeyHash, Seqno>,
+    last: HashMap<KeyHash, Last>,
+}
+
+#[derive(Debug)]
+struct Last {
+    /// One that named no unique secondary key.
+    plain: Seqno,
+    /// One that did.
+    unique: Seqno,
 }
 
 impl Uniques {
@@ -30,45 +46,32 @@ impl Uniques {
     /// nothing. Everything up to `released` is finished.
     pub fn depends_on(&mut self, seqno: Seqno, write_set: &Head, released: Seqno) -> Seqno {
         let mut depends_on = -1;
-        for table in unique_tables(write_set) {
-            if let Some(last) = self.last.insert(table, seqno)
-                && last != seqno
-            {
-                depends_on = depends_on.max(last);
+        for made in write_set.keys().made_tables() {
+            let last = self.last.entry(made.table).or_insert(Last {
+                plain: -1,
+                unique: -1,
+            });
+            if made.secondary {
+                depends_on = depends_on.max(last.unique).max(last.plain);
+                last.unique = seqno;
+            } else {
+                depends_on = depends_on.max(last.unique);
+                last.plain = seqno;
             }
         }
         if self.last.len() > TABLES_MAX {
-            self.last.retain(|_, last| *last > released);
+            self.last
+                .retain(|_, last| last.unique.max(last.plain) > released);
         }
-        depends_on
+        // Of keys that name a table twice the second would wait for itself.
+        depends_on.min(seqno - 1)
     }
-}
-
-/// Whether it inserts into or deletes from some unique secondary index.
-pub fn touched(write_set: &Head) -> bool {
-    unique_tables(write_set).next().is_some()
-}
-
-/// The table of each key of a unique secondary index that it inserts or deletes.
-fn unique_tables(write_set: &Head) -> impl Iterator<Item = KeyHash> {
-    write_set.keys().iter().filter_map(|key| {
-        let mut parts = key.parts();
-        let (db, table, row) = (parts.next()?, parts.next()?, parts.next()?);
-        let unique = key.key_type == KeyType::Exclusive && !is_primary(row);
-        unique.then(|| KeyHash::ROOT.child(db).child(table))
-    })
-}
-
-/// Whether the row key is of the primary key: the server puts the index number
-/// first. Of a long key only a digest is known; it may be any index.
-fn is_primary(row: Part<'_>) -> bool {
-    matches!(row, Part::Raw(bytes) if bytes.first() == Some(&0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dromon_writeset::{Flags, Header, KeyCollector, Uuid, WriteSet, encode};
+    use dromon_writeset::{Flags, Header, KeyCollector, KeyType, Uuid, WriteSet, encode};
 
     fn write_set(keys: &[(&[u8], &[u8], KeyType)]) -> WriteSet {
         let mut collector = KeyCollector::new();
@@ -100,15 +103,15 @@ mod tests {
         let other = write_set(&[(b"u", b"\x01b", KeyType::Exclusive)]);
         let update = write_set(&[(b"t", b"\x01c", KeyType::Update)]);
         assert_eq!(uniques.depends_on(1, &primary, 0), -1);
-        assert_eq!(uniques.depends_on(2, &unique, 0), -1);
-        assert_eq!(uniques.depends_on(3, &primary, 0), -1);
+        assert_eq!(uniques.depends_on(2, &unique, 0), 1);
+        assert_eq!(uniques.depends_on(3, &primary, 0), 2);
         assert_eq!(uniques.depends_on(4, &other, 0), -1);
         assert_eq!(
             uniques.depends_on(5, &update, 0),
             -1,
             "an unchanged key moves no record"
         );
-        assert_eq!(uniques.depends_on(6, &unique, 0), 2);
+        assert_eq!(uniques.depends_on(6, &unique, 0), 3);
         assert_eq!(uniques.depends_on(7, &unique, 0), 6);
     }
 
@@ -119,5 +122,39 @@ mod tests {
         let ws = write_set(&[(b"t", &long, KeyType::Exclusive)]);
         assert_eq!(uniques.depends_on(1, &ws, 0), -1);
         assert_eq!(uniques.depends_on(2, &ws, 0), 1);
+    }
+
+    #[test]
+    fn rows_with_a_null_in_the_key_wait_for_those_without_and_not_for_one_another() {
+        let mut uniques = Uniques::default();
+        let null = |n: u8| write_set(&[(b"t", &[0, n], KeyType::Exclusive)]);
+        let value = write_set(&[
+            (b"t", b"\x00v", KeyType::Exclusive),
+            (b"t", b"\x01v", KeyType::Exclusive),
+        ]);
+        let kept = write_set(&[(b"t", b"\x00k", KeyType::Update)]);
+        assert_eq!(uniques.depends_on(1, &null(1), 0), -1);
+        assert_eq!(uniques.depends_on(2, &null(2), 0), -1);
+        assert_eq!(uniques.depends_on(3, &value, 0), 2, "it locks their gap");
+        assert_eq!(
+            uniques.depends_on(4, &null(4), 0),
+            3,
+            "they go into its gap"
+        );
+        assert_eq!(uniques.depends_on(5, &null(5), 0), 3, "side by side");
+        assert_eq!(uniques.depends_on(6, &kept, 0), -1, "no record moves");
+        assert_eq!(uniques.depends_on(7, &value, 0), 5);
+    }
+
+    #[test]
+    fn where_no_unique_key_is_named_nobody_waits_and_nothing_is_kept_for_ever() {
+        let mut uniques = Uniques::default();
+        for n in 0..20_000u32 {
+            let name = n.to_le_bytes();
+            let seqno = Seqno::from(n) + 1;
+            let one = write_set(&[(&name, b"\x00a", KeyType::Exclusive)]);
+            assert_eq!(uniques.depends_on(seqno, &one, seqno - 10), -1);
+        }
+        assert!(uniques.last.len() <= TABLES_MAX);
     }
 }

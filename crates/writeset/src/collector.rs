@@ -59,7 +59,8 @@ impl KeyCollector {
     /// An empty collector that lists at most `escalation` row keys of a table.
     ///
     /// One more and the table gets a single EXCLUSIVE key for all its rows
-    /// ([`crate::Key::whole_table`]); the listed ones are freed.
+    /// ([`crate::Key::whole_table`]); the listed ones are freed. Where all of them are
+    /// only looked at (foreign keys), one stays and says so.
     pub fn with_escalation(escalation: usize) -> Self {
         KeyCollector {
             tables: Vec::new(),
@@ -90,6 +91,10 @@ impl KeyCollector {
         let table = &mut self.tables[at];
         table.changed |= key_type.changes();
         if table.own == OWN_WHOLE_TABLE {
+            if table.changed && table.row_count > 0 {
+                table.forget_rows();
+                self.recount();
+            }
             return Ok(());
         }
         if row.is_empty() {
@@ -280,7 +285,7 @@ impl Table {
         // Offsets are 32 bits wide, whatever limit the caller set.
         let fits = u32::try_from(rows.len() + row.len()).is_ok();
         if self.row_count as usize >= escalation || !fits {
-            self.escalate();
+            self.escalate(row, key_type);
             return false;
         }
         let at = rows.len() as u32;
@@ -296,8 +301,19 @@ impl Table {
         true
     }
 
-    fn escalate(&mut self) {
+    /// The table stands for its rows. If they were only looked at, `row` stays beside it
+    /// and says so.
+    fn escalate(&mut self, row: &[u8], key_type: KeyType) {
         self.own = OWN_WHOLE_TABLE;
+        self.forget_rows();
+        if !self.changed {
+            self.rows.extend_from_slice(row);
+            self.rows[0] |= key_type as u8;
+            self.row_count = 1;
+        }
+    }
+
+    fn forget_rows(&mut self) {
         self.rows = Vec::new();
         self.row_count = 0;
         self.index = HashTable::new();

@@ -4,7 +4,8 @@
 //! keys   := format u8 = 1, version u8 = 1, groups u32, group*
 //! group  := depth u8 (1 = database, 2 = table), own u8, name{depth},
 //!           if depth = 2: rows u32, row*
-//! own    := 0..3 the group's own key with that type, 4 whole table, 255 none
+//! own    := 0..3 the group's own key with that type, 4 whole table, 255 none;
+//!           a whole table with a row that changes nothing was only looked at
 //! name   := length u16, bytes (at most 1024)      or 0xffff, digest[16]
 //! row    := part+     the first part's type bits are the key's type
 //! part   := head u8, bytes
@@ -206,19 +207,44 @@ impl Keys {
 
     /// The tables in which something is changed, in the order of the wire.
     pub fn changed_tables(&self) -> Vec<KeyHash> {
-        self.tables_if(KeyType::changes)
+        self.tables_if(|key| key.changes)
     }
 
-    /// The tables with a key of which `counts` says so.
-    fn tables_if(&self, counts: impl Fn(KeyType) -> bool) -> Vec<KeyHash> {
+    /// The tables in which keys are made or removed, in the order of the wire.
+    pub fn made_tables(&self) -> Vec<Made> {
         let mut cursor = self.body();
         let mut tables = Vec::new();
         for _ in 0..self.groups {
             let Ok(group) = cursor.group() else { break };
-            let mut named = group.own != OWN_NONE && counts(group.own_key().key_type);
+            // What too many rows to list were is not known.
+            let mut secondary = group.own == OWN_WHOLE_TABLE && !group.looked_at;
+            let mut made = secondary;
             for _ in 0..group.rows {
                 let Ok(row) = cursor.row() else { break };
-                named |= counts(row_type(row));
+                if row_type(row) == KeyType::Exclusive {
+                    made = true;
+                    secondary |= !is_primary(row);
+                }
+            }
+            if made {
+                let names = group.names.into_iter();
+                let table = names.fold(KeyHash::ROOT, KeyHash::child);
+                tables.push(Made { table, secondary });
+            }
+        }
+        tables
+    }
+
+    /// The tables with a key of which `counts` says so.
+    fn tables_if(&self, counts: impl Fn(Key<'_>) -> bool) -> Vec<KeyHash> {
+        let mut cursor = self.body();
+        let mut tables = Vec::new();
+        for _ in 0..self.groups {
+            let Ok(group) = cursor.group() else { break };
+            let mut named = group.own != OWN_NONE && counts(group.own_key());
+            for _ in 0..group.rows {
+                let Ok(row) = cursor.row() else { break };
+                named |= counts(group.row_key(row, row_type(row)));
             }
             if named && group.depth == 2 {
                 let names = group.names.into_iter();
@@ -240,6 +266,17 @@ impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
+}
+
+/// A table in which a write set makes or removes keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Which one.
+    pub table: KeyHash,
+    /// Some of these keys are, or may be, of another unique index than the primary one.
+    /// If not, the rows may still have a place in such an index: a key with a NULL in it is
+    /// not named.
+    pub secondary: bool,
 }
 
 /// A key or a prefix of one, as certification sees it.
@@ -277,8 +314,11 @@ pub struct Key<'a> {
     /// Set for a prefix that stands only for the keys below it.
     pub prefix: bool,
     /// Set for the EXCLUSIVE key of a table that stands for all rows changed
-    /// in it, because they were too many to list.
+    /// or looked at in it, because they were too many to list.
     pub whole_table: bool,
+    /// Whether something is changed that it stands for: as its type says, but where all
+    /// rows of a whole table were only looked at.
+    pub changes: bool,
 }
 
 impl<'a> Key<'a> {
@@ -341,6 +381,13 @@ fn row_type(row: &[u8]) -> KeyType {
         .unwrap_or(KeyType::Exclusive)
 }
 
+/// Whether a row key is of the primary key: the server puts the number of the index
+/// first. Of a long one only a digest is known; it may be of any index.
+fn is_primary(row: &[u8]) -> bool {
+    let first = Cursor { all: row, at: 0 }.part();
+    matches!(first, Ok((Part::Raw(bytes), _)) if bytes.first() == Some(&0))
+}
+
 /// The length in bytes of the row that starts at `at`; validated bytes only.
 pub(crate) fn row_len(rows: &[u8], at: usize) -> usize {
     let mut c = Cursor { all: rows, at };
@@ -352,12 +399,16 @@ struct Group<'a> {
     own: u8,
     names: [Part<'a>; 2],
     rows: u32,
+    /// The whole table, in which nothing is changed.
+    looked_at: bool,
 }
 
 impl<'a> Group<'a> {
     fn own_key(&self) -> Key<'a> {
+        let key_type = KeyType::from_u8(self.own).unwrap_or(KeyType::Exclusive);
         Key {
-            key_type: KeyType::from_u8(self.own).unwrap_or(KeyType::Exclusive),
+            key_type,
+            changes: key_type.changes() && !self.looked_at,
             whole_table: self.own == OWN_WHOLE_TABLE,
             prefix: false,
             ..self.prefix_key(self.depth)
@@ -370,6 +421,7 @@ impl<'a> Group<'a> {
             depth,
             row: &[],
             key_type: KeyType::Shared,
+            changes: false,
             prefix: true,
             whole_table: false,
         }
@@ -379,6 +431,7 @@ impl<'a> Group<'a> {
         Key {
             row,
             key_type,
+            changes: key_type.changes(),
             prefix: false,
             ..self.prefix_key(self.depth)
         }
@@ -447,11 +500,14 @@ impl<'a> Cursor<'a> {
                 .u32()
                 .ok_or_else(|| self.malformed("cut short before the rows"))?;
         }
+        let looks = |row: &[u8]| !row.is_empty() && !row_type(row).changes();
+        let looked_at = own == OWN_WHOLE_TABLE && rows > 0 && looks(&self.all[self.at..]);
         Ok(Group {
             depth,
             own,
             names,
             rows,
+            looked_at,
         })
     }
 

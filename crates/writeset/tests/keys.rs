@@ -334,3 +334,93 @@ fn rows_in_other_unique_indexes_than_the_primary_one_are_noticed() {
     keys.clear();
     assert!(!keys.secondary());
 }
+
+#[test]
+fn where_rows_are_made_the_write_set_tells_whether_a_secondary_key_is_named() {
+    let made = |rows: &[(&[u8], KeyType)]| {
+        let mut keys = KeyCollector::with_escalation(3);
+        for (row, key_type) in rows {
+            keys.add(&[b"d", b"t", row], *key_type).expect("a key");
+        }
+        let found = carried(&keys).keys().made_tables();
+        let table = KeyHash::of(&[b"d", b"t"]);
+        assert!(found.iter().all(|m| m.table == table));
+        found.iter().map(|m| m.secondary).collect::<Vec<_>>()
+    };
+    let long = [0u8; 40];
+    assert!(made(&[(b"\x00a", Update), (b"\x01a", Update)]).is_empty());
+    assert!(made(&[(b"\x00a", Reference)]).is_empty());
+    assert_eq!(made(&[(b"\x00a", Exclusive), (b"\x01b", Update)]), [false]);
+    assert_eq!(
+        made(&[(b"\x00a", Exclusive), (b"\x01b", Exclusive)]),
+        [true]
+    );
+    assert_eq!(
+        made(&[(&long, Exclusive)]),
+        [true],
+        "it may be of any index"
+    );
+    let many: Vec<_> = [b"\x00a", b"\x00b", b"\x00c", b"\x00d"]
+        .map(|row| (&row[..], Exclusive))
+        .into();
+    assert_eq!(made(&many), [true], "of all rows nothing is known");
+}
+
+#[test]
+fn a_table_of_which_very_many_rows_are_only_looked_at_is_not_changed() {
+    let parent = |row: &'static [u8]| [&b"d"[..], b"parent", row];
+    let mut keys = KeyCollector::with_escalation(2);
+    keys.add(&[b"d", b"child", b"\x00one"], Exclusive)
+        .expect("a key");
+    for row in [b"\x00one", b"\x00two", b"\x00six", b"\x00ten"] {
+        keys.add(&parent(row), Reference).expect("a key");
+    }
+    let child = KeyHash::of(&[b"d", b"child"]);
+    let table = KeyHash::of(&[b"d", b"parent"]);
+    let head = carried(&keys);
+    assert_eq!(keys.escalated_tables(), 1);
+    assert_eq!(keys.changed_tables(), [child]);
+    assert_eq!(head.keys().changed_tables(), [child]);
+    assert_eq!(head.keys().made_tables().len(), 1);
+    assert_eq!(head.keys().named_tables(), [child, table]);
+    assert_eq!(
+        (keys.len(), keys.bytes()),
+        (head.keys().len(), head.keys().byte_len())
+    );
+    let whole = head.keys().iter().find(|k| k.whole_table);
+    let whole = whole.expect("the parents are too many to list");
+    assert!(whole.key_type == Exclusive && !whole.changes);
+    // One of them is changed after all.
+    keys.add(&parent(b"\x00one"), Update).expect("a key");
+    let head = carried(&keys);
+    assert_eq!(keys.changed_tables(), [child, table]);
+    assert_eq!(head.keys().changed_tables(), [child, table]);
+    assert_eq!(
+        (keys.len(), keys.bytes()),
+        (head.keys().len(), head.keys().byte_len())
+    );
+    assert_eq!(head.keys().len(), 2);
+}
+
+proptest! {
+    /// Whoever counts what is changed counts the same, whatever is too many to list.
+    #[test]
+    fn both_ends_tell_the_same_tables(spec in key_specs(), escalation in 0usize..4) {
+        let mut keys = KeyCollector::with_escalation(escalation);
+        let mut changed = BTreeSet::new();
+        for (parts, t) in &spec {
+            let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            keys.add(&parts, *t).expect("parts");
+            if parts.len() > 1 && t.changes() {
+                changed.insert(KeyHash::of(&parts[..2]));
+            }
+        }
+        let head = carried(&keys);
+        prop_assert_eq!(keys.len(), head.keys().len());
+        prop_assert_eq!(keys.bytes(), head.keys().byte_len());
+        for got in [keys.changed_tables(), head.keys().changed_tables()] {
+            prop_assert_eq!(got.len(), changed.len(), "no table twice");
+            prop_assert_eq!(&BTreeSet::from_iter(got), &changed);
+        }
+    }
+}

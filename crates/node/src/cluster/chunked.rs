@@ -30,7 +30,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use dromon_writeset::{Arrived, Flags, KeyHash, Plan, Seqno, Uuid, WriteSet};
+use dromon_writeset::{Arrived, Flags, KeyHash, Made, Plan, Seqno, Uuid, WriteSet};
 pub use dromon_writeset::{CHUNK_MAX, CHUNK_MIN};
 
 use super::{ClusterState, Event, MemberState};
@@ -75,6 +75,8 @@ pub struct Chunked {
     pub index: u64,
     /// See [`Chunked::tables`].
     tables: OnceLock<Vec<KeyHash>>,
+    /// See [`Chunked::made`].
+    made: OnceLock<Vec<Made>>,
 }
 
 /// One of the events that make up a [`Chunked`].
@@ -93,6 +95,12 @@ impl Chunked {
     pub fn tables(&self) -> &[KeyHash] {
         let named = || self.write_set.keys().named_tables();
         self.tables.get_or_init(named)
+    }
+
+    /// The tables in which it makes or removes keys, found out once.
+    pub fn made(&self) -> &[Made] {
+        let made = || self.write_set.keys().made_tables();
+        self.made.get_or_init(made)
     }
 
     /// The member it came from.
@@ -233,6 +241,7 @@ impl ClusterState {
             tag,
             index,
             tables: OnceLock::new(),
+            made: OnceLock::new(),
         });
         let open = Open {
             chunked: chunked.clone(),

@@ -614,7 +614,7 @@ fn write_set_of(origin: u8, last_seen: Seqno, row: u64, chunk: u8, payload: &[u8
     write_set_flagged(origin, last_seen, row, chunk, payload, flags)
 }
 
-fn write_set_flagged(
+pub(crate) fn write_set_flagged(
     origin: u8,
     last_seen: Seqno,
     row: u64,

@@ -406,6 +406,14 @@ impl Node {
         lock(&self.chunks).begun.retain(|b| b.place != seqno);
     }
 
+    /// This node is a member, perhaps again: who waited was sent on when it lost touch, and
+    /// who comes from here on waits as on the others.
+    pub(super) fn close_again(&self, state: &ClusterState) {
+        for (chunked, _) in state.chunked() {
+            self.closed.close(chunked.id, state.closes(chunked.id));
+        }
+    }
+
     fn is_own_origin(&self, origin: Uuid) -> bool {
         let shared = self.shared();
         shared.join.as_ref().is_some_and(|j| j.origin == origin)
@@ -581,7 +589,6 @@ impl Node {
             tables: Vec::new(),
             neighbours: false,
         };
-        let closes = header.chunk & CHUNK_CLOSES != 0;
         match part {
             ChunkPart::Data(n) if lacking => {
                 // Before the position can pass it.
@@ -599,7 +606,7 @@ impl Node {
                     false => Some(self.damaged_spool(seqno, chunked.index, header.source)?),
                 };
                 ws.payload = chunked.plan.chunk(again.as_ref().unwrap_or(payload), n);
-                (ws.tables, ws.neighbours) = (self.tables_of_chunked(chunked), closes);
+                (ws.tables, ws.neighbours) = self.locks_of_chunked(chunked);
             }
             ChunkPart::End if lacking => {
                 ws.flags = header.flags;
@@ -608,7 +615,7 @@ impl Node {
                 ws.sum = Some(chunked.write_set.payload_sum());
                 // It may have been begun ahead, as the end of what was here.
                 ws.depends_on = seqno - 1;
-                (ws.tables, ws.neighbours) = (self.tables_of_chunked(chunked), closes);
+                (ws.tables, ws.neighbours) = self.locks_of_chunked(chunked);
             }
             ChunkPart::End => {}
             ChunkPart::Rollback if lacking => {
@@ -620,12 +627,13 @@ impl Node {
         Some(ws)
     }
 
-    /// What it names, if somebody asks for that: streams hold rows here.
-    fn tables_of_chunked(&self, chunked: &Chunked) -> Vec<KeyHash> {
-        match self.holds.load(Relaxed) {
-            true => chunked.tables().to_vec(),
-            false => Vec::new(),
+    /// The same as `locks_of`.
+    fn locks_of_chunked(&self, chunked: &Chunked) -> (Vec<KeyHash>, bool) {
+        if !self.holds.load(Relaxed) {
+            return (Vec::new(), false);
         }
+        let neighbours = lock(&self.held).meets_neighbours(chunked.made());
+        (chunked.tables().to_vec(), neighbours)
     }
 
     /// Makes durable what this database does not get in chunks. False: that

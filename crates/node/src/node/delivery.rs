@@ -555,6 +555,7 @@ impl Node {
         self.publish(order, &course.state);
         if joined.is_some_and(|(uuid, _)| uuid == own) {
             self.compare_policies(course.state.vote_policy());
+            self.close_again(&course.state);
         }
         let left_self = left.iter().find(|(m, _)| m.uuid == own).map(|(_, r)| *r);
         let rejoins = left_self == Some(LeaveReason::Rejoins);

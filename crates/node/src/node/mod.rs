@@ -470,7 +470,7 @@ struct RemoteWriteSet {
     index: u64,
     /// The tables that it names; none: not known.
     tables: Vec<KeyHash>,
-    /// It looks at neighbours of its rows, which no key names.
+    /// Neighbours of its rows, which no key names, may be in its way.
     neighbours: bool,
 }
 

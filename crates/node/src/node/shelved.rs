@@ -25,7 +25,6 @@ use crate::lacking::StreamNote;
 use crate::messages::Position;
 use crate::spool::PieceFiles;
 use crate::trx::Trx;
-use crate::uniques;
 
 /// To the server this is a write set that failed: it moves the position, and no more.
 const NOTHING: Flags =
@@ -63,6 +62,7 @@ impl Node {
             if let Some(first) = held.fragment(id, at, begins, &tables) {
                 self.closed.close_strictly(first, tables);
             }
+            held.made(id, &write_set.keys().made_tables());
         }
         let commits = fragment && flags.ends();
         if (commits || flags.is_rollback())
@@ -113,12 +113,14 @@ impl Node {
     }
 
     /// What is kept of a write set while streams are held: the tables that it names,
-    /// and whether it looks at neighbours of its rows.
+    /// and whether neighbours of its rows may be in its way.
     pub(super) fn locks_of(&self, write_set: &WriteSet) -> (Vec<KeyHash>, bool) {
-        match self.holds.load(Relaxed) {
-            false => (Vec::new(), false),
-            true => (write_set.keys().named_tables(), uniques::touched(write_set)),
+        if !self.holds.load(Relaxed) {
+            return (Vec::new(), false);
         }
+        let made = write_set.keys().made_tables();
+        let neighbours = lock(&self.held).meets_neighbours(&made);
+        (write_set.keys().named_tables(), neighbours)
     }
 
     /// What a write set at `seqno` has to wait for that depends on `depends_on`.
@@ -350,7 +352,7 @@ impl Node {
     /// The database is a full copy: its donor had shelved nothing.
     pub(super) fn forget_shelved(&self) {
         lock(&self.held).copied();
-        self.closed.clear();
+        self.closed.open_strict();
     }
 
     /// What an applier does with `ws`, which may be a fragment; everything before it is

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::chunks::{PATIENT, begin, commit, end, go_on, large, nothing_open};
+use crate::toy::holds::Point;
 use crate::toy::{Db, End, Key, row};
 use crate::world::{World, addrs, run};
 
@@ -129,5 +130,40 @@ fn who_waits_on_a_node_that_is_cut_off_is_told() {
         world.synced(&world.db(1));
         assert!(end(client).is_committed());
         nothing_open(world);
+    });
+}
+
+#[test]
+fn who_comes_when_its_node_is_back_waits_as_before() {
+    let options = "dromon.auto_stream_size=1K;evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
+    run(3, options, LIMIT, |world| {
+        let (cut, origin) = (world.db(1), world.db(2));
+        // One does not apply: no more than its first chunks come.
+        world.db(3).holds.close(Point::ApplyStart);
+        let mut session = origin.begin();
+        for n in 1..=600 {
+            session.put(row(n), 1).expect("a free row");
+        }
+        session.add_unique(row(1));
+        let client = commit(session);
+        world.until("it is cut", || {
+            cut.stat("dromon_large_open").contains("chunks")
+        });
+        let waiting = change(&cut, row(1000));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiting.is_finished());
+        world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
+        assert_eq!(end(waiting), End::ConnFail);
+        world.net.heal();
+        world.synced(&cut);
+        assert!(!client.is_finished());
+        let waiting = change(&cut, row(1000));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waiting.is_finished());
+        go_on(world);
+        assert!(end(client).is_committed());
+        assert!(end(waiting).is_committed());
+        nothing_open(world);
+        assert_eq!(cut.count("local_cert_failures"), 0);
     });
 }

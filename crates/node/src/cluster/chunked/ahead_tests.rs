@@ -3,11 +3,11 @@
 use dromon_order::Part;
 use proptest::prelude::*;
 
-use super::super::tests::{Feed, join, long_write_set, statement, write_set};
-use super::super::{ChunkPart, Event};
+use super::super::tests::{Feed, join, long_write_set, statement, write_set, write_set_flagged};
+use super::super::{CHUNK_MIN, ChunkPart, Event};
 use super::AHEAD_MAX;
 use crate::messages::{Control, LeaveReason, Need, Position};
-use dromon_writeset::{Seqno, Uuid};
+use dromon_writeset::{Flags, Seqno, Uuid};
 
 /// What may come.
 #[derive(Clone, Copy, Debug)]
@@ -249,4 +249,45 @@ fn a_statement_lets_it_take_its_place_before_it_gives_way() {
         "{events:?}"
     );
     assert!(matches!(events.last(), Some(Event::WriteSet { .. })));
+}
+
+/// Whether a large payload passes that was on its way while very many small ones came, if
+/// places ahead of another large one are left when its last piece comes.
+fn passes_after_a_long_way(ahead: u32, flags: Flags) -> bool {
+    let mut f = Feed::of_three();
+    let now = f.state.position().seqno;
+    f.part(1, Part::Whole, long_write_set(1, now, 1));
+    let id = now + 1;
+    let now = f.state.position().seqno;
+    // It had seen little when it went off, and is as far behind as it may be.
+    let large = write_set_flagged(3, now, 1_000_000, CHUNK_MIN, b"rows", flags);
+    let piece = |i| Part::Piece { stream: 1, i, n: 2 };
+    for row in 0..dromon_certify::MAX_LENGTH - 1 {
+        small(&mut f, row);
+    }
+    f.part(3, piece(0), large.slice(..20));
+    for row in 0..17_000 {
+        small(&mut f, row);
+    }
+    if ahead > 0 {
+        f.send(2, &Control::Chunk { id, n: 1, ahead });
+    }
+    let events = f.part(3, piece(1), large.slice(20..));
+    match events.last() {
+        Some(Event::WriteSet { verdict, .. }) => verdict.passed(),
+        other => panic!("not a write set: {other:?}"),
+    }
+}
+
+fn small(f: &mut Feed, row: Seqno) {
+    let now = f.state.position().seqno;
+    f.part(2, Part::Whole, write_set(2, now, 2 + row as u64 % 500));
+}
+
+#[test]
+fn places_that_nobody_takes_make_no_payload_on_its_way_too_old() {
+    // It makes the part take its place first, as it may not share its time.
+    let alone = Flags::PA_UNSAFE;
+    assert!(passes_after_a_long_way(0, alone));
+    assert!(passes_after_a_long_way(AHEAD_MAX, alone));
 }

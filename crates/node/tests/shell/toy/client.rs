@@ -247,8 +247,17 @@ impl Session {
 
     /// As if the last row had come into a unique index besides the primary one.
     pub fn add_unique(&mut self, key: Key) {
+        self.add_made(1, key);
+    }
+
+    /// As if the last row were new, with a NULL in each such index.
+    pub fn add_null(&mut self, key: Key) {
+        self.add_made(0, key);
+    }
+
+    fn add_made(&mut self, index: u8, key: Key) {
         let trx = self.handle();
-        let mut row = vec![1];
+        let mut row = vec![index];
         row.extend(key.row.to_be_bytes());
         let parts: [&[u8]; 3] = [b"toy", &[key.table], &row];
         let added = self.node().append_key(&trx, &parts, KeyType::Exclusive);
