@@ -371,11 +371,17 @@ impl Puller {
                 self.source.address,
                 primary.version,
                 primary.server_id,
-                match (primary.semi_sync, connection.is_encrypted()) {
-                    (true, true) => " with semi-sync, encrypted,",
-                    (true, false) => " with semi-sync",
-                    (false, true) => ", encrypted,",
-                    (false, false) => "",
+                match (
+                    primary.semi_sync,
+                    primary.semi_sync_on,
+                    connection.is_encrypted()
+                ) {
+                    (true, true, true) => " with semi-sync, encrypted,",
+                    (true, true, false) => " with semi-sync",
+                    (true, false, true) => " with semi-sync (off there as yet), encrypted,",
+                    (true, false, false) => " with semi-sync (off there as yet)",
+                    (false, _, true) => ", encrypted,",
+                    (false, _, false) => "",
                 },
                 match (self.store.has(), self.file_position()) {
                     (_, Some((file, at))) if !file.is_empty() => format!("{file} byte {at}"),
@@ -386,6 +392,8 @@ impl Puller {
         );
         self.look_for_clocks(&primary.version);
         let (semi_sync, primary_zstd) = (primary.semi_sync, primary.zstd);
+        // One that does not wait does not read what it is told either.
+        let mut waits_for_us = primary.semi_sync_on;
         let mariadb = primary.version.contains("MariaDB");
         self.connected(primary, connection.is_encrypted());
         connection.follow()?;
@@ -431,7 +439,13 @@ impl Puller {
                 }
                 // What was stored but not acknowledged when a connection broke is not sent again:
                 // the first heartbeat tells where it ended.
-                let again = took.heartbeat && semi_sync && !self.store.in_group();
+                let again = took.heartbeat && waits_for_us && !self.store.in_group();
+                if sent.ack && !waits_for_us {
+                    waits_for_us = true;
+                    lock(&self.following).primary.semi_sync_on = true;
+                    let text = "The primary waits for acknowledgements from now on (semi-sync).";
+                    self.log.say(Level::Note, text);
+                }
                 if sent.ack || again {
                     let (file, position) = self.ingest.place();
                     ack = Some(AckSemiSync {
