@@ -263,6 +263,11 @@ impl Puller {
 
     /// Connects, and connects again, until told to end or the disk fails.
     pub fn run(mut self) -> Result<(), StoreError> {
+        // The disk was full already when the store was opened.
+        if let Some(error) = self.store.failure() {
+            self.log.say(Level::Error, &error.to_string());
+            return Err(error.clone());
+        }
         let mut backoff = Backoff::new(Duration::from_millis(100), self.source.backoff_max);
         let mut said = String::new();
         loop {
@@ -694,11 +699,15 @@ mod tests {
     use crate::store::StoreOptions;
 
     fn puller(kind: Kind, desk: Option<Arc<Desk>>) -> Puller {
+        puller_on(SimDevice::new(1), kind, desk)
+    }
+
+    fn puller_on(device: SimDevice, kind: Kind, desk: Option<Arc<Desk>>) -> Puller {
         let options = StoreOptions {
             kind,
             ..StoreOptions::default()
         };
-        let device = Arc::new(SimDevice::new(1));
+        let device = Arc::new(device);
         let (store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
         let source = Source {
             address: "nowhere:1".into(),
@@ -758,6 +767,17 @@ mod tests {
         read(2);
         puller.exchange(HintStatus::default());
         assert!(puller.offers.waits());
+    }
+
+    /// Nothing is asked of a primary when nothing can be stored.
+    #[test]
+    fn begun_with_a_full_disk() {
+        let device = SimDevice::new(1);
+        device.set_capacity(Some(0));
+        let puller = puller_on(device, Kind::MariaDb, None);
+        let following = puller.following();
+        assert!(puller.run().expect_err("no room").is_full());
+        assert_eq!(lock(&following).last_error, None, "it tried to connect");
     }
 
     /// A connection that brings something to a mirror is a success, too.

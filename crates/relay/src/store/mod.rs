@@ -162,7 +162,8 @@ pub enum Part {
 
 impl Store {
     /// Opens the files of a directory, mends what a crash left, and says what that was. If there
-    /// are none, the first file will begin with `start`.
+    /// are none, the first file will begin with `start`. If the disk is too full to go on, it is open
+    /// and has failed: see [`Store::failure`].
     pub fn open(
         device: Arc<dyn Device>,
         options: StoreOptions,
@@ -255,12 +256,21 @@ impl Store {
             store.sync_mark()?;
         }
         // Of a mirror the primary says what follows.
-        if finished && store.options.kind != Kind::Mirror {
-            store.successor()?;
-        } else {
-            store.write_mark()?;
+        let ready = match finished && store.options.kind != Kind::Mirror {
+            true => store.successor(),
+            false => store.write_mark(),
+        };
+        match ready {
+            // What is here can be served, and room be made by purging.
+            Err(error) if error.is_full() => {}
+            ready => ready?,
         }
         Ok((store, opened))
+    }
+
+    /// Why it takes nothing more.
+    pub fn failure(&self) -> Option<&StoreError> {
+        self.failed.as_deref()
     }
 
     /// What readers see.
