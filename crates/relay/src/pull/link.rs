@@ -141,6 +141,8 @@ pub struct Following {
     pub unordered: u64,
     /// Whether the connection is encrypted.
     pub encrypted: bool,
+    /// And the primary's certificate was for its address.
+    pub named: bool,
     /// When anything came last.
     pub heard: Option<Instant>,
     /// That was a heartbeat which says that the primary had nothing more.
@@ -521,6 +523,7 @@ impl Puller {
         following.connected = true;
         following.connections += 1;
         following.encrypted = encrypted;
+        following.named = encrypted && self.source.tls.as_ref().is_some_and(ClientTls::is_named);
         following.zstd = primary.zstd.map(|_| Compressed::default());
         following.primary = primary;
     }

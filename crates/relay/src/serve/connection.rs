@@ -397,6 +397,7 @@ impl<'a> Connection<'a> {
             purged: self.server.view.purged().to_string(),
             lag_ms: self.server.relay_lag_ms(),
             upstream: self.server.upstream(),
+            failure: self.server.view.failure().map(|why| why.to_string()),
         }
     }
 }

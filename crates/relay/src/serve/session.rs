@@ -39,6 +39,8 @@ pub mod errors {
     pub const NOT_SUPPORTED: u16 = 1235;
     /// Read-only.
     pub const READ_ONLY: u16 = 1290;
+    /// A file could not be written.
+    pub const WRITE: u16 = 1026;
 }
 
 /// A replica, for SHOW SLAVE HOSTS.
@@ -104,6 +106,8 @@ pub struct Facts {
     pub lag_ms: Option<u64>,
     /// Its own connection, if it follows anybody.
     pub upstream: Option<Upstream>,
+    /// Why nothing more is stored.
+    pub failure: Option<String>,
 }
 
 /// An answer.
