@@ -653,6 +653,54 @@ fn what_is_purged_is_gone() {
     assert_eq!(kept.iter().find(gone), None);
 }
 
+/// A session may say any time (SET TIMESTAMP): keep_age goes by when something can have been made.
+#[test]
+fn the_age_of_what_says_any_time() {
+    let now = std::time::UNIX_EPOCH
+        .elapsed()
+        .expect("after 1970")
+        .as_secs();
+    let (hour, year) = (3600, 365 * 86400);
+    for said in [1, now + year] {
+        for reopen in [false, true] {
+            let device = SimDevice::new(3);
+            let mut store = open(&device).expect("empty");
+            store.begin_file(&format_event(CRC)).expect("no faults");
+            // Three files; the last group of the second one says another time.
+            for (n, time) in [now, now, said, now].into_iter().enumerate() {
+                let (name, time) = (gtid(0, 1, n as u64 + 1), time as u32);
+                let group = common::made(transaction(name, 0, 0, CRC), time);
+                let end = Part::End(GroupName::MariaDb(name), time);
+                for (raw, part) in group.into_iter().zip([Part::Begin, end]) {
+                    store.append(raw, part).expect("no faults");
+                }
+                store.flush().expect("no faults");
+                if n == 2 && reopen {
+                    drop(store);
+                    device.kill();
+                    store = open(&device).expect("no faults");
+                }
+                if n != 1 {
+                    store.rotate().expect("no faults");
+                }
+            }
+            if reopen {
+                drop(store);
+                device.kill();
+                store = open(&device).expect("no faults");
+            }
+            let limits = Limits {
+                age: Some(hour),
+                ..Limits::default()
+            };
+            let view = store.view();
+            let gone = |now| view.purge(limits, None, now).gone.len();
+            assert_eq!(gone(now + hour - 100), 0, "{said}, {reopen}: too early");
+            assert_eq!(gone(now + hour + 100), 3, "{said}, {reopen}: in time");
+        }
+    }
+}
+
 /// How long something is lacking that was committed long before it came, or before the relay was
 /// started.
 #[test]

@@ -224,11 +224,11 @@ impl Store {
                 indexed: false,
             });
         }
-        let (state, time) = match &last {
-            Some((_, scan, _)) => (scan.state.clone(), scan.time),
-            None => (start.into(), 0),
+        let (state, time, newest) = match &last {
+            Some((_, scan, _)) => (scan.state.clone(), scan.time, scan.newest),
+            None => (start.into(), 0, 0),
         };
-        let catalogue = Catalogue::new(files, state.clone(), time);
+        let catalogue = Catalogue::new(files, state.clone(), newest);
         let view = Arc::new(View::new(
             Arc::clone(&device),
             options.prefix.clone(),
@@ -428,9 +428,11 @@ impl Store {
         let format = Format::decode(&format_event)?;
         buf.extend_from_slice(&format_event);
         let list = buf.len() as u64;
+        // All groups before it are seen by now.
+        let newest = self.view.newest();
         let maker = Maker {
             server_id: self.options.server_id,
-            timestamp: self.time,
+            timestamp: newest,
             checksum: Checksum::Crc32,
             place: At::At(list),
         };
@@ -448,7 +450,7 @@ impl Store {
             FileEntry {
                 number,
                 start: self.state.clone(),
-                start_time: self.time,
+                start_time: newest,
                 len: body,
                 list,
                 body,
@@ -679,7 +681,6 @@ impl Store {
             chunk,
             points,
             state: self.state.clone(),
-            time: self.time,
             groups: std::mem::take(&mut self.groups),
             made: self.made.take().unwrap_or_default(),
         }))
