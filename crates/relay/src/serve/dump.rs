@@ -258,6 +258,9 @@ impl Connection<'_> {
                     let at = cursor.place().at;
                     let place = cursor.place();
                     let hint = |key| hints.look(place, key);
+                    if feed.wanted().awaits() {
+                        feed.now(u32::try_from(unix_now()).unwrap_or(u32::MAX));
+                    }
                     feed.event(cursor.event(len), hint)
                         .map_err(|e| feeding(e, &name, at))?;
                     cursor.pass(len);
