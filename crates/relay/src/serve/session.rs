@@ -65,6 +65,8 @@ pub struct Listing {
     pub last_seen: u64,
     /// The oldest file that is kept for it.
     pub needs: String,
+    /// That is gone already, and nothing is kept for it.
+    pub cut_off: bool,
 }
 
 /// What there is to say.
@@ -800,6 +802,7 @@ fn show(tokens: &[Placed], facts: &Facts) -> Said {
             "Connected",
             "Last_seen_utc",
             "Needed_file",
+            "Cut_off",
         ];
         let mut t = table(&columns);
         for known in &facts.known {
@@ -810,6 +813,7 @@ fn show(tokens: &[Placed], facts: &Facts) -> Said {
                 if known.connected { "Yes" } else { "No" }.to_owned(),
                 utc(known.last_seen),
                 known.needs.clone(),
+                if known.cut_off { "Yes" } else { "No" }.to_owned(),
             ]);
         }
         return Ok(Reply::Table(t));

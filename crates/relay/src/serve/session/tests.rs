@@ -33,6 +33,7 @@ fn facts() -> Facts {
             connected: false,
             last_seen: 1_700_000_000,
             needs: "relay-bin.000001".into(),
+            cut_off: false,
         }],
         now: 1_000_000,
         port: 3307,
@@ -407,7 +408,7 @@ fn what_tools_ask() {
         ),
         (
             "SHOW KNOWN REPLICAS",
-            "Server_id|Host|Port|Connected|Last_seen_utc|Needed_file / 9|db9|3306|No|2023-11-14 22:13:20|relay-bin.000001",
+            "Server_id|Host|Port|Connected|Last_seen_utc|Needed_file|Cut_off / 9|db9|3306|No|2023-11-14 22:13:20|relay-bin.000001|No",
         ),
         (
             "SELECT @@gtid_binlog_pos, @@global.gtid_binlog_state AS s",
