@@ -23,6 +23,9 @@ const VALUE_MAX: usize = 64 << 10;
 /// Most values of one SELECT: each may be as long.
 const ITEMS_MAX: usize = 64;
 
+/// Least time between heartbeats, in nanoseconds: no replica needs them closer, and each costs a write.
+const HEARTBEAT_MIN_NS: u64 = 50_000_000;
+
 /// MariaDB's numbers of errors.
 pub mod errors {
     /// Syntax.
@@ -149,7 +152,7 @@ pub struct Wants {
     pub annotate: bool,
     /// End instead of waiting.
     pub non_block: bool,
-    /// Nanoseconds between heartbeats; 0: none.
+    /// Nanoseconds between heartbeats; 0: as the relay likes.
     pub heartbeat_ns: u64,
     /// Its own.
     pub server_id: u32,
@@ -539,10 +542,10 @@ impl Session {
             checksum,
             annotate: true,
             non_block: flags & dump_flags::NON_BLOCK != 0,
-            heartbeat_ns: self
-                .wish("heartbeat_period")
-                .and_then(|v| v.parse().ok())
-                .unwrap_or(0),
+            heartbeat_ns: match self.wish("heartbeat_period").map(str::parse) {
+                Some(Ok(ns @ 1..)) => HEARTBEAT_MIN_NS.max(ns),
+                _ => 0,
+            },
             server_id,
             mariadb: self.capability().is_some(),
             lag: self.var(LAG_VARIABLE) == Some("1"),

@@ -1,5 +1,6 @@
 //! Sockets: TLS between a relay and those who ask it, and HTTP.
 
+mod beats;
 #[path = "../common/mod.rs"]
 mod common;
 mod http;
