@@ -1,6 +1,7 @@
 //! What is done now and then: old files go, known replicas are written down. Nothing that is stored
 //! depends on it, so nothing that goes wrong here ends anything: it is tried again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,6 +33,8 @@ pub(crate) struct Housekeeping {
     log: Log,
     last: Instant,
     unsaved: bool,
+    /// Of whom it was said that what they need is gone.
+    cut_off: BTreeSet<u32>,
     /// What went wrong last time.
     said: String,
 }
@@ -53,6 +56,7 @@ impl Housekeeping {
             log: log.clone(),
             last: Instant::now(),
             unsaved: false,
+            cut_off: BTreeSet::new(),
             said: String::new(),
         }
     }
@@ -85,7 +89,8 @@ impl Housekeeping {
         };
         self.unsaved = saved.is_err();
         // Not before: writing takes a while, and who comes in the meantime needs files, too.
-        let needed = self.server.registry().needed();
+        let oldest = self.view.oldest().unwrap_or(0);
+        let needed = self.server.registry().needed(oldest);
         let purged = self.view.purge(self.keep.limits, needed.map(|n| n.0), now);
         if let [first, .., last] | [first @ last] = &purged.gone[..] {
             self.log
@@ -107,7 +112,31 @@ impl Housekeeping {
         let held = needed.map(|(_, id)| (purged.held, id));
         let held = held.filter(|(files, _)| *files > 0);
         self.server.registry().set_held(held);
+        self.say_who_is_cut_off();
         self.complain(saved.err().or(purged.error));
+    }
+
+    /// Once for each replica.
+    fn say_who_is_cut_off(&mut self) {
+        let oldest = self.view.oldest().unwrap_or(0);
+        let registry = self.server.registry();
+        let cut: Vec<(u32, u64)> = registry
+            .cut_off(oldest)
+            .map(|(id, known)| (id, known.needs))
+            .collect();
+        drop(registry);
+        for (id, needs) in cut.iter().filter(|(id, _)| !self.cut_off.contains(id)) {
+            self.log.say(
+                Level::Warning,
+                &format!(
+                    "Replica {id} is cut off: it needs {}, and the oldest file is {} (see keep_size_hard). Nothing is held for it \
+                     any more. If it comes back it needs a new copy of the data; if it is gone for good, say FORGET REPLICA {id}.",
+                    self.view.name(*needs),
+                    self.view.name(oldest)
+                ),
+            );
+        }
+        self.cut_off = cut.into_iter().map(|(id, _)| id).collect();
     }
 
     /// Once for each cause: it is tried each second.
@@ -175,25 +204,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let log = Log::file(&dir.path().join("log")).expect("writable");
         let (mut housekeeping, mut store) = with_store(&SimDevice::new(1), &log);
-        let format = Format {
-            binlog_version: 4,
-            server_version: version_bytes("10.11.6-MariaDB-log"),
-            created: 0,
-            post_header_lens: vec![0; 163],
-            checksum: Some(Checksum::Crc32),
-        };
-        let header = Header {
-            timestamp: 900,
-            kind: EventType::FORMAT_DESCRIPTION,
-            server_id: 1,
-            len: 0,
-            end_pos: 0,
-            flags: 0,
-        };
-        let begins = Payload::Format(Box::new(format.clone()));
-        let begins = encode_event(&header, &begins, &format);
         for _ in 0..3 {
-            store.begin_file(&begins).expect("a good disk");
+            store.begin_file(&begins()).expect("a good disk");
         }
         let limits = Limits {
             size: Some(1),
@@ -225,6 +237,71 @@ mod tests {
         drop(registry);
         housekeeping.keep_house(1004);
         assert_eq!(housekeeping.view.oldest(), Some(3));
+    }
+
+    /// A replica that keep_size_hard has cut off holds nothing any more, until it begins anew.
+    #[test]
+    fn who_is_cut_off_holds_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let (mut housekeeping, mut store) = with_store(&SimDevice::new(1), &log);
+        for _ in 0..5 {
+            store.begin_file(&begins()).expect("a good disk");
+        }
+        let registry = |h: &Housekeeping| h.server.registry().clone();
+        // The first one goes, which the replica needs.
+        let list = housekeeping.view.list();
+        let limits = |h: &mut Housekeeping, size, size_hard| {
+            h.keep.limits = Limits {
+                size,
+                size_hard,
+                age: None,
+            };
+        };
+        let all: u64 = list.iter().map(|file| file.bytes).sum();
+        limits(&mut housekeeping, Some(1), Some(all - 1));
+        housekeeping.server.registry().ends(3, 1, 1000);
+        housekeeping.keep_house(1001);
+        assert_eq!(housekeeping.view.oldest(), Some(2));
+        let oldest = housekeeping.view.oldest().expect("files");
+        assert_eq!(registry(&housekeeping).needed(oldest), None);
+        // What is left goes as keep_size says, far below the hard limit.
+        housekeeping.keep_house(1002);
+        assert_eq!(housekeeping.view.oldest(), Some(5));
+        assert_eq!(registry(&housekeeping).held(), None);
+        housekeeping.keep_house(1003);
+        let said = fs::read_to_string(dir.path().join("log")).expect("readable");
+        assert_eq!(said.matches("Replica 3 is cut off").count(), 1, "{said}");
+        assert!(said.contains("needs relay-bin.000001"), "{said}");
+        // With a new copy of the data it counts again.
+        housekeeping
+            .server
+            .registry()
+            .begins(3, "db3", 3306, 2, 5, 1004);
+        store.begin_file(&begins()).expect("a good disk");
+        housekeeping.keep_house(1005);
+        assert_eq!(housekeeping.view.oldest(), Some(5));
+        assert_eq!(registry(&housekeeping).held(), Some((1, 3)));
+    }
+
+    fn begins() -> Vec<u8> {
+        let format = Format {
+            binlog_version: 4,
+            server_version: version_bytes("10.11.6-MariaDB-log"),
+            created: 0,
+            post_header_lens: vec![0; 163],
+            checksum: Some(Checksum::Crc32),
+        };
+        let header = Header {
+            timestamp: 900,
+            kind: EventType::FORMAT_DESCRIPTION,
+            server_id: 1,
+            len: 0,
+            end_pos: 0,
+            flags: 0,
+        };
+        let begins = Payload::Format(Box::new(format.clone()));
+        encode_event(&header, &begins, &format)
     }
 
     fn housekeeping(device: &SimDevice, log: &Log) -> Housekeeping {

@@ -202,6 +202,7 @@ pub enum TlsWish {
 pub struct ClientTls {
     config: Arc<ClientConfig>,
     keys: TlsKeys,
+    named: bool,
 }
 
 impl ClientTls {
@@ -293,7 +294,13 @@ impl ClientTls {
         Ok(ClientTls {
             config: Arc::new(config),
             keys,
+            named,
         })
+    }
+
+    /// Whether the server's certificate must be for the name or address that was connected to.
+    pub fn is_named(&self) -> bool {
+        self.named
     }
 }
 

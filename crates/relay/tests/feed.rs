@@ -276,6 +276,7 @@ fn a_domain_that_begins_later() {
         let begin = found.begin.expect("there is a file");
         let mut feed = Feed::new(9, Checksum::Crc32, true, begin.wanted, 1);
         feed.came(came);
+        feed.now(1000);
         let head = view.head(begin.place.file).expect("readable");
         feed.begin(
             "f",
@@ -293,6 +294,44 @@ fn a_domain_that_begins_later() {
                 assert!(refused.to_string().contains("has 1-1-9"), "{refused}");
             }
             (_, other) => panic!("{came}: {other:?}"),
+        }
+    }
+}
+
+/// A session of the primary may say any time (SET TIMESTAMP): one that has not come yet is no proof
+/// that a group was made after the replica came, which is merely ahead.
+#[test]
+fn a_group_that_says_tomorrow() {
+    const NOW: u32 = 1_000_000;
+    for (later, fits) in [(86400, true), (0, false)] {
+        let (mut store, _) = store(&[(0, 1, 10)]);
+        let view = store.view();
+        let position = "0-1-6".parse().expect("a position");
+        let found = view.find(&position).expect("readable").expect("it waits");
+        let begin = found.begin.expect("there is a file");
+        let mut feed = Feed::new(9, Checksum::Crc32, true, begin.wanted, 1);
+        feed.came(NOW - 100);
+        feed.now(NOW);
+        let head = view.head(begin.place.file).expect("readable");
+        let state = Some(&begin.state.mariadb);
+        feed.begin("f", begin.place.at, &head.format_event, state)
+            .expect("it fits");
+        for seqno in 2..=7 {
+            let name = gtid(0, 1, seqno);
+            let time = NOW - 200 + if seqno == 3 { 200 + later } else { 0 };
+            let group = common::made(transaction(name, 0, 0, Checksum::Crc32), time);
+            append(&mut store, &group, name).expect("a good disk");
+        }
+        store.flush().expect("a good disk");
+        match (fits, run(&view, &mut feed, begin.place)) {
+            (true, Ok(out)) => {
+                assert_eq!(seen(&out, Checksum::Crc32).groups, [(gtid(0, 1, 7), 2)]);
+            }
+            // This one says that it was made just now.
+            (false, Err(FeedError::Refused(refused))) => {
+                assert!(refused.to_string().contains("has 0-1-6"), "{refused}");
+            }
+            (_, other) => panic!("{later}: {other:?}"),
         }
     }
 }

@@ -4,13 +4,50 @@ mod common;
 
 use common::breaks::{Follower, breaks, follow};
 use common::{
-    artificial_rotate, beginning, event, format_event, groups, gtid, read, statement, transaction,
+    artificial_rotate, beginning, event, format_event, groups, gtid, gtid_event, read, statement,
+    transaction,
 };
-use dromon_binlog::{BinlogState, Checksum, EventType, Gtid, GtidList, Maker, Payload, Place};
+use dromon_binlog::{
+    BinlogState, Checksum, EventType, Gtid, GtidList, Maker, Payload, Place, gtid_flags,
+};
 use dromon_log::SimDevice;
 use dromon_relay::pull::{Ingest, IngestError, PullError, take};
-use dromon_relay::store::{Store, StoreOptions};
+use dromon_relay::store::{History, Store, StoreOptions};
 use proptest::prelude::*;
+
+/// Beyond 4 GiB events say 32 bits of their place, and a heartbeat of MariaDB says all of it: what is
+/// acknowledged is behind what was there before.
+#[test]
+fn a_place_beyond_4_gib() {
+    const CRC: Checksum = Checksum::Crc32;
+    let (mut ingest, at) = (Ingest::new(), 5 << 30);
+    let mut comes = |raw: &[u8]| {
+        let taken = ingest.event(raw, &History::default(), None, None);
+        let taken = taken.expect("a good primary");
+        let (file, position) = ingest.place();
+        (file.to_vec(), position, taken.heartbeat)
+    };
+    let maker = Maker {
+        server_id: 1,
+        timestamp: 0,
+        checksum: CRC,
+        place: Place::Nowhere,
+    };
+    comes(&artificial_rotate("f", 4, CRC));
+    comes(&format_event(CRC));
+    let beat = maker.heartbeat_long("f", at);
+    assert_eq!(comes(&beat), (b"f".to_vec(), at, true));
+    let mut begins = gtid_event(gtid(0, 1, 1), gtid_flags::TRANSACTIONAL, CRC);
+    let (low, end) = (((at + 200) as u32).to_le_bytes(), begins.len() - 4);
+    begins[13..17].copy_from_slice(&low);
+    let crc = crc32fast::hash(&begins[..end]).to_le_bytes();
+    begins[end..].copy_from_slice(&crc);
+    assert_eq!(comes(&begins), (b"f".to_vec(), at + 200, false));
+    // One that fits in 32 bits is as it was.
+    comes(&artificial_rotate("g", 4, CRC));
+    let beat = maker.heartbeat("g", 1000).expect("it fits");
+    assert_eq!(comes(&beat), (b"g".to_vec(), 1000, true));
+}
 
 /// A primary: its groups in files, as it would send them.
 #[derive(Debug)]

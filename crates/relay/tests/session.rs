@@ -319,7 +319,12 @@ fn by_gtids_of_mysql() {
 
 #[test]
 fn semi_sync_if_both_want_it() {
-    for (enabled, wanted) in [("ON", true), ("OFF", true), ("ON", false)] {
+    for (enabled, wanted) in [
+        (Some("ON"), true),
+        (Some("OFF"), true),
+        (None, true),
+        (Some("ON"), false),
+    ] {
         let mut session = Session::new(Wish {
             semi_sync: wanted,
             ..wish()
@@ -328,7 +333,9 @@ fn semi_sync_if_both_want_it() {
         talk(&mut session, &mut |text| {
             if text.starts_with("SHOW") {
                 let mut table = TextResult::new(&["Variable_name", "Value"]);
-                table.row(["rpl_semi_sync_master_enabled".into(), enabled.into()]);
+                if let Some(enabled) = enabled {
+                    table.row(["rpl_semi_sync_master_enabled".into(), enabled.into()]);
+                }
                 return Reply::Table(table);
             }
             asked |= text == "SET @rpl_semi_sync_slave=1";
@@ -340,19 +347,21 @@ fn semi_sync_if_both_want_it() {
             Reply::Ok
         })
         .expect("they agree");
-        let agreed = enabled == "ON" && wanted;
-        assert_eq!((asked, session.primary().semi_sync), (agreed, agreed));
+        // It may be switched on later.
+        let agreed = enabled.is_some() && wanted;
+        let primary = session.primary();
+        assert_eq!((asked, primary.semi_sync), (agreed, agreed));
+        assert_eq!(primary.semi_sync_on, agreed && enabled == Some("ON"));
     }
 }
 
 /// From 8.0.26 on MySQL has a plugin with other names; both may be there.
 #[test]
 fn semi_sync_of_mysql() {
-    let switches = |on: &[&str]| {
+    let switches = |all: &[(&str, &str)]| {
         let mut table = TextResult::new(&["Variable_name", "Value"]);
-        for name in ["master", "replica", "slave", "source"] {
-            let value = if on.contains(&name) { "ON" } else { "OFF" };
-            table.row([format!("rpl_semi_sync_{name}_enabled"), value.into()]);
+        for (name, value) in all {
+            table.row([format!("rpl_semi_sync_{name}_enabled"), (*value).into()]);
         }
         Reply::Table(table)
     };
@@ -361,13 +370,16 @@ fn semi_sync_of_mysql() {
         table.row(row.map(str::to_owned));
         Reply::Table(table)
     };
-    for (on, agreed) in [
-        (&["source"][..], true),
-        (&["master"], true),
-        (&["source", "replica"], true),
-        // It is a replica itself.
-        (&["replica", "slave"], false),
-        (&[], false),
+    for (all, agreed, is_on) in [
+        (&[("source", "ON")][..], true, true),
+        (&[("master", "ON"), ("slave", "OFF")], true, true),
+        (&[("replica", "ON"), ("source", "ON")], true, true),
+        (&[("master", "OFF"), ("source", "ON")], true, true),
+        (&[("source", "OFF")], true, false),
+        (&[("replica", "ON"), ("source", "OFF")], true, false),
+        // It can be a replica only.
+        (&[("replica", "ON"), ("slave", "ON")], false, false),
+        (&[], false, false),
     ] {
         for by_file in [true, false] {
             let mut session = Session::new(Wish {
@@ -378,7 +390,7 @@ fn semi_sync_of_mysql() {
             });
             let mut asked = false;
             talk(&mut session, &mut |text| match text {
-                "SHOW VARIABLES LIKE 'rpl_semi_sync_%_enabled'" => switches(on),
+                "SHOW VARIABLES LIKE 'rpl_semi_sync_%_enabled'" => switches(all),
                 "SHOW VARIABLES LIKE 'gtid_mode'" => match by_file {
                     true => one(["gtid_mode", "OFF"]),
                     false => one(["gtid_mode", "ON"]),
@@ -392,8 +404,9 @@ fn semi_sync_of_mysql() {
                 }
             })
             .expect("they agree");
-            let said = (asked, session.primary().semi_sync);
-            assert_eq!(said, (agreed, agreed), "{on:?}");
+            let primary = session.primary();
+            let said = (asked, primary.semi_sync, primary.semi_sync_on);
+            assert_eq!(said, (agreed, agreed, is_on), "{all:?}");
         }
     }
 }

@@ -465,6 +465,65 @@ fn purges_oldest_first_and_keeps_what_is_needed() {
     assert_eq!(store.state(), &model.state(5));
 }
 
+/// The disk is full when a file is to be begun, and still when the relay is started again.
+#[test]
+fn full_at_the_beginning_of_a_file() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    let group = Step::Group {
+        server: 1,
+        events: 1,
+        size: 100,
+    };
+    for _ in 0..3 {
+        model.step(&mut store, &group).expect("no faults");
+        model.step(&mut store, &Step::Rotate).expect("no faults");
+    }
+    model.step(&mut store, &group).expect("no faults");
+    model.step(&mut store, &Step::Flush).expect("no faults");
+    // There is room for the name of the next file where this one ends, and for nothing of that one.
+    let rotate = 19 + 8 + "relay-bin.000005".len() as u64 + 4;
+    let used = |device: &SimDevice| -> u64 {
+        let names = device.list().expect("readable");
+        let len = |name: &String| device.content(name).map_or(0, |bytes| bytes.len() as u64);
+        names.iter().map(len).sum()
+    };
+    device.set_capacity(Some(used(&device) + rotate));
+    let full = store.rotate().expect_err("no room");
+    assert!(full.is_full(), "{full}");
+    for seed in 0..4 {
+        drop(store);
+        match seed {
+            0 => device.kill(),
+            _ => device.crash(seed),
+        }
+        store = open(&device).expect("what is here can be served");
+        let failure = store.failure().expect("there is no room");
+        assert!(failure.is_full(), "{failure}");
+        assert!(store.view().failure().is_some(), "others are told");
+        model.agrees(&store);
+        assert!(store.flush().is_err() && store.rotate().is_err());
+    }
+    // Making room helps, and a new start.
+    let limits = Limits {
+        size: Some(1),
+        ..Limits::default()
+    };
+    let purged = store.view().purge(limits, Some(3), 0);
+    assert_eq!(purged.gone, ["relay-bin.000001", "relay-bin.000002"]);
+    assert!(purged.error.is_none());
+    drop(store);
+    device.kill();
+    let mut store = open(&device).expect("there is room");
+    assert!(store.failure().is_none());
+    let last = store.view().list().last().map(|file| file.name.clone());
+    assert_eq!(last.as_deref(), Some("relay-bin.000005"));
+    assert_eq!(store.state(), &model.state(4));
+    model.step(&mut store, &group).expect("there is room");
+    store.flush().expect("there is room");
+}
+
 /// The last files were moved away, as the message of a damaged one says, and the relay is killed or the
 /// power goes while it starts.
 #[test]
@@ -592,6 +651,54 @@ fn what_is_purged_is_gone() {
         |path: &&std::path::PathBuf| path.to_string_lossy().starts_with(&*name.to_string_lossy());
     assert!(!kept.is_empty(), "the last file is open");
     assert_eq!(kept.iter().find(gone), None);
+}
+
+/// A session may say any time (SET TIMESTAMP): keep_age goes by when something can have been made.
+#[test]
+fn the_age_of_what_says_any_time() {
+    let now = std::time::UNIX_EPOCH
+        .elapsed()
+        .expect("after 1970")
+        .as_secs();
+    let (hour, year) = (3600, 365 * 86400);
+    for said in [1, now + year] {
+        for reopen in [false, true] {
+            let device = SimDevice::new(3);
+            let mut store = open(&device).expect("empty");
+            store.begin_file(&format_event(CRC)).expect("no faults");
+            // Three files; the last group of the second one says another time.
+            for (n, time) in [now, now, said, now].into_iter().enumerate() {
+                let (name, time) = (gtid(0, 1, n as u64 + 1), time as u32);
+                let group = common::made(transaction(name, 0, 0, CRC), time);
+                let end = Part::End(GroupName::MariaDb(name), time);
+                for (raw, part) in group.into_iter().zip([Part::Begin, end]) {
+                    store.append(raw, part).expect("no faults");
+                }
+                store.flush().expect("no faults");
+                if n == 2 && reopen {
+                    drop(store);
+                    device.kill();
+                    store = open(&device).expect("no faults");
+                }
+                if n != 1 {
+                    store.rotate().expect("no faults");
+                }
+            }
+            if reopen {
+                drop(store);
+                device.kill();
+                store = open(&device).expect("no faults");
+            }
+            let limits = Limits {
+                age: Some(hour),
+                ..Limits::default()
+            };
+            let view = store.view();
+            let gone = |now| view.purge(limits, None, now).gone.len();
+            assert_eq!(gone(now + hour - 100), 0, "{said}, {reopen}: too early");
+            assert_eq!(gone(now + hour + 100), 3, "{said}, {reopen}: in time");
+        }
+    }
 }
 
 /// How long something is lacking that was committed long before it came, or before the relay was

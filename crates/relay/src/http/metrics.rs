@@ -83,8 +83,14 @@ pub fn metrics(s: &Status) -> String {
     out.one(
         "primary_semi_sync",
         "gauge",
-        "The primary is acknowledged to.",
+        "The primary is acknowledged to, if it waits for that.",
         flag(p.semi_sync),
+    );
+    out.one(
+        "primary_semi_sync_on",
+        "gauge",
+        "It waits for acknowledgements, or has over this connection.",
+        flag(p.semi_sync_on),
     );
     out.one(
         "primary_connections_total",

@@ -173,6 +173,7 @@ impl HttpServer {
             server_id: following.primary.server_id,
             version: following.primary.version.clone(),
             semi_sync: following.primary.semi_sync,
+            semi_sync_on: following.primary.semi_sync_on,
             encrypted: following.encrypted,
             file: following.file.clone(),
             position: following.position,

@@ -17,8 +17,10 @@ pub struct PrimaryStatus {
     pub server_id: u32,
     /// The same.
     pub version: String,
-    /// Whether it is acknowledged to.
+    /// Whether it is acknowledged to, if it waits for that.
     pub semi_sync: bool,
+    /// It does: it said so when the connection began, or has waited since.
+    pub semi_sync_on: bool,
     /// Whether the connection is encrypted.
     pub encrypted: bool,
     /// Its file, and where in it the relay is.
@@ -205,6 +207,7 @@ impl Status {
                 "server_id": p.server_id,
                 "version": p.version,
                 "semi_sync": p.semi_sync,
+                "semi_sync_on": p.semi_sync_on,
                 "encrypted": p.encrypted,
                 "file": p.file,
                 "position": p.position,

@@ -17,6 +17,7 @@ use super::tables::{
     TablesError, catalog_of,
 };
 use crate::log::{Level, Log};
+use crate::wire::Row;
 
 /// Longest answer: some hundred thousand tables.
 const ANSWER_MAX: usize = 256 << 20;
@@ -167,27 +168,37 @@ pub fn read_for_ever(desk: &Arc<Desk>, login: &Login, kind: &PositionKind, log: 
     }
 }
 
+/// Why what was read may not be all, of an answer with so many warnings, which were told then.
+fn warned(counted: u16, told: &[Row]) -> Option<String> {
+    let cell = |row: &Row, n: usize| row.get(n).cloned().flatten().unwrap_or_default();
+    // One of the others says that a table was skipped as it is being changed.
+    let real = |row: &&Row| !OF_VIEWS.contains(&&cell(row, 1)[..]);
+    if let Some(row) = told.iter().find(real) {
+        return Some(String::from_utf8_lossy(&cell(row, 2)).into_owned());
+    }
+    (told.len() < usize::from(counted)).then(|| {
+        format!(
+            "{counted} times, and tells only {} of them: what the others say of the tables is not known",
+            told.len()
+        )
+    })
+}
+
 fn read(login: &Login, kind: &PositionKind, wanted: Wanted) -> Result<ReadTables, ReadError> {
     let mut asker = Asker::connect(login)?;
     // A copy, so that a table which is being changed cannot hold it up for long.
-    asker.ask("SET lock_wait_timeout = 5, NAMES utf8mb4", 4096)?;
+    // And all warnings are told, so that none hides behind others.
+    let set = "SET lock_wait_timeout = 5, max_error_count = 65535, NAMES utf8mb4";
+    asker.ask(set, 4096)?;
     let whereabouts = Whereabouts::new(&mut asker, kind.clone(), wanted.server_id)?;
     let before = whereabouts.settled(&mut asker)?;
     let mut ask = |statement: &str| -> Result<_, ReadError> {
         let rows = asker.ask(statement, ANSWER_MAX)?;
-        if asker.warnings() > 0 {
-            let warnings = asker.ask("SHOW WARNINGS", 1 << 20)?;
-            let cell = |row: &crate::wire::Row, n: usize| row.get(n).cloned().flatten();
-            // One of the others says that a table was skipped as it is being changed.
-            let real = warnings.iter().find(|row| {
-                let code = cell(row, 1).unwrap_or_default();
-                !OF_VIEWS.contains(&&code[..])
-            });
-            if let Some(row) = real {
-                let text = cell(row, 2).unwrap_or_default();
-                return Err(ReadError::Warned(
-                    String::from_utf8_lossy(&text).into_owned(),
-                ));
+        let counted = asker.warnings();
+        if counted > 0 {
+            let told = asker.ask("SHOW WARNINGS", ANSWER_MAX)?;
+            if let Some(text) = warned(counted, &told) {
+                return Err(ReadError::Warned(text));
             }
         }
         Ok(rows)
@@ -212,4 +223,25 @@ fn read(login: &Login, kind: &PositionKind, wanted: Wanted) -> Result<ReadTables
         after,
         catalog: catalog_of(&answers)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_that_are_not_told() {
+        let row = |code: &str, text: &str| -> Row {
+            ["Warning", code, text]
+                .map(|cell| Some(cell.as_bytes().to_vec()))
+                .into()
+        };
+        let views = vec![row("1356", "a view"); 64];
+        assert_eq!(warned(64, &views), None, "about views alone");
+        let hidden = warned(65, &views).expect("one is not told");
+        assert!(hidden.contains("65 times, and tells only 64"), "{hidden}");
+        let mut all = views.clone();
+        all.push(row("1205", "skipped"));
+        assert_eq!(warned(65, &all).as_deref(), Some("skipped"));
+    }
 }

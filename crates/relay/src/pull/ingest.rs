@@ -296,7 +296,12 @@ impl Ingest {
         };
         let header = *event.header();
         let before = self.position;
-        if header.end_pos != 0 && !header.has(flags::ARTIFICIAL) {
+        if let Some((file, position)) = whole_place(&event) {
+            if self.file != file {
+                self.file = file.to_vec();
+            }
+            self.position = position;
+        } else if header.end_pos != 0 && !header.has(flags::ARTIFICIAL) {
             // 32 bits of it are sent.
             let low = u64::from(header.end_pos);
             let high = self.position & !0xffff_ffff;
@@ -443,6 +448,22 @@ impl Ingest {
 /// That the primary is there and has nothing more; newer ones of MySQL say it in another way.
 pub(super) fn is_heartbeat(kind: EventType) -> bool {
     kind == EventType::HEARTBEAT || kind == EventType::HEARTBEAT_V2
+}
+
+/// Where the primary is, of a heartbeat that says it in more than 32 bits: MariaDB's beyond 4 GiB, and
+/// MySQL's second kind.
+fn whole_place<'a>(event: &Event<'a>) -> Option<(&'a [u8], u64)> {
+    let whole = match event.kind() {
+        EventType::HEARTBEAT => event.header().end_pos == 0,
+        kind => kind == EventType::HEARTBEAT_V2,
+    };
+    let decoded = whole.then(|| event.decode(&Format::unknown()));
+    match decoded {
+        Some(Ok(Payload::Heartbeat(beat))) if !beat.file.is_empty() && beat.position > 0 => {
+            Some((beat.file, beat.position))
+        }
+        _ => None,
+    }
 }
 
 /// Refuses what is here already. Gives the GTID if it is not the highest of its domain.

@@ -141,6 +141,8 @@ pub struct Following {
     pub unordered: u64,
     /// Whether the connection is encrypted.
     pub encrypted: bool,
+    /// And the primary's certificate was for its address.
+    pub named: bool,
     /// When anything came last.
     pub heard: Option<Instant>,
     /// That was a heartbeat which says that the primary had nothing more.
@@ -263,6 +265,11 @@ impl Puller {
 
     /// Connects, and connects again, until told to end or the disk fails.
     pub fn run(mut self) -> Result<(), StoreError> {
+        // The disk was full already when the store was opened.
+        if let Some(error) = self.store.failure() {
+            self.log.say(Level::Error, &error.to_string());
+            return Err(error.clone());
+        }
         let mut backoff = Backoff::new(Duration::from_millis(100), self.source.backoff_max);
         let mut said = String::new();
         loop {
@@ -371,11 +378,17 @@ impl Puller {
                 self.source.address,
                 primary.version,
                 primary.server_id,
-                match (primary.semi_sync, connection.is_encrypted()) {
-                    (true, true) => " with semi-sync, encrypted,",
-                    (true, false) => " with semi-sync",
-                    (false, true) => ", encrypted,",
-                    (false, false) => "",
+                match (
+                    primary.semi_sync,
+                    primary.semi_sync_on,
+                    connection.is_encrypted()
+                ) {
+                    (true, true, true) => " with semi-sync, encrypted,",
+                    (true, true, false) => " with semi-sync",
+                    (true, false, true) => " with semi-sync (off there as yet), encrypted,",
+                    (true, false, false) => " with semi-sync (off there as yet)",
+                    (false, _, true) => ", encrypted,",
+                    (false, _, false) => "",
                 },
                 match (self.store.has(), self.file_position()) {
                     (_, Some((file, at))) if !file.is_empty() => format!("{file} byte {at}"),
@@ -386,6 +399,8 @@ impl Puller {
         );
         self.look_for_clocks(&primary.version);
         let (semi_sync, primary_zstd) = (primary.semi_sync, primary.zstd);
+        // One that does not wait does not read what it is told either.
+        let mut waits_for_us = primary.semi_sync_on;
         let mariadb = primary.version.contains("MariaDB");
         self.connected(primary, connection.is_encrypted());
         connection.follow()?;
@@ -431,7 +446,13 @@ impl Puller {
                 }
                 // What was stored but not acknowledged when a connection broke is not sent again:
                 // the first heartbeat tells where it ended.
-                let again = took.heartbeat && semi_sync && !self.store.in_group();
+                let again = took.heartbeat && waits_for_us && !self.store.in_group();
+                if sent.ack && !waits_for_us {
+                    waits_for_us = true;
+                    lock(&self.following).primary.semi_sync_on = true;
+                    let text = "The primary waits for acknowledgements from now on (semi-sync).";
+                    self.log.say(Level::Note, text);
+                }
                 if sent.ack || again {
                     let (file, position) = self.ingest.place();
                     ack = Some(AckSemiSync {
@@ -502,6 +523,7 @@ impl Puller {
         following.connected = true;
         following.connections += 1;
         following.encrypted = encrypted;
+        following.named = encrypted && self.source.tls.as_ref().is_some_and(ClientTls::is_named);
         following.zstd = primary.zstd.map(|_| Compressed::default());
         following.primary = primary;
     }
@@ -680,11 +702,15 @@ mod tests {
     use crate::store::StoreOptions;
 
     fn puller(kind: Kind, desk: Option<Arc<Desk>>) -> Puller {
+        puller_on(SimDevice::new(1), kind, desk)
+    }
+
+    fn puller_on(device: SimDevice, kind: Kind, desk: Option<Arc<Desk>>) -> Puller {
         let options = StoreOptions {
             kind,
             ..StoreOptions::default()
         };
-        let device = Arc::new(SimDevice::new(1));
+        let device = Arc::new(device);
         let (store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
         let source = Source {
             address: "nowhere:1".into(),
@@ -744,6 +770,17 @@ mod tests {
         read(2);
         puller.exchange(HintStatus::default());
         assert!(puller.offers.waits());
+    }
+
+    /// Nothing is asked of a primary when nothing can be stored.
+    #[test]
+    fn begun_with_a_full_disk() {
+        let device = SimDevice::new(1);
+        device.set_capacity(Some(0));
+        let puller = puller_on(device, Kind::MariaDb, None);
+        let following = puller.following();
+        assert!(puller.run().expect_err("no room").is_full());
+        assert_eq!(lock(&following).last_error, None, "it tried to connect");
     }
 
     /// A connection that brings something to a mirror is a success, too.

@@ -178,8 +178,10 @@ pub struct Primary {
     pub version: String,
     /// Its server id.
     pub server_id: u32,
-    /// Whether it is to be acknowledged to.
+    /// It was told that it may wait for acknowledgements.
     pub semi_sync: bool,
+    /// And it does: it said so when it was asked, or has waited since.
+    pub semi_sync_on: bool,
     /// It is a relay that compresses what it sends, at this level.
     pub zstd: Option<u8>,
 }
@@ -213,7 +215,7 @@ pub(super) enum Table {
 
 /// Rows of an answer that are kept: no question has more that matter.
 const ROWS_MAX: usize = 8;
-/// The number of the question whose answer decides about semi-sync.
+/// The number of the question whose answer tells whether the primary knows semi-sync.
 const SEMI_SYNC: usize = 3;
 /// The same of compression.
 const ZSTD: usize = 2;
@@ -433,11 +435,15 @@ impl Session {
             let text = format!("SET @{ZSTD_VARIABLE}={level}");
             return Ok(Step::Send(Command::Query(text.into_bytes()).encode()));
         }
-        let is_on = |row: &Row| {
+        let is_switch = |row: &&Row| {
             let name = cell(Some(row), 0).to_ascii_lowercase();
-            SEMI_SYNC_SWITCHES.contains(&&name[..]) && cell(Some(row), 1).eq_ignore_ascii_case("ON")
+            SEMI_SYNC_SWITCHES.contains(&&name[..])
         };
-        if n == SEMI_SYNC && self.wish.semi_sync && rows.iter().any(is_on) {
+        let mut switches = rows.iter().filter(is_switch).peekable();
+        // Also if it is off: it may be switched on while the connection lives.
+        if n == SEMI_SYNC && self.wish.semi_sync && switches.peek().is_some() {
+            self.primary.semi_sync_on =
+                switches.any(|row| cell(Some(row), 1).eq_ignore_ascii_case("ON"));
             self.at = At::SemiSync;
             let text = match self.may_be_mysql() {
                 true => "SET @rpl_semi_sync_slave=1, @rpl_semi_sync_replica=1",

@@ -359,6 +359,7 @@ impl<'a> Connection<'a> {
     }
 
     fn known(&self, registry: &Registry) -> Vec<Listing> {
+        let oldest = self.server.view.oldest().unwrap_or(0);
         let listing = |(id, known): (&u32, &Known)| Listing {
             host: Host {
                 server_id: *id,
@@ -368,6 +369,7 @@ impl<'a> Connection<'a> {
             connected: known.connection.is_some(),
             last_seen: known.last_seen,
             needs: self.server.view.name(known.needs),
+            cut_off: known.holds(oldest).is_none(),
         };
         registry.known().iter().map(listing).collect()
     }
@@ -397,6 +399,7 @@ impl<'a> Connection<'a> {
             purged: self.server.view.purged().to_string(),
             lag_ms: self.server.relay_lag_ms(),
             upstream: self.server.upstream(),
+            failure: self.server.view.failure().map(|why| why.to_string()),
         }
     }
 }

@@ -56,7 +56,7 @@ impl Connection<'_> {
             .filter(|id| *id != 0);
         let came = Instant::now();
         let now = u32::try_from(unix_now()).unwrap_or(u32::MAX);
-        let late = now.max(server.view.time()).saturating_add(CLOCKS);
+        let late = now.max(server.view.newest()).saturating_add(CLOCKS);
         let (place, state, wanted) = self.begin(wants).map_err(|e| (e, sequence))?;
         let has = match &wants.from {
             From::Gtid(position) => position.clone(),
@@ -258,6 +258,9 @@ impl Connection<'_> {
                     let at = cursor.place().at;
                     let place = cursor.place();
                     let hint = |key| hints.look(place, key);
+                    if feed.wanted().awaits() {
+                        feed.now(u32::try_from(unix_now()).unwrap_or(u32::MAX));
+                    }
                     feed.event(cursor.event(len), hint)
                         .map_err(|e| feeding(e, &name, at))?;
                     cursor.pass(len);

@@ -62,6 +62,9 @@ impl Policy {
 
 /// Set in commit ids of the primary that stand among those of the relay, which are seqnos.
 const FOREIGN: u64 = 1 << 63;
+/// As many seconds may a group be ahead of the relay's clock and count as made when it says: clocks
+/// differ. A session may say any time.
+const AHEAD: u32 = 2;
 /// Domains whose last commit id is remembered.
 const DOMAINS_MAX: usize = 1024;
 
@@ -93,6 +96,8 @@ pub struct Feed {
     given: Position,
     /// A group made later than this was made after the replica came.
     came: u32,
+    /// See [`Feed::now`].
+    now: u32,
     /// Where the replica is to stop, in each domain in which it is not there yet.
     until: Option<BTreeMap<u32, u64>>,
     /// It was told that it is there.
@@ -126,6 +131,7 @@ impl Feed {
             last_ids: BTreeMap::new(),
             given: Position::new(),
             came: u32::MAX,
+            now: 0,
             until: None,
             is_over: false,
         }
@@ -134,6 +140,12 @@ impl Feed {
     /// When the replica came, in seconds of the primary's clock, or later.
     pub fn came(&mut self, time: u32) {
         self.came = time;
+    }
+
+    /// What time it is, in seconds since 1970, as long as the replica has something that is awaited: a
+    /// group that says that it was made later does not say when it was.
+    pub fn now(&mut self, time: u32) {
+        self.now = time;
     }
 
     /// What the relay has by now is all that the primary had at some time after the replica came.
@@ -316,7 +328,8 @@ impl Feed {
         let seen = self.grouper.event(raw)?;
         let (event, step) = (seen.event, seen.step);
         if let Step::Begin(group) | Step::Alone(group, _) = step {
-            if group.timestamp > self.came {
+            let possible = group.timestamp <= self.now.saturating_add(AHEAD);
+            if possible && group.timestamp > self.came {
                 self.wanted.passed();
             }
             self.skips = match group.name {

@@ -48,6 +48,18 @@ pub struct Known {
     entered: VecDeque<(u64, u64)>,
 }
 
+impl Known {
+    /// The oldest file that is kept for it, if the oldest one of all is this. One that lacks what is not
+    /// there any more can begin only with a file that it was sent something of; `None`: it was sent
+    /// nothing of any that is left, and nothing that is kept would help it.
+    pub fn holds(&self, oldest: u64) -> Option<u64> {
+        let sent = self.entered.iter().map(|(_, file)| *file);
+        std::iter::once(self.needs)
+            .chain(sent)
+            .find(|file| *file >= oldest)
+    }
+}
+
 /// A replica for which nothing is kept any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forgotten {
@@ -424,9 +436,18 @@ impl Registry {
         self.forgotten.iter()
     }
 
-    /// The oldest file that anybody needs, and who.
-    pub fn needed(&self) -> Option<(u64, u32)> {
-        self.known.iter().map(|(id, k)| (k.needs, *id)).min()
+    /// The oldest file that anybody needs, and who; `oldest`: the oldest one that is there. See
+    /// [`Known::holds`].
+    pub fn needed(&self, oldest: u64) -> Option<(u64, u32)> {
+        let held = |(id, known): (&u32, &Known)| Some((known.holds(oldest)?, *id));
+        self.known.iter().filter_map(held).min()
+    }
+
+    /// Those for which nothing that is left would do.
+    pub fn cut_off(&self, oldest: u64) -> impl Iterator<Item = (u32, &Known)> {
+        let cut = move |k: &Known| k.holds(oldest).is_none();
+        let known = self.known.iter().filter(move |(_, k)| cut(k));
+        known.map(|(id, k)| (*id, k))
     }
 
     /// Those that are here.
@@ -453,56 +474,77 @@ mod tests {
     #[test]
     fn what_is_needed() {
         let mut r = Registry::new(60);
-        assert_eq!(r.needed(), None);
+        assert_eq!(r.needed(0), None);
         r.begins(3, "db3", 3306, 1, 5, 1000);
         r.begins(4, "db4", 3306, 2, 9, 1000);
-        assert_eq!(r.needed(), Some((5, 3)));
+        assert_eq!(r.needed(0), Some((5, 3)));
         // Sent, but not for long.
         r.enters(3, 1, 6, 1010);
         r.enters(3, 1, 7, 1020);
         r.tick(1069, None);
-        assert_eq!(r.needed(), Some((5, 3)));
+        assert_eq!(r.needed(0), Some((5, 3)));
         r.tick(1070, None);
-        assert_eq!(r.needed(), Some((6, 3)));
+        assert_eq!(r.needed(0), Some((6, 3)));
         // Away: nothing moves.
         r.ends(3, 1, 1075);
         r.tick(5000, None);
-        assert_eq!(r.needed(), Some((6, 3)));
+        assert_eq!(r.needed(0), Some((6, 3)));
         // Back: it says what it received, and may lose that again. It was sent the 7th file 55 s before
         // it went.
         r.begins(3, "db3", 3306, 7, 8, 6000);
-        assert_eq!(r.needed(), Some((6, 3)));
+        assert_eq!(r.needed(0), Some((6, 3)));
         r.tick(6004, None);
-        assert_eq!(r.needed(), Some((6, 3)));
+        assert_eq!(r.needed(0), Some((6, 3)));
         r.tick(6005, None);
-        assert_eq!(r.needed(), Some((7, 3)));
+        assert_eq!(r.needed(0), Some((7, 3)));
         // A break of the connection is no reason either.
         r.begins(3, "db3", 3306, 8, 8, 6030);
         r.tick(6059, None);
-        assert_eq!(r.needed(), Some((7, 3)));
+        assert_eq!(r.needed(0), Some((7, 3)));
         r.tick(6060, None);
-        assert_eq!(r.needed(), Some((8, 3)));
+        assert_eq!(r.needed(0), Some((8, 3)));
         // It has lost what it was sent.
         r.begins(3, "db3", 3306, 9, 5, 6100);
-        assert_eq!(r.needed(), Some((5, 3)));
+        assert_eq!(r.needed(0), Some((5, 3)));
         r.enters(3, 9, 6, 6100);
         r.enters(3, 9, 7, 6101);
         r.enters(3, 9, 8, 6102);
         r.begins(3, "db3", 3306, 7, 7, 6103);
         r.tick(6200, None);
-        assert_eq!(r.needed(), Some((7, 3)), "the 8th is to be sent again");
+        assert_eq!(r.needed(0), Some((7, 3)), "the 8th is to be sent again");
         // What its former connection still says does not count.
         assert!(!r.is_current(3, 1) && r.is_current(3, 7));
         r.enters(3, 1, 99, 6201);
         r.ends(3, 1, 6202);
         r.tick(9999, None);
-        assert_eq!(r.needed(), Some((7, 3)));
+        assert_eq!(r.needed(0), Some((7, 3)));
         assert_eq!(r.hosts().len(), 2);
         // Forgotten only if away, and only if told.
         r.ends(4, 2, 7000);
         assert!(r.tick(1 << 40, None).is_empty());
         assert_eq!(r.tick(7101, Some(100)), [4]);
         assert_eq!(r.known().len(), 1);
+    }
+
+    /// Beyond keep_size_hard also what a replica needs goes.
+    #[test]
+    fn what_is_gone_is_not_needed() {
+        let mut r = Registry::new(60);
+        r.begins(3, "db3", 3306, 1, 5, 1000);
+        r.begins(4, "db4", 3306, 2, 25, 1000);
+        r.ends(3, 1, 1001);
+        assert_eq!(r.needed(5), Some((5, 3)));
+        assert_eq!(r.needed(6), Some((25, 4)), "nothing would help the other");
+        assert_eq!(r.cut_off(6).map(|(id, _)| id).collect::<Vec<_>>(), [3]);
+        assert_eq!(r.cut_off(5).count(), 0);
+        // It was given a new copy of the data.
+        r.begins(3, "db3", 3306, 3, 22, 2000);
+        assert_eq!((r.needed(20), r.cut_off(20).count()), (Some((22, 3)), 0));
+        // One that was sent what is left can go on with that, wherever it stood before.
+        r.enters(3, 3, 23, 2001);
+        r.ends(3, 3, 2002);
+        assert_eq!(r.needed(23), Some((23, 3)));
+        assert_eq!(r.needed(24), Some((25, 4)));
     }
 
     #[test]
@@ -594,7 +636,7 @@ mod tests {
         r.take_changed();
         let (id, known) = r.forget(&name("3"), "me", 1004).expect("it is away");
         assert_eq!((id, known.needs, r.held()), (3, 5, None));
-        assert_eq!(r.needed(), Some((7, 5)));
+        assert_eq!(r.needed(0), Some((7, 5)));
         assert!(r.take_changed(), "it is written down");
         r.forget(&name("other"), "you", 1005)
             .expect("one of this name");
@@ -604,7 +646,7 @@ mod tests {
         // It is no longer in the text, and known from where it begins if it comes back.
         assert_eq!(r.text().lines().count(), 1);
         r.begins(3, "db", 3306, 9, 8, 2000);
-        assert_eq!(r.needed(), Some((8, 3)));
+        assert_eq!(r.needed(0), Some((8, 3)));
         for n in 0..100 {
             r.begins(1000 + n, "", 0, 5, 9, 2000);
             r.ends(1000 + n, 5, 2000);
@@ -623,7 +665,7 @@ mod tests {
         let text = r.text();
         let again = Registry::parse(&text, 60).expect("as written");
         assert_eq!(again.text(), text);
-        assert_eq!(again.needed(), r.needed());
+        assert_eq!(again.needed(0), r.needed(0));
         assert!(
             again.hosts().is_empty(),
             "nobody is connected after a restart"

@@ -141,8 +141,9 @@ impl Server {
     /// Which files were kept for a replica alone, and whether they go.
     fn released(&self, known: &Known) -> String {
         let last = self.view.end().file;
-        let first = known.needs.max(self.view.oldest().unwrap_or(last));
-        let other = self.registry().needed();
+        let oldest = self.view.oldest().unwrap_or(last);
+        let first = known.holds(oldest).unwrap_or(last);
+        let other = self.registry().needed(oldest);
         // The last one is written to, and never goes.
         let end = other.map_or(last, |(file, _)| file.min(last));
         let also = match other {

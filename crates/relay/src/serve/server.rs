@@ -135,6 +135,7 @@ impl Server {
             user: following.user.clone(),
             connected: following.connected,
             encrypted: following.encrypted,
+            named: following.named,
             server_id: following.primary.server_id,
             file: following.file.clone(),
             position: following.position,

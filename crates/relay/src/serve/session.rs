@@ -23,6 +23,9 @@ const VALUE_MAX: usize = 64 << 10;
 /// Most values of one SELECT: each may be as long.
 const ITEMS_MAX: usize = 64;
 
+/// Least time between heartbeats, in nanoseconds: no replica needs them closer, and each costs a write.
+const HEARTBEAT_MIN_NS: u64 = 50_000_000;
+
 /// MariaDB's numbers of errors.
 pub mod errors {
     /// Syntax.
@@ -39,6 +42,8 @@ pub mod errors {
     pub const NOT_SUPPORTED: u16 = 1235;
     /// Read-only.
     pub const READ_ONLY: u16 = 1290;
+    /// A file could not be written.
+    pub const WRITE: u16 = 1026;
 }
 
 /// A replica, for SHOW SLAVE HOSTS.
@@ -63,6 +68,8 @@ pub struct Listing {
     pub last_seen: u64,
     /// The oldest file that is kept for it.
     pub needs: String,
+    /// That is gone already, and nothing is kept for it.
+    pub cut_off: bool,
 }
 
 /// What there is to say.
@@ -104,6 +111,8 @@ pub struct Facts {
     pub lag_ms: Option<u64>,
     /// Its own connection, if it follows anybody.
     pub upstream: Option<Upstream>,
+    /// Why nothing more is stored.
+    pub failure: Option<String>,
 }
 
 /// An answer.
@@ -143,7 +152,7 @@ pub struct Wants {
     pub annotate: bool,
     /// End instead of waiting.
     pub non_block: bool,
-    /// Nanoseconds between heartbeats; 0: none.
+    /// Nanoseconds between heartbeats; 0: as the relay likes.
     pub heartbeat_ns: u64,
     /// Its own.
     pub server_id: u32,
@@ -533,10 +542,10 @@ impl Session {
             checksum,
             annotate: true,
             non_block: flags & dump_flags::NON_BLOCK != 0,
-            heartbeat_ns: self
-                .wish("heartbeat_period")
-                .and_then(|v| v.parse().ok())
-                .unwrap_or(0),
+            heartbeat_ns: match self.wish("heartbeat_period").map(str::parse) {
+                Some(Ok(ns @ 1..)) => HEARTBEAT_MIN_NS.max(ns),
+                _ => 0,
+            },
             server_id,
             mariadb: self.capability().is_some(),
             lag: self.var(LAG_VARIABLE) == Some("1"),
@@ -796,6 +805,7 @@ fn show(tokens: &[Placed], facts: &Facts) -> Said {
             "Connected",
             "Last_seen_utc",
             "Needed_file",
+            "Cut_off",
         ];
         let mut t = table(&columns);
         for known in &facts.known {
@@ -806,6 +816,7 @@ fn show(tokens: &[Placed], facts: &Facts) -> Said {
                 if known.connected { "Yes" } else { "No" }.to_owned(),
                 utc(known.last_seen),
                 known.needs.clone(),
+                if known.cut_off { "Yes" } else { "No" }.to_owned(),
             ]);
         }
         return Ok(Reply::Table(t));

@@ -1,6 +1,6 @@
 //! How the relay stands towards its primary, in the words that tools know of replicas.
 
-use super::session::Facts;
+use super::session::{Facts, errors};
 use crate::store::Kind;
 use crate::wire::TextResult;
 
@@ -15,6 +15,8 @@ pub struct Upstream {
     pub connected: bool,
     /// Over TLS.
     pub encrypted: bool,
+    /// And the primary's certificate was for its address.
+    pub named: bool,
     /// Of the primary; 0: not known yet.
     pub server_id: u32,
     /// Where it is, in its own files.
@@ -26,7 +28,8 @@ pub struct Upstream {
 }
 
 /// What servers say as SHOW SLAVE STATUS; `all`: as SHOW ALL SLAVES STATUS. What a relay does not
-/// have is empty. It applies nothing: that its "SQL thread" runs says that it stores.
+/// have is empty. It applies nothing: that its "SQL thread" runs says that it stores. When that has
+/// ended for good both threads stand, as those of a server whose disk fails.
 pub fn slave_status(facts: &Facts, all: bool) -> TextResult {
     let Some(up) = &facts.upstream else {
         return TextResult::new(&["Slave_IO_State"]);
@@ -36,11 +39,20 @@ pub fn slave_status(facts: &Facts, all: bool) -> TextResult {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let file = facts.files.last();
     let stored: u64 = facts.files.iter().map(|file| file.bytes).sum();
-    let lag = facts.lag_ms.filter(|_| up.connected);
-    let error = up.last_error.clone().filter(|_| !up.connected);
-    let state = match up.connected {
-        true => "Waiting for master to send event",
-        false => "Reconnecting after a failed master event read",
+    // Then it follows nobody either, until it is started again.
+    let failure = facts.failure.as_deref();
+    let connected = up.connected && failure.is_none();
+    let lag = facts.lag_ms.filter(|_| connected);
+    let error = up.last_error.clone();
+    let error = error.filter(|_| !connected && failure.is_none());
+    let state = match (failure, connected) {
+        (Some(_), _) => "",
+        (None, true) => "Waiting for master to send event",
+        (None, false) => "Reconnecting after a failed master event read",
+    };
+    let stores = match failure {
+        Some(_) => "A dromon relay that stores nothing more, and serves what it has",
+        None => "A dromon relay stores, and applies nothing",
     };
     // MariaDB's GTIDs; a mirror has none.
     let gtid = facts.kind == Kind::MariaDb;
@@ -52,10 +64,7 @@ pub fn slave_status(facts: &Facts, all: bool) -> TextResult {
     let mut put = |name, value: String| cells.push((name, Some(value)));
     if all {
         put("Connection_name", none());
-        put(
-            "Slave_SQL_State",
-            text("A dromon relay stores, and applies nothing"),
-        );
+        put("Slave_SQL_State", text(stores));
     }
     put("Slave_IO_State", text(state));
     put("Master_Host", text(host));
@@ -76,12 +85,12 @@ pub fn slave_status(facts: &Facts, all: bool) -> TextResult {
     // Tools look for exactly "Yes" here.
     put(
         "Slave_IO_Running",
-        match up.connected {
-            true => yes(true),
-            false => text("Connecting"),
+        match failure.is_none() && !connected {
+            true => text("Connecting"),
+            false => yes(connected),
         },
     );
-    put("Slave_SQL_Running", yes(true));
+    put("Slave_SQL_Running", yes(failure.is_none()));
     for name in [
         "Replicate_Do_DB",
         "Replicate_Ignore_DB",
@@ -92,8 +101,9 @@ pub fn slave_status(facts: &Facts, all: bool) -> TextResult {
     ] {
         put(name, none());
     }
-    put("Last_Errno", text("0"));
-    put("Last_Error", none());
+    let failed = failure.map_or(0, |_| errors::WRITE).to_string();
+    put("Last_Errno", failed.clone());
+    put("Last_Error", text(failure.unwrap_or_default()));
     put("Skip_Counter", text("0"));
     put("Exec_Master_Log_Pos", up.position.to_string());
     put("Relay_Log_Space", stored.to_string());
@@ -115,11 +125,11 @@ pub fn slave_status(facts: &Facts, all: bool) -> TextResult {
         lag.map(|ms| (ms / 1000).to_string()),
     ));
     let mut put = |name, value: String| cells.push((name, Some(value)));
-    put("Master_SSL_Verify_Server_Cert", yes(up.encrypted));
+    put("Master_SSL_Verify_Server_Cert", yes(up.named));
     put("Last_IO_Errno", text(number));
     put("Last_IO_Error", error.unwrap_or_default());
-    put("Last_SQL_Errno", text("0"));
-    put("Last_SQL_Error", none());
+    put("Last_SQL_Errno", failed);
+    put("Last_SQL_Error", text(failure.unwrap_or_default()));
     put("Replicate_Ignore_Server_Ids", none());
     put("Master_Server_Id", up.server_id.to_string());
     put("Master_SSL_Crl", none());
@@ -138,10 +148,7 @@ pub fn slave_status(facts: &Facts, all: bool) -> TextResult {
     put("SQL_Delay", text("0"));
     cells.push(("SQL_Remaining_Delay", None));
     let mut put = |name, value: String| cells.push((name, Some(value)));
-    put(
-        "Slave_SQL_Running_State",
-        text("A dromon relay stores, and applies nothing"),
-    );
+    put("Slave_SQL_Running_State", text(stores));
     for name in [
         "Slave_DDL_Groups",
         "Slave_Non_Transactional_Groups",

@@ -36,8 +36,8 @@ pub struct FileEntry {
     pub number: u64,
     /// All groups before it.
     pub start: History,
-    /// When the last group before it began, in seconds since 1970, or of the first file some time before
-    /// its groups; 0: not known.
+    /// No group before it was made later, in seconds since 1970; of the first file some time before its
+    /// groups; 0: not known.
     pub start_time: u32,
     /// Up to where it may be served.
     pub len: u64,
@@ -56,8 +56,8 @@ pub struct FileEntry {
 pub struct Catalogue {
     files: VecDeque<FileEntry>,
     state: History,
-    /// When the last group began.
-    time: u32,
+    /// No group was made later.
+    newest: u32,
 }
 
 /// Why a replica cannot be served from its position.
@@ -276,9 +276,18 @@ fn suits(state: &History, position: &Position) -> bool {
 }
 
 impl Catalogue {
-    /// Of files that are there, and what is in all of them.
-    pub fn new(files: VecDeque<FileEntry>, state: History, time: u32) -> Catalogue {
-        Catalogue { files, state, time }
+    /// Of files that are there, what is in all of them, and when the newest of it was made.
+    pub fn new(files: VecDeque<FileEntry>, state: History, newest: u32) -> Catalogue {
+        Catalogue {
+            files,
+            state,
+            newest,
+        }
+    }
+
+    /// It is `now`, in seconds since 1970: what is here was made before, whatever it says.
+    pub fn came_by(&mut self, now: u32) {
+        self.newest = self.newest.min(now);
     }
 
     /// The files, oldest first.
@@ -304,9 +313,10 @@ impl Catalogue {
         &self.state
     }
 
-    /// When the last group began, in seconds since 1970; 0: not known.
-    pub fn time(&self) -> u32 {
-        self.time
+    /// No group was made later, in seconds since 1970; 0: not known. A session may say any time: one
+    /// ahead of the relay's clock counts as that of its coming, and one of long ago makes nothing old.
+    pub fn newest(&self) -> u32 {
+        self.newest
     }
 
     /// The end of the last file.
@@ -327,14 +337,14 @@ impl Catalogue {
         self.files.push_back(file);
     }
 
-    /// The last file has grown.
-    pub fn grown(&mut self, len: u64, points: Vec<Point>, state: &History, time: u32) {
+    /// The last file has grown by groups of which none was made later than `newest`.
+    pub fn grown(&mut self, len: u64, points: Vec<Point>, state: &History, newest: u32) {
         if let Some(file) = self.files.back_mut() {
             file.len = len;
             file.points.extend(points);
         }
         self.state.clone_from(state);
-        self.time = time;
+        self.newest = self.newest.max(newest);
     }
 
     /// A file was read through.
@@ -363,11 +373,11 @@ impl Catalogue {
         self.files.push_front(file);
     }
 
-    /// When the newest group of each file began, as far as known.
+    /// No group of this file was made later, as far as known.
     pub fn newest_group(&self, index: usize) -> u32 {
         self.files
             .get(index + 1)
-            .map_or(self.time, |f| f.start_time)
+            .map_or(self.newest, |f| f.start_time)
     }
 
     /// The file in which a replica with this position must begin.

@@ -19,7 +19,7 @@ pub struct Candidate {
     pub number: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// When its newest group began, in seconds since 1970; 0: not known.
+    /// None of its groups was made later, in seconds since 1970; 0: not known.
     pub newest: u32,
 }
 

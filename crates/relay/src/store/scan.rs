@@ -22,7 +22,7 @@ pub struct Head {
     pub format_event: Vec<u8>,
     /// All groups before.
     pub start: History,
-    /// When the last of them began.
+    /// None of them was made later.
     pub time: u32,
     /// Where the first group can begin.
     pub body: u64,
@@ -53,6 +53,8 @@ pub struct Scan {
     pub state: History,
     /// When the last one began.
     pub time: u32,
+    /// No group says that it was made later.
+    pub newest: u32,
     /// Its good end: all before is whole.
     pub settled: u64,
     /// Places in it.
@@ -185,6 +187,7 @@ pub fn scan(
                 head: None,
                 state: History::default(),
                 time: 0,
+                newest: 0,
                 settled: 0,
                 points: Vec::new(),
                 finished: false,
@@ -195,6 +198,7 @@ pub fn scan(
     let mut scan = Scan {
         state: head.start.clone(),
         time: head.time,
+        newest: head.time,
         settled: head.body,
         points: Vec::new(),
         finished: false,
@@ -250,6 +254,7 @@ pub fn scan(
                                 _ => {}
                             }
                             scan.time = group.timestamp;
+                            scan.newest = scan.newest.max(group.timestamp);
                         }
                         scan.finished = seen.event.kind() == EventType::ROTATE;
                         scan.settled = grouper.settled();

@@ -51,6 +51,10 @@ fn unix_ms() -> i64 {
     i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
 }
 
+fn seconds(unix_ms: i64) -> u32 {
+    u32::try_from(unix_ms / 1000).unwrap_or(u32::MAX)
+}
+
 /// When what was here before the start was committed, as far as is known without reading it: at the
 /// earliest when the file was begun, or a place in it was reached.
 fn of_before(catalogue: &Catalogue, kind: Kind, unix_ms: i64) -> Stamps {
@@ -82,15 +86,16 @@ impl Shared {
         self.stored.bytes += grown.len.saturating_sub(self.catalogue.end().at);
         self.stored.syncs += 1;
         let Grown { len, points, .. } = grown;
-        self.catalogue.grown(len, points, &grown.state, grown.time);
+        let (first, latest) = grown.made;
+        let unix_ms = unix_ms();
+        let newest = latest.min(seconds(unix_ms));
+        self.catalogue.grown(len, points, &grown.state, newest);
         let came = match kind.by_place() {
             true => self.catalogue.end().as_position(),
             false => grown.state.mariadb.position(),
         };
         // Two seconds: clocks differ. A transaction may be made with any time.
-        let unix_ms = unix_ms();
         let possible = |time: u32| i64::from(time) * 1000 <= unix_ms + 2000;
-        let (first, latest) = grown.made;
         let made = Some(first).filter(|time| possible(*time)).unwrap_or(0);
         self.made = self.made.max(made);
         self.stamps.came(since(now, unix_ms, self.made), came);
@@ -113,8 +118,6 @@ pub(super) struct Grown {
     pub points: Vec<Point>,
     /// All groups up to there.
     pub state: History,
-    /// When the last one began.
-    pub time: u32,
     /// Groups in it.
     pub groups: u64,
     /// When the first of them was made, and the latest, in seconds since 1970.
@@ -157,8 +160,10 @@ impl View {
         point_every: u64,
         tail_max: usize,
         kind: Kind,
-        catalogue: Catalogue,
+        mut catalogue: Catalogue,
     ) -> View {
+        let unix_ms = unix_ms();
+        catalogue.came_by(seconds(unix_ms));
         View {
             device,
             prefix,
@@ -166,8 +171,8 @@ impl View {
             kind,
             origin: Instant::now(),
             shared: Mutex::new(Shared {
-                stamps: of_before(&catalogue, kind, unix_ms()),
-                made: catalogue.time(),
+                stamps: of_before(&catalogue, kind, unix_ms),
+                made: catalogue.newest(),
                 stored: Stored::default(),
                 catalogue,
                 tail: Tail::new(tail_max),
@@ -224,9 +229,9 @@ impl View {
         oldest.unwrap_or(shared.catalogue.state()).mysql.clone()
     }
 
-    /// When the last group began, in seconds since 1970; 0: not known.
-    pub fn time(&self) -> u32 {
-        self.shared().catalogue.time()
+    /// No group was made later, in seconds since 1970; 0: not known.
+    pub fn newest(&self) -> u32 {
+        self.shared().catalogue.newest()
     }
 
     /// The end.

@@ -1,8 +1,10 @@
 //! Sockets: TLS between a relay and those who ask it, and HTTP.
 
+mod beats;
 #[path = "../common/mod.rs"]
 mod common;
 mod http;
+mod upstream;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -58,6 +60,14 @@ fn serve_from(
     let name = gtid(0, 1, 7);
     append(&mut store, &transaction(name, 1, 9, Checksum::Crc32), name).expect("a good disk");
     store.flush().expect("a good disk");
+    serve_view(store.view(), tls, tls_required)
+}
+
+fn serve_view(
+    view: Arc<View>,
+    tls: Option<ServerTls>,
+    tls_required: bool,
+) -> (String, Arc<Server>, Arc<View>) {
     let options = ServeOptions {
         server_id: 42,
         accounts: [("repl", false), ("ops", true)]
@@ -80,7 +90,6 @@ fn serve_from(
     };
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
-    let view = store.view();
     let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
     let server = Server::new(options, Arc::clone(&view), Registry::new(60), log, 0);
     let taken = Arc::clone(&server);
@@ -518,10 +527,23 @@ fn pull_with(
     tls: Option<ClientTls>,
     dead_after: Duration,
 ) -> Pulls {
-    let device = Arc::new(SimDevice::new(6));
     let start: BinlogState = start.parse().expect("a state");
+    let device = Arc::new(SimDevice::new(6));
     let (store, _) = Store::open(device, StoreOptions::default(), start).expect("empty");
     let view = store.view();
+    let puller = puller(store, address, zstd, tls, dead_after);
+    let following = puller.following();
+    let thread = thread::spawn(move || puller.run().expect("a good disk"));
+    (following, view, thread)
+}
+
+fn puller(
+    store: Store,
+    address: &str,
+    zstd: Option<u8>,
+    tls: Option<ClientTls>,
+    dead_after: Duration,
+) -> Puller {
     let source = Source {
         address: address.to_owned(),
         wish: Wish {
@@ -545,10 +567,7 @@ fn pull_with(
         start_file: None,
     };
     let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
-    let puller = Puller::new(source, store, log, Box::new(|| ()), None);
-    let following = puller.following();
-    let thread = thread::spawn(move || puller.run().expect("a good disk"));
-    (following, view, thread)
+    Puller::new(source, store, log, Box::new(|| ()), None)
 }
 
 fn until(what: &str, mut is: impl FnMut() -> bool) {

@@ -239,13 +239,21 @@ fn semi_sync(case: &mut Case) -> anyhow::Result<()> {
         "primary",
         1,
         &[
-            "--rpl-semi-sync-master-enabled=1",
             "--rpl-semi-sync-master-timeout=600000",
             "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
         ],
     )?;
     let mut relay = Relay::new(&dir, "relay", 9, primary.port, &["file_size=2M"])?;
     relay.start()?;
+    // Semi-sync is off when the relay comes.
+    primary.run(&["CREATE DATABASE early"])?;
+    let has: String = primary.one("SELECT @@gtid_binlog_pos")?;
+    let until = Instant::now() + Duration::from_secs(30);
+    while relay.one::<String>("SELECT @@gtid_binlog_pos")? != has {
+        ensure!(Instant::now() < until, "the relay gets nothing");
+        thread::sleep(Duration::from_millis(50));
+    }
+    primary.run(&["SET GLOBAL rpl_semi_sync_master_enabled = 1"])?;
     let clients = || -> anyhow::Result<u64> {
         let row: (String, u64) = primary.one("SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'")?;
         Ok(row.1)
@@ -257,6 +265,16 @@ fn semi_sync(case: &mut Case) -> anyhow::Result<()> {
             "the relay does not take part in semi-sync"
         );
         thread::sleep(Duration::from_millis(50));
+    }
+    // Over the connection that was there before.
+    for n in 0..10 {
+        let began = Instant::now();
+        primary.run(&[&format!("CREATE DATABASE later{n}")])?;
+        let took = began.elapsed();
+        ensure!(
+            took < Duration::from_secs(1),
+            "semi-sync was switched on, and a commit took {took:?}"
+        );
     }
     // Not earlier: a commit waits (rpl_semi_sync_master_wait_no_slave) also if there is nobody who
     // could acknowledge it.

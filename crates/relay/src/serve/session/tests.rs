@@ -33,6 +33,7 @@ fn facts() -> Facts {
             connected: false,
             last_seen: 1_700_000_000,
             needs: "relay-bin.000001".into(),
+            cut_off: false,
         }],
         now: 1_000_000,
         port: 3307,
@@ -50,6 +51,7 @@ fn facts() -> Facts {
             position: 4711,
             ..Upstream::default()
         }),
+        failure: None,
     }
 }
 
@@ -105,6 +107,37 @@ fn as_a_replica_of_its_primary() {
             ("Last_IO_Error", Some("gone")),
         ],
     );
+    // Storing has ended for good, whether or not the connection is there still.
+    for connected in [true, false] {
+        let mut failed = away.clone();
+        failed.failure = Some("no space".into());
+        failed.upstream.as_mut().expect("it follows").connected = connected;
+        let stands = [
+            ("Slave_IO_State", Some("")),
+            ("Slave_IO_Running", Some("No")),
+            ("Slave_SQL_Running", Some("No")),
+            ("Seconds_Behind_Master", None),
+            ("Last_IO_Errno", Some("0")),
+            ("Last_IO_Error", Some("")),
+            ("Last_Errno", Some("1026")),
+            ("Last_Error", Some("no space")),
+            ("Last_SQL_Errno", Some("1026")),
+            ("Last_SQL_Error", Some("no space")),
+        ];
+        is(&failed, "SHOW SLAVE STATUS", &stands);
+        is(&failed, "SHOW ALL SLAVES STATUS", &stands);
+    }
+    // Encrypted is not yet that the name was compared.
+    for (encrypted, named) in [(false, false), (true, false), (true, true)] {
+        let up = away.upstream.as_mut().expect("it follows");
+        (up.encrypted, up.named) = (encrypted, named);
+        let word = |is| Some(if is { "Yes" } else { "No" });
+        let said = [
+            ("Master_SSL_Allowed", word(encrypted)),
+            ("Master_SSL_Verify_Server_Cert", word(named)),
+        ];
+        is(&away, "SHOW SLAVE STATUS", &said);
+    }
     away.upstream = None;
     let Reply::Table(none) = Session::new().query("SHOW SLAVE STATUS", &away) else {
         panic!("a table");
@@ -375,7 +408,7 @@ fn what_tools_ask() {
         ),
         (
             "SHOW KNOWN REPLICAS",
-            "Server_id|Host|Port|Connected|Last_seen_utc|Needed_file / 9|db9|3306|No|2023-11-14 22:13:20|relay-bin.000001",
+            "Server_id|Host|Port|Connected|Last_seen_utc|Needed_file|Cut_off / 9|db9|3306|No|2023-11-14 22:13:20|relay-bin.000001|No",
         ),
         (
             "SELECT @@gtid_binlog_pos, @@global.gtid_binlog_state AS s",

@@ -1,0 +1,185 @@
+//! What a store finds when it is opened, and how the end that a crash left is put right.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use dromon_log::{Device, DeviceFile};
+
+use super::beside::Beside;
+use super::error::StoreError;
+use super::history::Kind;
+use super::mark::{self, Place};
+use super::names::file_name;
+use super::scan::{self, Head, Rest, Scan};
+use super::{OpenFile, Opened, StoreOptions};
+
+/// Bytes written again at once.
+const PIECE: u64 = 1 << 20;
+
+/// One of these is there in the directory of that kind.
+const KINDS: &[(Kind, &str)] = &[
+    (Kind::Mirror, "dromon-relay.mirror"),
+    (Kind::MySql, "dromon-relay.mysql"),
+];
+
+/// Files of one kind cannot go on as the other.
+pub(super) fn check_kind(
+    device: &dyn Device,
+    options: &StoreOptions,
+    has_files: bool,
+) -> Result<(), StoreError> {
+    let names = device
+        .list()
+        .map_err(StoreError::io("list", &device.place()))?;
+    let marked = KINDS
+        .iter()
+        .find(|(_, mark)| names.iter().any(|name| name == mark));
+    let here = marked.map_or(Kind::MariaDb, |(kind, _)| *kind);
+    if here == options.kind {
+        return Ok(());
+    }
+    if has_files {
+        return Err(StoreError::Kind {
+            here: here.follow(),
+        });
+    }
+    if let Some((_, mark)) = marked {
+        device
+            .remove(mark)
+            .and_then(|()| device.sync_dir())
+            .map_err(StoreError::io("remove", mark))?;
+    }
+    if let Some((_, mark)) = KINDS.iter().find(|(kind, _)| *kind == options.kind) {
+        device
+            .create(mark)
+            .and_then(|file| file.sync_all())
+            .and_then(|()| device.sync_dir())
+            .map_err(StoreError::io("create", mark))?;
+    }
+    Ok(())
+}
+
+/// Stored bytes are not what was written.
+pub(super) fn damaged(file: String, rest: Rest) -> StoreError {
+    StoreError::Damaged {
+        file,
+        at: rest.at,
+        what: rest.what,
+    }
+}
+
+/// Opens the mark, or makes it.
+pub(super) fn open_mark(device: &dyn Device) -> Result<Arc<dyn DeviceFile>, StoreError> {
+    match device.open(mark::NAME) {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let file = device
+                .create(mark::NAME)
+                .map_err(StoreError::io("create", mark::NAME))?;
+            device
+                .sync_dir()
+                .map_err(StoreError::io("sync the directory of", mark::NAME))?;
+            Ok(file)
+        }
+        Err(error) => Err(StoreError::io("open", mark::NAME)(error)),
+    }
+}
+
+/// Writes again, at its place, what stands from `from` on. After a failed fsync the system keeps what
+/// was not stored as if it was, and another fsync does not store it: only what is written anew is.
+fn rewrite(file: &dyn DeviceFile, mut from: u64, len: u64) -> std::io::Result<()> {
+    let mut piece = vec![0; (len.saturating_sub(from)).min(PIECE) as usize];
+    while from < len {
+        let want = (len - from).min(PIECE) as usize;
+        let n = file.read_at(&mut piece[..want], from)?;
+        if n == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        file.write_at(&mut [IoSlice::new(&piece[..n])], from)?;
+        from += n as u64;
+    }
+    Ok(())
+}
+
+/// Reads the last file through and cuts off what is not whole. A last file that was never
+/// wholly begun is removed, and the one before it is the last.
+pub(super) fn recover_last(
+    device: &Arc<dyn Device>,
+    options: &StoreOptions,
+    numbers: &mut Vec<u64>,
+    safe: Place,
+    opened: &mut Opened,
+) -> Result<Option<(OpenFile, Scan, Head)>, StoreError> {
+    loop {
+        let Some(number) = numbers.last().copied() else {
+            return Ok(None);
+        };
+        let name = file_name(&options.prefix, number);
+        let file = device.open(&name).map_err(StoreError::io("open", &name))?;
+        let len = file.len().map_err(StoreError::io("look at", &name))?;
+        let known = if safe.file == number { safe.at } else { 0 };
+        // What a killed process wrote may not be on the disk, nor its name in the directory. What is
+        // read below is what was brought there. One that had a successor was stored as a whole.
+        let stored = if safe.file > number { len } else { known };
+        rewrite(&*file, stored, len).map_err(StoreError::io("write again the end of", &name))?;
+        file.sync_all().map_err(StoreError::io("sync", &name))?;
+        device
+            .sync_dir()
+            .map_err(StoreError::io("sync the directory of", &name))?;
+        let mut scan = scan::scan(&*file, &name, len, options.point_every, options.kind)?;
+        if scan.settled < known {
+            let rest = scan.rest.unwrap_or(Rest {
+                at: scan.settled,
+                what: format!("It ends here, but {known} bytes of it were on the disk."),
+            });
+            return Err(damaged(name, rest));
+        }
+        let Some(head) = scan.head.take() else {
+            // What was begun after it is a proof that it was whole.
+            if safe.file > number {
+                let rest = scan.rest.unwrap_or(Rest {
+                    at: 0,
+                    what: "It has no beginning.".into(),
+                });
+                return Err(damaged(name, rest));
+            }
+            device
+                .remove(&name)
+                .map_err(StoreError::io("remove", &name))?;
+            device
+                .sync_dir()
+                .map_err(StoreError::io("sync the directory of", &name))?;
+            opened.torn = Some((name, 0, len, "It was never wholly begun.".into()));
+            numbers.pop();
+            continue;
+        };
+        if scan.settled < len {
+            let why = scan.rest.take().map_or(String::new(), |rest| rest.what);
+            opened.torn = Some((name.clone(), scan.settled, len - scan.settled, why));
+            file.set_len(scan.settled)
+                .map_err(StoreError::io("cut", &name))?;
+            file.sync_all().map_err(StoreError::io("sync", &name))?;
+        }
+        let mut beside = Beside::of(number);
+        beside.cut(&**device, scan.settled)?;
+        let open = OpenFile {
+            group_at: scan.settled,
+            group_first: 0,
+            hints: Vec::new(),
+            beside,
+            number,
+            name,
+            file,
+            format: head.format.clone(),
+            format_event: head.format_event.clone(),
+            written: scan.settled,
+            buf: Vec::new(),
+            settled: scan.settled,
+            published: scan.settled,
+            start: head.start.mysql.clone(),
+            last_point: scan.points.last().map_or(head.body, |p| p.at),
+            points: Vec::new(),
+        };
+        return Ok(Some((open, scan, head)));
+    }
+}

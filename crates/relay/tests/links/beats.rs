@@ -1,0 +1,52 @@
+//! Heartbeats to replicas that want many.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dromon_relay::wire::{Command, Dump, put_packet};
+
+use super::{Raw, number, serve};
+
+/// One that wants them each nanosecond keeps the relay no busier than others do.
+#[test]
+fn heartbeats_without_a_pause() {
+    let (address, ..) = serve(false, false);
+    let (mut raw, answer) = Raw::login(&address, "repl");
+    assert_eq!(number(&answer), 0);
+    let set = "SET @master_heartbeat_period=1, @master_binlog_checksum='CRC32', @mariadb_slave_capability=4, \
+               @slave_connect_state='0-1-7'";
+    let answer = raw.tell(0, &Command::Query(set.into()).encode());
+    assert_eq!(number(&answer), 0);
+    let dump = Command::Dump(Dump {
+        position: 4,
+        flags: 0,
+        server_id: 7,
+        file: Vec::new(),
+    });
+    let began = Instant::now();
+    let mut out = Vec::new();
+    put_packet(&mut out, 0, &dump.encode());
+    raw.frames.any_sequence();
+    std::io::Write::write_all(&mut raw.stream, &out).expect("taken");
+    thread::sleep(Duration::from_millis(400));
+    let mut beats = 0;
+    while beats < 3 {
+        let packet = raw.packet();
+        assert_eq!(packet[0], 0, "an event");
+        beats += u32::from(packet[5] == 27);
+    }
+    // All that had come by now is here: nothing waits to be read for long.
+    let quick = Duration::from_millis(20);
+    raw.stream.set_read_timeout(Some(quick)).expect("open");
+    let mut buf = [0; 1 << 16];
+    while began.elapsed() < Duration::from_secs(1)
+        && let Ok(n @ 1..) = std::io::Read::read(&mut raw.stream, &mut buf)
+    {
+        raw.frames.feed(&buf[..n]);
+    }
+    while let Some(packet) = raw.frames.packet().expect("in order") {
+        beats += u32::from(packet[5] == 27);
+    }
+    let most = began.elapsed().as_millis() / 50 + 1;
+    assert!(u128::from(beats) <= most, "{beats}, not {most} at most");
+}
