@@ -8,6 +8,7 @@
 mod banner;
 mod bench;
 mod down;
+mod halves;
 mod log;
 mod place;
 mod relay;

@@ -10,7 +10,7 @@ use dromon_sandbox::{
     Cluster, ClusterSpec, JoinPlan, Result, SandboxError, Setting, SstMethod, split_settings,
 };
 
-use crate::{banner, place};
+use crate::{banner, halves, place};
 
 /// Options of `dromon up`.
 #[derive(Debug, clap::Args)]
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 cluster.stop_all(Duration::from_secs(10))?;
                 eprintln!("dromon: the nodes that did start were stopped again");
             }
-            Err(error)
+            Err(halves::with_logs(error))
         }
     }
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::config::{ClusterSpec, client_cnf, my_cnf, split_settings};
-use crate::error::{IoContext, Result, SandboxError};
+use crate::error::{IoContext, Left, Result, SandboxError};
 use crate::node::{Node, Start};
 use crate::ports;
 use crate::process::StopReport;
@@ -281,7 +281,8 @@ impl Cluster {
     /// start as members and find out among themselves.
     ///
     /// # Errors
-    /// When a node runs already, ends, or is not Synced within `limit`.
+    /// When two nodes say that they left last (nothing is started then), a node
+    /// runs already, ends, or is not Synced within `limit`.
     pub fn start_all(&self, plan: JoinPlan, limit: Duration) -> Result<Vec<Duration>> {
         let _lock = DirLock::take(&self.record().dir)?;
         let running = self.running();
@@ -292,13 +293,13 @@ impl Cluster {
                 running,
             });
         }
+        let founder = self.founder()?;
         for node in &self.nodes {
             node.ports().check_free(&node.name())?;
         }
         self.refresh_provider()?;
         let begin = Instant::now();
         let mut took = vec![Duration::ZERO; self.nodes.len()];
-        let founder = self.founder()?;
         if let Some(founder) = founder {
             self.nodes[founder].start(Start::NewCluster, &[])?;
             self.nodes[founder].wait_usable(limit)?;
@@ -376,17 +377,23 @@ impl Cluster {
 
     /// Which node founds the cluster at this start; none: nobody has to.
     fn founder(&self) -> Result<Option<usize>> {
-        if let Some(safe) = self
-            .nodes
-            .iter()
-            .position(|n| n.has_history() && n.is_safe_to_bootstrap())
-        {
+        let left: Vec<Option<Left>> = self.nodes.iter().map(|n| n.left()).collect();
+        let is_safe = |left: &Option<Left>| left.as_ref().is_some_and(|l| l.is_safe);
+        let record = self.record();
+        // One that stops last in order is the only one with the flag. Whichever of two
+        // were taken, the other's half would be overwritten.
+        if left.iter().filter(|l| is_safe(l)).count() > 1 {
+            return Err(SandboxError::TwoHalves {
+                dir: record.dir,
+                nodes: left.into_iter().flatten().collect(),
+            });
+        }
+        if let Some(safe) = left.iter().position(is_safe) {
             return Ok(Some(safe));
         }
-        if self.nodes.iter().all(|n| !n.has_history()) {
+        if left.iter().all(Option::is_none) {
             return Ok(Some(0));
         }
-        let record = self.record();
         if record.is_dromon() {
             Ok(None)
         } else {
@@ -586,6 +593,52 @@ mod tests {
         for name in ["db", "dbx", "data", "db1.bak", "src"] {
             assert!(!ours(Path::new(name)), "{name}");
         }
+    }
+
+    /// A recorded cluster of two nodes in `dir`, never started.
+    fn recorded(dir: &Path) -> Cluster {
+        let mut record = crate::record::sample();
+        record.dir = dir.to_path_buf();
+        for node in &mut record.nodes {
+            node.dir = dir.join(&node.name);
+            node.data_dir = node.dir.join("data");
+            fs::create_dir_all(&node.data_dir).expect("made");
+        }
+        record.save().expect("saved");
+        Cluster::open(dir).expect("it is there")
+    }
+
+    #[test]
+    fn of_two_halves_none_is_founded() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cluster = recorded(dir.path());
+        let state = |node: usize, seqno: i64, safe: u8| {
+            let text = format!(
+                "# GALERA saved state\nversion: 2.1\nuuid:    u-{node}\nseqno:   {seqno}\nsafe_to_bootstrap: {safe}\n"
+            );
+            let path = cluster.node(node).record().data_dir.join("grastate.dat");
+            fs::write(path, text).expect("written");
+        };
+        assert_eq!(cluster.founder().expect("new"), Some(0));
+        state(0, 11, 0);
+        state(1, 14, 1);
+        assert_eq!(cluster.founder().expect("one is flagged"), Some(1));
+        state(0, 11, 1);
+        let error = cluster
+            .start_all(JoinPlan::Together, Duration::from_secs(1))
+            .expect_err("two are flagged");
+        assert!(matches!(error, SandboxError::TwoHalves { .. }), "{error}");
+        let text = error.to_string();
+        for words in [
+            "Nothing was started",
+            "db1: safe_to_bootstrap: 1, seqno 11, history u-0",
+            "db2: safe_to_bootstrap: 1, seqno 14, history u-1",
+            "safe_to_bootstrap: 0 into the grastate.dat",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert_eq!(cluster.running(), 0);
+        assert!(cluster.nodes().iter().all(|n| !n.record().log.exists()));
     }
 
     #[test]

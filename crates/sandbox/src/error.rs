@@ -182,6 +182,17 @@ pub enum SandboxError {
         /// The cluster's directory.
         dir: PathBuf,
     },
+    /// Several nodes of the stopped cluster may found it.
+    #[error(
+        "Nothing was started: more than one node of the stopped cluster in {dir} may found it (safe_to_bootstrap: 1). So these are two halves that went on apart, or somebody edited the files; each half may have acknowledged writes that the other lacks.\n{}Only one half can go on: whoever starts second takes a full copy of it, and what only that node had is lost. Compare the halves first (`dromon log show DATA_DIR` shows what each wrote last) and keep a copy of {dir}. Then write safe_to_bootstrap: 0 into the grastate.dat of the half to give up, and run `dromon up` again",
+        nodes.iter().map(|n| format!("  {n}\n")).collect::<String>()
+    )]
+    TwoHalves {
+        /// The cluster's directory.
+        dir: PathBuf,
+        /// All nodes that have a state file.
+        nodes: Vec<Left>,
+    },
     /// The node refused or failed a statement.
     #[error("Node {node} failed the statement {statement}: {source}")]
     Sql {
@@ -221,6 +232,40 @@ pub enum SandboxError {
     /// A value makes no sense.
     #[error("{0}")]
     BadRequest(String),
+}
+
+/// How a stopped node was left, as its state file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The node.
+    pub node: String,
+    /// Its data directory.
+    pub data_dir: PathBuf,
+    /// The history its data belongs to.
+    pub uuid: String,
+    /// Its position there, as written; -1 after a crash.
+    pub seqno: String,
+    /// It may found the cluster.
+    pub is_safe: bool,
+    /// What its log says, by whoever can read one.
+    pub log: Option<String>,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: safe_to_bootstrap: {}, seqno {}, history {}",
+            self.node,
+            u8::from(self.is_safe),
+            self.seqno,
+            self.uuid
+        )?;
+        if let Some(log) = &self.log {
+            write!(f, ", log: {log}")?;
+        }
+        write!(f, " ({})", self.data_dir.join("grastate.dat").display())
+    }
 }
 
 /// Where a node's error log lies and how it ends.
