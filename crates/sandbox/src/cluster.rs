@@ -153,7 +153,8 @@ impl Cluster {
     /// Opens the cluster that another process (or this one) created in `dir`.
     ///
     /// # Errors
-    /// When there is none, or its record cannot be read.
+    /// When there is none, its record cannot be read, or the directory is a copy
+    /// of a cluster's, or one that was moved.
     pub fn open(dir: &Path) -> Result<Self> {
         let dir = std::path::absolute(dir).at("find the absolute name of", dir)?;
         Ok(Self::assemble(
@@ -639,6 +640,32 @@ mod tests {
         }
         assert_eq!(cluster.running(), 0);
         assert!(cluster.nodes().iter().all(|n| !n.record().log.exists()));
+    }
+
+    #[test]
+    fn a_copy_is_refused_and_the_original_left_alone() {
+        let (dir, copy) = (tempfile::tempdir(), tempfile::tempdir());
+        let (dir, copy) = (dir.expect("made"), copy.expect("made"));
+        drop(recorded(dir.path()));
+        let record = dir.path().join("cluster.json");
+        fs::copy(&record, copy.path().join("cluster.json")).expect("copied");
+        for error in [
+            Cluster::open(copy.path()).expect_err("a copy").to_string(),
+            refuse_used(copy.path()).expect_err("a copy").to_string(),
+        ] {
+            for path in [dir.path(), copy.path()] {
+                assert!(error.contains(&*path.to_string_lossy()), "{error}");
+            }
+        }
+        // By another name of the same directory it is no copy.
+        let link = copy.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).expect("linked");
+        Cluster::open(&link).expect("the same").purge().expect("removed");
+        assert!(!record.exists() && copy.path().join("cluster.json").exists());
+
+        // The original is gone: it may have been moved here.
+        let error = Cluster::open(copy.path()).expect_err("moved").to_string();
+        assert!(error.contains("move it back"), "{error}");
     }
 
     #[test]

@@ -85,6 +85,16 @@ pub enum SandboxError {
         /// One of the files found.
         example: String,
     },
+    /// The record in a directory is another directory's.
+    #[error(
+        "{dir} holds the record of the cluster in {recorded}, so it was copied or moved. Nothing was touched, neither here nor there: the servers, sockets and settings named in it are those of {recorded}. If it was moved, move it back, or remove it; if it is a copy, use the cluster with --dir {recorded}, and remove the copy by hand (rm -r) when you no longer need it"
+    )]
+    MovedDirectory {
+        /// The directory opened.
+        dir: PathBuf,
+        /// The one that the record names.
+        recorded: PathBuf,
+    },
     /// `cluster.json` cannot be understood.
     #[error(
         "{path} cannot be read as a cluster's record ({why}). If its servers are stopped, remove the directory"

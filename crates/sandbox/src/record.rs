@@ -144,7 +144,7 @@ impl ClusterRecord {
         )
     }
 
-    /// Reads the record of `dir`.
+    /// Reads the record of `dir`; refuses that of another directory.
     pub(crate) fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("cluster.json");
         let text = match fs::read_to_string(&path) {
@@ -169,6 +169,15 @@ impl ClusterRecord {
         if record.shape != SHAPE {
             let why = format!("its shape is {}, this program knows {SHAPE}", record.shape);
             return Err(SandboxError::BadRecord { path, why });
+        }
+        // All paths and processes in it are those of the directory it was written for.
+        let is_here = fs::canonicalize(&record.dir)
+            .is_ok_and(|recorded| fs::canonicalize(dir).is_ok_and(|here| here == recorded));
+        if !is_here {
+            return Err(SandboxError::MovedDirectory {
+                dir: dir.to_path_buf(),
+                recorded: record.dir,
+            });
         }
         Ok(record)
     }
