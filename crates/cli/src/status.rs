@@ -11,7 +11,7 @@ use crate::place;
 /// Options of `dromon status`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 every node is Synced and they agree; 1 writable, but something is missing;\n2 no node can be written to, the nodes disagree, or there is no cluster."
+    after_help = "Exit codes: 0 every node is Synced and they agree; 1 writable, but something is missing;\n2 no node can be written to, the nodes disagree or are two clusters by now, or there is no cluster."
 )]
 pub struct Args {
     /// Where the cluster lies.

@@ -13,13 +13,15 @@ use crate::ports;
 use crate::process::StopReport;
 use crate::record::{ClusterRecord, DirLock, NodeRecord, Store, random_hex};
 use crate::secure;
-use crate::status::ClusterStatus;
+use crate::status::{ClusterStatus, NodeStatus, members_differ};
 use crate::template::{SQL_USER, Template, program, server_version};
 use crate::who::{ServerUser, first_unreachable};
 use crate::witness::{self, Witness};
 
 /// Longest path a Unix socket may have.
 const SOCKET_PATH_MAX: usize = 107;
+/// After which nodes that name different members are asked again.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// In which order the later nodes join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -409,9 +411,19 @@ impl Cluster {
         self.nodes.iter().filter(|n| n.process().is_some()).count() + witness.count()
     }
 
-    /// Asks all nodes at once; each has `limit` to answer.
+    /// Asks all nodes at once; each has `limit` to answer. If they name different
+    /// members they are asked again a second later: a change reaches them one by one.
     #[must_use]
     pub fn status(&self, limit: Duration) -> ClusterStatus {
+        let mut nodes = self.ask(limit);
+        if members_differ(&nodes) {
+            thread::sleep(SECOND_LOOK);
+            nodes = self.ask(limit);
+        }
+        ClusterStatus::judge(nodes, self.witness.as_ref().map(|w| w.describe()))
+    }
+
+    fn ask(&self, limit: Duration) -> Vec<NodeStatus> {
         let asks: Vec<_> = self
             .nodes
             .iter()
@@ -420,12 +432,9 @@ impl Cluster {
                 thread::spawn(move || node.describe(limit))
             })
             .collect();
-        ClusterStatus::judge(
-            asks.into_iter()
-                .map(|ask| ask.join().expect("describing a node does not panic"))
-                .collect(),
-            self.witness.as_ref().map(|w| w.describe()),
-        )
+        asks.into_iter()
+            .map(|ask| ask.join().expect("describing a node does not panic"))
+            .collect()
     }
 
     /// Stops the witness, then all nodes, the founder last, so that its state
@@ -660,7 +669,10 @@ mod tests {
         // By another name of the same directory it is no copy.
         let link = copy.path().join("link");
         std::os::unix::fs::symlink(dir.path(), &link).expect("linked");
-        Cluster::open(&link).expect("the same").purge().expect("removed");
+        Cluster::open(&link)
+            .expect("the same")
+            .purge()
+            .expect("removed");
         assert!(!record.exists() && copy.path().join("cluster.json").exists());
 
         // The original is gone: it may have been moved here.

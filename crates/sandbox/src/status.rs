@@ -183,15 +183,35 @@ impl ClusterStatus {
             None => "",
         };
         let joined = |parts: &[String]| parts.join("; ");
+        let views = views(&usable);
         let (verdict, sentence) = if let Some(split) = disagreement(&usable) {
             (
                 Verdict::Bad,
                 format!("the nodes disagree: {split}. Stop writing and compare their data"),
             )
+        } else if are_apart(&views) {
+            (
+                Verdict::Bad,
+                format!(
+                    "{} primary components: {}; stop writing: what one acknowledges the others do not have. \
+                     Choose which goes on and stop the nodes of the others (docs/guarantees.md)",
+                    number_word(views.len()),
+                    groups(&views)
+                ),
+            )
         } else if usable.is_empty() {
             (
                 Verdict::Bad,
                 format!("no node can be written to: {}", joined(&faults)),
+            )
+        } else if views.len() > 1 {
+            (
+                Verdict::Degraded,
+                format!(
+                    "writable, but the nodes do not know the same members: {}. Some may lag behind; look again, \
+                     and if it stays stop writing",
+                    groups(&views)
+                ),
             )
         } else if !faults.is_empty() {
             (
@@ -265,6 +285,95 @@ fn disagreement(usable: &[(&str, &WsrepStatus)]) -> Option<String> {
         "{first} and {} follow different histories",
         other.0
     ))
+}
+
+/// Whether usable nodes name different members. It may be for a moment only, as they do
+/// not hear of a change at once.
+pub(crate) fn members_differ(nodes: &[NodeStatus]) -> bool {
+    let usable = |n: &'_ NodeStatus| n.usable().cloned().map(|s| (n.name.clone(), s));
+    let usable: Vec<(String, WsrepStatus)> = nodes.iter().filter_map(usable).collect();
+    let usable: Vec<(&str, &WsrepStatus)> = usable.iter().map(|(n, s)| (n.as_str(), s)).collect();
+    views(&usable).len() > 1
+}
+
+/// Nodes that name the same members.
+struct View<'a> {
+    nodes: Vec<(&'a str, &'a WsrepStatus)>,
+}
+
+impl View<'_> {
+    fn status(&self) -> &WsrepStatus {
+        self.nodes[0].1
+    }
+
+    fn members(&self) -> Vec<&str> {
+        self.status()
+            .get("wsrep_incoming_addresses")
+            .split(',')
+            .collect()
+    }
+
+    /// Whether it counts a node of `other` among its members; none if the servers do not show it.
+    fn counts(&self, other: &View<'_>) -> Option<bool> {
+        let place = |s: &WsrepStatus| usize::try_from(s.number("wsrep_local_index")?).ok();
+        let theirs = other.members();
+        let mut addresses = other.nodes.iter().map(|(_, status)| {
+            let address = theirs.get(place(status)?)?;
+            (!address.is_empty()).then_some(*address)
+        });
+        let own = self.members();
+        addresses.try_fold(false, |found, address| {
+            Some(found || own.contains(&address?))
+        })
+    }
+}
+
+/// The usable nodes by the members they name; servers that do not number them are not compared.
+fn views<'a>(usable: &[(&'a str, &'a WsrepStatus)]) -> Vec<View<'a>> {
+    let key = |s: &'a WsrepStatus| {
+        let names = [
+            "wsrep_cluster_conf_id",
+            "wsrep_cluster_size",
+            "wsrep_incoming_addresses",
+        ];
+        names.map(|name| s.get(name))
+    };
+    let mut views: Vec<View<'a>> = Vec::new();
+    for &(name, status) in usable.iter().filter(|(_, s)| !key(s)[0].is_empty()) {
+        match views.iter_mut().find(|v| key(v.nodes[0].1) == key(status)) {
+            Some(view) => view.nodes.push((name, status)),
+            None => views.push(View {
+                nodes: vec![(name, status)],
+            }),
+        }
+    }
+    views
+}
+
+/// Whether two of them are components of their own. One that only lags behind is counted
+/// by those that are further.
+fn are_apart(views: &[View<'_>]) -> bool {
+    let apart =
+        |a: &View<'_>, b: &View<'_>| !a.counts(b).unwrap_or(false) && !b.counts(a).unwrap_or(false);
+    let pairs = views.iter().enumerate();
+    pairs
+        .into_iter()
+        .any(|(i, a)| views[i + 1..].iter().any(|b| apart(a, b)))
+}
+
+fn groups(views: &[View<'_>]) -> String {
+    let group = |v: &View<'_>| {
+        let names: Vec<&str> = v.nodes.iter().map(|(name, _)| *name).collect();
+        format!("{{{}}}", names.join(", "))
+    };
+    views.iter().map(group).collect::<Vec<_>>().join(", ")
+}
+
+fn number_word(count: usize) -> String {
+    match count {
+        2 => "two".into(),
+        n => n.to_string(),
+    }
 }
 
 fn fault(node: &NodeStatus) -> Option<String> {
@@ -398,6 +507,56 @@ mod tests {
             all_gone.sentence,
             "no node can be written to: db1 died (its log says why)"
         );
+    }
+
+    #[test]
+    fn two_primary_components_are_told_from_nodes_that_lag() {
+        let judge = |answers: [&[(&str, &str)]; 3]| {
+            let nodes = answers.iter().zip(["db1", "db2", "db3"]);
+            let nodes = nodes.map(|(a, name)| node(name, ProcessView::Running, Some(answer(a))));
+            let nodes: Vec<NodeStatus> = nodes.collect();
+            let differ = members_differ(&nodes);
+            let status = ClusterStatus::judge(nodes, None);
+            (status.verdict, status.sentence, differ)
+        };
+        let bare = |size, conf| {
+            [
+                ("wsrep_cluster_size", size),
+                ("wsrep_cluster_conf_id", conf),
+            ]
+        };
+        let (verdict, said, differ) = judge([&bare("1", "7"), &bare("2", "4"), &bare("2", "4")]);
+        assert_eq!((verdict, differ), (Verdict::Bad, true));
+        assert!(
+            said.starts_with("two primary components: {db1}, {db2, db3}; stop writing"),
+            "{said}"
+        );
+
+        let with = |size, conf, members, own| {
+            [
+                ("wsrep_cluster_size", size),
+                ("wsrep_cluster_conf_id", conf),
+                ("wsrep_incoming_addresses", members),
+                ("wsrep_local_index", own),
+            ]
+        };
+        // The number of the view may be the same by chance.
+        let (verdict, said, _) = judge([
+            &with("1", "5", "h:1", "0"),
+            &with("2", "5", "h:2,h:3", "0"),
+            &with("2", "5", "h:2,h:3", "1"),
+        ]);
+        assert_eq!(verdict, Verdict::Bad, "{said}");
+        // db3 has not applied up to the view in which db1 came.
+        let (verdict, said, differ) = judge([
+            &with("3", "5", "h:1,h:2,h:3", "0"),
+            &with("3", "5", "h:1,h:2,h:3", "1"),
+            &with("2", "4", "h:2,h:3", "1"),
+        ]);
+        assert_eq!((verdict, differ), (Verdict::Degraded, true), "{said}");
+        assert!(said.contains("{db1, db2}, {db3}"), "{said}");
+        let same = with("3", "5", "h:1,h:2,h:3", "0");
+        assert!(!judge([&same, &same, &same]).2);
     }
 
     #[test]
