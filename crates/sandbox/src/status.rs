@@ -170,11 +170,8 @@ impl ClusterStatus {
     /// Draws the conclusion from the nodes' answers.
     #[must_use]
     pub fn judge(nodes: Vec<NodeStatus>, witness: Option<WitnessStatus>) -> Self {
-        let usable: Vec<(&str, &WsrepStatus)> = nodes
-            .iter()
-            .filter_map(|n| Some((n.name.as_str(), n.usable()?)))
-            .collect();
-        let mut faults: Vec<String> = nodes.iter().filter_map(fault).collect();
+        let usable = usable(&nodes);
+        let mut faults: Vec<String> = nodes.iter().flat_map(faults_of).collect();
         let count = nodes.len();
         faults.extend(witness.iter().filter_map(fault_of_witness));
         let members = count + usize::from(witness.is_some());
@@ -184,6 +181,13 @@ impl ClusterStatus {
         };
         let joined = |parts: &[String]| parts.join("; ");
         let views = views(&usable);
+        if views.len() > 1 {
+            faults.push(format!(
+                "the nodes do not know the same members: {}. Some may lag behind; look again, and stop writing if it stays",
+                groups(&views)
+            ));
+        }
+        let differs: Vec<String> = nodes.iter().filter_map(difference).collect();
         let (verdict, sentence) = if let Some(split) = disagreement(&usable) {
             (
                 Verdict::Bad,
@@ -199,19 +203,19 @@ impl ClusterStatus {
                     groups(&views)
                 ),
             )
+        } else if !differs.is_empty() {
+            (
+                Verdict::Bad,
+                format!(
+                    "what decides about write sets differs: {}. Stop writing and compare the tables of all \
+                     nodes; docs/status.md says how to go on",
+                    joined(&differs)
+                ),
+            )
         } else if usable.is_empty() {
             (
                 Verdict::Bad,
                 format!("no node can be written to: {}", joined(&faults)),
-            )
-        } else if views.len() > 1 {
-            (
-                Verdict::Degraded,
-                format!(
-                    "writable, but the nodes do not know the same members: {}. Some may lag behind; look again, \
-                     and if it stays stop writing",
-                    groups(&views)
-                ),
             )
         } else if !faults.is_empty() {
             (
@@ -290,10 +294,14 @@ fn disagreement(usable: &[(&str, &WsrepStatus)]) -> Option<String> {
 /// Whether usable nodes name different members. It may be for a moment only, as they do
 /// not hear of a change at once.
 pub(crate) fn members_differ(nodes: &[NodeStatus]) -> bool {
-    let usable = |n: &'_ NodeStatus| n.usable().cloned().map(|s| (n.name.clone(), s));
-    let usable: Vec<(String, WsrepStatus)> = nodes.iter().filter_map(usable).collect();
-    let usable: Vec<(&str, &WsrepStatus)> = usable.iter().map(|(n, s)| (n.as_str(), s)).collect();
-    views(&usable).len() > 1
+    views(&usable(nodes)).len() > 1
+}
+
+fn usable(nodes: &[NodeStatus]) -> Vec<(&str, &WsrepStatus)> {
+    let answers = nodes.iter();
+    answers
+        .filter_map(|n| Some((n.name.as_str(), n.usable()?)))
+        .collect()
 }
 
 /// Nodes that name the same members.
@@ -376,6 +384,34 @@ fn number_word(count: usize) -> String {
     }
 }
 
+/// What the node's library says about other members that decide otherwise.
+fn difference(node: &NodeStatus) -> Option<String> {
+    let others = node.wsrep.as_ref()?.get("wsrep_dromon_state_differs");
+    (!others.is_empty()).then(|| format!("{} says it is not the same on {others}", node.name))
+}
+
+/// What is wrong with a node, and what it says is wrong elsewhere.
+fn faults_of(node: &NodeStatus) -> Vec<String> {
+    let mut faults: Vec<String> = fault(node).into_iter().collect();
+    let Some(status) = &node.wsrep else {
+        return faults;
+    };
+    let name = &node.name;
+    let held = status.get("wsrep_dromon_log_held");
+    if !held.is_empty() {
+        faults.push(format!(
+            "{name} cannot shorten its log ({held}), which grows"
+        ));
+    }
+    let slow = status.get("wsrep_dromon_quarantined");
+    if !slow.is_empty() {
+        faults.push(format!(
+            "{name} does not wait for {slow}, which is too slow (quarantined)"
+        ));
+    }
+    faults
+}
+
 fn fault(node: &NodeStatus) -> Option<String> {
     let name = &node.name;
     match (node.process, &node.wsrep) {
@@ -387,10 +423,16 @@ fn fault(node: &NodeStatus) -> Option<String> {
             node.silence.as_deref().unwrap_or("no reason given")
         )),
         (ProcessView::Running, Some(status)) if status.is_usable() => None,
-        (ProcessView::Running, Some(status)) if !status.is_primary() => Some(format!(
-            "{name} is not in the primary component ({})",
-            status.state()
-        )),
+        (ProcessView::Running, Some(status)) if !status.is_primary() => {
+            let why = match status.get("wsrep_dromon_stays_out") {
+                "" => String::new(),
+                why => format!(": {why}"),
+            };
+            Some(format!(
+                "{name} is not in the primary component ({}){why}",
+                status.state()
+            ))
+        }
         (ProcessView::Running, Some(status)) => Some(format!("{name} is {}", status.state())),
     }
 }
@@ -472,6 +514,31 @@ mod tests {
                 ]),
                 Verdict::Degraded,
                 "writable on 2 of 3 nodes: db3 is not in the primary component (Initialized)",
+            ),
+            (
+                running(&[
+                    ("wsrep_cluster_status", "non-Primary"),
+                    ("wsrep_local_state_comment", "Initialized"),
+                    ("wsrep_dromon_stays_out", "this node needs a full copy"),
+                ]),
+                Verdict::Degraded,
+                "writable on 2 of 3 nodes: db3 is not in the primary component (Initialized): this node needs a full copy",
+            ),
+            (
+                running(&[("wsrep_dromon_state_differs", "db1,db2")]),
+                Verdict::Bad,
+                "what decides about write sets differs: db3 says it is not the same on db1,db2. Stop writing and \
+                 compare the tables of all nodes; docs/status.md says how to go on",
+            ),
+            (
+                running(&[("wsrep_dromon_log_held", "sync failed")]),
+                Verdict::Degraded,
+                "writable on 3 of 3 nodes: db3 cannot shorten its log (sync failed), which grows",
+            ),
+            (
+                running(&[("wsrep_dromon_quarantined", "db2")]),
+                Verdict::Degraded,
+                "writable on 3 of 3 nodes: db3 does not wait for db2, which is too slow (quarantined)",
             ),
             (
                 running(&[("wsrep_cluster_size", "2")]),
