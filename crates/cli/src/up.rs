@@ -69,6 +69,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 running: cluster.running(),
             });
         }
+        Ok(cluster) if !cluster.record().complete => {
+            eprintln!(
+                "What lies in {} was not made whole, or not removed whole: it is made anew",
+                cluster.record().dir.display()
+            );
+            cluster.purge()?;
+            (create(&dir, args)?, false)
+        }
         Ok(cluster) => (reuse(cluster, args)?, true),
         Err(SandboxError::NoCluster { .. }) => (create(&dir, args)?, false),
         Err(other) => return Err(other),

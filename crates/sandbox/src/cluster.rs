@@ -107,6 +107,7 @@ impl Cluster {
         let file_name = provider.file_name().unwrap_or("provider.so".as_ref());
         let record = ClusterRecord {
             shape: ClusterRecord::SHAPE,
+            complete: false,
             id: random_hex(8)?,
             name: "dromon".into(),
             server: version,
@@ -130,8 +131,8 @@ impl Cluster {
                 .map(|(program, port)| witness::record(&dir, &program, port)),
             dir,
         };
-        // Recorded before anything lies there, so that `down --purge` can
-        // remove what a failure below leaves.
+        // Recorded before anything lies there, so that what a failure below leaves
+        // can be removed.
         record.save()?;
         let lib = record.dir.join("lib");
         fs::create_dir(&lib).at("create the directory", &lib)?;
@@ -149,6 +150,10 @@ impl Cluster {
         let cluster = Self::assemble(record, &user);
         cluster.write_settings(&user)?;
         cluster.refresh_provider()?;
+        let mut record = cluster.store.get();
+        record.complete = true;
+        record.save()?;
+        drop(record);
         Ok(cluster)
     }
 
@@ -288,6 +293,7 @@ impl Cluster {
     /// runs already, ends, or is not Synced within `limit`.
     pub fn start_all(&self, plan: JoinPlan, limit: Duration) -> Result<Vec<Duration>> {
         let _lock = DirLock::take(&self.record().dir)?;
+        self.refuse_incomplete()?;
         let running = self.running();
         if running > 0 {
             return Err(SandboxError::AlreadyThere {
@@ -329,6 +335,7 @@ impl Cluster {
     /// all are members; returns when each was Synced, counted from the call.
     pub fn start_missing(&self, limit: Duration) -> Result<Vec<Duration>> {
         let _lock = DirLock::take(&self.record().dir)?;
+        self.refuse_incomplete()?;
         let missing: Vec<usize> = (0..self.nodes.len())
             .filter(|i| self.nodes[*i].process().is_none())
             .collect();
@@ -341,6 +348,14 @@ impl Cluster {
         self.join_together(&missing, limit, begin, &mut took)?;
         self.wait_whole(limit)?;
         Ok(took)
+    }
+
+    fn refuse_incomplete(&self) -> Result<()> {
+        let record = self.record();
+        match record.complete {
+            true => Ok(()),
+            false => Err(SandboxError::Incomplete { dir: record.dir }),
+        }
     }
 
     /// Starts these nodes at once and waits for each.
@@ -503,10 +518,18 @@ impl Cluster {
             });
         }
         let dir = self.record().dir;
+        let kept = ["cluster.json", "cluster.lock"].map(|name| dir.join(name));
+        // Nobody starts what is left if this ends amid, and the record goes last, so
+        // that it can be repeated.
+        {
+            let mut record = self.store.get();
+            record.complete = false;
+            record.save()?;
+        }
         // Only what we made: the directory itself goes when nothing else is in it.
         for name in fs::read_dir(&dir).at("read the directory", &dir)? {
             let path = name.at("read the directory", &dir)?.path();
-            if !ours(&path) {
+            if !ours(&path) || kept.contains(&path) {
                 continue;
             }
             if path.is_dir() {
@@ -514,6 +537,9 @@ impl Cluster {
             } else {
                 fs::remove_file(&path).at("remove", &path)?;
             }
+        }
+        for path in kept.iter().filter(|path| path.exists()) {
+            fs::remove_file(path).at("remove", path)?;
         }
         match fs::remove_dir(&dir) {
             Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
@@ -649,6 +675,23 @@ mod tests {
         }
         assert_eq!(cluster.running(), 0);
         assert!(cluster.nodes().iter().all(|n| !n.record().log.exists()));
+    }
+
+    #[test]
+    fn what_was_not_made_whole_is_not_started_and_can_be_removed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cluster = recorded(dir.path());
+        cluster
+            .change_settings(|record| record.complete = false)
+            .expect("written");
+        let error = cluster
+            .start_all(JoinPlan::Together, Duration::from_secs(1))
+            .expect_err("it is not whole");
+        assert!(error.to_string().contains("down --purge"), "{error}");
+        fs::write(dir.path().join("mine"), "").expect("written");
+        cluster.purge().expect("removed");
+        let left = fs::read_dir(dir.path()).expect("it stays").count();
+        assert_eq!(left, 1, "only what is not ours");
     }
 
     #[test]

@@ -95,6 +95,14 @@ pub enum SandboxError {
         /// The one that the record names.
         recorded: PathBuf,
     },
+    /// The cluster's files were not all made, or some were removed.
+    #[error(
+        "The cluster in {dir} is not whole: making it, or removing it, was interrupted. Nothing was started. `dromon up` makes it anew; `dromon down --purge` removes what there is"
+    )]
+    Incomplete {
+        /// The cluster's directory.
+        dir: PathBuf,
+    },
     /// `cluster.json` cannot be understood.
     #[error(
         "{path} cannot be read as a cluster's record ({why}). If its servers are stopped, remove the directory"

@@ -24,6 +24,10 @@ const SHAPE: u32 = 1;
 pub struct ClusterRecord {
     /// Version of this shape.
     pub shape: u32,
+    /// All its files were made. Until then, and while it is being removed, nothing of
+    /// it can be started; records of before this field are of whole ones.
+    #[serde(default = "whole")]
+    pub complete: bool,
     /// Random; part of the environment mark of every process started for it.
     pub id: String,
     /// `wsrep_cluster_name`.
@@ -59,6 +63,10 @@ pub struct ClusterRecord {
     /// The witness, if there is one.
     #[serde(default)]
     pub witness: Option<WitnessRecord>,
+}
+
+fn whole() -> bool {
+    true
 }
 
 /// A node as recorded in `cluster.json`.
@@ -283,6 +291,7 @@ pub(crate) fn sample() -> ClusterRecord {
     };
     ClusterRecord {
         shape: SHAPE,
+        complete: true,
         id: "0123".into(),
         name: "dromon".into(),
         dir: PathBuf::from("/c"),
@@ -317,6 +326,18 @@ mod tests {
         assert_eq!(again.nodes[1].process, record.nodes[1].process);
         assert_eq!(again.nodes[1].ports, record.nodes[1].ports);
         assert_eq!(again.password, "secret");
+    }
+
+    #[test]
+    fn a_record_of_before_is_of_a_whole_cluster() {
+        let mut value = serde_json::to_value(sample()).expect("plain data");
+        value
+            .as_object_mut()
+            .expect("an object")
+            .remove("complete")
+            .expect("it is written");
+        let record: ClusterRecord = serde_json::from_value(value).expect("read");
+        assert!(record.complete);
     }
 
     #[test]
