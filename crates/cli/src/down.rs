@@ -32,6 +32,19 @@ fn log_of(cluster: &Cluster, name: &str) -> PathBuf {
     node.map(|n| n.record().log).or(witness).unwrap_or_default()
 }
 
+/// How a node, or the witness, was stopped.
+pub fn line(cluster: &Cluster, name: &str, report: &StopReport) -> String {
+    match report {
+        StopReport::WasDown => format!("{name}  was not running"),
+        StopReport::Ended { took } => format!("{name}  stopped in {:.1} s", took.as_secs_f64()),
+        StopReport::Killed { after } => format!(
+            "{name}  did not end within {} s and was killed; what it was doing is at the end of {}",
+            after.as_secs(),
+            log_of(cluster, name).display()
+        ),
+    }
+}
+
 /// Stops the cluster.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = place::choose(args.dir.as_deref());
@@ -45,20 +58,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let mut killed = 0;
     for (name, report) in cluster.stop_all(Duration::from_secs(args.timeout))? {
-        match report {
-            StopReport::WasDown => println!("{name}  was not running"),
-            StopReport::Ended { took } => {
-                println!("{name}  stopped in {:.1} s", took.as_secs_f64())
-            }
-            StopReport::Killed { after } => {
-                killed += 1;
-                println!(
-                    "{name}  did not end within {} s and was killed; what it was doing is at the end of {}",
-                    after.as_secs(),
-                    log_of(&cluster, &name).display()
-                );
-            }
-        }
+        killed += usize::from(matches!(report, StopReport::Killed { .. }));
+        println!("{}", line(&cluster, &name, &report));
     }
     let dir = cluster.record().dir;
     if args.purge {

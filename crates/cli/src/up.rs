@@ -7,10 +7,16 @@ use std::time::{Duration, Instant};
 
 use clap::builder::RangedI64ValueParser;
 use dromon_sandbox::{
-    Cluster, ClusterSpec, JoinPlan, Result, SandboxError, Setting, SstMethod, split_settings,
+    Cluster, ClusterSpec, JoinPlan, Result, SandboxError, Setting, SstMethod, StopReport,
+    split_settings,
 };
 
-use crate::{banner, halves, place};
+use crate::{banner, down, halves, place};
+
+/// What a node of a new cluster that did not come to be has to end.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// The longest time that can be waited for.
+const MOST_SECONDS: u64 = 86_400;
 
 /// Options of `dromon up`.
 #[derive(Debug, clap::Args)]
@@ -101,14 +107,54 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
-            // Half a cluster helps nobody; the data and logs stay for a look.
-            if cluster.running() > 0 {
-                cluster.stop_all(Duration::from_secs(10))?;
-                eprintln!("dromon: the nodes that did start were stopped again");
+            let error = halves::with_logs(error);
+            eprintln!("dromon: {error}");
+            // Of a cluster that was there before, what runs goes on: it may be serving, or
+            // be about to. Of a new one half helps nobody; its files stay for a look.
+            let stopped = (!found && cluster.running() > 0).then(|| cluster.stop_all(STOP_LIMIT));
+            for line in afterwards(&cluster, &error, stopped, args) {
+                eprintln!("{line}");
             }
-            Err(halves::with_logs(error))
+            Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// What became of the nodes that did start, and what to do next.
+fn afterwards(
+    cluster: &Cluster,
+    error: &SandboxError,
+    stopped: Option<Result<Vec<(String, StopReport)>>>,
+    args: &Args,
+) -> Vec<String> {
+    let hint = place::hint(args.dir.as_deref());
+    let mut lines = Vec::new();
+    match stopped {
+        Some(Ok(reports)) => {
+            let killed = reports.iter().filter(|(_, r)| is_kill(r));
+            lines.extend(killed.map(|(name, report)| down::line(cluster, name, report)));
+            lines.push("The nodes that did start were stopped again; their files stay.".into());
+        }
+        Some(Err(why)) => lines.push(format!(
+            "The nodes that did start could not all be stopped: {why}. `dromon down{hint}` tries again"
+        )),
+        None if cluster.running() > 0 => lines.push(format!(
+            "What did start runs on: `dromon status{hint}` shows how it is, `dromon up{hint}` starts the rest, \
+             `dromon down{hint}` stops it."
+        )),
+        None => {}
+    }
+    if matches!(error, SandboxError::NotInTime { .. }) {
+        lines.push(format!(
+            "A node may need longer: --timeout {}",
+            (args.timeout * 2).min(MOST_SECONDS)
+        ));
+    }
+    lines
+}
+
+fn is_kill(report: &StopReport) -> bool {
+    matches!(report, StopReport::Killed { .. })
 }
 
 /// Whether some of its processes run, and some do not.
@@ -143,7 +189,16 @@ fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> 
         all - cluster.running()
     );
     // Whatever happens, those that ran go on.
-    let took = cluster.start_missing(Duration::from_secs(args.timeout))?;
+    let took = match cluster.start_missing(Duration::from_secs(args.timeout)) {
+        Ok(took) => took,
+        Err(error) => {
+            eprintln!("dromon: {error}");
+            for line in afterwards(cluster, &error, None, args) {
+                eprintln!("{line}");
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+    };
     print!(
         "{}",
         banner::text(cluster, &took, begin.elapsed(), args.dir.as_deref())
@@ -240,6 +295,78 @@ fn default_provider() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Cli, Command};
+    use clap::Parser;
+    use dromon_sandbox::LogTail;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn args(given: &[&str]) -> Args {
+        let all = ["dromon", "up"].iter().chain(given);
+        match Cli::try_parse_from(all).expect("accepted").command {
+            Command::Up(args) => args,
+            _ => panic!("it is up"),
+        }
+    }
+
+    /// A cluster of one node that never ran.
+    fn cluster(dir: &Path) -> Cluster {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("allowed");
+        let provider = dir.join("libdromon.so");
+        fs::write(&provider, "").expect("written");
+        let mut spec = ClusterSpec::new(&dir.join("c"), &provider);
+        spec.nodes = 1;
+        spec.tls = false;
+        Cluster::create(&spec).expect("made")
+    }
+
+    #[test]
+    fn after_a_failure_it_is_said_what_runs_was_killed_and_may_take_longer() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+        let cluster = cluster(dir.path());
+        let late = || SandboxError::NotInTime {
+            node: "db1".into(),
+            wanted: "Synced",
+            waited: Duration::from_secs(9),
+            now: "it is Joined".into(),
+            log: Box::new(LogTail {
+                path: "/l".into(),
+                lines: String::new(),
+            }),
+        };
+        assert!(!late().to_string().contains("still runs"));
+        let killed = StopReport::Killed {
+            after: Duration::from_secs(60),
+        };
+        let args = args(&["--timeout", "9", "--dir", "/x"]);
+        let said = afterwards(
+            &cluster,
+            &late(),
+            Some(Ok(vec![("db1".into(), killed)])),
+            &args,
+        );
+        assert!(
+            said[0].starts_with("db1  did not end within 60 s and was killed"),
+            "{said:?}"
+        );
+        assert!(said[1].contains("were stopped again"), "{said:?}");
+        assert_eq!(said[2], "A node may need longer: --timeout 18");
+        let why = SandboxError::BadRequest("no".into());
+        let said = afterwards(
+            &cluster,
+            &why,
+            Some(Err(SandboxError::BadRequest("held".into()))),
+            &args,
+        );
+        assert_eq!(said.len(), 1);
+        assert!(
+            said[0].contains("held. `dromon down --dir /x` tries again"),
+            "{said:?}"
+        );
+        assert!(
+            afterwards(&cluster, &why, None, &args).is_empty(),
+            "nothing runs"
+        );
+    }
 
     #[test]
     fn node_counts() {

@@ -161,7 +161,7 @@ pub enum SandboxError {
     },
     /// The node did not become what was waited for.
     #[error(
-        "Node {node} was not {wanted} after {} s ({now}). Its process still runs. {log}",
+        "Node {node} was not {wanted} after {} s ({now}); its process was running. {log}",
         waited.as_secs()
     )]
     NotInTime {
