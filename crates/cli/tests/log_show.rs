@@ -290,6 +290,33 @@ fn ranges_and_objects() {
     assert!(seen(&["--from", "99"]).is_empty());
     let (_, out, _) = show(dir, &["--from", "99"]);
     assert!(out.contains("no entry of this log lies in that range"));
+    let last = |args: &[&str]| {
+        let (code, out, err) = show(dir, &[&["--json"], args].concat());
+        (code, objects(&out).pop().expect("a line"), err)
+    };
+    let (_, end, _) = last(&["--from", "9999"]);
+    assert_eq!(
+        (&end["type"], &end["intact"]),
+        (&"end".into(), &true.into())
+    );
+
+    // Damage behind what was asked for is not seen, and nothing is claimed.
+    let name = segments(dir).pop().expect("a segment");
+    let whole = fs::read(dir.join(&name)).expect("a file");
+    let mut bad = whole.clone();
+    let at = whole
+        .iter()
+        .rposition(|b| *b == 0x5a)
+        .expect("the last payload");
+    bad[at] ^= 1;
+    fs::write(dir.join(&name), &bad).expect("written");
+    let (code, end, err) = last(&["--to", "3"]);
+    assert_eq!((code, &end["type"]), (0, &"end".into()), "{err}");
+    assert!(end["intact"].is_null() && end["end"] == "stopped", "{end}");
+    let (_, out, _) = show(dir, &["--to", "3"]);
+    assert!(out.contains("what follows was not looked at"), "{out}");
+    let (code, end, _) = last(&[]);
+    assert_eq!((code, &end["intact"]), (1, &false.into()), "{end}");
 }
 
 #[test]
