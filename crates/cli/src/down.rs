@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dromon_sandbox::{Cluster, Result, SandboxError, StopReport};
 
+use crate::output::Output;
 use crate::place;
 
 /// Options of `dromon down`.
@@ -48,33 +49,31 @@ pub fn line(cluster: &Cluster, name: &str, report: &StopReport) -> String {
 /// Stops the cluster.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = place::choose(args.dir.as_deref());
+    // Nothing that is printed stops the stopping.
+    let mut out = Output::new();
     let cluster = match Cluster::open(&dir) {
         Ok(cluster) => cluster,
         Err(error @ SandboxError::NoCluster { .. }) => {
-            println!("Nothing to stop. {error}");
-            return Ok(ExitCode::SUCCESS);
+            out.line(format_args!("Nothing to stop. {error}"));
+            return Ok(out.end(0));
         }
         Err(error) => return Err(error),
     };
     let mut killed = 0;
     for (name, report) in cluster.stop_all(Duration::from_secs(args.timeout))? {
         killed += usize::from(matches!(report, StopReport::Killed { .. }));
-        println!("{}", line(&cluster, &name, &report));
+        out.line(line(&cluster, &name, &report));
     }
     let dir = cluster.record().dir;
     if args.purge {
         cluster.purge()?;
-        println!("Removed {}", dir.display());
+        out.line(format_args!("Removed {}", dir.display()));
     } else {
-        println!(
+        out.line(format_args!(
             "Data and logs stay in {}. Start again: dromon up{}",
             dir.display(),
             place::hint(args.dir.as_deref())
-        );
+        ));
     }
-    Ok(if killed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(out.end(u8::from(killed > 0)))
 }

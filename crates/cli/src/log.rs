@@ -18,6 +18,8 @@ use dromon_order::{LogId, show};
 use lines::Out;
 use place::Place;
 
+use crate::output;
+
 /// How often what looks torn is looked at again, 50 ms apart: a running node may be
 /// writing it just now.
 const PATIENCE: u32 = 20;
@@ -71,20 +73,18 @@ pub fn run(args: &Args) -> ExitCode {
     let code = match show(args, &mut out) {
         Ok(()) => 0,
         Err(Stop::Pipe) => return ExitCode::SUCCESS,
+        Err(Stop::Output(error)) => return ExitCode::from(output::judge(Err(error), 1)),
         Err(Stop::Usage(why)) => {
-            out.flush();
-            eprintln!("dromon: {why}");
+            output::tell(format_args!("dromon: {why}"));
             2
         }
         Err(Stop::Bad(why)) => {
             out.trouble(&why);
-            out.flush();
-            eprintln!("dromon: {why}");
+            output::tell(format_args!("dromon: {why}"));
             1
         }
     };
-    out.flush();
-    ExitCode::from(code)
+    ExitCode::from(output::judge(out.flush(), code))
 }
 
 /// Why it ended early.
@@ -93,6 +93,8 @@ enum Stop {
     Pipe,
     /// What was asked for makes no sense here.
     Usage(String),
+    /// The output cannot be written.
+    Output(io::Error),
     /// Damaged, or unreadable.
     Bad(String),
 }
@@ -101,7 +103,7 @@ impl From<io::Error> for Stop {
     fn from(e: io::Error) -> Stop {
         match e.kind() {
             io::ErrorKind::BrokenPipe => Stop::Pipe,
-            _ => Stop::Bad(format!("the output could not be written: {e}")),
+            _ => Stop::Output(e),
         }
     }
 }

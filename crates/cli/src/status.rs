@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use dromon_sandbox::{Cluster, ClusterStatus, NodeStatus, ProcessView, Result, Verdict};
 
-use crate::place;
+use crate::output::Output;
+use crate::{output, place};
 
 /// Options of `dromon status`.
 #[derive(Debug, clap::Args)]
@@ -31,21 +32,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let cluster = match Cluster::open(&dir) {
         Ok(cluster) => cluster,
         Err(error) => {
-            eprintln!("dromon: {error}");
+            output::tell(format_args!("dromon: {error}"));
             return Ok(ExitCode::from(2));
         }
     };
     let status = cluster.status(Duration::from_millis(args.timeout_ms));
+    let mut out = Output::new();
     if args.json {
-        println!(
-            "{}",
+        out.line(
             serde_json::to_string_pretty(&status)
-                .expect("a status is plain data and always has a JSON form")
+                .expect("a status is plain data and always has a JSON form"),
         );
     } else {
-        print!("{}", table(&status));
+        out.text(table(&status));
     }
-    Ok(ExitCode::from(match status.verdict {
+    Ok(out.end(match status.verdict {
         Verdict::Good => 0,
         Verdict::Degraded => 1,
         Verdict::Bad => 2,

@@ -11,7 +11,8 @@ use dromon_sandbox::{
     split_settings,
 };
 
-use crate::{banner, down, halves, place};
+use crate::output::Output;
+use crate::{banner, down, halves, output, place};
 
 /// What a node of a new cluster that did not come to be has to end.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -76,10 +77,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             });
         }
         Ok(cluster) if !cluster.record().complete => {
-            eprintln!(
+            output::tell(format_args!(
                 "What lies in {} was not made whole, or not removed whole: it is made anew",
                 cluster.record().dir.display()
-            );
+            ));
             cluster.purge()?;
             (create(&dir, args)?, false)
         }
@@ -88,7 +89,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Err(other) => return Err(other),
     };
     let count = cluster.nodes().len();
-    eprintln!(
+    output::tell(format_args!(
         "{} {count} node{} in {} …",
         if found {
             "Starting the stopped cluster of"
@@ -97,23 +98,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         },
         if count == 1 { "" } else { "s" },
         cluster.record().dir.display()
-    );
+    ));
     match cluster.start_all(JoinPlan::Together, Duration::from_secs(args.timeout)) {
         Ok(took) => {
-            print!(
-                "{}",
-                banner::text(&cluster, &took, begin.elapsed(), args.dir.as_deref())
-            );
-            Ok(ExitCode::SUCCESS)
+            let mut out = Output::new();
+            out.text(banner::text(
+                &cluster,
+                &took,
+                begin.elapsed(),
+                args.dir.as_deref(),
+            ));
+            Ok(out.end(0))
         }
         Err(error) => {
             let error = halves::with_logs(error);
-            eprintln!("dromon: {error}");
+            output::tell(format_args!("dromon: {error}"));
             // Of a cluster that was there before, what runs goes on: it may be serving, or
             // be about to. Of a new one half helps nobody; its files stay for a look.
             let stopped = (!found && cluster.running() > 0).then(|| cluster.stop_all(STOP_LIMIT));
             for line in afterwards(&cluster, &error, stopped, args) {
-                eprintln!("{line}");
+                output::tell(line);
             }
             Ok(ExitCode::FAILURE)
         }
@@ -147,7 +151,7 @@ fn afterwards(
     if matches!(error, SandboxError::NotInTime { .. }) {
         lines.push(format!(
             "A node may need longer: --timeout {}",
-            (args.timeout * 2).min(MOST_SECONDS)
+            args.timeout.saturating_mul(2).min(MOST_SECONDS)
         ));
     }
     lines
@@ -183,27 +187,30 @@ fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> 
             dir.display()
         )));
     }
-    eprintln!(
+    output::tell(format_args!(
         "Starting what does not run of the cluster in {}: {} of {all} …",
         dir.display(),
         all - cluster.running()
-    );
+    ));
     // Whatever happens, those that ran go on.
     let took = match cluster.start_missing(Duration::from_secs(args.timeout)) {
         Ok(took) => took,
         Err(error) => {
-            eprintln!("dromon: {error}");
+            output::tell(format_args!("dromon: {error}"));
             for line in afterwards(cluster, &error, None, args) {
-                eprintln!("{line}");
+                output::tell(line);
             }
             return Ok(ExitCode::FAILURE);
         }
     };
-    print!(
-        "{}",
-        banner::text(cluster, &took, begin.elapsed(), args.dir.as_deref())
-    );
-    Ok(ExitCode::SUCCESS)
+    let mut out = Output::new();
+    out.text(banner::text(
+        cluster,
+        &took,
+        begin.elapsed(),
+        args.dir.as_deref(),
+    ));
+    Ok(out.end(0))
 }
 
 fn create(dir: &Path, args: &Args) -> Result<Cluster> {

@@ -430,6 +430,31 @@ fn refusals() {
     }
 }
 
+#[test]
+fn what_could_not_be_written_is_no_success() {
+    let dir = tempfile::tempdir().expect("a directory");
+    filled(dir.path()).order.stop();
+    let ended = |out: std::process::Stdio| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_dromon"));
+        command.args(["log", "show", text(dir.path())]).stdout(out);
+        let done = command.stderr(std::process::Stdio::piped()).output();
+        let done = done.expect("it runs");
+        (
+            done.status.code(),
+            String::from_utf8_lossy(&done.stderr).into_owned(),
+        )
+    };
+    let full = fs::File::options().write(true).open("/dev/full");
+    let (code, err) = ended(full.expect("it is there").into());
+    assert!(
+        code == Some(1) && err.contains("the output could not be written"),
+        "{err}"
+    );
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert_eq!(ended(writer.into()), (Some(0), String::new()));
+}
+
 /// A segment without checkpoints beside it: places by index only.
 #[test]
 fn a_lonely_segment_has_no_seqnos() {

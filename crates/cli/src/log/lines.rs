@@ -26,9 +26,11 @@ impl Out {
     }
 
     /// Brings out what was printed.
-    pub fn flush(&mut self) {
-        // Who reads no more is told nothing more.
-        let _ = self.to.flush();
+    ///
+    /// # Errors
+    /// When some of it cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
     }
 
     fn object(&mut self, value: Value) -> io::Result<()> {
