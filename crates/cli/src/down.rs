@@ -8,6 +8,7 @@ use dromon_sandbox::{Cluster, Result, SandboxError, StopReport};
 
 use crate::output::Output;
 use crate::place;
+use crate::up::MOST_SECONDS;
 
 /// Options of `dromon down`.
 #[derive(Debug, clap::Args)]
@@ -22,7 +23,7 @@ pub struct Args {
     #[arg(long)]
     purge: bool,
     /// Seconds a server has to end before it is killed.
-    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS))]
     timeout: u64,
 }
 

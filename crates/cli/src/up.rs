@@ -17,7 +17,7 @@ use crate::{banner, down, halves, output, place};
 /// What a node of a new cluster that did not come to be has to end.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// The longest time that can be waited for.
-const MOST_SECONDS: u64 = 86_400;
+pub const MOST_SECONDS: u64 = 86_400;
 
 /// Options of `dromon up`.
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "PORT", value_parser = RangedI64ValueParser::<u16>::new().range(1024..=65000))]
     port: Option<u16>,
     /// Seconds a node may take to become Synced.
-    #[arg(long, value_name = "SECONDS", default_value = "120")]
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS))]
     timeout: u64,
     /// Further server settings, name=value.
     #[arg(last = true, value_name = "SETTING")]
@@ -151,7 +151,7 @@ fn afterwards(
     if matches!(error, SandboxError::NotInTime { .. }) {
         lines.push(format!(
             "A node may need longer: --timeout {}",
-            args.timeout.saturating_mul(2).min(MOST_SECONDS)
+            (args.timeout * 2).min(MOST_SECONDS)
         ));
     }
     lines

@@ -237,6 +237,17 @@ pub enum SandboxError {
         /// The system's error.
         source: io::Error,
     },
+    /// A process is there even after SIGKILL.
+    #[error(
+        "Process {pid} is still there {} s after SIGKILL: it waits inside the kernel, mostly for a disk. It stays recorded and nothing of it was removed, as it may still write. Run `dromon down` again when it has ended (`ps -o pid,stat,wchan -p {pid}`)",
+        waited.as_secs()
+    )]
+    OutlivesKill {
+        /// Process id.
+        pid: i32,
+        /// How long it had to end.
+        waited: Duration,
+    },
     /// A process operation failed.
     #[error("Cannot {what} process {pid}: {source}")]
     Process {

@@ -333,7 +333,8 @@ impl Node {
     /// Asks the server to end (SIGTERM) and waits; kills it after `limit`.
     ///
     /// # Errors
-    /// When the process cannot be signalled.
+    /// When the process cannot be signalled, or is there even after SIGKILL; it
+    /// stays recorded then.
     pub fn stop(&self, limit: Duration) -> Result<StopReport> {
         let Some(process) = self.process() else {
             self.forget()?;
@@ -363,7 +364,7 @@ impl Node {
 
     /// Waits for a killed server's end and kills what it had started.
     pub(crate) fn bury(&self, process: ProcessId) -> Result<()> {
-        process.wait_gone(HELPER_LIMIT)?;
+        process.wait_killed(HELPER_LIMIT)?;
         self.forget()
     }
 
