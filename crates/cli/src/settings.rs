@@ -41,7 +41,14 @@ pub fn run<C, E: Display>(
         }
         return out.end(0);
     }
-    let config = match given(args, known).and_then(|given| settle(&given)) {
+    let given = match given(args, known) {
+        Ok(given) => given,
+        Err(e) => return refuse(&e, 2),
+    };
+    for warning in given.exposed() {
+        output::tell(format_args!("dromon: {warning}"));
+    }
+    let config = match settle(&given) {
         Ok(config) => config,
         Err(e) => return refuse(&e, 2),
     };
