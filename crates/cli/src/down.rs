@@ -60,6 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         Err(error) => return Err(error),
     };
+    let _hold = cluster.hold()?;
     let mut killed = 0;
     for (name, report) in cluster.stop_all(Duration::from_secs(args.timeout))? {
         killed += usize::from(matches!(report, StopReport::Killed { .. }));

@@ -67,16 +67,23 @@ fn parse_nodes(text: &str) -> std::result::Result<usize, String> {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = place::choose(args.dir.as_deref());
     let begin = Instant::now();
-    let (cluster, found) = match Cluster::open(&dir) {
-        Ok(cluster) if is_in_part(&cluster) => return complete(&cluster, args, begin),
-        Ok(cluster) if cluster.running() > 0 => {
+    let there = match Cluster::open(&dir) {
+        Ok(cluster) => Some(cluster),
+        Err(SandboxError::NoCluster { .. }) => None,
+        Err(other) => return Err(other),
+    };
+    // From here to the end nobody else changes or starts it.
+    let _hold = there.as_ref().map(Cluster::hold).transpose()?;
+    let (cluster, found) = match there {
+        Some(cluster) if is_in_part(&cluster) => return complete(&cluster, args, begin),
+        Some(cluster) if cluster.running() > 0 => {
             return Err(SandboxError::AlreadyThere {
                 dir: cluster.record().dir,
                 nodes: cluster.nodes().len(),
                 running: cluster.running(),
             });
         }
-        Ok(cluster) if !cluster.record().complete => {
+        Some(cluster) if !cluster.record().complete => {
             output::tell(format_args!(
                 "What lies in {} was not made whole, or not removed whole: it is made anew",
                 cluster.record().dir.display()
@@ -84,9 +91,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             cluster.purge()?;
             (create(&dir, args)?, false)
         }
-        Ok(cluster) => (reuse(cluster, args)?, true),
-        Err(SandboxError::NoCluster { .. }) => (create(&dir, args)?, false),
-        Err(other) => return Err(other),
+        Some(cluster) => (reuse(cluster, args)?, true),
+        None => (create(&dir, args)?, false),
     };
     let count = cluster.nodes().len();
     output::tell(format_args!(

@@ -11,7 +11,7 @@ use crate::error::{IoContext, Left, Result, SandboxError};
 use crate::node::{Node, Start};
 use crate::ports;
 use crate::process::StopReport;
-use crate::record::{ClusterRecord, DirLock, NodeRecord, Store, random_hex};
+use crate::record::{ClusterRecord, DirLock, Hold, NodeRecord, Store, random_hex};
 use crate::secure;
 use crate::status::{ClusterStatus, NodeStatus, members_differ};
 use crate::template::{SQL_USER, Template, program, server_version};
@@ -185,6 +185,16 @@ impl Cluster {
         }
     }
 
+    /// Keeps other processes from starting, changing or stopping the cluster until the
+    /// answer is dropped: for several operations that belong together. The record is
+    /// read anew.
+    ///
+    /// # Errors
+    /// When another process is doing such a thing now.
+    pub fn hold(&self) -> Result<Hold> {
+        self.store.hold().map(Hold)
+    }
+
     /// What is recorded of the cluster.
     #[must_use]
     pub fn record(&self) -> ClusterRecord {
@@ -216,8 +226,9 @@ impl Cluster {
     /// every `my.cnf` again; running servers see it at their next start.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// When another process is at work on the cluster, or a file cannot be written.
     pub fn change_settings(&self, change: impl FnOnce(&mut ClusterRecord)) -> Result<()> {
+        let _lock = self.store.lock()?;
         {
             let mut record = self.store.get();
             change(&mut record);
@@ -292,7 +303,7 @@ impl Cluster {
     /// When two nodes say that they left last (nothing is started then), a node
     /// runs already, ends, or is not Synced within `limit`.
     pub fn start_all(&self, plan: JoinPlan, limit: Duration) -> Result<Vec<Duration>> {
-        let _lock = DirLock::take(&self.record().dir)?;
+        let _lock = self.store.lock()?;
         self.refuse_incomplete()?;
         let running = self.running();
         if running > 0 {
@@ -334,7 +345,7 @@ impl Cluster {
     /// Starts the nodes that do not run, beside those that do, and waits until
     /// all are members; returns when each was Synced, counted from the call.
     pub fn start_missing(&self, limit: Duration) -> Result<Vec<Duration>> {
-        let _lock = DirLock::take(&self.record().dir)?;
+        let _lock = self.store.lock()?;
         self.refuse_incomplete()?;
         let missing: Vec<usize> = (0..self.nodes.len())
             .filter(|i| self.nodes[*i].process().is_none())
@@ -459,7 +470,7 @@ impl Cluster {
     /// # Errors
     /// When a process cannot be signalled.
     pub fn stop_all(&self, limit: Duration) -> Result<Vec<(String, StopReport)>> {
-        let _lock = DirLock::take(&self.record().dir)?;
+        let _lock = self.store.lock()?;
         let witness = match &self.witness {
             Some(w) => Some((witness::NAME.to_string(), w.stop(limit)?)),
             None => None,
@@ -501,8 +512,10 @@ impl Cluster {
     /// Removes the stopped cluster's directory.
     ///
     /// # Errors
-    /// When a node still runs or files cannot be removed.
+    /// When a node still runs, another process is at work on the cluster, or files
+    /// cannot be removed.
     pub fn purge(self) -> Result<()> {
+        let _lock = self.store.lock()?;
         for node in &self.nodes {
             if let Some(process) = node.process() {
                 return Err(SandboxError::StillRunning {
@@ -692,6 +705,44 @@ mod tests {
         cluster.purge().expect("removed");
         let left = fs::read_dir(dir.path()).expect("it stays").count();
         assert_eq!(left, 1, "only what is not ours");
+    }
+
+    #[test]
+    fn nothing_is_changed_or_removed_while_another_command_works() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (one, two) = (
+            recorded(dir.path()),
+            Cluster::open(dir.path()).expect("there"),
+        );
+        let read = || fs::read(dir.path().join("cluster.json")).expect("it is there");
+        let before = read();
+        let hold = one.hold().expect("free");
+        let busy = |result: Result<()>| matches!(result, Err(SandboxError::Busy { .. }));
+        assert!(busy(two.change_settings(|r| r.appliers = 99)));
+        assert!(busy(Cluster::open(dir.path()).expect("there").purge()));
+        assert_eq!(read(), before);
+        assert!(!dir.path().join("db1/my.cnf").exists() && dir.path().join("db1/data").exists());
+        // What it belongs to goes on, and what it wrote is seen afterwards.
+        one.change_settings(|r| r.appliers = 5).expect("held");
+        drop(hold);
+        two.change_settings(|r| r.tls = false).expect("free again");
+        assert_eq!(
+            Cluster::open(dir.path()).expect("there").record().appliers,
+            5
+        );
+        let text = fs::read_to_string(dir.path().join("db1/my.cnf")).expect("written");
+        assert!(text.starts_with("# Written by dromon"), "{text}");
+
+        // Removed and made anew: not the same cluster.
+        one.purge().expect("removed");
+        drop(recorded(dir.path()));
+        let other = Cluster::open(dir.path()).expect("there");
+        other
+            .change_settings(|r| r.id = "new".into())
+            .expect("written");
+        let error = two.purge().expect_err("another one").to_string();
+        assert!(error.contains("another one made meanwhile"), "{error}");
+        assert!(dir.path().join("db1/data").exists());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
@@ -210,17 +210,56 @@ impl ClusterRecord {
 
 /// The record in memory, saved at each change of a node's process.
 #[derive(Debug)]
-pub(crate) struct Store(Mutex<ClusterRecord>);
+pub(crate) struct Store {
+    record: Mutex<ClusterRecord>,
+    /// The lock that a command holds over several operations.
+    held: Mutex<Weak<DirLock>>,
+}
 
 impl Store {
     pub fn new(record: ClusterRecord) -> Self {
-        Self(Mutex::new(record))
+        Self {
+            record: Mutex::new(record),
+            held: Mutex::default(),
+        }
+    }
+
+    /// The lock of the directory: the one that is held, or taken for as long as the
+    /// answer lives. Then the record is read anew: another process may have changed it.
+    pub fn lock(&self) -> Result<Arc<DirLock>> {
+        if let Some(lock) = self.held().upgrade() {
+            return Ok(lock);
+        }
+        let dir = self.get().dir.clone();
+        let lock = Arc::new(DirLock::take(&dir)?);
+        let fresh = ClusterRecord::load(&dir)?;
+        let mut record = self.get();
+        if fresh.id != record.id {
+            return Err(SandboxError::BadRequest(format!(
+                "The cluster in {} was removed and another one made meanwhile; nothing was done. Run the command again",
+                dir.display()
+            )));
+        }
+        *record = fresh;
+        drop(record);
+        Ok(lock)
+    }
+
+    /// The same, and what follows does not take it again while the answer lives.
+    pub fn hold(&self) -> Result<Arc<DirLock>> {
+        let lock = self.lock()?;
+        *self.held() = Arc::downgrade(&lock);
+        Ok(lock)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Weak<DirLock>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn get(&self) -> MutexGuard<'_, ClusterRecord> {
         // A record is replaced field by field with plain values: a panic
         // elsewhere cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn set_process(&self, index: usize, process: Option<ProcessId>) -> Result<()> {
@@ -229,6 +268,10 @@ impl Store {
         record.save()
     }
 }
+
+/// Keeps other processes from starting, changing or stopping a cluster as long as it lives.
+#[derive(Debug)]
+pub struct Hold(#[expect(dead_code, reason = "dropping it ends the lock")] pub(crate) Arc<DirLock>);
 
 /// Keeps other processes from starting or stopping the same cluster.
 #[derive(Debug)]
