@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use dromon_load::bench::{Say, forth_and_back, in_rounds, make_place, version};
 use dromon_load::rest;
 use dromon_load::storm::{self, Session};
-use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, Setting, server_version};
+use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, SandboxError, Setting, server_version};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -393,6 +393,23 @@ impl Lent {
     }
 }
 
+/// Kills and removes a cluster that is perhaps being started just now, which ends by that.
+fn remove(cluster: &Cluster) -> Result<(), SandboxError> {
+    let dir = cluster.record().dir;
+    let begin = Instant::now();
+    loop {
+        let removed = cluster
+            .kill_all()
+            .and_then(|_| Cluster::open(&dir)?.purge());
+        match removed {
+            Err(SandboxError::Busy { .. }) if begin.elapsed() < NODE_LIMIT => {
+                thread::sleep(Duration::from_millis(100));
+            }
+            other => return other,
+        }
+    }
+}
+
 /// What a measurement leaves on a cluster, and how it is put right.
 fn left_behind(
     size: Option<&str>,
@@ -464,13 +481,11 @@ impl Current {
         let current = self.clone();
         thread::spawn(move || {
             if signals.forever().next().is_some() {
-                if let Some(cluster) = current.slot().take() {
-                    let dir = cluster.record().dir;
+                // Held until the program ends: no further cluster is started.
+                let mut slot = current.slot();
+                if let Some(cluster) = slot.take() {
                     // The program ends either way; what fails here is said.
-                    let removed = cluster
-                        .kill_all()
-                        .and_then(|_| Cluster::open(&dir)?.purge());
-                    if let Err(error) = removed {
+                    if let Err(error) = remove(&cluster) {
                         warn(&error.to_string());
                     }
                 }
