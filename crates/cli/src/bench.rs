@@ -11,6 +11,8 @@ use dromon_load::arrivals::Spread;
 use dromon_sandbox::Setting;
 use dromon_stall::{Large, Mode, Pace, Plan, Provider, Small, parse_size, write_files};
 
+use crate::output::{self, Output};
+
 /// Rows of the large UPDATE.
 const ROWS: u64 = 300_000;
 /// Beside sysbench.
@@ -167,10 +169,10 @@ pub fn run(args: &Args) -> ExitCode {
         Experiment::Catchup(catchup) => return catchup.run(),
     };
     let plan = stall.plan();
-    let report = match dromon_stall::run(&plan, &|line| eprintln!("{line}")) {
+    let report = match dromon_stall::run(&plan, &|line| output::tell(line)) {
         Ok(report) => report,
         Err(error) => {
-            eprintln!("dromon: {error:#}");
+            output::tell(format_args!("dromon: {error:#}"));
             return ExitCode::FAILURE;
         }
     };
@@ -184,23 +186,22 @@ fn told<E: std::fmt::Display>(
     files: Option<Result<Vec<PathBuf>, E>>,
     is_good: bool,
 ) -> ExitCode {
-    eprintln!();
-    print!("{table}");
+    output::tell("");
+    let mut out = Output::new();
+    out.text(table);
+    let mut code = u8::from(!is_good);
     match files {
         Some(Ok(files)) => {
-            println!();
-            files.iter().for_each(|f| println!("{}", f.display()));
+            out.line("");
+            files.iter().for_each(|f| out.line(f.display()));
         }
         Some(Err(error)) => {
-            eprintln!("dromon: {error:#}");
-            return ExitCode::FAILURE;
+            output::tell(format_args!("dromon: {error:#}"));
+            code = 1;
         }
         None => {}
     }
-    match is_good {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
+    out.end(code)
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use dromon_sandbox::{Cluster, Result, SandboxError, StopReport};
 
+use crate::output::Output;
 use crate::place;
+use crate::up::MOST_SECONDS;
 
 /// Options of `dromon down`.
 #[derive(Debug, clap::Args)]
@@ -21,7 +23,7 @@ pub struct Args {
     #[arg(long)]
     purge: bool,
     /// Seconds a server has to end before it is killed.
-    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS))]
     timeout: u64,
 }
 
@@ -32,48 +34,48 @@ fn log_of(cluster: &Cluster, name: &str) -> PathBuf {
     node.map(|n| n.record().log).or(witness).unwrap_or_default()
 }
 
+/// How a node, or the witness, was stopped.
+pub fn line(cluster: &Cluster, name: &str, report: &StopReport) -> String {
+    match report {
+        StopReport::WasDown => format!("{name}  was not running"),
+        StopReport::Ended { took } => format!("{name}  stopped in {:.1} s", took.as_secs_f64()),
+        StopReport::Killed { after } => format!(
+            "{name}  did not end within {} s and was killed; what it was doing is at the end of {}",
+            after.as_secs(),
+            log_of(cluster, name).display()
+        ),
+    }
+}
+
 /// Stops the cluster.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = place::choose(args.dir.as_deref());
+    // Nothing that is printed stops the stopping.
+    let mut out = Output::new();
     let cluster = match Cluster::open(&dir) {
         Ok(cluster) => cluster,
         Err(error @ SandboxError::NoCluster { .. }) => {
-            println!("Nothing to stop. {error}");
-            return Ok(ExitCode::SUCCESS);
+            out.line(format_args!("Nothing to stop. {error}"));
+            return Ok(out.end(0));
         }
         Err(error) => return Err(error),
     };
+    let _hold = cluster.hold()?;
     let mut killed = 0;
     for (name, report) in cluster.stop_all(Duration::from_secs(args.timeout))? {
-        match report {
-            StopReport::WasDown => println!("{name}  was not running"),
-            StopReport::Ended { took } => {
-                println!("{name}  stopped in {:.1} s", took.as_secs_f64())
-            }
-            StopReport::Killed { after } => {
-                killed += 1;
-                println!(
-                    "{name}  did not end within {} s and was killed; what it was doing is at the end of {}",
-                    after.as_secs(),
-                    log_of(&cluster, &name).display()
-                );
-            }
-        }
+        killed += usize::from(matches!(report, StopReport::Killed { .. }));
+        out.line(line(&cluster, &name, &report));
     }
     let dir = cluster.record().dir;
     if args.purge {
         cluster.purge()?;
-        println!("Removed {}", dir.display());
+        out.line(format_args!("Removed {}", dir.display()));
     } else {
-        println!(
+        out.line(format_args!(
             "Data and logs stay in {}. Start again: dromon up{}",
             dir.display(),
             place::hint(args.dir.as_deref())
-        );
+        ));
     }
-    Ok(if killed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(out.end(u8::from(killed > 0)))
 }

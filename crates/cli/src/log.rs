@@ -18,6 +18,8 @@ use dromon_order::{LogId, show};
 use lines::Out;
 use place::Place;
 
+use crate::output;
+
 /// How often what looks torn is looked at again, 50 ms apart: a running node may be
 /// writing it just now.
 const PATIENCE: u32 = 20;
@@ -37,7 +39,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "PLACE is a seqno (500) or a place in the log (index:700).\nExit codes: 0 intact; 1 damaged, or it cannot be read; 2 the command line is wrong."
+    after_help = "PLACE is a seqno (500) or a place in the log (index:700).\nExit codes: 0 intact; 1 damaged, or it cannot be read; 2 the command line is wrong.\nWith --to, 0 means: as far as it was read. The whole log is judged without it, or by --verify."
 )]
 struct Show {
     /// A server's data directory, or one file: a segment, a checkpoint, the small values;
@@ -71,20 +73,18 @@ pub fn run(args: &Args) -> ExitCode {
     let code = match show(args, &mut out) {
         Ok(()) => 0,
         Err(Stop::Pipe) => return ExitCode::SUCCESS,
+        Err(Stop::Output(error)) => return ExitCode::from(output::judge(Err(error), 1)),
         Err(Stop::Usage(why)) => {
-            out.flush();
-            eprintln!("dromon: {why}");
+            output::tell(format_args!("dromon: {why}"));
             2
         }
         Err(Stop::Bad(why)) => {
             out.trouble(&why);
-            out.flush();
-            eprintln!("dromon: {why}");
+            output::tell(format_args!("dromon: {why}"));
             1
         }
     };
-    out.flush();
-    ExitCode::from(code)
+    ExitCode::from(output::judge(out.flush(), code))
 }
 
 /// Why it ended early.
@@ -93,6 +93,8 @@ enum Stop {
     Pipe,
     /// What was asked for makes no sense here.
     Usage(String),
+    /// The output cannot be written.
+    Output(io::Error),
     /// Damaged, or unreadable.
     Bad(String),
 }
@@ -101,7 +103,7 @@ impl From<io::Error> for Stop {
     fn from(e: io::Error) -> Stop {
         match e.kind() {
             io::ErrorKind::BrokenPipe => Stop::Pipe,
-            _ => Stop::Bad(format!("the output could not be written: {e}")),
+            _ => Stop::Output(e),
         }
     }
 }
@@ -402,6 +404,9 @@ fn walk(
     let seqnos = course
         .first_seqno
         .zip(course.book.position().map(|p| p.seqno));
+    if course.shown == 0 && !args.verify && (args.from.is_some() || args.to.is_some()) {
+        out.note("no entry of this log lies in that range")?;
+    }
     out.end(
         &totals,
         seqnos,
@@ -409,9 +414,6 @@ fn walk(
         worst.is_none(),
         args.verify,
     )?;
-    if course.shown == 0 && !args.verify && (args.from.is_some() || args.to.is_some()) {
-        out.note("no entry of this log lies in that range")?;
-    }
     match worst {
         Some(why) => Err(Stop::Bad(why)),
         None => Ok(()),
@@ -548,9 +550,9 @@ impl Course<'_> {
 }
 
 /// How a log ends, in words.
-fn ending(totals: &Totals, intact: bool) -> String {
+fn ending(totals: &Totals, sound: bool) -> String {
     match &totals.end {
-        End::Torn { file, offset } if !intact => format!("read up to byte {offset} of {file}"),
+        End::Torn { file, offset } if !sound => format!("read up to byte {offset} of {file}"),
         End::Closed => "closed cleanly".into(),
         End::Open => "not closed: its node runs, or was killed".into(),
         End::Torn { file, offset } => format!(
@@ -561,6 +563,6 @@ fn ending(totals: &Totals, intact: bool) -> String {
             "the node was replacing its log by a new one; it goes on with that at its next start"
                 .into()
         }
-        End::Stopped => "read up to here".into(),
+        End::Stopped => "read up to here; what follows was not looked at".into(),
     }
 }

@@ -8,7 +8,9 @@
 mod banner;
 mod bench;
 mod down;
+mod halves;
 mod log;
+mod output;
 mod place;
 mod relay;
 mod replica;
@@ -73,7 +75,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("dromon: {error}");
+            output::tell(format_args!("dromon: {error}"));
             ExitCode::FAILURE
         }
     }

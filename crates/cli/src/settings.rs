@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use dromon_relay::given::{ConfigError, Given, Known};
 
+use crate::output::{self, Output};
+
 /// Options of such a program.
 #[derive(Debug, clap::Args)]
 pub struct SettingArgs {
@@ -30,15 +32,23 @@ pub fn run<C, E: Display>(
     if args.settings {
         let names = known.settings.iter().map(|(key, _, _)| key.len());
         let width = names.max().unwrap_or(0);
+        let mut out = Output::new();
         for (key, what, default) in known.settings {
             match default.is_empty() {
-                true => println!("{key:<width$} {what}"),
-                false => println!("{key:<width$} {what} [default: {default}]"),
+                true => out.line(format_args!("{key:<width$} {what}")),
+                false => out.line(format_args!("{key:<width$} {what} [default: {default}]")),
             }
         }
-        return ExitCode::SUCCESS;
+        return out.end(0);
     }
-    let config = match given(args, known).and_then(|given| settle(&given)) {
+    let given = match given(args, known) {
+        Ok(given) => given,
+        Err(e) => return refuse(&e, 2),
+    };
+    for warning in given.exposed() {
+        output::tell(format_args!("dromon: {warning}"));
+    }
+    let config = match settle(&given) {
         Ok(config) => config,
         Err(e) => return refuse(&e, 2),
     };
@@ -61,6 +71,6 @@ fn given(args: &SettingArgs, known: &'static Known) -> Result<Given, ConfigError
 }
 
 fn refuse(error: &dyn Display, code: u8) -> ExitCode {
-    eprintln!("dromon: {error}");
+    output::tell(format_args!("dromon: {error}"));
     ExitCode::from(code)
 }

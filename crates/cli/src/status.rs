@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use dromon_sandbox::{Cluster, ClusterStatus, NodeStatus, ProcessView, Result, Verdict};
 
-use crate::place;
+use crate::output::Output;
+use crate::{output, place};
 
 /// Options of `dromon status`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 every node is Synced and they agree; 1 writable, but something is missing;\n2 no node can be written to, the nodes disagree, or there is no cluster."
+    after_help = "Exit codes: 0 every node is Synced and they agree; 1 writable, but something is missing;\n2 no node can be written to, the nodes disagree or are two clusters by now, or there is no cluster."
 )]
 pub struct Args {
     /// Where the cluster lies.
@@ -31,21 +32,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let cluster = match Cluster::open(&dir) {
         Ok(cluster) => cluster,
         Err(error) => {
-            eprintln!("dromon: {error}");
+            output::tell(format_args!("dromon: {error}"));
             return Ok(ExitCode::from(2));
         }
     };
     let status = cluster.status(Duration::from_millis(args.timeout_ms));
+    let mut out = Output::new();
     if args.json {
-        println!(
-            "{}",
+        out.line(
             serde_json::to_string_pretty(&status)
-                .expect("a status is plain data and always has a JSON form")
+                .expect("a status is plain data and always has a JSON form"),
         );
     } else {
-        print!("{}", table(&status));
+        out.text(table(&status));
     }
-    Ok(ExitCode::from(match status.verdict {
+    Ok(out.end(match status.verdict {
         Verdict::Good => 0,
         Verdict::Degraded => 1,
         Verdict::Bad => 2,

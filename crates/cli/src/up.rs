@@ -7,10 +7,17 @@ use std::time::{Duration, Instant};
 
 use clap::builder::RangedI64ValueParser;
 use dromon_sandbox::{
-    Cluster, ClusterSpec, JoinPlan, Result, SandboxError, Setting, SstMethod, split_settings,
+    Cluster, ClusterSpec, JoinPlan, Result, SandboxError, Setting, SstMethod, StopReport,
+    split_settings,
 };
 
-use crate::{banner, place};
+use crate::output::Output;
+use crate::{banner, down, halves, output, place};
+
+/// What a node of a new cluster that did not come to be has to end.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// The longest time that can be waited for.
+pub const MOST_SECONDS: u64 = 86_400;
 
 /// Options of `dromon up`.
 #[derive(Debug, clap::Args)]
@@ -40,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "PORT", value_parser = RangedI64ValueParser::<u16>::new().range(1024..=65000))]
     port: Option<u16>,
     /// Seconds a node may take to become Synced.
-    #[arg(long, value_name = "SECONDS", default_value = "120")]
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS))]
     timeout: u64,
     /// Further server settings, name=value.
     #[arg(last = true, value_name = "SETTING")]
@@ -60,21 +67,35 @@ fn parse_nodes(text: &str) -> std::result::Result<usize, String> {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = place::choose(args.dir.as_deref());
     let begin = Instant::now();
-    let (cluster, found) = match Cluster::open(&dir) {
-        Ok(cluster) if is_in_part(&cluster) => return complete(&cluster, args, begin),
-        Ok(cluster) if cluster.running() > 0 => {
+    let there = match Cluster::open(&dir) {
+        Ok(cluster) => Some(cluster),
+        Err(SandboxError::NoCluster { .. }) => None,
+        Err(other) => return Err(other),
+    };
+    // From here to the end nobody else changes or starts it.
+    let _hold = there.as_ref().map(Cluster::hold).transpose()?;
+    let (cluster, found) = match there {
+        Some(cluster) if is_in_part(&cluster) => return complete(&cluster, args, begin),
+        Some(cluster) if cluster.running() > 0 => {
             return Err(SandboxError::AlreadyThere {
                 dir: cluster.record().dir,
                 nodes: cluster.nodes().len(),
                 running: cluster.running(),
             });
         }
-        Ok(cluster) => (reuse(cluster, args)?, true),
-        Err(SandboxError::NoCluster { .. }) => (create(&dir, args)?, false),
-        Err(other) => return Err(other),
+        Some(cluster) if !cluster.record().complete => {
+            output::tell(format_args!(
+                "What lies in {} was not made whole, or not removed whole: it is made anew",
+                cluster.record().dir.display()
+            ));
+            cluster.purge()?;
+            (create(&dir, args)?, false)
+        }
+        Some(cluster) => (reuse(cluster, args)?, true),
+        None => (create(&dir, args)?, false),
     };
     let count = cluster.nodes().len();
-    eprintln!(
+    output::tell(format_args!(
         "{} {count} node{} in {} …",
         if found {
             "Starting the stopped cluster of"
@@ -83,24 +104,67 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         },
         if count == 1 { "" } else { "s" },
         cluster.record().dir.display()
-    );
+    ));
     match cluster.start_all(JoinPlan::Together, Duration::from_secs(args.timeout)) {
         Ok(took) => {
-            print!(
-                "{}",
-                banner::text(&cluster, &took, begin.elapsed(), args.dir.as_deref())
-            );
-            Ok(ExitCode::SUCCESS)
+            let mut out = Output::new();
+            out.text(banner::text(
+                &cluster,
+                &took,
+                begin.elapsed(),
+                args.dir.as_deref(),
+            ));
+            Ok(out.end(0))
         }
         Err(error) => {
-            // Half a cluster helps nobody; the data and logs stay for a look.
-            if cluster.running() > 0 {
-                cluster.stop_all(Duration::from_secs(10))?;
-                eprintln!("dromon: the nodes that did start were stopped again");
+            let error = halves::with_logs(error);
+            output::tell(format_args!("dromon: {error}"));
+            // Of a cluster that was there before, what runs goes on: it may be serving, or
+            // be about to. Of a new one half helps nobody; its files stay for a look.
+            let stopped = (!found && cluster.running() > 0).then(|| cluster.stop_all(STOP_LIMIT));
+            for line in afterwards(&cluster, &error, stopped, args) {
+                output::tell(line);
             }
-            Err(error)
+            Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// What became of the nodes that did start, and what to do next.
+fn afterwards(
+    cluster: &Cluster,
+    error: &SandboxError,
+    stopped: Option<Result<Vec<(String, StopReport)>>>,
+    args: &Args,
+) -> Vec<String> {
+    let hint = place::hint(args.dir.as_deref());
+    let mut lines = Vec::new();
+    match stopped {
+        Some(Ok(reports)) => {
+            let killed = reports.iter().filter(|(_, r)| is_kill(r));
+            lines.extend(killed.map(|(name, report)| down::line(cluster, name, report)));
+            lines.push("The nodes that did start were stopped again; their files stay.".into());
+        }
+        Some(Err(why)) => lines.push(format!(
+            "The nodes that did start could not all be stopped: {why}. `dromon down{hint}` tries again"
+        )),
+        None if cluster.running() > 0 => lines.push(format!(
+            "What did start runs on: `dromon status{hint}` shows how it is, `dromon up{hint}` starts the rest, \
+             `dromon down{hint}` stops it."
+        )),
+        None => {}
+    }
+    if matches!(error, SandboxError::NotInTime { .. }) {
+        lines.push(format!(
+            "A node may need longer: --timeout {}",
+            (args.timeout * 2).min(MOST_SECONDS)
+        ));
+    }
+    lines
+}
+
+fn is_kill(report: &StopReport) -> bool {
+    matches!(report, StopReport::Killed { .. })
 }
 
 /// Whether some of its processes run, and some do not.
@@ -129,18 +193,30 @@ fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> 
             dir.display()
         )));
     }
-    eprintln!(
+    output::tell(format_args!(
         "Starting what does not run of the cluster in {}: {} of {all} …",
         dir.display(),
         all - cluster.running()
-    );
+    ));
     // Whatever happens, those that ran go on.
-    let took = cluster.start_missing(Duration::from_secs(args.timeout))?;
-    print!(
-        "{}",
-        banner::text(cluster, &took, begin.elapsed(), args.dir.as_deref())
-    );
-    Ok(ExitCode::SUCCESS)
+    let took = match cluster.start_missing(Duration::from_secs(args.timeout)) {
+        Ok(took) => took,
+        Err(error) => {
+            output::tell(format_args!("dromon: {error}"));
+            for line in afterwards(cluster, &error, None, args) {
+                output::tell(line);
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let mut out = Output::new();
+    out.text(banner::text(
+        cluster,
+        &took,
+        begin.elapsed(),
+        args.dir.as_deref(),
+    ));
+    Ok(out.end(0))
 }
 
 fn create(dir: &Path, args: &Args) -> Result<Cluster> {
@@ -232,6 +308,78 @@ fn default_provider() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Cli, Command};
+    use clap::Parser;
+    use dromon_sandbox::LogTail;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn args(given: &[&str]) -> Args {
+        let all = ["dromon", "up"].iter().chain(given);
+        match Cli::try_parse_from(all).expect("accepted").command {
+            Command::Up(args) => args,
+            _ => panic!("it is up"),
+        }
+    }
+
+    /// A cluster of one node that never ran.
+    fn cluster(dir: &Path) -> Cluster {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("allowed");
+        let provider = dir.join("libdromon.so");
+        fs::write(&provider, "").expect("written");
+        let mut spec = ClusterSpec::new(&dir.join("c"), &provider);
+        spec.nodes = 1;
+        spec.tls = false;
+        Cluster::create(&spec).expect("made")
+    }
+
+    #[test]
+    fn after_a_failure_it_is_said_what_runs_was_killed_and_may_take_longer() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+        let cluster = cluster(dir.path());
+        let late = || SandboxError::NotInTime {
+            node: "db1".into(),
+            wanted: "Synced",
+            waited: Duration::from_secs(9),
+            now: "it is Joined".into(),
+            log: Box::new(LogTail {
+                path: "/l".into(),
+                lines: String::new(),
+            }),
+        };
+        assert!(!late().to_string().contains("still runs"));
+        let killed = StopReport::Killed {
+            after: Duration::from_secs(60),
+        };
+        let args = args(&["--timeout", "9", "--dir", "/x"]);
+        let said = afterwards(
+            &cluster,
+            &late(),
+            Some(Ok(vec![("db1".into(), killed)])),
+            &args,
+        );
+        assert!(
+            said[0].starts_with("db1  did not end within 60 s and was killed"),
+            "{said:?}"
+        );
+        assert!(said[1].contains("were stopped again"), "{said:?}");
+        assert_eq!(said[2], "A node may need longer: --timeout 18");
+        let why = SandboxError::BadRequest("no".into());
+        let said = afterwards(
+            &cluster,
+            &why,
+            Some(Err(SandboxError::BadRequest("held".into()))),
+            &args,
+        );
+        assert_eq!(said.len(), 1);
+        assert!(
+            said[0].contains("held. `dromon down --dir /x` tries again"),
+            "{said:?}"
+        );
+        assert!(
+            afterwards(&cluster, &why, None, &args).is_empty(),
+            "nothing runs"
+        );
+    }
 
     #[test]
     fn node_counts() {

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use dromon_witness::{DEFAULT_DIR, Given};
 
+use crate::output;
+
 /// Options of `dromon witness`.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -72,6 +74,6 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 fn refuse(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
-    eprintln!("dromon: {error}");
+    output::tell(format_args!("dromon: {error}"));
     ExitCode::from(code)
 }

@@ -290,6 +290,33 @@ fn ranges_and_objects() {
     assert!(seen(&["--from", "99"]).is_empty());
     let (_, out, _) = show(dir, &["--from", "99"]);
     assert!(out.contains("no entry of this log lies in that range"));
+    let last = |args: &[&str]| {
+        let (code, out, err) = show(dir, &[&["--json"], args].concat());
+        (code, objects(&out).pop().expect("a line"), err)
+    };
+    let (_, end, _) = last(&["--from", "9999"]);
+    assert_eq!(
+        (&end["type"], &end["intact"]),
+        (&"end".into(), &true.into())
+    );
+
+    // Damage behind what was asked for is not seen, and nothing is claimed.
+    let name = segments(dir).pop().expect("a segment");
+    let whole = fs::read(dir.join(&name)).expect("a file");
+    let mut bad = whole.clone();
+    let at = whole
+        .iter()
+        .rposition(|b| *b == 0x5a)
+        .expect("the last payload");
+    bad[at] ^= 1;
+    fs::write(dir.join(&name), &bad).expect("written");
+    let (code, end, err) = last(&["--to", "3"]);
+    assert_eq!((code, &end["type"]), (0, &"end".into()), "{err}");
+    assert!(end["intact"].is_null() && end["end"] == "stopped", "{end}");
+    let (_, out, _) = show(dir, &["--to", "3"]);
+    assert!(out.contains("what follows was not looked at"), "{out}");
+    let (code, end, _) = last(&[]);
+    assert_eq!((code, &end["intact"]), (1, &false.into()), "{end}");
 }
 
 #[test]
@@ -401,6 +428,31 @@ fn refusals() {
         assert_eq!(got, code, "{args:?}: {out}{err}");
         assert!(err.contains(words), "{args:?}: {err}");
     }
+}
+
+#[test]
+fn what_could_not_be_written_is_no_success() {
+    let dir = tempfile::tempdir().expect("a directory");
+    filled(dir.path()).order.stop();
+    let ended = |out: std::process::Stdio| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_dromon"));
+        command.args(["log", "show", text(dir.path())]).stdout(out);
+        let done = command.stderr(std::process::Stdio::piped()).output();
+        let done = done.expect("it runs");
+        (
+            done.status.code(),
+            String::from_utf8_lossy(&done.stderr).into_owned(),
+        )
+    };
+    let full = fs::File::options().write(true).open("/dev/full");
+    let (code, err) = ended(full.expect("it is there").into());
+    assert!(
+        code == Some(1) && err.contains("the output could not be written"),
+        "{err}"
+    );
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert_eq!(ended(writer.into()), (Some(0), String::new()));
 }
 
 /// A segment without checkpoints beside it: places by index only.

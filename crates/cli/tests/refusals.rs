@@ -222,6 +222,23 @@ fn each_fault_has_its_message_and_exit_code() {
             vec!["no cluster in"],
         ),
         (vec!["down".into()], 0, vec!["Nothing to stop"]),
+        (
+            with(&["--timeout", "18446744073709551615"]),
+            2,
+            vec!["1..=86400"],
+        ),
+        (
+            ["down", "--timeout", "18446744073709551615"]
+                .map(Into::into)
+                .into(),
+            2,
+            vec!["1..=86400"],
+        ),
+        (
+            ["down", "--timeout", "0"].map(Into::into).into(),
+            2,
+            vec!["1..=86400"],
+        ),
         (vec!["sideways".into()], 2, vec!["unrecognized subcommand"]),
     ];
     for (args, code, words) in table {

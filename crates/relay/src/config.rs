@@ -1,6 +1,7 @@
 //! What a relay is told: on the command line, and in a file of `key = value` lines.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -75,8 +76,18 @@ const SETTINGS: &[(&str, &str, &str)] = &[
         "",
     ),
     (
+        "account_file",
+        "file with lines name:password of replicas, too; may be repeated",
+        "none",
+    ),
+    (
         "admin",
         "name:password of an operator, who may have replicas forgotten (FORGET REPLICA); may be repeated",
+        "none",
+    ),
+    (
+        "admin_file",
+        "file with lines name:password of operators, too; may be repeated",
         "none",
     ),
     ("listen", "address and port for replicas", "127.0.0.1:3307"),
@@ -479,18 +490,44 @@ fn watch_tls(given: &Given) -> Result<Option<ClientTls>, ConfigError> {
         .map_err(|e| given.unusable(&e))
 }
 
+/// What is said of accounts in settings and in files: the kind, where, and what.
+fn named(
+    given: &Given,
+    key: &'static str,
+    file_key: &str,
+) -> Result<Vec<(&'static str, String, String)>, ConfigError> {
+    let direct = given
+        .all(key)
+        .map(|s| (key, s.place.clone(), s.value.clone()));
+    let mut all: Vec<_> = direct.collect();
+    for file in given.all(file_key).filter(|s| !s.value.is_empty()) {
+        let text = fs::read_to_string(&file.value).map_err(|e| file.bad(&e.to_string()))?;
+        for (n, line) in text.lines().map(str::trim).enumerate() {
+            if !line.is_empty() && !line.starts_with('#') {
+                all.push((
+                    key,
+                    format!("{}, line {}", file.value, n + 1),
+                    line.to_owned(),
+                ));
+            }
+        }
+    }
+    Ok(all)
+}
+
 fn accounts(given: &Given) -> Result<Vec<Account>, ConfigError> {
     let mut accounts: Vec<Account> = Vec::new();
-    let replicas = given.all("account").map(|said| ("account", said));
-    let admins = given.all("admin").map(|said| ("admin", said));
-    for (key, said) in replicas.chain(admins) {
+    let said = [
+        named(given, "account", "account_file")?,
+        named(given, "admin", "admin_file")?,
+    ];
+    for (key, place, value) in said.concat() {
         let admin = key == "admin";
         let bad = |why: &str| ConfigError::Bad {
-            place: said.place.clone(),
+            place: place.clone(),
             why: format!("{key}: {why}"),
         };
-        let (name, password) = said
-            .value
+        let (name, password) = value
             .split_once(':')
             .ok_or_else(|| bad("write name:password"))?;
         if name.is_empty() || password.is_empty() {

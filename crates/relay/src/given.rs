@@ -2,6 +2,7 @@
 //! makes of them what it needs.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +22,23 @@ pub struct Known {
 pub struct Given {
     known: &'static Known,
     said: Vec<Said>,
+    /// Files with secrets in settings themselves.
+    secret_files: Vec<PathBuf>,
+}
+
+/// Settings whose value is a secret, or holds one.
+fn is_secret(key: &str) -> bool {
+    key.ends_with("password") || matches!(key, "account" | "admin")
+}
+
+/// Settings that name a file with secrets.
+fn names_secrets(key: &str) -> bool {
+    key.ends_with("password_file") || matches!(key, "account_file" | "admin_file")
+}
+
+/// All that may be repeated of a line that is no setting: the rest may be a secret.
+fn first_word(text: &str) -> &str {
+    text.split_whitespace().next().unwrap_or_default()
 }
 
 /// A setting.
@@ -80,6 +98,7 @@ impl Given {
         Given {
             known,
             said: Vec::new(),
+            secret_files: Vec::new(),
         }
     }
 
@@ -99,6 +118,9 @@ impl Given {
                 given.line(line, format!("{}, line {}", file.display(), n + 1))?;
             }
         }
+        if given.said.iter().any(|s| is_secret(&s.key)) {
+            given.secret_files.push(file.to_owned());
+        }
         Ok(given)
     }
 
@@ -108,14 +130,15 @@ impl Given {
     /// [`ConfigError::Bad`].
     pub fn line(&mut self, line: &str, place: String) -> Result<(), ConfigError> {
         let Some((key, value)) = line.split_once('=') else {
-            let why = format!("'{line}' is not a setting; write key = value");
+            let why = format!("'{}' is not a setting; write key = value", first_word(line));
             return Err(ConfigError::Bad { place, why });
         };
         let (key, value) = (key.trim(), value.trim());
         let mut names = self.known.settings.iter().map(|(name, _, _)| *name);
         if !names.clone().any(|name| name == key) {
             let why = format!(
-                "'{key}' is not a setting of a {}. It knows {}",
+                "'{}' is not a setting of a {}. It knows {}",
+                first_word(key),
                 self.known.program,
                 names.by_ref().collect::<Vec<_>>().join(", ")
             );
@@ -133,7 +156,28 @@ impl Given {
     #[must_use]
     pub fn and(mut self, more: Given) -> Given {
         self.said.extend(more.said);
+        self.secret_files.extend(more.secret_files);
         self
+    }
+
+    /// A warning for each file with passwords that every user of the machine can read.
+    pub fn exposed(&self) -> Vec<String> {
+        let named = self.said.iter().filter(|s| names_secrets(&s.key));
+        let named = named.map(|s| Path::new(&s.value));
+        let mut files: Vec<&Path> = named.collect();
+        files.extend(self.secret_files.iter().map(PathBuf::as_path));
+        files.sort_unstable();
+        files.dedup();
+        let open = |file: &&Path| {
+            fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o004 != 0)
+        };
+        let warning = |file: &Path| {
+            format!(
+                "warning: {0} holds passwords, and every user of this machine can read it: chmod o-r {0}",
+                file.display()
+            )
+        };
+        files.into_iter().filter(open).map(warning).collect()
     }
 
     /// A setting that is not empty.

@@ -7,19 +7,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::config::{ClusterSpec, client_cnf, my_cnf, split_settings};
-use crate::error::{IoContext, Result, SandboxError};
+use crate::error::{IoContext, Left, Result, SandboxError};
 use crate::node::{Node, Start};
 use crate::ports;
 use crate::process::StopReport;
-use crate::record::{ClusterRecord, DirLock, NodeRecord, Store, random_hex};
+use crate::record::{ClusterRecord, DirLock, Hold, NodeRecord, Store, random_hex};
 use crate::secure;
-use crate::status::ClusterStatus;
+use crate::status::{ClusterStatus, NodeStatus, members_differ};
 use crate::template::{SQL_USER, Template, program, server_version};
 use crate::who::{ServerUser, first_unreachable};
 use crate::witness::{self, Witness};
 
 /// Longest path a Unix socket may have.
 const SOCKET_PATH_MAX: usize = 107;
+/// After which nodes that name different members are asked again.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// In which order the later nodes join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +107,7 @@ impl Cluster {
         let file_name = provider.file_name().unwrap_or("provider.so".as_ref());
         let record = ClusterRecord {
             shape: ClusterRecord::SHAPE,
+            complete: false,
             id: random_hex(8)?,
             name: "dromon".into(),
             server: version,
@@ -128,8 +131,8 @@ impl Cluster {
                 .map(|(program, port)| witness::record(&dir, &program, port)),
             dir,
         };
-        // Recorded before anything lies there, so that `down --purge` can
-        // remove what a failure below leaves.
+        // Recorded before anything lies there, so that what a failure below leaves
+        // can be removed.
         record.save()?;
         let lib = record.dir.join("lib");
         fs::create_dir(&lib).at("create the directory", &lib)?;
@@ -147,13 +150,18 @@ impl Cluster {
         let cluster = Self::assemble(record, &user);
         cluster.write_settings(&user)?;
         cluster.refresh_provider()?;
+        let mut record = cluster.store.get();
+        record.complete = true;
+        record.save()?;
+        drop(record);
         Ok(cluster)
     }
 
     /// Opens the cluster that another process (or this one) created in `dir`.
     ///
     /// # Errors
-    /// When there is none, or its record cannot be read.
+    /// When there is none, its record cannot be read, or the directory is a copy
+    /// of a cluster's, or one that was moved.
     pub fn open(dir: &Path) -> Result<Self> {
         let dir = std::path::absolute(dir).at("find the absolute name of", dir)?;
         Ok(Self::assemble(
@@ -175,6 +183,16 @@ impl Cluster {
             nodes,
             witness,
         }
+    }
+
+    /// Keeps other processes from starting, changing or stopping the cluster until the
+    /// answer is dropped: for several operations that belong together. The record is
+    /// read anew.
+    ///
+    /// # Errors
+    /// When another process is doing such a thing now.
+    pub fn hold(&self) -> Result<Hold> {
+        self.store.hold().map(Hold)
     }
 
     /// What is recorded of the cluster.
@@ -208,8 +226,9 @@ impl Cluster {
     /// every `my.cnf` again; running servers see it at their next start.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// When another process is at work on the cluster, or a file cannot be written.
     pub fn change_settings(&self, change: impl FnOnce(&mut ClusterRecord)) -> Result<()> {
+        let _lock = self.store.lock()?;
         {
             let mut record = self.store.get();
             change(&mut record);
@@ -281,9 +300,11 @@ impl Cluster {
     /// start as members and find out among themselves.
     ///
     /// # Errors
-    /// When a node runs already, ends, or is not Synced within `limit`.
+    /// When two nodes say that they left last (nothing is started then), a node
+    /// runs already, ends, or is not Synced within `limit`.
     pub fn start_all(&self, plan: JoinPlan, limit: Duration) -> Result<Vec<Duration>> {
-        let _lock = DirLock::take(&self.record().dir)?;
+        let _lock = self.store.lock()?;
+        self.refuse_incomplete()?;
         let running = self.running();
         if running > 0 {
             return Err(SandboxError::AlreadyThere {
@@ -292,13 +313,13 @@ impl Cluster {
                 running,
             });
         }
+        let founder = self.founder()?;
         for node in &self.nodes {
             node.ports().check_free(&node.name())?;
         }
         self.refresh_provider()?;
         let begin = Instant::now();
         let mut took = vec![Duration::ZERO; self.nodes.len()];
-        let founder = self.founder()?;
         if let Some(founder) = founder {
             self.nodes[founder].start(Start::NewCluster, &[])?;
             self.nodes[founder].wait_usable(limit)?;
@@ -324,7 +345,8 @@ impl Cluster {
     /// Starts the nodes that do not run, beside those that do, and waits until
     /// all are members; returns when each was Synced, counted from the call.
     pub fn start_missing(&self, limit: Duration) -> Result<Vec<Duration>> {
-        let _lock = DirLock::take(&self.record().dir)?;
+        let _lock = self.store.lock()?;
+        self.refuse_incomplete()?;
         let missing: Vec<usize> = (0..self.nodes.len())
             .filter(|i| self.nodes[*i].process().is_none())
             .collect();
@@ -337,6 +359,14 @@ impl Cluster {
         self.join_together(&missing, limit, begin, &mut took)?;
         self.wait_whole(limit)?;
         Ok(took)
+    }
+
+    fn refuse_incomplete(&self) -> Result<()> {
+        let record = self.record();
+        match record.complete {
+            true => Ok(()),
+            false => Err(SandboxError::Incomplete { dir: record.dir }),
+        }
     }
 
     /// Starts these nodes at once and waits for each.
@@ -376,17 +406,23 @@ impl Cluster {
 
     /// Which node founds the cluster at this start; none: nobody has to.
     fn founder(&self) -> Result<Option<usize>> {
-        if let Some(safe) = self
-            .nodes
-            .iter()
-            .position(|n| n.has_history() && n.is_safe_to_bootstrap())
-        {
+        let left: Vec<Option<Left>> = self.nodes.iter().map(|n| n.left()).collect();
+        let is_safe = |left: &Option<Left>| left.as_ref().is_some_and(|l| l.is_safe);
+        let record = self.record();
+        // One that stops last in order is the only one with the flag. Whichever of two
+        // were taken, the other's half would be overwritten.
+        if left.iter().filter(|l| is_safe(l)).count() > 1 {
+            return Err(SandboxError::TwoHalves {
+                dir: record.dir,
+                nodes: left.into_iter().flatten().collect(),
+            });
+        }
+        if let Some(safe) = left.iter().position(is_safe) {
             return Ok(Some(safe));
         }
-        if self.nodes.iter().all(|n| !n.has_history()) {
+        if left.iter().all(Option::is_none) {
             return Ok(Some(0));
         }
-        let record = self.record();
         if record.is_dromon() {
             Ok(None)
         } else {
@@ -401,9 +437,19 @@ impl Cluster {
         self.nodes.iter().filter(|n| n.process().is_some()).count() + witness.count()
     }
 
-    /// Asks all nodes at once; each has `limit` to answer.
+    /// Asks all nodes at once; each has `limit` to answer. If they name different
+    /// members they are asked again a second later: a change reaches them one by one.
     #[must_use]
     pub fn status(&self, limit: Duration) -> ClusterStatus {
+        let mut nodes = self.ask(limit);
+        if members_differ(&nodes) {
+            thread::sleep(SECOND_LOOK);
+            nodes = self.ask(limit);
+        }
+        ClusterStatus::judge(nodes, self.witness.as_ref().map(|w| w.describe()))
+    }
+
+    fn ask(&self, limit: Duration) -> Vec<NodeStatus> {
         let asks: Vec<_> = self
             .nodes
             .iter()
@@ -412,12 +458,9 @@ impl Cluster {
                 thread::spawn(move || node.describe(limit))
             })
             .collect();
-        ClusterStatus::judge(
-            asks.into_iter()
-                .map(|ask| ask.join().expect("describing a node does not panic"))
-                .collect(),
-            self.witness.as_ref().map(|w| w.describe()),
-        )
+        asks.into_iter()
+            .map(|ask| ask.join().expect("describing a node does not panic"))
+            .collect()
     }
 
     /// Stops the witness, then all nodes, the founder last, so that its state
@@ -427,7 +470,7 @@ impl Cluster {
     /// # Errors
     /// When a process cannot be signalled.
     pub fn stop_all(&self, limit: Duration) -> Result<Vec<(String, StopReport)>> {
-        let _lock = DirLock::take(&self.record().dir)?;
+        let _lock = self.store.lock()?;
         let witness = match &self.witness {
             Some(w) => Some((witness::NAME.to_string(), w.stop(limit)?)),
             None => None,
@@ -469,8 +512,10 @@ impl Cluster {
     /// Removes the stopped cluster's directory.
     ///
     /// # Errors
-    /// When a node still runs or files cannot be removed.
+    /// When a node still runs, another process is at work on the cluster, or files
+    /// cannot be removed.
     pub fn purge(self) -> Result<()> {
+        let _lock = self.store.lock()?;
         for node in &self.nodes {
             if let Some(process) = node.process() {
                 return Err(SandboxError::StillRunning {
@@ -486,10 +531,18 @@ impl Cluster {
             });
         }
         let dir = self.record().dir;
+        let kept = ["cluster.json", "cluster.lock"].map(|name| dir.join(name));
+        // Nobody starts what is left if this ends amid, and the record goes last, so
+        // that it can be repeated.
+        {
+            let mut record = self.store.get();
+            record.complete = false;
+            record.save()?;
+        }
         // Only what we made: the directory itself goes when nothing else is in it.
         for name in fs::read_dir(&dir).at("read the directory", &dir)? {
             let path = name.at("read the directory", &dir)?.path();
-            if !ours(&path) {
+            if !ours(&path) || kept.contains(&path) {
                 continue;
             }
             if path.is_dir() {
@@ -497,6 +550,9 @@ impl Cluster {
             } else {
                 fs::remove_file(&path).at("remove", &path)?;
             }
+        }
+        for path in kept.iter().filter(|path| path.exists()) {
+            fs::remove_file(path).at("remove", path)?;
         }
         match fs::remove_dir(&dir) {
             Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
@@ -586,6 +642,136 @@ mod tests {
         for name in ["db", "dbx", "data", "db1.bak", "src"] {
             assert!(!ours(Path::new(name)), "{name}");
         }
+    }
+
+    /// A recorded cluster of two nodes in `dir`, never started.
+    fn recorded(dir: &Path) -> Cluster {
+        let mut record = crate::record::sample();
+        record.dir = dir.to_path_buf();
+        for node in &mut record.nodes {
+            node.dir = dir.join(&node.name);
+            node.data_dir = node.dir.join("data");
+            fs::create_dir_all(&node.data_dir).expect("made");
+        }
+        record.save().expect("saved");
+        Cluster::open(dir).expect("it is there")
+    }
+
+    #[test]
+    fn of_two_halves_none_is_founded() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cluster = recorded(dir.path());
+        let state = |node: usize, seqno: i64, safe: u8| {
+            let text = format!(
+                "# GALERA saved state\nversion: 2.1\nuuid:    u-{node}\nseqno:   {seqno}\nsafe_to_bootstrap: {safe}\n"
+            );
+            let path = cluster.node(node).record().data_dir.join("grastate.dat");
+            fs::write(path, text).expect("written");
+        };
+        assert_eq!(cluster.founder().expect("new"), Some(0));
+        state(0, 11, 0);
+        state(1, 14, 1);
+        assert_eq!(cluster.founder().expect("one is flagged"), Some(1));
+        state(0, 11, 1);
+        let error = cluster
+            .start_all(JoinPlan::Together, Duration::from_secs(1))
+            .expect_err("two are flagged");
+        assert!(matches!(error, SandboxError::TwoHalves { .. }), "{error}");
+        let text = error.to_string();
+        for words in [
+            "Nothing was started",
+            "db1: safe_to_bootstrap: 1, seqno 11, history u-0",
+            "db2: safe_to_bootstrap: 1, seqno 14, history u-1",
+            "safe_to_bootstrap: 0 into the grastate.dat",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert_eq!(cluster.running(), 0);
+        assert!(cluster.nodes().iter().all(|n| !n.record().log.exists()));
+    }
+
+    #[test]
+    fn what_was_not_made_whole_is_not_started_and_can_be_removed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cluster = recorded(dir.path());
+        cluster
+            .change_settings(|record| record.complete = false)
+            .expect("written");
+        let error = cluster
+            .start_all(JoinPlan::Together, Duration::from_secs(1))
+            .expect_err("it is not whole");
+        assert!(error.to_string().contains("down --purge"), "{error}");
+        fs::write(dir.path().join("mine"), "").expect("written");
+        cluster.purge().expect("removed");
+        let left = fs::read_dir(dir.path()).expect("it stays").count();
+        assert_eq!(left, 1, "only what is not ours");
+    }
+
+    #[test]
+    fn nothing_is_changed_or_removed_while_another_command_works() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (one, two) = (
+            recorded(dir.path()),
+            Cluster::open(dir.path()).expect("there"),
+        );
+        let read = || fs::read(dir.path().join("cluster.json")).expect("it is there");
+        let before = read();
+        let hold = one.hold().expect("free");
+        let busy = |result: Result<()>| matches!(result, Err(SandboxError::Busy { .. }));
+        assert!(busy(two.change_settings(|r| r.appliers = 99)));
+        assert!(busy(Cluster::open(dir.path()).expect("there").purge()));
+        assert_eq!(read(), before);
+        assert!(!dir.path().join("db1/my.cnf").exists() && dir.path().join("db1/data").exists());
+        // What it belongs to goes on, and what it wrote is seen afterwards.
+        one.change_settings(|r| r.appliers = 5).expect("held");
+        drop(hold);
+        two.change_settings(|r| r.tls = false).expect("free again");
+        assert_eq!(
+            Cluster::open(dir.path()).expect("there").record().appliers,
+            5
+        );
+        let text = fs::read_to_string(dir.path().join("db1/my.cnf")).expect("written");
+        assert!(text.starts_with("# Written by dromon"), "{text}");
+
+        // Removed and made anew: not the same cluster.
+        one.purge().expect("removed");
+        drop(recorded(dir.path()));
+        let other = Cluster::open(dir.path()).expect("there");
+        other
+            .change_settings(|r| r.id = "new".into())
+            .expect("written");
+        let error = two.purge().expect_err("another one").to_string();
+        assert!(error.contains("another one made meanwhile"), "{error}");
+        assert!(dir.path().join("db1/data").exists());
+    }
+
+    #[test]
+    fn a_copy_is_refused_and_the_original_left_alone() {
+        let (dir, copy) = (tempfile::tempdir(), tempfile::tempdir());
+        let (dir, copy) = (dir.expect("made"), copy.expect("made"));
+        drop(recorded(dir.path()));
+        let record = dir.path().join("cluster.json");
+        fs::copy(&record, copy.path().join("cluster.json")).expect("copied");
+        for error in [
+            Cluster::open(copy.path()).expect_err("a copy").to_string(),
+            refuse_used(copy.path()).expect_err("a copy").to_string(),
+        ] {
+            for path in [dir.path(), copy.path()] {
+                assert!(error.contains(&*path.to_string_lossy()), "{error}");
+            }
+        }
+        // By another name of the same directory it is no copy.
+        let link = copy.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).expect("linked");
+        Cluster::open(&link)
+            .expect("the same")
+            .purge()
+            .expect("removed");
+        assert!(!record.exists() && copy.path().join("cluster.json").exists());
+
+        // The original is gone: it may have been moved here.
+        let error = Cluster::open(copy.path()).expect_err("moved").to_string();
+        assert!(error.contains("move it back"), "{error}");
     }
 
     #[test]

@@ -292,7 +292,9 @@ impl ClusterSpec {
 /// The text of a node's `my.cnf`.
 pub(crate) fn my_cnf(cluster: &ClusterRecord, node: &NodeRecord) -> String {
     let ports = node.ports;
-    let mut text = String::from("[mariadb]\n");
+    let mut text = String::from(
+        "# Written by dromon, anew at each `dromon up`: what is changed here is lost. Instead: dromon up -- name=value\n[mariadb]\n",
+    );
     let mut line = |name: &str, value: &str| {
         writeln!(text, "{name}={value}").expect("writing to a String cannot fail");
     };

@@ -85,6 +85,24 @@ pub enum SandboxError {
         /// One of the files found.
         example: String,
     },
+    /// The record in a directory is another directory's.
+    #[error(
+        "{dir} holds the record of the cluster in {recorded}, so it was copied or moved. Nothing was touched, neither here nor there: the servers, sockets and settings named in it are those of {recorded}. If it was moved, move it back, or remove it; if it is a copy, use the cluster with --dir {recorded}, and remove the copy by hand (rm -r) when you no longer need it"
+    )]
+    MovedDirectory {
+        /// The directory opened.
+        dir: PathBuf,
+        /// The one that the record names.
+        recorded: PathBuf,
+    },
+    /// The cluster's files were not all made, or some were removed.
+    #[error(
+        "The cluster in {dir} is not whole: making it, or removing it, was interrupted. Nothing was started. `dromon up` makes it anew; `dromon down --purge` removes what there is"
+    )]
+    Incomplete {
+        /// The cluster's directory.
+        dir: PathBuf,
+    },
     /// `cluster.json` cannot be understood.
     #[error(
         "{path} cannot be read as a cluster's record ({why}). If its servers are stopped, remove the directory"
@@ -143,7 +161,7 @@ pub enum SandboxError {
     },
     /// The node did not become what was waited for.
     #[error(
-        "Node {node} was not {wanted} after {} s ({now}). Its process still runs. {log}",
+        "Node {node} was not {wanted} after {} s ({now}); its process was running. {log}",
         waited.as_secs()
     )]
     NotInTime {
@@ -182,6 +200,17 @@ pub enum SandboxError {
         /// The cluster's directory.
         dir: PathBuf,
     },
+    /// Several nodes of the stopped cluster may found it.
+    #[error(
+        "Nothing was started: more than one node of the stopped cluster in {dir} may found it (safe_to_bootstrap: 1). So these are two halves that went on apart, or somebody edited the files; each half may have acknowledged writes that the other lacks.\n{}Only one half can go on: whoever starts second takes a full copy of it, and what only that node had is lost. Compare the halves first (`dromon log show DATA_DIR` shows what each wrote last) and keep a copy of {dir}. Then write safe_to_bootstrap: 0 into the grastate.dat of the half to give up, and run `dromon up` again",
+        nodes.iter().map(|n| format!("  {n}\n")).collect::<String>()
+    )]
+    TwoHalves {
+        /// The cluster's directory.
+        dir: PathBuf,
+        /// All nodes that have a state file.
+        nodes: Vec<Left>,
+    },
     /// The node refused or failed a statement.
     #[error("Node {node} failed the statement {statement}: {source}")]
     Sql {
@@ -208,6 +237,17 @@ pub enum SandboxError {
         /// The system's error.
         source: io::Error,
     },
+    /// A process is there even after SIGKILL.
+    #[error(
+        "Process {pid} is still there {} s after SIGKILL: it waits inside the kernel, mostly for a disk. It stays recorded and nothing of it was removed, as it may still write. Run `dromon down` again when it has ended (`ps -o pid,stat,wchan -p {pid}`)",
+        waited.as_secs()
+    )]
+    OutlivesKill {
+        /// Process id.
+        pid: i32,
+        /// How long it had to end.
+        waited: Duration,
+    },
     /// A process operation failed.
     #[error("Cannot {what} process {pid}: {source}")]
     Process {
@@ -221,6 +261,40 @@ pub enum SandboxError {
     /// A value makes no sense.
     #[error("{0}")]
     BadRequest(String),
+}
+
+/// How a stopped node was left, as its state file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The node.
+    pub node: String,
+    /// Its data directory.
+    pub data_dir: PathBuf,
+    /// The history its data belongs to.
+    pub uuid: String,
+    /// Its position there, as written; -1 after a crash.
+    pub seqno: String,
+    /// It may found the cluster.
+    pub is_safe: bool,
+    /// What its log says, by whoever can read one.
+    pub log: Option<String>,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: safe_to_bootstrap: {}, seqno {}, history {}",
+            self.node,
+            u8::from(self.is_safe),
+            self.seqno,
+            self.uuid
+        )?;
+        if let Some(log) = &self.log {
+            write!(f, ", log: {log}")?;
+        }
+        write!(f, " ({})", self.data_dir.join("grastate.dat").display())
+    }
 }
 
 /// Where a node's error log lies and how it ends.

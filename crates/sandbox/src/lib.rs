@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! DIR/cluster.json        what was started (mode 0600: it holds the password)
-//! DIR/cluster.lock        held while nodes are being created or started
+//! DIR/cluster.lock        held while a cluster is being made, changed, started, stopped or removed
 //! DIR/lib/<provider>.so   the copy that the servers load
 //! DIR/db1/my.cnf          settings          DIR/db1/client.cnf  how to connect
 //! DIR/db1/data/           data directory    DIR/db1/error.log   server's log
@@ -36,12 +36,12 @@ mod witness;
 
 pub use cluster::{Cluster, JoinPlan};
 pub use config::{ClusterSpec, QUICK_START, Setting, SstMethod, split_settings};
-pub use error::{LogTail, Result, SandboxError};
+pub use error::{Left, LogTail, Result, SandboxError};
 pub use mysql;
 pub use node::{Node, Start};
 pub use ports::Ports;
 pub use process::{ProcessId, ProcessState, StopReport, Usage};
-pub use record::{ClusterRecord, NodeNetwork, NodeRecord};
+pub use record::{ClusterRecord, Hold, NodeNetwork, NodeRecord};
 pub use standalone::{MARKER, Standalone, end_left_behind, free_ports};
 pub use status::{ClusterStatus, NodeStatus, ProcessView, Verdict, WitnessStatus, WsrepStatus};
 pub use template::server_version;

@@ -12,7 +12,7 @@ use mysql::prelude::{FromRow, Queryable};
 use mysql::{Conn, OptsBuilder};
 use rustix::process::Signal;
 
-use crate::error::{IoContext, LogTail, Result, SandboxError};
+use crate::error::{IoContext, Left, LogTail, Result, SandboxError};
 use crate::ports::Ports;
 use crate::process::{ProcessId, ProcessState, StopReport, marked};
 use crate::record::{NodeRecord, Store};
@@ -333,7 +333,8 @@ impl Node {
     /// Asks the server to end (SIGTERM) and waits; kills it after `limit`.
     ///
     /// # Errors
-    /// When the process cannot be signalled.
+    /// When the process cannot be signalled, or is there even after SIGKILL; it
+    /// stays recorded then.
     pub fn stop(&self, limit: Duration) -> Result<StopReport> {
         let Some(process) = self.process() else {
             self.forget()?;
@@ -363,7 +364,7 @@ impl Node {
 
     /// Waits for a killed server's end and kills what it had started.
     pub(crate) fn bury(&self, process: ProcessId) -> Result<()> {
-        process.wait_gone(HELPER_LIMIT)?;
+        process.wait_killed(HELPER_LIMIT)?;
         self.forget()
     }
 
@@ -419,16 +420,34 @@ impl Node {
             .unwrap_or_default()
     }
 
+    /// How the stopped node was left; none if it was in no cluster before.
+    #[must_use]
+    pub fn left(&self) -> Option<Left> {
+        if !self.has_history() {
+            return None;
+        }
+        let record = self.record();
+        let path = record.data_dir.join("grastate.dat");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let value = |key: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+            let found = lines.find(|(k, _)| k.trim() == key);
+            found.map_or_else(|| "unknown".into(), |(_, v)| v.trim().to_string())
+        };
+        Some(Left {
+            node: record.name,
+            data_dir: record.data_dir,
+            uuid: value("uuid"),
+            seqno: value("seqno"),
+            is_safe: value("safe_to_bootstrap") == "1",
+            log: None,
+        })
+    }
+
     /// True if the data directory's `grastate.dat` says `safe_to_bootstrap: 1`.
     #[must_use]
     pub fn is_safe_to_bootstrap(&self) -> bool {
-        let path = self.record().data_dir.join("grastate.dat");
-        fs::read_to_string(path).is_ok_and(|text| {
-            text.lines().any(|l| {
-                l.split_once(':')
-                    .is_some_and(|(k, v)| k == "safe_to_bootstrap" && v.trim() == "1")
-            })
-        })
+        self.left().is_some_and(|left| left.is_safe)
     }
 
     /// True if the node was part of a cluster before (the state file of one

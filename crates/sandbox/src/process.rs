@@ -40,6 +40,11 @@ pub enum StopReport {
     },
 }
 
+/// What the kernel gets to end a killed process, at least.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// The longest wait in one call of the system.
+const ONE_POLL: Duration = Duration::from_secs(3600);
+
 /// Unit of the times in `/proc/PID/stat`, per second; Linux shows programs
 /// this one whatever it uses inside.
 const TICKS_PER_SECOND: u64 = 100;
@@ -179,7 +184,7 @@ impl ProcessId {
     /// waited for.
     ///
     /// # Errors
-    /// When it cannot be signalled.
+    /// When it cannot be signalled, or is there even after SIGKILL.
     pub fn end(self, limit: Duration) -> Result<StopReport> {
         let begin = Instant::now();
         self.signal(Signal::TERM)?;
@@ -190,8 +195,22 @@ impl ProcessId {
             });
         }
         self.signal(Signal::KILL)?;
-        self.wait_gone(limit)?;
+        self.wait_killed(limit.max(KILL_LIMIT))?;
         Ok(StopReport::Killed { after: limit })
+    }
+
+    /// Waits until it is gone after SIGKILL.
+    ///
+    /// # Errors
+    /// [`SandboxError::OutlivesKill`] after `limit`: it still has its files and ports.
+    pub(crate) fn wait_killed(self, limit: Duration) -> Result<()> {
+        match self.wait_gone(limit)? {
+            true => Ok(()),
+            false => Err(SandboxError::OutlivesKill {
+                pid: self.pid,
+                waited: limit,
+            }),
+        }
     }
 
     /// Waits until the process has ended; false if `limit` passes first.
@@ -199,14 +218,16 @@ impl ProcessId {
         let Some(fd) = self.open()? else {
             return Ok(true);
         };
-        let end = Instant::now() + limit;
+        let begin = Instant::now();
         loop {
-            let left = end.saturating_duration_since(Instant::now());
+            // No sum with the clock: whatever limit is asked for fits.
+            let left = limit.saturating_sub(begin.elapsed()).min(ONE_POLL);
             let timeout = Timespec {
                 tv_sec: left.as_secs().cast_signed(),
                 tv_nsec: left.subsec_nanos().into(),
             };
             match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) if begin.elapsed() < limit => {}
                 Ok(0) => return Ok(false),
                 Ok(_) => return Ok(true),
                 Err(rustix::io::Errno::INTR) => {}
@@ -351,6 +372,14 @@ mod tests {
         assert!(id.is_held());
         assert_eq!(id.state(), ProcessState::Stopped);
         assert!(!id.wait_gone(Duration::from_millis(20)).expect("poll"));
+        // As if SIGKILL had not ended it yet.
+        let error = id
+            .wait_killed(Duration::from_millis(20))
+            .expect_err("alive");
+        assert!(
+            matches!(error, SandboxError::OutlivesKill { .. }),
+            "{error}"
+        );
 
         let other = ProcessId {
             started: id.started + 1,
@@ -363,7 +392,7 @@ mod tests {
         );
 
         assert!(id.signal(Signal::KILL).expect("allowed"));
-        assert!(id.wait_gone(Duration::from_secs(5)).expect("poll"));
+        assert!(id.wait_gone(Duration::MAX).expect("poll"));
         child.wait().expect("reaped");
         assert_eq!(id.state(), ProcessState::Gone);
     }

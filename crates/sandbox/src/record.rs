@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,10 @@ const SHAPE: u32 = 1;
 pub struct ClusterRecord {
     /// Version of this shape.
     pub shape: u32,
+    /// All its files were made. Until then, and while it is being removed, nothing of
+    /// it can be started; records of before this field are of whole ones.
+    #[serde(default = "whole")]
+    pub complete: bool,
     /// Random; part of the environment mark of every process started for it.
     pub id: String,
     /// `wsrep_cluster_name`.
@@ -59,6 +63,10 @@ pub struct ClusterRecord {
     /// The witness, if there is one.
     #[serde(default)]
     pub witness: Option<WitnessRecord>,
+}
+
+fn whole() -> bool {
+    true
 }
 
 /// A node as recorded in `cluster.json`.
@@ -144,7 +152,7 @@ impl ClusterRecord {
         )
     }
 
-    /// Reads the record of `dir`.
+    /// Reads the record of `dir`; refuses that of another directory.
     pub(crate) fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("cluster.json");
         let text = match fs::read_to_string(&path) {
@@ -170,6 +178,15 @@ impl ClusterRecord {
             let why = format!("its shape is {}, this program knows {SHAPE}", record.shape);
             return Err(SandboxError::BadRecord { path, why });
         }
+        // All paths and processes in it are those of the directory it was written for.
+        let is_here = fs::canonicalize(&record.dir)
+            .is_ok_and(|recorded| fs::canonicalize(dir).is_ok_and(|here| here == recorded));
+        if !is_here {
+            return Err(SandboxError::MovedDirectory {
+                dir: dir.to_path_buf(),
+                recorded: record.dir,
+            });
+        }
         Ok(record)
     }
 
@@ -193,17 +210,56 @@ impl ClusterRecord {
 
 /// The record in memory, saved at each change of a node's process.
 #[derive(Debug)]
-pub(crate) struct Store(Mutex<ClusterRecord>);
+pub(crate) struct Store {
+    record: Mutex<ClusterRecord>,
+    /// The lock that a command holds over several operations.
+    held: Mutex<Weak<DirLock>>,
+}
 
 impl Store {
     pub fn new(record: ClusterRecord) -> Self {
-        Self(Mutex::new(record))
+        Self {
+            record: Mutex::new(record),
+            held: Mutex::default(),
+        }
+    }
+
+    /// The lock of the directory: the one that is held, or taken for as long as the
+    /// answer lives. Then the record is read anew: another process may have changed it.
+    pub fn lock(&self) -> Result<Arc<DirLock>> {
+        if let Some(lock) = self.held().upgrade() {
+            return Ok(lock);
+        }
+        let dir = self.get().dir.clone();
+        let lock = Arc::new(DirLock::take(&dir)?);
+        let fresh = ClusterRecord::load(&dir)?;
+        let mut record = self.get();
+        if fresh.id != record.id {
+            return Err(SandboxError::BadRequest(format!(
+                "The cluster in {} was removed and another one made meanwhile; nothing was done. Run the command again",
+                dir.display()
+            )));
+        }
+        *record = fresh;
+        drop(record);
+        Ok(lock)
+    }
+
+    /// The same, and what follows does not take it again while the answer lives.
+    pub fn hold(&self) -> Result<Arc<DirLock>> {
+        let lock = self.lock()?;
+        *self.held() = Arc::downgrade(&lock);
+        Ok(lock)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Weak<DirLock>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn get(&self) -> MutexGuard<'_, ClusterRecord> {
         // A record is replaced field by field with plain values: a panic
         // elsewhere cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn set_process(&self, index: usize, process: Option<ProcessId>) -> Result<()> {
@@ -212,6 +268,10 @@ impl Store {
         record.save()
     }
 }
+
+/// Keeps other processes from starting, changing or stopping a cluster as long as it lives.
+#[derive(Debug)]
+pub struct Hold(#[expect(dead_code, reason = "dropping it ends the lock")] pub(crate) Arc<DirLock>);
 
 /// Keeps other processes from starting or stopping the same cluster.
 #[derive(Debug)]
@@ -274,6 +334,7 @@ pub(crate) fn sample() -> ClusterRecord {
     };
     ClusterRecord {
         shape: SHAPE,
+        complete: true,
         id: "0123".into(),
         name: "dromon".into(),
         dir: PathBuf::from("/c"),
@@ -308,6 +369,18 @@ mod tests {
         assert_eq!(again.nodes[1].process, record.nodes[1].process);
         assert_eq!(again.nodes[1].ports, record.nodes[1].ports);
         assert_eq!(again.password, "secret");
+    }
+
+    #[test]
+    fn a_record_of_before_is_of_a_whole_cluster() {
+        let mut value = serde_json::to_value(sample()).expect("plain data");
+        value
+            .as_object_mut()
+            .expect("an object")
+            .remove("complete")
+            .expect("it is written");
+        let record: ClusterRecord = serde_json::from_value(value).expect("read");
+        assert!(record.complete);
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn run(command: &mut Command) -> Result<()> {
     }
     let said = String::from_utf8_lossy(&out.stderr);
     Err(SandboxError::BadRequest(format!(
-        "openssl could not make a certificate: {}. Nothing was started. Try again, or leave encryption out (dromon up --no-tls)",
+        "openssl could not make a certificate: {}. Nothing was started. Run the same command again, which begins anew, or leave encryption out (dromon up --no-tls)",
         said.trim()
     )))
 }

@@ -170,11 +170,8 @@ impl ClusterStatus {
     /// Draws the conclusion from the nodes' answers.
     #[must_use]
     pub fn judge(nodes: Vec<NodeStatus>, witness: Option<WitnessStatus>) -> Self {
-        let usable: Vec<(&str, &WsrepStatus)> = nodes
-            .iter()
-            .filter_map(|n| Some((n.name.as_str(), n.usable()?)))
-            .collect();
-        let mut faults: Vec<String> = nodes.iter().filter_map(fault).collect();
+        let usable = usable(&nodes);
+        let mut faults: Vec<String> = nodes.iter().flat_map(faults_of).collect();
         let count = nodes.len();
         faults.extend(witness.iter().filter_map(fault_of_witness));
         let members = count + usize::from(witness.is_some());
@@ -183,10 +180,37 @@ impl ClusterStatus {
             None => "",
         };
         let joined = |parts: &[String]| parts.join("; ");
+        let views = views(&usable);
+        if views.len() > 1 {
+            faults.push(format!(
+                "the nodes do not know the same members: {}. Some may lag behind; look again, and stop writing if it stays",
+                groups(&views)
+            ));
+        }
+        let differs: Vec<String> = nodes.iter().filter_map(difference).collect();
         let (verdict, sentence) = if let Some(split) = disagreement(&usable) {
             (
                 Verdict::Bad,
                 format!("the nodes disagree: {split}. Stop writing and compare their data"),
+            )
+        } else if are_apart(&views) {
+            (
+                Verdict::Bad,
+                format!(
+                    "{} primary components: {}; stop writing: what one acknowledges the others do not have. \
+                     Choose which goes on and stop the nodes of the others (docs/guarantees.md)",
+                    number_word(views.len()),
+                    groups(&views)
+                ),
+            )
+        } else if !differs.is_empty() {
+            (
+                Verdict::Bad,
+                format!(
+                    "what decides about write sets differs: {}. Stop writing and compare the tables of all \
+                     nodes; docs/status.md says how to go on",
+                    joined(&differs)
+                ),
             )
         } else if usable.is_empty() {
             (
@@ -267,6 +291,127 @@ fn disagreement(usable: &[(&str, &WsrepStatus)]) -> Option<String> {
     ))
 }
 
+/// Whether usable nodes name different members. It may be for a moment only, as they do
+/// not hear of a change at once.
+pub(crate) fn members_differ(nodes: &[NodeStatus]) -> bool {
+    views(&usable(nodes)).len() > 1
+}
+
+fn usable(nodes: &[NodeStatus]) -> Vec<(&str, &WsrepStatus)> {
+    let answers = nodes.iter();
+    answers
+        .filter_map(|n| Some((n.name.as_str(), n.usable()?)))
+        .collect()
+}
+
+/// Nodes that name the same members.
+struct View<'a> {
+    nodes: Vec<(&'a str, &'a WsrepStatus)>,
+}
+
+impl View<'_> {
+    fn status(&self) -> &WsrepStatus {
+        self.nodes[0].1
+    }
+
+    fn members(&self) -> Vec<&str> {
+        self.status()
+            .get("wsrep_incoming_addresses")
+            .split(',')
+            .collect()
+    }
+
+    /// Whether it counts a node of `other` among its members; none if the servers do not show it.
+    fn counts(&self, other: &View<'_>) -> Option<bool> {
+        let place = |s: &WsrepStatus| usize::try_from(s.number("wsrep_local_index")?).ok();
+        let theirs = other.members();
+        let mut addresses = other.nodes.iter().map(|(_, status)| {
+            let address = theirs.get(place(status)?)?;
+            (!address.is_empty()).then_some(*address)
+        });
+        let own = self.members();
+        addresses.try_fold(false, |found, address| {
+            Some(found || own.contains(&address?))
+        })
+    }
+}
+
+/// The usable nodes by the members they name; servers that do not number them are not compared.
+fn views<'a>(usable: &[(&'a str, &'a WsrepStatus)]) -> Vec<View<'a>> {
+    let key = |s: &'a WsrepStatus| {
+        let names = [
+            "wsrep_cluster_conf_id",
+            "wsrep_cluster_size",
+            "wsrep_incoming_addresses",
+        ];
+        names.map(|name| s.get(name))
+    };
+    let mut views: Vec<View<'a>> = Vec::new();
+    for &(name, status) in usable.iter().filter(|(_, s)| !key(s)[0].is_empty()) {
+        match views.iter_mut().find(|v| key(v.nodes[0].1) == key(status)) {
+            Some(view) => view.nodes.push((name, status)),
+            None => views.push(View {
+                nodes: vec![(name, status)],
+            }),
+        }
+    }
+    views
+}
+
+/// Whether two of them are components of their own. One that only lags behind is counted
+/// by those that are further.
+fn are_apart(views: &[View<'_>]) -> bool {
+    let apart =
+        |a: &View<'_>, b: &View<'_>| !a.counts(b).unwrap_or(false) && !b.counts(a).unwrap_or(false);
+    let pairs = views.iter().enumerate();
+    pairs
+        .into_iter()
+        .any(|(i, a)| views[i + 1..].iter().any(|b| apart(a, b)))
+}
+
+fn groups(views: &[View<'_>]) -> String {
+    let group = |v: &View<'_>| {
+        let names: Vec<&str> = v.nodes.iter().map(|(name, _)| *name).collect();
+        format!("{{{}}}", names.join(", "))
+    };
+    views.iter().map(group).collect::<Vec<_>>().join(", ")
+}
+
+fn number_word(count: usize) -> String {
+    match count {
+        2 => "two".into(),
+        n => n.to_string(),
+    }
+}
+
+/// What the node's library says about other members that decide otherwise.
+fn difference(node: &NodeStatus) -> Option<String> {
+    let others = node.wsrep.as_ref()?.get("wsrep_dromon_state_differs");
+    (!others.is_empty()).then(|| format!("{} says it is not the same on {others}", node.name))
+}
+
+/// What is wrong with a node, and what it says is wrong elsewhere.
+fn faults_of(node: &NodeStatus) -> Vec<String> {
+    let mut faults: Vec<String> = fault(node).into_iter().collect();
+    let Some(status) = &node.wsrep else {
+        return faults;
+    };
+    let name = &node.name;
+    let held = status.get("wsrep_dromon_log_held");
+    if !held.is_empty() {
+        faults.push(format!(
+            "{name} cannot shorten its log ({held}), which grows"
+        ));
+    }
+    let slow = status.get("wsrep_dromon_quarantined");
+    if !slow.is_empty() {
+        faults.push(format!(
+            "{name} does not wait for {slow}, which is too slow (quarantined)"
+        ));
+    }
+    faults
+}
+
 fn fault(node: &NodeStatus) -> Option<String> {
     let name = &node.name;
     match (node.process, &node.wsrep) {
@@ -278,10 +423,16 @@ fn fault(node: &NodeStatus) -> Option<String> {
             node.silence.as_deref().unwrap_or("no reason given")
         )),
         (ProcessView::Running, Some(status)) if status.is_usable() => None,
-        (ProcessView::Running, Some(status)) if !status.is_primary() => Some(format!(
-            "{name} is not in the primary component ({})",
-            status.state()
-        )),
+        (ProcessView::Running, Some(status)) if !status.is_primary() => {
+            let why = match status.get("wsrep_dromon_stays_out") {
+                "" => String::new(),
+                why => format!(": {why}"),
+            };
+            Some(format!(
+                "{name} is not in the primary component ({}){why}",
+                status.state()
+            ))
+        }
         (ProcessView::Running, Some(status)) => Some(format!("{name} is {}", status.state())),
     }
 }
@@ -365,6 +516,31 @@ mod tests {
                 "writable on 2 of 3 nodes: db3 is not in the primary component (Initialized)",
             ),
             (
+                running(&[
+                    ("wsrep_cluster_status", "non-Primary"),
+                    ("wsrep_local_state_comment", "Initialized"),
+                    ("wsrep_dromon_stays_out", "this node needs a full copy"),
+                ]),
+                Verdict::Degraded,
+                "writable on 2 of 3 nodes: db3 is not in the primary component (Initialized): this node needs a full copy",
+            ),
+            (
+                running(&[("wsrep_dromon_state_differs", "db1,db2")]),
+                Verdict::Bad,
+                "what decides about write sets differs: db3 says it is not the same on db1,db2. Stop writing and \
+                 compare the tables of all nodes; docs/status.md says how to go on",
+            ),
+            (
+                running(&[("wsrep_dromon_log_held", "sync failed")]),
+                Verdict::Degraded,
+                "writable on 3 of 3 nodes: db3 cannot shorten its log (sync failed), which grows",
+            ),
+            (
+                running(&[("wsrep_dromon_quarantined", "db2")]),
+                Verdict::Degraded,
+                "writable on 3 of 3 nodes: db3 does not wait for db2, which is too slow (quarantined)",
+            ),
+            (
                 running(&[("wsrep_cluster_size", "2")]),
                 Verdict::Degraded,
                 "writable, but db3 sees a cluster of 2 where 3 nodes run",
@@ -398,6 +574,56 @@ mod tests {
             all_gone.sentence,
             "no node can be written to: db1 died (its log says why)"
         );
+    }
+
+    #[test]
+    fn two_primary_components_are_told_from_nodes_that_lag() {
+        let judge = |answers: [&[(&str, &str)]; 3]| {
+            let nodes = answers.iter().zip(["db1", "db2", "db3"]);
+            let nodes = nodes.map(|(a, name)| node(name, ProcessView::Running, Some(answer(a))));
+            let nodes: Vec<NodeStatus> = nodes.collect();
+            let differ = members_differ(&nodes);
+            let status = ClusterStatus::judge(nodes, None);
+            (status.verdict, status.sentence, differ)
+        };
+        let bare = |size, conf| {
+            [
+                ("wsrep_cluster_size", size),
+                ("wsrep_cluster_conf_id", conf),
+            ]
+        };
+        let (verdict, said, differ) = judge([&bare("1", "7"), &bare("2", "4"), &bare("2", "4")]);
+        assert_eq!((verdict, differ), (Verdict::Bad, true));
+        assert!(
+            said.starts_with("two primary components: {db1}, {db2, db3}; stop writing"),
+            "{said}"
+        );
+
+        let with = |size, conf, members, own| {
+            [
+                ("wsrep_cluster_size", size),
+                ("wsrep_cluster_conf_id", conf),
+                ("wsrep_incoming_addresses", members),
+                ("wsrep_local_index", own),
+            ]
+        };
+        // The number of the view may be the same by chance.
+        let (verdict, said, _) = judge([
+            &with("1", "5", "h:1", "0"),
+            &with("2", "5", "h:2,h:3", "0"),
+            &with("2", "5", "h:2,h:3", "1"),
+        ]);
+        assert_eq!(verdict, Verdict::Bad, "{said}");
+        // db3 has not applied up to the view in which db1 came.
+        let (verdict, said, differ) = judge([
+            &with("3", "5", "h:1,h:2,h:3", "0"),
+            &with("3", "5", "h:1,h:2,h:3", "1"),
+            &with("2", "4", "h:2,h:3", "1"),
+        ]);
+        assert_eq!((verdict, differ), (Verdict::Degraded, true), "{said}");
+        assert!(said.contains("{db1, db2}, {db3}"), "{said}");
+        let same = with("3", "5", "h:1,h:2,h:3", "0");
+        assert!(!judge([&same, &same, &same]).2);
     }
 
     #[test]

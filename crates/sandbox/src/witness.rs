@@ -137,7 +137,7 @@ impl Witness {
             log: self.record().log,
         })?;
         process.signal(Signal::KILL)?;
-        process.wait_gone(GONE_LIMIT)?;
+        process.wait_killed(GONE_LIMIT)?;
         self.reap();
         self.set_process(None)
     }

@@ -1,16 +1,17 @@
 //! Clusters one after the other, all modes on each.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use dromon_load::bench::{Say, forth_and_back, in_rounds, make_place, version};
 use dromon_load::rest;
 use dromon_load::storm::{self, Session};
-use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Setting, server_version};
+use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, SandboxError, Setting, server_version};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -41,7 +42,7 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
         notes: Vec::new(),
     };
     if let Some(dir) = &plan.cluster {
-        let cluster = Cluster::open(dir)?;
+        let cluster = Arc::new(Cluster::open(dir)?);
         for node in cluster.nodes() {
             ensure!(
                 node.process().is_some(),
@@ -59,13 +60,18 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
         let library = cluster.record().provider;
         let stem = library.file_stem().unwrap_or_default().to_string_lossy();
         let name = stem.strip_prefix("lib").unwrap_or(&stem).to_string();
+        let lent = Lent {
+            own_size: own_size(&cluster, &name, say),
+            cluster,
+        };
+        lent.give_back_on_signals()?;
         for round in 1..=plan.rounds {
-            measure(plan, &cluster, &name, round, &mut report, say);
+            let size = lent.own_size.as_deref();
+            measure(plan, &lent.cluster, &name, size, round, &mut report, say);
         }
-        if let Err(error) = tables::remove(&cluster) {
-            let note = format!("The database {} is still there: {error:#}", tables::DB);
-            report.notes.push(note);
-        }
+        let left = lent.give_back();
+        left.iter().for_each(|line| say(line));
+        report.notes.extend(left);
         return Ok(report);
     }
     report.title = title(plan, &server_version()?);
@@ -83,7 +89,16 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
             ));
             match current.start(plan, provider, &dir) {
                 Ok(cluster) => {
-                    let well = measure(plan, &cluster, &provider.name, round, &mut report, say);
+                    let size = own_size(&cluster, &provider.name, say);
+                    let well = measure(
+                        plan,
+                        &cluster,
+                        &provider.name,
+                        size.as_deref(),
+                        round,
+                        &mut report,
+                        say,
+                    );
                     current.end(well, say)?;
                 }
                 Err(error) => {
@@ -99,11 +114,13 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// All modes on one cluster; false if it is not to be trusted any more.
+/// All modes on one cluster, which has `own_size` as its [`AUTO`]; false if it is not
+/// to be trusted any more.
 fn measure(
     plan: &Plan,
     cluster: &Cluster,
     provider: &str,
+    own_size: Option<&str>,
     round: usize,
     report: &mut Report,
     say: Say,
@@ -119,16 +136,12 @@ fn measure(
     };
     let mut generations = 0;
     let mut broken: Option<String> = None;
-    let own_size = auto_stream_size(cluster).unwrap_or_else(|error| {
-        say(&format!("{provider}: {error:#}"));
-        None
-    });
     for &mode in &plan.modes {
         let outcome = match &broken {
             Some(why) => Outcome::Failed(format!("not tried: {why}")),
             None => {
                 say(&format!("{provider}, round {round}: {mode}"));
-                match stream(plan, cluster, mode, own_size.as_deref()) {
+                match stream(plan, cluster, mode, own_size) {
                     Ok(None) => match trial::run(cluster, plan, mode, feed, &mut generations) {
                         Ok(all) => Outcome::Measured(Box::new(all)),
                         Err(error) => Outcome::Failed(format!("{error:#}")),
@@ -144,7 +157,7 @@ fn measure(
                 if mode == Mode::Auto && all.0.seqnos <= 1 {
                     report.notes.push(format!(
                         "{provider}, auto, round {round}: {AUTO} was {}, and yet the large one had one seqno: it was not streamed",
-                        plan.auto_stream_size.map_or(own_size.clone().unwrap_or_default(), |s| s.to_string())
+                        plan.auto_stream_size.map_or(own_size.unwrap_or_default().to_string(), |s| s.to_string())
                     ));
                 }
             }
@@ -165,7 +178,7 @@ fn measure(
             outcome,
         });
     }
-    if let (None, Some(size)) = (&broken, &own_size)
+    if let (None, Some(size)) = (&broken, own_size)
         && let Err(error) = set_auto_stream_size(cluster, size)
     {
         say(&format!("{provider}: {error:#}"));
@@ -217,8 +230,23 @@ fn stream(
         Mode::Auto => asked.as_deref().unwrap_or(own_size),
         _ => "0",
     };
+    let _changing = changing();
     set_auto_stream_size(cluster, size)?;
     Ok(None)
+}
+
+/// Held while [`AUTO`] is changed, so that nothing changes it behind whoever restores it.
+fn changing() -> MutexGuard<'static, ()> {
+    static CHANGING: Mutex<()> = Mutex::new(());
+    CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the provider has before it is measured.
+fn own_size(cluster: &Cluster, provider: &str, say: Say) -> Option<String> {
+    auto_stream_size(cluster).unwrap_or_else(|error| {
+        say(&format!("{provider}: {error:#}"));
+        None
+    })
 }
 
 /// What the provider has; none: it does not know the option. It may know it and
@@ -237,16 +265,21 @@ fn auto_stream_size(cluster: &Cluster) -> anyhow::Result<Option<String>> {
     }
 }
 
+/// Sets it on all nodes, also behind one that fails; the first failure.
 fn set_auto_stream_size(cluster: &Cluster, size: &str) -> anyhow::Result<()> {
-    for node in cluster.nodes() {
+    let set = |node: &Arc<Node>| -> anyhow::Result<()> {
         let mut session = Session::open(node, "", 0)?;
         session
-            .exec(&format!(
-                "SET GLOBAL wsrep_provider_options = '{AUTO}={size}'"
-            ))
-            .with_context(|| format!("setting {AUTO} on {}", node.name()))?;
-    }
-    Ok(())
+            .exec(&setting(size))
+            .with_context(|| format!("setting {AUTO} on {}", node.name()))
+            .map(drop)
+    };
+    let all: Vec<_> = cluster.nodes().iter().map(set).collect();
+    all.into_iter().collect()
+}
+
+fn setting(size: &str) -> String {
+    format!("SET GLOBAL wsrep_provider_options = '{AUTO}={size}'")
 }
 
 /// A value in `name = value; name = value; …`.
@@ -327,6 +360,83 @@ fn pool_size(plan: &Plan) -> u64 {
     (bytes / MIB).clamp(256, 2048) * MIB
 }
 
+/// A running cluster of somebody's, who gets it back as it was.
+#[derive(Clone)]
+struct Lent {
+    cluster: Arc<Cluster>,
+    /// Its [`AUTO`]; none: it has no such option.
+    own_size: Option<String>,
+}
+
+impl Lent {
+    /// Restores the option and removes the tables; what could not be done, in words.
+    fn give_back(&self) -> Vec<String> {
+        let size = self.own_size.as_deref();
+        let set = size.map_or(Ok(()), |size| set_auto_stream_size(&self.cluster, size));
+        left_behind(size, set, tables::remove(&self.cluster))
+    }
+
+    /// Ctrl-C ends the measurement, and leaves nothing of it on the cluster.
+    fn give_back_on_signals(&self) -> anyhow::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
+        let lent = self.clone();
+        thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                // Held until the program ends: the next mode sets nothing any more.
+                let _changing = changing();
+                let left = lent.give_back();
+                left.iter().for_each(|line| warn(line));
+                std::process::exit(130);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Kills and removes a cluster that is perhaps being started just now, which ends by that.
+fn remove(cluster: &Cluster) -> Result<(), SandboxError> {
+    let dir = cluster.record().dir;
+    let begin = Instant::now();
+    loop {
+        let removed = cluster
+            .kill_all()
+            .and_then(|_| Cluster::open(&dir)?.purge());
+        match removed {
+            Err(SandboxError::Busy { .. }) if begin.elapsed() < NODE_LIMIT => {
+                thread::sleep(Duration::from_millis(100));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// What a measurement leaves on a cluster, and how it is put right.
+fn left_behind(
+    size: Option<&str>,
+    set: anyhow::Result<()>,
+    removed: anyhow::Result<()>,
+) -> Vec<String> {
+    let mut left = Vec::new();
+    if let (Err(error), Some(size)) = (set, size) {
+        left.push(format!(
+            "{AUTO} may not be {size} again on every node: {error:#}. On each: {}",
+            setting(size)
+        ));
+    }
+    if let Err(error) = removed {
+        left.push(format!(
+            "The database {0} is still there: {error:#}. DROP DATABASE {0} removes it",
+            tables::DB
+        ));
+    }
+    left
+}
+
+/// Words for the standard error; nobody may be reading it any more.
+fn warn(line: &str) {
+    let _ = writeln!(io::stderr(), "dromon: {line}");
+}
+
 /// The cluster that runs now, also for the thread that waits for signals.
 #[derive(Default, Clone)]
 struct Current(Arc<Mutex<Option<Arc<Cluster>>>>);
@@ -371,14 +481,12 @@ impl Current {
         let current = self.clone();
         thread::spawn(move || {
             if signals.forever().next().is_some() {
-                if let Some(cluster) = current.slot().take() {
-                    let dir = cluster.record().dir;
+                // Held until the program ends: no further cluster is started.
+                let mut slot = current.slot();
+                if let Some(cluster) = slot.take() {
                     // The program ends either way; what fails here is said.
-                    let removed = cluster
-                        .kill_all()
-                        .and_then(|_| Cluster::open(&dir)?.purge());
-                    if let Err(error) = removed {
-                        eprintln!("dromon: {error}");
+                    if let Err(error) = remove(&cluster) {
+                        warn(&error.to_string());
                     }
                 }
                 std::process::exit(130);
@@ -387,7 +495,7 @@ impl Current {
         Ok(())
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Cluster>>> {
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Cluster>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -404,6 +512,20 @@ mod tests {
         assert_eq!(option(list, "dromon.auto"), Some("2"));
         assert_eq!(option(list, "auto"), None);
         assert_eq!(option("", AUTO), None);
+    }
+
+    #[test]
+    fn what_is_left_on_a_lent_cluster_is_told_with_its_remedy() {
+        let failed = |why: &'static str| Err(anyhow::anyhow!(why));
+        assert!(left_behind(Some("16M"), Ok(()), Ok(())).is_empty());
+        assert!(left_behind(None, Ok(()), Ok(())).is_empty());
+        let left = left_behind(Some("16M"), failed("db2 is gone"), failed("no answer"));
+        assert_eq!(left.len(), 2);
+        assert!(
+            left[0].contains("db2 is gone") && left[0].ends_with("'dromon.auto_stream_size=16M'"),
+            "{left:?}"
+        );
+        assert!(left[1].contains("DROP DATABASE dromon_stall"), "{left:?}");
     }
 
     #[test]

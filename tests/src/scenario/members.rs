@@ -1,10 +1,11 @@
 //! Members that go: by an operator's word, one by one, outvoted, too far behind.
 
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
-use dromon_sandbox::{Cluster, Node, Start, StopReport};
+use anyhow::{Context, bail, ensure};
+use dromon_sandbox::{Cluster, JoinPlan, Node, SandboxError, Start, StopReport, Verdict};
 
 use crate::check;
 use crate::harness::{Case, JOIN_LIMIT, new_database};
@@ -75,6 +76,76 @@ pub fn five_to_one(case: &mut Case) -> anyhow::Result<()> {
         next - 1,
         slowest.as_secs_f64()
     ));
+    check::whole(&cluster)
+}
+
+/// db1 is cut off and forced to go on alone, the others go on as the majority; both
+/// take writes, both stop in order. What starts them next must not choose by itself.
+pub fn two_halves(case: &mut Case) -> anyhow::Result<()> {
+    let cluster = case.own_cluster(|spec| spec.nodes = 3)?;
+    cluster.start_all(JoinPlan::Together, JOIN_LIMIT)?;
+    let table = "CREATE TABLE t (id INT PRIMARY KEY, half INT NOT NULL)";
+    drop(new_database(cluster.node(0), &case.db, &[table])?);
+    let (forced, rest) = (cluster.node(0), cluster.node(1));
+    let option = |option: &str| -> anyhow::Result<()> {
+        Session::open(forced, "", 0)?
+            .exec(&format!("SET GLOBAL wsrep_provider_options = '{option}'"))
+            .with_context(|| option.to_owned())?;
+        Ok(())
+    };
+    option("gmcast.isolate=1")?;
+    forced.wait_for("cut off", LIMIT, |s| !s.is_primary())?;
+    option("pc.bootstrap=YES")?;
+    forced.wait_for("alone", LIMIT, |s| s.is_usable() && s.size() == 1)?;
+    for node in &cluster.nodes()[1..] {
+        node.wait_for("one of two", LIMIT, |s| s.is_usable() && s.size() == 2)?;
+    }
+    insert(forced, &case.db, "INSERT INTO t VALUES (1, 1)")?;
+    for id in 2..6 {
+        insert(rest, &case.db, &format!("INSERT INTO t VALUES ({id}, 2)"))?;
+    }
+    let status = cluster.status(LIMIT);
+    ensure!(
+        status.verdict == Verdict::Bad
+            && status
+                .sentence
+                .starts_with("two primary components: {db1}, {db2, db3};"),
+        "{status:?}"
+    );
+    for (name, report) in cluster.stop_all(STOP_LIMIT)? {
+        ensure!(
+            matches!(report, StopReport::Ended { .. }),
+            "{name}: {report:?}"
+        );
+    }
+
+    let refused = match cluster.start_all(JoinPlan::Together, JOIN_LIMIT) {
+        Err(error @ SandboxError::TwoHalves { .. }) => error.to_string(),
+        other => bail!("two halves, and the start said {other:?}"),
+    };
+    for words in ["db1: safe_to_bootstrap: 1", "db2: safe_to_bootstrap: 1"] {
+        ensure!(refused.contains(words), "{refused}");
+    }
+    ensure!(cluster.running() == 0, "something runs");
+
+    // As the message says: the forced half is given up.
+    let path = forced.record().data_dir.join("grastate.dat");
+    let text = fs::read_to_string(&path)?;
+    fs::write(
+        &path,
+        text.replace("safe_to_bootstrap: 1", "safe_to_bootstrap: 0"),
+    )?;
+    cluster.start_all(JoinPlan::Together, JOIN_LIMIT)?;
+    for node in cluster.nodes() {
+        let sum: Option<i64> =
+            Session::open(node, &case.db, 1)?.one("SELECT SUM(id * 10 + half) FROM t")?;
+        ensure!(
+            sum == Some(148),
+            "{} has the sum {sum:?} of the majority's rows",
+            node.name()
+        );
+    }
+    check::settled(&cluster, &case.db)?;
     check::whole(&cluster)
 }
 

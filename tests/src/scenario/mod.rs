@@ -212,6 +212,12 @@ pub fn all() -> Vec<Scenario> {
             members::five_to_one,
         ),
         (
+            "two_halves",
+            "db1 cut off and forced to go on while the others do: status tells, and the next start founds on neither unasked",
+            Own,
+            members::two_halves,
+        ),
+        (
             "outvoted",
             "a write set fails on one node of three, or it is dromon.log_max behind: it goes, and takes a full copy",
             Own,

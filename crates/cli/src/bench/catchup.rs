@@ -10,6 +10,7 @@ use dromon_catchup::{
 use dromon_sandbox::Setting;
 
 use super::told;
+use crate::output;
 
 /// Options of `dromon bench catchup`.
 #[derive(Debug, clap::Args)]
@@ -119,13 +120,13 @@ impl Catchup {
     /// Measures, prints the tables, writes the files.
     pub fn run(&self) -> ExitCode {
         let plan = self.plan(this_program());
-        match dromon_catchup::run(&plan, &|line| eprintln!("{line}")) {
+        match dromon_catchup::run(&plan, &|line| output::tell(line)) {
             Ok(report) => {
                 let files = plan.out.as_ref().map(|out| write_files(&report, out));
                 told(&report.table(), files, report.is_good())
             }
             Err(error) => {
-                eprintln!("dromon: {error:#}");
+                output::tell(format_args!("dromon: {error:#}"));
                 ExitCode::FAILURE
             }
         }

@@ -26,9 +26,11 @@ impl Out {
     }
 
     /// Brings out what was printed.
-    pub fn flush(&mut self) {
-        // Who reads no more is told nothing more.
-        let _ = self.to.flush();
+    ///
+    /// # Errors
+    /// When some of it cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
     }
 
     fn object(&mut self, value: Value) -> io::Result<()> {
@@ -183,16 +185,19 @@ impl Out {
         Ok(())
     }
 
-    /// The end of the walk.
+    /// The end of the walk. `sound`: nothing wrong was found; of a walk that stopped
+    /// before the log's end that says nothing of the rest.
     pub fn end(
         &mut self,
         totals: &Totals,
         seqnos: Option<(i64, i64)>,
         checkpoints: usize,
-        intact: bool,
+        sound: bool,
         verify: bool,
     ) -> io::Result<()> {
-        let ending = super::ending(totals, intact);
+        let ending = super::ending(totals, sound);
+        let is_read = totals.end != End::Stopped;
+        let intact = (is_read || !sound).then_some(sound);
         if self.json {
             return self.object(json!({
                 "type": "end",
@@ -229,7 +234,7 @@ impl Out {
         if checkpoints > 0 {
             text += &format!(", {}", count(checkpoints as u64, "checkpoint"));
         }
-        if intact && totals.end != End::Stopped {
+        if intact == Some(true) {
             text += ", intact";
         }
         let mark = if verify { "" } else { "# " };

@@ -17,13 +17,31 @@ pub struct Running {
 
 impl Running {
     /// Starts it in `dir`.
+    #[allow(dead_code, reason = "each test program takes what it needs")]
     pub fn start(dir: &Path, args: &[&str]) -> Running {
-        Running::start_as(Path::new(env!("CARGO_BIN_EXE_dromon")), dir, args)
+        Running::start_so(Path::new(env!("CARGO_BIN_EXE_dromon")), dir, args, &[])
     }
 
     /// Starts it in `dir`, by another name of it.
+    #[allow(dead_code, reason = "each test program takes what it needs")]
     pub fn start_as(program: &Path, dir: &Path, args: &[&str]) -> Running {
+        Running::start_so(program, dir, args, &[])
+    }
+
+    /// Starts it in `dir` with these variables in its environment.
+    #[allow(dead_code, reason = "each test program takes what it needs")]
+    pub fn start_with(dir: &Path, args: &[&str], variables: &[(&str, &str)]) -> Running {
+        Running::start_so(
+            Path::new(env!("CARGO_BIN_EXE_dromon")),
+            dir,
+            args,
+            variables,
+        )
+    }
+
+    fn start_so(program: &Path, dir: &Path, args: &[&str], variables: &[(&str, &str)]) -> Running {
         let mut child = Command::new(program)
+            .envs(variables.iter().copied())
             .args(args)
             .current_dir(dir)
             .env_remove("XDG_STATE_HOME")

@@ -1,4 +1,6 @@
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use super::*;
 
@@ -69,6 +71,15 @@ fn refused_with_a_reason() {
             "'primray' is not a setting of a relay. It knows primary, user",
         ),
         ("hello", "'hello' is not a setting; write key = value"),
+        // A line that forgets its = may hold a secret.
+        (
+            "password hunter2",
+            "line 6: 'password' is not a setting; write key = value",
+        ),
+        (
+            "password: hunter2=",
+            "line 6: 'password:' is not a setting of a relay",
+        ),
         ("keep_size = 10X", "line 6: keep_size = 10X: write a size"),
         ("dead_after = 5", "write a time"),
         ("dead_after = 1s", "longer than heartbeat"),
@@ -216,6 +227,60 @@ fn policies() {
     let one = mirror("policy = 7:logical_clock");
     assert_eq!(one.serve.policies[&7], Policy::LogicalClock);
     assert!(one.hints());
+}
+
+#[test]
+fn accounts_in_files_and_files_that_all_can_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = |name: &str| dir.path().join(name).display().to_string();
+    let write = |name: &str, mode: u32, text: &str| {
+        fs::write(place(name), text).expect("written");
+        fs::set_permissions(place(name), fs::Permissions::from_mode(mode)).expect("changed");
+    };
+    write("accounts", 0o600, "# replicas\n\nr8:one\n r9:two:three \n");
+    write("admins", 0o644, "ops:four\n");
+    write("pw", 0o640, "five\n");
+    let text = format!(
+        "{}\naccount_file = {}\nadmin_file = {}\npassword_file = {}\n",
+        GOOD.join("\n"),
+        place("accounts"),
+        place("admins"),
+        place("pw")
+    );
+    write("relay.cnf", 0o644, &text);
+    let read = || Given::read(&RELAY, Path::new(&place("relay.cnf"))).expect("readable");
+    let config = Config::settle(&read()).expect("enough");
+    let names = |admin: bool| -> Vec<String> {
+        let accounts = config.serve.accounts.iter();
+        let some = accounts.filter(|a| a.admin == admin);
+        some.map(|a| a.name.clone()).collect()
+    };
+    assert!(
+        names(false).ends_with(&["r8".into(), "r9".into()]),
+        "{:?}",
+        names(false)
+    );
+    assert_eq!(names(true), ["ops"]);
+    // GOOD names an account, so the settings themselves hold a password.
+    let warnings = read().exposed();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains(&place("admins")) && warnings[1].contains(&place("relay.cnf")));
+    write("admins", 0o600, "ops:four\n");
+    write("relay.cnf", 0o600, &text);
+    assert!(read().exposed().is_empty());
+
+    write("admins", 0o600, "\nops\n");
+    let error = Config::settle(&read())
+        .expect_err("no password")
+        .to_string();
+    let expected = format!("{}, line 2: admin: write name:password", place("admins"));
+    assert_eq!(error, expected);
+    fs::remove_file(place("accounts")).expect("removed");
+    let error = Config::settle(&read()).expect_err("no file").to_string();
+    assert!(
+        error.contains("account_file = ") && error.contains("No such file"),
+        "{error}"
+    );
 }
 
 #[test]

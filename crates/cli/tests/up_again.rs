@@ -1,0 +1,63 @@
+//! `dromon up` after one that failed: no whole cluster is taken for one, none is lost.
+
+mod program;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use program::Running;
+
+/// Making system tables and a server that cannot load its library take a while.
+const LIMIT: Duration = Duration::from_secs(180);
+
+fn dromon(dir: &Path, path: &str, args: &[&str]) -> (i32, String) {
+    let (code, out, err) = Running::start_with(dir, args, &[("PATH", path)]).ended(LIMIT);
+    (code, out + &err)
+}
+
+#[test]
+fn a_first_start_that_failed_is_begun_anew() {
+    let home = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+    let dir = home.path();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("the servers may enter");
+    fs::write(dir.join("libdromon.so"), "no library").expect("written");
+    let bin = dir.join("bin");
+    fs::create_dir(&bin).expect("made");
+    let stub = bin.join("openssl");
+    fs::write(&stub, "#!/bin/sh\necho out of luck >&2\nexit 1\n").expect("written");
+    fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).expect("it runs");
+    let usual = std::env::var("PATH").expect("there is a PATH");
+    let stubbed = format!("{}:{usual}", bin.display());
+    let up = ["up", "--provider", "libdromon.so", "--dir", "c", "--nodes"];
+
+    let (code, said) = dromon(dir, &stubbed, &[&up[..], &["2"]].concat());
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("out of luck") && said.contains("begins anew"),
+        "{said}"
+    );
+    assert!(!dir.join("c/tls/secret").exists(), "it failed before");
+
+    // Another number of nodes: nothing of the first attempt binds.
+    let (code, said) = dromon(dir, &usual, &[&up[..], &["1"]].concat());
+    assert!(
+        said.contains("made anew") && said.contains("Starting 1 node in"),
+        "{said}"
+    );
+    assert!(
+        code == 1 && said.contains("Node db1 ended"),
+        "the library is none: {said}"
+    );
+    assert!(dir.join("c/tls/secret").exists() && !dir.join("c/db2").exists());
+
+    // Now it is whole, and is taken as it is.
+    let (_, said) = dromon(dir, &usual, &up[..5]);
+    assert!(
+        said.contains("Starting the stopped cluster of 1 node"),
+        "{said}"
+    );
+    let (code, said) = dromon(dir, &usual, &["down", "--purge", "--dir", "c"]);
+    assert!(code == 0 && !dir.join("c").exists(), "{said}");
+}
