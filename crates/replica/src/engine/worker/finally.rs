@@ -9,6 +9,8 @@
 //! What was begun is written down first. What failed is tried again only behind what is there for
 //! good, and only if it is known what that is.
 
+use std::ops::Range;
+
 use dromon_binlog::{Ending, Gtid};
 use dromon_relay::log::Level;
 
@@ -17,11 +19,23 @@ use super::super::settle::{begun, begun_rows};
 use super::{DONE_ALREADY, TRIES, Trouble, Worker};
 use crate::client::Result as Answer;
 use crate::compile::{Op, Style, compile};
+use crate::names::{Temporary, temporary};
 use crate::target::{Doing, OTHER_EPOCH, ROW_IS_THERE};
 use crate::unit::{Alone, Unit};
 
 /// Warning of a ROLLBACK that could not take back everything.
 const NOT_ALL_TAKEN_BACK: &str = "1196";
+
+/// Warning of a CREATE … IF NOT EXISTS that did nothing.
+const IS_THERE: &str = "1050";
+
+/// A temporary table that one attempt has made.
+struct Made<'o> {
+    /// The session that it belongs to, as for any statement.
+    setup: &'o [u8],
+    uses: &'o Range<usize>,
+    drop: Vec<u8>,
+}
 
 impl Worker {
     /// It runs alone.
@@ -88,12 +102,15 @@ impl Worker {
         }
         let mut tries = 0;
         loop {
-            let trouble = match self.execute_finally(unit, &ops, &mut done, maybe_done) {
+            let mut made = Vec::new();
+            let run = self.execute_finally(unit, &ops, &mut done, maybe_done, &mut made);
+            let trouble = match run {
                 Ok(()) => break,
                 Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
                 Err(trouble) => trouble,
             };
             let remains = self.take_back()?;
+            self.drop_made(&made)?;
             if trouble.passes() && !remains && tries < TRIES {
                 tries += 1;
                 continue;
@@ -188,13 +205,14 @@ impl Worker {
 
     /// `done`: so many statements, the first ones, have committed. `maybe_done`: an error that says
     /// that a statement was done is none. Rows that follow it are in one transaction with the
-    /// position, so that they cannot have been done.
-    fn execute_finally(
+    /// position, so that they cannot have been done. `made`: gets the temporary tables that it makes.
+    fn execute_finally<'o>(
         &mut self,
         unit: &Unit,
-        ops: &[Op],
+        ops: &'o [Op],
         done: &mut usize,
         maybe_done: bool,
+        made: &mut Vec<Made<'o>>,
     ) -> Result<(), Trouble> {
         // Another try has another group.
         self.act_as(unit)?;
@@ -229,6 +247,10 @@ impl Worker {
                 }
                 if !in_transaction {
                     *done = n + 1;
+                } else if let Some(Temporary::Made { drop, if_missing }) = temporary(text)
+                    && !(if_missing && self.warns(IS_THERE)?)
+                {
+                    made.push(Made { setup, uses, drop });
                 }
                 continue;
             }
@@ -252,11 +274,29 @@ impl Worker {
     /// Rolls back. Gives whether something remains.
     fn take_back(&mut self) -> Result<bool, Trouble> {
         self.roll_back()?;
+        self.warns(NOT_ALL_TAKEN_BACK)
+    }
+
+    /// Whether the last statement did so with this code.
+    fn warns(&mut self, wanted: &str) -> Result<bool, Trouble> {
         let warnings = self.session.client.rows("SHOW WARNINGS")?;
         let code = |row: &Vec<Option<Vec<u8>>>| row.get(1).cloned().flatten();
         Ok(warnings
             .iter()
-            .any(|row| code(row).is_some_and(|code| code == NOT_ALL_TAKEN_BACK.as_bytes())))
+            .any(|row| code(row).is_some_and(|code| code == wanted.as_bytes())))
+    }
+
+    /// No rollback takes temporary tables back, nor, where they were made of a SELECT, their rows.
+    fn drop_made(&mut self, made: &[Made<'_>]) -> Result<(), Trouble> {
+        if made.is_empty() {
+            return Ok(());
+        }
+        self.bookkeeping(|worker| {
+            for Made { setup, uses, drop } in made {
+                worker.statement(setup, uses, drop, None, 0)?;
+            }
+            Ok(())
+        })
     }
 
     /// Writes down what is begun.

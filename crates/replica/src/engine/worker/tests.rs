@@ -12,6 +12,8 @@ use crate::fake::{Fake, Reply, cell, settings};
 use crate::schedule::After;
 use crate::unit::Alone;
 
+mod kept;
+
 /// Runs a unit to its end. Gives [`End::Told`] if it has committed.
 fn applied(fake: &Fake, lines: &[&str], unit: Unit) -> End {
     applied_beside(fake, lines, unit, None)
