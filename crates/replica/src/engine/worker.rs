@@ -76,6 +76,8 @@ enum Trouble {
     Error(u16, String),
     /// The same, of a row whose key is known.
     OfRow(u16, String),
+    /// None, where this statement ended with one on the source: all of it was done.
+    NoError(u16, String),
     /// Part of it is in the target for good: of so many steps the first ones, if that is known.
     Parts {
         steps: Option<(usize, usize)>,
@@ -154,6 +156,10 @@ impl Trouble {
         match self {
             Trouble::Lost(error) => error.to_string(),
             Trouble::Error(_, text) | Trouble::OfRow(_, text) => text.clone(),
+            Trouble::NoError(code, statement) => format!(
+                "a statement ended with error {code} on the source, after a part of what it was to do, and with none here: what it met on the \
+                 source is not on the target (statement: {statement})"
+            ),
             Trouble::Parts { trouble, .. } => trouble.text(),
             Trouble::Rows(note, rows) => format!(
                 "{} changed {rows} rows instead of one: on the target the row {}",
@@ -805,12 +811,14 @@ impl Worker {
             None => self.query(text).map(|_| ()),
             Some(load) => self.load(text, load),
         };
+        let begin = || String::from_utf8_lossy(text).chars().take(200).collect();
         match run {
+            Ok(()) if error != 0 => Err(Trouble::NoError(error, begin())),
             Ok(()) => Ok(()),
             // It failed on the source, too, and something of it remained.
             Err(Trouble::Error(code, _)) if error != 0 && code == error => Ok(()),
             Err(Trouble::Error(code, why)) => {
-                let begin: String = String::from_utf8_lossy(text).chars().take(200).collect();
+                let begin: String = begin();
                 Err(Trouble::Error(code, format!("{why} (statement: {begin})")))
             }
             Err(trouble) => Err(trouble),

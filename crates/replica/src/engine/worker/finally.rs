@@ -243,6 +243,12 @@ impl Worker {
                             format!("{gtid} is taken for done before the last run ended: {why}.");
                         self.log.say(Level::Warning, &text);
                     }
+                    Err(trouble @ Trouble::NoError(..)) => {
+                        if !in_transaction {
+                            *done = n + 1;
+                        }
+                        return Err(trouble);
+                    }
                     other => other?,
                 }
                 if !in_transaction {

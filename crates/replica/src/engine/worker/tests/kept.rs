@@ -55,3 +55,68 @@ fn no_temporary_tables_with_chosen_gtids() {
     assert!(why.contains("Nothing of it"), "{why}");
     assert_eq!(steps(&fake), [""; 0]);
 }
+
+/// A statement that ended with this error on the source.
+fn failed(text: &str, error: u16) -> Vec<u8> {
+    let mut raw = query(text, "d");
+    // Behind the header, the connection, the time and the length of the database.
+    raw[28..30].copy_from_slice(&error.to_le_bytes());
+    raw
+}
+
+/// What ended with an error on the source must end with it here, too; and what was cut off there is not
+/// begun, whatever it would end with.
+#[test]
+fn statements_that_ended_with_an_error() {
+    let run = |kind: Alone, ending: Ending, error: u16, here: Option<u16>, remains: bool| {
+        let fake = Fake::new(move |text| match text {
+            "INSERT INTO m SELECT 1" => here.map(Reply::Fail),
+            "SHOW WARNINGS" if remains => {
+                let row = ["Warning", "1196", "not all"].map(String::from);
+                Some(Reply::Row(row.to_vec()))
+            }
+            "SHOW WARNINGS" => Some(Reply::Nothing),
+            other => epoch(other),
+        });
+        let mut unit = unit(vec![vec![failed("INSERT INTO m SELECT 1", error)]]);
+        unit.alone = Some(kind);
+        unit.transactions[0].ending = ending;
+        (applied(&fake, &[], unit), steps(&fake))
+    };
+    let fatal = |(end, said): (End, Vec<String>), parts: &[&str]| {
+        let End::Fatal(why) = end else {
+            panic!("it must end: {said:?}");
+        };
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+        assert!(!said.contains(&"COMMIT".to_owned()), "{said:?}");
+        said
+    };
+    let of_rows = |error, here, remains| {
+        run(
+            Alone::NotTransactional,
+            Ending::Commit,
+            error,
+            here,
+            remains,
+        )
+    };
+    assert_eq!(of_rows(1062, Some(1062), true).0, End::Told);
+    let none = ["error 1062 on the source", "with none here"];
+    let stays = [&none[..], &["parts of it are in the target"]].concat();
+    fatal(of_rows(1062, None, true), &stays);
+    fatal(
+        of_rows(1062, None, false),
+        &[&none[..], &["Nothing of it"]].concat(),
+    );
+    fatal(of_rows(1062, Some(1205), true), &["error 1205"]);
+    // It has committed by itself: what is done next goes on behind it.
+    let ddl = run(Alone::Statement, Ending::Statement, 1396, None, false);
+    let said = fatal(ddl, &["error 1396 on the source", "1 of its 1 steps"]);
+    assert!(!said.contains(&"undone".to_owned()), "{said:?}");
+    for error in [1317, 1053, 1161, 1969] {
+        let wanted = format!("cut off by error {error} on the source");
+        let parts = [&wanted[..], "gtid_pos", "Nothing of it"];
+        let said = fatal(of_rows(error, Some(error), false), &parts);
+        assert_eq!(said, [""; 0]);
+    }
+}
