@@ -6,6 +6,8 @@ mod load;
 mod tests;
 mod turns;
 
+use turns::Cause;
+
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar};
@@ -382,12 +384,19 @@ impl Worker {
             let trouble = match executed {
                 Ok(()) => match self.turn(n, unit, cost)? {
                     None => return self.commit(n, unit),
-                    Some(by) => {
+                    Some((by, cause)) => {
                         let earlier = self.shared.lock().unit(by).cloned();
                         self.roll_back()?;
-                        // Nobody waits for its locks meanwhile.
-                        let what = self.met(unit, earlier.as_deref());
-                        self.again(n, Some(by), "keys", what)?;
+                        match cause {
+                            // Nobody waits for its locks meanwhile.
+                            Cause::Keys => {
+                                let what = self.met(unit, earlier.as_deref());
+                                self.count(n, Some(by), "keys", what);
+                            }
+                            Cause::Lock => self.count_lock(),
+                        }
+                        self.shared.lock().scheduler.failed(n);
+                        self.wait_again(n)?;
                         continue;
                     }
                 },
@@ -404,10 +413,8 @@ impl Worker {
                 (core.scheduler.failed(n), doomed)
             };
             match failed {
-                (Failed::Again, by) => {
-                    let how = if by.is_some() { "lock" } else { "error" };
-                    self.count(n, by, how, trouble.text());
-                }
+                (Failed::Again, Some(_)) => self.count_lock(),
+                (Failed::Again, None) => self.count(n, None, "error", trouble.text()),
                 (Failed::Own, _) => {
                     alone += 1;
                     if trouble.passes() && alone < TRIES {
@@ -447,23 +454,16 @@ impl Worker {
         let counters = &self.progress.counters;
         let counter = match how {
             "keys" => &counters.by_keys,
-            "lock" => &counters.by_lock,
             _ => &counters.by_error,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         self.shared.lock().conflict(n, by, how, what);
     }
 
-    fn again(
-        &mut self,
-        n: u64,
-        by: Option<u64>,
-        how: &'static str,
-        what: String,
-    ) -> Result<(), Trouble> {
-        self.count(n, by, how, what);
-        self.shared.lock().scheduler.failed(n);
-        self.wait_again(n)
+    /// The same of one that held a lock: it has its name.
+    fn count_lock(&self) {
+        let counters = &self.progress.counters;
+        counters.by_lock.fetch_add(1, Ordering::Relaxed);
     }
 
     fn roll_back(&mut self) -> Result<(), Trouble> {

@@ -120,3 +120,51 @@ fn statements_that_ended_with_an_error() {
         assert_eq!(said, [""; 0]);
     }
 }
+
+/// What is ended because an earlier one waits for its lock is counted as that, and named once.
+#[test]
+fn a_lock_is_counted_once() {
+    let fake = Fake::new(epoch);
+    let of = || {
+        let mut settings = settings(&fake, &[]);
+        settings.threads = crate::tune::Knob::fixed(2);
+        settings
+    };
+    let shared = Arc::new(Shared::new(&of(), "0-1-4".into(), 64));
+    let (earlier, later) = (worker(of(), &shared, None), worker(of(), &shared, None));
+    let progress = Arc::clone(&later.progress);
+    let update = |id| rows("plain", &[(Some((id, Some("a"))), Some((id, Some("b"))))]);
+    let first = Arc::new(unit(vec![update(2)]));
+    {
+        let mut core = shared.lock();
+        core.push(After::default(), Arc::clone(&first));
+        assert_eq!(core.scheduler.start(), Some(1), "the earlier one has it");
+        core.push(After::default(), Arc::new(unit(vec![update(1)])));
+    }
+    let watched = Arc::clone(&shared);
+    let runs = thread::spawn(move || later.run(&watched));
+    comes(|| shared.lock().scheduler.state(2) == Some(State::Executed));
+    {
+        let mut core = shared.lock();
+        let killed = shared.blocks(&mut core, 1, 2, "a row".into());
+        assert!(!killed, "there is no statement to be ended");
+    }
+    comes(|| shared.lock().restarting == 1);
+    let turn = earlier.turn(1, &first, None);
+    assert!(matches!(turn, Ok(None)), "it may commit");
+    earlier.committed(1, Instant::now());
+    comes(|| shared.lock().scheduler.is_empty());
+    shared.end(End::Told);
+    runs.join().expect("no panic");
+    let counters = &progress.counters;
+    let counted = [&counters.by_lock, &counters.by_keys, &counters.by_error]
+        .map(|counter| counter.load(Ordering::Relaxed));
+    assert_eq!(counted, [1, 0, 0]);
+    let core = shared.lock();
+    let named: Vec<_> = core
+        .conflicts
+        .iter()
+        .map(|c| (c.how, &c.what[..]))
+        .collect();
+    assert_eq!(named, [("lock", "a row")]);
+}
