@@ -313,6 +313,16 @@ fn beginning(text: &[u8]) -> Vec<Token> {
     tokens
 }
 
+/// Whether a statement changes rows, or a temporary table, and commits nothing.
+pub(crate) fn changes_rows(text: &[u8]) -> bool {
+    let tokens = beginning(text);
+    let mut at = Cursor {
+        tokens: &tokens,
+        database: "",
+    };
+    at.word(&["INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"]) || temporary(text).is_some()
+}
+
 /// Whether it is a CREATE TABLE, and not of a temporary one.
 pub(crate) fn makes_table(text: &[u8]) -> bool {
     let tokens = beginning(text);

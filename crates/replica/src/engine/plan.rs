@@ -260,7 +260,10 @@ impl<'s> Planner<'s> {
             // In the target's binlog a transaction is of one server.
             self.seal();
         }
-        if self.stale.is_some() && transaction.has_rows() {
+        // Of others it counts, too, whether all tables can be rolled back.
+        let flags = gtid_flags::STANDALONE | gtid_flags::TRANSACTIONAL;
+        let unsure = transaction.group.flags & flags == 0;
+        if self.stale.is_some() && (unsure || transaction.has_rows()) {
             self.read_again()?;
         }
         let found = look(

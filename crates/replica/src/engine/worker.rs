@@ -67,6 +67,8 @@ pub(super) struct Worker {
     pub progress: Arc<Progress>,
     /// How long the unit that it executes waited for earlier ones amid that.
     pub waited: Duration,
+    /// What follows the next statement in its packet, so that the target does it whatever becomes of this side.
+    pub behind: Vec<u8>,
 }
 
 /// Why a unit was not applied.
@@ -625,10 +627,19 @@ impl Worker {
 
     /// Runs a packet, unless the target would end the connection because of its length.
     fn query(&mut self, text: &[u8]) -> Result<Vec<Answer>, Trouble> {
+        let behind = std::mem::take(&mut self.behind);
         if text.len() + 16 > self.allowed {
             return Err(Trouble::Long(text.len()));
         }
-        Ok(self.session.client.query(text)?)
+        if behind.is_empty() || text.len() + behind.len() + 18 > self.allowed {
+            return Ok(self.session.client.query(text)?);
+        }
+        // It may end with a comment of one line.
+        match self.session.client.query(&[text, b"\n;", &behind].concat()) {
+            // The statement was done: a new session finds out what is there.
+            Err(error @ ClientError::Refused { after: 1.., .. }) => Err(Trouble::Lost(error)),
+            done => Ok(done?),
+        }
     }
 
     fn clean(&mut self) -> Result<(), Trouble> {

@@ -3,8 +3,11 @@
 //! ```text
 //!   doing = GTID ──> statements, each of which commits by itself ──> rows, in one transaction
 //!                                                                    with the position
-//!   doing = GTID ──> BEGIN, all of it, tables without transactions among them ──> position, COMMIT
+//!   doing = GTID ──> BEGIN, all of it, tables without transactions among them ──> end, COMMIT ──> position
+//!                    BEGIN, all of it, if all of it can be rolled back here ──> position, COMMIT
 //! ```
+//!
+//! The end is written down in the packet of the last statement: the target does that, too, if this side dies.
 //!
 //! What was begun is written down first. What failed is tried again only behind what is there for
 //! good, and only if it is known what that is.
@@ -35,6 +38,18 @@ struct Made<'o> {
     setup: &'o [u8],
     uses: &'o Range<usize>,
     drop: Vec<u8>,
+}
+
+/// Whether the last step is one packet, behind which all is done that no rollback takes back.
+fn has_end(unit: &Unit, ops: &[Op]) -> bool {
+    let is_one = match ops.last() {
+        Some(Op::Statement { load, error, .. }) => load.is_none() && *error == 0,
+        // The server's answer to a BINLOG does not say that others follow.
+        Some(Op::Binlog { .. } | Op::Rows { .. } | Op::Last) | None => false,
+    };
+    is_one
+        && unit.alone == Some(Alone::NotTransactional)
+        && unit.transactions[0].ending != Ending::Rollback
 }
 
 impl Worker {
@@ -77,7 +92,10 @@ impl Worker {
             || ops
                 .iter()
                 .any(|op| matches!(op, Op::Statement { text, .. } if !gtids::is_whole(text)));
-        if !ops.is_empty() {
+        // What is in one transaction with the position is there with it, or not at all.
+        let stays = unit.alone != Some(Alone::NotTransactional)
+            || unit.may_stay(&ops, &self.settings.filter);
+        if !ops.is_empty() && stays {
             self.bookkeeping(|worker| {
                 // If it may have been done already, no binlog will show that it was not.
                 let now = worker.session.client.one("SELECT @@gtid_binlog_pos")?;
@@ -100,10 +118,15 @@ impl Worker {
                 worker.put_down(&doing)
             })?;
         }
+        let end = match stays && has_end(unit, &ops) {
+            true => self.end_of(unit, &doing),
+            false => Vec::new(),
+        };
         let mut tries = 0;
         loop {
             let mut made = Vec::new();
-            let run = self.execute_finally(unit, &ops, &mut done, maybe_done, &mut made);
+            let steps = (&ops[..], &end[..]);
+            let run = self.execute_finally(unit, steps, &mut done, maybe_done, &mut made);
             let trouble = match run {
                 Ok(()) => break,
                 Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
@@ -203,13 +226,30 @@ impl Worker {
         Ok(Trouble::Beside(gtid, last, false))
     }
 
-    /// `done`: so many statements, the first ones, have committed. `maybe_done`: an error that says
-    /// that a statement was done is none. Rows that follow it are in one transaction with the
+    /// What makes known that it was done to its end. By the target's binlog alone a KILL looks alike. It is
+    /// in one transaction with all that can be rolled back; but a GTID is for one group only.
+    fn end_of(&self, unit: &Unit, doing: &Doing) -> Vec<u8> {
+        let mut text = Vec::new();
+        let silent = self.chosen(unit).is_some();
+        if silent {
+            text.extend_from_slice(b"COMMIT;SET @dromon_log=@@sql_log_bin, SESSION sql_log_bin=0;");
+        }
+        self.channel.put_done(&mut text, doing);
+        let end: &[u8] = match silent {
+            true => b";SET SESSION sql_log_bin=@dromon_log",
+            false => b";COMMIT",
+        };
+        text.extend_from_slice(end);
+        text
+    }
+
+    /// `ops`: and what follows the last one in its packet. `done`: so many statements, the first ones, have
+    /// committed. `maybe_done`: an error that says that a statement was done is none. Rows that follow it are in one transaction with the
     /// position, so that they cannot have been done. `made`: gets the temporary tables that it makes.
     fn execute_finally<'o>(
         &mut self,
         unit: &Unit,
-        ops: &'o [Op],
+        (ops, end): (&'o [Op], &[u8]),
         done: &mut usize,
         maybe_done: bool,
         made: &mut Vec<Made<'o>>,
@@ -226,6 +266,10 @@ impl Worker {
             self.session.client.query(b"BEGIN")?;
         }
         for (n, op) in ops.iter().enumerate().skip(*done) {
+            self.behind = match n + 1 == ops.len() {
+                true => end.to_vec(),
+                false => Vec::new(),
+            };
             if let Op::Statement {
                 setup,
                 uses,

@@ -35,7 +35,7 @@ fn temporary_tables_within_a_transaction() {
         "UPDATE acc SET v=1",
         "UPDATE acc SET v=2",
     ];
-    let end = ["position", "COMMIT"];
+    let end = ["end", "COMMIT", "position", "COMMIT"];
     assert_eq!(run(false), [&["doing"][..], &once, &end].concat());
     let back = ["ROLLBACK", "DROP TEMPORARY TABLE IF EXISTS `tmp`"];
     let wanted = [&["doing"][..], &once, &back, &once, &end].concat();
@@ -119,6 +119,66 @@ fn statements_that_ended_with_an_error() {
         let said = fatal(of_rows(error, Some(error), false), &parts);
         assert_eq!(said, [""; 0]);
     }
+}
+
+/// What is in one transaction with the position is not written down: nothing of it can be in doubt. What
+/// is not says that it came to its end.
+#[test]
+fn what_can_be_in_doubt() {
+    let run = |events: Vec<Vec<u8>>, change: fn(&mut crate::catalog::TableInfo)| {
+        let fake = Fake::new(epoch);
+        let mut unit = unit(vec![events]);
+        let mut info = crate::compile::tests::table("plain");
+        change(&mut info);
+        let name = dromon_binlog::hints::TableName::new("d", "plain");
+        unit.tables = Arc::new(crate::catalog::Tables::of([(name, info)]));
+        unit.alone = Some(Alone::NotTransactional);
+        unit.transactions[0].ending = Ending::Commit;
+        assert_eq!(applied(&fake, &[], unit), End::Told);
+        let said = fake.said();
+        let has = |part: &str| said.iter().any(|text| text.contains(part));
+        (has("SET doing=IF"), has("CONCAT(doing_binlog,'.')"))
+    };
+    let insert = |table| rows(table, &[(None, Some((1, Some("a"))))]);
+    let text = |text| vec![query(text, "d")];
+    let same: fn(&mut crate::catalog::TableInfo) = |_| {};
+    let stays: fn(&mut crate::catalog::TableInfo) = |table| {
+        table.transactional = false;
+        table.plain = false;
+    };
+    assert_eq!(run(insert("plain"), same), (false, false));
+    assert_eq!(run(insert("plain"), stays), (true, false));
+    assert_eq!(run(insert("unknown"), same), (true, false));
+    let select = "INSERT INTO plain SELECT * FROM tmp";
+    assert_eq!(run(text(select), same), (false, false));
+    assert_eq!(run(text(select), stays), (true, true));
+    for odd in ["CALL p()", "UPDATE `mySQL`.x SET a = 1"] {
+        assert_eq!(run(text(odd), same), (true, true), "{odd}");
+    }
+    // Its end is in its own packet; with a GTID of its own it is no other group.
+    let end = "UPDATE dromon_replica.position SET doing_binlog=CONCAT(doing_binlog,'.') WHERE doing='0-1-1' AND \
+               doing_connection=CONNECTION_ID() AND channel=";
+    let position = "UPDATE dromon_replica.position SET doing=NULL";
+    let run = |lines: &[&str], wanted: &[&str]| {
+        let fake = Fake::new(|text| match text {
+            "SELECT @@last_gtid" => Some(cell("0-1-1")),
+            other => epoch(other),
+        });
+        let update = alone(Alone::NotTransactional, Ending::Commit, &["UPDATE m -- x"]);
+        assert_eq!(applied(&fake, lines, update), End::Told);
+        assert!(in_order(&fake.said(), wanted), "{:?}", fake.said());
+    };
+    let update = ["BEGIN", "UPDATE m -- x"];
+    let wanted = [&update[..], &[end, "COMMIT", position, "COMMIT"]].concat();
+    run(&[], &wanted);
+    let silent = "SET @dromon_log=@@sql_log_bin, SESSION sql_log_bin=0";
+    let again = "SET SESSION sql_log_bin=@dromon_log";
+    let wanted = [
+        &update[..],
+        &["COMMIT", silent, end, again, position, "COMMIT"],
+    ]
+    .concat();
+    run(&CHOSEN, &wanted);
 }
 
 /// What is ended because an earlier one waits for its lock is counted as that, and named once.
