@@ -148,7 +148,7 @@ fn serve(mut stream: TcpStream, id: u32, answers: &Answers, said: &Mutex<Vec<Str
             return;
         };
         let text = String::from_utf8_lossy(&text).into_owned();
-        let parts: Vec<&str> = text.split(';').collect();
+        let parts: Vec<&str> = text.split(';').map(str::trim_end).collect();
         sequence = 1;
         for (n, part) in parts.iter().enumerate() {
             said.lock().expect("nobody panics").push((*part).to_owned());

@@ -106,6 +106,8 @@ impl Doing {
     pub const PARTS: &str = "!";
     /// At the end of [`Doing::binlog`]: it has its GTID in the target's binlog, if it was done.
     pub const CHOSEN: &str = "=";
+    /// Behind all of [`Doing::binlog`]: it was done to its end.
+    pub const DONE: &str = ".";
 }
 
 /// Where a channel stands.
@@ -458,6 +460,27 @@ impl Channel {
         put_text(out, doing.text.as_bytes(), 0);
         out.extend_from_slice(b" WHERE channel=");
         out.extend_from_slice(&self.quoted);
+    }
+
+    /// The statement that says that it is done to its end: of this connection, in whatever epoch. The next
+    /// replica may have begun, but waits for what this connection runs.
+    pub fn put_done(&self, out: &mut Vec<u8>, doing: &Doing) {
+        let text = format!(
+            "UPDATE dromon_replica.position SET doing_binlog=CONCAT(doing_binlog,'{}') WHERE doing='{}' AND \
+             doing_connection=CONNECTION_ID() AND channel=",
+            Doing::DONE,
+            doing.gtid
+        );
+        out.extend_from_slice(text.as_bytes());
+        out.extend_from_slice(&self.quoted);
+    }
+
+    /// What is written down of it now: its end may have been, since the epoch began.
+    pub fn doing_binlog(&self, client: &mut Client) -> Result<Option<String>, ClientError> {
+        client.one(&format!(
+            "SELECT doing_binlog FROM dromon_replica.position WHERE {}",
+            self.row()
+        ))
     }
 }
 

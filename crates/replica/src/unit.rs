@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 use crate::ahead::Ahead;
 use crate::catalog::Tables;
 use crate::compile::{CompileError, Filter, Op};
+use crate::names::changes_rows;
 
 /// Most bytes of events for which there is room before they come.
 const LIKELY: usize = 16 << 10;
@@ -175,6 +176,12 @@ pub struct Kinds {
     pub not_transactional: bool,
 }
 
+/// Whether the server's own database is named, perhaps.
+fn names_system(text: &[u8]) -> bool {
+    text.windows(5)
+        .any(|part| part.eq_ignore_ascii_case(b"mysql"))
+}
+
 /// One or several transactions of the source that are applied in one of the target.
 #[derive(Debug)]
 pub struct Unit {
@@ -264,6 +271,34 @@ impl Unit {
             }
         }
         kinds
+    }
+
+    /// Whether something of it may stay when it is rolled back, or is lost with its session. Temporary
+    /// tables do not: nobody else has them.
+    pub fn may_stay(&self, ops: &[Op], filter: &Filter) -> bool {
+        let mut statements = ops.iter().filter_map(|op| match op {
+            Op::Statement { setup, text, .. } => Some((setup, text)),
+            _ => None,
+        });
+        if ops.iter().any(|op| matches!(op, Op::Statement { .. })) {
+            // Of the server's own tables nothing is known.
+            let is_fit = |(setup, text): (&Vec<u8>, &Vec<u8>)| {
+                changes_rows(text) && !names_system(setup) && !names_system(text)
+            };
+            return !(self.tables.can_be_rolled_back() && statements.all(is_fit));
+        }
+        let mut maps = self.transactions.iter().flat_map(|transaction| {
+            let format = &transaction.form.format;
+            let maps = transaction.events().flatten();
+            maps.filter_map(|event| match event.decode(format) {
+                Ok(Payload::TableMap(map)) => Some((map.database.to_vec(), map.table.to_vec())),
+                _ => None,
+            })
+        });
+        maps.any(|(database, table)| {
+            let known = self.tables.find(&database, &table);
+            filter.wants(&database, &table) && known.is_none_or(|table| !table.transactional)
+        })
     }
 
     /// Its first and last GTID, for people.

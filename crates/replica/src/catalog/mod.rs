@@ -101,6 +101,11 @@ impl Tables {
         }
     }
 
+    /// Whether changes of every one can be rolled back.
+    pub fn can_be_rolled_back(&self) -> bool {
+        self.by_name.values().all(|table| table.transactional)
+    }
+
     /// The same tables, but upper and lower case of names are the same (`lower_case_table_names`).
     #[must_use]
     pub fn of_any_case(self) -> Tables {

@@ -13,7 +13,7 @@ use super::event::on_replica;
 use super::fold::Fold;
 use super::images::Origin;
 use super::load::Files;
-use super::statement::{Before, is_announced};
+use super::statement::{Before, cut_off, is_announced};
 use super::writer::Writer;
 use super::{Compare, CompileError, Note, Op, Options, Style};
 use crate::catalog::{TableInfo, Tables};
@@ -405,6 +405,9 @@ pub(super) fn pieces<'a>(
                     };
                     let wanted = options.filter.wants_statement(text, query.database);
                     if wanted.map_err(|why| unsupported(&why))? {
+                        if let Some(why) = cut_off(query.error) {
+                            return Err(unsupported(&why));
+                        }
                         if let Some(changed) = on_replica(text).map_err(unsupported)? {
                             *text = changed;
                         }

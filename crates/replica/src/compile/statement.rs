@@ -64,6 +64,26 @@ impl Collations {
     }
 }
 
+/// Errors that say nothing of how far a statement came: it was ended, or something ran out.
+const CUT_OFF: [u16; 17] = [
+    1020, 1021, 1026, 1028, 1030, 1037, 1038, 1041, 1053, 1114, 1184, 1205, 1213, 1317, 1613, 1927,
+    1969,
+];
+/// The same: the client's connection.
+const NET: std::ops::RangeInclusive<u16> = 1156..=1161;
+
+/// Why a statement cannot be run that ended with this error on the source, after a part of what it was to
+/// do. Others end with the same error here, at the same row.
+pub(super) fn cut_off(error: u16) -> Option<String> {
+    (CUT_OFF.contains(&error) || NET.contains(&error)).then(|| {
+        format!(
+            "a statement of it was cut off by error {error} on the source, and a part of what it was to do remained there, in tables without \
+             transactions; how large a part is not known here. Make these tables what they are on the source by hand, and set gtid_pos in \
+             dromon_replica.position behind it"
+        )
+    })
+}
+
 /// What the next statement needs beside its own event.
 #[derive(Debug, Default)]
 pub(super) struct Before {

@@ -17,6 +17,7 @@ use super::settle::logs_everything;
 use crate::ahead::Ahead;
 use crate::client::{Client, ClientError};
 use crate::compile::{Filter, Op};
+use crate::names::temporary;
 use crate::unit::{Alone, Unit};
 
 /// Error of a missing privilege.
@@ -148,6 +149,13 @@ pub(super) fn several(unit: &Unit, ops: &[Op], filter: &Filter) -> Option<&'stat
     if unit.alone != Some(Alone::NotTransactional) {
         return (ops.len() > 1).then_some(
             "its first statement commits by itself, and rows follow it (CREATE TABLE … SELECT)",
+        );
+    }
+    let is_temporary =
+        |op: &Op| matches!(op, Op::Statement { text, .. } if temporary(text).is_some());
+    if ops.len() > 1 && ops.iter().any(is_temporary) {
+        return Some(
+            "it makes or drops a temporary table, so that it would be logged once more each time that it has to be rolled back",
         );
     }
     let kinds = unit.kinds(filter);

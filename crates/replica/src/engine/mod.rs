@@ -375,6 +375,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             gtids,
             progress: Arc::clone(progress),
             waited: Duration::ZERO,
+            behind: Vec::new(),
         });
     }
     let readers: Vec<Reader> = (0..settings.readers.max())

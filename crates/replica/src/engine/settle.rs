@@ -8,13 +8,15 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use dromon_binlog::{Gtid, Payload, Position};
+use dromon_binlog::{Ending, Gtid, Payload, Position};
 use dromon_relay::log::{Level, Log};
 use dromon_relay::pull::Wish;
 
 use super::gtids;
 use super::{Doubt, End, Progress, Settings};
 use crate::client::{Client, ClientError};
+use crate::compile::is_frame;
+use crate::names::changes_rows;
 use crate::source::{Came, Link, Puller, Source};
 use crate::target::{Channel, Doing};
 use crate::unit::Transaction;
@@ -67,7 +69,7 @@ pub(super) fn fence(
             return Ok(true);
         }
         let running = format!(
-            "SELECT INFO FROM information_schema.PROCESSLIST WHERE ID={id} AND COMMAND='Query'"
+            "SELECT COALESCE(INFO,'') FROM information_schema.PROCESSLIST WHERE ID={id} AND COMMAND='Query'"
         );
         match client.one(&running)? {
             Some(text) => {
@@ -106,6 +108,13 @@ pub(super) fn settle(
         "{} was under way when the last run ended ({}…)",
         doing.gtid, doing.text
     );
+    // Its end is written down when its statement has ended.
+    let end = Channel::new(&settings.channel).doing_binlog(control)?;
+    if end.is_some_and(|end| end.ends_with(Doing::DONE)) {
+        log.say(Level::Note, &format!("{what}; it was done to its end."));
+        return Ok(Settled::Done);
+    }
+    let mut shown = Shown::Other;
     if let Some(steps) = doing.binlog.strip_prefix(Doing::PARTS)
         && settings.doubt != Doubt::Skip
     {
@@ -131,10 +140,13 @@ pub(super) fn settle(
         let place = before.trim_end_matches(['+', '~']);
         if now.get(doing.gtid.domain) == Some(doing.gtid)
             && found != ByName::Done
-            && group_behind(settings, log, place)
-                .is_some_and(|group| group.gtid == doing.gtid && is_all_of(&group, &doing.text))
+            && let Some(group) = group_behind(settings, log, place)
+            && group.gtid == doing.gtid
         {
-            found = ByName::Done;
+            shown = shown_by(&group, &doing.text);
+            if shown == Shown::All && !before.ends_with('+') {
+                found = ByName::Done;
+            }
         }
         match found {
             ByName::Done => {
@@ -177,16 +189,31 @@ pub(super) fn settle(
             return Ok(Settled::Again(true, 0));
         }
         let own = doing.gtid.server.to_string();
-        if !several
-            && is_next(before, &now, &own)
-            && group_behind(settings, log, before).is_some_and(|group| is_of(&group, &doing.text))
+        // Of several steps the first one is looked at, however many came.
+        if (several && now != before || is_next(before, &now, &own))
+            && let Some(group) = group_behind(settings, log, before)
         {
+            shown = shown_by(&group, &doing.text);
+        }
+        // Where rows came by themselves, nearly always all of them did.
+        if matches!(shown, Shown::All | Shown::Rows) && !several {
             log.say(
                 Level::Note,
                 &format!("{what}; the target's binlog shows that it was done."),
             );
             return Ok(Settled::Done);
         }
+    }
+    // Done again, what is there would be done twice.
+    let is_begun =
+        matches!(shown, Shown::All | Shown::Begun) && changes_rows(doing.text.as_bytes());
+    if is_begun && settings.doubt == Doubt::Again {
+        return Ok(Settled::Stop(End::Fatal(format!(
+            "{what}; the target's binlog shows that all of it is there, or a part: tables without transactions took part, and it did not come to \
+             its end. Tried again, some of it would be done twice. Look at the target and do the rest by hand; then start once with \
+             in_doubt = skip. Or take the parts back by hand, and say so: UPDATE dromon_replica.position SET doing = NULL WHERE channel = '{}'.",
+            settings.channel
+        ))));
     }
     let (level, then, settled) = match settings.doubt {
         Doubt::Again => (
@@ -233,7 +260,8 @@ fn is_told_before_its_end(
             .next()
             .unwrap_or_default();
         let text = |n: usize| row.get(n).cloned().flatten().unwrap_or_default();
-        let is_it = text(0) == settings.target.user.as_bytes() && begun(&text(1)) == doing.text;
+        let is_it = text(0) == settings.target.user.as_bytes()
+            && begun(&text(1)).trim_end() == doing.text.trim_end();
         if !is_it {
             return Ok(false);
         }
@@ -357,17 +385,52 @@ fn group_behind(settings: &Settings, log: &Log, before: &str) -> Option<Transact
     }
 }
 
-/// Whether a group is what was written down as begun.
-fn is_of(group: &Transaction, text: &str) -> bool {
+/// What a group of the target's binlog shows of something that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// It was done.
+    All,
+    /// It was begun; whether all of it was done is not seen.
+    Begun,
+    /// The same of rows that were written down as such.
+    Rows,
+    /// Nothing: the group is another one's.
+    Other,
+}
+
+/// Whether a group is what was written down as begun, and all of it.
+fn shown_by(group: &Transaction, text: &str) -> Shown {
+    // In rows, what tables without transactions have is a group of its own.
+    if group.ending == Ending::Rollback {
+        return Shown::Other;
+    }
+    // It may have come with a line's end.
+    let same = |it: &[u8]| begun(it).trim_end() == text.trim_end();
     let mut tables = Vec::new();
+    let mut statements = 0;
+    let mut all = true;
+    // The statement that rows are of: it ran as one, and is logged as rows.
+    let mut annotated = false;
     for event in group.events().flatten() {
         match event.decode(&group.form.format) {
-            Ok(Payload::Query(query)) if !query.stored.eq_ignore_ascii_case(b"BEGIN") => {
+            Ok(Payload::Query(query)) => {
                 let whole = query.text(1 << 30).unwrap_or_default();
-                if !whole.eq_ignore_ascii_case(b"COMMIT") {
-                    return begun(&whole) == text;
+                if is_frame(&whole) {
+                    continue;
                 }
+                statements += 1;
+                if !same(&whole) {
+                    return Shown::Other;
+                }
+                // With an error, what was killed. And the server writes of a DROP what it dropped.
+                let whole = String::from_utf8_lossy(&whole);
+                let first = whole.split_whitespace().next().unwrap_or_default();
+                let is_seen = !first.eq_ignore_ascii_case("DROP")
+                    || whole.chars().count() <= TEXT
+                    || gtids::is_whole(whole.as_bytes());
+                all &= is_seen && query.error == 0;
             }
+            Ok(Payload::Annotate(text)) => annotated |= same(text),
             Ok(Payload::TableMap(map)) => {
                 let name = |bytes| String::from_utf8_lossy(bytes).into_owned();
                 let name = format!("{}.{}", name(map.database), name(map.table));
@@ -378,45 +441,21 @@ fn is_of(group: &Transaction, text: &str) -> bool {
             _ => {}
         }
     }
-    begun_rows(&tables.join(", ")) == text
-}
-
-/// The same of a statement that can be done in part, and wholly. Of rows it is not known.
-fn is_all_of(group: &Transaction, text: &str) -> bool {
-    let mut statements = 0;
-    let mut all = true;
-    for event in group.events().flatten() {
-        match event.decode(&group.form.format) {
-            Ok(Payload::Query(query)) => {
-                let whole = query.text(1 << 30).unwrap_or_default();
-                if [&b"BEGIN"[..], b"COMMIT"]
-                    .iter()
-                    .any(|it| whole.eq_ignore_ascii_case(it))
-                {
-                    continue;
-                }
-                statements += 1;
-                // The server writes of a DROP what it dropped, and with an error what was killed.
-                let whole = String::from_utf8_lossy(&whole);
-                let first = whole.split_whitespace().next().unwrap_or_default();
-                let is_seen = match first.to_ascii_uppercase().as_str() {
-                    "DROP" => whole.chars().count() <= TEXT,
-                    "INSERT" | "REPLACE" | "UPDATE" | "DELETE" => true,
-                    _ => false,
-                };
-                all &= is_seen && query.error == 0 && begun(whole.as_bytes()) == text;
-            }
-            Ok(Payload::TableMap(_) | Payload::Rows(_)) => return false,
-            _ => {}
-        }
+    let of_rows = begun_rows(&tables.join(", ")) == text;
+    match (statements, tables.is_empty()) {
+        (1, true) if all => Shown::All,
+        // Killed, a statement on a table without transactions is logged as far as it came.
+        (0, false) if annotated => Shown::Begun,
+        (0, false) if of_rows => Shown::Rows,
+        (0, _) => Shown::Other,
+        _ => Shown::Begun,
     }
-    all && statements == 1
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compile::tests::{query, rows, unit};
+    use crate::compile::tests::{event, query, rows, unit};
     use crate::fake::{Fake, Reply, cell, settings};
 
     #[test]
@@ -435,12 +474,26 @@ mod tests {
     fn whose_group_it_is() {
         let one = |events| unit(vec![events]).transactions.remove(0);
         let alter = one(vec![query("ALTER TABLE t ADD c INT", "d")]);
-        assert!(is_of(&alter, &begun(b"ALTER TABLE t ADD c INT")));
-        assert!(!is_of(&alter, &begun(b"ALTER TABLE t ADD e INT")));
-        let insert = one(rows("plain", &[(None, Some((1, Some("a"))))]));
-        assert!(is_of(&insert, &begun_rows("d.plain")));
-        assert!(!is_of(&insert, &begun_rows("d.keyless")));
-        assert!(!is_of(&insert, &begun(b"ALTER TABLE t ADD c INT")));
+        let shown = |group: &Transaction, text: &[u8]| shown_by(group, &begun(text));
+        assert_eq!(shown(&alter, b"ALTER TABLE t ADD c INT"), Shown::All);
+        assert_eq!(shown(&alter, b"ALTER TABLE t ADD e INT"), Shown::Other);
+        let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
+        let insert = one(insert);
+        assert_eq!(shown_by(&insert, &begun_rows("d.plain")), Shown::Rows);
+        assert_eq!(shown_by(&insert, &begun_rows("d.keyless")), Shown::Other);
+        assert_eq!(shown(&insert, b"ALTER TABLE t ADD c INT"), Shown::Other);
+        // A statement that the target logged as rows, beginning with its text.
+        let long = format!("UPDATE plain SET v = '{}'", "x".repeat(TEXT));
+        for text in ["UPDATE plain SET v = 'b'", long.as_str()] {
+            let mut events = vec![event(160, text.as_bytes())];
+            events.extend(rows(
+                "plain",
+                &[(Some((1, Some("a"))), Some((1, Some("b"))))],
+            ));
+            let update = one(events);
+            assert_eq!(shown(&update, text.as_bytes()), Shown::Begun);
+            assert_eq!(shown(&update, b"UPDATE plain SET v = 'c'"), Shown::Other);
+        }
     }
 
     /// Of what can be done in part.
@@ -448,21 +501,28 @@ mod tests {
     fn whether_a_group_is_all_of_it() {
         let one = |events| unit(vec![events]).transactions.remove(0);
         let drop = one(vec![query("DROP TABLE `a`,`b`", "d")]);
-        assert!(is_all_of(&drop, "DROP TABLE `a`,`b`"));
-        assert!(!is_all_of(&drop, "DROP TABLE `a`,`b`,`c`"));
+        assert_eq!(shown_by(&drop, "DROP TABLE `a`,`b`"), Shown::All);
+        assert_eq!(shown_by(&drop, "DROP TABLE `a`,`b`,`c`"), Shown::Other);
         let long = format!("DROP TABLE `a`,`{}`", "b".repeat(TEXT));
         let drop = one(vec![query(&long, "d")]);
-        assert!(!is_all_of(&drop, &begun(long.as_bytes())), "not seen whole");
+        // Not seen whole.
+        assert_eq!(shown_by(&drop, &begun(long.as_bytes())), Shown::Begun);
+        let alter = format!("ALTER TABLE t COMMENT '{}'", "b".repeat(TEXT));
+        let long = one(vec![query(&alter, "d")]);
+        assert_eq!(shown_by(&long, &begun(alter.as_bytes())), Shown::All);
         let insert = |error: u8| {
             let mut statement = query("INSERT INTO m SELECT 1", "d");
             let at = statement.len() - "INSERT INTO m SELECT 1".len() - "d\0".len() - 4;
             statement[at] = error;
             one(vec![query("BEGIN", "d"), statement])
         };
-        assert!(is_all_of(&insert(0), "INSERT INTO m SELECT 1"));
-        assert!(!is_all_of(&insert(37), "INSERT INTO m SELECT 1"));
+        assert_eq!(shown_by(&insert(0), "INSERT INTO m SELECT 1"), Shown::All);
+        assert_eq!(
+            shown_by(&insert(37), "INSERT INTO m SELECT 1"),
+            Shown::Begun
+        );
         let rows = one(rows("plain", &[(None, Some((1, Some("a"))))]));
-        assert!(!is_all_of(&rows, &begun_rows("d.plain")));
+        assert_eq!(shown_by(&rows, &begun_rows("d.plain")), Shown::Rows);
     }
 
     fn doing() -> Doing {

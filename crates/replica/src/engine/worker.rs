@@ -6,6 +6,8 @@ mod load;
 mod tests;
 mod turns;
 
+use turns::Cause;
+
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar};
@@ -65,6 +67,8 @@ pub(super) struct Worker {
     pub progress: Arc<Progress>,
     /// How long the unit that it executes waited for earlier ones amid that.
     pub waited: Duration,
+    /// What follows the next statement in its packet, so that the target does it whatever becomes of this side.
+    pub behind: Vec<u8>,
 }
 
 /// Why a unit was not applied.
@@ -76,6 +80,8 @@ enum Trouble {
     Error(u16, String),
     /// The same, of a row whose key is known.
     OfRow(u16, String),
+    /// None, where this statement ended with one on the source: all of it was done.
+    NoError(u16, String),
     /// Part of it is in the target for good: of so many steps the first ones, if that is known.
     Parts {
         steps: Option<(usize, usize)>,
@@ -154,6 +160,10 @@ impl Trouble {
         match self {
             Trouble::Lost(error) => error.to_string(),
             Trouble::Error(_, text) | Trouble::OfRow(_, text) => text.clone(),
+            Trouble::NoError(code, statement) => format!(
+                "a statement ended with error {code} on the source, after a part of what it was to do, and with none here: what it met on the \
+                 source is not on the target (statement: {statement})"
+            ),
             Trouble::Parts { trouble, .. } => trouble.text(),
             Trouble::Rows(note, rows) => format!(
                 "{} changed {rows} rows instead of one: on the target the row {}",
@@ -377,12 +387,19 @@ impl Worker {
             let trouble = match executed {
                 Ok(()) => match self.turn(n, unit, cost)? {
                     None => return self.commit(n, unit),
-                    Some(by) => {
+                    Some((by, cause)) => {
                         let earlier = self.shared.lock().unit(by).cloned();
                         self.roll_back()?;
-                        // Nobody waits for its locks meanwhile.
-                        let what = self.met(unit, earlier.as_deref());
-                        self.again(n, Some(by), "keys", what)?;
+                        match cause {
+                            // Nobody waits for its locks meanwhile.
+                            Cause::Keys => {
+                                let what = self.met(unit, earlier.as_deref());
+                                self.count(n, Some(by), "keys", what);
+                            }
+                            Cause::Lock => self.count_lock(),
+                        }
+                        self.shared.lock().scheduler.failed(n);
+                        self.wait_again(n)?;
                         continue;
                     }
                 },
@@ -399,10 +416,8 @@ impl Worker {
                 (core.scheduler.failed(n), doomed)
             };
             match failed {
-                (Failed::Again, by) => {
-                    let how = if by.is_some() { "lock" } else { "error" };
-                    self.count(n, by, how, trouble.text());
-                }
+                (Failed::Again, Some(_)) => self.count_lock(),
+                (Failed::Again, None) => self.count(n, None, "error", trouble.text()),
                 (Failed::Own, _) => {
                     alone += 1;
                     if trouble.passes() && alone < TRIES {
@@ -442,23 +457,16 @@ impl Worker {
         let counters = &self.progress.counters;
         let counter = match how {
             "keys" => &counters.by_keys,
-            "lock" => &counters.by_lock,
             _ => &counters.by_error,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         self.shared.lock().conflict(n, by, how, what);
     }
 
-    fn again(
-        &mut self,
-        n: u64,
-        by: Option<u64>,
-        how: &'static str,
-        what: String,
-    ) -> Result<(), Trouble> {
-        self.count(n, by, how, what);
-        self.shared.lock().scheduler.failed(n);
-        self.wait_again(n)
+    /// The same of one that held a lock: it has its name.
+    fn count_lock(&self) {
+        let counters = &self.progress.counters;
+        counters.by_lock.fetch_add(1, Ordering::Relaxed);
     }
 
     fn roll_back(&mut self) -> Result<(), Trouble> {
@@ -620,10 +628,19 @@ impl Worker {
 
     /// Runs a packet, unless the target would end the connection because of its length.
     fn query(&mut self, text: &[u8]) -> Result<Vec<Answer>, Trouble> {
+        let behind = std::mem::take(&mut self.behind);
         if text.len() + 16 > self.allowed {
             return Err(Trouble::Long(text.len()));
         }
-        Ok(self.session.client.query(text)?)
+        if behind.is_empty() || text.len() + behind.len() + 18 > self.allowed {
+            return Ok(self.session.client.query(text)?);
+        }
+        // It may end with a comment of one line.
+        match self.session.client.query(&[text, b"\n;", &behind].concat()) {
+            // The statement was done: a new session finds out what is there.
+            Err(error @ ClientError::Refused { after: 1.., .. }) => Err(Trouble::Lost(error)),
+            done => Ok(done?),
+        }
     }
 
     fn clean(&mut self) -> Result<(), Trouble> {
@@ -806,12 +823,14 @@ impl Worker {
             None => self.query(text).map(|_| ()),
             Some(load) => self.load(text, load),
         };
+        let begin = || String::from_utf8_lossy(text).chars().take(200).collect();
         match run {
+            Ok(()) if error != 0 => Err(Trouble::NoError(error, begin())),
             Ok(()) => Ok(()),
             // It failed on the source, too, and something of it remained.
             Err(Trouble::Error(code, _)) if error != 0 && code == error => Ok(()),
             Err(Trouble::Error(code, why)) => {
-                let begin: String = String::from_utf8_lossy(text).chars().take(200).collect();
+                let begin: String = begin();
                 Err(Trouble::Error(code, format!("{why} (statement: {begin})")))
             }
             Err(trouble) => Err(trouble),

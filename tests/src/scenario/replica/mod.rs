@@ -5,6 +5,7 @@ mod commits;
 mod compare;
 mod deaths;
 mod gtids;
+mod kept;
 mod lists;
 mod mixed;
 mod odd;
@@ -78,7 +79,7 @@ pub fn all() -> Vec<Scenario> {
         ),
         (
             "replica_odd",
-            "what is seldom: ROLLBACK of both kinds of tables, temporary tables, long rows, events, savepoints, limits of the target; a replica of \
+            "what is seldom: ROLLBACK of both kinds of tables, temporary tables, statements on tables without transactions that are cut off, long rows, events, savepoints, limits of the target; a replica of \
              the target; the position deleted",
             odd::run,
         ),

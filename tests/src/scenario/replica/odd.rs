@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::{LIMIT, Replica, equal, grant};
+use super::{LIMIT, Replica, equal, grant, kept};
 use crate::harness::Case;
 use crate::scenario::relay::place;
 use crate::scenario::relay::plain::Server;
@@ -149,6 +149,7 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
     case.note(
         "LOAD DATA: no row is left out in silence, nothing without local_infile, no LOAD XML",
     );
+    kept::run(case, &primary, &target, &mut replica)?;
     gone(&primary, &target, &mut replica)?;
     case.note("no commit without the channel's row, and nothing doubled behind it");
     Ok(())

@@ -3,11 +3,16 @@
 //! ```text
 //!   doing = GTID ──> statements, each of which commits by itself ──> rows, in one transaction
 //!                                                                    with the position
-//!   doing = GTID ──> BEGIN, all of it, tables without transactions among them ──> position, COMMIT
+//!   doing = GTID ──> BEGIN, all of it, tables without transactions among them ──> end, COMMIT ──> position
+//!                    BEGIN, all of it, if all of it can be rolled back here ──> position, COMMIT
 //! ```
+//!
+//! The end is written down in the packet of the last statement: the target does that, too, if this side dies.
 //!
 //! What was begun is written down first. What failed is tried again only behind what is there for
 //! good, and only if it is known what that is.
+
+use std::ops::Range;
 
 use dromon_binlog::{Ending, Gtid};
 use dromon_relay::log::Level;
@@ -17,11 +22,35 @@ use super::super::settle::{begun, begun_rows};
 use super::{DONE_ALREADY, TRIES, Trouble, Worker};
 use crate::client::Result as Answer;
 use crate::compile::{Op, Style, compile};
+use crate::names::{Temporary, temporary};
 use crate::target::{Doing, OTHER_EPOCH, ROW_IS_THERE};
 use crate::unit::{Alone, Unit};
 
 /// Warning of a ROLLBACK that could not take back everything.
 const NOT_ALL_TAKEN_BACK: &str = "1196";
+
+/// Warning of a CREATE … IF NOT EXISTS that did nothing.
+const IS_THERE: &str = "1050";
+
+/// A temporary table that one attempt has made.
+struct Made<'o> {
+    /// The session that it belongs to, as for any statement.
+    setup: &'o [u8],
+    uses: &'o Range<usize>,
+    drop: Vec<u8>,
+}
+
+/// Whether the last step is one packet, behind which all is done that no rollback takes back.
+fn has_end(unit: &Unit, ops: &[Op]) -> bool {
+    let is_one = match ops.last() {
+        Some(Op::Statement { load, error, .. }) => load.is_none() && *error == 0,
+        // The server's answer to a BINLOG does not say that others follow.
+        Some(Op::Binlog { .. } | Op::Rows { .. } | Op::Last) | None => false,
+    };
+    is_one
+        && unit.alone == Some(Alone::NotTransactional)
+        && unit.transactions[0].ending != Ending::Rollback
+}
 
 impl Worker {
     /// It runs alone.
@@ -63,7 +92,10 @@ impl Worker {
             || ops
                 .iter()
                 .any(|op| matches!(op, Op::Statement { text, .. } if !gtids::is_whole(text)));
-        if !ops.is_empty() {
+        // What is in one transaction with the position is there with it, or not at all.
+        let stays = unit.alone != Some(Alone::NotTransactional)
+            || unit.may_stay(&ops, &self.settings.filter);
+        if !ops.is_empty() && stays {
             self.bookkeeping(|worker| {
                 // If it may have been done already, no binlog will show that it was not.
                 let now = worker.session.client.one("SELECT @@gtid_binlog_pos")?;
@@ -86,14 +118,22 @@ impl Worker {
                 worker.put_down(&doing)
             })?;
         }
+        let end = match stays && has_end(unit, &ops) {
+            true => self.end_of(unit, &doing),
+            false => Vec::new(),
+        };
         let mut tries = 0;
         loop {
-            let trouble = match self.execute_finally(unit, &ops, &mut done, maybe_done) {
+            let mut made = Vec::new();
+            let steps = (&ops[..], &end[..]);
+            let run = self.execute_finally(unit, steps, &mut done, maybe_done, &mut made);
+            let trouble = match run {
                 Ok(()) => break,
                 Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
                 Err(trouble) => trouble,
             };
             let remains = self.take_back()?;
+            self.drop_made(&made)?;
             if trouble.passes() && !remains && tries < TRIES {
                 tries += 1;
                 continue;
@@ -186,15 +226,33 @@ impl Worker {
         Ok(Trouble::Beside(gtid, last, false))
     }
 
-    /// `done`: so many statements, the first ones, have committed. `maybe_done`: an error that says
-    /// that a statement was done is none. Rows that follow it are in one transaction with the
-    /// position, so that they cannot have been done.
-    fn execute_finally(
+    /// What makes known that it was done to its end. By the target's binlog alone a KILL looks alike. It is
+    /// in one transaction with all that can be rolled back; but a GTID is for one group only.
+    fn end_of(&self, unit: &Unit, doing: &Doing) -> Vec<u8> {
+        let mut text = Vec::new();
+        let silent = self.chosen(unit).is_some();
+        if silent {
+            text.extend_from_slice(b"COMMIT;SET @dromon_log=@@sql_log_bin, SESSION sql_log_bin=0;");
+        }
+        self.channel.put_done(&mut text, doing);
+        let end: &[u8] = match silent {
+            true => b";SET SESSION sql_log_bin=@dromon_log",
+            false => b";COMMIT",
+        };
+        text.extend_from_slice(end);
+        text
+    }
+
+    /// `ops`: and what follows the last one in its packet. `done`: so many statements, the first ones, have
+    /// committed. `maybe_done`: an error that says that a statement was done is none. Rows that follow it are in one transaction with the
+    /// position, so that they cannot have been done. `made`: gets the temporary tables that it makes.
+    fn execute_finally<'o>(
         &mut self,
         unit: &Unit,
-        ops: &[Op],
+        (ops, end): (&'o [Op], &[u8]),
         done: &mut usize,
         maybe_done: bool,
+        made: &mut Vec<Made<'o>>,
     ) -> Result<(), Trouble> {
         // Another try has another group.
         self.act_as(unit)?;
@@ -208,6 +266,10 @@ impl Worker {
             self.session.client.query(b"BEGIN")?;
         }
         for (n, op) in ops.iter().enumerate().skip(*done) {
+            self.behind = match n + 1 == ops.len() {
+                true => end.to_vec(),
+                false => Vec::new(),
+            };
             if let Op::Statement {
                 setup,
                 uses,
@@ -225,10 +287,20 @@ impl Worker {
                             format!("{gtid} is taken for done before the last run ended: {why}.");
                         self.log.say(Level::Warning, &text);
                     }
+                    Err(trouble @ Trouble::NoError(..)) => {
+                        if !in_transaction {
+                            *done = n + 1;
+                        }
+                        return Err(trouble);
+                    }
                     other => other?,
                 }
                 if !in_transaction {
                     *done = n + 1;
+                } else if let Some(Temporary::Made { drop, if_missing }) = temporary(text)
+                    && !(if_missing && self.warns(IS_THERE)?)
+                {
+                    made.push(Made { setup, uses, drop });
                 }
                 continue;
             }
@@ -252,11 +324,29 @@ impl Worker {
     /// Rolls back. Gives whether something remains.
     fn take_back(&mut self) -> Result<bool, Trouble> {
         self.roll_back()?;
+        self.warns(NOT_ALL_TAKEN_BACK)
+    }
+
+    /// Whether the last statement did so with this code.
+    fn warns(&mut self, wanted: &str) -> Result<bool, Trouble> {
         let warnings = self.session.client.rows("SHOW WARNINGS")?;
         let code = |row: &Vec<Option<Vec<u8>>>| row.get(1).cloned().flatten();
         Ok(warnings
             .iter()
-            .any(|row| code(row).is_some_and(|code| code == NOT_ALL_TAKEN_BACK.as_bytes())))
+            .any(|row| code(row).is_some_and(|code| code == wanted.as_bytes())))
+    }
+
+    /// No rollback takes temporary tables back, nor, where they were made of a SELECT, their rows.
+    fn drop_made(&mut self, made: &[Made<'_>]) -> Result<(), Trouble> {
+        if made.is_empty() {
+            return Ok(());
+        }
+        self.bookkeeping(|worker| {
+            for Made { setup, uses, drop } in made {
+                worker.statement(setup, uses, drop, None, 0)?;
+            }
+            Ok(())
+        })
     }
 
     /// Writes down what is begun.

@@ -9,6 +9,15 @@ use crate::engine::shared::{Activity, TURNS};
 use crate::schedule::{Executed, State};
 use crate::unit::Unit;
 
+/// Why a unit that has executed must give way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// By its keys it conflicts with an earlier one that has not executed.
+    Keys,
+    /// An earlier one waits for a lock of it; who found that has named it.
+    Lock,
+}
+
 impl Worker {
     /// Waits until it may be applied again.
     pub(super) fn wait_again(&self, n: u64) -> Result<(), Trouble> {
@@ -37,7 +46,7 @@ impl Worker {
         n: u64,
         unit: &Unit,
         cost: Option<Duration>,
-    ) -> Result<Option<u64>, Trouble> {
+    ) -> Result<Option<(u64, Cause)>, Trouble> {
         let began = Instant::now();
         let turn = self.wait_turn(n, unit, cost);
         self.progress
@@ -51,13 +60,18 @@ impl Worker {
         n: u64,
         unit: &Unit,
         cost: Option<Duration>,
-    ) -> Result<Option<u64>, Trouble> {
+    ) -> Result<Option<(u64, Cause)>, Trouble> {
         let mut core = self.shared.lock();
         if let Some(took) = cost {
             core.size.executed(unit.transactions.len(), took);
         }
+        // Until it has executed only who waits for a lock of it can stop it.
+        let cause = match core.scheduler.state(n) {
+            Some(State::Doomed(_)) => Cause::Lock,
+            _ => Cause::Keys,
+        };
         if let Executed::GiveWay(by) = core.scheduler.executed(n) {
-            return Ok(Some(by));
+            return Ok(Some((by, cause)));
         }
         // A unit may wait for all before it to have executed.
         self.shared.start.notify_one();
@@ -70,7 +84,7 @@ impl Worker {
                 return Err(Trouble::Ended);
             }
             if let Some(State::Doomed(by)) = core.scheduler.state(n) {
-                return Ok(Some(by));
+                return Ok(Some((by, Cause::Lock)));
             }
             if core.scheduler.commit(n) {
                 return Ok(None);

@@ -1,0 +1,230 @@
+//! What no rollback takes back, and what it does.
+
+use super::*;
+
+/// A transaction that makes temporary tables is one here, too; what it made goes before it is tried again.
+#[test]
+fn temporary_tables_within_a_transaction() {
+    let create = "CREATE TEMPORARY TABLE tmp (a INT)";
+    let there = "CREATE TEMPORARY TABLE IF NOT EXISTS old AS SELECT 1";
+    let run = |drops: bool| {
+        let last = fails(1213, usize::from(drops));
+        let looks = Mutex::new(0);
+        let fake = Fake::new(move |text| match text {
+            "UPDATE acc SET v=2" => last(),
+            // The first time after the table that was there.
+            "SHOW WARNINGS" => {
+                let mut looks = looks.lock().expect("nobody panics");
+                *looks += 1;
+                Some(match *looks % 2 {
+                    1 => Reply::Row(["Note", "1050", "it exists"].map(String::from).to_vec()),
+                    _ => Reply::Nothing,
+                })
+            }
+            other => epoch(other),
+        });
+        let all = [create, there, "UPDATE acc SET v=1", "UPDATE acc SET v=2"];
+        let unit = alone(Alone::NotTransactional, Ending::Xid, &all);
+        assert_eq!(applied(&fake, &[], unit), End::Told);
+        steps(&fake)
+    };
+    let once = [
+        "BEGIN",
+        create,
+        there,
+        "UPDATE acc SET v=1",
+        "UPDATE acc SET v=2",
+    ];
+    let end = ["end", "COMMIT", "position", "COMMIT"];
+    assert_eq!(run(false), [&["doing"][..], &once, &end].concat());
+    let back = ["ROLLBACK", "DROP TEMPORARY TABLE IF EXISTS `tmp`"];
+    let wanted = [&["doing"][..], &once, &back, &once, &end].concat();
+    assert_eq!(run(true), wanted);
+}
+
+/// With the source's GTIDs each rollback of it would be a group of its own.
+#[test]
+fn no_temporary_tables_with_chosen_gtids() {
+    let fake = Fake::new(epoch);
+    let all = ["CREATE TEMPORARY TABLE tmp (a INT)", "UPDATE acc SET v=1"];
+    let unit = alone(Alone::NotTransactional, Ending::Xid, &all);
+    let End::Fatal(why) = applied(&fake, &CHOSEN, unit) else {
+        panic!("it must end");
+    };
+    assert!(why.contains("drops a temporary table"), "{why}");
+    assert!(why.contains("Nothing of it"), "{why}");
+    assert_eq!(steps(&fake), [""; 0]);
+}
+
+/// A statement that ended with this error on the source.
+fn failed(text: &str, error: u16) -> Vec<u8> {
+    let mut raw = query(text, "d");
+    // Behind the header, the connection, the time and the length of the database.
+    raw[28..30].copy_from_slice(&error.to_le_bytes());
+    raw
+}
+
+/// What ended with an error on the source must end with it here, too; and what was cut off there is not
+/// begun, whatever it would end with.
+#[test]
+fn statements_that_ended_with_an_error() {
+    let run = |kind: Alone, ending: Ending, error: u16, here: Option<u16>, remains: bool| {
+        let fake = Fake::new(move |text| match text {
+            "INSERT INTO m SELECT 1" => here.map(Reply::Fail),
+            "SHOW WARNINGS" if remains => {
+                let row = ["Warning", "1196", "not all"].map(String::from);
+                Some(Reply::Row(row.to_vec()))
+            }
+            "SHOW WARNINGS" => Some(Reply::Nothing),
+            other => epoch(other),
+        });
+        let mut unit = unit(vec![vec![failed("INSERT INTO m SELECT 1", error)]]);
+        unit.alone = Some(kind);
+        unit.transactions[0].ending = ending;
+        (applied(&fake, &[], unit), steps(&fake))
+    };
+    let fatal = |(end, said): (End, Vec<String>), parts: &[&str]| {
+        let End::Fatal(why) = end else {
+            panic!("it must end: {said:?}");
+        };
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+        assert!(!said.contains(&"COMMIT".to_owned()), "{said:?}");
+        said
+    };
+    let of_rows = |error, here, remains| {
+        run(
+            Alone::NotTransactional,
+            Ending::Commit,
+            error,
+            here,
+            remains,
+        )
+    };
+    assert_eq!(of_rows(1062, Some(1062), true).0, End::Told);
+    let none = ["error 1062 on the source", "with none here"];
+    let stays = [&none[..], &["parts of it are in the target"]].concat();
+    fatal(of_rows(1062, None, true), &stays);
+    fatal(
+        of_rows(1062, None, false),
+        &[&none[..], &["Nothing of it"]].concat(),
+    );
+    fatal(of_rows(1062, Some(1205), true), &["error 1205"]);
+    // It has committed by itself: what is done next goes on behind it.
+    let ddl = run(Alone::Statement, Ending::Statement, 1396, None, false);
+    let said = fatal(ddl, &["error 1396 on the source", "1 of its 1 steps"]);
+    assert!(!said.contains(&"undone".to_owned()), "{said:?}");
+    for error in [1317, 1053, 1161, 1969] {
+        let wanted = format!("cut off by error {error} on the source");
+        let parts = [&wanted[..], "gtid_pos", "Nothing of it"];
+        let said = fatal(of_rows(error, Some(error), false), &parts);
+        assert_eq!(said, [""; 0]);
+    }
+}
+
+/// What is in one transaction with the position is not written down: nothing of it can be in doubt. What
+/// is not says that it came to its end.
+#[test]
+fn what_can_be_in_doubt() {
+    let run = |events: Vec<Vec<u8>>, change: fn(&mut crate::catalog::TableInfo)| {
+        let fake = Fake::new(epoch);
+        let mut unit = unit(vec![events]);
+        let mut info = crate::compile::tests::table("plain");
+        change(&mut info);
+        let name = dromon_binlog::hints::TableName::new("d", "plain");
+        unit.tables = Arc::new(crate::catalog::Tables::of([(name, info)]));
+        unit.alone = Some(Alone::NotTransactional);
+        unit.transactions[0].ending = Ending::Commit;
+        assert_eq!(applied(&fake, &[], unit), End::Told);
+        let said = fake.said();
+        let has = |part: &str| said.iter().any(|text| text.contains(part));
+        (has("SET doing=IF"), has("CONCAT(doing_binlog,'.')"))
+    };
+    let insert = |table| rows(table, &[(None, Some((1, Some("a"))))]);
+    let text = |text| vec![query(text, "d")];
+    let same: fn(&mut crate::catalog::TableInfo) = |_| {};
+    let stays: fn(&mut crate::catalog::TableInfo) = |table| {
+        table.transactional = false;
+        table.plain = false;
+    };
+    assert_eq!(run(insert("plain"), same), (false, false));
+    assert_eq!(run(insert("plain"), stays), (true, false));
+    assert_eq!(run(insert("unknown"), same), (true, false));
+    let select = "INSERT INTO plain SELECT * FROM tmp";
+    assert_eq!(run(text(select), same), (false, false));
+    assert_eq!(run(text(select), stays), (true, true));
+    for odd in ["CALL p()", "UPDATE `mySQL`.x SET a = 1"] {
+        assert_eq!(run(text(odd), same), (true, true), "{odd}");
+    }
+    // Its end is in its own packet; with a GTID of its own it is no other group.
+    let end = "UPDATE dromon_replica.position SET doing_binlog=CONCAT(doing_binlog,'.') WHERE doing='0-1-1' AND \
+               doing_connection=CONNECTION_ID() AND channel=";
+    let position = "UPDATE dromon_replica.position SET doing=NULL";
+    let run = |lines: &[&str], wanted: &[&str]| {
+        let fake = Fake::new(|text| match text {
+            "SELECT @@last_gtid" => Some(cell("0-1-1")),
+            other => epoch(other),
+        });
+        let update = alone(Alone::NotTransactional, Ending::Commit, &["UPDATE m -- x"]);
+        assert_eq!(applied(&fake, lines, update), End::Told);
+        assert!(in_order(&fake.said(), wanted), "{:?}", fake.said());
+    };
+    let update = ["BEGIN", "UPDATE m -- x"];
+    let wanted = [&update[..], &[end, "COMMIT", position, "COMMIT"]].concat();
+    run(&[], &wanted);
+    let silent = "SET @dromon_log=@@sql_log_bin, SESSION sql_log_bin=0";
+    let again = "SET SESSION sql_log_bin=@dromon_log";
+    let wanted = [
+        &update[..],
+        &["COMMIT", silent, end, again, position, "COMMIT"],
+    ]
+    .concat();
+    run(&CHOSEN, &wanted);
+}
+
+/// What is ended because an earlier one waits for its lock is counted as that, and named once.
+#[test]
+fn a_lock_is_counted_once() {
+    let fake = Fake::new(epoch);
+    let of = || {
+        let mut settings = settings(&fake, &[]);
+        settings.threads = crate::tune::Knob::fixed(2);
+        settings
+    };
+    let shared = Arc::new(Shared::new(&of(), "0-1-4".into(), 64));
+    let (earlier, later) = (worker(of(), &shared, None), worker(of(), &shared, None));
+    let progress = Arc::clone(&later.progress);
+    let update = |id| rows("plain", &[(Some((id, Some("a"))), Some((id, Some("b"))))]);
+    let first = Arc::new(unit(vec![update(2)]));
+    {
+        let mut core = shared.lock();
+        core.push(After::default(), Arc::clone(&first));
+        assert_eq!(core.scheduler.start(), Some(1), "the earlier one has it");
+        core.push(After::default(), Arc::new(unit(vec![update(1)])));
+    }
+    let watched = Arc::clone(&shared);
+    let runs = thread::spawn(move || later.run(&watched));
+    comes(|| shared.lock().scheduler.state(2) == Some(State::Executed));
+    {
+        let mut core = shared.lock();
+        let killed = shared.blocks(&mut core, 1, 2, "a row".into());
+        assert!(!killed, "there is no statement to be ended");
+    }
+    comes(|| shared.lock().restarting == 1);
+    let turn = earlier.turn(1, &first, None);
+    assert!(matches!(turn, Ok(None)), "it may commit");
+    earlier.committed(1, Instant::now());
+    comes(|| shared.lock().scheduler.is_empty());
+    shared.end(End::Told);
+    runs.join().expect("no panic");
+    let counters = &progress.counters;
+    let counted = [&counters.by_lock, &counters.by_keys, &counters.by_error]
+        .map(|counter| counter.load(Ordering::Relaxed));
+    assert_eq!(counted, [1, 0, 0]);
+    let core = shared.lock();
+    let named: Vec<_> = core
+        .conflicts
+        .iter()
+        .map(|c| (c.how, &c.what[..]))
+        .collect();
+    assert_eq!(named, [("lock", "a row")]);
+}
