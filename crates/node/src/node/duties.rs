@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::Seqno;
-use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
+use dromon_order::{Leadership, NodeHandler, Order, OrderStatus, RaftId, Reply};
 use dromon_writeset::Uuid;
 
 use super::service::Job;
@@ -446,7 +446,7 @@ impl Node {
             };
             overdue.push((m, why));
         }
-        self.evict(order, &view.members, &overdue, suspect, status.term);
+        self.evict(order, &view.members, &overdue, suspect, status.leads());
     }
 
     /// Orders that who is `overdue`, and why, be evicted; asked again after
@@ -457,7 +457,7 @@ impl Node {
         members: &[Member],
         overdue: &[(&Member, String)],
         suspect: Duration,
-        term: u64,
+        by: Leadership,
     ) {
         let mut evicting = lock(&self.evicting);
         let asked = |uuid: &Uuid| evicting.get(uuid).is_some_and(|at| at.elapsed() < suspect);
@@ -472,7 +472,7 @@ impl Node {
             }
             evicting.insert(m.uuid, Instant::now());
             self.note(&format!("declaring {who} inactive: {why}; it is evicted"));
-            let leave = encode(&Control::Evict { uuid: m.uuid, term });
+            let leave = encode(&Control::Evict { uuid: m.uuid, by });
             let _ = order.propose(kind::CONTROL, 0, leave);
         }
     }

@@ -117,6 +117,7 @@ impl Node {
             kept_ahead: AtomicI64::new(0),
             alone_later: AtomicBool::new(false),
             forgetful_told: AtomicBool::new(false),
+            unread_told: AtomicBool::new(false),
             lacking_file: Mutex::new(lacking_file),
             chunks_more: Condvar::new(),
             shared: Mutex::new(Shared::closed()),
