@@ -523,21 +523,25 @@ impl Node {
     /// The lease is lost and stays lost: clients are refused.
     pub(super) fn lost_primary(&self) {
         let Some(order) = self.order() else { return };
-        let own = {
+        let mut own = None;
+        let is_due = || {
             let mut shared = self.shared();
             if shared.phase != Phase::Joined || order.status().primary {
-                return;
+                return false;
             }
             shared.phase = Phase::NonPrimary;
             let uuid = shared.uuid;
-            shared
+            own = shared
                 .view
                 .as_ref()
-                .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
+                .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned());
+            true
         };
+        if !self.abandon_if(Some(&order), is_due) {
+            return;
+        }
         self.flow.clear();
         self.closed.send_on();
-        self.abandon_pending();
         self.note(
             "this node has lost contact with the majority: it is non-primary, refuses writes and current \
              reads, and comes back by itself when the majority can be reached again",

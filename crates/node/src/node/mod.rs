@@ -531,6 +531,10 @@ pub struct Node {
     spooler: Spooler,
     toi: Mutex<HashMap<u64, Arc<Trx>>>,
     pending: Mutex<Pending>,
+    /// How often all that was pending was given up. A client holds it while it looks and
+    /// proposes: so nothing that is given up is numbered behind what is proposed then.
+    /// Taken before `shared` and `pending`.
+    given_up: RwLock<u64>,
     chunks: Mutex<chunks::Chunks>,
     streams: Mutex<Streams>,
     /// Those of other nodes that hold rows here. Taken before `chunks`, the gates and
