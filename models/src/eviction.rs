@@ -2,11 +2,11 @@
 //!
 //! | step here | in the code |
 //! |---|---|
-//! | `Suspect` | `node::duties`: the leader of a term proposes `Control::Evict { uuid, term }` |
+//! | `Suspect` | `node::duties`: who leads proposes `Control::Evict { uuid, by }` |
 //! | `Order` | the message becomes an entry, maybe much later and under another leader (resend) |
-//! | the rule | `node::cluster::ClusterState::control`: void unless the entry is of that term |
+//! | the rule | `node::cluster::ClusterState::control`: void unless the entry is of that leadership |
 //! | `Pause`, `Resume`, `Die` | what happens to nodes; a paused leader hears nobody |
-//! | `Elect` | a later term; a paused or dead node cannot win it |
+//! | `Elect` | a later leadership (here: a term); a paused or dead node cannot win it |
 //!
 //! A node that was paused while it led finds everybody else silent when it goes on, before
 //! it learns that it was deposed.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dromon_log::SimDevice;
 use dromon_node::forks::LogEnd;
-use dromon_order::RaftId;
+use dromon_order::{Leadership, RaftId};
 
 use crate::database::Database;
 use crate::disk::{Speed, Truth};
@@ -408,9 +408,12 @@ impl Host {
         })
     }
 
-    /// Its data comes with a log of `term` and with this sum.
-    pub fn claims(&self, term: u64, sum: u64) {
-        let end = LogEnd { last: term, term };
+    /// Its data comes with a log whose last entry was made `by` this one, and with this sum.
+    pub fn claims(&self, by: Leadership, sum: u64) {
+        let end = LogEnd {
+            last: by,
+            voted: by,
+        };
         *lock(&self.claim) = Some(Claim { end, sum });
         self.apart.store(sum, Ordering::Relaxed);
     }

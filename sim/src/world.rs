@@ -485,15 +485,15 @@ impl World {
                 down,
             } => {
                 let at = self.machines[slot].host.database().now.position.seqno;
-                let term = self.machines.iter().find_map(Machine::leads);
+                let by = self.machines.iter().find_map(Machine::leads);
                 self.wipe(slot, down);
                 if foreign {
                     let seqno = (at - self.rng.range(0, 20) as i64).max(0);
                     let mut image = Image::foreign(self.rng.u64(), seqno);
                     // Every other time as a copy of a member has it that ran by itself.
-                    if let Some(term) = term.filter(|_| down.as_millis() % 2 == 0) {
+                    if let Some(by) = by.filter(|_| down.as_millis() % 2 == 0) {
                         image.position.history = history(self.shared.seed);
-                        self.machines[slot].host.claims(term, image.chain | 1);
+                        self.machines[slot].host.claims(by, image.chain | 1);
                     }
                     self.machines[slot].host.database().replace(image);
                 }
@@ -706,10 +706,10 @@ impl World {
 
     fn watch_elections(&mut self) {
         for p in self.pictures().into_iter().flatten() {
-            if let Some(term) = p.leads
-                && term > self.terms
+            if let Some(by) = p.leads
+                && by.term > self.terms
             {
-                self.terms = term;
+                self.terms = by.term;
                 self.shared.count(|c| c.elections += 1);
             }
         }
@@ -773,7 +773,7 @@ impl World {
 
 impl Machine {
     /// The term in which its node leads, if it does.
-    fn leads(&self) -> Option<u64> {
+    fn leads(&self) -> Option<dromon_order::Leadership> {
         self.running.as_ref()?.process.picture()?.leads
     }
 

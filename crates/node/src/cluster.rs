@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use dromon_certify::Certifier;
 use dromon_order::sequencer::{Part, PieceStore};
-use dromon_order::{Committed, CommittedBody, Delivered, Desired, Sequencer};
+use dromon_order::{Committed, CommittedBody, Delivered, Desired, Leadership, Sequencer};
 use dromon_writeset::{Flags, Seqno, Uuid, WriteSet};
 use serde::{Deserialize, Serialize};
 
@@ -105,7 +105,7 @@ struct Saved {
     certifier: Vec<u8>,
 }
 
-const FORMAT: u8 = 12;
+const FORMAT: u8 = 13;
 
 /// A checkpoint could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -140,11 +140,11 @@ impl ClusterState {
         }
     }
 
-    /// The same for a log that takes the place of one whose last entry is of
-    /// `term`.
-    pub fn genesis_after(position: Position, term: u64) -> Self {
+    /// The same for a log that takes the place of one whose last entry was made
+    /// `by` this one.
+    pub fn genesis_after(position: Position, by: Leadership) -> Self {
         let mut state = Self::genesis(position);
-        state.forks = Forks::after(term);
+        state.forks = Forks::after(by);
         state
     }
 
@@ -347,7 +347,7 @@ impl ClusterState {
 
     fn run(&mut self, entry: &Committed) -> Vec<Event> {
         self.sums.clear();
-        self.forks.entry(entry.term, self.seqno);
+        self.forks.entry(entry.leadership(), self.seqno);
         if let CommittedBody::Message(m) = &entry.body
             && m.kind == kind::CONTROL
             && m.oseq == 1
@@ -381,7 +381,7 @@ impl ClusterState {
         match message.kind {
             kind::WRITE_SET => self.write_set(message),
             kind::CONTROL => match decode::<Control>(&message.body) {
-                Some(control) => self.control(control, entry.term),
+                Some(control) => self.control(control, entry.leadership()),
                 None => vec![Event::Corrupt {
                     index: message.index,
                     why: format!(
@@ -473,7 +473,7 @@ impl ClusterState {
         }
     }
 
-    fn control(&mut self, control: Control, ordered_in: u64) -> Vec<Event> {
+    fn control(&mut self, control: Control, ordered_by: Leadership) -> Vec<Event> {
         let mut events = Vec::new();
         // The others look at, or change, what a chunk's place decides.
         if !matches!(
@@ -482,15 +482,15 @@ impl ClusterState {
         ) {
             self.place_ahead(&mut events);
         }
-        events.extend(self.carry_out(control, ordered_in));
+        events.extend(self.carry_out(control, ordered_by));
         events
     }
 
-    fn carry_out(&mut self, control: Control, ordered_in: u64) -> Vec<Event> {
+    fn carry_out(&mut self, control: Control, ordered_by: Leadership) -> Vec<Event> {
         match control {
             Control::Join(join) => self.join(join),
             Control::Leave { uuid, reason } => self.leave(uuid, reason),
-            Control::Evict { uuid, term } if term == ordered_in => {
+            Control::Evict { uuid, by } if by == ordered_by => {
                 self.leave(uuid, LeaveReason::Evicted)
             }
             Control::Evict { .. } => Vec::new(),

@@ -8,15 +8,16 @@
 //!
 //! ```text
 //!   incarnation 0   1 ─ 2 ─ 3 ─ 4 ─ 5 ─ 6      the others' log
-//!                           └── fork {term of 4, seqno 4}
+//!                           └── fork {leader of 4, seqno 4}
 //!   incarnation 1               └─ 5'─ 6'─ 7'  ours
 //! ```
 //!
 //! Raft gives the proof: in one incarnation, two logs that end in entries of
-//! the same term are the same up to the shorter one's end; and the leader of a
-//! term has everything that was committed in earlier terms.
+//! the same leadership are the same up to the shorter one's end; and who leads has
+//! everything that was committed under earlier leaderships. (The term alone tells
+//! less: it may have several leaders.)
 
-use dromon_order::incarnation;
+use dromon_order::Leadership;
 use dromon_writeset::Seqno;
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +27,8 @@ const KEPT: usize = 64;
 /// The end of an earlier incarnation in our log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fork {
-    /// The term of the last entry before it.
-    pub term: u64,
+    /// Who made the last entry before it.
+    pub by: Leadership,
     /// The last seqno before it.
     pub seqno: Seqno,
 }
@@ -35,45 +36,42 @@ pub struct Fork {
 /// How far a joiner's own log got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEnd {
-    /// The term of its last entry.
-    pub last: u64,
-    /// The highest term it has seen.
-    pub term: u64,
+    /// Who made its last entry.
+    pub last: Leadership,
+    /// The latest leadership it has voted for, or has an entry of.
+    pub voted: Leadership,
 }
 
-/// All forks of our log, oldest first, and the term it is in.
+/// All forks of our log, oldest first, and the leadership it is in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forks {
     forks: Vec<Fork>,
-    term: u64,
+    by: Leadership,
 }
 
 impl Forks {
-    /// For a log that takes the place of one whose last entry is of `term`.
-    pub fn after(term: u64) -> Self {
+    /// For a log that takes the place of one whose last entry was made `by` this one.
+    pub fn after(by: Leadership) -> Self {
         Forks {
             forks: Vec::new(),
-            term,
+            by,
         }
     }
 
-    /// The term of the last entry.
-    pub fn term(&self) -> u64 {
-        self.term
+    /// Who made the last entry.
+    pub fn last(&self) -> Leadership {
+        self.by
     }
 
-    /// An entry of `term` comes, behind `seqno`.
-    pub fn entry(&mut self, term: u64, seqno: Seqno) {
-        if incarnation(term) != incarnation(self.term) {
+    /// An entry made `by` this one comes, behind `seqno`.
+    pub fn entry(&mut self, by: Leadership, seqno: Seqno) {
+        if by.incarnation() != self.by.incarnation() {
             if self.forks.len() == KEPT {
                 self.forks.remove(0);
             }
-            self.forks.push(Fork {
-                term: self.term,
-                seqno,
-            });
+            self.forks.push(Fork { by: self.by, seqno });
         }
-        self.term = term;
+        self.by = by;
     }
 
     /// Whether everything that a database at `seqno` of the same history holds
@@ -84,16 +82,16 @@ impl Forks {
             // incarnation has in common is surely ours.
             return self.forks.first().is_none_or(|f| seqno <= f.seqno);
         };
-        if incarnation(end.last) == incarnation(self.term) {
+        if end.last.incarnation() == self.by.incarnation() {
             return true; // the consensus answers for it
         }
         let fork = self
             .forks
             .iter()
-            .find(|f| incarnation(f.term) == incarnation(end.last));
+            .find(|f| f.by.incarnation() == end.last.incarnation());
         fork.is_some_and(|f| {
-            // Its commits were made by leaders of terms up to `end.term`.
-            let ours = end.last == f.term || end.term <= f.term;
+            // Its commits were made by leaders up to `end.voted`.
+            let ours = end.last == f.by || end.voted <= f.by;
             ours && seqno <= f.seqno
         })
     }
@@ -103,12 +101,19 @@ impl Forks {
 mod tests {
     use super::*;
 
-    const fn term(incarnation: u64, n: u64) -> u64 {
-        (incarnation << 32) | n
+    const fn by(incarnation: u64, n: u64, leader: u64) -> Leadership {
+        Leadership {
+            term: (incarnation << 32) | n,
+            leader,
+        }
     }
 
-    const fn end(last: u64, term: u64) -> Option<LogEnd> {
-        Some(LogEnd { last, term })
+    const fn term(incarnation: u64, n: u64) -> Leadership {
+        by(incarnation, n, 1)
+    }
+
+    const fn end(last: Leadership, voted: Leadership) -> Option<LogEnd> {
+        Some(LogEnd { last, voted })
     }
 
     #[test]
@@ -152,6 +157,30 @@ mod tests {
         assert!(f.shares(end(term(0, 3), term(0, 4)), 90));
         // Entries of our last term: whatever it voted for since, they are ours.
         assert!(f.shares(end(term(0, 4), term(0, 6)), 90));
+    }
+
+    #[test]
+    fn a_term_of_two_leaders_is_two_logs() {
+        let (first, second) = (by(0, 4, 1), by(0, 4, 2));
+        // The second one took the term over from the first.
+        let mut f = Forks::default();
+        f.entry(second, 10);
+        f.entry(by(7, 0, 2), 100);
+        assert!(
+            f.shares(end(first, first), 90),
+            "the second had what the first committed"
+        );
+        assert!(f.shares(end(second, second), 90));
+        // We have what the first one wrote, and maybe not what the second committed.
+        let mut f = Forks::default();
+        f.entry(first, 10);
+        f.entry(by(7, 0, 1), 100);
+        assert!(!f.shares(end(second, second), 90));
+        assert!(
+            !f.shares(end(term(0, 3), second), 90),
+            "the second one may have told it what is committed"
+        );
+        assert!(f.shares(end(first, second), 90));
     }
 
     #[test]

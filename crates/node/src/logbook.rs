@@ -344,8 +344,13 @@ impl LogBook {
             Control::Leave { uuid, reason } => {
                 format!("{} leaves ({reason:?})", self.name(uuid))
             }
-            Control::Evict { uuid, term } => {
-                format!("the leader of term {term} evicts {}", self.name(uuid))
+            Control::Evict { uuid, by } => {
+                format!(
+                    "the leader of term {} ({:x}) evicts {}",
+                    by.term,
+                    by.leader,
+                    self.name(uuid)
+                )
             }
             Control::Rejoin { uuid, .. } => format!("{} comes back", self.name(uuid)),
             Control::StateRequest { joiner, donors, .. } => {

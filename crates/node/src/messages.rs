@@ -4,6 +4,7 @@
 //! encoding belongs to the format that the feature level guards; see
 //! `docs/wire.md`.
 
+use dromon_order::{Leadership, LogId};
 use dromon_writeset::{Seqno, Uuid};
 use serde::{Deserialize, Serialize};
 
@@ -130,13 +131,13 @@ pub enum Control {
         /// Why.
         reason: LeaveReason,
     },
-    /// The leader of `term` found a member silent. Void if ordered in another
-    /// term: then the leader was the one that had been away.
+    /// The leader found a member silent. Void if ordered under another leadership:
+    /// then the leader was the one that had been away.
     Evict {
         /// Who.
         uuid: Uuid,
-        /// In which term it was found.
-        term: u64,
+        /// Who found it, and when.
+        by: Leadership,
     },
     /// A member that had lost the primary component comes back: it leaves and
     /// joins in one step, so that its streaming transactions are settled.
@@ -287,8 +288,8 @@ pub enum Answer {
         position: Position,
         /// Every member's address.
         members: Vec<String>,
-        /// Term and index of the last entry in its log.
-        last: (u64, u64),
+        /// The last entry in its log.
+        last: LogId,
     },
     /// A checkpoint to start from.
     State {

@@ -134,9 +134,11 @@ impl Engines for Tcp {
         request_blocking(addr, &who, &self.security, body, timeout).map_err(|e| {
             let text = e.to_string();
             match e {
-                NetError::Rejected { refusal, .. } if will_stay(refusal.code) => {
-                    AskError::Refused(text)
-                }
+                NetError::Rejected { refusal, .. } => match refusal.code {
+                    RefusalCode::NoCommonVersion => AskError::OtherVersion(text),
+                    code if will_stay(code) => AskError::Refused(text),
+                    _ => AskError::Unreachable(text),
+                },
                 NetError::Misbehaved(_) => AskError::Refused(text),
                 _ => AskError::Unreachable(text),
             }
@@ -292,10 +294,7 @@ fn open_log(dir: &Path, durable: bool, thread: bool) -> Result<DiskLog, EngineEr
 fn will_stay(code: RefusalCode) -> bool {
     matches!(
         code,
-        RefusalCode::WrongCluster
-            | RefusalCode::NoCommonVersion
-            | RefusalCode::NotAllowed
-            | RefusalCode::BadSecret
+        RefusalCode::WrongCluster | RefusalCode::NotAllowed | RefusalCode::BadSecret
     )
 }
 

@@ -402,13 +402,12 @@ impl Core {
     /// A picture of everything.
     pub fn status(&self) -> OrderStatus {
         let failed = self.failure();
-        let (first_log, last_log, durable, committed, delivered) = self.storage.positions();
+        let (first_log, last, durable, committed, delivered) = self.storage.positions();
         let pending = self.outbox.lock().queue.status();
         let mut status = OrderStatus {
             id: self.id,
             first_log,
-            last_log,
-            last_term: self.storage.last_term(),
+            last,
             durable,
             committed,
             delivered,

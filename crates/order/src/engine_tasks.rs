@@ -611,7 +611,7 @@ pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
 fn disk_hangs(core: &Core, seen: &mut (u64, Duration)) -> bool {
     let (_, last, durable, _, _) = core.storage.positions();
     let now = core.now();
-    if durable != seen.0 || durable >= last {
+    if durable != seen.0 || durable >= last.index {
         *seen = (durable, now);
         return false;
     }

@@ -122,6 +122,7 @@ impl World {
         let entry = Committed {
             index: self.index,
             term: 1,
+            leader: 1,
             body: CommittedBody::Message(m),
         };
         let CommittedBody::Message(m) = &entry.body else {

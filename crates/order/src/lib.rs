@@ -51,6 +51,6 @@ pub use sequencer::{Committed, CommittedBody, Delivered, Part, RawMessage, Seque
 pub use storage::{Inspected, inspect};
 pub use stored::Stored;
 pub use types::{
-    BoxFuture, Checkpoint, Desired, Done, EngineConfig, Gathering, LogId, Members, NodeHandler,
-    Order, OrderError, OrderStatus, PeerStatus, RaftId, Reply, Start, incarnation,
+    BoxFuture, Checkpoint, Desired, Done, EngineConfig, Gathering, Leadership, LogId, Members,
+    NodeHandler, Order, OrderError, OrderStatus, PeerStatus, RaftId, Reply, Start, incarnation,
 };

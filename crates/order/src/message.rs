@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use dromon_writeset::{Arrived, Uuid};
 use serde::{Deserialize, Serialize};
 
-use crate::types::RaftId;
+use crate::types::{Leadership, RaftId};
 
 /// Whether a message is complete or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -67,8 +67,20 @@ pub struct Committed {
     pub index: u64,
     /// The term in which it was made.
     pub term: u64,
+    /// The leader that made it.
+    pub leader: RaftId,
     /// What it holds.
     pub body: CommittedBody,
+}
+
+impl Committed {
+    /// The leadership under which it was made.
+    pub const fn leadership(&self) -> Leadership {
+        Leadership {
+            term: self.term,
+            leader: self.leader,
+        }
+    }
 }
 
 /// One message at its place in the order.

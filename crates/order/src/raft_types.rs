@@ -7,7 +7,7 @@ use bytes::Bytes;
 use openraft::impls::leader_id_adv::LeaderId;
 
 use crate::runtime::Runtime;
-use crate::types::{LogId, Members, RaftId};
+use crate::types::{Leadership, LogId, Members, RaftId};
 
 /// A message of the order in its encoded form (see [`codec`](crate::codec)).
 ///
@@ -77,6 +77,15 @@ pub(crate) fn from_raft_log_id(id: &RaftLogId) -> LogId {
     }
 }
 
+impl From<RaftLeader> for Leadership {
+    fn from(leader: RaftLeader) -> Leadership {
+        Leadership {
+            term: leader.term,
+            leader: leader.node_id,
+        }
+    }
+}
+
 /// Ours to the library's. Fails for a voter without an address.
 pub(crate) fn to_raft_members(members: &Members) -> Result<RaftMembers, String> {
     let nodes: BTreeMap<RaftId, Node> = members
@@ -110,5 +119,30 @@ pub(crate) fn from_raft_membership(membership: &RaftMembership) -> Members {
             .nodes()
             .map(|(id, node)| (*id, node.addr.clone()))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_compare_here_as_in_the_consensus() {
+        let some = [0, 1, 7];
+        let ids = some.iter().flat_map(|&term| {
+            let leaders = some.iter().map(move |&leader| (term, leader));
+            leaders.flat_map(|(term, leader)| {
+                some.map(|index| LogId {
+                    term,
+                    leader,
+                    index,
+                })
+            })
+        });
+        let ids: Vec<LogId> = ids.collect();
+        for (a, b) in ids.iter().flat_map(|a| ids.iter().map(move |b| (a, b))) {
+            let (ours, theirs) = (a.cmp(b), to_raft_log_id(*a).cmp(&to_raft_log_id(*b)));
+            assert_eq!(ours, theirs, "{a} and {b}");
+        }
     }
 }

@@ -561,6 +561,7 @@ mod tests {
         Committed {
             index,
             term: 3,
+            leader: 1,
             body: CommittedBody::Message(RawMessage {
                 origin,
                 oseq,
@@ -608,6 +609,7 @@ mod tests {
         let blank = Committed {
             index: 9,
             term: 1,
+            leader: 1,
             body: CommittedBody::Blank,
         };
         assert_eq!(s.accept(&blank), Ok(None));

@@ -36,7 +36,7 @@ use crate::raft_types::{
     from_raft_log_id, from_raft_members, to_raft_log_id, to_raft_members,
 };
 use crate::sequencer::{Committed, CommittedBody, RawMessage};
-use crate::types::{Checkpoint, LogId, OrderError, RaftId, Start, incarnation};
+use crate::types::{Checkpoint, Leadership, LogId, OrderError, RaftId, Start, incarnation};
 
 /// A batch read for replication or delivery stops after about this many bytes.
 const READ_BYTES: usize = 1 << 20;
@@ -91,8 +91,8 @@ pub struct Inspected {
     pub checkpoint: Checkpoint,
     /// The last entry.
     pub last: LogId,
-    /// The highest term it has seen.
-    pub term: u64,
+    /// The latest leadership it has voted for, or has an entry of.
+    pub voted: Leadership,
     /// The newest members named anywhere in the log, committed or not.
     pub members: crate::types::Members,
     /// Whether it was kept on the disk from its beginning on. Only then it can be resumed.
@@ -129,10 +129,10 @@ pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderErro
         id: meta.id,
         checkpoint,
         last: from_raft_log_id(&last),
-        term: meta
+        voted: meta
             .vote
-            .map_or(0, |v| v.leader_id.term)
-            .max(last.leader_id.term),
+            .map_or(last.leader_id, |v| v.leader_id.max(last.leader_id))
+            .into(),
         members,
     }))
 }
@@ -238,13 +238,13 @@ impl Storage {
     }
 
     /// (first index in the log, last, durable, applied, delivered)
-    pub fn positions(&self) -> (u64, u64, u64, u64, u64) {
+    pub fn positions(&self) -> (u64, LogId, u64, u64, u64) {
         let (first, _) = self.store.bounds();
         let s = self.lock();
         let purged = s.meta.purged.map_or(0, |p| p.index + 1);
         (
             first.max(purged),
-            s.last.index,
+            from_raft_log_id(&s.last),
             s.durable,
             s.applied.index,
             s.delivered,
@@ -326,11 +326,6 @@ impl Storage {
             return Err(OrderError::Log(format!("entry {from} is missing")));
         }
         entries.into_iter().map(to_committed).collect()
-    }
-
-    /// The term of the last entry.
-    pub fn last_term(&self) -> u64 {
-        self.lock().last.leader_id.term
     }
 
     /// The incarnation this log is in.
@@ -728,6 +723,7 @@ pub(crate) fn to_committed(e: RaftEntry) -> Result<Committed, OrderError> {
     Ok(Committed {
         index: e.log_id.index,
         term: e.log_id.leader_id.term,
+        leader: e.log_id.leader_id.node_id,
         body,
     })
 }
@@ -759,6 +755,50 @@ mod tests {
                 (_, other) => panic!("{durable}: {:?}", other.map(|_| ())),
             }
         }
+    }
+
+    #[test]
+    fn what_a_log_says_of_its_end_names_the_leader() {
+        let store: Arc<dyn LogStore> = Arc::new(crate::memlog::MemLog::new());
+        let start = Start::Bootstrap {
+            genesis: Bytes::from_static(b"g"),
+            after: None,
+        };
+        let opened = Storage::open(
+            store.clone(),
+            &start,
+            (7, true),
+            "a:1",
+            1 << 20,
+            Box::new(|_| {}),
+        );
+        assert!(opened.is_ok());
+        let last = LogId {
+            term: 3,
+            leader: 9,
+            index: 1,
+        };
+        let blank = to_record(&RaftEntry {
+            log_id: to_raft_log_id(last),
+            payload: EntryPayload::Blank,
+        });
+        wait_for(&store, WriteOp::Append(vec![blank])).expect("it is stored");
+        let vote = |term, id| {
+            let meta = Meta {
+                id: 7,
+                vote: Some(vote_for(term, id)),
+                committed: None,
+                purged: None,
+                durable: true,
+            };
+            wait_for(&store, WriteOp::SaveMeta(encode_meta(Some(&meta)))).expect("it is stored");
+            let found = inspect(&store).expect("it can be read").expect("a log");
+            assert_eq!(found.last, last);
+            (found.voted.term, found.voted.leader)
+        };
+        assert_eq!(vote(3, 8), (3, 9), "it has an entry of a later leader");
+        assert_eq!(vote(3, 10), (3, 10), "the same term, another leader");
+        assert_eq!(vote(4, 1), (4, 1));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_writeset::Uuid;
+use serde::{Deserialize, Serialize};
 
 use crate::sequencer::Committed;
 
@@ -23,7 +24,12 @@ use crate::sequencer::Committed;
 pub type RaftId = u64;
 
 /// The place of an entry in the log and the leadership under which it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// Ordered as the consensus orders them: of two logs the one whose last entry is the
+/// greater has all that was committed in the other.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct LogId {
     /// Term of the leader that made the entry.
     pub term: u64,
@@ -33,9 +39,38 @@ pub struct LogId {
     pub index: u64,
 }
 
+impl LogId {
+    /// The leadership under which the entry was made.
+    pub const fn leadership(&self) -> Leadership {
+        Leadership {
+            term: self.term,
+            leader: self.leader,
+        }
+    }
+}
+
 impl fmt::Display for LogId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:x}/{}", self.term, self.leader, self.index)
+    }
+}
+
+/// Who leads, and when. A term may have several leaders, one after the other: a node
+/// of a higher id can take over the term that another one has won.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Leadership {
+    /// In which term.
+    pub term: u64,
+    /// Who.
+    pub leader: RaftId,
+}
+
+impl Leadership {
+    /// The incarnation of the cluster that it belongs to.
+    pub const fn incarnation(&self) -> u32 {
+        incarnation(self.term)
     }
 }
 
@@ -237,10 +272,8 @@ pub struct OrderStatus {
     pub term: u64,
     /// First index still in the own log.
     pub first_log: u64,
-    /// Last index in the own log, committed or not.
-    pub last_log: u64,
-    /// The term of that entry.
-    pub last_term: u64,
+    /// The last entry in the own log, committed or not.
+    pub last: LogId,
     /// Last index that the own log has durably.
     pub durable: u64,
     /// Last index known to be committed.
@@ -267,6 +300,16 @@ pub struct OrderStatus {
     pub gathered: u64,
     /// Why the engine is dead, if it is. Nothing revives it but a new start.
     pub failed: Option<String>,
+}
+
+impl OrderStatus {
+    /// The leadership of this node, if it leads.
+    pub const fn leads(&self) -> Leadership {
+        Leadership {
+            term: self.term,
+            leader: self.id,
+        }
+    }
 }
 
 /// Why the order did not do what was asked.

@@ -16,9 +16,9 @@ use crate::types::RaftId;
 /// First bytes in both directions. Not text, so that text protocols show.
 pub const MAGIC: [u8; 8] = [0xD2, b'D', b'R', b'O', b'M', b'O', b'N', b'\n'];
 /// Oldest protocol version this code speaks.
-pub const VERSION_MIN: u16 = 1;
+pub const VERSION_MIN: u16 = 2;
 /// Newest protocol version this code speaks.
-pub const VERSION_MAX: u16 = 1;
+pub const VERSION_MAX: u16 = 2;
 /// Magic, length, checksum.
 pub const GREETING_HEADER: usize = 16;
 /// Longest body of a greeting, in bytes.
@@ -688,7 +688,7 @@ mod tests {
         let g = h.encode();
         assert_eq!(g[..8], MAGIC);
         assert_eq!(g[8..12], 35u32.to_le_bytes());
-        assert_eq!(g[16..22], [1, 1, 0, 1, 0, 16]);
+        assert_eq!(g[16..22], [1, 2, 0, 2, 0, 16]);
         assert_eq!(g[22..46], [0; 24]);
         assert_eq!(g[46..], [1, 0, b'c', 0, 0]);
     }

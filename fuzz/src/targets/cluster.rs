@@ -10,7 +10,7 @@ use dromon_node::messages::{
     Answer, CheckpointParts, Control, Join, LeaveReason, Need, Progress, Request, decode, encode,
     kind,
 };
-use dromon_order::{Committed, CommittedBody, Part, RawMessage};
+use dromon_order::{Committed, CommittedBody, Leadership, Part, RawMessage};
 use dromon_writeset::{Flags, Header, KeyCollector, KeyType, Uuid};
 use serde::{Deserialize, Serialize};
 
@@ -156,7 +156,7 @@ fn controls() -> Vec<Control> {
         },
         Control::Evict {
             uuid: uuid(2),
-            term: 1,
+            by: Leadership { term: 1, leader: 1 },
         },
         Control::Leave {
             uuid: uuid(1),
@@ -221,6 +221,7 @@ fn deliver(state: &mut ClusterState, index: u64, message: RawMessage) {
     let _ = state.deliver(&Committed {
         index,
         term: 1,
+        leader: 1,
         body: CommittedBody::Message(message),
     });
 }

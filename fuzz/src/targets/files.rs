@@ -81,6 +81,7 @@ fn message(origin: Uuid, oseq: u64, part: Part) -> Committed {
     Committed {
         index: 5,
         term: 1,
+        leader: 1,
         body: CommittedBody::Message(RawMessage {
             origin,
             oseq,

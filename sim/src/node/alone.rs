@@ -47,7 +47,7 @@ impl Session {
             self.shared.oracles().forks(slot, inner.index, term_at);
             self.note(format_args!(
                 "goes on alone: delivered to {}, log to {}",
-                inner.index, status.last_log
+                inner.index, status.last.index
             ));
         }
         let desired = Desired {
@@ -67,7 +67,7 @@ impl Session {
         let begun = incarnation(engine.status().term);
         self.note(format_args!("is incarnation {begun:x}"));
         self.shared.oracles().forked(slot, begun);
-        let index = status.last_log + 1;
+        let index = status.last.index + 1;
         self.shared.electorate().alone(index, status.id);
         self.shared.count(|c| c.forced += 1);
         self.drop_others(&engine).await;
@@ -83,8 +83,8 @@ impl Session {
         }
         let members: Vec<_> = self.inner().state.members().map(|m| m.uuid).collect();
         for uuid in members.into_iter().filter(|uuid| *uuid != self.uuid) {
-            let term = status.term;
-            self.say(&Control::Evict { uuid, term });
+            let by = status.leads();
+            self.say(&Control::Evict { uuid, by });
         }
     }
 }

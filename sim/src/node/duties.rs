@@ -114,7 +114,7 @@ impl Session {
                     leader,
                     position: inner.state.position(),
                     members: status.members.addrs.into_values().collect(),
-                    last: (status.last_term, status.last_log),
+                    last: status.last,
                 }
             }
             Request::Gone { raft_id } => gone(&status, raft_id),
@@ -410,8 +410,8 @@ impl Session {
             inner.evicting.insert(uuid, now);
             self.note(format_args!("evicts {name}"));
             self.shared.count(|c| c.evictions += 1);
-            let term = status.term;
-            self.say(&Control::Evict { uuid, term });
+            let by = status.leads();
+            self.say(&Control::Evict { uuid, by });
         }
     }
 
@@ -515,7 +515,7 @@ fn forks(engine: &Engine, term: u64) -> Result<Forks, String> {
     let newest = newest.ok_or("there is no checkpoint")?;
     let state = ClusterState::decode(&newest.sequencer, &newest.node);
     let forks = state.map_err(|e| e.to_string())?.forks().clone();
-    if incarnation(forks.term()) == incarnation(term) {
+    if forks.last().incarnation() == incarnation(term) {
         Ok(forks)
     } else {
         Err("it has just begun a new incarnation".to_owned())

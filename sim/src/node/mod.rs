@@ -34,7 +34,7 @@ use dromon_node::cluster::{ChunkPart, Chunked, ClusterState, ClusterView, Member
 use dromon_node::electors::Weighing;
 use dromon_node::messages::{Control, LeaveReason, Need, Progress, encode, kind};
 use dromon_node::stalled::Stalled;
-use dromon_order::{Engine, Order, RaftId};
+use dromon_order::{Engine, Leadership, Order, RaftId};
 use dromon_writeset::{Seqno, Uuid};
 use futures_util::FutureExt;
 use tokio::sync::{Notify, oneshot};
@@ -88,7 +88,7 @@ pub struct Picture {
     /// Its position.
     pub position: Position,
     /// Whether it leads, and in which term.
-    pub leads: Option<u64>,
+    pub leads: Option<Leadership>,
     /// How many members it sees.
     pub members: usize,
     /// Whether it hears a majority.
@@ -435,7 +435,7 @@ impl Session {
             settled,
             serves,
             position: at,
-            leads: status.is_leader.then_some(status.term),
+            leads: status.is_leader.then_some(status.leads()),
             members: inner.state.members().count(),
             primary: status.primary,
             complete: matches!(inner.phase, Phase::Joined | Phase::NonPrimary)
@@ -459,7 +459,7 @@ impl Session {
                     .map(|(s, e)| (*s, e.stage, e.depends_on)),
                 inner.index,
                 status.committed,
-                status.last_log,
+                status.last.index,
                 inner.pending.len(),
                 status.pending,
                 inner

@@ -144,7 +144,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     // From here on the log is another one.
     *lock(&process.host.claim) = None;
     if let (Start::Join { term, .. }, Some(end), false) = (&found.start, end, witness)
-        && incarnation(end.last) != incarnation(*term)
+        && end.last.incarnation() != incarnation(*term)
     {
         shared.count(|c| match found.need {
             Need::Log => c.old_by_log += 1,
@@ -248,7 +248,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
     let (again, leader) = (found.again, found.ask.take());
     let term = match &found.start {
         Start::Join { term, .. } => *term,
-        Start::Resume => end.map_or(0, |e| e.term.max(e.last)),
+        Start::Resume => end.map_or(0, |e| e.voted.max(e.last).term),
         Start::Bootstrap { .. } => 0,
     };
     let begins = session.inner().begin(found);
@@ -362,8 +362,8 @@ pub(crate) fn history(seed: u64) -> Uuid {
 /// How far a log got.
 fn log_end(log: &Inspected) -> LogEnd {
     LogEnd {
-        last: log.last.term,
-        term: log.term,
+        last: log.last.leadership(),
+        voted: log.voted,
     }
 }
 
@@ -492,7 +492,7 @@ async fn alone(
                 // One that was forced to go on need not be primary at this moment.
                 Some(Answer::Info {
                     primary: is, last, ..
-                }) => primary |= is || incarnation(last.0) > incarnation(log.last.term),
+                }) => primary |= is || incarnation(last.term) > incarnation(log.last.term),
                 _ => silent = true,
             }
         }

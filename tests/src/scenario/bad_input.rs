@@ -205,7 +205,7 @@ fn other_version(cluster: &Cluster) -> anyhow::Result<()> {
         Start::Join,
         &[address(&format!("gcomm://127.0.0.1:{port}"))],
         &[
-            "refused this node: it speaks protocol versions 8 to 9, the connecting node 1 to 1",
+            "refused this node: it speaks protocol versions 8 to 9, the connecting node 2 to 2",
             "upgrade the older one",
         ],
         AT_ONCE,
@@ -232,7 +232,7 @@ fn other_version(cluster: &Cluster) -> anyhow::Result<()> {
         .read_to_end(&mut rest)
         .context("the connection was not closed within 5 s")?;
     let words =
-        "refused, because this node speaks protocol versions 1 to 1, the connecting node 8 to 9";
+        "refused, because this node speaks protocol versions 2 to 2, the connecting node 8 to 9";
     let until = Instant::now() + Duration::from_secs(5);
     while !check::log_since(node, mark).contains(words) {
         ensure!(

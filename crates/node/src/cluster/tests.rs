@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::messages::encode;
-use dromon_order::{Part, RawMessage};
+use dromon_order::{Leadership, Part, RawMessage};
 
 pub(crate) fn member(n: u8, name: &str, state: MemberState) -> Member {
     Member {
@@ -138,6 +138,7 @@ impl Feed {
         self.deliver(Committed {
             index: self.index,
             term: 1,
+            leader: 1,
             body: CommittedBody::Message(RawMessage {
                 origin,
                 oseq,
@@ -500,15 +501,38 @@ fn a_donor_that_rejoins_goes_on_giving() {
 }
 
 #[test]
-fn an_eviction_counts_only_in_the_term_of_its_leader() {
+fn a_state_of_another_format_is_refused() {
+    let at = Position {
+        history: Uuid([7; 16]),
+        seqno: 4,
+    };
+    let (sequencer, node) = ClusterState::genesis(at).encode();
+    assert_eq!(ClusterState::peek_position(&node), Some(at));
+    for other in [FORMAT - 1, FORMAT + 1] {
+        let mut node = node.to_vec();
+        node[0] = other;
+        let why = ClusterState::decode(&sequencer, &node).map(|_| ());
+        let why = why.expect_err("nobody may misread it").to_string();
+        assert!(why.contains(&format!("format {other} ")), "{why}");
+        assert_eq!(ClusterState::peek_position(&node), None);
+    }
+}
+
+#[test]
+fn an_eviction_counts_only_under_the_leader_that_proposed_it() {
     let mut f = Feed::new();
     f.send(1, &join(1, NOWHERE, Need::Copy));
     f.send(1, &join(2, NOWHERE, Need::Copy));
     let uuid = Uuid([2; 16]);
-    // Entries of these tests are of term 1.
-    assert!(f.send(1, &Control::Evict { uuid, term: 7 }).is_empty());
+    let evict = |term, leader| {
+        let by = Leadership { term, leader };
+        Control::Evict { uuid, by }
+    };
+    // Entries of these tests are of member 1 in term 1.
+    assert!(f.send(1, &evict(7, 1)).is_empty());
+    assert!(f.send(1, &evict(1, 0)).is_empty(), "it took the term over");
     assert_eq!(state_of(&f, 2), Some(MemberState::Joiner));
-    assert!(!f.send(1, &Control::Evict { uuid, term: 1 }).is_empty());
+    assert!(!f.send(1, &evict(1, 1)).is_empty());
     assert_eq!(state_of(&f, 2), None);
 }
 
@@ -647,6 +671,7 @@ impl Feed {
         self.deliver(Committed {
             index: self.index,
             term: 1,
+            leader: 1,
             body: CommittedBody::Message(RawMessage {
                 origin: Uuid([origin; 16]),
                 oseq,

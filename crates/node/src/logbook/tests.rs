@@ -43,6 +43,7 @@ fn entry(index: u64, oseq: u64, kind: u8, part: Part, body: Bytes) -> (LogId, Co
     let entry = Committed {
         index,
         term: 3,
+        leader: 1,
         body,
     };
     (place, entry)

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_order::{Desired, Order, OrderError, OrderStatus, RaftId};
+use dromon_order::{Desired, LogId, Order, OrderError, OrderStatus, RaftId};
 
-use super::{Node, Phase, lock};
+use super::{AskError, Node, Phase, lock};
 use crate::messages::{Answer, Control, Request, decode, encode, kind};
 
 /// How long one member may take to say whether it is there.
@@ -58,8 +58,38 @@ pub(super) struct Reached {
     pub addr: String,
     pub id: RaftId,
     pub primary: bool,
-    /// Term and index of its last log entry.
-    pub last: (u64, u64),
+    /// The last entry of its log.
+    pub last: LogId,
+}
+
+/// Who answers, of those that were asked.
+pub(super) struct Probed {
+    pub reached: Vec<Reached>,
+    /// One that is there and cannot be understood, and why.
+    pub strange: Option<String>,
+}
+
+/// Who of those `reached` has the most of the log, if that is more than `ours`.
+pub(super) fn ahead_of(ours: LogId, reached: &[Reached]) -> Option<&Reached> {
+    let most = reached.iter().max_by_key(|r| r.last)?;
+    (most.last > ours).then_some(most)
+}
+
+/// Why nothing is forced while a member of another version is there; `why` names it.
+pub(super) fn untold(why: &str) -> String {
+    format!(
+        "{why}. It may have more of the log than this node, and cannot be asked: stop it and try again if it is to be \
+         given up, else start it with the version that runs here"
+    )
+}
+
+/// The end of a log in words: of two, the one that is the greater in this order has
+/// more.
+pub(super) fn named(last: LogId) -> String {
+    format!(
+        "term {}, leader {:x}, index {}",
+        last.term, last.leader, last.index
+    )
 }
 
 impl Node {
@@ -147,23 +177,20 @@ impl Node {
         if !complete {
             return Err("this node has no complete state".into());
         }
-        let own = (status.last_term, status.last_log);
-        let reached = self.who_is_there(&status);
+        let own = status.last;
+        let Probed { reached, strange } = self.who_is_there(&status);
         if let Some(r) = reached.iter().find(|r| r.primary) {
             return Err(Refused::from(format!(
                 "{} belongs to a primary component; this node joins it by itself",
                 r.addr
             )));
         }
-        if let Some(r) = reached.iter().find(|r| r.last > own) {
+        if let Some(r) = ahead_of(own, &reached) {
             let why = format!(
-                "{} has more of the log than this node (term {}, index {}; here {}, {}): going on here could lose \
-                 acknowledged transactions. {}",
+                "{} has more of the log than this node ({}; here {}): going on here could lose acknowledged transactions. {}",
                 r.addr,
-                r.last.0,
-                r.last.1,
-                own.0,
-                own.1,
+                named(r.last),
+                named(own),
                 match self.knows_as_witness(&r.addr) {
                     true =>
                         "It is a witness: stop it and start it with --force-primary; this node joins it by itself",
@@ -174,6 +201,9 @@ impl Node {
                 why,
                 leads_on: true,
             });
+        }
+        if let Some(why) = strange {
+            return Err(untold(&why).into());
         }
         if forced == Forced::Lost {
             self.allowed(&status, &reached)?;
@@ -200,7 +230,7 @@ impl Node {
                 Forced::Founding => "safe_to_bootstrap",
                 Forced::Lost => "pc.ignore_sb, pc.ignore_quorum or pc.weight",
             },
-            status.last_log,
+            status.last.index,
             status.members.addrs.len() - 1 - reached.len(),
         ));
         lock(&self.forced_out).extend(&others);
@@ -256,7 +286,7 @@ impl Node {
         }
     }
 
-    fn who_is_there(&self, status: &OrderStatus) -> Vec<Reached> {
+    fn who_is_there(&self, status: &OrderStatus) -> Probed {
         let cluster = self.shared().cluster.clone();
         let members = status.members.addrs.iter();
         self.probe(&cluster, members.filter(|(id, _)| **id != status.id))
@@ -267,24 +297,25 @@ impl Node {
         &self,
         cluster: &str,
         members: impl Iterator<Item = (&'a RaftId, &'a String)>,
-    ) -> Vec<Reached> {
-        members
-            .filter_map(|(id, addr)| {
-                let answer = self
-                    .engines
-                    .ask(cluster, addr, encode(&Request::Probe), ASK)
-                    .ok()?;
-                match decode(&answer)? {
-                    Answer::Info { primary, last, .. } => Some(Reached {
-                        addr: addr.clone(),
-                        id: *id,
-                        primary,
-                        last,
-                    }),
-                    _ => None,
-                }
-            })
-            .collect()
+    ) -> Probed {
+        let (mut reached, mut strange) = (Vec::new(), None);
+        for (id, addr) in members {
+            let probe = encode(&Request::Probe);
+            let answer = self.engines.ask(cluster, addr, probe, ASK);
+            if let Err(AskError::OtherVersion(why)) = &answer {
+                strange = Some(why.clone());
+            }
+            let answer = answer.ok().and_then(|bytes| decode(&bytes));
+            if let Some(Answer::Info { primary, last, .. }) = answer {
+                reached.push(Reached {
+                    addr: addr.clone(),
+                    id: *id,
+                    primary,
+                    last,
+                });
+            }
+        }
+        Probed { reached, strange }
     }
 
     /// Tells the order whom the log should have as members.
@@ -320,10 +351,43 @@ impl Node {
         };
         let members = view.map(|v| v.members).unwrap_or_default();
         for m in members.iter().filter(|m| m.uuid != own) {
-            let term = status.term;
+            let by = status.leads();
             // If it is lost, silence evicts it.
-            let evict = encode(&Control::Evict { uuid: m.uuid, term });
+            let evict = encode(&Control::Evict { uuid: m.uuid, by });
             let _ = order.propose(kind::CONTROL, 0, evict);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(term: u64, leader: u64, index: u64) -> LogId {
+        LogId {
+            term,
+            leader,
+            index,
+        }
+    }
+
+    #[test]
+    fn the_later_leader_of_a_term_has_more_however_short() {
+        let reached = |last| Reached {
+            addr: String::new(),
+            id: 1,
+            primary: false,
+            last,
+        };
+        let (first, second) = (at(5, 1, 90), at(5, 2, 70));
+        let ahead = |ours, theirs: &[LogId]| {
+            let theirs: Vec<_> = theirs.iter().map(|id| reached(*id)).collect();
+            ahead_of(ours, &theirs).map(|r| r.last)
+        };
+        assert_eq!(ahead(first, &[second]), Some(second));
+        assert_eq!(ahead(second, &[first]), None);
+        assert_eq!(ahead(at(4, 9, 99), &[first, second, first]), Some(second));
+        assert_eq!(ahead(first, &[first]), None);
+        assert_eq!(ahead(first, &[]), None);
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_order::{EngineConfig, NodeHandler, Order, Start};
+use dromon_order::{EngineConfig, LogId, NodeHandler, Order, Start};
 use dromon_writeset::{Seqno, Uuid};
 
+use super::alone::named;
 use super::duties::{Handler, Timings};
 use super::{Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
@@ -80,21 +81,24 @@ pub enum ConnectError {
     /// Founding was asked for, and another node's log has more.
     #[error(
         "safe_to_bootstrap is 1 in grastate.dat, but {addr}, which this node's log names as a member, runs and has \
-         more of the log (term {}, index {}; here term {}, index {}): a cluster founded here could lose transactions \
+         more of the log ({}; here {}): a cluster founded here could lose transactions \
          that were acknowledged. Nothing was changed. Start this node without --wsrep-new-cluster: the logs of a \
          majority form the cluster again by themselves. If a majority of the nodes is gone for good, stop that node \
          and found the cluster there (safe_to_bootstrap: 1 in its grastate.dat, galera_new_cluster), then start this \
          one as usual",
-        .theirs.0, .theirs.1, .ours.0, .ours.1
+        named(*.theirs), named(*.ours)
     )]
     MoreElsewhere {
         /// Who has more.
         addr: String,
-        /// Term and index of the last entry there.
-        theirs: (u64, u64),
+        /// The last entry there.
+        theirs: LogId,
         /// And here.
-        ours: (u64, u64),
+        ours: LogId,
     },
+    /// Founding was asked for, and a member of another version is there.
+    #[error("safe_to_bootstrap is 1 in grastate.dat, but {0}. Nothing was changed")]
+    Untold(String),
     /// The ordering engine did not start.
     #[error("the ordering engine did not start: {0}")]
     Engine(String),

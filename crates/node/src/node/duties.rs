@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_gates::Seqno;
-use dromon_order::{NodeHandler, Order, OrderStatus, RaftId, Reply};
+use dromon_order::{Leadership, NodeHandler, Order, OrderStatus, RaftId, Reply};
 use dromon_writeset::Uuid;
 
 use super::service::Job;
@@ -481,7 +481,7 @@ impl Node {
             };
             overdue.push((m, why));
         }
-        self.evict(order, &view.members, &overdue, suspect, status.term);
+        self.evict(order, &view.members, &overdue, suspect, status.leads());
     }
 
     /// Orders that who is `overdue`, and why, be evicted; asked again after
@@ -492,7 +492,7 @@ impl Node {
         members: &[Member],
         overdue: &[(&Member, String)],
         suspect: Duration,
-        term: u64,
+        by: Leadership,
     ) {
         let mut evicting = lock(&self.evicting);
         let asked = |uuid: &Uuid| evicting.get(uuid).is_some_and(|at| at.elapsed() < suspect);
@@ -507,7 +507,7 @@ impl Node {
             }
             evicting.insert(m.uuid, Instant::now());
             self.note(&format!("declaring {who} inactive: {why}; it is evicted"));
-            let leave = encode(&Control::Evict { uuid: m.uuid, term });
+            let leave = encode(&Control::Evict { uuid: m.uuid, by });
             let _ = order.propose(kind::CONTROL, 0, leave);
         }
     }
@@ -558,21 +558,25 @@ impl Node {
     /// The lease is lost and stays lost: clients are refused.
     pub(super) fn lost_primary(&self) {
         let Some(order) = self.order() else { return };
-        let own = {
+        let mut own = None;
+        let is_due = || {
             let mut shared = self.shared();
             if shared.phase != Phase::Joined || order.status().primary {
-                return;
+                return false;
             }
             shared.phase = Phase::NonPrimary;
             let uuid = shared.uuid;
-            shared
+            own = shared
                 .view
                 .as_ref()
-                .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned())
+                .and_then(|v| v.members.iter().find(|m| m.uuid == uuid).cloned());
+            true
         };
+        if !self.abandon_if(Some(&order), true, is_due) {
+            return;
+        }
         self.flow.clear();
         self.closed.send_on();
-        self.abandon_pending();
         self.note(
             "this node has lost contact with the majority: it is non-primary, refuses writes and current \
              reads, and comes back by itself when the majority can be reached again",

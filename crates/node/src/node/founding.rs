@@ -12,9 +12,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_order::Start;
+use dromon_order::{Leadership, Start};
 
-use super::alone::Reached;
+use super::alone::{Probed, ahead_of, untold};
 use super::connect::{Found, random_u64, random_uuid};
 use super::search::{has_other_voters, has_others, is_later, votes_alone};
 use super::{ConnectError, LogSummary, Node, lock};
@@ -232,10 +232,13 @@ impl Node {
         let after = match self.own_log_end(settings) {
             _ if start.seqno == 0 => None,
             Some(end) => Some(end.last),
-            None => Some(u64::from(random_u64() as u32 >> 8) << 32),
+            None => Some(Leadership {
+                term: u64::from(random_u64() as u32 >> 8) << 32,
+                leader: 0,
+            }),
         };
         let state = match after {
-            Some(term) => ClusterState::genesis_after(start, term),
+            Some(by) => ClusterState::genesis_after(start, by),
             None => ClusterState::genesis(start),
         };
         // The new log goes on from the old one's sum, if that tells it.
@@ -245,7 +248,10 @@ impl Node {
         };
         let (_, genesis) = state.encode();
         Ok(Found {
-            start: Start::Bootstrap { genesis, after },
+            start: Start::Bootstrap {
+                genesis,
+                after: after.map(|by| by.term),
+            },
             state,
             need: Need::Log,
             differs: false,
@@ -267,7 +273,7 @@ impl Node {
         resume: bool,
         log: &LogSummary,
     ) -> Result<Option<Found>, ConnectError> {
-        let reached = self.look_for_others(name, log);
+        let Probed { reached, strange } = self.look_for_others(name, log);
         if let Some(r) = reached.iter().find(|r| r.primary) {
             self.note(&format!(
                 "a cluster was to be founded here, but {} belongs to a primary component of the cluster that this \
@@ -278,18 +284,19 @@ impl Node {
             let found = self.find_cluster(name, address, settings, position, resume, &known);
             return found.map(Some);
         }
-        let ours = (log.end.last, log.last);
         // What only others have was not acknowledged if none of them votes, and none was
         // forced to go on.
-        if let Some(r) = reached.iter().max_by_key(|r| r.last)
-            && r.last > ours
-            && (!votes_alone(log) || is_later(r.last.0, log))
+        if let Some(r) = ahead_of(log.last, &reached)
+            && (!votes_alone(log) || is_later(r.last.term, log))
         {
             return Err(ConnectError::MoreElsewhere {
                 addr: r.addr.clone(),
                 theirs: r.last,
-                ours,
+                ours: log.last,
             });
+        }
+        if let Some(why) = strange {
+            return Err(ConnectError::Untold(untold(&why)));
         }
         if !resume {
             return Ok(None);
@@ -330,13 +337,13 @@ impl Node {
 
     /// Asks the other members of the own log, for a while, until one of them
     /// belongs to a primary component.
-    fn look_for_others(&self, name: &str, log: &LogSummary) -> Vec<Reached> {
+    fn look_for_others(&self, name: &str, log: &LogSummary) -> Probed {
         let until = Instant::now() + LOOK;
         loop {
             let others = log.members.iter().filter(|(id, _)| **id != log.id);
-            let reached = self.probe(name, others);
-            if reached.iter().any(|r| r.primary) || Instant::now() >= until {
-                return reached;
+            let probed = self.probe(name, others);
+            if probed.reached.iter().any(|r| r.primary) || Instant::now() >= until {
+                return probed;
             }
             std::thread::sleep(AGAIN);
         }

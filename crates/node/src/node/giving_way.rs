@@ -2,8 +2,8 @@
 //! because the cluster is lost. What becomes of them: they are replayed, rolled back here and
 //! on the other nodes, or nobody can say.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 
 use dromon_gates::Seqno;
 use dromon_order::Order;
@@ -245,7 +245,28 @@ impl Node {
     /// [`abandon_pending`](Self::abandon_pending), also when it is not this node's order any more.
     /// Not `kept`: this node hears no more of the order.
     pub(super) fn abandon_sent_by(&self, order: Option<&Arc<dyn Order>>, kept: bool) {
-        let sent = lock(&self.pending).take_all();
+        self.abandon_if(order, kept, || true);
+    }
+
+    /// The same if `is_due` says so. Whoever sees what that has changed proposes behind
+    /// all that is given up.
+    pub(super) fn abandon_if(
+        &self,
+        order: Option<&Arc<dyn Order>>,
+        kept: bool,
+        is_due: impl FnOnce() -> bool,
+    ) -> bool {
+        let sent = {
+            let mut given_up = self
+                .given_up
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            if !is_due() {
+                return false;
+            }
+            *given_up += 1;
+            lock(&self.pending).take_all()
+        };
         for (tag, Sent { trx, .. }) in sent {
             let taken_back = order.is_some_and(|o| o.withdraw(kind::WRITE_SET, tag));
             trx.lock().abandoned = Some(match taken_back {
@@ -257,5 +278,6 @@ impl Node {
         self.wake_bulk();
         let gone = lock(&self.chunks).abandon(kept);
         Self::abandon_chunked(gone);
+        true
     }
 }

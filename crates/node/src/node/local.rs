@@ -1,8 +1,8 @@
 //! What the server's client threads call, from the first key of a transaction to its
 //! release.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -151,7 +151,6 @@ impl Node {
             match body.abandoned {
                 None => {}
                 Some(Abandoned::Sent) if !self.take_back(tag) => return Outcome::NodeFail,
-                // Above: given up just before it was handed to the order.
                 Some(_) => {
                     body.abandoned = None;
                     body.stage = Stage::Executing;
@@ -258,6 +257,7 @@ impl Node {
             prev_fragment: body.last_fragment,
             chunk,
         };
+        let before = *self.given_up();
         let (tag, last_seen) = self.register_pending(trx, body.last_fragment);
         // Whoever waited for something else may not know yet. What it has seen is
         // settled now: certification finds what comes from here on.
@@ -309,7 +309,17 @@ impl Node {
         let sending = self.spooler.sending(&bytes);
         let mut wait = Duration::from_millis(1);
         loop {
-            match order.propose(kind::WRITE_SET, tag, bytes.clone()) {
+            let proposed = {
+                let given_up = self.given_up();
+                if *given_up != before {
+                    // Lost and maybe found again meanwhile: nobody waits for it any more.
+                    drop(given_up);
+                    lock(&self.pending).take(tag);
+                    return Err(Outcome::ConnFail);
+                }
+                order.propose(kind::WRITE_SET, tag, bytes.clone())
+            };
+            match proposed {
                 Ok(_) => return Ok((tag, sending)),
                 Err(OrderError::Full { .. }) if self.serving() => {
                     // Bounded: the order drains as a majority answers.
@@ -323,6 +333,10 @@ impl Node {
                 }
             }
         }
+    }
+
+    fn given_up(&self) -> RwLockReadGuard<'_, u64> {
+        self.given_up.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How large the chunks are in which others may apply so much data, as a

@@ -60,7 +60,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dromon_gates::{ApplyQueue, Gates, Waiter};
 use dromon_order::sequencer::PieceStore;
-use dromon_order::{Checkpoint, EngineConfig, Inspected, NodeHandler, Order, RaftId, Start};
+use dromon_order::{Checkpoint, EngineConfig, Inspected, LogId, NodeHandler, Order, RaftId, Start};
 use dromon_writeset::{Flags, KeyHash, Seqno, Uuid};
 
 use crate::chain::Sums;
@@ -113,10 +113,13 @@ pub enum AskError {
     /// It is not there, or not yet: try again or another one.
     #[error("{0}")]
     Unreachable(String),
-    /// It is there and will never let this node in: wrong cluster name, wrong
-    /// version, or no cluster node at all.
+    /// It is there and will never let this node in: wrong cluster name, or no
+    /// cluster node at all.
     #[error("{0}")]
     Refused(String),
+    /// It is there, and a node of another version: neither understands the other.
+    #[error("{0}")]
+    OtherVersion(String),
 }
 
 /// Why an engine, or a log, cannot be used.
@@ -221,8 +224,8 @@ pub struct LogSummary {
     pub voters: BTreeSet<RaftId>,
     /// How far it got.
     pub end: LogEnd,
-    /// Index of its last entry.
-    pub last: u64,
+    /// Its last entry.
+    pub last: LogId,
     /// Whether it was kept on the disk from its beginning on (`dromon.durability`).
     pub durable: bool,
 }
@@ -242,10 +245,10 @@ impl From<Inspected> for LogSummary {
             voters: found.members.voters(),
             members: found.members.addrs,
             end: LogEnd {
-                last: found.last.term,
-                term: found.term,
+                last: found.last.leadership(),
+                voted: found.voted,
             },
-            last: found.last.index,
+            last: found.last,
             durable: found.durable,
         }
     }
@@ -536,6 +539,10 @@ pub struct Node {
     spooler: Spooler,
     toi: Mutex<HashMap<u64, Arc<Trx>>>,
     pending: Mutex<Pending>,
+    /// How often all that was pending was given up. A client holds it while it looks and
+    /// proposes: so nothing that is given up is numbered behind what is proposed then.
+    /// Taken before `shared` and `pending`.
+    given_up: RwLock<u64>,
     chunks: Mutex<chunks::Chunks>,
     streams: Mutex<Streams>,
     /// Those of other nodes that hold rows here. Taken before `chunks`, the gates and
@@ -564,6 +571,8 @@ pub struct Node {
     alone_later: AtomicBool,
     /// It was said that the log here was kept in memory only.
     forgetful_told: AtomicBool,
+    /// The same of one that another build wrote.
+    unread_told: AtomicBool,
     /// Taken before `chunks`, and kept during the I/O.
     lacking_file: Mutex<LackingFile>,
     /// Something changed in `chunks`, or a member reported.

@@ -267,7 +267,7 @@ impl Node {
                 ),
                 (
                     "dromon_log_last".into(),
-                    StatusValue::Int(status.last_log as i64),
+                    StatusValue::Int(status.last.index as i64),
                 ),
                 (
                     "dromon_log_committed".into(),

@@ -39,7 +39,7 @@ pub(super) fn votes_alone(log: &LogSummary) -> bool {
 /// Whether a log whose last entry is of `term` goes on in a later incarnation than
 /// `log`: somebody was forced to go on. It need not be primary at this moment.
 pub(super) fn is_later(term: u64, log: &LogSummary) -> bool {
-    incarnation(term) > incarnation(log.end.last)
+    incarnation(term) > log.end.last.incarnation()
 }
 
 /// Whether a log may be one that a majority needs, or is a majority: it
@@ -143,9 +143,9 @@ impl Node {
         let patience = ALONE.min(settings.wait_prim_timeout / 2);
         let cluster = self.shared().cluster.clone();
         let others = || log.members.iter().filter(|(id, _)| **id != log.id);
-        let reached = self.probe(&cluster, others());
+        let reached = self.probe(&cluster, others()).reached;
         let all = reached.len() == others().count();
-        let mut terms = reached.iter().map(|r| r.last.0);
+        let mut terms = reached.iter().map(|r| r.last.term);
         reached.iter().any(|r| r.primary)
             || terms.any(|term| is_later(term, log))
             || !all && looked < patience
@@ -271,7 +271,15 @@ impl Node {
             return Ok(None);
         }
         let decoded = ClusterState::decode(&summary.checkpoint.sequencer, &summary.checkpoint.node);
-        let Ok(state) = decoded else { return Ok(None) };
+        let state = match decoded {
+            Ok(state) => state,
+            Err(e) => {
+                if !self.unread_told.swap(true, Relaxed) {
+                    self.note(&format!("the log here is not gone on with: {e}"));
+                }
+                return Ok(None);
+            }
+        };
         if !fits(&summary) || state.position().history != position.history {
             return Ok(None);
         }
@@ -512,7 +520,9 @@ impl Node {
             Ok(bytes) => {
                 Ok(decode::<Answer>(&bytes).ok_or_else(|| "gave an unreadable answer".into()))
             }
-            Err(AskError::Refused(why)) => Err(ConnectError::Refused(why)),
+            Err(AskError::Refused(why) | AskError::OtherVersion(why)) => {
+                Err(ConnectError::Refused(why))
+            }
             Err(AskError::Unreachable(why)) => Ok(Err(why)),
         }
     }
@@ -527,6 +537,11 @@ mod tests {
     use super::*;
 
     fn log(id: RaftId, voters: &[RaftId], members: &[RaftId]) -> LogSummary {
+        let last = LogId {
+            term: 1,
+            leader: 1,
+            index: 1,
+        };
         let addrs: BTreeMap<RaftId, String> =
             members.iter().map(|id| (*id, format!("n{id}:1"))).collect();
         LogSummary {
@@ -540,8 +555,11 @@ mod tests {
             voters: voters.iter().copied().collect(),
             members: addrs,
             durable: true,
-            end: LogEnd { last: 1, term: 1 },
-            last: 1,
+            end: LogEnd {
+                last: last.leadership(),
+                voted: last.leadership(),
+            },
+            last,
         }
     }
 

@@ -114,7 +114,7 @@ impl Node {
                 seqno: delivered,
             },
             members: status.members.addrs.into_values().collect(),
-            last: (status.last_term, status.last_log),
+            last: status.last,
         }
     }
 
@@ -253,7 +253,7 @@ impl Node {
         let newest = newest.ok_or("this node has no checkpoint yet")?;
         let state = ClusterState::decode(&newest.sequencer, &newest.node);
         let forks = state.map_err(|e| e.to_string())?.forks().clone();
-        if incarnation(forks.term()) == incarnation(term) {
+        if forks.last().incarnation() == incarnation(term) {
             Ok(forks)
         } else {
             Err("this node has just begun a new incarnation of the cluster".into())

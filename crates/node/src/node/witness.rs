@@ -216,7 +216,7 @@ impl Node {
             .filter_map(|m| {
                 let peer = status.peers.get(&m.raft_id)?;
                 let heard = peer.silent.is_some_and(|s| s < SILENT);
-                let close = peer.matched + BEHIND >= status.last_log;
+                let close = peer.matched + BEHIND >= status.last.index;
                 (heard && close).then_some((peer.matched, m))
             })
             .max_by_key(|(matched, m)| (*matched, std::cmp::Reverse(m.uuid)))

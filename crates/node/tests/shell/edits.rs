@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dromon_node::{Phase, Position};
+use dromon_order::logstore::{LogStore, Record, WriteOp};
+use dromon_order::memlog::MemLog;
 use dromon_writeset::Uuid;
 
 use crate::load::Load;
@@ -230,6 +232,7 @@ fn the_flag_is_refused_while_a_member_with_more_is_there() {
         for words in [
             "10.0.0.2:4567",
             "has more of the log (term ",
+            ", leader ",
             ", index ",
             "; here term ",
             "Nothing was changed",
@@ -247,6 +250,92 @@ fn the_flag_is_refused_while_a_member_with_more_is_there() {
             world.synced(&db);
             has(world, &db, 10..40);
         }
+    });
+}
+
+/// Adds `count` entries to `log` that `leader` made in a term that began behind it.
+fn lead_on(log: &MemLog, leader: u64, count: u64) {
+    let (_, next) = log.bounds();
+    let last = log.read(next - 1..=next - 1, 1).expect("the last entry");
+    // One that has been delivered already counts for nothing.
+    let again = |n| Record {
+        index: next + n,
+        term: last[0].term + 1,
+        leader,
+        body: last[0].body.clone(),
+    };
+    let (tx, rx) = std::sync::mpsc::channel();
+    let done = Box::new(move |stored: std::io::Result<()>| {
+        let _ = tx.send(stored.is_ok());
+    });
+    log.submit(WriteOp::Append((0..count).map(again).collect()), done);
+    assert_eq!(rx.recv(), Ok(true));
+}
+
+/// One node won a term and wrote to its own disk only; another one of a higher id took
+/// the term over, and committed less.
+#[test]
+fn the_later_of_two_leaders_in_one_term_has_more() {
+    run(5, PATIENT, LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.settle();
+        outage(world, 5);
+        for (n, leader, count) in [(1, 1, 9), (2, 2, 3)] {
+            let log = world.copy_log(n);
+            lead_on(&log, leader, count);
+            world.put_log(n, log);
+        }
+        let follower = open_crashed(world, 2);
+        let waits = {
+            let follower = follower.clone();
+            std::thread::spawn(move || follower.connect(&World::url(), false))
+        };
+        world.until("it runs", || follower.stat("dromon_log_last") != "0");
+        world.edit_state_file(1, FLAG, "1");
+        let first = open_crashed(world, 1);
+        let why = first.connect("gcomm://", true);
+        let why = why.expect_err("what the second leader committed is not here");
+        for words in [
+            "10.0.0.2:4567",
+            ", leader 2, ",
+            "; here term ",
+            ", leader 1, ",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+        // There it may be.
+        follower.disconnect();
+        let _ = waits.join();
+        world.crash(2);
+        world.edit_state_file(2, FLAG, "1");
+        let follower = open_crashed(world, 2);
+        follower.connect("gcomm://", true).expect("it has the most");
+        first.connect(&World::url(), false).expect("one is there");
+        world.synced(&first);
+        has(world, &first, 0..5);
+    });
+}
+
+#[test]
+fn the_flag_is_refused_while_a_member_of_another_version_is_there() {
+    run(3, PATIENT, LIMIT, |world| {
+        write(&world.db(1), 0..5);
+        world.settle();
+        outage(world, 3);
+        world.net.speak_strangely(&World::addr(2));
+        world.edit_state_file(1, FLAG, "1");
+        let flagged = open_crashed(world, 1);
+        let why = flagged.connect("gcomm://", true);
+        let why = why.expect_err("nobody knows what the other one has");
+        for words in ["10.0.0.2:4567", "cannot be asked", "Nothing was changed"] {
+            assert!(why.contains(words), "{why}");
+        }
+        // It is given up.
+        world.net.cut(&addrs(&[2]), &addrs(&[1, 3]));
+        world.net.speak_plainly(&World::addr(2));
+        flagged.connect("gcomm://", true).expect("nobody is there");
+        world.synced(&flagged);
+        has(world, &flagged, 0..5);
     });
 }
 

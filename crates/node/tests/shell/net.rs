@@ -35,6 +35,8 @@ pub struct Net {
     disks: Mutex<HashMap<String, Ill>>,
     /// By address: what the storage engine there says when it is asked.
     told: Mutex<HashMap<String, dromon_node::Position>>,
+    /// Addresses where a build runs that speaks another version.
+    strange: Mutex<BTreeSet<String>>,
     /// Addresses whose next engine begins its log and does not start.
     failing: Mutex<BTreeSet<String>>,
     /// Addresses where what is read from a spool file next is not what was written.
@@ -75,6 +77,7 @@ impl Net {
             syncs: Mutex::default(),
             disks: Mutex::default(),
             told: Mutex::default(),
+            strange: Mutex::default(),
             failing: Mutex::default(),
             spoilt: Mutex::default(),
             wires: Mutex::default(),
@@ -126,6 +129,16 @@ impl Net {
     /// From now on the disk under the log at `addr` answers nothing.
     pub fn hang_log(&self, addr: &str) {
         lock(&self.disks).insert(addr.to_owned(), Ill::Hangs(Vec::new()));
+    }
+
+    /// From now on `addr` refuses questions, as a build of another version does.
+    pub fn speak_strangely(&self, addr: &str) {
+        lock(&self.strange).insert(addr.to_owned());
+    }
+
+    /// It speaks the common version again.
+    pub fn speak_plainly(&self, addr: &str) {
+        lock(&self.strange).remove(addr);
     }
 
     /// From now on the disk under the log at `addr` fails all it is told.
@@ -367,6 +380,11 @@ impl Engines for MemEngines {
             if wires.cuts.contains(&pair) || wires.isolated.contains(addr) {
                 return Err(AskError::Unreachable(format!("{addr} is cut off")));
             }
+        }
+        if lock(&self.net.strange).contains(addr) {
+            return Err(AskError::OtherVersion(format!(
+                "{addr} speaks another version"
+            )));
         }
         let n = self.net.askers.fetch_add(1, Ordering::Relaxed);
         let unreachable = |e: &dyn std::fmt::Display| AskError::Unreachable(e.to_string());

@@ -67,6 +67,38 @@ pub fn one_is_cut_off(options: &'static str, leader: bool) {
     });
 }
 
+/// A client is on its way to the order while its node loses the majority and comes back.
+#[test]
+fn what_comes_to_be_sent_only_after_the_way_back_is_not_sent() {
+    const OPTIONS: &str =
+        "evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S;dromon.auto_stream_size=0";
+    run(3, OPTIONS, LIMIT, |world| {
+        let db = world.db(world.leader(&world.db(1)) % 3 + 1);
+        let others: Vec<usize> = (1..=3).filter(|n| *n != db.n).collect();
+        let mut t = db.begin();
+        t.put(row(1), 7).expect("a free row");
+        let trx = t.trx().expect("it wrote");
+        let on_its_way = "goes out in pieces";
+        world.report.hold(on_its_way);
+        let client = std::thread::spawn(move || t.commit_padded(64 << 20));
+        world.until("it is about to be sent", || world.report.said(on_its_way));
+        world.net.cut(&addrs(&[db.n]), &addrs(&others));
+        lost(world, &db);
+        world.net.heal();
+        world.synced(&db);
+        // So it cannot take back what it sends.
+        let body = trx.lock();
+        world.report.let_go();
+        let came = || others.iter().any(|n| world.db(*n).read(row(1)) != 0);
+        assert!(!world.soon(came), "it is told that nothing was sent");
+        drop(body);
+        assert_eq!(client.join().expect("no panic"), End::ConnFail);
+        assert!(db.set(row(1), 8).is_committed());
+        world.settle();
+        assert_eq!(world.db(others[0]).read(row(1)), 8);
+    });
+}
+
 #[test]
 fn a_follower_is_cut_off_and_returns() {
     one_is_cut_off(PATIENT, false);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use dromon_node::ddl_marks::MARKS_FILE;
@@ -29,9 +29,35 @@ pub struct Report {
     began: Instant,
     lines: Mutex<VecDeque<String>>,
     violations: Mutex<Vec<String>>,
+    /// Whoever says this stays there until it is over.
+    held: Mutex<Option<(&'static str, Hold)>>,
 }
 
+/// A place where somebody is held.
+type Hold = Arc<(Mutex<bool>, Condvar)>;
+
 impl Report {
+    /// From now on whoever says `text` stays there.
+    pub fn hold(&self, text: &'static str) {
+        *lock(&self.held) = Some((text, Hold::default()));
+    }
+
+    /// Nobody is held any more.
+    pub fn let_go(&self) {
+        if let Some((_, hold)) = lock(&self.held).take() {
+            *lock(&hold.0) = true;
+            hold.1.notify_all();
+        }
+    }
+
+    fn stay(&self, said: &str) {
+        let held = lock(&self.held).clone();
+        if let Some((_, hold)) = held.filter(|(text, _)| said.contains(text)) {
+            let over = lock(&hold.0);
+            drop(hold.1.wait_while(over, |over| !*over));
+        }
+    }
+
     /// A line for the log.
     pub fn line(&self, who: &str, text: &str) {
         let at = self.began.elapsed().as_secs_f64();
@@ -82,6 +108,7 @@ impl Database for Lines {
             self.report.violation(&line);
         }
         self.report.line(&self.name, &line);
+        self.report.stay(&line);
     }
 
     fn wants_bypass(&self) -> bool {
@@ -185,6 +212,7 @@ impl World {
                 began: Instant::now(),
                 lines: Mutex::default(),
                 violations: Mutex::default(),
+                held: Mutex::default(),
             }),
             dirs: TempDir::new().expect("a directory for tests"),
             data_dirs: Mutex::default(),

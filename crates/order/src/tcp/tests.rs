@@ -9,8 +9,8 @@ use dromon_writeset::Uuid;
 
 use super::*;
 use crate::wire::{
-    FrameKind, HelloAnswer, Misbehaviour, Purpose, RefusalCode, frame_header, read_frame,
-    read_greeting,
+    FrameKind, HelloAnswer, Misbehaviour, Purpose, RefusalCode, VERSION_MAX, frame_header,
+    read_frame, read_greeting,
 };
 
 pub(super) const SOON: Duration = Duration::from_secs(5);
@@ -199,11 +199,11 @@ async fn each_fault_of_the_other_end_has_its_own_words_in_time() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed_at = closed.local_addr().unwrap().to_string();
     drop(closed);
-    let mut flipped = answer(Ok(1));
+    let mut flipped = answer(Ok(VERSION_MAX));
     flipped[20] ^= 1;
-    let mut long = answer(Ok(1));
+    let mut long = answer(Ok(VERSION_MAX));
     long[8..12].copy_from_slice(&5000u32.to_le_bytes());
-    let good = |rest: &[u8]| [&answer(Ok(1))[..], rest].concat();
+    let good = |rest: &[u8]| [&answer(Ok(VERSION_MAX))[..], rest].concat();
     let mut bad_sum = frame(FrameKind::Answer, 1, b"abc");
     *bad_sum.last_mut().unwrap() ^= 1;
 
@@ -226,7 +226,7 @@ async fn each_fault_of_the_other_end_has_its_own_words_in_time() {
             "ended the connection without a greeting",
         ),
         (
-            fake(answer(Ok(1))[..30].into(), true),
+            fake(answer(Ok(VERSION_MAX))[..30].into(), true),
             "ended inside a message",
         ),
         (fake(flipped, false), "a greeting with a wrong checksum"),
@@ -332,7 +332,7 @@ async fn versions_without_overlap_are_refused_with_both_ranges() {
     assert_eq!(r.code, RefusalCode::NoCommonVersion);
     assert!(
         r.text
-            .contains("versions 1 to 1, the connecting node 8 to 9"),
+            .contains("versions 2 to 2, the connecting node 8 to 9"),
         "{}",
         r.text
     );
@@ -757,7 +757,7 @@ async fn a_link_meant_for_one_who_is_gone_does_not_end_the_good_one() {
 #[tokio::test]
 async fn a_peer_that_sends_nonsense_back_is_named() {
     let at = fake(
-        [answer(Ok(1)), frame(FrameKind::Data, 0, b"x")].concat(),
+        [answer(Ok(VERSION_MAX)), frame(FrameKind::Data, 0, b"x")].concat(),
         false,
     );
     let (c, events) = config(1);

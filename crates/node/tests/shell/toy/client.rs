@@ -73,6 +73,8 @@ pub struct Session {
     own: BTreeMap<Key, i64>,
     tables: BTreeSet<u8>,
     fragments: Vec<Change>,
+    /// Bytes that say nothing and go with the end.
+    padding: usize,
     ended: bool,
 }
 
@@ -103,6 +105,7 @@ impl Db {
             own: BTreeMap::new(),
             tables: BTreeSet::new(),
             fragments: Vec::new(),
+            padding: 0,
             ended: false,
         }
     }
@@ -496,6 +499,12 @@ impl Session {
         self.end(false)
     }
 
+    /// The same with so many bytes more, that say nothing.
+    pub fn commit_padded(mut self, padding: usize) -> End {
+        self.padding = padding;
+        self.end(false)
+    }
+
     /// The same; what was changed since the last fragment travels with the end, as a server
     /// has it whose fragments are larger than a row.
     pub fn commit_with_rest(self) -> End {
@@ -535,7 +544,9 @@ impl Session {
             self.fragments.extend(rest);
             (LAST, data)
         } else {
-            (WHOLE, events::encode(&std::mem::take(&mut self.changes)))
+            let mut data = events::encode(&std::mem::take(&mut self.changes));
+            data.extend(events::padding(self.padding));
+            (WHOLE, data)
         };
         let (outcome, meta) = self.certify(&trx, flags, &data);
         match outcome {
