@@ -405,6 +405,20 @@ impl HeldRows {
         (!met.is_empty()).then_some((waits, met))
     }
 
+    /// The same for who has another thread see to it. `asked`: that waits to be done, as
+    /// nobody is left to do it; one who waits himself and looks must find it still.
+    pub fn to_be_asked(
+        &mut self,
+        released: Seqno,
+        now: Duration,
+        asked: bool,
+    ) -> Option<(Seqno, Vec<StreamId>)> {
+        match asked {
+            true => None,
+            false => self.stuck(released, now),
+        }
+    }
+
     /// Streams that hold rows here, and that a write set may wait for that names
     /// `tables` (none: not known). Everything up to `released` is finished.
     pub fn met_by(&self, tables: &[KeyHash], released: Seqno) -> Vec<StreamId> {
@@ -605,6 +619,16 @@ mod tests {
         assert_eq!(held.stuck(9, s(5.0)), Some((10, vec![B])));
         shelve(&mut held, B, 9);
         assert_eq!(held.stuck(9, s(40.0)), None);
+    }
+
+    #[test]
+    fn what_nobody_can_see_to_is_left_to_who_waits() {
+        let mut held = two();
+        held.works(10, vec![table(b"w")], 0);
+        assert_eq!(held.to_be_asked(9, s(3.0), false), None);
+        assert_eq!(held.to_be_asked(9, s(4.0), false), Some((10, vec![B])));
+        assert_eq!(held.to_be_asked(9, s(5.0), true), None);
+        assert_eq!(held.stuck(9, s(5.1)), Some((10, vec![B])), "at once");
     }
 
     #[test]

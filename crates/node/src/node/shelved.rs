@@ -152,16 +152,14 @@ impl Node {
             return;
         }
         let now = self.opened_at.elapsed();
+        let asked = self.queue.has_urgent();
         let stuck = {
             let mut held = lock(&self.held);
-            held.stuck(self.gates.released(), now)
+            held.to_be_asked(self.gates.released(), now, asked)
         };
         let Some((waits, streams)) = stuck else {
             return;
         };
-        if self.queue.has_urgent() {
-            return; // nobody is left to do it
-        }
         // It may be a client that waits, and the only applier is free.
         self.queue.push_urgent(QueueItem {
             seqno: waits,
