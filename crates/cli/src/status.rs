@@ -98,6 +98,9 @@ fn table(status: &ClusterStatus) -> String {
     for large in large_transactions(&status.nodes) {
         out.push_str(&format!("under way: {large}\n"));
     }
+    if let Some(differs) = durability(&status.nodes) {
+        out.push_str(&differs);
+    }
     for node in &status.nodes {
         if let Some(why) = node
             .silence
@@ -108,6 +111,21 @@ fn table(status: &ClusterStatus) -> String {
         }
     }
     out
+}
+
+/// Whether members keep their logs otherwise than others, in the words of the first one
+/// that says so.
+fn durability(nodes: &[NodeStatus]) -> Option<String> {
+    nodes.iter().find_map(|node| {
+        let others = node.wsrep.as_ref()?.get("wsrep_dromon_durability_differs");
+        (!others.is_empty()).then(|| {
+            format!(
+                "dromon.durability of {others} is not that of {}: what is acknowledged may be on fewer disks than a \
+                 majority\n",
+                node.name
+            )
+        })
+    })
 }
 
 /// The large transactions under way. Every node knows those that began while it was
@@ -192,6 +210,30 @@ mod tests {
         let all = large_transactions(&nodes);
         assert_eq!(all, [&held, two, "and 3 smaller ones"]);
         assert_eq!(large_transactions(&[node("db1", "")]), [""; 0]);
+    }
+
+    #[test]
+    fn who_keeps_its_log_otherwise_is_named_once() {
+        let node = |name: &str, differs: &str| NodeStatus {
+            name: name.into(),
+            pid: Some(1),
+            process: ProcessView::Running,
+            wsrep: Some(WsrepStatus::from_rows(vec![(
+                "wsrep_dromon_durability_differs".into(),
+                differs.into(),
+            )])),
+            silence: None,
+        };
+        let alike = vec![node("db1", ""), node("db2", "")];
+        assert!(!table(&ClusterStatus::judge(alike, None)).contains("durability"));
+        let mixed = vec![node("db1", "db2"), node("db2", "db1")];
+        let text = table(&ClusterStatus::judge(mixed, None));
+        assert_eq!(
+            text.matches("dromon.durability of db2 is not that of db1")
+                .count(),
+            1
+        );
+        assert_eq!(text.matches("dromon.durability").count(), 1);
     }
 
     #[test]

@@ -370,6 +370,12 @@ impl Flow {
         }
     }
 
+    /// Whether the log of `uuid` waits for its disk; `None` if it never spoke.
+    pub fn durable(&self, uuid: &Uuid) -> Option<bool> {
+        let inner = self.lock();
+        inner.reports.get(uuid).map(|r| r.progress.durable)
+    }
+
     /// How long `uuid` has been silent; `None` if it never spoke.
     pub fn silent(&self, uuid: &Uuid) -> Option<Duration> {
         self.lock().reports.get(uuid).map(|r| r.at.elapsed())
@@ -516,6 +522,7 @@ mod tests {
             stop,
             number,
             digest: (0, 0),
+            durable: true,
         }
     }
 

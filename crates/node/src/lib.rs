@@ -15,6 +15,7 @@ pub mod ddl_marks;
 mod delayed;
 mod digests;
 mod donor;
+mod durabilities;
 mod durable;
 pub mod electors;
 mod flow;

@@ -358,6 +358,8 @@ pub struct Progress {
     pub number: u64,
     /// Seqno of the last view and digest of the deterministic state there.
     pub digest: (Seqno, u64),
+    /// Whether its log waits for the disk (`dromon.durability`).
+    pub durable: bool,
 }
 
 /// Encodes a message.

@@ -64,6 +64,7 @@ pub const NODE_MESSAGE: Target = Target {
                 stop: false,
                 number: 9,
                 digest: (1, 2),
+                durable: true,
             })
             .to_vec(),
         );

@@ -277,6 +277,7 @@ impl Session {
             stop: false,
             number: inner.report_number,
             digest: (0, 0),
+            durable: true,
         };
         self.reported(&mut inner, report.clone());
         Some(encode(&report))

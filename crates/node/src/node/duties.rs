@@ -256,6 +256,7 @@ impl Node {
         }
         self.look_at_small();
         self.look_for_delays();
+        self.look_for_durability();
         self.look_for_slow();
         self.look_for_standstill();
         // Tables of what was shelved and is through are opened, also if no applier has work.
@@ -388,6 +389,7 @@ impl Node {
             stop: self.flow.own_stop(),
             number: self.progress_number.fetch_add(1, Relaxed) + 1,
             digest: lock(&self.digests).newest(),
+            durable: self.waits_for_disk(),
         };
         self.flow.report(progress.clone());
         Some(progress)

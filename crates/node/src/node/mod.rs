@@ -70,6 +70,7 @@ use crate::database::{Database, Level, View};
 use crate::ddl_marks::Marks;
 use crate::delayed::{Delayed, FirstSeen};
 use crate::digests::Digests;
+use crate::durabilities::Durabilities;
 use crate::durable::Durable;
 use crate::electors::Weighing;
 use crate::flow::Flow;
@@ -573,6 +574,7 @@ pub struct Node {
     forgetful_told: AtomicBool,
     /// The same of one that another build wrote.
     unread_told: AtomicBool,
+    durabilities: Mutex<Durabilities>,
     /// Taken before `chunks`, and kept during the I/O.
     lacking_file: Mutex<LackingFile>,
     /// Something changed in `chunks`, or a member reported.

@@ -128,6 +128,7 @@ impl Node {
             alone_later: AtomicBool::new(false),
             forgetful_told: AtomicBool::new(false),
             unread_told: AtomicBool::new(false),
+            durabilities: Mutex::default(),
             lacking_file: Mutex::new(lacking_file),
             chunks_more: Condvar::new(),
             shared: Mutex::new(Shared::closed()),

@@ -10,7 +10,9 @@ use super::{Node, Phase, lock};
 use crate::cluster::MemberState;
 use crate::delayed::Seen;
 use crate::digests::Difference;
+use crate::durabilities::Told;
 use crate::messages::Progress;
+use crate::options::Durability;
 use crate::status::{
     Latency, LocalState, QueueFigures, Snapshot, StatusValue, StatusVar, WindowFigures,
 };
@@ -103,6 +105,38 @@ impl Node {
         let Some(difference) = found else { return };
         let name = self.names(&[progress.uuid]).join("");
         self.error(&difference_text(&name, &progress.uuid, &difference));
+    }
+
+    /// Whether this node's log waits for its disk.
+    pub(super) fn waits_for_disk(&self) -> bool {
+        self.settings().durability == Durability::Majority
+    }
+
+    /// Says who keeps its log otherwise than this node, once all have told.
+    pub(super) fn look_for_durability(&self) {
+        let others: Vec<(Uuid, String)> = {
+            let shared = self.shared();
+            if shared.phase != Phase::Joined {
+                return;
+            }
+            let members = shared.view.iter().flat_map(|v| &v.members);
+            let others = members.filter(|m| m.uuid != shared.uuid);
+            others.map(|m| (m.uuid, m.name.clone())).collect()
+        };
+        let durable =
+            |(uuid, name): &(Uuid, String)| Some((name.clone(), self.flow.durable(uuid)?));
+        let Some(others) = others.iter().map(durable).collect::<Option<Vec<_>>>() else {
+            return;
+        };
+        let others = others
+            .iter()
+            .map(|(name, durable)| (name.as_str(), *durable));
+        let told = lock(&self.durabilities).look(self.waits_for_disk(), others);
+        match told {
+            None => {}
+            Some(Told::Warning(text)) => self.warn(&text),
+            Some(Told::Note(text)) => self.note(&text),
+        }
     }
 
     /// Notes which members' reports are late (`evs.delay_margin`).
@@ -330,6 +364,10 @@ impl Node {
                 ("dromon_witnesses".into(), text(witnesses.join(","))),
                 ("dromon_state_digest".into(), text(state_digest)),
                 ("dromon_state_differs".into(), text(differs.join(","))),
+                (
+                    "dromon_durability_differs".into(),
+                    text(lock(&self.durabilities).differing().join(",")),
+                ),
                 (
                     "dromon_send_bytes".into(),
                     StatusValue::Int(status.pending_bytes as i64),

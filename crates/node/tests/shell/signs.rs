@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use dromon_node::Position;
 use dromon_node::grastate::ViewState;
 
+use crate::net::lock;
 use crate::toy::row;
 use crate::world::{World, run};
 
@@ -51,6 +53,37 @@ fn the_deciding_state_has_the_same_digest_everywhere() {
         for n in 1..=3 {
             assert_eq!(world.db(n).stat("dromon_state_differs"), "");
         }
+    });
+}
+
+/// Stops node 3 in order and starts it again with these options besides.
+fn restart_third(world: &World, options: &'static str) {
+    let third = world.db(3);
+    third.disconnect();
+    lock(&world.own_options).insert(3, options);
+    let third = world.open(3, third.disk(), Position::UNDEFINED);
+    third.connect(&World::url(), false).expect("two run");
+    world.synced(&third);
+}
+
+#[test]
+fn a_member_that_keeps_its_log_otherwise_is_named() {
+    run(3, "", LIMIT, |world| {
+        restart_third(world, "dromon.durability=memory");
+        let shown = |n| world.db(n).stat("dromon_durability_differs");
+        let all = || [1, 2, 3].map(shown);
+        world.until("it is named", || all() == ["n3", "n3", "n1,n2"]);
+        for (name, words) in [
+            ("n1", "majority here and memory on n3:"),
+            ("n2", "majority here and memory on n3:"),
+            ("n3", "memory here and majority on n1, n2:"),
+        ] {
+            assert_eq!(world.report.times(name, words), 1, "{name} says it once");
+        }
+        assert!(world.db(3).set(row(1), 1).is_committed(), "it is let in");
+        restart_third(world, "");
+        world.until("it is like the others", || all() == ["", "", ""]);
+        assert_eq!(world.report.times("n1", "the same on all members again"), 1);
     });
 }
 

@@ -128,6 +128,8 @@ pub struct World {
     dirs: TempDir,
     data_dirs: Mutex<BTreeMap<usize, PathBuf>>,
     options: String,
+    /// By node: what it is started with besides.
+    pub own_options: Mutex<BTreeMap<usize, &'static str>>,
     /// Every database there ever was, the newest of each address last.
     all: Arc<Mutex<Vec<Arc<Db>>>>,
     /// Those that nobody must talk to any more.
@@ -217,6 +219,7 @@ impl World {
             dirs: TempDir::new().expect("a directory for tests"),
             data_dirs: Mutex::default(),
             options: options.to_owned(),
+            own_options: Mutex::default(),
             all: Arc::default(),
             crashed: Mutex::default(),
             witnesses: Mutex::default(),
@@ -347,7 +350,9 @@ impl World {
             report: self.report.clone(),
             words: self.words.load(Ordering::Relaxed),
         });
-        let node = Node::open(log, self.net.engines(&addr), setup, &self.options)
+        let own = lock(&self.own_options).get(&n).copied().unwrap_or_default();
+        let options = format!("{};{own}", self.options);
+        let node = Node::open(log, self.net.engines(&addr), setup, &options)
             .unwrap_or_else(|e| panic!("n{n}: {e}"));
         db.set_node(node);
         lock(&self.all).push(db.clone());
