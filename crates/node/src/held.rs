@@ -407,7 +407,7 @@ impl HeldRows {
 
     /// The same for who has another thread see to it. `asked`: that waits to be done, as
     /// nobody is left to do it; one who waits himself and looks must find it still.
-    pub fn to_be_asked(
+    pub fn due_to_shelve(
         &mut self,
         released: Seqno,
         now: Duration,
@@ -625,9 +625,9 @@ mod tests {
     fn what_nobody_can_see_to_is_left_to_who_waits() {
         let mut held = two();
         held.works(10, vec![table(b"w")], 0);
-        assert_eq!(held.to_be_asked(9, s(3.0), false), None);
-        assert_eq!(held.to_be_asked(9, s(4.0), false), Some((10, vec![B])));
-        assert_eq!(held.to_be_asked(9, s(5.0), true), None);
+        assert_eq!(held.due_to_shelve(9, s(3.0), false), None);
+        assert_eq!(held.due_to_shelve(9, s(4.0), false), Some((10, vec![B])));
+        assert_eq!(held.due_to_shelve(9, s(5.0), true), None);
         assert_eq!(held.stuck(9, s(5.1)), Some((10, vec![B])), "at once");
     }
 

@@ -155,7 +155,7 @@ impl Node {
         let asked = self.queue.has_urgent();
         let stuck = {
             let mut held = lock(&self.held);
-            held.to_be_asked(self.gates.released(), now, asked)
+            held.due_to_shelve(self.gates.released(), now, asked)
         };
         let Some((waits, streams)) = stuck else {
             return;
