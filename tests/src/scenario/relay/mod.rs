@@ -469,8 +469,8 @@ fn answers(case: &mut Case) -> anyhow::Result<()> {
 }
 
 /// A row of SHOW KNOWN REPLICAS: server id, host, port, whether it is connected, since when not, and the
-/// oldest file that it needs.
-type KnownReplica = (u32, String, u16, String, String, String);
+/// oldest file that it needs, and whether that is gone.
+type KnownReplica = (u32, String, u16, String, String, String, String);
 
 /// FORGET REPLICA: not while it is here; then for good, though the relay is killed. When it comes back it
 /// is served.
