@@ -624,7 +624,7 @@ mod tests {
     #[test]
     fn what_nobody_can_see_to_is_left_to_who_waits() {
         let mut held = two();
-        held.works(10, vec![table(b"w")], 0);
+        held.works(10, vec![table(b"v"), table(b"w")], 0);
         assert_eq!(held.due_to_shelve(9, s(3.0), false), None);
         assert_eq!(held.due_to_shelve(9, s(4.0), false), Some((10, vec![B])));
         assert_eq!(held.due_to_shelve(9, s(5.0), true), None);
