@@ -34,6 +34,8 @@ const BYPASS_PATIENCE: Duration = Duration::from_secs(20);
 const HEARD: Duration = Duration::from_secs(2);
 /// How long a donor may take to say what became of a copy that is here.
 const DONOR_WORD: Duration = Duration::from_secs(60);
+/// So long it is looked whether a donor gave up because this node was removed.
+const SAID_BEHIND: Duration = Duration::from_millis(300);
 /// How many donors may fail to give one.
 const BYPASS_ATTEMPTS: usize = 3;
 
@@ -324,6 +326,14 @@ impl Node {
                 None => {}
             }
             let now = Instant::now();
+            if shared.transfer_failed.is_some() {
+                // If the others removed this node its donor stopped because of that: it is said just behind.
+                let until = now + SAID_BEHIND;
+                while !(shared.removed || shared.own_leave) && Instant::now() < until {
+                    shared = self.wait_shared(shared, until);
+                }
+                still_member(&shared, kept)?;
+            }
             if let Some((donor, error)) = shared.transfer_failed.take() {
                 failed.push(donor);
                 if matches!(wanted, Wanted::Copy) || failed.len() == BYPASS_ATTEMPTS {
