@@ -157,3 +157,34 @@ fn who_comes_when_its_node_is_back_waits_as_before() {
         assert_eq!(cut.count("local_cert_failures"), 0);
     });
 }
+
+#[test]
+fn one_with_nulls_closes_a_table_that_is_known_to_have_such_an_index() {
+    run(3, PATIENT, LIMIT, |world| {
+        let nulls = |value| {
+            let mut session = large(&world.db(2), 1, value);
+            session.add_null(row(1));
+            begin(world, session)
+        };
+        let change = |n| change(&world.db(2), row(n));
+        let client = nulls(1);
+        assert!(end(change(1000)).is_committed(), "nothing is known yet");
+        go_on(world);
+        assert!(end(client).is_committed());
+        nothing_open(world);
+        // A small one of another node tells all.
+        let mut small = world.db(3).begin();
+        small.put(row(2000), 1).expect("a free row");
+        small.add_unique(row(2000));
+        assert!(small.commit().is_committed());
+        world.settle();
+        let client = nulls(2);
+        let waiting = change(1001);
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waiting.is_finished());
+        go_on(world);
+        assert!(end(client).is_committed());
+        assert!(end(waiting).is_committed());
+        nothing_open(world);
+    });
+}
