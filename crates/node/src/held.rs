@@ -531,7 +531,12 @@ mod tests {
     fn a_row_without_a_unique_key_may_meet_gaps_of_a_stream_in_that_table_alone() {
         let made = |name: &[u8], secondary| {
             let table = table(name);
-            [Made { table, secondary }]
+            let surely = secondary;
+            [Made {
+                table,
+                secondary,
+                surely,
+            }]
         };
         let mut held = two();
         held.made(A, &made(b"t", true));

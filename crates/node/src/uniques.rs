@@ -20,9 +20,10 @@
 //! This only delays applying; verdicts do not depend on it, so it is no part of
 //! the deterministic state.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use dromon_writeset::{Head, KeyHash, Seqno};
+use dromon_writeset::{Head, KeyHash, Made, Seqno};
 
 /// Tables remembered before those long finished are forgotten.
 const TABLES_MAX: usize = 4096;
@@ -31,6 +32,7 @@ const TABLES_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Uniques {
     last: HashMap<KeyHash, Last>,
+    seen: Arc<SeenTables>,
 }
 
 #[derive(Debug)]
@@ -42,11 +44,19 @@ struct Last {
 }
 
 impl Uniques {
+    /// One that says in `seen` which tables have such an index.
+    pub fn telling(seen: Arc<SeenTables>) -> Uniques {
+        let last = HashMap::new();
+        Uniques { last, seen }
+    }
+
     /// What `write_set`, at `seqno`, must wait for on this account; -1 if
     /// nothing. Everything up to `released` is finished.
     pub fn depends_on(&mut self, seqno: Seqno, write_set: &Head, released: Seqno) -> Seqno {
         let mut depends_on = -1;
-        for made in write_set.keys().made_tables() {
+        let tables = write_set.keys().made_tables();
+        self.seen.see(&tables);
+        for made in tables {
             let last = self.last.entry(made.table).or_insert(Last {
                 plain: -1,
                 unique: -1,
@@ -65,6 +75,40 @@ impl Uniques {
         }
         // Of keys that name a table twice the second would wait for itself.
         depends_on.min(seqno - 1)
+    }
+}
+
+/// Tables of which a key of a unique secondary index was seen since the process began: a
+/// node knows no definitions, and of rows with a NULL there no such key comes.
+#[derive(Debug, Default)]
+pub struct SeenTables {
+    tables: Mutex<HashSet<KeyHash>>,
+}
+
+impl SeenTables {
+    /// A write set brings these.
+    pub fn see(&self, made: &[Made]) {
+        let surely = made.iter().filter(|m| m.surely);
+        self.add(surely.map(|m| m.table));
+    }
+
+    /// These have such an index.
+    pub fn add(&self, tables: impl Iterator<Item = KeyHash>) {
+        let mut tables = tables.peekable();
+        if tables.peek().is_none() {
+            return;
+        }
+        let mut seen = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() > TABLES_MAX {
+            seen.clear(); // those in use are seen again
+        }
+        seen.extend(tables);
+    }
+
+    /// Whether one of `tables` has such an index.
+    pub fn any(&self, tables: &[KeyHash]) -> bool {
+        let seen = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.iter().any(|t| seen.contains(t))
     }
 }
 
@@ -156,5 +200,30 @@ mod tests {
             assert_eq!(uniques.depends_on(seqno, &one, seqno - 10), -1);
         }
         assert!(uniques.last.len() <= TABLES_MAX);
+    }
+
+    #[test]
+    fn a_table_is_known_by_the_first_key_that_is_surely_of_such_an_index() {
+        let seen = Arc::new(SeenTables::default());
+        let mut uniques = Uniques::telling(seen.clone());
+        let table = [KeyHash::of(&[b"d", b"t"])];
+        let long = [1u8; 40];
+        let unsure = [
+            write_set(&[(b"t", b"\x00a", KeyType::Exclusive)]),
+            write_set(&[(b"t", &long, KeyType::Exclusive)]),
+            write_set(&[(b"u", b"\x01a", KeyType::Exclusive)]),
+        ];
+        for (seqno, write_set) in (1..).zip(&unsure) {
+            uniques.depends_on(seqno, write_set, 0);
+            assert!(!seen.any(&table));
+        }
+        uniques.depends_on(4, &write_set(&[(b"t", b"\x01a", KeyType::Exclusive)]), 0);
+        assert!(seen.any(&table));
+        for n in 0..=TABLES_MAX as u128 {
+            seen.add([KeyHash(n)].into_iter());
+        }
+        seen.add(table.into_iter());
+        assert!(seen.any(&table));
+        assert!(seen.tables.lock().expect("whole").len() <= TABLES_MAX);
     }
 }

@@ -41,7 +41,6 @@ pub struct KeyCollector {
     escalation: usize,
     keys: usize,
     bytes: usize,
-    secondary: bool,
 }
 
 impl Default for KeyCollector {
@@ -70,7 +69,6 @@ impl KeyCollector {
             escalation,
             keys: 0,
             bytes: PREAMBLE_LEN,
-            secondary: false,
         }
     }
 
@@ -83,13 +81,14 @@ impl KeyCollector {
             [db] => (*db, None, &[][..]),
             [db, name, row @ ..] => (*db, Some(*name), row),
         };
-        // The server puts the number of the index first; 0 is the primary one.
-        if key_type == KeyType::Exclusive && row.first().is_some_and(|r| r.first() != Some(&0)) {
-            self.secondary = true;
-        }
         let at = self.table(db, name);
         let table = &mut self.tables[at];
         table.changed |= key_type.changes();
+        if let (KeyType::Exclusive, Some(row)) = (key_type, row.first()) {
+            table.made = true;
+            // The server puts the number of the index first; 0 is the primary one.
+            table.secondary |= row.first() != Some(&0);
+        }
         if table.own == OWN_WHOLE_TABLE {
             if table.changed && table.row_count > 0 {
                 table.forget_rows();
@@ -160,7 +159,17 @@ impl KeyCollector {
     /// Whether a row was made, removed or moved in another unique index than the
     /// primary one. (Rows without a primary key count as such.)
     pub fn secondary(&self) -> bool {
-        self.secondary
+        self.tables.iter().any(|t| t.secondary)
+    }
+
+    /// The tables in which that was so.
+    pub fn secondary_tables(&self) -> Vec<KeyHash> {
+        self.tables_if(|t| t.secondary)
+    }
+
+    /// The tables in which a row was made, removed or moved in any unique index.
+    pub fn made_tables(&self) -> Vec<KeyHash> {
+        self.tables_if(|t| t.made)
     }
 
     /// The tables in which something is changed, in the order of first addition.
@@ -239,6 +248,10 @@ struct Table {
     index: HashTable<u32>,
     /// One of its keys is of something that is changed.
     changed: bool,
+    /// One of its row keys is EXCLUSIVE.
+    made: bool,
+    /// One of those is of another index than the primary one.
+    secondary: bool,
 }
 
 impl Table {
@@ -252,6 +265,8 @@ impl Table {
             rows_seen: 0,
             index: HashTable::new(),
             changed: false,
+            made: false,
+            secondary: false,
         }
     }
 

@@ -218,18 +218,24 @@ impl Keys {
             let Ok(group) = cursor.group() else { break };
             // What too many rows to list were is not known.
             let mut secondary = group.own == OWN_WHOLE_TABLE && !group.looked_at;
-            let mut made = secondary;
+            let (mut made, mut surely) = (secondary, false);
             for _ in 0..group.rows {
                 let Ok(row) = cursor.row() else { break };
                 if row_type(row) == KeyType::Exclusive {
                     made = true;
-                    secondary |= !is_primary(row);
+                    let index = index_of(row);
+                    secondary |= index != Some(0);
+                    surely |= index.is_some_and(|i| i != 0);
                 }
             }
             if made {
                 let names = group.names.into_iter();
                 let table = names.fold(KeyHash::ROOT, KeyHash::child);
-                tables.push(Made { table, secondary });
+                tables.push(Made {
+                    table,
+                    secondary,
+                    surely,
+                });
             }
         }
         tables
@@ -277,6 +283,8 @@ pub struct Made {
     /// If not, the rows may still have a place in such an index: a key with a NULL in it is
     /// not named.
     pub secondary: bool,
+    /// One of them is of such an index for sure.
+    pub surely: bool,
 }
 
 /// A key or a prefix of one, as certification sees it.
@@ -381,11 +389,13 @@ fn row_type(row: &[u8]) -> KeyType {
         .unwrap_or(KeyType::Exclusive)
 }
 
-/// Whether a row key is of the primary key: the server puts the number of the index
-/// first. Of a long one only a digest is known; it may be of any index.
-fn is_primary(row: &[u8]) -> bool {
-    let first = Cursor { all: row, at: 0 }.part();
-    matches!(first, Ok((Part::Raw(bytes), _)) if bytes.first() == Some(&0))
+/// The index that a row key is of, 0 the primary one: the server puts its number first. Of
+/// a long key only a digest is known; it may be of any.
+fn index_of(row: &[u8]) -> Option<u8> {
+    match (Cursor { all: row, at: 0 }).part() {
+        Ok((Part::Raw(bytes), _)) => bytes.first().copied(),
+        _ => None,
+    }
 }
 
 /// The length in bytes of the row that starts at `at`; validated bytes only.

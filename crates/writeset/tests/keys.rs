@@ -331,6 +331,13 @@ fn rows_in_other_unique_indexes_than_the_primary_one_are_noticed() {
     assert!(!added(b"\x01three", Update).secondary());
     let mut keys = added(b"\x01three", Exclusive);
     assert!(keys.secondary());
+    let table = KeyHash::of(&[b"d", b"t"]);
+    keys.add(&[b"d", b"u", b"\x00one"], Exclusive)
+        .expect("a key");
+    keys.add(&[b"d", b"v", b"\x00one"], Update).expect("a key");
+    assert_eq!(keys.secondary_tables(), [table]);
+    let made = [table, KeyHash::of(&[b"d", b"u"])];
+    assert_eq!(keys.made_tables(), made);
     keys.clear();
     assert!(!keys.secondary());
 }

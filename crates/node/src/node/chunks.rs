@@ -198,7 +198,12 @@ impl Node {
         let history = *lock(&self.history);
         let is_own = sent.is_some();
         match part {
-            ChunkPart::Data(0) => self.closed.close(id, state.closes(id)),
+            ChunkPart::Data(0) => {
+                if !state.closes(id).is_empty() {
+                    self.unique_tables.see(chunked.made());
+                }
+                self.closed.close(id, state.closes(id));
+            }
             ChunkPart::Data(_) => {}
             ChunkPart::End | ChunkPart::Rollback => self.closed.open(id),
         }

@@ -96,7 +96,7 @@ impl Node {
             view_seen: false,
             index: 0,
             ended: false,
-            uniques: Uniques::default(),
+            uniques: Uniques::telling(self.unique_tables.clone()),
             failed_fragment: -1,
         };
         let at = course.state.position().seqno;

@@ -345,8 +345,11 @@ impl Node {
     /// If it inserts into or deletes from a unique secondary index, the duplicate
     /// check locks neighbours (see `uniques.rs`), until the end. What comes between
     /// the chunks and needs one of them would wait for what comes after itself: so
-    /// it closes its tables.
+    /// it closes its tables. Also if no key says so, in a table that has such an index: it may
+    /// hold rows with a NULL there.
     fn chunk_of(&self, body: &Body) -> u8 {
+        let secondary = body.keys.secondary_tables();
+        self.unique_tables.add(secondary.iter().copied());
         let (flags, data) = (body.flags, body.data.len());
         let least = self.settings().auto_stream_size;
         let plain = flags.starts() && flags.ends() && !flags.is_toi() && !flags.is_rollback();
@@ -354,7 +357,7 @@ impl Node {
             return 0;
         }
         let log2 = (least.ilog2() as u8).clamp(CHUNK_MIN, CHUNK_LOG2);
-        match body.keys.secondary() {
+        match !secondary.is_empty() || self.unique_tables.any(&body.keys.made_tables()) {
             true => log2 | CHUNK_CLOSES,
             false => log2,
         }

@@ -87,6 +87,7 @@ use crate::stalled::Stalled;
 use crate::status::QueueStat;
 use crate::streams::Streams;
 use crate::trx::{Trx, TrxMap};
+use crate::uniques::SeenTables;
 
 pub use connect::ConnectError;
 pub use open::OpenError;
@@ -624,6 +625,8 @@ pub struct Node {
     first_seen: Mutex<FirstSeen>,
     /// Tables that large ones keep to themselves.
     closed: ClosedTables,
+    /// Tables known to have a unique index besides the primary one.
+    unique_tables: Arc<SeenTables>,
     /// As leader: whose log stands still.
     stalled: Mutex<Stalled>,
     connected_before: AtomicBool,

@@ -168,6 +168,7 @@ impl Node {
             last_tick: Mutex::new(None),
             first_seen: Mutex::default(),
             closed: ClosedTables::default(),
+            unique_tables: Arc::default(),
             stalled: Mutex::default(),
             connected_before: Default::default(),
             was_up: Default::default(),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use dromon_node::Phase;
+
 use crate::chunks::{PATIENT, begin, commit, end, go_on, large, nothing_open};
-use crate::toy::holds::Point;
 use crate::toy::{Db, End, Key, row};
 use crate::world::{World, addrs, run};
 
@@ -137,26 +138,15 @@ fn who_waits_on_a_node_that_is_cut_off_is_told() {
 fn who_comes_when_its_node_is_back_waits_as_before() {
     let options = "dromon.auto_stream_size=1K;evs.suspect_timeout=PT5S;evs.inactive_timeout=PT6S";
     run(3, options, LIMIT, |world| {
-        let (cut, origin) = (world.db(1), world.db(2));
-        // One does not apply: no more than its first chunks come.
-        world.db(3).holds.close(Point::ApplyStart);
-        let mut session = origin.begin();
-        for n in 1..=600 {
-            session.put(row(n), 1).expect("a free row");
-        }
-        session.add_unique(row(1));
-        let client = commit(session);
-        world.until("it is cut", || {
-            cut.stat("dromon_large_open").contains("chunks")
-        });
+        let (_, client) = begun(world);
+        let cut = world.db(1);
         let waiting = change(&cut, row(1000));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!waiting.is_finished());
         world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
         assert_eq!(end(waiting), End::ConnFail);
         world.net.heal();
-        world.synced(&cut);
-        assert!(!client.is_finished());
+        world.until("it is back", || cut.node().phase() == Phase::Joined);
         let waiting = change(&cut, row(1000));
         std::thread::sleep(Duration::from_millis(100));
         assert!(!waiting.is_finished());
@@ -165,5 +155,36 @@ fn who_comes_when_its_node_is_back_waits_as_before() {
         assert!(end(waiting).is_committed());
         nothing_open(world);
         assert_eq!(cut.count("local_cert_failures"), 0);
+    });
+}
+
+#[test]
+fn one_with_nulls_closes_a_table_that_is_known_to_have_such_an_index() {
+    run(3, PATIENT, LIMIT, |world| {
+        let nulls = |value| {
+            let mut session = large(&world.db(2), 1, value);
+            session.add_null(row(1));
+            begin(world, session)
+        };
+        let change = |n| change(&world.db(2), row(n));
+        let client = nulls(1);
+        assert!(end(change(1000)).is_committed(), "nothing is known yet");
+        go_on(world);
+        assert!(end(client).is_committed());
+        nothing_open(world);
+        // A small one of another node tells all.
+        let mut small = world.db(3).begin();
+        small.put(row(2000), 1).expect("a free row");
+        small.add_unique(row(2000));
+        assert!(small.commit().is_committed());
+        world.settle();
+        let client = nulls(2);
+        let waiting = change(1001);
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waiting.is_finished());
+        go_on(world);
+        assert!(end(client).is_committed());
+        assert!(end(waiting).is_committed());
+        nothing_open(world);
     });
 }
