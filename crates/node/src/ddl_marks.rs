@@ -79,7 +79,14 @@ pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
         return Left::Nothing;
     };
     let next = position.seqno + 1;
-    if !position.is_defined() || mark.at.history != position.history || mark.at.seqno < next {
+    if !position.is_defined() || mark.at.history != position.history {
+        return Left::Nothing;
+    }
+    // The engine's position passes a statement before the others say what its failure here means.
+    if mark.at.seqno == position.seqno && mark.progress == (Progress::Ended { ok: false }) {
+        return Left::Unknown;
+    }
+    if mark.at.seqno < next {
         return Left::Nothing;
     }
     match mark.progress {
@@ -413,6 +420,8 @@ mod tests {
         assert_eq!(left_behind(Some(mark(5, FAILED)), at(4)), Left::Unknown);
         assert_eq!(left_behind(Some(mark(5, OVER)), at(5)), Left::Nothing);
         assert_eq!(left_behind(Some(mark(5, BEGUN)), at(5)), Left::Nothing);
+        assert_eq!(left_behind(Some(mark(5, FAILED)), at(5)), Left::Unknown);
+        assert_eq!(left_behind(Some(mark(5, FAILED)), at(6)), Left::Nothing);
         assert_eq!(
             left_behind(Some(mark(8, BEGUN)), at(4)),
             Left::Done,

@@ -463,13 +463,15 @@ impl Channel {
     }
 
     /// The statement that says that it is done to its end: of this connection, in whatever epoch. The next
-    /// replica may have begun, but waits for what this connection runs.
+    /// replica may have begun, but waits for what this connection runs. By its number: CONNECTION_ID() gives
+    /// `pseudo_thread_id`, which is the source's where temporary tables take part.
     pub fn put_done(&self, out: &mut Vec<u8>, doing: &Doing) {
         let text = format!(
             "UPDATE dromon_replica.position SET doing_binlog=CONCAT(doing_binlog,'{}') WHERE doing='{}' AND \
-             doing_connection=CONNECTION_ID() AND channel=",
+             doing_connection={} AND channel=",
             Doing::DONE,
-            doing.gtid
+            doing.gtid,
+            doing.connection
         );
         out.extend_from_slice(text.as_bytes());
         out.extend_from_slice(&self.quoted);

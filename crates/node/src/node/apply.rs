@@ -234,8 +234,8 @@ impl Node {
             }
             Item::Final(view) => {
                 let deadline = Instant::now() + Duration::from_secs(60);
-                // Some things are never finished here.
-                let over = || self.phase() == Phase::Inconsistent || self.has_undecided();
+                // What is inconsistent is never finished here.
+                let over = || self.phase() == Phase::Inconsistent;
                 let mut waited = Err(WaitError::TimedOut);
                 while waited == Err(WaitError::TimedOut) && !over() && Instant::now() < deadline {
                     let by = deadline.min(Instant::now() + FINAL_LOOK);
@@ -260,7 +260,11 @@ impl Node {
             }
             Item::Synced => {
                 let done = self.gates.wait_released(depends_on, waiter, false, None);
-                if done.is_ok() && self.shared().own_state == MemberState::Synced {
+                let serves = {
+                    let shared = self.shared();
+                    shared.own_state == MemberState::Synced || shared.is_desynced()
+                };
+                if done.is_ok() && serves {
                     applier.synced();
                 }
                 None
@@ -699,7 +703,8 @@ impl Node {
     /// before is gone.
     fn applied_from(&self, seqno: Seqno, copied: bool) {
         let mut own = lock(&self.own_ballots);
-        own.undecided = None;
+        // Of what comes again the new try counts.
+        own.failed.split_off(&(seqno + 1));
         if copied || own.from.is_none() {
             own.from = Some(seqno);
         }
@@ -793,9 +798,6 @@ impl Node {
     /// The members do not agree on `seqno`, and this one is in the minority.
     /// Tools know the words in front.
     pub(super) fn outvoted(&self, seqno: Seqno, why: &str) {
-        if self.is_undecided(seqno) {
-            return;
-        }
         self.leave_inconsistent(&format!(
             "Inconsistency detected: Inconsistent by consensus on {}: {why}",
             self.at(seqno)

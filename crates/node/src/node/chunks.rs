@@ -39,7 +39,7 @@ use crate::cluster::{
 use crate::lacking::{LACKING_FILE, Lacking};
 use crate::messages::Position;
 use crate::streams::{TOLD_AGE, next_told};
-use crate::trx::{Stage, Trx};
+use crate::trx::{Abandoned, Stage, Trx};
 use crate::yielding::Yielding;
 
 /// After so long without a chunk the log says so.
@@ -156,7 +156,15 @@ impl Chunks {
     /// is bound to run them again, and would end rather than not know.
     pub fn abandon(&mut self, kept: bool) -> Vec<Arc<Trx>> {
         let own = std::mem::take(&mut self.own);
-        let stays = |trx: &Trx| kept && trx.lock().must_abort;
+        // Marked in the same step: who gives way in between would be replayed, and be told nothing.
+        let stays = |trx: &Trx| {
+            let mut body = trx.lock();
+            let stays = kept && body.must_abort;
+            if !stays {
+                body.abandoned = Some(Abandoned::Sent);
+            }
+            stays
+        };
         let (stay, gone) = own.into_iter().partition(|(_, trx)| stays(trx));
         self.own = stay;
         BTreeMap::into_values(gone).collect()

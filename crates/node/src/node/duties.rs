@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dromon_gates::Seqno;
+use dromon_gates::{QueueItem, Seqno};
 use dromon_order::{Leadership, NodeHandler, Order, OrderStatus, RaftId, Reply};
 use dromon_writeset::Uuid;
 
 use super::service::Job;
-use super::{CatchingUp, Node, Phase, lock};
+use super::{CatchingUp, Item, Node, Phase, lock};
 use crate::cluster::{CAUGHT_UP, Member, MemberState};
 use crate::last_data;
 use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
@@ -402,7 +402,39 @@ impl Node {
         }
     }
 
+    /// A node that is back with a desync open is a donor to the others, and is not asked for as synced. Its
+    /// server serves nobody before it is told that it is: as soon as it has caught up.
+    fn tell_desynced(&self) {
+        {
+            let mut shared = self.shared();
+            let caught_up = shared.is_back_desynced
+                && shared.is_desynced()
+                && shared.phase == Phase::Joined
+                && shared.brought_up
+                && self.gates.paused_at().is_none()
+                && self.gates.last_ordered() - self.gates.released() <= CAUGHT_UP
+                && shared
+                    .joined
+                    .as_ref()
+                    .is_some_and(|(v, _)| self.gates.released() >= v.position.seqno);
+            if !caught_up {
+                return;
+            }
+            shared.is_back_desynced = false;
+        }
+        let seqno = self.gates.last_ordered();
+        self.enqueue(QueueItem {
+            seqno,
+            ordered: false,
+            depends_on: seqno,
+            exclusive: true,
+            bytes: 0,
+            value: Item::Synced,
+        });
+    }
+
     pub(super) fn ask_synced(&self, order: &Arc<dyn Order>) {
+        self.tell_desynced();
         let uuid = {
             let mut shared = self.shared();
             let ready = shared.own_state == MemberState::Joined

@@ -87,19 +87,15 @@ impl Node {
             // It failed everywhere, or where it counts.
             self.ddl_ended(seqno, true);
         }
-        if outcome == Outcome::NodeFail && self.is_undecided(seqno) {
-            // Not finished here: the position must not pass it.
-            return Outcome::Ok;
-        }
-        self.gates.release(seqno);
         if outcome == Outcome::NodeFail {
             self.outvoted(
                 seqno,
                 &format!("a statement of connection {conn} failed here and not elsewhere"),
             );
-            // The client has the statement's own error.
+            // Not finished here, ever: the position must not pass it. The client has the statement's own error.
             return Outcome::Ok;
         }
+        self.gates.release(seqno);
         outcome
     }
 
@@ -133,6 +129,11 @@ impl Node {
             ));
             return Outcome::NodeFail;
         }
+        if statement {
+            // The engine's position has passed it already: who is killed before the others have spoken must know
+            // that it failed here.
+            self.ddl_ended(seqno, false);
+        }
         let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
         {
             let mut own = lock(&self.own_ballots);
@@ -158,14 +159,6 @@ impl Node {
         match winner {
             Some(winner) if winner == digest => Outcome::Ok,
             Some(_) => Outcome::NodeFail,
-            None if statement && matches!(self.phase(), Phase::Leaving | Phase::Closed) => {
-                self.warn(&format!(
-                    "this node ends before it knows whether seqno {seqno} failed on the others, too: {text}. Its data is as \
-                     before that statement, and stays; the statement is tried again at the next start"
-                ));
-                lock(&self.own_ballots).undecided = Some(seqno);
-                Outcome::NodeFail
-            }
             None => {
                 self.error(&format!(
                     "the vote on seqno {seqno} could not be decided: this node ends before"
@@ -173,17 +166,6 @@ impl Node {
                 Outcome::NodeFail
             }
         }
-    }
-
-    /// Whether this node ends without knowing what the others say of the statement at `seqno`: nothing
-    /// behind it has begun, and it has not finished.
-    pub(super) fn is_undecided(&self, seqno: Seqno) -> bool {
-        lock(&self.own_ballots).undecided == Some(seqno)
-    }
-
-    /// Whether there is such a statement.
-    pub(super) fn has_undecided(&self) -> bool {
-        lock(&self.own_ballots).undecided.is_some()
     }
 
     /// Waits for what the members decide. Without a majority nobody decides: that comes when it is back, in the

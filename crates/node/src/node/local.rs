@@ -238,6 +238,8 @@ impl Node {
         if body.must_abort {
             return Err(Outcome::ConnFail);
         }
+        // Of an earlier try, which was not sent.
+        body.abandoned = None;
         let counted = counted_size(body.keys.parts(), body.data.len());
         if counted > max {
             self.note(&format!(
@@ -602,6 +604,7 @@ impl Node {
             let coming = shared.desyncs_asked.saturating_sub(shared.desyncs_seen);
             let again = shared.desyncs_open.saturating_sub(coming);
             shared.desyncs_asked += again;
+            shared.is_back_desynced = shared.desyncs_open > 0;
             (shared.uuid, again)
         };
         for _ in 0..again {

@@ -311,6 +311,8 @@ struct Shared {
     desyncs_seen: u64,
     /// Those that the server has not ended: a return must not forget them.
     desyncs_open: u64,
+    /// It is back with some of them open, and its server has not been told that it may serve.
+    is_back_desynced: bool,
     join_failed: Option<String>,
     donating: Option<Uuid>,
     rejoin_asked: Option<Instant>,
@@ -335,6 +337,11 @@ struct Shared {
 }
 
 impl Shared {
+    /// Whether the others do not wait for this node because its server asked for that.
+    fn is_desynced(&self) -> bool {
+        self.own_state == MemberState::Donor && self.desyncs_open > 0 && !self.donation_open
+    }
+
     fn closed() -> Self {
         Shared {
             phase: Phase::Closed,
@@ -358,6 +365,7 @@ impl Shared {
             desyncs_asked: 0,
             desyncs_seen: 0,
             desyncs_open: 0,
+            is_back_desynced: false,
             join_failed: None,
             donating: None,
             rejoin_asked: None,
@@ -457,8 +465,6 @@ struct OwnBallots {
     failed: BTreeMap<Seqno, u64>,
     /// What came before was not applied by this process.
     from: Option<Seqno>,
-    /// A statement that failed here, of which this node will not hear what the others say.
-    undecided: Option<Seqno>,
 }
 
 #[derive(Debug)]

@@ -352,7 +352,7 @@ impl Node {
             // nothing but a copy helps.
             Phase::Inconsistent => state = NO_DATA,
             // It has said where it stopped, or that.
-            Phase::Closed => return,
+            Phase::Closed if state != NO_DATA => return,
             _ => {}
         }
         if state.seqno < 0

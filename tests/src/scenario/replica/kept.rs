@@ -97,11 +97,8 @@ fn in_part(primary: &Server, target: &Server, replica: &mut Replica) -> anyhow::
     primary.run(&["USE od", "SET binlog_format = STATEMENT", &update])?;
     replica.start(&["until_caught_up=on"])?;
     let id = slow(target, replica)?;
-    let until = Instant::now() + LIMIT;
-    while target.one::<i64>("SELECT v FROM od.sums WHERE id = 1")? == 2 && Instant::now() < until {
-        thread::sleep(Duration::from_millis(20));
-    }
-    // It may wait for the statement, whose table is locked.
+    // Its table is locked, so nobody can look: some rows of three.
+    thread::sleep(Duration::from_millis(1500));
     target.run(&[&format!("KILL CONNECTION {id}")])?;
     let wanted = "all of it is there, or a part";
     ensure!(!replica.finish(&[])?, "it passed");

@@ -157,7 +157,7 @@ fn what_can_be_in_doubt() {
     }
     // Its end is in its own packet; with a GTID of its own it is no other group.
     let end = "UPDATE dromon_replica.position SET doing_binlog=CONCAT(doing_binlog,'.') WHERE doing='0-1-1' AND \
-               doing_connection=CONNECTION_ID() AND channel=";
+               doing_connection=1";
     let position = "UPDATE dromon_replica.position SET doing=NULL";
     let run = |lines: &[&str], wanted: &[&str]| {
         let fake = Fake::new(|text| match text {
