@@ -21,6 +21,7 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 
 use crate::codec::PayloadSum;
+use crate::payload::Kept;
 
 const HEADER: usize = 19;
 const TYPE_AT: usize = 4;
@@ -62,6 +63,20 @@ struct Chunk {
     ends_at: Option<usize>,
     /// The checksum of the body.
     sum: u64,
+}
+
+impl Chunk {
+    /// What a server is given. None if the plan is of another payload.
+    fn put_together(&self, maps: &[&[u8]], body: &[u8]) -> Option<Bytes> {
+        let before: usize = maps.iter().map(|m| m.len()).sum();
+        let mut out = BytesMut::with_capacity(before + body.len());
+        maps.iter().for_each(|map| out.extend_from_slice(map));
+        out.extend_from_slice(body);
+        if let Some(at) = self.ends_at {
+            *out.get_mut(before + at - self.body.start)? |= STMT_END;
+        }
+        Some(out.freeze())
+    }
 }
 
 /// Where a payload is cut.
@@ -108,17 +123,26 @@ impl Plan {
     /// made of. None if there is no such chunk.
     pub fn chunk(&self, payload: &[u8], n: usize) -> Option<Bytes> {
         let chunk = self.chunks.get(n)?;
-        let maps: usize = chunk.maps.iter().map(ExactSizeIterator::len).sum();
-        let mut out = BytesMut::with_capacity(maps + chunk.body.len());
-        for map in &chunk.maps {
-            out.extend_from_slice(payload.get(map.clone())?);
+        let maps = chunk.maps.iter().map(|map| payload.get(map.clone()));
+        let maps: Vec<&[u8]> = maps.collect::<Option<_>>()?;
+        chunk.put_together(&maps, payload.get(chunk.body.clone())?)
+    }
+
+    /// The bytes of chunk `n` of a payload that is elsewhere, compared with what the plan was
+    /// made of. Reads what it needs, and no more.
+    pub fn read_chunk(&self, payload: &Kept, n: usize) -> Result<Bytes, String> {
+        let read = |range: &Range<usize>| payload.read(range.start as u64..range.end as u64);
+        let none = || format!("there is no chunk {n}");
+        let chunk = self.chunks.get(n).ok_or_else(none)?;
+        let maps: Vec<Bytes> = chunk.maps.iter().map(read).collect::<Result<_, _>>()?;
+        let body = read(&chunk.body)?;
+        if body.len() != chunk.body.len() || PayloadSum::of(&body) != chunk.sum {
+            return Err(format!(
+                "the bytes of chunk {n} are not those that came (their checksum differs)"
+            ));
         }
-        out.extend_from_slice(payload.get(chunk.body.clone())?);
-        if let Some(at) = chunk.ends_at {
-            let at = maps + at - chunk.body.start;
-            *out.get_mut(at)? |= STMT_END;
-        }
-        Some(out.freeze())
+        let maps: Vec<&[u8]> = maps.iter().map(|m| &m[..]).collect();
+        chunk.put_together(&maps, &body).ok_or_else(none)
     }
 }
 
@@ -173,6 +197,11 @@ impl Cutter {
             length: None,
             failed: None,
         }
+    }
+
+    /// Whether nothing has come that speaks against chunks.
+    pub(crate) fn may_succeed(&self) -> bool {
+        self.failed.is_none()
     }
 
     /// Takes what comes next.

@@ -615,9 +615,10 @@ impl Session {
 
 /// What a write set carries, if that can be read.
 fn transaction(write_set: &WriteSet) -> Option<Txn> {
+    let payload = write_set.payload().here()?;
     match write_set.header().chunk {
-        0 => postcard::from_bytes(write_set.payload()).ok(),
-        _ => large::decode(write_set.payload()).ok(),
+        0 => postcard::from_bytes(payload).ok(),
+        _ => large::decode(payload).ok(),
     }
 }
 
@@ -638,7 +639,7 @@ fn without_update_keys(body: &bytes::Bytes) -> Option<bytes::Bytes> {
     Some(dromon_writeset::encode(
         write_set.header(),
         &keys,
-        write_set.payload(),
+        write_set.payload().here()?,
     ))
 }
 

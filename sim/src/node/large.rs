@@ -39,6 +39,11 @@ pub(super) struct Pace {
     taken_over: bool,
 }
 
+/// Nothing is left in a log here.
+fn payload_of(chunked: &Chunked) -> &[u8] {
+    chunked.write_set.payload().here().map_or(&[], |p| &p[..])
+}
+
 impl Session {
     /// A part of a large transaction took its place.
     pub(super) fn chunk(
@@ -51,7 +56,7 @@ impl Session {
     ) {
         inner.positions.ordered(seqno);
         let id = chunked.id;
-        let txn = match large::decode(chunked.write_set.payload()) {
+        let txn = match large::decode(payload_of(&chunked)) {
             Ok(txn) => txn,
             Err(why) => {
                 let what = format_args!("the large payload of seqno {id} cannot be read: {why}");
@@ -220,7 +225,7 @@ impl Session {
     ) -> (u64, Result<(), LostUpdate>) {
         let id = chunked.id;
         let lacking = db.is_lacking(history, id);
-        let payload = chunked.write_set.payload();
+        let payload = payload_of(chunked);
         match part {
             ChunkPart::Data(n) if lacking => {
                 // Before the position can pass it.

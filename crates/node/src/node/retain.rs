@@ -123,6 +123,10 @@ impl Node {
         if let Some((index, _)) = promised {
             own = own.min(index);
         }
+        if let Some(first) = self.left_in_log.first() {
+            // What is applied in chunks is read from there.
+            own = own.min(first.saturating_sub(1));
+        }
         let (shelved, ending) = {
             let held = lock(&self.held);
             (held.needs_log(), held.ending())

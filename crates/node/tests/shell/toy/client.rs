@@ -73,6 +73,8 @@ pub struct Session {
     own: BTreeMap<Key, i64>,
     tables: BTreeSet<u8>,
     fragments: Vec<Change>,
+    /// So many bytes come with each row of one that is not streamed.
+    pub wide: usize,
     ended: bool,
 }
 
@@ -103,6 +105,7 @@ impl Db {
             own: BTreeMap::new(),
             tables: BTreeSet::new(),
             fragments: Vec::new(),
+            wide: 0,
             ended: false,
         }
     }
@@ -526,7 +529,8 @@ impl Session {
             self.fragments.extend(rest);
             (LAST, data)
         } else {
-            (WHOLE, events::encode(&std::mem::take(&mut self.changes)))
+            let changes = std::mem::take(&mut self.changes);
+            (WHOLE, events::encode_wide(&changes, self.wide))
         };
         let (outcome, meta) = self.certify(&trx, flags, &data);
         match outcome {
