@@ -172,6 +172,12 @@ impl LeftMessage {
         self.read(0..self.len)
     }
 
+    fn read(&self, range: Range<u64>) -> Result<Bytes, String> {
+        let mut out = BytesMut::new();
+        self.read_to(range, &mut out)?;
+        Ok(out.freeze())
+    }
+
     /// All has come: its front, and the rest. No rest: the front is all.
     pub fn finish(mut self) -> (Bytes, Option<Kept>) {
         let front = Bytes::from(std::mem::take(&mut self.front));
@@ -179,8 +185,8 @@ impl LeftMessage {
         (front, rest)
     }
 
-    /// The bytes of the message in `range`.
-    fn read(&self, range: Range<u64>) -> Result<Bytes, String> {
+    /// Adds the bytes of the message in `range` to `out`.
+    fn read_to(&self, range: Range<u64>, out: &mut BytesMut) -> Result<(), String> {
         if range.start > range.end || range.end > self.len {
             return Err(format!("it has {} bytes, not {range:?}", self.len));
         }
@@ -188,13 +194,12 @@ impl LeftMessage {
         i = i.saturating_sub(1);
         let end = self.pieces.partition_point(|(_, at)| *at < range.end);
         let first = self.pieces.get(i).map_or(0, |(index, _)| *index);
-        let mut out = Vec::new();
         while i < end {
             let last = self.run(i, end);
             let before = i;
             for entry in (self.log.read)(self.pieces[i].0, self.pieces[last].0)? {
                 if i <= last && entry.index == self.pieces[i].0 {
-                    out.push(self.part(i, entry, &range)?);
+                    out.extend_from_slice(&self.part(i, entry, &range)?);
                     i += 1;
                 }
             }
@@ -203,14 +208,7 @@ impl LeftMessage {
             }
         }
         self.hold.reached(first);
-        Ok(match out.len() {
-            1 => out.remove(0),
-            _ => {
-                let mut all = BytesMut::with_capacity((range.end - range.start) as usize);
-                out.iter().for_each(|part| all.extend_from_slice(part));
-                all.freeze()
-            }
-        })
+        Ok(())
     }
 
     /// The last of those from piece `i` on, below `end`, that are read together.
@@ -253,9 +251,9 @@ impl Keeper for Rest {
         self.0.len - self.0.front_len
     }
 
-    fn read(&self, range: Range<u64>) -> Result<Bytes, String> {
+    fn read_to(&self, range: Range<u64>, out: &mut BytesMut) -> Result<(), String> {
         let front = self.0.front_len;
-        self.0.read(front + range.start..front + range.end)
+        (self.0).read_to(front + range.start..front + range.end, out)
     }
 }
 

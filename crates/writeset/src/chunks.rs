@@ -66,16 +66,13 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// What a server is given. None if the plan is of another payload.
-    fn put_together(&self, maps: &[&[u8]], body: &[u8]) -> Option<Bytes> {
-        let before: usize = maps.iter().map(|m| m.len()).sum();
-        let mut out = BytesMut::with_capacity(before + body.len());
-        maps.iter().for_each(|map| out.extend_from_slice(map));
-        out.extend_from_slice(body);
+    /// Ends the statement in `out`: so many bytes of maps, then the body. None: the plan is of
+    /// another payload.
+    fn end(&self, maps: usize, out: &mut BytesMut) -> Option<()> {
         if let Some(at) = self.ends_at {
-            *out.get_mut(before + at - self.body.start)? |= STMT_END;
+            *out.get_mut(maps + at - self.body.start)? |= STMT_END;
         }
-        Some(out.freeze())
+        Some(())
     }
 }
 
@@ -123,26 +120,34 @@ impl Plan {
     /// made of. None if there is no such chunk.
     pub fn chunk(&self, payload: &[u8], n: usize) -> Option<Bytes> {
         let chunk = self.chunks.get(n)?;
-        let maps = chunk.maps.iter().map(|map| payload.get(map.clone()));
-        let maps: Vec<&[u8]> = maps.collect::<Option<_>>()?;
-        chunk.put_together(&maps, payload.get(chunk.body.clone())?)
+        let mut out = BytesMut::with_capacity(self.chunk_len(n));
+        for map in &chunk.maps {
+            out.extend_from_slice(payload.get(map.clone())?);
+        }
+        let maps = out.len();
+        out.extend_from_slice(payload.get(chunk.body.clone())?);
+        chunk.end(maps, &mut out)?;
+        Some(out.freeze())
     }
 
     /// The bytes of chunk `n` of a payload that is elsewhere, compared with what the plan was
     /// made of. Reads what it needs, and no more.
     pub fn read_chunk(&self, payload: &Kept, n: usize) -> Result<Bytes, String> {
-        let read = |range: &Range<usize>| payload.read(range.start as u64..range.end as u64);
         let none = || format!("there is no chunk {n}");
         let chunk = self.chunks.get(n).ok_or_else(none)?;
-        let maps: Vec<Bytes> = chunk.maps.iter().map(read).collect::<Result<_, _>>()?;
-        let body = read(&chunk.body)?;
-        if body.len() != chunk.body.len() || PayloadSum::of(&body) != chunk.sum {
+        let mut out = BytesMut::with_capacity(self.chunk_len(n));
+        for map in &chunk.maps {
+            payload.read_to(map.start as u64..map.end as u64, &mut out)?;
+        }
+        let maps = out.len();
+        payload.read_to(chunk.body.start as u64..chunk.body.end as u64, &mut out)?;
+        if PayloadSum::of(&out[maps..]) != chunk.sum {
             return Err(format!(
                 "the bytes of chunk {n} are not those that came (their checksum differs)"
             ));
         }
-        let maps: Vec<&[u8]> = maps.iter().map(|m| &m[..]).collect();
-        chunk.put_together(&maps, &body).ok_or_else(none)
+        chunk.end(maps, &mut out).ok_or_else(none)?;
+        Ok(out.freeze())
     }
 }
 

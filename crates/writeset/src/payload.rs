@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 /// Keeps a payload elsewhere than in memory. Reading may take as long as a disk likes.
 pub trait Keeper: fmt::Debug + Send + Sync {
@@ -16,8 +16,8 @@ pub trait Keeper: fmt::Debug + Send + Sync {
         self.len() == 0
     }
 
-    /// Its bytes in `range`. The error says why they cannot be had.
-    fn read(&self, range: Range<u64>) -> Result<Bytes, String>;
+    /// Adds its bytes in `range` to `out`. The error says why they cannot be had.
+    fn read_to(&self, range: Range<u64>, out: &mut BytesMut) -> Result<(), String>;
 }
 
 /// A payload that is elsewhere. Two are equal if it is the same keeper.
@@ -42,7 +42,24 @@ impl Kept {
 
     /// Its bytes in `range`, read now.
     pub fn read(&self, range: Range<u64>) -> Result<Bytes, String> {
-        self.0.read(range)
+        let len = range.end.saturating_sub(range.start).min(self.len());
+        let mut out = BytesMut::with_capacity(len as usize);
+        self.read_to(range, &mut out)?;
+        Ok(out.freeze())
+    }
+
+    /// The same, added to `out`.
+    pub fn read_to(&self, range: Range<u64>, out: &mut BytesMut) -> Result<(), String> {
+        let before = out.len() as u64;
+        let wanted = range.end.saturating_sub(range.start);
+        self.0.read_to(range, out)?;
+        match out.len() as u64 - before == wanted {
+            true => Ok(()),
+            false => Err(format!(
+                "{} of {wanted} bytes came",
+                out.len() as u64 - before
+            )),
+        }
     }
 }
 
