@@ -81,6 +81,20 @@ fn pieces_of_any_size() {
 }
 
 #[test]
+fn one_of_two_that_meet_fails() {
+    run(3, OPTIONS, LIMIT, |world| {
+        for value in 1..=3 {
+            let clients = [1, 2].map(|n| commit(wide(&world.db(n), 1, 10 * value + n as i64)));
+            let ends = clients.map(end);
+            assert!(ends.iter().any(End::is_committed), "{ends:?}");
+            nothing_open(world);
+            let winner = world.db(3).read(row(1));
+            assert!(world.members().iter().all(|db| has(db, 1, winner)));
+        }
+    });
+}
+
+#[test]
 fn what_the_server_throws_away_is_put_together_from_the_log() {
     run(3, PATIENT, LIMIT, |world| {
         let client = begun(world);
