@@ -154,6 +154,7 @@ impl SimStore {
             zero_ahead_bytes: 4 << 10,
             cache_bytes: 64 << 10,
             identity: u128::from(rng.u64()),
+            ..LogOptions::default()
         };
         let (log, _) = Log::open(Arc::new(device.clone()), options)?;
         let log = DiskLog::new(WriterHandle::inline(log));

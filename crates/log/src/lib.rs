@@ -22,6 +22,7 @@ mod meta;
 mod record;
 mod recover;
 mod segment;
+mod soon;
 mod stats;
 mod view;
 mod writer;
@@ -33,6 +34,7 @@ pub use look::{End, FileKind, Look, Seen, SmallState, Totals, file_kind, load_ch
 pub use meta::{META_BYTES_MAX, META_KEY_MAX};
 pub use record::{MAX_BODY, Record, RecordId};
 pub use recover::{Recovered, TornTail};
+pub use soon::SoonRead;
 pub use stats::{LogStats, SYNC_CLASSES};
 pub use view::LogReader;
 pub use writer::{Done, WriterHandle};

@@ -2,7 +2,7 @@
 
 use crate::ahead::Ahead;
 use crate::checkpoint;
-use crate::device::{Device, write_one};
+use crate::device::{Device, DeviceFile, write_one};
 use crate::error::LogError;
 use crate::format::{
     FRAME_HEADER, FrameHeader, FrameKind, SEGMENT_HEADER, SegmentHeader, body_crc, frame_len,
@@ -12,10 +12,11 @@ use crate::meta::{self, Closed, META_KEY_MAX, META_NAME, MetaStore};
 use crate::record::{Record, RecordId};
 use crate::recover::{self, Recovered};
 use crate::segment::{Found, Segment, Walker, sync_file};
+use crate::soon::SoonRead;
 use crate::stats::LogStats;
 use crate::view::{LogReader, Shared, View};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use std::time::Instant;
 const COPY_MAX: usize = 2 << 10;
 /// Stored bytes of a segment are released when there are so many.
 const RELEASE: u64 = 4 << 20;
+/// So many times that at once: who had much to read leaves no long work behind.
+const RELEASE_AT_ONCE: usize = 2;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// How a log is opened.
@@ -45,6 +48,8 @@ pub struct LogOptions {
     pub cache_bytes: usize,
     /// Identity given to a log that is created; ignored if there is one.
     pub identity: u128,
+    /// What the kernel's memory should not lose.
+    pub soon: SoonRead,
 }
 
 impl Default for LogOptions {
@@ -55,6 +60,7 @@ impl Default for LogOptions {
             zero_ahead_bytes: 256 << 10,
             cache_bytes: 64 << 20,
             identity: 0,
+            soon: SoonRead::default(),
         }
     }
 }
@@ -71,8 +77,10 @@ pub struct Log {
     /// The segments, as in the view, and in step with the files.
     tail: Segment,
     ahead: Ahead,
-    /// Up to here the kernel was told to forget the last segment.
+    /// Up to here the kernel was told to forget the last segment, or will be.
     released: u64,
+    /// Stored, and not yet released: the records are below these indices.
+    kept: VecDeque<(u64, Arc<dyn DeviceFile>, Range<u64>)>,
     /// Chain value of the last record written.
     chain: u32,
     /// Index of the next record to be written.
@@ -126,6 +134,7 @@ impl Log {
             tail,
             ahead,
             released: 0,
+            kept: VecDeque::new(),
             chain: opened.chain,
             written: opened.next,
             stable: opened.next,
@@ -313,17 +322,29 @@ impl Log {
 
     /// What is stored of the last segment need not stay in the kernel's memory, if it is
     /// much: who is near the end of the log reads from the cache of records, and the log
-    /// would take memory that the server wants, page by page. For a writer that has called
-    /// back: nobody waits for it.
+    /// would take memory that the server wants, page by page. What somebody is going to read
+    /// ([`LogOptions::soon`]) stays until then. For a writer that has called back: nobody waits
+    /// for it.
     pub(crate) fn release_stored(&mut self) {
         if self.options.sync && !self.dirty && self.tail.end >= self.released + RELEASE {
-            self.release();
+            self.may_go();
+        }
+        let wanted = self.options.soon.from();
+        for _ in 0..RELEASE_AT_ONCE {
+            if self.kept.front().is_none_or(|(below, ..)| *below > wanted) {
+                return;
+            }
+            if let Some((_, file, bytes)) = self.kept.pop_front() {
+                file.release(bytes);
+            }
         }
     }
 
-    fn release(&mut self) {
-        self.tail.file.release(self.released..self.tail.end);
+    /// What was written to the last segment is stored.
+    fn may_go(&mut self) {
+        let bytes = self.released..self.tail.end;
         self.released = self.tail.end;
+        (self.kept).push_back((self.written, self.tail.file.clone(), bytes));
     }
 
     /// Goes on in this segment, at its end.
@@ -347,7 +368,7 @@ impl Log {
             self.shared.stats.note_sync(start.elapsed());
             self.stable = self.written;
             self.shared.set_durable(self.generation, self.written);
-            self.release();
+            self.may_go();
         }
         self.dirty = false;
         let header = SegmentHeader {
@@ -408,6 +429,7 @@ impl Log {
                 }
             };
             let Some(segment) = last else { break };
+            (self.kept).retain(|(_, file, _)| !Arc::ptr_eq(file, &segment.file));
             recover::remove(&*self.device, &segment.name)?;
             self.sync_dir()?;
         }
@@ -481,6 +503,8 @@ impl Log {
             let Some(segment) = first else {
                 return Ok(());
             };
+            // Nothing may hold the file that goes.
+            (self.kept).retain(|(_, file, _)| !Arc::ptr_eq(file, &segment.file));
             // Not synced: one that comes back is removed at the next opening.
             recover::remove(&*self.device, &segment.name).map_err(|e| self.shared.poison(e))?;
             segment.file.removed();
@@ -510,6 +534,7 @@ impl Log {
         })?;
         let segment = recover::replace_segments(&*self.device, &mut self.meta, &self.options)
             .map_err(|e| self.shared.poison(e))?;
+        self.kept.clear();
         self.written = segment.first;
         self.stable = segment.first;
         self.chain = 0;

@@ -490,6 +490,7 @@ fn options(sync: bool) -> LogOptions {
         zero_ahead_bytes: 700,
         cache_bytes: 3000,
         identity: 0xd0,
+        ..LogOptions::default()
     }
 }
 

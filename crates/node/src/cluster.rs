@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use dromon_certify::Certifier;
-use dromon_order::sequencer::{Part, PieceStore};
+use dromon_order::sequencer::{Part, PieceStore, StoreError};
 use dromon_order::{Committed, CommittedBody, Delivered, Desired, Leadership, Sequencer};
 use dromon_writeset::{Flags, Seqno, Uuid, WriteSet};
 use serde::{Deserialize, Serialize};
@@ -270,15 +270,16 @@ impl ClusterState {
         postcard::to_allocvec(&saved).unwrap_or_default()
     }
 
-    /// The state for a checkpoint: (sequencer, everything else).
-    pub fn encode(&self) -> (Bytes, Bytes) {
+    /// The state for a checkpoint: (sequencer, everything else). An error: a half-arrived
+    /// payload cannot be read.
+    pub fn checkpoint(&self) -> Result<(Bytes, Bytes), StoreError> {
         let node = self.encode_own(self.certifier.encode().to_vec());
-        // In memory there is nothing that could fail; a checkpoint is only
-        // taken while no payload is half arrived, and nothing applied in chunks.
-        (
-            self.sequencer.encode().unwrap_or_default(),
-            Bytes::from(node),
-        )
+        Ok((self.sequencer.encode()?, Bytes::from(node)))
+    }
+
+    /// The same where all is in memory, so that nothing can fail.
+    pub fn encode(&self) -> (Bytes, Bytes) {
+        self.checkpoint().unwrap_or_default()
     }
 
     /// Reads a checkpoint back. An empty `sequencer` is that of a genesis.
@@ -376,7 +377,7 @@ impl ClusterState {
         };
         self.chunked_span = match self.chunked.is_empty() {
             true => 0,
-            false => self.chunked_span + message.body.len() as u64,
+            false => self.chunked_span + message.len,
         };
         match message.kind {
             kind::WRITE_SET => self.write_set(message),
@@ -386,7 +387,7 @@ impl ClusterState {
                     index: message.index,
                     why: format!(
                         "a control message of {} bytes cannot be decoded",
-                        message.body.len()
+                        message.len
                     ),
                 }],
             },

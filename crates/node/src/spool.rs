@@ -14,12 +14,15 @@
 //!
 //! What a client here sends comes back in pieces as that of others does. It lies in
 //! a file already: as long as the pieces are what was sent, no second one is made.
+//!
+//! What is going to be applied in chunks lies in no file if its pieces can be read from
+//! the log again ([`in_log`](crate::in_log)).
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,10 +30,12 @@ use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use dromon_log::{ClosedLater, Closer};
-use dromon_order::sequencer::{PieceStore, StoreError, StreamKey};
-use dromon_writeset::{Arrival, Arrived, Header, KeyCollector, PayloadSum};
+use dromon_order::sequencer::{PieceAt, PieceStore, StoreError, StreamKey};
+use dromon_writeset::{Arrival, Arrived, Header, Kept, KeyCollector, PayloadSum};
 use rustix::fs::Advice;
 
+use crate::in_log::{LeftMessage, PieceLog};
+use crate::messages::kind;
 use crate::node::lock;
 
 /// Payloads above this lie in a file, in bytes.
@@ -44,6 +49,12 @@ const RESERVE: u64 = 64 << 20;
 const LAZY: u64 = 128 << 20;
 /// So many bytes at a time.
 const BEHIND: u64 = 8 << 20;
+
+/// Header and keys of a payload that is left in the log are in memory; with more than so many
+/// bytes of them it lies in a file.
+const FRONT_MAX: u64 = 8 << 20;
+/// So many bytes are read at a time of what becomes a file.
+const COPY: u64 = 1 << 20;
 
 /// Turns the first bytes of a file into memory that does not count as such.
 pub type MapFile = Arc<dyn Fn(File, u64) -> io::Result<Bytes> + Send + Sync>;
@@ -138,6 +149,26 @@ impl Spooler {
             closer: self.closer.clone(),
             _file: file.clone(),
         }))
+    }
+
+    /// All of a payload that was left elsewhere, in a file if it is large. The error says why
+    /// it cannot be had.
+    pub fn collect(&self, kept: &Kept) -> Result<Bytes, String> {
+        let len = kept.len();
+        if len <= SPOOL_ABOVE as u64 {
+            return kept.read(0..len);
+        }
+        let say = |e: io::Error| e.to_string();
+        let file = self.create().map_err(say)?;
+        let mut at = 0;
+        while at < len {
+            let part: Range<u64> = at..len.min(at + COPY);
+            let bytes = kept.read(part.clone())?;
+            let open = file.get().map_err(say)?;
+            write_behind(open, &bytes, at, at).map_err(say)?;
+            at = part.end;
+        }
+        self.map(&file, len).map_err(say)
     }
 
     fn create(&self) -> io::Result<Arc<ClosedLater>> {
@@ -251,10 +282,11 @@ impl SpoolFile {
     }
 }
 
-/// Half-arrived payloads, a file each.
+/// Half-arrived payloads, a file each, or left in the log.
 #[derive(Debug)]
 pub struct PieceFiles {
     spooler: Spooler,
+    log: Option<PieceLog>,
     places: HashMap<StreamKey, (Place, Arrival)>,
 }
 
@@ -264,6 +296,7 @@ enum Place {
     File(Arc<ClosedLater>, u64),
     /// All that has come is the beginning of what was sent from here.
     Sent(Bytes, usize),
+    Log(Box<LeftMessage>),
 }
 
 impl PieceFiles {
@@ -271,13 +304,44 @@ impl PieceFiles {
     pub fn new(spooler: Spooler) -> Self {
         PieceFiles {
             spooler,
+            log: None,
             places: HashMap::new(),
         }
+    }
+
+    /// The same, but what may be applied in chunks is left in `log`, where its pieces
+    /// come from.
+    pub fn with_log(spooler: Spooler, log: PieceLog) -> Self {
+        PieceFiles {
+            log: Some(log),
+            ..PieceFiles::new(spooler)
+        }
+    }
+
+    /// Where a payload goes that begins with `piece`, of which `arrival` knows.
+    fn place(
+        &self,
+        key: StreamKey,
+        at: Option<PieceAt>,
+        piece: &[u8],
+        arrival: &Arrival,
+    ) -> io::Result<Place> {
+        if let Some(body) = self.spooler.sent_with(piece) {
+            return Ok(Place::Sent(body, 0));
+        }
+        let at = at.filter(|at| at.kind == kind::WRITE_SET && arrival.may_be_cut());
+        let front = arrival.front_len().filter(|len| *len <= FRONT_MAX);
+        Ok(match (&self.log, at, front) {
+            (Some(log), Some(at), Some(front)) => {
+                Place::Log(Box::new(LeftMessage::begin(key, log, at, front)))
+            }
+            _ => Place::File(self.spooler.create()?, 0),
+        })
     }
 }
 
 impl Place {
-    fn push(&mut self, piece: &[u8], spooler: &Spooler) -> io::Result<()> {
+    fn push(&mut self, at: Option<PieceAt>, piece: &[u8], spooler: &Spooler) -> io::Result<()> {
         if let Place::Sent(body, len) = self {
             if body[*len..].starts_with(piece) {
                 *len += piece.len();
@@ -287,33 +351,48 @@ impl Place {
             file.get()?.write_all_at(&body[..*len], 0)?;
             *self = Place::File(file, *len as u64);
         }
-        if let Place::File(file, len) = self {
-            write_behind(file.get()?, piece, *len, *len)?;
-            *len += piece.len() as u64;
+        match (self, at) {
+            (Place::File(file, len), _) => {
+                write_behind(file.get()?, piece, *len, *len)?;
+                *len += piece.len() as u64;
+            }
+            (Place::Log(left), Some(at)) => left.push(at, piece),
+            // Only the first ones can be such.
+            (Place::Log(_), None) => {
+                return Err(io::Error::other(
+                    "a piece is in the log, but not known where",
+                ));
+            }
+            (Place::Sent(..), _) => {}
         }
         Ok(())
     }
 }
 
 impl PieceStore for PieceFiles {
-    fn append(&mut self, key: StreamKey, piece: &[u8]) -> Result<(), StoreError> {
+    fn append(
+        &mut self,
+        key: StreamKey,
+        at: Option<PieceAt>,
+        piece: &[u8],
+    ) -> Result<(), StoreError> {
         let failed = |e: io::Error| StoreError {
             key,
             doing: "written",
             why: e.to_string(),
         };
-        let (place, arrival) = match self.places.entry(key) {
-            Entry::Occupied(place) => place.into_mut(),
-            Entry::Vacant(place) => {
-                let at = match self.spooler.sent_with(piece) {
-                    Some(body) => Place::Sent(body, 0),
-                    None => Place::File(self.spooler.create().map_err(failed)?, 0),
-                };
-                place.insert((at, Arrival::new()))
-            }
+        if !self.places.contains_key(&key) {
+            let mut arrival = Arrival::new();
+            arrival.take(piece);
+            let place = self.place(key, at, piece, &arrival).map_err(failed)?;
+            let (place, _) = self.places.entry(key).or_insert((place, arrival));
+            return place.push(at, piece, &self.spooler).map_err(failed);
+        }
+        let Some((place, arrival)) = self.places.get_mut(&key) else {
+            return Ok(());
         };
         arrival.take(piece);
-        place.push(piece, &self.spooler).map_err(failed)
+        place.push(at, piece, &self.spooler).map_err(failed)
     }
 
     fn read(&self, key: StreamKey) -> Result<Bytes, StoreError> {
@@ -325,15 +404,28 @@ impl PieceStore for PieceFiles {
         let (file, len) = match self.places.get(&key) {
             None => return Err(failed("there is no such file".into())),
             Some((Place::Sent(body, len), _)) => return Ok(body.slice(..*len)),
+            Some((Place::Log(left), _)) => return left.read_all().map_err(failed),
             Some((Place::File(file, len), _)) => (file, len),
         };
         let mapped = self.spooler.map(file, *len);
         mapped.map_err(|e| failed(e.to_string()))
     }
 
-    fn arrived(&mut self, key: StreamKey) -> Option<Arrived> {
-        let (_, arrival) = self.places.get_mut(&key)?;
-        std::mem::take(arrival).finish()
+    fn finish(&mut self, key: StreamKey) -> Result<(Bytes, Option<Arrived>), StoreError> {
+        match self.places.remove(&key) {
+            Some((Place::Log(left), arrival)) => {
+                let (front, rest) = left.finish();
+                let arrived = arrival.finish().zip(rest);
+                Ok((front, arrived.map(|(found, rest)| found.left(rest))))
+            }
+            Some(other) => {
+                self.places.insert(key, other);
+                let body = self.read(key)?;
+                let arrival = self.places.remove(&key).map(|(_, arrival)| arrival);
+                Ok((body, arrival.and_then(Arrival::finish)))
+            }
+            None => Ok((self.read(key)?, None)),
+        }
     }
 
     fn discard(&mut self, key: StreamKey) {
@@ -353,6 +445,7 @@ pub fn read_whole() -> MapFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dromon_order::{Committed, CommittedBody, Part, RawMessage};
     use dromon_writeset::{Flags, KeyType, Uuid, WriteSet};
 
     fn header() -> Header {
@@ -388,7 +481,7 @@ mod tests {
         assert_eq!(whole, dromon_writeset::encode(&header(), &keys, &plain));
         assert_eq!(payload, plain);
         let decoded = WriteSet::decode(whole).expect("whole");
-        assert_eq!(decoded.payload(), &plain);
+        assert_eq!(decoded.payload().here().map(|p| &p[..]), Some(&plain[..]));
         assert_eq!(
             std::fs::read_dir(dir.path()).expect("there").count(),
             0,
@@ -420,15 +513,16 @@ mod tests {
             origin: Uuid([3; 16]),
             stream: 5,
         };
-        files.append(key, b"ab").expect("room");
-        files.append(key, b"cde").expect("room");
+        files.append(key, None, b"ab").expect("room");
+        files.append(key, None, b"cde").expect("room");
         assert_eq!(files.read(key).expect("there"), &b"abcde"[..]);
-        assert_eq!(files.arrived(key), None, "no write set");
+        let all = Bytes::from_static(b"abcde");
+        assert_eq!(files.finish(key), Ok((all, None)), "no write set");
         files.discard(key);
         assert!(files.read(key).is_err());
         let whole = dromon_writeset::encode(&header(), &KeyCollector::new(), &[7; 5000]);
-        (whole.chunks(999)).for_each(|p| files.append(key, p).expect("room"));
-        let (read, arrived) = (files.read(key).expect("there"), files.arrived(key));
+        (whole.chunks(999)).for_each(|p| files.append(key, None, p).expect("room"));
+        let (read, arrived) = files.finish(key).expect("there");
         let arrived = arrived.expect("a write set");
         let decoded = WriteSet::decode_arrived(read, &arrived);
         assert_eq!(decoded, WriteSet::decode(whole));
@@ -451,7 +545,7 @@ mod tests {
         };
         let mut files = PieceFiles::new(spooler);
         let mut come = |stream: usize, piece: &[u8]| {
-            (files.append(key(stream as u64), piece)).expect("room");
+            (files.append(key(stream as u64), None, piece)).expect("room");
             let is_file = matches!(files.places[&key(stream as u64)].0, Place::File(..));
             (files.read(key(stream as u64)).expect("there"), is_file)
         };
@@ -473,5 +567,165 @@ mod tests {
         assert!(come(7, &bodies[0][..70_000]).1);
         drop(sending);
         assert!(come(8, &bodies[2][..70_000]).1);
+    }
+    /// Rows of one table in events of 50 bytes.
+    fn rows(n: usize) -> Vec<u8> {
+        let event = |kind: u8, len: usize, flags: u8| {
+            let mut e = vec![0; len];
+            e[4] = kind;
+            e[9..13].copy_from_slice(&(len as u32).to_le_bytes());
+            if len > 25 {
+                e[25] = flags;
+            }
+            e
+        };
+        let mut all = event(19, 22, 0);
+        (1..=n).for_each(|i| all.extend(event(23, 50, u8::from(i == n))));
+        all
+    }
+
+    fn key(stream: u64) -> StreamKey {
+        StreamKey {
+            origin: Uuid([3; 16]),
+            stream,
+        }
+    }
+
+    fn may_be_cut(keys: &KeyCollector) -> Bytes {
+        let header = Header {
+            chunk: 7,
+            ..header()
+        };
+        dromon_writeset::encode(&header, keys, &rows(300))
+    }
+
+    #[test]
+    fn what_may_be_cut_is_left_in_the_log() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let entries: Arc<Mutex<BTreeMap<u64, Committed>>> = Arc::default();
+        let theirs = entries.clone();
+        let log = PieceLog {
+            read: Arc::new(move |from, to| {
+                let entries = lock(&theirs);
+                Ok(entries.range(from..=to).map(|(_, e)| e.clone()).collect())
+            }),
+            left: Arc::default(),
+        };
+        let spooler = Spooler::new(dir.path(), read_whole());
+        let mut files = PieceFiles::with_log(spooler.clone(), log.clone());
+        let come = |files: &mut PieceFiles, stream, kind, whole: &Bytes, known: bool| {
+            for (i, piece) in whole.chunks(999).enumerate() {
+                let mut entries = lock(&entries);
+                let index = entries.last_key_value().map_or(1, |(index, _)| index + 1);
+                let body = Bytes::copy_from_slice(piece);
+                let message = RawMessage {
+                    origin: key(stream).origin,
+                    oseq: index,
+                    kind,
+                    tag: 0,
+                    part: Part::Piece {
+                        stream,
+                        i: i as u32,
+                        n: 99,
+                    },
+                    body,
+                };
+                let body = CommittedBody::Message(message);
+                entries.insert(
+                    index,
+                    Committed {
+                        index,
+                        term: 1,
+                        leader: Default::default(),
+                        body,
+                    },
+                );
+                let at = known.then_some(PieceAt { index, kind });
+                drop(entries);
+                files.append(key(stream), at, piece).expect("room");
+            }
+            matches!(files.places[&key(stream)].0, Place::Log(_))
+        };
+        let mut keys = KeyCollector::new();
+        for n in 0..100u32 {
+            let n = n.to_be_bytes();
+            keys.add(&[b"d", b"t", &n], KeyType::Exclusive)
+                .expect("a key");
+        }
+        let whole = may_be_cut(&keys);
+        assert!(come(&mut files, 1, kind::WRITE_SET, &whole, true));
+        assert_eq!(files.read(key(1)).as_ref(), Ok(&whole));
+        let (front, arrived) = files.finish(key(1)).expect("there");
+        let arrived = arrived.expect("a write set");
+        let expected = WriteSet::decode(whole.clone()).expect("right");
+        assert_eq!(front, whole[..expected.payload_offset()]);
+        let got = WriteSet::decode_arrived(front, &arrived).expect("right");
+        assert_eq!(got.head(), expected.head());
+        let plan = arrived.plan(&got, 7).expect("looked for").expect("rows");
+        let kept = got.payload().elsewhere().expect("it is in the log");
+        let payload = expected.payload().here().expect("decoded whole");
+        for n in 0..plan.len() {
+            let chunk = plan.chunk(payload, n).expect("there");
+            assert_eq!(plan.read_chunk(kept, n), Ok(chunk));
+        }
+        assert_eq!(spooler.collect(kept).as_ref(), Ok(payload));
+        assert_eq!(log.left.first(), Some(1), "as long as somebody has it");
+        drop((got, arrived));
+        assert_eq!(log.left.first(), None);
+
+        // What of it came with a checkpoint, what is no write set, or only goes whole.
+        assert!(!come(&mut files, 2, kind::WRITE_SET, &whole, false));
+        assert!(!come(&mut files, 3, kind::CONTROL, &whole, true));
+        let plain = dromon_writeset::encode(&header(), &keys, payload);
+        assert!(!come(&mut files, 4, kind::WRITE_SET, &plain, true));
+        // Whoever sent it has it.
+        let sent = Bytes::from([&whole[..], &vec![0; SPOOL_ABOVE]].concat());
+        let sending = spooler.sending(&sent);
+        assert!(!come(&mut files, 5, kind::WRITE_SET, &whole, true));
+        drop(sending);
+        // Half of it: dropped, it holds nothing.
+        assert!(come(
+            &mut files,
+            6,
+            kind::WRITE_SET,
+            &whole.slice(..5000),
+            true
+        ));
+        assert!(log.left.first().is_some());
+        files.discard(key(6));
+        assert_eq!(log.left.first(), None);
+        // Without a log to read from.
+        let mut files = PieceFiles::new(spooler);
+        assert!(!come(&mut files, 7, kind::WRITE_SET, &whole, true));
+    }
+
+    #[test]
+    fn too_many_keys_are_in_a_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spooler = Spooler::new(dir.path(), read_whole());
+        let log = PieceLog {
+            read: Arc::new(|_, _| Err("nobody asks".into())),
+            left: Arc::default(),
+        };
+        let mut keys = KeyCollector::with_escalation(usize::MAX);
+        let mut table = [7; 250];
+        for n in 0..(FRONT_MAX as u32 / 250) {
+            table[..4].copy_from_slice(&n.to_be_bytes());
+            keys.add(&[b"d", &table, b"r"], KeyType::Exclusive)
+                .expect("a key");
+        }
+        let whole = may_be_cut(&keys);
+        assert!(whole.len() as u64 > FRONT_MAX);
+        let mut files = PieceFiles::with_log(spooler, log);
+        for (i, piece) in whole.chunks(64 << 10).enumerate() {
+            let at = PieceAt {
+                index: i as u64 + 1,
+                kind: kind::WRITE_SET,
+            };
+            files.append(key(1), Some(at), piece).expect("room");
+        }
+        let (body, arrived) = files.finish(key(1)).expect("there");
+        assert_eq!(body, whole);
+        assert_eq!(arrived.expect("a write set").kept(), None);
     }
 }

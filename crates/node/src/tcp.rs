@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
+use dromon_log::{DirDevice, Log, LogOptions, SoonRead, WriterHandle};
 use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
@@ -84,7 +84,12 @@ impl Engines for Tcp {
         start: Start,
         handler: Arc<dyn NodeHandler>,
     ) -> Result<Arc<dyn Order>, EngineError> {
-        let store: Arc<dyn LogStore> = Arc::new(open_log(dir, config.durable, true)?);
+        let store: Arc<dyn LogStore> = Arc::new(open_log_with(
+            dir,
+            config.durable,
+            true,
+            config.soon.clone(),
+        )?);
         let who = Identity {
             cluster: config.cluster.clone(),
             history: Uuid::NIL,
@@ -267,6 +272,15 @@ fn set_aside(dir: &Path) -> std::io::Result<String> {
 
 /// Opens the log in `dir`: with a thread that writes to it, or only to look.
 fn open_log(dir: &Path, durable: bool, thread: bool) -> Result<DiskLog, EngineError> {
+    open_log_with(dir, durable, thread, SoonRead::default())
+}
+
+fn open_log_with(
+    dir: &Path,
+    durable: bool,
+    thread: bool,
+    soon: SoonRead,
+) -> Result<DiskLog, EngineError> {
     let other = |why: String| EngineError::Other(why);
     let device =
         DirDevice::open(dir).map_err(|e| other(format!("the log in {}: {e}", dir.display())))?;
@@ -275,6 +289,7 @@ fn open_log(dir: &Path, durable: bool, thread: bool) -> Result<DiskLog, EngineEr
         sync: durable,
         // Tells this log from another one; any number that is not used twice.
         identity: seed.map_or(1, |d| d.as_nanos()) << 32 | u128::from(std::process::id()),
+        soon,
         ..LogOptions::default()
     };
     let opened = Log::open(Arc::new(device), options);

@@ -98,7 +98,9 @@ pub struct Delivered {
     pub kind: u8,
     /// As the origin set it.
     pub tag: u64,
-    /// The whole payload.
+    /// Size of the payload in bytes: the same on every member, wherever it is.
+    pub len: u64,
+    /// The whole payload, but for what `arrived` says was left where it lies.
     pub body: Bytes,
     /// What was found out of it as it came in pieces, if it is a write set.
     pub arrived: Option<Arrived>,

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use dromon_writeset::{Arrived, Uuid};
+use dromon_writeset::{Arrived, Kept, Uuid};
 use twox_hash::XxHash3_64;
 
 pub use crate::message::{CodecError, Committed, CommittedBody, Delivered, Part, RawMessage};
@@ -46,22 +46,37 @@ pub struct StoreError {
     pub why: String,
 }
 
+/// Where a piece came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PieceAt {
+    /// The log's entry that holds it.
+    pub index: u64,
+    /// What its message is to the node.
+    pub kind: u8,
+}
+
 /// Where payloads above a limit are collected instead of in memory, usually a
 /// file per payload. Nothing in it outlives the process: after a start the
 /// pieces come from the checkpoint and the log again.
 pub trait PieceStore: Send {
-    /// Adds `piece` behind those already there (the first call makes the place).
-    fn append(&mut self, key: StreamKey, piece: &[u8]) -> Result<(), StoreError>;
+    /// Adds `piece` behind those already there (the first call makes the place). `at`: where
+    /// it lies in the log; `None` if it may not be there any more (it came with a checkpoint).
+    fn append(
+        &mut self,
+        key: StreamKey,
+        at: Option<PieceAt>,
+        piece: &[u8],
+    ) -> Result<(), StoreError>;
 
     /// Everything appended so far, in one (a mapped file wrapped into [`Bytes`],
     /// for instance).
     fn read(&self, key: StreamKey) -> Result<Bytes, StoreError>;
 
-    /// What was found out of the payload, if it is a write set and was looked at as it was
-    /// appended. All of it has come.
-    fn arrived(&mut self, key: StreamKey) -> Option<Arrived> {
-        let _ = key;
-        None
+    /// All has come: the payload, and what was found out of it, if it is a write set and was
+    /// looked at as it was appended. If what was found says that most was left where it lies
+    /// ([`Arrived::kept`]), the bytes are what stands before that.
+    fn finish(&mut self, key: StreamKey) -> Result<(Bytes, Option<Arrived>), StoreError> {
+        Ok((self.read(key)?, None))
     }
 
     /// Forgets the payload. What `read` returned stays valid.
@@ -73,7 +88,7 @@ pub trait PieceStore: Send {
 pub struct InMemory;
 
 impl PieceStore for InMemory {
-    fn append(&mut self, key: StreamKey, _: &[u8]) -> Result<(), StoreError> {
+    fn append(&mut self, key: StreamKey, _: Option<PieceAt>, _: &[u8]) -> Result<(), StoreError> {
         Err(StoreError {
             key,
             doing: "written",
@@ -122,8 +137,16 @@ struct Open {
     len: u64,
     /// Chain over the pieces, so that a digest need not read them again.
     chain: u64,
-    /// The bytes, unless they lie in the store.
-    held: Option<Vec<Bytes>>,
+    /// The bytes, and where they came from, unless they lie in the store.
+    held: Option<Vec<(Option<PieceAt>, Bytes)>>,
+}
+
+/// A payload of which all has come.
+struct Whole {
+    first_index: u64,
+    len: u64,
+    body: Bytes,
+    arrived: Option<Arrived>,
 }
 
 #[derive(Default)]
@@ -253,8 +276,13 @@ impl Sequencer {
             return Ok(None);
         }
         origin.last = m.oseq;
-        let (from, body, arrived) = match m.part {
-            Part::Whole => (entry.index, m.body.clone(), None),
+        let whole = match m.part {
+            Part::Whole => Whole {
+                first_index: entry.index,
+                len: m.body.len() as u64,
+                body: m.body.clone(),
+                arrived: None,
+            },
             Part::Piece { stream, i, n } => {
                 self.stats.pieces += 1;
                 match self.add_piece(entry.index, m, stream, i, n)? {
@@ -266,18 +294,18 @@ impl Sequencer {
         self.stats.delivered += 1;
         Ok(Some(Delivered {
             index: entry.index,
-            from,
+            from: whole.first_index,
             term: entry.term,
             origin: m.origin,
             kind: m.kind,
             tag: m.tag,
-            body,
-            arrived,
+            len: whole.len,
+            body: whole.body,
+            arrived: whole.arrived,
         }))
     }
 
-    /// Adds a piece; if it was the last one, returns where the first one lies, the
-    /// payload, and what is known of it.
+    /// Adds a piece; if it was the last one, returns the payload.
     fn add_piece(
         &mut self,
         index: u64,
@@ -285,7 +313,7 @@ impl Sequencer {
         stream: u64,
         i: u32,
         n: u32,
-    ) -> Result<Option<(u64, Bytes, Option<Arrived>)>, StoreError> {
+    ) -> Result<Option<Whole>, StoreError> {
         let key = StreamKey {
             origin: m.origin,
             stream,
@@ -319,20 +347,25 @@ impl Sequencer {
         open.len += m.body.len() as u64;
         open.chain = XxHash3_64::oneshot_with_seed(open.chain, &m.body);
         let last = open.next == open.n;
+        let at = Some(PieceAt {
+            index,
+            kind: m.kind,
+        });
         let kept = match open.held.take() {
             // A payload that ends here is not worth a trip to the store.
             Some(mut held) if open.len <= self.spool_above || last => {
-                held.push(m.body.clone());
+                held.push((at, m.body.clone()));
                 Some(held)
             }
             Some(held) => {
-                for piece in held.iter().chain([&m.body]) {
-                    self.store.append(key, piece)?;
+                for (at, piece) in &held {
+                    self.store.append(key, *at, piece)?;
                 }
+                self.store.append(key, at, &m.body)?;
                 None
             }
             None => {
-                self.store.append(key, &m.body)?;
+                self.store.append(key, at, &m.body)?;
                 None
             }
         };
@@ -344,20 +377,26 @@ impl Sequencer {
         let (body, arrived) = match kept {
             Some(held) => (concat(&held, open.len), None),
             None => {
-                let body = self.store.read(key)?;
-                let arrived = self.store.arrived(key);
+                let (body, arrived) = self.store.finish(key)?;
                 self.store.discard(key);
-                if body.len() as u64 != open.len {
+                let left = arrived.as_ref().and_then(Arrived::kept);
+                let len = body.len() as u64 + left.map_or(0, Kept::len);
+                if len != open.len {
                     return Err(StoreError {
                         key,
                         doing: "read",
-                        why: format!("{} bytes were stored, {} came back", open.len, body.len()),
+                        why: format!("{} bytes were stored, {len} came back", open.len),
                     });
                 }
                 (body, arrived)
             }
         };
-        Ok(Some((open.first_index, body, arrived)))
+        Ok(Some(Whole {
+            first_index: open.first_index,
+            len: open.len,
+            body,
+            arrived,
+        }))
     }
 
     /// The lowest index of an entry that belongs to a half-arrived payload:
@@ -414,7 +453,7 @@ impl Sequencer {
             for (&stream, open) in &o.open {
                 put_open(&mut out, stream, open);
                 match &open.held {
-                    Some(held) => held.iter().for_each(|p| out.put_slice(p)),
+                    Some(held) => held.iter().for_each(|(_, p)| out.put_slice(p)),
                     None => out.put_slice(&self.store.read(StreamKey {
                         origin: *id,
                         stream,
@@ -448,12 +487,12 @@ impl Sequencer {
 
 const STATE_MAGIC: &[u8; 4] = b"DSQ1";
 
-fn concat(parts: &[Bytes], len: u64) -> Bytes {
-    if let [one] = parts {
+fn concat(parts: &[(Option<PieceAt>, Bytes)], len: u64) -> Bytes {
+    if let [(_, one)] = parts {
         return one.clone();
     }
     let mut all = BytesMut::with_capacity(len as usize);
-    parts.iter().for_each(|p| all.put_slice(p));
+    parts.iter().for_each(|(_, p)| all.put_slice(p));
     all.freeze()
 }
 
@@ -531,7 +570,7 @@ fn decode_state(bytes: Bytes) -> Result<BTreeMap<Uuid, Origin>, CodecError> {
             // Fits: compared with the buffer's length above.
             let body = buf.split_to(open.len as usize);
             // A copy, so that a payload does not hold the whole checkpoint.
-            open.held = Some(vec![Bytes::copy_from_slice(&body)]);
+            open.held = Some(vec![(None, Bytes::copy_from_slice(&body))]);
             if o.open.last_key_value().is_some_and(|(k, _)| *k >= stream) {
                 return Err(bad("its payloads are out of order"));
             }
@@ -548,6 +587,8 @@ fn decode_state(bytes: Bytes) -> Result<BTreeMap<Uuid, Origin>, CodecError> {
     Ok(origins)
 }
 
+#[cfg(test)]
+mod left_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -661,12 +702,19 @@ mod tests {
     }
 
     type Places = BTreeMap<StreamKey, Vec<u8>>;
+    /// What is there, whether the disk is full, and where pieces came from.
+    type Shelved = (Places, bool, Vec<Option<u64>>);
 
     #[derive(Clone, Default)]
-    struct Shelf(Arc<Mutex<(Places, bool)>>);
+    struct Shelf(Arc<Mutex<Shelved>>);
 
     impl PieceStore for Shelf {
-        fn append(&mut self, key: StreamKey, piece: &[u8]) -> Result<(), StoreError> {
+        fn append(
+            &mut self,
+            key: StreamKey,
+            at: Option<PieceAt>,
+            piece: &[u8],
+        ) -> Result<(), StoreError> {
             let mut me = self.0.lock().unwrap();
             if me.1 {
                 return Err(StoreError {
@@ -676,6 +724,7 @@ mod tests {
                 });
             }
             me.0.entry(key).or_default().extend_from_slice(piece);
+            me.2.push(at.map(|at| at.index));
             Ok(())
         }
 
@@ -729,6 +778,18 @@ mod tests {
         assert_eq!(again.accept(&e), held.accept(&e));
         assert_eq!(fresh.0.lock().unwrap().0.len(), 1);
         assert_eq!(again.encode(), held.encode());
+        // What came with the checkpoint is not known to be in the log.
+        assert_eq!(fresh.0.lock().unwrap().2, [None, Some(5)]);
+        let at: Vec<u64> = shelf
+            .0
+            .lock()
+            .unwrap()
+            .2
+            .iter()
+            .flatten()
+            .copied()
+            .collect();
+        assert_eq!(at, [1, 2, 1, 2, 3, 3, 4, 4], "each with its own place");
         stored.forget(B);
         assert!(shelf.0.lock().unwrap().0.is_empty());
         // A full disk is an error that names the origin.

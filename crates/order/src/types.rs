@@ -219,6 +219,8 @@ pub struct EngineConfig {
     /// Whether acknowledging an entry waits for the disk. If not, a restart
     /// must not use [`Start::Resume`].
     pub durable: bool,
+    /// What of the log its files should not let go of: for who opens them.
+    pub soon: dromon_log::SoonRead,
 }
 
 impl EngineConfig {
@@ -243,6 +245,7 @@ impl EngineConfig {
             gather: Gathering::Never,
             seed: None,
             durable: true,
+            soon: dromon_log::SoonRead::default(),
         }
     }
 }

@@ -10,7 +10,8 @@
 //! the checksum that the payload must have.
 
 use crate::chunks::{CHUNK_MAX, CHUNK_MIN, Cutter, Plan, WholeOnly};
-use crate::codec::{HEADER_LEN, Head, PayloadSum, RawHeader};
+use crate::codec::{DecodeError, HEADER_LEN, Head, PayloadSum, RawHeader};
+use crate::payload::Kept;
 
 /// The bit of a header's `chunk` that is not part of the size.
 const FREE: u8 = 0x80;
@@ -33,6 +34,8 @@ enum State {
 struct Found {
     /// The header's checksum.
     sum: u64,
+    /// Size of header and keys, in bytes.
+    front: u64,
     payload: PayloadSum,
     /// The size of the chunks, as a power of two, and who looks for them.
     cutter: Option<(u8, Cutter)>,
@@ -47,6 +50,8 @@ pub struct Arrived {
     payload: (u64, u64),
     /// How it is cut into chunks of 2 to this many bytes.
     plan: Option<(u8, Result<Plan, WholeOnly>)>,
+    /// Who has the payload, if only header and keys were collected.
+    kept: Option<Kept>,
 }
 
 impl Default for Arrival {
@@ -76,6 +81,7 @@ impl Arrival {
                     let log2 = raw.header.chunk & !FREE;
                     let found = Found {
                         sum: raw.sum,
+                        front: raw.keys_len.saturating_add(HEADER_LEN as u64),
                         payload: PayloadSum::new(),
                         cutter: (CHUNK_MIN..=CHUNK_MAX)
                             .contains(&log2)
@@ -96,6 +102,22 @@ impl Arrival {
         }
     }
 
+    /// Size of header and keys in bytes, once the header has come and is right.
+    pub fn front_len(&self) -> Option<u64> {
+        match &self.0 {
+            State::Behind(found, _) => Some(found.front),
+            State::Front(_) | State::Other => None,
+        }
+    }
+
+    /// Whether it may turn out to be one that is applied in chunks.
+    pub fn may_be_cut(&self) -> bool {
+        match &self.0 {
+            State::Behind(found, _) => found.cutter.as_ref().is_some_and(|(_, c)| c.may_succeed()),
+            State::Front(_) | State::Other => false,
+        }
+    }
+
     /// All has come. None if that is no write set.
     pub fn finish(self) -> Option<Arrived> {
         let State::Behind(found, 0) = self.0 else {
@@ -105,6 +127,7 @@ impl Arrival {
             sum: found.sum,
             payload: (found.payload.len(), found.payload.sum()),
             plan: found.cutter.map(|(log2, c)| (log2, c.finish())),
+            kept: None,
         })
     }
 }
@@ -113,6 +136,38 @@ impl Arrived {
     /// Whether that is the write set that came, with the payload that its header names.
     pub fn is_of(&self, head: &Head) -> bool {
         self.sum == head.sum() && self.payload == (head.payload_len(), head.payload_sum())
+    }
+
+    /// The same, of which only header and keys were collected: `kept` is the payload.
+    pub fn left(mut self, kept: Kept) -> Arrived {
+        self.kept = Some(kept);
+        self
+    }
+
+    /// What was left elsewhere of it.
+    pub fn kept(&self) -> Option<&Kept> {
+        self.kept.as_ref()
+    }
+
+    /// Why that is not the payload that the header names, if it is not.
+    pub(crate) fn check(&self, head: &Head) -> Result<(), DecodeError> {
+        let (len, sum) = self.payload;
+        if len != head.payload_len() {
+            let keys = head.keys().byte_len() as u64;
+            return Err(DecodeError::Length {
+                keys,
+                payload: head.payload_len(),
+                have: (keys + len) as usize,
+            });
+        }
+        if self.is_of(head) {
+            return Ok(());
+        }
+        Err(DecodeError::Checksum {
+            part: "payload",
+            computed: sum,
+            stored: head.payload_sum(),
+        })
     }
 
     /// [`Plan::of`] the payload of the write set with this head, for chunks of 2 to the power of
@@ -125,11 +180,14 @@ impl Arrived {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
+    use std::ops::Range;
+    use std::sync::{Arc, Mutex};
+
+    use bytes::{Bytes, BytesMut};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{DecodeError, Flags, Header, KeyCollector, KeyType, Uuid, WriteSet, encode};
+    use crate::{Flags, Header, Keeper, KeyCollector, KeyType, Uuid, WriteSet, encode};
 
     fn write_set(chunk: u8, rows: usize, payload: &[u8]) -> Bytes {
         let header = Header {
@@ -229,6 +287,78 @@ mod tests {
         }
     }
 
+    /// Has it, and says which bytes were asked for.
+    #[derive(Debug)]
+    struct Shelf(Bytes, Mutex<Vec<Range<u64>>>);
+
+    impl Keeper for Shelf {
+        fn len(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn read_to(&self, range: Range<u64>, out: &mut BytesMut) -> Result<(), String> {
+            self.1.lock().expect("no panic").push(range.clone());
+            let bytes = self.0.get(range.start as usize..range.end as usize);
+            out.extend_from_slice(bytes.ok_or("gone")?);
+            Ok(())
+        }
+    }
+
+    fn shelf(payload: &[u8]) -> (Arc<Shelf>, Kept) {
+        let shelf = Arc::new(Shelf(Bytes::copy_from_slice(payload), Mutex::default()));
+        (shelf.clone(), Kept::by(shelf))
+    }
+
+    #[test]
+    fn of_what_was_left_elsewhere_only_chunks_are_read() {
+        let payload = rows(20);
+        let whole = write_set(7, 2, &payload);
+        let front = whole.len() - payload.len();
+        let mut arrival = Arrival::new();
+        assert_eq!(arrival.front_len(), None);
+        whole.chunks(60).for_each(|p| arrival.take(p));
+        assert_eq!(arrival.front_len(), Some(front as u64));
+        let (kept_by, kept) = shelf(&payload);
+        assert!(arrival.may_be_cut());
+        let found = arrival.finish().expect("a write set").left(kept.clone());
+        let got = WriteSet::decode_arrived(whole.slice(..front), &found).expect("right");
+        let expected = WriteSet::decode(whole.clone()).expect("right");
+        assert_eq!(got.head(), expected.head());
+        assert_eq!(got.payload().elsewhere(), Some(&kept));
+        assert_eq!(got.payload().here(), None);
+        let plan = found.plan(&got, 7).expect("looked for").expect("rows");
+        assert!(kept_by.1.lock().expect("no panic").is_empty());
+        for n in 0..plan.len() {
+            let chunk = plan.chunk(&payload, n).expect("there");
+            assert_eq!(plan.read_chunk(&kept, n), Ok(chunk));
+        }
+        let read = |r: &Range<u64>| r.end - r.start < payload.len() as u64 / 2;
+        assert!(kept_by.1.lock().expect("no panic").iter().all(read));
+        assert!(plan.read_chunk(&kept, plan.len()).is_err());
+        // Of other bytes, and of too few, none is given.
+        let mut other = payload.clone();
+        *other.last_mut().expect("bytes") ^= 1;
+        let last = plan.len() - 1;
+        assert!(plan.read_chunk(&shelf(&other).1, last).is_err());
+        assert!(plan.read_chunk(&shelf(&payload[..80]).1, last).is_err());
+    }
+
+    #[test]
+    fn what_is_damaged_is_damaged_wherever_it_was_left() {
+        let whole = write_set(7, 2, &rows(9));
+        let front = whole.len() - rows(9).len();
+        let mut damaged = whole.to_vec();
+        *damaged.last_mut().expect("bytes") ^= 1;
+        let shorter = whole.slice(..whole.len() - 1);
+        for bytes in [Bytes::from(damaged), shorter] {
+            let found = arrived(&[&bytes]).expect("its header is right");
+            let left = found.left(shelf(&bytes[front..]).1);
+            let elsewhere = WriteSet::decode_arrived(bytes.slice(..front), &left);
+            assert_eq!(elsewhere, WriteSet::decode(bytes));
+            assert!(elsewhere.is_err());
+        }
+    }
+
     #[test]
     fn what_is_no_write_set_is_nothing() {
         assert_eq!(arrived(&[]), None);
@@ -241,5 +371,14 @@ mod tests {
         );
         assert!(arrived(&[&whole]).is_some());
         assert_eq!(arrived(&[&[b'x'; 200], &whole]), None);
+        // A statement, as CREATE TABLE ... SELECT begins with one.
+        let mut statement = rows(9);
+        statement[4] = 2;
+        for (chunk, payload) in [(0, rows(9)), (7, statement)] {
+            let mut arrival = Arrival::new();
+            assert!(!arrival.may_be_cut());
+            arrival.take(&write_set(chunk, 1, &payload));
+            assert!(!arrival.may_be_cut(), "only as a whole");
+        }
     }
 }

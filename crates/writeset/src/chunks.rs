@@ -21,6 +21,7 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 
 use crate::codec::PayloadSum;
+use crate::payload::Kept;
 
 const HEADER: usize = 19;
 const TYPE_AT: usize = 4;
@@ -62,6 +63,17 @@ struct Chunk {
     ends_at: Option<usize>,
     /// The checksum of the body.
     sum: u64,
+}
+
+impl Chunk {
+    /// Ends the statement in `out`: so many bytes of maps, then the body. None: the plan is of
+    /// another payload.
+    fn end(&self, maps: usize, out: &mut BytesMut) -> Option<()> {
+        if let Some(at) = self.ends_at {
+            *out.get_mut(maps + at - self.body.start)? |= STMT_END;
+        }
+        Some(())
+    }
 }
 
 /// Where a payload is cut.
@@ -108,17 +120,34 @@ impl Plan {
     /// made of. None if there is no such chunk.
     pub fn chunk(&self, payload: &[u8], n: usize) -> Option<Bytes> {
         let chunk = self.chunks.get(n)?;
-        let maps: usize = chunk.maps.iter().map(ExactSizeIterator::len).sum();
-        let mut out = BytesMut::with_capacity(maps + chunk.body.len());
+        let mut out = BytesMut::with_capacity(self.chunk_len(n));
         for map in &chunk.maps {
             out.extend_from_slice(payload.get(map.clone())?);
         }
+        let maps = out.len();
         out.extend_from_slice(payload.get(chunk.body.clone())?);
-        if let Some(at) = chunk.ends_at {
-            let at = maps + at - chunk.body.start;
-            *out.get_mut(at)? |= STMT_END;
-        }
+        chunk.end(maps, &mut out)?;
         Some(out.freeze())
+    }
+
+    /// The bytes of chunk `n` of a payload that is elsewhere, compared with what the plan was
+    /// made of. Reads what it needs, and no more.
+    pub fn read_chunk(&self, payload: &Kept, n: usize) -> Result<Bytes, String> {
+        let none = || format!("there is no chunk {n}");
+        let chunk = self.chunks.get(n).ok_or_else(none)?;
+        let mut out = BytesMut::with_capacity(self.chunk_len(n));
+        for map in &chunk.maps {
+            payload.read_to(map.start as u64..map.end as u64, &mut out)?;
+        }
+        let maps = out.len();
+        payload.read_to(chunk.body.start as u64..chunk.body.end as u64, &mut out)?;
+        if PayloadSum::of(&out[maps..]) != chunk.sum {
+            return Err(format!(
+                "the bytes of chunk {n} are not those that came (their checksum differs)"
+            ));
+        }
+        chunk.end(maps, &mut out).ok_or_else(none)?;
+        Ok(out.freeze())
     }
 }
 
@@ -173,6 +202,11 @@ impl Cutter {
             length: None,
             failed: None,
         }
+    }
+
+    /// Whether nothing has come that speaks against chunks.
+    pub(crate) fn may_succeed(&self) -> bool {
+        self.failed.is_none()
     }
 
     /// Takes what comes next.

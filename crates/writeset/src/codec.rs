@@ -26,6 +26,7 @@ use crate::collector::KeyCollector;
 use crate::flags::Flags;
 use crate::ids::{Seqno, Uuid};
 use crate::keys::{Keys, KeysError};
+use crate::payload::Payload;
 
 /// The only write-set version this build knows.
 pub const WRITESET_VERSION: u8 = 1;
@@ -345,7 +346,7 @@ impl Head {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteSet {
     head: Head,
-    payload: Bytes,
+    payload: Payload,
 }
 
 impl WriteSet {
@@ -363,6 +364,7 @@ impl WriteSet {
         }
         let payload = bytes.slice(at..);
         check_sum("payload", &payload, head.payload_sum)?;
+        let payload = Payload::Here(payload);
         Ok(WriteSet { head, payload })
     }
 
@@ -370,12 +372,20 @@ impl WriteSet {
     /// by their header, their payload is not read again. So who keeps it where it may be
     /// damaged must look at it when it is used ([`Plan::is_sound`](crate::Plan::is_sound),
     /// [`Head::payload_sum`]).
+    ///
+    /// If the payload was left elsewhere, `bytes` are header and keys, and it is not read here.
     pub fn decode_arrived(bytes: Bytes, arrived: &Arrived) -> Result<WriteSet, DecodeError> {
         let head = Head::decode(&bytes)?;
+        if let Some(kept) = arrived.kept() {
+            arrived.check(&head)?;
+            let payload = Payload::Elsewhere(kept.clone());
+            return Ok(WriteSet { head, payload });
+        }
         let payload = bytes.slice(head.payload_offset()..);
         if !arrived.is_of(&head) || u64::try_from(payload.len()) != Ok(head.payload_len) {
             return WriteSet::decode(bytes);
         }
+        let payload = Payload::Here(payload);
         Ok(WriteSet { head, payload })
     }
 
@@ -385,7 +395,7 @@ impl WriteSet {
     }
 
     /// What the server appended, for its `apply_cb`.
-    pub fn payload(&self) -> &Bytes {
+    pub fn payload(&self) -> &Payload {
         &self.payload
     }
 }

@@ -16,6 +16,7 @@ mod flags;
 mod ids;
 mod key;
 mod keys;
+mod payload;
 
 pub use arrival::{Arrival, Arrived};
 pub use chunks::{CHUNK_MAX, CHUNK_MIN, Plan, WholeOnly};
@@ -28,3 +29,4 @@ pub use flags::Flags;
 pub use ids::{ParseUuidError, Seqno, Uuid};
 pub use key::{KeyHash, KeyType, Part, ROW_RAW_MAX};
 pub use keys::{Expanded, KEYS_FORMAT, KEYS_VERSION, Key, Keys, KeysError, Made};
+pub use payload::{Keeper, Kept, Payload};

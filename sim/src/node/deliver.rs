@@ -10,7 +10,7 @@ use dromon_node::cluster::{ClusterState, ClusterView, Event, MemberState};
 use dromon_node::messages::{Control, LeaveReason, decode, encode, kind};
 use dromon_node::retention::misses_somebody;
 use dromon_order::{Committed, CommittedBody, Desired, Engine, Order, Sequencer};
-use dromon_writeset::{Key, KeyCollector, KeyType, Seqno, Uuid, WriteSet};
+use dromon_writeset::{Key, KeyCollector, KeyType, Payload, Seqno, Uuid, WriteSet};
 use tokio::time::Instant;
 use twox_hash::XxHash3_64;
 
@@ -35,6 +35,8 @@ impl Session {
         let Some(engine) = self.engine().cloned() else {
             return;
         };
+        let pieces = self.piece_store();
+        self.inner().state.set_piece_store(pieces, 0);
         if let Some((from, to)) = again {
             self.deliver_again(from, to);
         }
@@ -534,6 +536,10 @@ impl Session {
             return;
         }
         let mut need = self.needs_log(inner);
+        let half = inner.state.open_pieces_from();
+        if let Some(first) = self.left.first().into_iter().chain(half).min() {
+            need = need.min(first.saturating_sub(1));
+        }
         for m in inner.state.members().filter(|m| m.uuid != self.uuid) {
             let said = inner.reports.get(&m.uuid).map(|(p, _)| p.needs_log);
             let starts = (m.state == MemberState::Joiner).then_some(m.log_start);
@@ -615,9 +621,13 @@ impl Session {
 
 /// What a write set carries, if that can be read.
 fn transaction(write_set: &WriteSet) -> Option<Txn> {
+    let payload = match write_set.payload() {
+        Payload::Here(payload) => payload.clone(),
+        Payload::Elsewhere(kept) => kept.read(0..kept.len()).ok()?,
+    };
     match write_set.header().chunk {
-        0 => postcard::from_bytes(write_set.payload()).ok(),
-        _ => large::decode(write_set.payload()).ok(),
+        0 => postcard::from_bytes(&payload).ok(),
+        _ => large::decode(&payload).ok(),
     }
 }
 
@@ -638,7 +648,7 @@ fn without_update_keys(body: &bytes::Bytes) -> Option<bytes::Bytes> {
     Some(dromon_writeset::encode(
         write_set.header(),
         &keys,
-        write_set.payload(),
+        write_set.payload().here()?,
     ))
 }
 

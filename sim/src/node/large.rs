@@ -51,7 +51,10 @@ impl Session {
     ) {
         inner.positions.ordered(seqno);
         let id = chunked.id;
-        let txn = match large::decode(chunked.write_set.payload()) {
+        let Some(payload) = self.payload_of(&chunked) else {
+            return;
+        };
+        let txn = match large::decode(&payload) {
             Ok(txn) => txn,
             Err(why) => {
                 let what = format_args!("the large payload of seqno {id} cannot be read: {why}");
@@ -220,7 +223,6 @@ impl Session {
     ) -> (u64, Result<(), LostUpdate>) {
         let id = chunked.id;
         let lacking = db.is_lacking(history, id);
-        let payload = chunked.write_set.payload();
         match part {
             ChunkPart::Data(n) if lacking => {
                 // Before the position can pass it.
@@ -230,7 +232,7 @@ impl Session {
                 db.now.pass(seqno);
             }
             ChunkPart::Data(n) => {
-                let chunk = chunked.plan.chunk(payload, n as usize).unwrap_or_default();
+                let chunk = self.chunk_of(chunked, n as usize).unwrap_or_default();
                 match large::rows(&chunk) {
                     Ok(rows) => db.now.chunk(seqno, id, chunked.source(), &rows),
                     Err(why) => {
@@ -243,7 +245,7 @@ impl Session {
             ChunkPart::End if lacking => {
                 self.shared.count(|c| c.whole += 1);
                 // It could be read when it was ordered.
-                if let Ok(txn) = large::decode(payload) {
+                if let Some(Ok(txn)) = self.payload_of(chunked).map(|p| large::decode(&p)) {
                     return (txn.id, db.now.commit(seqno, &txn));
                 }
             }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`start`] finds or founds the cluster, [`deliver`] takes what is ordered,
-//! [`apply`] commits it, [`large`] does so in chunks, [`duties`] answers, reports, leads and comes back,
+//! [`apply`] commits it, [`large`] does so in chunks, read from the log by [`left`], [`duties`] answers, reports, leads and comes back,
 //! [`alone`] goes on without a majority, [`clients`] make the load.
 
 mod alone;
@@ -20,6 +20,7 @@ mod clients;
 mod deliver;
 mod duties;
 mod large;
+mod left;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,6 +33,7 @@ use dromon_gates::Positions;
 use dromon_node::Position;
 use dromon_node::cluster::{ChunkPart, Chunked, ClusterState, ClusterView, MemberState};
 use dromon_node::electors::Weighing;
+use dromon_node::in_log::LeftInLog;
 use dromon_node::messages::{Control, LeaveReason, Need, Progress, encode, kind};
 use dromon_node::stalled::Stalled;
 use dromon_order::{Engine, Leadership, Order, RaftId};
@@ -218,6 +220,8 @@ struct Session {
     uuid: Uuid,
     addr: String,
     engine: OnceLock<Arc<Engine>>,
+    /// What its log must keep of large transactions.
+    left: Arc<LeftInLog>,
     store: Mutex<Option<Arc<SimStore>>>,
     inner: Mutex<Inner>,
     /// Something that a task may wait for has changed.

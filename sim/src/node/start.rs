@@ -179,6 +179,7 @@ pub(super) async fn session(process: &Arc<Process>) -> Ended {
         uuid,
         addr: addr.clone(),
         engine: OnceLock::new(),
+        left: Arc::default(),
         store: Mutex::new(Some(store.clone())),
         inner: Mutex::new(Inner::new(&found, witness, &mut rng)),
         changed: Notify::new(),

@@ -198,8 +198,9 @@ impl ClusterState {
             return None;
         }
         let cut = arrived.and_then(|a| a.plan(write_set, log2));
-        cut.unwrap_or_else(|| Plan::of(write_set.payload(), 1 << log2))
-            .ok()
+        // What was left in the log was looked at as it came.
+        let here = || Some(Plan::of(write_set.payload().here()?, 1 << log2));
+        cut.or_else(here)?.ok()
     }
 
     /// A write set with a plan takes its place: as its first chunk, or, if it

@@ -301,6 +301,11 @@ impl Node {
             self.gates.pass_commit(seqno);
             return None;
         }
+        // Held until this is through: the log stays as long.
+        let left = ws.left.take();
+        if let Some(left) = &left {
+            ws.payload = Some(self.whole_left(seqno, left)?);
+        }
         if let (Some(payload), Some(sum)) = (&ws.payload, ws.sum)
             && PayloadSum::of(payload) != sum
         {
@@ -465,7 +470,8 @@ impl Node {
                 "log index {index} holds another member's write set"
             ));
         }
-        Ok(write_set.payload().clone())
+        let payload = write_set.payload().here().cloned();
+        payload.ok_or_else(|| "its payload is elsewhere".to_owned())
     }
 
     /// Collects the pieces of one payload, walking back from its last one.
@@ -504,7 +510,7 @@ impl Node {
         let mut files = PieceFiles::new(self.spooler.clone());
         let key = StreamKey { origin, stream };
         for piece in found.into_iter().flatten() {
-            files.append(key, &piece).map_err(|e| e.to_string())?;
+            files.append(key, None, &piece).map_err(|e| e.to_string())?;
         }
         files.read(key).map_err(|e| e.to_string())
     }

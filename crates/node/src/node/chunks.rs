@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use dromon_certify::Verdict;
 use dromon_gates::{QueueItem, Seqno};
-use dromon_writeset::{Flags, KeyHash, Plan, Uuid, WholeOnly, WriteSet};
+use dromon_writeset::{Flags, KeyHash, Payload, Plan, Uuid, WholeOnly, WriteSet};
 
 use super::large::LargeOpen;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
@@ -149,6 +149,11 @@ impl Chunks {
         if let Some((_, at)) = asked.filter(|(m, _)| *m == n) {
             self.way = at.elapsed();
         }
+    }
+
+    /// What is known of transaction `id`, if it is not over.
+    pub fn chunked(&self, id: Seqno) -> Option<Arc<Chunked>> {
+        self.open.get(&id).map(|o| o.chunked.clone())
     }
 
     /// The transactions whose clients wait here: their outcome cannot be known now. If they commit
@@ -479,10 +484,11 @@ impl Node {
     /// A large write set of a client here could not be cut.
     pub(super) fn tell_whole(&self, write_set: &WriteSet) {
         let header = write_set.header();
-        let why = match Plan::of(write_set.payload(), 1 << chunk_log2(header.chunk)) {
-            Err(WholeOnly::Short) => return,
-            Err(why) => why.to_string(),
-            Ok(_) => "its node gives a copy, or the others are joining, or large transactions that are not over \
+        let payload = write_set.payload().here();
+        let why = match payload.map(|p| Plan::of(p, 1 << chunk_log2(header.chunk))) {
+            Some(Err(WholeOnly::Short)) => return,
+            Some(Err(why)) => why.to_string(),
+            Some(Ok(_)) | None => "its node gives a copy, or the others are joining, or large transactions that are not over \
                       have kept the log from being shortened for long"
                 .to_owned(),
         };
@@ -597,6 +603,7 @@ impl Node {
             conn_id: header.conn_id,
             depends_on,
             payload: Some(bytes::Bytes::new()),
+            left: None,
             sum: None,
             index: chunked.index,
             tables: Vec::new(),
@@ -613,18 +620,24 @@ impl Node {
                 ws.trx_id = header.trx_id;
             }
             ChunkPart::Data(n) => {
-                let (payload, n) = (chunked.write_set.payload(), n as usize);
-                let again = match chunked.plan.is_sound(payload, n) {
-                    true => None,
-                    false => Some(self.damaged_spool(seqno, chunked.index, header.source)?),
+                let n = n as usize;
+                ws.payload = match chunked.write_set.payload() {
+                    Payload::Elsewhere(left) => Some(self.chunk_left(seqno, chunked, left, n)?),
+                    Payload::Here(payload) if chunked.plan.is_sound(payload, n) => {
+                        chunked.plan.chunk(payload, n)
+                    }
+                    Payload::Here(_) => {
+                        let again = self.damaged_spool(seqno, chunked.index, header.source)?;
+                        chunked.plan.chunk(&again, n)
+                    }
                 };
-                ws.payload = chunked.plan.chunk(again.as_ref().unwrap_or(payload), n);
                 (ws.tables, ws.neighbours) = self.locks_of_chunked(chunked);
             }
             ChunkPart::End if lacking => {
                 ws.flags = header.flags;
                 ws.trx_id = header.trx_id;
-                ws.payload = Some(chunked.write_set.payload().clone());
+                ws.payload = chunked.write_set.payload().here().cloned();
+                ws.left = chunked.write_set.payload().elsewhere().cloned();
                 ws.sum = Some(chunked.write_set.payload_sum());
                 // It may have been begun ahead, as the end of what was here.
                 ws.depends_on = seqno - 1;

@@ -593,6 +593,7 @@ impl Node {
     ) -> EngineConfig {
         let mut config = EngineConfig::lan(name, raft_id, uuid, &s.advertised.to_string());
         config.durable = s.durability == crate::options::Durability::Majority;
+        config.soon = self.left_in_log.soon().clone();
         config.piece = s.piece_size;
         config.bulk_share = s.bulk_share;
         config.gather = s.gather;

@@ -84,10 +84,8 @@ impl Node {
         again: Option<(u64, u64)>,
     ) {
         let mut state = state;
-        state.set_piece_store(
-            Box::new(PieceFiles::new(self.spooler.clone())),
-            SPOOL_ABOVE as u64,
-        );
+        let pieces = PieceFiles::with_log(self.spooler.clone(), self.piece_log());
+        state.set_piece_store(Box::new(pieces), SPOOL_ABOVE as u64);
         let mut course = Course {
             state,
             bytes: 0,
@@ -795,8 +793,12 @@ impl Node {
         if !due || chunked || (open && !(overdue && small)) {
             return;
         }
-        let (sequencer, node) = course.state.encode();
-        if let Err(e) = order.save_checkpoint(course.index, sequencer, node) {
+        let state = course.state.checkpoint().map_err(|e| e.to_string());
+        let saved = state.and_then(|(sequencer, node)| {
+            let saved = order.save_checkpoint(course.index, sequencer, node);
+            saved.map_err(|e| e.to_string())
+        });
+        if let Err(e) = saved {
             if !lock(&self.delivered).stopped {
                 self.warn(&format!("no checkpoint at log index {}: {e}", course.index));
             }

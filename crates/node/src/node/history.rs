@@ -9,6 +9,7 @@ use dromon_writeset::Seqno;
 use super::{Node, lock};
 use crate::chain::{Compared, count};
 use crate::cluster::ClusterState;
+use crate::in_log::PieceLog;
 use crate::messages::{Need, Position};
 use crate::options::Settings;
 use crate::spool::{PieceFiles, SPOOL_ABOVE};
@@ -45,7 +46,7 @@ impl Node {
         {
             return sum;
         }
-        let pieces = PieceFiles::new(self.spooler.clone());
+        let pieces = PieceFiles::with_log(self.spooler.clone(), PieceLog::unread());
         let pieces = (Box::new(pieces) as Box<_>, SPOOL_ABOVE as u64);
         let sum = match self.engines.log_sum(&settings.log_dir, position, pieces) {
             Ok(sum) => sum,
@@ -125,7 +126,8 @@ impl Node {
             let node = Arc::downgrade(self);
             let to = lock(&self.delivered).index;
             let run = move || {
-                let result = recount(&order, (index, to), seqno, PieceFiles::new(spooler));
+                let pieces = PieceFiles::with_log(spooler, PieceLog::unread());
+                let result = recount(&order, (index, to), seqno, pieces);
                 let Some(node) = node.upgrade() else { return };
                 let same = node.order().is_some_and(|o| Arc::ptr_eq(&o, &order));
                 let mut recounts = lock(&node.recounts);

@@ -37,6 +37,7 @@ mod history;
 mod isolation;
 mod large;
 mod leave;
+mod left;
 mod local;
 mod open;
 mod queued;
@@ -61,7 +62,7 @@ use bytes::Bytes;
 use dromon_gates::{ApplyQueue, Gates, Waiter};
 use dromon_order::sequencer::PieceStore;
 use dromon_order::{Checkpoint, EngineConfig, Inspected, LogId, NodeHandler, Order, RaftId, Start};
-use dromon_writeset::{Flags, KeyHash, Seqno, Uuid};
+use dromon_writeset::{Flags, Kept, KeyHash, Seqno, Uuid};
 
 use crate::chain::Sums;
 use crate::closed::ClosedTables;
@@ -77,6 +78,7 @@ use crate::flow::Flow;
 use crate::forks::LogEnd;
 use crate::grastate::StateFile;
 use crate::held::{HeldRows, StreamId};
+use crate::in_log::LeftInLog;
 use crate::lacking::{Gap, LackingFile};
 use crate::messages::{Join, Need, Position};
 use crate::options::{ClusterAddress, Options, Settings};
@@ -476,6 +478,8 @@ struct RemoteWriteSet {
     depends_on: Seqno,
     /// `None` if it must be read from the log again.
     payload: Option<Bytes>,
+    /// What was left in the log of it, instead of the payload.
+    left: Option<Kept>,
     /// What checksum it must have, if it lies in a file.
     sum: Option<u64>,
     index: u64,
@@ -598,6 +602,8 @@ pub struct Node {
     /// Members that a forced recovery left behind: they come back under other ids.
     forced_out: Mutex<BTreeSet<RaftId>>,
     checkpoints: Mutex<VecDeque<Mark>>,
+    /// What is read from the log when it is applied.
+    left_in_log: Arc<LeftInLog>,
     flow: Flow,
     slow: Mutex<(Quarantine, Option<Instant>)>,
     counters: Counters,

@@ -142,6 +142,7 @@ impl Node {
             catching_up: Mutex::default(),
             forced_out: Mutex::default(),
             checkpoints: Mutex::new(VecDeque::new()),
+            left_in_log: Arc::default(),
             flow: Flow::default(),
             slow: Mutex::default(),
             counters: Counters::default(),

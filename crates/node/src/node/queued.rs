@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use bytes::Bytes;
 use dromon_certify::Verdict;
 use dromon_gates::{QueueItem, Seqno};
-use dromon_writeset::{Flags, WriteSet};
+use dromon_writeset::{Flags, Payload, WriteSet};
 
 use super::{Item, Node, RemoteWriteSet};
 use crate::spool::SPOOL_ABOVE;
@@ -27,37 +28,36 @@ impl Node {
             return;
         }
         let header = write_set.header();
-        let (flags, depends_on, payload) = match verdict {
+        let (flags, depends_on) = match verdict {
             // Never ahead of what lies before it. That may have to abort the
             // streaming transaction on its way, whose rollback removes the stored
             // fragments and waits for one whose turn to commit has not come.
-            Verdict::Passed { .. } if header.flags.is_fragment() => {
-                (header.flags, seqno - 1, write_set.payload().clone())
-            }
+            Verdict::Passed { .. } if header.flags.is_fragment() => (header.flags, seqno - 1),
             Verdict::Passed { depends_on } => (
                 header.flags,
                 self.behind_streams(seqno, unique.max(*depends_on)),
-                write_set.payload().clone(),
             ),
             // Applied as a note that nothing is to be done: it moves the
             // position in the database.
-            Verdict::Failed { .. } => (
-                header.flags | Flags::ROLLBACK,
-                seqno - 1,
-                write_set.payload().clone(),
-            ),
+            Verdict::Failed { .. } => (header.flags | Flags::ROLLBACK, seqno - 1),
         };
+        let len = write_set.payload_len();
         self.counters.received.fetch_add(1, Relaxed);
-        self.counters
-            .received_bytes
-            .fetch_add(payload.len() as u64, Relaxed);
-        // What lies in a file takes no memory.
-        let in_memory = if payload.len() > SPOOL_ABOVE {
+        self.counters.received_bytes.fetch_add(len, Relaxed);
+        // What lies in a file takes no memory, nor does what was left in the log.
+        let in_memory = if len > SPOOL_ABOVE as u64 {
             0
         } else {
-            payload.len()
+            len as usize
         };
         let keep = in_memory == 0 || self.queue.bytes() < QUEUE_BYTES_MAX;
+        let (payload, left) = match write_set.payload() {
+            Payload::Here(payload) => (keep.then(|| payload.clone()), None),
+            Payload::Elsewhere(kept) if verdict.passed() => (None, Some(kept.clone())),
+            Payload::Elsewhere(_) => (Some(Bytes::new()), None),
+        };
+        // The log's own checksum stands for each piece, and not for how they were put together.
+        let is_left = left.is_some();
         let (tables, neighbours) = self.locks_of(write_set);
         let bytes = if keep { in_memory } else { 0 };
         self.enqueue(QueueItem {
@@ -72,8 +72,10 @@ impl Node {
                 trx_id: header.trx_id,
                 conn_id: header.conn_id,
                 depends_on,
-                payload: keep.then_some(payload),
-                sum: (in_memory == 0 && verdict.passed()).then(|| write_set.payload_sum()),
+                payload,
+                left,
+                sum: ((in_memory == 0 || is_left) && verdict.passed())
+                    .then(|| write_set.payload_sum()),
                 index,
                 tables,
                 neighbours,

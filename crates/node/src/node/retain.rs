@@ -123,6 +123,12 @@ impl Node {
         if let Some((index, _)) = promised {
             own = own.min(index);
         }
+        // What is applied in chunks is read from there, and the first pieces of what may be are in memory
+        // only as long as they are few.
+        let half = state.open_pieces_from();
+        if let Some(first) = self.left_in_log.first().into_iter().chain(half).min() {
+            own = own.min(first.saturating_sub(1));
+        }
         let (shelved, ending) = {
             let held = lock(&self.held);
             (held.needs_log(), held.ending())

@@ -402,7 +402,7 @@ impl Node {
                     stream: ws.trx_id,
                 };
                 let mut append =
-                    |bytes: &Bytes| files.append(key, bytes).map_err(|e| e.to_string());
+                    |bytes: &Bytes| files.append(key, None, bytes).map_err(|e| e.to_string());
                 append(&Bytes::new())?;
                 for index in parts {
                     append(&self.payload_from_log(*index, ws.source)?)?;

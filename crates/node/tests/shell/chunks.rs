@@ -11,10 +11,10 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, Key, Session, row};
 use crate::world::{World, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 /// 100 rows make about four chunks.
-const ROWS: u32 = 100;
-const OPTIONS: &str = "dromon.auto_stream_size=1K";
+pub const ROWS: u32 = 100;
+pub const OPTIONS: &str = "dromon.auto_stream_size=1K";
 pub const PATIENT: &str =
     "dromon.auto_stream_size=1K;evs.suspect_timeout=PT24S;evs.inactive_timeout=PT30S";
 
@@ -59,7 +59,7 @@ fn begun(world: &World) -> (Arc<Db>, JoinHandle<End>) {
 
 /// `db` has committed the first chunk of what has begun, and the next one cannot begin
 /// there: it comes when that is finished.
-fn apply_the_first(world: &World, db: &Db) {
+pub fn apply_the_first(world: &World, db: &Db) {
     db.holds.close(Point::ApplyLeft);
     db.holds.open(Point::ApplyStart);
     world.until("the first chunk is applied there", || {
@@ -545,10 +545,11 @@ fn a_client_that_gives_up_leaves_no_lock() {
     });
 }
 
-const MORTAL: &str = "dromon.auto_stream_size=1K;evs.suspect_timeout=PT3S";
+pub const MORTAL: &str = "dromon.auto_stream_size=1K;evs.suspect_timeout=PT3S";
 
-/// Cuts db1 off while an applier of it has a chunk whose place lies ahead.
-fn cut_off_amid_what_lies_ahead(world: &World) {
+/// Cuts db1 off while an applier of it has a chunk whose place lies ahead, of rows that are
+/// so `wide`.
+pub fn cut_off_amid_what_lies_ahead(world: &World, wide: usize) {
     let (cut, origin) = (world.db(1), world.db(2));
     let others = [World::addr(2), World::addr(3)];
     let stop = Arc::new(AtomicBool::new(false));
@@ -566,7 +567,9 @@ fn cut_off_amid_what_lies_ahead(world: &World) {
             let (stop, db) = (stop.clone(), origin.clone());
             std::thread::spawn(move || {
                 for value in (1..).take_while(|_| !stop.load(Relaxed)) {
-                    large(&db, 1, value).commit();
+                    let mut t = large(&db, 1, value);
+                    t.wide = wide;
+                    t.commit();
                 }
             })
         }))
@@ -595,7 +598,7 @@ fn cut_off_amid_what_lies_ahead(world: &World) {
 #[test]
 fn a_node_that_was_cut_off_ends_amid_what_lies_ahead() {
     run(3, MORTAL, LIMIT, |world| {
-        cut_off_amid_what_lies_ahead(world);
+        cut_off_amid_what_lies_ahead(world, 0);
         let cut = world.db(1);
         world.until("it knows", || cut.node().phase() == Phase::NonPrimary);
         assert!(!cut.applying().is_empty(), "it waits for its place");
@@ -610,7 +613,7 @@ fn a_node_that_was_cut_off_ends_amid_what_lies_ahead() {
 #[test]
 fn a_node_that_was_cut_off_goes_on_with_what_lay_ahead() {
     run(3, MORTAL, LIMIT, |world| {
-        cut_off_amid_what_lies_ahead(world);
+        cut_off_amid_what_lies_ahead(world, 0);
         world.until("it is evicted", || {
             world.report.said("was silent and is evicted")
         });

@@ -15,6 +15,7 @@ mod ddl_crash;
 mod disks;
 mod edits;
 mod flow;
+mod left;
 mod load;
 mod membership;
 mod mended;

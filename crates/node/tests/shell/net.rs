@@ -41,6 +41,8 @@ pub struct Net {
     failing: Mutex<BTreeSet<String>>,
     /// Addresses where what is read from a spool file next is not what was written.
     spoilt: Mutex<BTreeSet<String>>,
+    /// By address: how many spool files were read there.
+    spools: Mutex<HashMap<String, u64>>,
     wires: Mutex<Wires>,
     askers: AtomicU64,
 }
@@ -80,6 +82,7 @@ impl Net {
             strange: Mutex::default(),
             failing: Mutex::default(),
             spoilt: Mutex::default(),
+            spools: Mutex::default(),
             wires: Mutex::default(),
             askers: AtomicU64::new(1),
         })
@@ -247,6 +250,11 @@ impl Net {
         lock(&self.spoilt).insert(addr.to_owned());
     }
 
+    /// How many spool files were read at `addr`.
+    pub fn spools(&self, addr: &str) -> u64 {
+        lock(&self.spools).get(addr).copied().unwrap_or(0)
+    }
+
     /// Flips a bit in the log in `dir`.
     pub fn damage_log(&self, dir: &Path) {
         assert!(lock(&self.logs).contains_key(dir), "there is a log");
@@ -404,6 +412,7 @@ impl Engines for MemEngines {
     fn map_file(&self) -> MapFile {
         let (net, addr) = (self.net.clone(), self.addr.clone());
         Arc::new(move |file, len| {
+            *lock(&net.spools).entry(addr.clone()).or_default() += 1;
             let mut bytes = vec![0; usize::try_from(len).map_err(std::io::Error::other)?];
             std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
             if let Some(last) = bytes.last_mut().filter(|_| lock(&net.spoilt).remove(&addr)) {

@@ -75,6 +75,8 @@ pub struct Session {
     fragments: Vec<Change>,
     /// Bytes that say nothing and go with the end.
     padding: usize,
+    /// So many bytes come with each row of one that is not streamed.
+    pub wide: usize,
     ended: bool,
 }
 
@@ -106,6 +108,7 @@ impl Db {
             tables: BTreeSet::new(),
             fragments: Vec::new(),
             padding: 0,
+            wide: 0,
             ended: false,
         }
     }
@@ -544,7 +547,8 @@ impl Session {
             self.fragments.extend(rest);
             (LAST, data)
         } else {
-            let mut data = events::encode(&std::mem::take(&mut self.changes));
+            let changes = std::mem::take(&mut self.changes);
+            let mut data = events::encode_wide(&changes, self.wide);
             data.extend(events::padding(self.padding));
             (WHOLE, data)
         };

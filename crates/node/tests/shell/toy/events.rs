@@ -18,6 +18,11 @@ fn event(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
 
 /// One statement for each table's run of changes.
 pub fn encode(changes: &[Change]) -> Vec<u8> {
+    encode_wide(changes, 0)
+}
+
+/// The same with so many bytes before each row, that say nothing.
+pub fn encode_wide(changes: &[Change], wide: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for run in changes.chunk_by(|a, b| a.key.table == b.key.table) {
         let table = run[0].key.table;
@@ -26,6 +31,7 @@ pub fn encode(changes: &[Change]) -> Vec<u8> {
             let last = u8::from(i + 1 == run.len());
             let mut body = vec![table, 0, 0, 0, 0, 0, last, 0];
             body.extend(postcard::to_allocvec(change).expect("plain data"));
+            out.extend(padding(wide));
             event(&mut out, ROWS, &body);
         }
     }
