@@ -84,6 +84,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             });
         }
         Some(cluster) if !cluster.record().complete => {
+            // One that was to be removed may have all its data yet.
+            if cluster.nodes().iter().any(|n| n.has_history()) {
+                return Err(SandboxError::Incomplete {
+                    dir: cluster.record().dir,
+                });
+            }
             output::tell(format_args!(
                 "What lies in {} was not made whole, or not removed whole: it is made anew",
                 cluster.record().dir.display()
@@ -148,6 +154,13 @@ fn afterwards(
         Some(Err(why)) => lines.push(format!(
             "The nodes that did start could not all be stopped: {why}. `dromon down{hint}` tries again"
         )),
+        None if cluster.running() == cluster.nodes().len() => {
+            lines.push(format!(
+                "All of them run on: `dromon status{hint}` shows when the last one is there, `dromon down{hint}` stops \
+                 them."
+            ));
+            return lines;
+        }
         None if cluster.running() > 0 => lines.push(format!(
             "What did start runs on: `dromon status{hint}` shows how it is, `dromon up{hint}` starts the rest, \
              `dromon down{hint}` stops it."

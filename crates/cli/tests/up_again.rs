@@ -58,6 +58,20 @@ fn a_first_start_that_failed_is_begun_anew() {
         said.contains("Starting the stopped cluster of 1 node"),
         "{said}"
     );
+    // A removal that was interrupted: what has data is not made anew.
+    let record = dir.join("c/cluster.json");
+    let text = fs::read_to_string(&record).expect("it is there");
+    let text = text.replace("\"complete\": true", "\"complete\": false");
+    assert!(text.contains("\"complete\": false"), "{text}");
+    fs::write(&record, text).expect("written");
+    let state = dir.join("c/db1/data/grastate.dat");
+    fs::write(&state, "version: 2.1\n").expect("written");
+    let (code, said) = dromon(dir, &usual, &up[..5]);
+    assert!(
+        code == 1 && said.contains("Nothing was started or removed"),
+        "{said}"
+    );
+    assert!(state.exists());
     let (code, said) = dromon(dir, &usual, &["down", "--purge", "--dir", "c"]);
     assert!(code == 0 && !dir.join("c").exists(), "{said}");
 }

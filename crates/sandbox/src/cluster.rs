@@ -353,6 +353,13 @@ impl Cluster {
         for &i in &missing {
             self.nodes[i].ports().check_free(&self.nodes[i].name())?;
         }
+        let flagged = missing.iter().filter_map(|i| self.nodes[*i].left());
+        if let Some(node) = flagged.into_iter().find(|left| left.is_safe) {
+            return Err(SandboxError::OtherHalf {
+                dir: self.record().dir,
+                node: Box::new(node),
+            });
+        }
         let begin = Instant::now();
         let mut took = vec![Duration::ZERO; self.nodes.len()];
         self.start_witness()?;
@@ -468,22 +475,18 @@ impl Cluster {
     /// it is killed.
     ///
     /// # Errors
-    /// When a process cannot be signalled.
+    /// When a process cannot be signalled, or does not end: the others are stopped all the same.
     pub fn stop_all(&self, limit: Duration) -> Result<Vec<(String, StopReport)>> {
         let _lock = self.store.lock()?;
-        let witness = match &self.witness {
-            Some(w) => Some((witness::NAME.to_string(), w.stop(limit)?)),
-            None => None,
-        };
-        let mut reports: Vec<_> = self
-            .nodes
-            .iter()
-            .rev()
-            .map(|n| Ok((n.name(), n.stop(limit)?)))
-            .collect::<Result<_>>()?;
-        reports.reverse();
-        reports.extend(witness);
-        Ok(reports)
+        let witness = self.witness.as_ref();
+        let witness = witness.map(|w| (witness::NAME.to_string(), w.stop(limit)));
+        // One that cannot be stopped keeps no other one running.
+        let nodes = self.nodes.iter().rev();
+        let mut all: Vec<_> = nodes.map(|n| (n.name(), n.stop(limit))).collect();
+        all.reverse();
+        all.extend(witness);
+        let named = |(name, report): (String, Result<StopReport>)| Ok((name, report?));
+        all.into_iter().map(named).collect()
     }
 
     /// Kills every running node, and the witness: first the signals, then the
@@ -500,12 +503,12 @@ impl Cluster {
         let begin = Instant::now();
         let struck: Vec<_> = running.iter().map(|n| n.strike()).collect();
         let took = begin.elapsed();
-        for (node, process) in running.iter().zip(struck) {
-            node.bury(process?)?;
-        }
+        let bury = |(node, process): (&&Arc<Node>, Result<_>)| node.bury(process?);
+        let mut buried: Vec<Result<()>> = running.iter().zip(struck).map(bury).collect();
         if let Some(witness) = self.witness.iter().find(|w| w.process().is_some()) {
-            witness.kill()?;
+            buried.push(witness.kill().map(|_| ()));
         }
+        buried.into_iter().collect::<Result<()>>()?;
         Ok(took)
     }
 
@@ -686,6 +689,16 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
+        // Beside those that run a flagged one is the other half.
+        state(1, 14, 0);
+        let error = cluster
+            .start_missing(Duration::from_secs(1))
+            .expect_err("one is flagged");
+        assert!(matches!(error, SandboxError::OtherHalf { .. }), "{error}");
+        assert!(
+            error.to_string().contains("db1 says safe_to_bootstrap: 1"),
+            "{error}"
+        );
         assert_eq!(cluster.running(), 0);
         assert!(cluster.nodes().iter().all(|n| !n.record().log.exists()));
     }

@@ -97,7 +97,7 @@ pub enum SandboxError {
     },
     /// The cluster's files were not all made, or some were removed.
     #[error(
-        "The cluster in {dir} is not whole: making it, or removing it, was interrupted. Nothing was started. `dromon up` makes it anew; `dromon down --purge` removes what there is"
+        "The cluster in {dir} is not whole: making it, or removing it, was interrupted. Nothing was started or removed. `dromon up` makes it anew only where no node has data (grastate.dat); `dromon down --purge` removes what there is"
     )]
     Incomplete {
         /// The cluster's directory.
@@ -210,6 +210,18 @@ pub enum SandboxError {
         dir: PathBuf,
         /// All nodes that have a state file.
         nodes: Vec<Left>,
+    },
+    /// A node that does not run was the last one of a component of its own.
+    #[error(
+        "Nothing was started: other nodes of the cluster in {dir} run, and {} says safe_to_bootstrap: 1, so that node stopped as the last one of its component. It may have acknowledged writes that those that run lack; started now it takes a full copy of them, and these are lost. Compare the two (`dromon log show {}` shows what it wrote last) and keep a copy of its directory. To give its writes up, write safe_to_bootstrap: 0 into its grastate.dat and run `dromon up` again",
+        node.node,
+        node.data_dir.display()
+    )]
+    OtherHalf {
+        /// The cluster's directory.
+        dir: PathBuf,
+        /// The node.
+        node: Box<Left>,
     },
     /// The node refused or failed a statement.
     #[error("Node {node} failed the statement {statement}: {source}")]

@@ -180,8 +180,9 @@ impl Node {
     ) -> Result<Duration> {
         let begin = Instant::now();
         let mut now;
+        let ran = self.record().process.is_some();
         loop {
-            self.fail_if_ended(wanted)?;
+            self.fail_if_ended(wanted, ran)?;
             match self.status(Duration::from_secs(2)) {
                 Ok(status) if reached(&status) => return Ok(begin.elapsed()),
                 Ok(status) => now = format!("it is {}", status.state()),
@@ -201,9 +202,12 @@ impl Node {
         }
     }
 
-    fn fail_if_ended(&self, during: &'static str) -> Result<()> {
-        if self.record().process.is_none_or(ProcessId::is_alive) {
-            return Ok(());
+    /// `ran`: it had a process. Then none is recorded only if somebody here has ended it.
+    fn fail_if_ended(&self, during: &'static str, ran: bool) -> Result<()> {
+        match self.record().process {
+            Some(process) if process.is_alive() => return Ok(()),
+            None if !ran => return Ok(()),
+            _ => {}
         }
         let how = self
             .reap()

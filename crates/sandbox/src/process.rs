@@ -195,7 +195,7 @@ impl ProcessId {
             });
         }
         self.signal(Signal::KILL)?;
-        self.wait_killed(limit.max(KILL_LIMIT))?;
+        self.wait_killed(KILL_LIMIT)?;
         Ok(StopReport::Killed { after: limit })
     }
 

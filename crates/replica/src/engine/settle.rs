@@ -400,10 +400,17 @@ enum Shown {
 
 /// Whether a group is what was written down as begun, and all of it.
 fn shown_by(group: &Transaction, text: &str) -> Shown {
-    // In rows, what tables without transactions have is a group of its own.
-    if group.ending == Ending::Rollback {
-        return Shown::Other;
+    match (seen_in(group, text), group.ending) {
+        // What tables without transactions have of it stays.
+        (Shown::All | Shown::Begun, Ending::Rollback) => Shown::Begun,
+        // In rows, that is a group of its own.
+        (_, Ending::Rollback) => Shown::Other,
+        (seen, _) => seen,
     }
+}
+
+/// The same, however the group ends.
+fn seen_in(group: &Transaction, text: &str) -> Shown {
     // It may have come with a line's end.
     let same = |it: &[u8]| begun(it).trim_end() == text.trim_end();
     let mut tables = Vec::new();
@@ -521,8 +528,16 @@ mod tests {
             shown_by(&insert(37), "INSERT INTO m SELECT 1"),
             Shown::Begun
         );
-        let rows = one(rows("plain", &[(None, Some((1, Some("a"))))]));
+        let mut taken_back = insert(0);
+        taken_back.ending = Ending::Rollback;
+        assert_eq!(
+            shown_by(&taken_back, "INSERT INTO m SELECT 1"),
+            Shown::Begun
+        );
+        let mut rows = one(rows("plain", &[(None, Some((1, Some("a"))))]));
         assert_eq!(shown_by(&rows, &begun_rows("d.plain")), Shown::Rows);
+        rows.ending = Ending::Rollback;
+        assert_eq!(shown_by(&rows, &begun_rows("d.plain")), Shown::Other);
     }
 
     fn doing() -> Doing {

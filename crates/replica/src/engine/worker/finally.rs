@@ -43,7 +43,10 @@ struct Made<'o> {
 /// Whether the last step is one packet, behind which all is done that no rollback takes back.
 fn has_end(unit: &Unit, ops: &[Op]) -> bool {
     let is_one = match ops.last() {
-        Some(Op::Statement { load, error, .. }) => load.is_none() && *error == 0,
+        // Behind what is a statement to itself (`…; -- tail`) another one would be a wrong one.
+        Some(Op::Statement {
+            load, error, text, ..
+        }) => load.is_none() && *error == 0 && !text.contains(&b';'),
         // The server's answer to a BINLOG does not say that others follow.
         Some(Op::Binlog { .. } | Op::Rows { .. } | Op::Last) | None => false,
     };
@@ -132,6 +135,8 @@ impl Worker {
                 Err(Trouble::Lost(error)) => return Err(Trouble::Lost(error)),
                 Err(trouble) => trouble,
             };
+            // What was to follow the last one follows nothing else.
+            self.behind.clear();
             let remains = self.take_back()?;
             self.drop_made(&made)?;
             if trouble.passes() && !remains && tries < TRIES {

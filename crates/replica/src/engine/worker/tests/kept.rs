@@ -181,6 +181,18 @@ fn what_can_be_in_doubt() {
     run(&CHOSEN, &wanted);
 }
 
+/// Behind what ends in a statement that is none, another one would be refused, and all of it be run again.
+#[test]
+fn what_may_be_several_statements_has_no_end_in_its_packet() {
+    let fake = Fake::new(epoch);
+    let insert = "INSERT INTO m VALUES(1); -- x";
+    let insert = alone(Alone::NotTransactional, Ending::Commit, &[insert]);
+    assert_eq!(applied(&fake, &[], insert), End::Told);
+    let said = fake.said();
+    assert!(said.iter().any(|text| text.contains("VALUES(1)")));
+    assert!(!said.iter().any(|text| text.contains("CONCAT")), "{said:?}");
+}
+
 /// What is ended because an earlier one waits for its lock is counted as that, and named once.
 #[test]
 fn a_lock_is_counted_once() {
