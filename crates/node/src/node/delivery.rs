@@ -587,6 +587,8 @@ impl Node {
             }
             if left_self.is_some() && !rejoins && shared.joined.is_some() {
                 shared.own_leave = true;
+                // Others may leave while this one still finishes what it has: they are later.
+                shared.left_last = view.members.is_empty();
             }
             if joined.is_some() && shared.rejoin_asked.is_some() {
                 if shared.phase == Phase::NonPrimary {

@@ -70,8 +70,7 @@ impl Node {
         let last = {
             let shared = self.shared();
             // Others may have left first while this one was leaving.
-            alone
-                || (shared.own_leave && shared.view.as_ref().is_some_and(|v| v.members.is_empty()))
+            alone || (shared.own_leave && shared.left_last)
         };
         let position = if phase == Phase::Rejoining {
             self.shared().position

@@ -150,6 +150,31 @@ fn all_leave_and_the_last_one_founds_again() {
     });
 }
 
+/// All are told at once, and one still applies while the others leave behind it.
+#[test]
+fn of_all_that_leave_at_once_one_may_found() {
+    run(3, "", LIMIT, |world| {
+        let [a, b, c] = [1, 2, 3].map(|n| world.db(n));
+        a.holds.close(Point::ApplyStart);
+        assert!(b.set(row(1), 1).is_committed());
+        let leave = |db: &Arc<Db>| {
+            let db = db.clone();
+            std::thread::spawn(move || db.disconnect())
+        };
+        let first = leave(&a);
+        world.until("its leave is ordered", || b.size() == 2);
+        b.disconnect();
+        c.disconnect();
+        // What it hears of that it has heard by now.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        a.holds.open(Point::ApplyStart);
+        first.join().expect("no panic");
+        let flagged = |n: &usize| world.state_file(*n).contains("safe_to_bootstrap: 1");
+        let flagged: Vec<usize> = (1..=3).filter(flagged).collect();
+        assert_eq!(flagged, [3]);
+    });
+}
+
 #[test]
 fn leaving_with_open_transactions() {
     run(3, "", LIMIT, |world| {
