@@ -12,7 +12,7 @@ use dromon_order::{Leadership, NodeHandler, Order, OrderStatus, RaftId, Reply};
 use dromon_writeset::Uuid;
 
 use super::service::Job;
-use super::{CatchingUp, Item, Node, Phase, lock};
+use super::{CatchingUp, Item, Node, Phase, Shared, lock};
 use crate::cluster::{CAUGHT_UP, Member, MemberState};
 use crate::last_data;
 use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
@@ -402,22 +402,23 @@ impl Node {
         }
     }
 
+    /// Whether this node is in the component, goes on, and has nearly all of what was ordered.
+    fn has_caught_up(&self, shared: &Shared) -> bool {
+        let joined = shared.joined.as_ref();
+        shared.phase == Phase::Joined
+            && shared.brought_up
+            && self.gates.paused_at().is_none()
+            && self.gates.last_ordered() - self.gates.released() <= CAUGHT_UP
+            && joined.is_some_and(|(v, _)| self.gates.released() >= v.position.seqno)
+    }
+
     /// A node that is back with a desync open is a donor to the others, and is not asked for as synced. Its
     /// server serves nobody before it is told that it is: as soon as it has caught up.
     fn tell_desynced(&self) {
         {
             let mut shared = self.shared();
-            let caught_up = shared.is_back_desynced
-                && shared.is_desynced()
-                && shared.phase == Phase::Joined
-                && shared.brought_up
-                && self.gates.paused_at().is_none()
-                && self.gates.last_ordered() - self.gates.released() <= CAUGHT_UP
-                && shared
-                    .joined
-                    .as_ref()
-                    .is_some_and(|(v, _)| self.gates.released() >= v.position.seqno);
-            if !caught_up {
+            let untold = shared.is_back_desynced && shared.is_desynced();
+            if !(untold && self.has_caught_up(&shared)) {
                 return;
             }
             shared.is_back_desynced = false;
@@ -438,18 +439,11 @@ impl Node {
         let uuid = {
             let mut shared = self.shared();
             let ready = shared.own_state == MemberState::Joined
-                && shared.phase == Phase::Joined
-                && shared.brought_up
                 && !shared.sync_asked
                 && !shared.donation_open
                 // Who stands still on purpose would hold up the others.
                 && shared.desyncs_open == 0
-                && self.gates.paused_at().is_none()
-                && self.gates.last_ordered() - self.gates.released() <= CAUGHT_UP
-                && shared
-                    .joined
-                    .as_ref()
-                    .is_some_and(|(v, _)| self.gates.released() >= v.position.seqno);
+                && self.has_caught_up(&shared);
             if !ready {
                 return;
             }

@@ -22,18 +22,8 @@ fn long_statements_by_binlog() {
         long(1, false),
         long(2, true),
     ];
-    let (collations, filter) = (Collations::default(), Filter::default());
-    let options = Options {
-        style: Style::Folded,
-        filter: &filter,
-        compare: Compare::Key,
-        packet_max: 1 << 20,
-        longest: 16 << 20,
-        collations: &collations,
-        whole: false,
-        events: true,
-    };
-    let ops = compile(&unit(vec![events]), &options).expect("it can be compiled");
+    let unit = unit(vec![events]);
+    let ops = steps_of(&unit, Style::Folded, &Filter::default(), Compare::Key);
     assert_eq!(ops.len(), 3);
     for op in &ops {
         let Op::Binlog { text, .. } = op else {
