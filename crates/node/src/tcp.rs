@@ -16,7 +16,7 @@ use dromon_order::tcp::{
     Admit, Security, SecurityConfig, TcpConfig, TcpNetwork, TlsFiles, request_blocking,
 };
 use dromon_order::wire::{Identity, Refusal, RefusalCode};
-use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, Start};
+use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, OrderError, Start};
 use dromon_writeset::Uuid;
 
 use crate::messages::Position;
@@ -116,8 +116,7 @@ impl Engines for Tcp {
             *place = Some(network.clone());
             Ok(network as Arc<dyn Network>)
         });
-        dromon_order::start(config, store, make, handler, start)
-            .map_err(|e| EngineError::Other(e.to_string()))
+        dromon_order::start(config, store, make, handler, start).map_err(order_error)
     }
 
     fn ask(
@@ -211,8 +210,7 @@ impl Engines for Tcp {
         let store: Arc<dyn LogStore> = Arc::new(open_log(dir, true, false)?);
         let found = dromon_order::inspect(&store);
         store.close();
-        let found = found.map_err(|e| EngineError::Other(e.to_string()))?;
-        Ok(found.map(LogSummary::from))
+        Ok(found.map_err(order_error)?.map(LogSummary::from))
     }
 
     fn log_sum(
@@ -305,6 +303,14 @@ fn open_log_with(
     Ok(DiskLog::new(writer))
 }
 
+/// Damage that shows only when what was opened is read is damage, too.
+fn order_error(e: OrderError) -> EngineError {
+    match e {
+        OrderError::Damaged(why) => EngineError::Damaged(why),
+        e => EngineError::Other(e.to_string()),
+    }
+}
+
 /// Whether asking again later would get the same refusal.
 fn will_stay(code: RefusalCode) -> bool {
     matches!(
@@ -364,6 +370,11 @@ mod tests {
         let kept = std::fs::read(kept.expect("it is renamed")).expect("a file");
         assert!(kept == bytes, "nothing else changed");
         open_log(dir, true, false).expect("a new log beside them");
+
+        let later = order_error(OrderError::Damaged("dromon-ckpt-7".into()));
+        assert!(matches!(later, EngineError::Damaged(_)));
+        let other = order_error(OrderError::Log("the disk refuses".into()));
+        assert!(matches!(other, EngineError::Other(_)));
 
         let missing = open_log(&dir.join("nowhere"), true, false);
         assert!(matches!(missing.map(|_| ()), Err(EngineError::Other(_))));

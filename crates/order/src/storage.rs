@@ -22,6 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use dromon_log::LogError;
 use openraft::EntryPayload;
 use tokio::sync::{Notify, oneshot};
 use twox_hash::XxHash3_64;
@@ -557,7 +558,11 @@ pub(crate) fn weight(e: &RaftEntry) -> usize {
 }
 
 pub(crate) fn log_error(e: io::Error) -> OrderError {
-    OrderError::Log(e.to_string())
+    let cause = e.get_ref().and_then(|e| e.downcast_ref::<LogError>());
+    match cause.is_some_and(LogError::is_corruption) {
+        true => OrderError::Damaged(e.to_string()),
+        false => OrderError::Log(e.to_string()),
+    }
 }
 
 fn wait_for(store: &Arc<dyn LogStore>, op: WriteOp) -> io::Result<()> {
@@ -755,6 +760,59 @@ mod tests {
                 (_, other) => panic!("{durable}: {:?}", other.map(|_| ())),
             }
         }
+    }
+
+    /// It is not read when the log is opened.
+    #[test]
+    fn a_damaged_checkpoint_is_damage() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || -> Arc<dyn LogStore> {
+            let device = dromon_log::DirDevice::open(dir.path()).expect("a directory");
+            let (log, _) = dromon_log::Log::open(Arc::new(device), Default::default())
+                .expect("a log that is whole");
+            let writer = dromon_log::WriterHandle::inline(log);
+            Arc::new(crate::disklog::DiskLog::new(writer))
+        };
+        let store = open();
+        let start = Start::Bootstrap {
+            genesis: Bytes::from(vec![7; 5000]),
+            after: None,
+        };
+        let begun = Storage::open(
+            store.clone(),
+            &start,
+            (7, true),
+            "a:1",
+            1 << 20,
+            Box::new(|_| {}),
+        );
+        begun.map(|_| ()).expect("a new log");
+        assert!(matches!(inspect(&store), Ok(Some(_))));
+        store.close();
+        let files = std::fs::read_dir(dir.path()).expect("a directory");
+        let mut files = files.flatten().map(|e| e.path());
+        let is_checkpoint = |p: &std::path::PathBuf| p.to_string_lossy().contains("dromon-ckpt-");
+        let checkpoint = files.find(is_checkpoint).expect("a checkpoint");
+        let mut bytes = std::fs::read(&checkpoint).expect("a file");
+        bytes[2000] ^= 1;
+        std::fs::write(&checkpoint, &bytes).expect("a file");
+
+        let store = open();
+        let found = inspect(&store).map(|_| ());
+        assert!(matches!(found, Err(OrderError::Damaged(_))), "{found:?}");
+        let resumed = Storage::open(
+            store,
+            &Start::Resume,
+            (7, true),
+            "a:1",
+            1 << 20,
+            Box::new(|_| {}),
+        );
+        let resumed = resumed.map(|_| ());
+        assert!(
+            matches!(resumed, Err(OrderError::Damaged(_))),
+            "{resumed:?}"
+        );
     }
 
     #[test]

@@ -374,6 +374,9 @@ pub enum OrderError {
     /// The log could not be used.
     #[error("the log of this node cannot be used: {0}")]
     Log(String),
+    /// What the log has stored is not what was written to it.
+    #[error("the log of this node is damaged: {0}")]
+    Damaged(String),
     /// What was asked makes no sense now.
     #[error("{0}")]
     Refused(String),

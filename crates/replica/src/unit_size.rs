@@ -14,7 +14,9 @@
 //! each other more often, and lose more when one gives way: slow reads make them small.
 //!
 //! Where a transaction costs next to nothing there are many in one all the same ([`ROUND`]): rows
-//! in the order of their keys lie the closer the more there are, and share a statement.
+//! in the order of their keys lie the closer the more there are, share a statement, and what
+//! changes several times is written once. Where the target is far behind a unit may take part of
+//! that time ([`SHARE`]): nobody sees it later for that. Units that give way take it back.
 
 use std::time::Duration;
 
@@ -26,6 +28,12 @@ pub const LEAST: usize = 4;
 const MOST: usize = 10_000;
 /// So long a unit may be executed in any case, in seconds.
 const ROUND: f64 = 0.06;
+/// And so much of the time by which the target is behind,
+const SHARE: f64 = 0.05;
+/// but no longer than this, in seconds: it is what is done again after a kill.
+const LONGEST: f64 = 1.0;
+/// Where more of the units than this give way, the next are to be shorter.
+const WASTE: f64 = 0.05;
 /// Commits shall be able to do so many times what workers can.
 const SPARE: f64 = 3.0;
 /// Weight of one more in the mean.
@@ -57,9 +65,32 @@ pub struct UnitSize {
     execute: Mean,
     /// In seconds.
     commit: Mean,
+    /// By how much the target is behind, in seconds.
+    behind: f64,
+    /// What of [`SHARE`] was taken back.
+    halved: u32,
 }
 
 impl UnitSize {
+    /// The target is behind by so much.
+    pub fn behind(&mut self, by: Duration) {
+        self.behind = by.as_secs_f64();
+    }
+
+    /// In the time that is over this part of the units gave way.
+    pub fn wasted(&mut self, part: f64) {
+        self.halved = match part > WASTE {
+            true => (self.halved + 1).min(8),
+            false => self.halved.saturating_sub(1),
+        };
+    }
+
+    /// How long a unit may be executed though commits do not ask for it, in seconds.
+    fn round(&self) -> f64 {
+        let share = SHARE / f64::from(1 << self.halved);
+        (self.behind * share).clamp(ROUND, LONGEST)
+    }
+
     /// A unit of so many transactions was executed in this time.
     pub fn executed(&mut self, transactions: usize, took: Duration) {
         self.execute
@@ -82,7 +113,7 @@ impl UnitSize {
     pub fn most(&self, threads: usize) -> usize {
         match (self.execute.0, self.commit.0) {
             (Some(execute), Some(commit)) => {
-                let most = (SPARE * commit * threads as f64).max(ROUND) / execute;
+                let most = (SPARE * commit * threads as f64).max(self.round()) / execute;
                 (most as usize).clamp(LEAST, MOST)
             }
             _ => FIRST,
@@ -140,6 +171,29 @@ mod tests {
     }
 
     #[test]
+    fn far_behind_they_are_long_unless_they_give_way() {
+        let mut size = UnitSize::default();
+        for _ in 0..20 {
+            size.executed(100, micros(20_000));
+            size.committed(micros(100));
+        }
+        assert_eq!(size.most(8), 300);
+        size.behind(Duration::from_millis(1_200));
+        assert_eq!(size.most(8), 300);
+        size.behind(Duration::from_secs(10));
+        assert_eq!(size.most(8), 2_500);
+        size.behind(Duration::from_secs(86_400));
+        assert_eq!(size.most(8), 5_000);
+        size.behind(Duration::from_secs(10));
+        for (waste, most) in [(0.1, 1_250), (0.2, 625), (0.04, 1_250), (0.0, 2_500), (0.0, 2_500)] {
+            size.wasted(waste);
+            assert_eq!(size.most(8), most);
+        }
+        (0..20).for_each(|_| size.wasted(1.0));
+        assert_eq!(size.most(8), 300);
+    }
+
+    #[test]
     fn one_long_commit_says_little() {
         let mut size = UnitSize::default();
         for _ in 0..20 {
@@ -161,8 +215,9 @@ mod tests {
 
         /// Whatever it is told, it stays in its bounds, and more workers never make units smaller.
         #[test]
-        fn bounds(steps in prop::collection::vec((0usize..2000, 0u64..10_000_000_000, any::<bool>()), 0..100), threads in 1usize..512) {
+        fn bounds(steps in prop::collection::vec((0usize..2000, 0u64..10_000_000_000, any::<bool>()), 0..100), threads in 1usize..512, behind in 0u64..1_000_000) {
             let mut size = UnitSize::default();
+            size.behind(Duration::from_secs(behind));
             for (transactions, nanos, commit) in steps {
                 let took = Duration::from_nanos(nanos);
                 match commit {

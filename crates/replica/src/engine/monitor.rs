@@ -320,7 +320,7 @@ impl Progress {
     }
 
     /// How old what is applied is at most.
-    fn lag_ms(&self) -> Option<u64> {
+    pub(super) fn lag_ms(&self) -> Option<u64> {
         let now_ms = BEGAN_MS + self.began.elapsed().as_millis() as u64;
         let mut state = self.lock();
         let Stand {

@@ -13,6 +13,8 @@ use crate::tune::{Knob, Tuner};
 const PERIOD: Duration = Duration::from_millis(700);
 /// How often the target is asked whether it reads pages.
 const LOOK: Duration = Duration::from_millis(120);
+/// How often it is asked how far behind the target is.
+const AGE: Duration = Duration::from_millis(50);
 /// Pages read in a second from which on reading ahead may be worth something, and below which not.
 const PAGES: (f64, f64) = (40.0, 10.0);
 
@@ -29,6 +31,8 @@ pub(super) struct Pace {
     /// Transactions, units, units that gave way and keys read ahead, when the period began.
     counted: [u64; 4],
     looked: Instant,
+    /// When it was asked how far behind the target is.
+    aged: Instant,
     /// How often the target was asked in this period, and was reading pages.
     looks: u32,
     reading: u32,
@@ -59,6 +63,7 @@ impl Pace {
             busy: 0,
             counted: counts(progress),
             looked: Instant::now(),
+            aged: Instant::now(),
             looks: 0,
             reading: 0,
             pages: None,
@@ -85,6 +90,12 @@ impl Pace {
                 }
             }
             _ => self.reads_pages = false,
+        }
+        if self.aged.elapsed() > AGE {
+            self.aged = Instant::now();
+            if let Some(lag) = progress.lag_ms() {
+                shared.lock().size.behind(Duration::from_millis(lag));
+            }
         }
         if self.began.elapsed() > PERIOD {
             self.period(shared, progress);
@@ -117,6 +128,8 @@ impl Pace {
         if let (Some(a), Some(b), true) = (self.pages_began, self.pages, self.looks > 0) {
             shared.ahead.measured(keys, b.saturating_sub(a));
         }
+        let waste = gave_way as f64 / (units + gave_way).max(1) as f64;
+        shared.lock().size.wasted(waste);
         if self.tunes {
             let moves = self.tuner.moves();
             if let (Some(a), Some(b)) = (self.pages_began, self.pages) {
@@ -128,7 +141,6 @@ impl Pace {
             }
             match behind && transactions > 0 {
                 true => {
-                    let waste = gave_way as f64 / (units + gave_way).max(1) as f64;
                     self.tuner.period(transactions as f64 / seconds, waste);
                 }
                 false => self.tuner.idle(),
