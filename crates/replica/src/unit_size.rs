@@ -185,7 +185,13 @@ mod tests {
         size.behind(Duration::from_secs(86_400));
         assert_eq!(size.most(8), 5_000);
         size.behind(Duration::from_secs(10));
-        for (waste, most) in [(0.1, 1_250), (0.2, 625), (0.04, 1_250), (0.0, 2_500), (0.0, 2_500)] {
+        for (waste, most) in [
+            (0.1, 1_250),
+            (0.2, 625),
+            (0.04, 1_250),
+            (0.0, 2_500),
+            (0.0, 2_500),
+        ] {
             size.wasted(waste);
             assert_eq!(size.most(8), most);
         }

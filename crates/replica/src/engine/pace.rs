@@ -39,6 +39,8 @@ pub(super) struct Pace {
     /// Pages read so far, and when the period began.
     pages: Option<u64>,
     pages_began: Option<u64>,
+    /// Of late the target reads so many pages that reading ahead may be worth something.
+    reads_many: Option<bool>,
     /// The target was reading pages when it was asked last.
     pub reads_pages: bool,
 }
@@ -68,6 +70,7 @@ impl Pace {
             reading: 0,
             pages: None,
             pages_began: None,
+            reads_many: None,
             reads_pages: false,
         }
     }
@@ -84,18 +87,22 @@ impl Pace {
         self.busy += u32::from(matches!(sample, Sample::Unit(..)));
         match sample {
             Sample::Unit(state, _) if is_executing(state) => {
-                if self.looked.elapsed() > LOOK {
+                let since = self.looked.elapsed();
+                if since > LOOK {
                     self.looked = Instant::now();
-                    self.look(client)?;
+                    self.look(client, since)?;
                 }
             }
             _ => self.reads_pages = false,
         }
         if self.aged.elapsed() > AGE {
             self.aged = Instant::now();
-            if let Some(lag) = progress.lag_ms() {
-                shared.lock().size.behind(Duration::from_millis(lag));
-            }
+            // Where pages are read, long units wait for one after the other.
+            let lag = match self.reads_many {
+                Some(false) => progress.lag_ms().unwrap_or(0),
+                _ => 0,
+            };
+            shared.lock().size.behind(Duration::from_millis(lag));
         }
         if self.began.elapsed() > PERIOD {
             self.period(shared, progress);
@@ -103,13 +110,21 @@ impl Pace {
         Ok(())
     }
 
-    fn look(&mut self, client: &mut Client) -> Result<(), ClientError> {
+    fn look(&mut self, client: &mut Client, since: Duration) -> Result<(), ClientError> {
         for row in client.rows(READS)? {
             let mut cells = row.into_iter().map(Option::unwrap_or_default);
             let (name, value) = (cells.next(), cells.next());
             let value = value.and_then(|v| String::from_utf8(v).ok()?.parse::<u64>().ok());
             match name.as_deref() {
-                Some(b"INNODB_BUFFER_POOL_READS") => self.pages = value,
+                Some(b"INNODB_BUFFER_POOL_READS") => {
+                    if let (Some(before), Some(now)) = (self.pages, value) {
+                        let rate = now.saturating_sub(before) as f64 / since.as_secs_f64();
+                        if !(PAGES.1..=PAGES.0).contains(&rate) {
+                            self.reads_many = Some(rate > PAGES.0);
+                        }
+                    }
+                    self.pages = value;
+                }
                 _ => self.reads_pages = value.is_some_and(|n| n > 0),
             }
         }
