@@ -157,6 +157,31 @@ async fn one_without_the_other_works_too() {
     exchange(&tls(sealed), &tls(files("node2"))).await;
 }
 
+/// Who signed a node's certificate signs many others, too.
+#[tokio::test]
+async fn without_authorities_the_chain_of_the_own_certificate_vouches_for_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let chain = dir.path().join("chain.pem");
+    let read = |name| fs::read_to_string(pki(name)).unwrap();
+    fs::write(&chain, read("node.pem") + &read("ca.pem")).unwrap();
+    let alone = tls(TlsFiles {
+        ca: PathBuf::new(),
+        cert: chain,
+        ..files("node")
+    });
+    let (a, seen, _) = node(1, &alone);
+    // Of the same authority, and trusts what this one shows.
+    let e = ask(&a, &tls(files("node2"))).await.unwrap_err();
+    assert!(e.contains("has signed it"), "{e}");
+    let there = "has signed its certificate";
+    until(there, || said(&seen, there)).await;
+    let (b, _, _) = node(2, &tls(files("node2")));
+    let e = ask(&b, &alone).await.unwrap_err();
+    assert!(e.contains("has signed its"), "{e}");
+    // The certificate itself is let in.
+    exchange(&alone, &alone).await;
+}
+
 #[tokio::test]
 async fn version_6_addresses_are_encrypted_alike() {
     let Ok(probe) = TcpListener::bind("[::1]:0") else {
