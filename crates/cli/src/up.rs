@@ -399,7 +399,11 @@ mod tests {
     /// Without it `down --purge` would remove the cluster of the current directory.
     #[test]
     fn what_is_refused_names_the_directory_in_its_commands() {
-        for wrong in [["--nodes", "9"], ["--port", "4000"], ["--witness", "--no-tls"]] {
+        for wrong in [
+            ["--nodes", "9"],
+            ["--port", "4000"],
+            ["--witness", "--no-tls"],
+        ] {
             let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
             let mut given = wrong.to_vec();
             given.extend(["--dir", "/x"]);

@@ -31,9 +31,7 @@ pub enum LogError {
     },
 
     /// Stored bytes are not what was written.
-    #[error(
-        "The log file {file} is damaged at byte {offset}: {what}. Nothing was changed."
-    )]
+    #[error("The log file {file} is damaged at byte {offset}: {what}. Nothing was changed.")]
     Corrupt {
         /// The file's name in the log's directory.
         file: String,
