@@ -1,7 +1,8 @@
 # make up      a running three-node cluster on this machine
 # make down    stop it
 # make check   format, lints, licences, unit tests, models, simulation: no servers
-# make test    check, then the tests on real servers and the conformance list
+# make build   the library and the programs, target/release/storms among them
+# make test    check, then scenarios on real servers in short form and the conformance list
 # make test-11.8   the library under MariaDB 11.8: Debian 13 in a folder, root, 600 MB
 # make sim     the simulation alone; SEEDS=200
 # make models  the small models alone
@@ -19,7 +20,7 @@ STORM_LANES ?= 2
 TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 # Runs of the simulation.
 SEEDS ?= 200
-# make torture: rounds of each fault, seconds of list-append, entries to feed again,
+# For make torture: rounds of each fault, seconds of list-append, entries to feed again,
 # scenarios beside each other, whom to measure beside.
 ROUNDS ?= 20
 TORTURE_SECONDS ?= 600

@@ -45,7 +45,7 @@ struct Cli {
 enum Command {
     /// Start a local cluster: new, or the stopped one in the directory.
     Up(up::Args),
-    /// Show every node and what it means together.
+    /// Show every node of a local cluster and what it means together.
     Status(status::Args),
     /// Stop the cluster's servers.
     Down(down::Args),

@@ -34,11 +34,16 @@ pub fn run<C, E: Display>(
         let width = names.max().unwrap_or(0);
         let mut out = Output::new();
         for (key, what, default) in known.settings {
-            match default.is_empty() {
-                true => out.line(format_args!("{key:<width$} {what}")),
-                false => out.line(format_args!("{key:<width$} {what} [default: {default}]")),
+            match default.strip_prefix('(').and_then(|d| d.strip_suffix(')')) {
+                Some(means) => out.line(format_args!(
+                    "{key:<width$} {what} [default: empty, {means}]"
+                )),
+                None if default.is_empty() => out.line(format_args!("{key:<width$} {what}")),
+                None => out.line(format_args!("{key:<width$} {what} [default: {default}]")),
             }
         }
+        out.line("");
+        out.line("What is empty by default is made so by `key =`, with nothing behind it.");
         return out.end(0);
     }
     let given = match given(args, known) {

@@ -12,7 +12,7 @@ use crate::{output, place};
 /// Options of `dromon status`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 every node is Synced and they agree; 1 writable, but something is missing;\n2 no node can be written to, the nodes disagree or are two clusters by now, or there is no cluster."
+    after_help = "It knows clusters that `dromon up` made on this machine, and no others: there watch wsrep_cluster_status,\nwsrep_ready, wsrep_cluster_size and wsrep_dromon_state_differs, _log_held, _quarantined, _durability_differs\nand _stays_out on every node (docs/status.md).\n\nExit codes: 0 every node is Synced and they agree; 1 writable, but something is missing, is slow, or not set\nalike (dromon.durability); 2 no node can be written to, the nodes disagree or are two clusters by now, or\nthere is no cluster."
 )]
 pub struct Args {
     /// Where the cluster lies.
@@ -98,9 +98,6 @@ fn table(status: &ClusterStatus) -> String {
     for large in large_transactions(&status.nodes) {
         out.push_str(&format!("under way: {large}\n"));
     }
-    if let Some(differs) = durability(&status.nodes) {
-        out.push_str(&differs);
-    }
     for node in &status.nodes {
         if let Some(why) = node
             .silence
@@ -111,21 +108,6 @@ fn table(status: &ClusterStatus) -> String {
         }
     }
     out
-}
-
-/// Whether members keep their logs otherwise than others, in the words of the first one
-/// that says so.
-fn durability(nodes: &[NodeStatus]) -> Option<String> {
-    nodes.iter().find_map(|node| {
-        let others = node.wsrep.as_ref()?.get("wsrep_dromon_durability_differs");
-        (!others.is_empty()).then(|| {
-            format!(
-                "dromon.durability of {others} is not that of {}: what is acknowledged may be on fewer disks than a \
-                 majority\n",
-                node.name
-            )
-        })
-    })
 }
 
 /// The large transactions under way. Every node knows those that began while it was

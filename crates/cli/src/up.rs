@@ -189,6 +189,7 @@ fn is_in_part(cluster: &Cluster) -> bool {
 /// Starts what is missing of a cluster that runs in part, as it was.
 fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> {
     let dir = cluster.record().dir;
+    let hint = place::hint(args.dir.as_deref());
     let count = cluster.nodes().len();
     let all = count + usize::from(cluster.witness().is_some());
     let given = args.nodes.is_some_and(|n| n != count)
@@ -200,8 +201,8 @@ fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> 
         || !args.settings.is_empty();
     if given {
         return Err(SandboxError::BadRequest(format!(
-            "{} of the {all} processes of the cluster in {} run: it cannot be changed now. `dromon up` without \
-             options starts the rest as it was; to change it, stop it first (`dromon down`)",
+            "{} of the {all} processes of the cluster in {} run: it cannot be changed now. `dromon up{hint}` without \
+             further options starts the rest as it was; to change it, stop it first (`dromon down{hint}`)",
             cluster.running(),
             dir.display()
         )));
@@ -254,10 +255,11 @@ fn create(dir: &Path, args: &Args) -> Result<Cluster> {
 /// may be left out.
 fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
     let found = cluster.record();
+    let hint = place::hint(args.dir.as_deref());
     let count = found.nodes.len();
     if args.nodes.is_some_and(|n| n != count) {
         return Err(SandboxError::BadRequest(format!(
-            "{} holds a stopped cluster of {count} nodes; leave --nodes out to start it, choose another --dir, or remove it with its data (`dromon down --purge`)",
+            "{} holds a stopped cluster of {count} nodes; leave --nodes out to start it, choose another --dir, or remove it with its data (`dromon down --purge{hint}`)",
             found.dir.display()
         )));
     }
@@ -265,14 +267,14 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
         && port != first.ports.sql
     {
         return Err(SandboxError::BadRequest(format!(
-            "{} holds a stopped cluster on the ports from {} on; leave --port out to start it, choose another --dir, or remove it with its data (`dromon down --purge`)",
+            "{} holds a stopped cluster on the ports from {} on; leave --port out to start it, choose another --dir, or remove it with its data (`dromon down --purge{hint}`)",
             found.dir.display(),
             first.ports.sql
         )));
     }
     if args.witness && found.witness.is_none() {
         return Err(SandboxError::BadRequest(format!(
-            "{} holds a stopped cluster without a witness; leave --witness out to start it, choose another --dir, or remove it with its data (`dromon down --purge`)",
+            "{} holds a stopped cluster without a witness; leave --witness out to start it, choose another --dir, or remove it with its data (`dromon down --purge{hint}`)",
             found.dir.display()
         )));
     }
@@ -392,6 +394,23 @@ mod tests {
             afterwards(&cluster, &why, None, &args).is_empty(),
             "nothing runs"
         );
+    }
+
+    /// Without it `down --purge` would remove the cluster of the current directory.
+    #[test]
+    fn what_is_refused_names_the_directory_in_its_commands() {
+        for wrong in [
+            ["--nodes", "9"],
+            ["--port", "4000"],
+            ["--witness", "--no-tls"],
+        ] {
+            let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+            let mut given = wrong.to_vec();
+            given.extend(["--dir", "/x"]);
+            let refused = reuse(cluster(dir.path()), &args(&given)).map(|_| ());
+            let why = refused.expect_err("another cluster").to_string();
+            assert!(why.contains("`dromon down --purge --dir /x`"), "{why}");
+        }
     }
 
     #[test]

@@ -31,11 +31,7 @@ pub enum LogError {
     },
 
     /// Stored bytes are not what was written.
-    #[error(
-        "The log file {file} is damaged at byte {offset}: {what}. Nothing was changed. This node's log \
-         cannot be trusted; move the dromon-*.log files away and let the node take a full copy \
-         from a healthy member."
-    )]
+    #[error("The log file {file} is damaged at byte {offset}: {what}. Nothing was changed.")]
     Corrupt {
         /// The file's name in the log's directory.
         file: String,

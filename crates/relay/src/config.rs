@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dromon_binlog::{BinlogState, GtidSet};
 
-use crate::given::{ConfigError, Given, Known, duration, number, size};
+use crate::given::{ConfigError, Given, Known, duration, number, or_none, size};
 use crate::http::Watch;
 use crate::net::{ClientTls, ServerTls, TlsKeys};
 use crate::pull::{Source, Wish};
@@ -66,8 +66,8 @@ const SETTINGS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("user", "account there; it needs REPLICATION SLAVE", ""),
-    ("password", "its password", "none"),
-    ("password_file", "file with its password, instead", "none"),
+    ("password", "its password", "(none)"),
+    ("password_file", "file with its password, instead", "(none)"),
     ("dir", "directory for the files", ""),
     ("server_id", "number of its own, as every server has", ""),
     (
@@ -78,17 +78,17 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "account_file",
         "file with lines name:password of replicas, too; may be repeated",
-        "none",
+        "(none)",
     ),
     (
         "admin",
         "name:password of an operator, who may have replicas forgotten (FORGET REPLICA); may be repeated",
-        "none",
+        "(none)",
     ),
     (
         "admin_file",
         "file with lines name:password of operators, too; may be repeated",
-        "none",
+        "(none)",
     ),
     ("listen", "address and port for replicas", "127.0.0.1:3307"),
     (
@@ -101,15 +101,19 @@ const SETTINGS: &[(&str, &str, &str)] = &[
         "start",
         "GTID position to begin behind (follow = mysql_gtid: set of GTIDs; follow = file: the primary's file to begin with), if there \
          are no files yet",
-        "the beginning",
+        "(the beginning)",
     ),
-    ("log", "file for messages", "standard error"),
+    ("log", "file for messages", "(standard error)"),
     (
         "log_bin",
         "beginning of the names of its files",
         "relay-bin",
     ),
-    ("file_size", "a file of this size gets a successor", "256M"),
+    (
+        "file_size",
+        "a file of this size (4K to 3G) gets a successor",
+        "256M",
+    ),
     (
         "memory",
         "newest events in memory, for all replicas together",
@@ -118,17 +122,17 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "keep_size",
         "purge the oldest files above this size in all",
-        "none",
+        "(none)",
     ),
     (
         "keep_age",
         "purge files whose newest transaction is older",
-        "none",
+        "(none)",
     ),
     (
         "keep_size_hard",
         "purge above this size even what a replica needs",
-        "none",
+        "(none)",
     ),
     (
         "hold",
@@ -138,7 +142,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "forget",
         "forget replicas that were away for so long",
-        "never",
+        "(never)",
     ),
     (
         "semi_sync",
@@ -168,7 +172,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "congestion",
         "TCP congestion control towards replicas, as bbr; system: its own",
-        "bbr, if the system has it",
+        "(bbr, if the system has it)",
     ),
     ("connections", "most connections at a time", "500"),
     (
@@ -190,13 +194,13 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "watch_user",
         "account on all replicas, to ask them what they have applied",
-        "none",
+        "(none)",
     ),
-    ("watch_password", "its password", "none"),
+    ("watch_password", "its password", "(none)"),
     (
         "watch_password_file",
         "file with its password, instead",
-        "none",
+        "(none)",
     ),
     (
         "watch_tls",
@@ -206,18 +210,18 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "watch_tls_ca",
         "certificates (PEM) of who may sign those of replicas",
-        "none",
+        "(none)",
     ),
     (
         "tls_cert",
         "certificate (PEM) for replicas that ask for TLS",
-        "none",
+        "(none)",
     ),
-    ("tls_key", "its key", "none"),
+    ("tls_key", "its key", "(none)"),
     (
         "tls_client_ca",
         "a replica must show a certificate that one of these (PEM) signed",
-        "none",
+        "(none)",
     ),
     ("tls_required", "let nobody in without TLS", "off"),
     (
@@ -228,18 +232,18 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "primary_tls_ca",
         "certificates (PEM) of who may sign the primary's",
-        "none",
+        "(none)",
     ),
     (
         "primary_tls_cert",
         "certificate that is shown to the primary",
-        "none",
+        "(none)",
     ),
-    ("primary_tls_key", "its key", "none"),
+    ("primary_tls_key", "its key", "(none)"),
     (
         "report_host",
         "name for the primary's SHOW SLAVE HOSTS",
-        "none",
+        "(none)",
     ),
 ];
 
@@ -377,12 +381,15 @@ impl Config {
                 heartbeat: Duration::from_secs(30),
             },
             keep: Limits {
-                size: given.parsed("keep_size", size)?,
-                age: given.parsed("keep_age", duration)?.map(|d| d.as_secs()),
-                size_hard: given.parsed("keep_size_hard", size)?,
+                size: given.parsed("keep_size", or_none(size))?.flatten(),
+                age: given
+                    .parsed("keep_age", or_none(duration))?
+                    .flatten()
+                    .map(|d| d.as_secs()),
+                size_hard: given.parsed("keep_size_hard", or_none(size))?.flatten(),
             },
             hold: given.time("hold", 3600)?,
-            forget: given.parsed("forget", duration)?,
+            forget: given.parsed("forget", or_none(duration))?.flatten(),
             http,
             watch: match given.text("watch_user") {
                 None => None,
@@ -498,6 +505,7 @@ fn named(
 ) -> Result<Vec<(&'static str, String, String)>, ConfigError> {
     let direct = given
         .all(key)
+        .filter(|s| !s.value.is_empty())
         .map(|s| (key, s.place.clone(), s.value.clone()));
     let mut all: Vec<_> = direct.collect();
     for file in given.all(file_key).filter(|s| !s.value.is_empty()) {

@@ -13,7 +13,8 @@ use crate::net::{ClientTls, TlsError, TlsKeys, TlsWish};
 pub struct Known {
     /// As in "a setting of a relay".
     pub program: &'static str,
-    /// Every setting, what it is for, and its default.
+    /// Every setting, what it is for, and its default: a value that can be written, or, in brackets,
+    /// what it means that it is empty.
     pub settings: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -352,6 +353,19 @@ fn switch(text: &str) -> Result<bool, String> {
         "1" | "yes" | "true" | "on" => Ok(true),
         "0" | "no" | "false" | "off" => Ok(false),
         _ => Err("write on or off".into()),
+    }
+}
+
+/// The same, or the words for an empty setting.
+///
+/// # Errors
+/// Those of `parse`.
+pub fn or_none<T>(
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> impl Fn(&str) -> Result<Option<T>, String> {
+    move |text| match text {
+        "none" | "never" => Ok(None),
+        text => parse(text).map(Some),
     }
 }
 

@@ -8,8 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use dromon_log::Device;
 
 use crate::log::{Level, Log};
-use crate::serve::Server;
+use crate::serve::{REPLICAS, Server};
 use crate::store::{Limits, StoreError, View};
+
+/// So long nothing is purged where there are files and no list of who needs them: replicas that run
+/// come back within it.
+pub(crate) const UNLISTED: Duration = Duration::from_secs(120);
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(1);
@@ -23,6 +27,8 @@ pub(crate) struct Keep {
     pub forget: Option<u64>,
     /// Where the list of known replicas is.
     pub device: Arc<dyn Device>,
+    /// There was no such list: purged is nothing before, but what the hard limit says.
+    pub unlisted_until: Option<Instant>,
 }
 
 /// Retention, and what is known of replicas.
@@ -33,6 +39,8 @@ pub(crate) struct Housekeeping {
     log: Log,
     last: Instant,
     unsaved: bool,
+    /// Whether it was said why nothing is purged yet.
+    said_unlisted: bool,
     /// Of whom it was said that what they need is gone.
     cut_off: BTreeSet<u32>,
     /// What went wrong last time.
@@ -56,6 +64,7 @@ impl Housekeeping {
             log: log.clone(),
             last: Instant::now(),
             unsaved: false,
+            said_unlisted: false,
             cut_off: BTreeSet::new(),
             said: String::new(),
         }
@@ -91,12 +100,30 @@ impl Housekeeping {
         // Not before: writing takes a while, and who comes in the meantime needs files, too.
         let oldest = self.view.oldest().unwrap_or(0);
         let needed = self.server.registry().needed(oldest);
-        let purged = self.view.purge(self.keep.limits, needed.map(|n| n.0), now);
+        let waits = self.keep.unlisted_until.is_some_and(|u| Instant::now() < u);
+        let from = match waits {
+            true => Some(oldest),
+            false => needed.map(|n| n.0),
+        };
+        let purged = self.view.purge(self.keep.limits, from, now);
+        if waits && purged.held > 0 && !std::mem::replace(&mut self.said_unlisted, true) {
+            self.log.say(
+                Level::Warning,
+                &format!(
+                    "{} files would be purged, but there was no list of what replicas need ({REPLICAS}) at the start: none goes \
+                     in the first {} s, in which those that run connect. If others need them, stop the relay and take the \
+                     keep_… settings out, until SHOW KNOWN REPLICAS lists all.",
+                    purged.held,
+                    UNLISTED.as_secs()
+                ),
+            );
+        }
         if let [first, .., last] | [first @ last] = &purged.gone[..] {
             self.log
                 .say(Level::Note, &format!("Purged {first} to {last}."));
         }
-        if purged.held > held
+        if !waits
+            && purged.held > held
             && let Some((file, id)) = needed
         {
             self.log.say(
@@ -109,7 +136,8 @@ impl Housekeeping {
                 ),
             );
         }
-        let held = needed.map(|(_, id)| (purged.held, id));
+        let held = needed.filter(|_| !waits);
+        let held = held.map(|(_, id)| (purged.held, id));
         let held = held.filter(|(files, _)| *files > 0);
         self.server.registry().set_held(held);
         self.say_who_is_cut_off();
@@ -164,7 +192,7 @@ mod tests {
     use dromon_log::{DeviceFile, SimDevice};
 
     use super::*;
-    use crate::serve::{Called, Policy, REPLICAS, Registry, ServeOptions};
+    use crate::serve::{Called, Policy, Registry, ServeOptions};
     use crate::store::{Store, StoreOptions};
 
     /// While the list of replicas is written, one comes.
@@ -236,6 +264,39 @@ mod tests {
         registry.take_changed();
         drop(registry);
         housekeeping.keep_house(1004);
+        assert_eq!(housekeeping.view.oldest(), Some(3));
+    }
+
+    /// Who needs the files is not known, if the list was removed.
+    #[test]
+    fn without_a_list_nothing_goes_at_first() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let (mut housekeeping, mut store) = with_store(&SimDevice::new(1), &log);
+        for _ in 0..3 {
+            store.begin_file(&begins()).expect("a good disk");
+        }
+        housekeeping.server = Server::new(
+            options(),
+            Arc::clone(&housekeeping.view),
+            Registry::new(60),
+            log,
+            0,
+        );
+        housekeeping.keep.limits = Limits {
+            size: Some(1),
+            ..Limits::default()
+        };
+        housekeeping.keep.unlisted_until = Some(Instant::now() + UNLISTED);
+        for now in [1001, 1002] {
+            housekeeping.keep_house(now);
+        }
+        assert_eq!(housekeeping.view.oldest(), Some(1));
+        let said = fs::read_to_string(dir.path().join("log")).expect("readable");
+        let why = "2 files would be purged, but there was no list";
+        assert_eq!(said.matches(why).count(), 1, "{said}");
+        housekeeping.keep.unlisted_until = Some(Instant::now());
+        housekeeping.keep_house(1003);
         assert_eq!(housekeeping.view.oldest(), Some(3));
     }
 
@@ -339,6 +400,7 @@ mod tests {
             limits: Limits::default(),
             forget: None,
             device: Arc::new(device.clone()),
+            unlisted_until: None,
         };
         (Housekeeping::new(&server, &view, keep, log), store)
     }

@@ -18,7 +18,7 @@ use signal_hook::iterator::Signals;
 
 use crate::config::Config;
 use crate::descriptors;
-use crate::housekeeping::{Housekeeping, Keep, unix_now};
+use crate::housekeeping::{Housekeeping, Keep, UNLISTED, unix_now};
 use crate::http::HttpServer;
 use crate::log::{Level, Log};
 use crate::pull::{Desk, Following, Login, PositionKind, Puller, read_for_ever};
@@ -57,8 +57,9 @@ pub enum RunError {
     Store(#[from] StoreError),
     /// Known replicas.
     #[error(
-        "the file {} is damaged ({what}). It says what known replicas need. Remove it: then nothing is held for a replica \
-         until it connects again", path.display()
+        "the file {} is damaged ({what}). It says what known replicas need. Take keep_size, keep_age and keep_size_hard out \
+         of the settings, remove that file, and start again: a replica is known again once it has connected. When SHOW KNOWN \
+         REPLICAS lists all of them, put the settings back: what a replica needs that is not listed is purged as they say", path.display()
     )]
     Replicas {
         /// Which.
@@ -119,6 +120,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     report(&log, &store, &opened);
     let path = config.dir.join(REPLICAS);
     let mut registry = load(&path, config.hold.as_secs())?;
+    let unlisted = !path.exists() && !store.view().list().is_empty();
     registry.started(unix_now());
     let cannot_listen = |source| RunError::Listen {
         address: config.listen.clone(),
@@ -138,6 +140,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         limits: config.keep,
         forget: config.forget.map(|f| f.as_secs()),
         device: Arc::clone(&device),
+        unlisted_until: unlisted.then(|| Instant::now() + UNLISTED),
     };
     let mut housekeeping = Housekeeping::new(&server, &view, keep.clone(), &log);
     let every_now_and_then = Box::new(move || housekeeping.now_and_then());

@@ -46,11 +46,11 @@ const SETTINGS: &[(&str, &str, &str)] = &[
         "account there; it needs REPLICATION SLAVE",
         "",
     ),
-    ("source_password", "its password", "none"),
+    ("source_password", "its password", "(none)"),
     (
         "source_password_file",
         "file with its password, instead",
-        "none",
+        "(none)",
     ),
     (
         "source_tls",
@@ -60,22 +60,22 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "source_tls_ca",
         "certificates (PEM) of who may sign the source's",
-        "none",
+        "(none)",
     ),
     (
         "source_tls_cert",
         "certificate that is shown to the source",
-        "none",
+        "(none)",
     ),
-    ("source_tls_key", "its key", "none"),
+    ("source_tls_key", "its key", "(none)"),
     ("server_id", "number of its own, as every replica has", ""),
     ("target", "host:port of the server to apply to", ""),
     ("target_user", "account there; it needs all privileges", ""),
-    ("target_password", "its password", "none"),
+    ("target_password", "its password", "(none)"),
     (
         "target_password_file",
         "file with its password, instead",
-        "none",
+        "(none)",
     ),
     (
         "target_tls",
@@ -85,23 +85,23 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "target_tls_ca",
         "certificates (PEM) of who may sign the target's",
-        "none",
+        "(none)",
     ),
     (
         "target_tls_cert",
         "certificate that is shown to the target",
-        "none",
+        "(none)",
     ),
-    ("target_tls_key", "its key", "none"),
+    ("target_tls_key", "its key", "(none)"),
     (
         "report_host",
         "name in the source's SHOW SLAVE HOSTS, and of a relay's /replica/NAME",
-        "none",
+        "(none)",
     ),
     (
         "report_port",
         "port beside it: a relay with watch_user asks the target there, at the address that the replica comes from",
-        "the target's",
+        "(the target's)",
     ),
     (
         "channel",
@@ -111,7 +111,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "start",
         "GTID position to begin behind, if the channel is new",
-        "the beginning",
+        "(the beginning)",
     ),
     (
         "mode",
@@ -120,12 +120,12 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     (
         "threads",
-        "connections that apply; auto: found by trying, from 8 on",
+        "connections that apply; auto: 1 to 16, found by trying; it begins with 8",
         "auto",
     ),
     (
         "readers",
-        "connections that read ahead what will be changed; auto: none, and while the target reads pages found by trying, from 8 on",
+        "connections that read ahead what will be changed; auto: none, and while the target reads pages up to 32, found by trying",
         "auto",
     ),
     (
@@ -143,9 +143,9 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "only",
         "apply only these: databases and database.table, with commas",
-        "everything",
+        "(everything)",
     ),
-    ("without", "do not apply these", "nothing"),
+    ("without", "do not apply these", "(nothing)"),
     (
         "difference",
         "a row that is missing, there already or differs in what is compared: stop or repair",
@@ -204,14 +204,14 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "status",
         "file that says how it stands, as JSON, every second",
-        "none",
+        "(none)",
     ),
     (
         "http",
         "address and port for /metrics, /status.json, /ready",
         "off",
     ),
-    ("log", "file for messages", "standard error"),
+    ("log", "file for messages", "(standard error)"),
 ];
 
 /// Of the settings above, those for TLS towards the source.
@@ -432,7 +432,7 @@ fn bytes(text: &str) -> Result<usize, String> {
 /// A time; `0s` is never.
 fn or_never(text: &str) -> Result<Duration, String> {
     match text {
-        "0" | "0s" => Ok(Duration::ZERO),
+        "0" | "0s" | "never" => Ok(Duration::ZERO),
         _ => duration(text),
     }
 }
@@ -510,6 +510,20 @@ mod tests {
         }
         let missing = Config::settle(&Given::new(&REPLICA)).expect_err("nothing");
         assert!(missing.to_string().contains("no source given"), "{missing}");
+    }
+
+    #[test]
+    fn defaults_can_be_written_or_are_empty() {
+        for (key, _, default) in SETTINGS {
+            let value = match default.strip_prefix('(') {
+                Some(_) => "",
+                None if default.is_empty() => continue,
+                None => default,
+            };
+            settled(&[&format!("{key} = {value}")]).expect(key);
+        }
+        let progress = settled(&["progress = never"]).expect("a word").progress;
+        assert_eq!(progress, Duration::ZERO);
     }
 
     /// The source's GTIDs in the target's binlog, and what cannot give them.

@@ -54,6 +54,14 @@ pub(crate) struct Fake {
 impl Fake {
     /// What it has no answer for changes one row.
     pub(crate) fn new(answers: impl Fn(&str) -> Option<Reply> + Send + Sync + 'static) -> Fake {
+        Fake::of_version("10.11.0-Fake", answers)
+    }
+
+    /// The same, of this version.
+    pub(crate) fn of_version(
+        version: &'static str,
+        answers: impl Fn(&str) -> Option<Reply> + Send + Sync + 'static,
+    ) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound").to_string();
         let said = Arc::new(Mutex::new(Vec::new()));
@@ -64,7 +72,7 @@ impl Fake {
                 let id = ids.fetch_add(1, Ordering::Relaxed);
                 let (answers, kept) = (Arc::clone(&answers), Arc::clone(&kept));
                 // A test's connections end with it.
-                thread::spawn(move || serve(stream, id, &answers, &kept));
+                thread::spawn(move || serve(stream, (version, id), &answers, &kept));
             }
         });
         Fake { address, said }
@@ -113,11 +121,16 @@ fn packet(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
     }
 }
 
-fn serve(mut stream: TcpStream, id: u32, answers: &Answers, said: &Mutex<Vec<String>>) {
+fn serve(
+    mut stream: TcpStream,
+    (version, id): (&str, u32),
+    answers: &Answers,
+    said: &Mutex<Vec<String>>,
+) {
     let mut frames = Frames::new(1 << 30);
     frames.any_sequence();
     let greeting = Greeting {
-        version: "10.11.0-Fake".into(),
+        version: version.into(),
         connection: id,
         salt: [7; 20],
         capabilities: capabilities::OURS | MULTI,

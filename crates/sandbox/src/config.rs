@@ -445,6 +445,23 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_recommends_what_the_quick_start_sets() {
+        let page = include_str!("../../../docs/first-cluster.md");
+        let from = page.find("**The recommended settings**");
+        let list = &page[from.expect("a list of them")..];
+        let lines = list.lines().skip_while(|l| !l.starts_with("    "));
+        let lines = lines.take_while(|l| l.starts_with("    "));
+        let said: Vec<_> = lines
+            .map(|l| {
+                let (setting, why) = l.trim().split_once(" # ").expect("a reason");
+                let (name, value) = setting.trim().split_once('=').expect("a value");
+                (name, value, why)
+            })
+            .collect();
+        assert_eq!(said, QUICK_START);
+    }
+
+    #[test]
     fn my_cnf_keeps_to_loopback_and_lets_the_callers_settings_win() {
         let mut cluster = sample();
         cluster.settings = vec![

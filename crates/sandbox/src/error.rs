@@ -57,7 +57,7 @@ pub enum SandboxError {
     },
     /// The directory already holds a cluster.
     #[error(
-        "{dir} already holds a cluster ({nodes} nodes, {running} running). Use it (`dromon status`), stop it (`dromon down`), or remove it with its data (`dromon down --purge`)"
+        "{dir} already holds a cluster ({nodes} nodes, {running} running). Use it (`dromon status --dir {dir}`), stop it (`dromon down --dir {dir}`), or remove it with its data (`dromon down --purge --dir {dir}`)"
     )]
     AlreadyThere {
         /// The cluster's directory.
@@ -69,7 +69,7 @@ pub enum SandboxError {
     },
     /// There is no cluster in the directory.
     #[error(
-        "There is no cluster in {dir}. Start one with `dromon up`, or name its place with --dir"
+        "There is no cluster in {dir}. Start one there with `dromon up --dir {dir}`, or name its place with --dir"
     )]
     NoCluster {
         /// The directory looked into.
@@ -97,7 +97,7 @@ pub enum SandboxError {
     },
     /// The cluster's files were not all made, or some were removed.
     #[error(
-        "The cluster in {dir} is not whole: making it, or removing it, was interrupted. Nothing was started or removed. `dromon up` makes it anew only where no node has data (grastate.dat); `dromon down --purge` removes what there is"
+        "The cluster in {dir} is not whole: making it, or removing it, was interrupted. Nothing was started or removed. `dromon up --dir {dir}` makes it anew only where no node has data (grastate.dat); `dromon down --purge --dir {dir}` removes what there is"
     )]
     Incomplete {
         /// The cluster's directory.
@@ -194,7 +194,7 @@ pub enum SandboxError {
     },
     /// No node may bootstrap the stopped cluster.
     #[error(
-        "No node of the stopped cluster in {dir} is marked safe to bootstrap, and this provider needs one. Look at the seqno of each db*/data/grastate.dat (or run `mariadbd --wsrep-recover`), set safe_to_bootstrap: 1 in the most advanced one and run `dromon up` again, or give the data up with `dromon down --purge`"
+        "No node of the stopped cluster in {dir} is marked safe to bootstrap, and this provider needs one. Look at the seqno of each db*/data/grastate.dat (or run `mariadbd --wsrep-recover`), set safe_to_bootstrap: 1 in the most advanced one and run `dromon up --dir {dir}` again, or give the data up with `dromon down --purge --dir {dir}`"
     )]
     NoneSafeToBootstrap {
         /// The cluster's directory.
@@ -202,7 +202,7 @@ pub enum SandboxError {
     },
     /// Several nodes of the stopped cluster may found it.
     #[error(
-        "Nothing was started: more than one node of the stopped cluster in {dir} may found it (safe_to_bootstrap: 1). So these are two halves that went on apart, or somebody edited the files; each half may have acknowledged writes that the other lacks.\n{}Only one half can go on: whoever starts second takes a full copy of it, and what only that node had is lost. Compare the halves first (`dromon log show DATA_DIR` shows what each wrote last) and keep a copy of {dir}. Then write safe_to_bootstrap: 0 into the grastate.dat of the half to give up, and run `dromon up` again",
+        "Nothing was started: more than one node of the stopped cluster in {dir} may found it (safe_to_bootstrap: 1). So these are two halves that went on apart, or somebody edited the files; each half may have acknowledged writes that the other lacks.\n{}Only one half can go on: whoever starts second takes a full copy of it, and what only that node had is lost. Compare the halves first (`dromon log show DATA_DIR` shows what each wrote last) and keep a copy of {dir}. Then write safe_to_bootstrap: 0 into the grastate.dat of the half to give up, and run `dromon up --dir {dir}` again",
         nodes.iter().map(|n| format!("  {n}\n")).collect::<String>()
     )]
     TwoHalves {
@@ -213,7 +213,7 @@ pub enum SandboxError {
     },
     /// A node that does not run was the last one of a component of its own.
     #[error(
-        "Nothing was started: other nodes of the cluster in {dir} run, and {} says safe_to_bootstrap: 1, so that node stopped as the last one of its component. It may have acknowledged writes that those that run lack; started now it takes a full copy of them, and these are lost. Compare the two (`dromon log show {}` shows what it wrote last) and keep a copy of its directory. To give its writes up, write safe_to_bootstrap: 0 into its grastate.dat and run `dromon up` again",
+        "Nothing was started: other nodes of the cluster in {dir} run, and {} says safe_to_bootstrap: 1, so that node stopped as the last one of its component. It may have acknowledged writes that those that run lack; started now it takes a full copy of them, and these are lost. Compare the two (`dromon log show {}` shows what it wrote last) and keep a copy of its directory. To give its writes up, write safe_to_bootstrap: 0 into its grastate.dat and run `dromon up --dir {dir}` again",
         node.node,
         node.data_dir.display()
     )]
@@ -251,7 +251,7 @@ pub enum SandboxError {
     },
     /// A process is there even after SIGKILL.
     #[error(
-        "Process {pid} is still there {} s after SIGKILL: it waits inside the kernel, mostly for a disk. It stays recorded and nothing of it was removed, as it may still write. Run `dromon down` again when it has ended (`ps -o pid,stat,wchan -p {pid}`)",
+        "Process {pid} is still there {} s after SIGKILL: it waits inside the kernel, mostly for a disk. It stays recorded and nothing of it was removed, as it may still write. Run the same `dromon down`, with the same --dir, again when it has ended (`ps -o pid,stat,wchan -p {pid}`)",
         waited.as_secs()
     )]
     OutlivesKill {
@@ -341,5 +341,55 @@ impl<T> IoContext<T> for io::Result<T> {
             path: path.to_path_buf(),
             source,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without it the command would be for the cluster of the current directory.
+    #[test]
+    fn commands_name_the_directory_that_they_are_for() {
+        let dir = || PathBuf::from("/srv/try");
+        let left = || Left {
+            node: "db1".into(),
+            data_dir: "/srv/try/db1/data".into(),
+            uuid: "-".into(),
+            seqno: "1".into(),
+            is_safe: true,
+            log: None,
+        };
+        let errors = [
+            SandboxError::AlreadyThere {
+                dir: dir(),
+                nodes: 3,
+                running: 1,
+            },
+            SandboxError::NoCluster { dir: dir() },
+            SandboxError::Incomplete { dir: dir() },
+            SandboxError::NoneSafeToBootstrap { dir: dir() },
+            SandboxError::TwoHalves {
+                dir: dir(),
+                nodes: vec![left(), left()],
+            },
+            SandboxError::OtherHalf {
+                dir: dir(),
+                node: Box::new(left()),
+            },
+        ];
+        for error in errors {
+            let text = error.to_string();
+            let commands: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+            let ours = |c: &&&str| {
+                ["up", "down", "status"]
+                    .iter()
+                    .any(|what| c.starts_with(&format!("dromon {what}")))
+            };
+            assert!(commands.iter().any(|c| ours(&c)), "{text}");
+            for command in commands.iter().filter(ours) {
+                assert!(command.ends_with(" --dir /srv/try"), "{command}: {text}");
+            }
+        }
     }
 }

@@ -174,6 +174,7 @@ impl ClusterStatus {
         let mut faults: Vec<String> = nodes.iter().flat_map(faults_of).collect();
         let count = nodes.len();
         faults.extend(witness.iter().filter_map(fault_of_witness));
+        faults.extend(durability(&nodes));
         let members = count + usize::from(witness.is_some());
         let beside = match witness {
             Some(_) => " and the witness",
@@ -390,6 +391,21 @@ fn difference(node: &NodeStatus) -> Option<String> {
     (!others.is_empty()).then(|| format!("{} says it is not the same on {others}", node.name))
 }
 
+/// Whether members keep their logs otherwise than others, in the words of the first one
+/// that says so.
+fn durability(nodes: &[NodeStatus]) -> Option<String> {
+    nodes.iter().find_map(|node| {
+        let others = node.wsrep.as_ref()?.get("wsrep_dromon_durability_differs");
+        (!others.is_empty()).then(|| {
+            format!(
+                "dromon.durability of {others} is not that of {}: what is acknowledged may be on fewer disks than a \
+                 majority",
+                node.name
+            )
+        })
+    })
+}
+
 /// What is wrong with a node, and what it says is wrong elsewhere.
 fn faults_of(node: &NodeStatus) -> Vec<String> {
     let mut faults: Vec<String> = fault(node).into_iter().collect();
@@ -539,6 +555,12 @@ mod tests {
                 running(&[("wsrep_dromon_quarantined", "db2")]),
                 Verdict::Degraded,
                 "writable on 3 of 3 nodes: db3 does not wait for db2, which is too slow (quarantined)",
+            ),
+            (
+                running(&[("wsrep_dromon_durability_differs", "db1,db2")]),
+                Verdict::Degraded,
+                "writable on 3 of 3 nodes: dromon.durability of db1,db2 is not that of db3: what is acknowledged may be \
+                 on fewer disks than a majority",
             ),
             (
                 running(&[("wsrep_cluster_size", "2")]),

@@ -46,8 +46,9 @@ pub fn run(plan: &Plan, say: Say) -> anyhow::Result<Report> {
         for node in cluster.nodes() {
             ensure!(
                 node.process().is_some(),
-                "Node {} of the cluster in {} does not run. Start it with `dromon up`, or let this command start a cluster: --provider PATH",
+                "Node {} of the cluster in {} does not run. Start it with `dromon up --dir {}`, or let this command start a cluster: --provider PATH",
                 node.name(),
+                dir.display(),
                 dir.display()
             );
         }

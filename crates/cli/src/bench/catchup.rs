@@ -15,7 +15,7 @@ use crate::output;
 /// Options of `dromon bench catchup`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What the numbers mean: docs/bench.md. Exit codes: 0 measured, 1 refused, a candidate failed or its tables are not the primary's.\n\nExamples:\n  dromon bench catchup --out catchup\n  dromon bench catchup --out catchup --resume\n  dromon bench catchup --workloads w1 --conditions slow-commit --threads 8,32 --built-in optimistic --relay none --limit 20\n  dromon bench catchup --workloads w1,w6 --conditions cache-miss --replica writeset:1,writeset:100,optimistic:1"
+    after_help = "What the numbers mean: docs/bench.md. Exit codes: 0 measured, 1 refused, a candidate failed or its tables are not the primary's, 2 words that are not known.\n\nExamples:\n  dromon bench catchup --out catchup\n  dromon bench catchup --out catchup --resume\n  dromon bench catchup --workloads w1 --conditions slow-commit --threads 8,32 --built-in optimistic --relay none --limit 20\n  dromon bench catchup --workloads w1,w6 --conditions cache-miss --replica writeset:1,writeset:100,optimistic:1"
 )]
 pub struct Catchup {
     /// What one client commits, with commas.
@@ -164,7 +164,10 @@ mod tests {
         assert_eq!((plan.workloads.len(), plan.conditions.len()), (6, 3));
         assert_eq!(plan.threads[8..], [Threads::Fixed(256), Threads::Auto]);
         // Serial, four modes, hints and the replica, each with nine numbers of threads; its own.
-        assert_eq!(plan.candidates().len(), 1 + 9 * 6 + 1);
+        let count = plan.candidates().len();
+        assert_eq!(count, 1 + 9 * 6 + 1);
+        let page = include_str!("../../../../docs/bench.md");
+        assert!(page.contains(&format!("\nconditions and {count} candidates,")));
         assert_eq!((plan.rows, plan.rounds), (300_000, 1));
         assert_eq!(plan.fsync, Duration::from_millis(4));
         assert_eq!(plan.read, Duration::from_millis(2));

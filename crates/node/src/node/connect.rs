@@ -10,6 +10,7 @@ use dromon_writeset::{Seqno, Uuid};
 
 use super::alone::named;
 use super::duties::{Handler, Timings};
+use super::open::COPY_ASKED;
 use super::{Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
 use crate::digests::Digests;
@@ -17,6 +18,13 @@ use crate::electors::Weighing;
 use crate::messages::{Answer, Control, Join, Need, Position, Request, encode, kind};
 use crate::options::{AddressError, ClusterAddress, OptionError, Settings};
 use crate::retention::Mark;
+
+/// What to do about a damaged log.
+const ONLY_PLACE: &str = "It may be the only place of what was acknowledged last. Start the other nodes first, then \
+                          this one as usual (without --wsrep-new-cluster): once they form a primary component, it sets \
+                          its log aside by itself and takes a full copy. Only if no other node is left: keep a copy of \
+                          the dromon-*.log files, move them away and found the cluster here; it goes on with what its \
+                          storage engine has";
 
 /// The node could not get into the cluster.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +111,7 @@ pub enum ConnectError {
     #[error("the ordering engine did not start: {0}")]
     Engine(String),
     /// The own log is damaged; the others may have what it had.
-    #[error("this node's log is damaged: {0}")]
+    #[error("this node's log is damaged: {0} {only}", only = ONLY_PLACE)]
     Damaged(String),
     /// The same, and no others are there.
     #[error(
@@ -147,8 +155,8 @@ pub enum ConnectError {
     /// The database is ahead of the log it should follow.
     #[error(
         "the database stands at seqno {position}, but the cluster's log ends at {last} in the same history: joining \
-         would undo transactions. Nothing was changed. If the database was used outside this cluster since, remove \
-         the dromon-*.log files in its directory and start again"
+         would undo transactions. Nothing was changed. To give up what only this database has, {asked} and start it again: it \
+         takes a full copy. Keep the dromon-*.log files, which tell what that is", asked = COPY_ASKED
     )]
     Ahead {
         /// The database's seqno.
@@ -419,6 +427,7 @@ impl Node {
             )
             .map_err(|e| match e {
                 EngineError::Damaged(why) if found.leader.is_some() => ConnectError::Damaged(why),
+                EngineError::Damaged(why) => ConnectError::Engine(format!("{why} {ONLY_PLACE}")),
                 e => ConnectError::Engine(e.to_string()),
             })?;
         self.set_order(Some(order.clone()));
@@ -773,5 +782,19 @@ impl Node {
                 return Err(ConnectError::Engine(why));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_ahead_is_not_told_to_remove_the_log_that_proves_it() {
+        let (position, last) = (120, 100);
+        let said = ConnectError::Ahead { position, last }.to_string();
+        assert!(said.contains(COPY_ASKED), "{said}");
+        assert!(said.contains("Keep the dromon-*.log files"), "{said}");
+        assert!(!said.contains("remove"), "{said}");
     }
 }

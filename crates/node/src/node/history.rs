@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dromon_order::Order;
 use dromon_writeset::Seqno;
 
+use super::open::COPY_ASKED;
 use super::{Node, lock};
 use crate::chain::{Compared, count};
 use crate::cluster::ClusterState;
@@ -97,6 +98,12 @@ impl Node {
         }
         match compared {
             Compared::Differs { ours, yours } => self.warn(&unlike(addr, position, ours, yours)),
+            // A first start with a restored backup, or all files that could tell were removed.
+            _ if self.never_saved() => self.warn(&format!(
+                "{}. There is no grastate.dat either. If both were removed so that this node takes a full copy, that does \
+                 not come of it: stop this node, {COPY_ASKED}, and start it again",
+                unproved_text(position)
+            )),
             _ => self.note(&unproved_text(position)),
         }
     }

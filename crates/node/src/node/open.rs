@@ -39,10 +39,10 @@ pub enum OpenError {
     Order(String),
 }
 
-/// What to do where a file that cannot be read is not to be trusted. Without
-/// `grastate.dat` the start would count as the first one, and go by the engine.
-const COPY_INSTEAD: &str = "remove that file, set uuid to 00000000-0000-0000-0000-000000000000 and safe_to_bootstrap \
-                            to 0 in grastate.dat, and start again";
+/// How a full copy is asked for, whatever else there is. Without `grastate.dat` a start counts as
+/// the first one where there is no log, or one that is not to be trusted, and goes by the engine.
+pub(super) const COPY_ASKED: &str = "set uuid to 00000000-0000-0000-0000-000000000000 and safe_to_bootstrap to 0 in \
+                                     grastate.dat";
 
 /// What the state file says where only a full copy helps.
 const NO_DATA: GraState = GraState {
@@ -76,14 +76,16 @@ impl Node {
         let ddl_marks = Marks::open(&settings.base_dir).map_err(|e| {
             OpenError::State(format!(
                 "{MARKS_FILE} in {} cannot be read: {e}. It says whether a statement (DDL) was under way when this \
-                 node stopped; without it only a full copy is safe: {COPY_INSTEAD}",
+                 node stopped; without it only a full copy is safe: remove that file, {COPY_ASKED}, and \
+                 start again",
                 settings.base_dir.display()
             ))
         })?;
         let (lacking_file, lacking) = LackingFile::open(&settings.base_dir).map_err(|e| {
             OpenError::State(format!(
                 "{LACKING_FILE} in {} cannot be read: {e}. It says what this database has of large transactions that \
-                 were under way; without it only a full copy is safe: {COPY_INSTEAD}",
+                 were under way; without it only a full copy is safe: remove that file, {COPY_ASKED}, and \
+                 start again",
                 settings.base_dir.display()
             ))
         })?;

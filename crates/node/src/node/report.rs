@@ -45,8 +45,9 @@ fn difference_text(name: &str, uuid: &Uuid, d: &Difference) -> String {
          {:016x}) and on member {name} ({uuid}, digest {:016x}); {} other members have this node's digest there and \
          {} have not. From there on the two may decide differently, so their tables may differ or come to. Nothing \
          was stopped, as neither can know which is right. Stop writing, compare the tables of all members (CHECKSUM \
-         TABLE), stop the member that stands alone, remove its grastate.dat and dromon-*.log files and start it \
-         again: it takes a full copy. Keep the logs of both; this is a defect to be reported",
+         TABLE), stop the member that stands alone, remove its grastate.dat and nothing else (without the \
+         dromon-*.log files too, a start position, as systemd passes one, would be believed) and start it again: it takes \
+         a full copy. Keep copies of the logs of both; this is a defect to be reported",
         d.seqno, d.own, d.other, d.agree, d.differ
     )
 }

@@ -814,6 +814,23 @@ fn the_documentation_lists_every_option_with_its_fate() {
             .unwrap_or_else(|| panic!("{} is not in docs/options.md", spec.name));
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         assert!(cells.contains(&fate) && cells.contains(&spec.why), "{row}");
+        let size = |n: i64| match n {
+            n if n > 0 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
+            n if n > 0 && n % 1024 == 0 => format!("{}K", n >> 10),
+            n => n.to_string(),
+        };
+        let words: Vec<String> = match spec.kind {
+            Kind::Choice(words) => words.iter().map(|w| (*w).to_owned()).collect(),
+            _ if spec.fate == Fate::Ignored => Vec::new(),
+            Kind::Int(low, high) | Kind::Size(low, high) if high < i64::MAX => {
+                vec![size(low), size(high)]
+            }
+            Kind::Double(low, high) if high < 1e9 => vec![low.to_string(), high.to_string()],
+            _ => Vec::new(),
+        };
+        for word in words {
+            assert!(cells[2].contains(&format!("`{word}`")), "{word}: {row}");
+        }
     }
     let rows = page.lines().filter(|l| l.starts_with("| `")).count();
     assert_eq!(rows, TABLE.len());

@@ -29,6 +29,8 @@ fn open_crashed(world: &World, n: usize) -> Arc<Db> {
     open_unsaid(world, n, world.crashed_disk(n))
 }
 
+const NEITHER: &str = "There is no grastate.dat either";
+
 /// Writes rows `rows` on `db`.
 fn write(db: &Arc<Db>, rows: std::ops::Range<u32>) {
     for n in rows {
@@ -516,6 +518,28 @@ fn a_removed_state_file_is_the_wish_for_a_full_copy() {
         world.synced(&three);
         has(world, &three, 100..105);
         assert_eq!(copies(world), copied, "by the log");
+        world.settle();
+        // With the log gone too it looks like a restored backup, which is believed. It is told.
+        assert!(!world.report.said(NEITHER));
+        three.disconnect();
+        let (disk, at) = (three.disk(), three.position());
+        world.remove_state_file(3);
+        world.lose_log(3);
+        let three = world.open(3, disk, at);
+        three.connect(&World::url(), false).expect("two are there");
+        world.synced(&three);
+        assert_eq!(copies(world), copied, "believed");
+        assert!(world.report.said("Warning: this node's data stands at"));
+        assert!(world.report.said(NEITHER));
+        // As it was told to.
+        three.disconnect();
+        let (disk, at) = (three.disk(), three.position());
+        world.edit_state_file(3, "uuid", "00000000-0000-0000-0000-000000000000");
+        world.edit_state_file(3, FLAG, "0");
+        let three = world.open(3, disk, at);
+        three.connect(&World::url(), false).expect("two are there");
+        world.synced(&three);
+        assert_eq!(copies(world), copied + 1);
         world.settle();
     });
 }

@@ -112,6 +112,26 @@ fn a_damaged_log_makes_room_for_a_copy_from_a_primary_component() {
     });
 }
 
+/// What its log had may be nowhere else: nobody is told to throw it away before the others.
+#[test]
+fn a_founder_with_a_damaged_log_is_told_to_start_the_others_first() {
+    run(3, "pc.wait_prim_timeout=PT2S", LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        for n in 1..=3 {
+            world.crash(n);
+        }
+        world.edit_state_file(3, "safe_to_bootstrap", "1");
+        let damaged = comes_back_damaged(world, 3);
+        let why = damaged.connect("gcomm://", true).expect_err("damaged");
+        let (start, move_away) = ("Start the other nodes first", "move them away and found");
+        let (start, move_away) = (why.find(start), why.find(move_away));
+        assert!(start.is_some() && start < move_away, "{why}");
+        assert!(why.contains("keep a copy of the dromon-*.log"), "{why}");
+        assert_eq!(why.matches("move").count(), 1, "{why}");
+    });
+}
+
 /// Whoever is the only one left with an entry must not give it up.
 #[test]
 fn a_damaged_log_is_kept_while_no_others_form_a_primary_component() {

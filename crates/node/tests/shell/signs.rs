@@ -56,6 +56,21 @@ fn the_deciding_state_has_the_same_digest_everywhere() {
     });
 }
 
+#[test]
+fn the_documentation_lists_every_status_variable() {
+    let page = include_str!("../../../../docs/status.md");
+    let rows: Vec<&str> = page.lines().filter_map(|l| l.strip_prefix("| `")).collect();
+    run(1, "", LIMIT, move |world| {
+        let shown = world.db(1).node().status();
+        assert!(shown.len() > 80, "all of them");
+        for var in shown {
+            let row = format!("{}` | ", var.name);
+            let found = rows.iter().filter(|r| r.starts_with(&row)).count();
+            assert!(found > 0, "{} is not in docs/status.md", var.name);
+        }
+    });
+}
+
 /// Stops node 3 in order and starts it again with these options besides.
 fn restart_third(world: &World, options: &'static str) {
     let third = world.db(3);

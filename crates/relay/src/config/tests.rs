@@ -48,6 +48,26 @@ fn all_that_must_be_said() {
 }
 
 #[test]
+fn defaults_can_be_written_or_are_empty() {
+    for (key, _, default) in SETTINGS {
+        let value = match default.strip_prefix('(') {
+            Some(_) => "",
+            None if default.is_empty() => continue,
+            None => default,
+        };
+        with(&format!("{key} = {value}")).expect(key);
+    }
+    let said = [
+        "keep_size = none",
+        "keep_age = none",
+        "keep_size_hard = none",
+        "forget = never",
+    ];
+    let config = settle(&[GOOD, &said].concat()).expect("words for nothing");
+    assert_eq!((config.keep, config.forget), (Limits::default(), None));
+}
+
+#[test]
 fn units() {
     let config = with("keep_size = 10G").expect("a size");
     assert_eq!(config.keep.size, Some(10 << 30));

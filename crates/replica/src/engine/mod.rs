@@ -133,6 +133,23 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
+/// The oldest version of MariaDB that can be a target.
+const OLDEST: (u32, u32, u32) = (10, 6, 9);
+
+/// Why a server of this version cannot be a target. One that does not tell a version is tried.
+fn too_old(version: &str) -> Option<String> {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|n| n.parse::<u32>().ok());
+    let found = (next()?, next()?, next()?);
+    (found < OLDEST).then(|| {
+        let (a, b, c) = OLDEST;
+        format!(
+            "The target is version {version}; this replica needs MariaDB {a}.{b}.{c} or newer there (not MySQL). Nothing was \
+             applied. Upgrade the target first."
+        )
+    })
+}
+
 /// Connects for applying.
 pub(crate) fn connect(settings: &Settings) -> Result<Client, ClientError> {
     let mut client = Client::connect(&settings.target)?;
@@ -181,6 +198,9 @@ pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End 
 
 fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End, StandError> {
     let mut control = Client::connect(&settings.target)?;
+    if let Some(why) = too_old(&control.version) {
+        return Ok(End::Fatal(why));
+    }
     control.query(ONCE.as_bytes())?;
     let node = is_node(&mut control)?;
     if node && !settings.binlog {
@@ -539,6 +559,36 @@ mod tests {
     fn fake_session(fake: &Fake, lines: &[&str]) -> End {
         let settings = settings(fake, lines);
         session(&settings, &Log::terminal(), &Arc::new(Progress::default()))
+    }
+
+    #[test]
+    fn old_targets_are_refused() {
+        let refused = [
+            "10.6.8-MariaDB",
+            "10.5.29-MariaDB-log",
+            "8.0.36",
+            "5.7.44-log",
+        ];
+        for version in refused {
+            let why = too_old(version).expect(version);
+            assert!(why.contains(version) && why.contains("10.6.9"), "{why}");
+        }
+        let taken = [
+            "10.6.9-MariaDB",
+            "10.11.19-MariaDB-deb12",
+            "11.8.2-MariaDB",
+            "proxy",
+        ];
+        for version in taken {
+            assert_eq!(too_old(version), None, "{version}");
+        }
+        let fake = Fake::of_version("10.6.8-MariaDB", |_| None);
+        let end = fake_session(&fake, &[]);
+        assert!(
+            matches!(&end, End::Fatal(why) if why.contains("The target is version 10.6.8")),
+            "{end:?}"
+        );
+        assert!(fake.said().is_empty(), "nothing was touched");
     }
 
     /// Whoever has begun later goes on.
