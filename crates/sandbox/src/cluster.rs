@@ -256,11 +256,9 @@ impl Cluster {
         let record = self.record();
         for node in &record.nodes {
             let path = node.dir.join("my.cnf");
-            fs::write(&path, my_cnf(&record, node)).at("write", &path)?;
-            user.let_read(&path)?;
+            user.write(&path, &my_cnf(&record, node))?;
             let path = node.dir.join("client.cnf");
-            fs::write(&path, client_cnf(&record, node)).at("write", &path)?;
-            user.let_read(&path)?;
+            user.write(&path, &client_cnf(&record, node))?;
         }
         Ok(())
     }

@@ -113,6 +113,16 @@ pub enum SandboxError {
         /// The parser's words.
         why: String,
     },
+    /// What is there may be somebody else's work.
+    #[error(
+        "{path} is not used: {why}. What it says would be believed, and done with the rights of who asks. Nothing was done. Run the command as the user who made it, or name another directory with --dir"
+    )]
+    NotOurs {
+        /// A directory, or a file in it.
+        path: PathBuf,
+        /// Who could have made or changed it.
+        why: String,
+    },
     /// Another process is starting or stopping this cluster.
     #[error(
         "Another process is starting or stopping the cluster in {dir}. Wait for it, then try again"

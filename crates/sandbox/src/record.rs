@@ -2,9 +2,9 @@
 //! stop it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Ipv4Addr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -155,8 +155,17 @@ impl ClusterRecord {
     /// Reads the record of `dir`; refuses that of another directory.
     pub(crate) fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("cluster.json");
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
+        let opened = File::open(&path).and_then(|mut file| {
+            let mut text = String::new();
+            let meta = file.metadata()?;
+            file.read_to_string(&mut text).map(|_| (meta, text))
+        });
+        let text = match opened {
+            Ok((meta, text)) => {
+                refuse_others(dir)?;
+                refuse_others_of(&path, &meta)?;
+                text
+            }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 return Err(SandboxError::NoCluster {
                     dir: dir.to_path_buf(),
@@ -279,6 +288,7 @@ pub(crate) struct DirLock(#[expect(dead_code, reason = "closing the file ends th
 
 impl DirLock {
     pub fn take(dir: &Path) -> Result<Self> {
+        refuse_others(dir)?;
         let path = dir.join("cluster.lock");
         let file = OpenOptions::new()
             .create(true)
@@ -300,10 +310,32 @@ impl DirLock {
     }
 }
 
+/// Refuses a directory that others than the caller can have filled.
+fn refuse_others(dir: &Path) -> Result<()> {
+    refuse_others_of(dir, &fs::metadata(dir).at("look at", dir)?)
+}
+
+fn refuse_others_of(path: &Path, meta: &fs::Metadata) -> Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    let mode = meta.mode();
+    let why = if ![own, 0].contains(&meta.uid()) {
+        format!("it belongs to user {}", meta.uid())
+    } else if mode & 0o002 != 0 {
+        "everybody may write there".to_owned()
+    } else if own == 0 && mode & 0o020 != 0 && meta.gid() != 0 {
+        format!("group {} may write there", meta.gid())
+    } else {
+        return Ok(());
+    };
+    Err(SandboxError::NotOurs {
+        path: path.to_path_buf(),
+        why,
+    })
+}
+
 /// `bytes` random bytes in hexadecimal.
 pub(crate) fn random_hex(bytes: usize) -> Result<String> {
     use std::fmt::Write as _;
-    use std::io::Read;
     let path = Path::new("/dev/urandom");
     let mut raw = vec![0u8; bytes];
     File::open(path)
@@ -356,6 +388,8 @@ pub(crate) fn sample() -> ClusterRecord {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
     use super::*;
 
     #[test]
@@ -403,6 +437,43 @@ mod tests {
             ClusterRecord::load(dir.path()),
             Err(SandboxError::BadRecord { .. })
         ));
+    }
+
+    #[test]
+    fn what_others_could_have_written_is_not_believed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut record = sample();
+        record.dir = dir.path().to_path_buf();
+        record.save().expect("saved");
+        let path = dir.path().join("cluster.json");
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
+        };
+        let refused = |what: &Path| match ClusterRecord::load(dir.path()) {
+            Err(SandboxError::NotOurs { path, .. }) => assert_eq!(path, what),
+            other => panic!("{:?}", other.map(|r| r.id)),
+        };
+        ClusterRecord::load(dir.path()).expect("its own");
+        mode(dir.path(), 0o777);
+        refused(dir.path());
+        assert!(matches!(
+            DirLock::take(dir.path()),
+            Err(SandboxError::NotOurs { .. })
+        ));
+        assert!(!dir.path().join("cluster.lock").exists());
+        mode(dir.path(), 0o755);
+        mode(&path, 0o606);
+        refused(&path);
+        mode(&path, 0o600);
+        if rustix::process::geteuid().is_root() {
+            chown(&path, Some(65_534), None).expect("given away");
+            refused(&path);
+            chown(&path, Some(0), None).expect("taken back");
+            chown(dir.path(), Some(65_534), None).expect("given away");
+            refused(dir.path());
+            chown(dir.path(), Some(0), None).expect("taken back");
+        }
+        ClusterRecord::load(dir.path()).expect("its own again");
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(crate) fn copies(cluster: &ClusterRecord, node: &str) -> String {
 /// Makes the authority, a certificate for each node, and the secret.
 pub(crate) fn make(cluster: &ClusterRecord, user: &ServerUser) -> Result<()> {
     let dir = dir_of(cluster);
-    user.create_dir(&dir)?;
+    user.create_caller_dir(&dir)?;
     let cnf = dir.join("openssl.cnf");
     fs::write(&cnf, OPENSSL_CNF).at("write", &cnf)?;
     let (ca, key) = (dir.join("ca.pem"), dir.join("ca.key"));

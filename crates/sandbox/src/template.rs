@@ -125,8 +125,7 @@ impl Template {
             })
             .concat();
         // The bootstrap server knows no accounts until told to read them.
-        fs::write(&sql, format!("FLUSH PRIVILEGES;\n{grants}")).at("write", &sql)?;
-        user.let_read(&sql)?;
+        user.write(&sql, &format!("FLUSH PRIVILEGES;\n{grants}"))?;
         let data = work.join("data");
         let mut command = Command::new(install);
         command

@@ -1,10 +1,13 @@
 //! As whom the servers run, and what that user can reach.
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, fchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use rustix::fs::OFlags;
 
 use crate::error::{IoContext, Result, SandboxError};
 
@@ -62,12 +65,24 @@ impl ServerUser {
         log: &Path,
         (name, value): (&str, String),
     ) -> Result<()> {
+        // The directory may be the server's, which could have put a link there.
         let out = OpenOptions::new()
             .create(true)
             .append(true)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(log)
             .at("open", log)?;
-        self.own(log)?;
+        let meta = out.metadata().at("look at", log)?;
+        if !meta.is_file() || meta.nlink() != 1 {
+            return Err(SandboxError::NotOurs {
+                path: log.to_path_buf(),
+                why: "it is not a file with this name alone".into(),
+            });
+        }
+        if self.switched {
+            fchown(&out, Some(self.uid), Some(self.gid))
+                .at("hand over to the server's user", log)?;
+        }
         let err = out.try_clone().at("open", log)?;
         // A group of its own: Ctrl-C in the terminal is for us, not for the servers.
         command
@@ -80,19 +95,58 @@ impl ServerUser {
         Ok(())
     }
 
-    /// Gives the group of `path` to the server and lets it read.
-    pub fn let_read(&self, path: &Path) -> Result<()> {
-        if self.switched {
-            chown(path, None, Some(self.gid)).at("hand over to the server's group", path)?;
+    /// Writes a file that the server can read, in the place of what is there. Nothing is followed
+    /// that lies there: the directory may be the server's.
+    pub fn write(&self, path: &Path, text: &str) -> Result<()> {
+        let mut fresh = path.as_os_str().to_owned();
+        fresh.push(".new");
+        let fresh = PathBuf::from(fresh);
+        match fs::remove_file(&fresh) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(e).at("remove", &fresh);
+            }
+            _ => {}
         }
-        fs::set_permissions(path, fs::Permissions::from_mode(0o640)).at("set the mode of", path)
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&fresh)
+            .at("write", &fresh)?;
+        file.write_all(text.as_bytes()).at("write", &fresh)?;
+        if self.switched {
+            fchown(&file, None, Some(self.gid)).at("hand over to the server's group", &fresh)?;
+            let mode = fs::Permissions::from_mode(0o640);
+            file.set_permissions(mode).at("set the mode of", &fresh)?;
+        }
+        fs::rename(&fresh, path).at("replace", path)
     }
 
     /// Creates a directory that only the server (and root) can enter.
     pub fn create_dir(&self, path: &Path) -> Result<()> {
+        self.make_dir(path, Some(self.uid))
+    }
+
+    /// Creates a directory whose files the server can use, and in which only the caller can make
+    /// any.
+    pub fn create_caller_dir(&self, path: &Path) -> Result<()> {
+        self.make_dir(path, None)
+    }
+
+    fn make_dir(&self, path: &Path, owner: Option<u32>) -> Result<()> {
         fs::create_dir(path).at("create the directory", path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o750)).at("set the mode of", path)?;
-        self.own(path)
+        let made: File = OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlags::NOFOLLOW | OFlags::DIRECTORY).bits() as i32)
+            .open(path)
+            .at("open", path)?;
+        let mode = if self.switched { 0o750 } else { 0o700 };
+        let mode = fs::Permissions::from_mode(mode);
+        made.set_permissions(mode).at("set the mode of", path)?;
+        match self.switched {
+            true => fchown(&made, owner, Some(self.gid)).at("hand over to the server's user", path),
+            false => Ok(()),
+        }
     }
 
     fn can_enter(&self, meta: &fs::Metadata) -> bool {
@@ -157,6 +211,73 @@ mod tests {
         assert_eq!(lookup(passwd, |name, _| name == "mysql"), mysql);
         assert_eq!(lookup(passwd, |_, uid| uid == 102), mysql);
         assert_eq!(lookup(passwd, |name, _| name == "nobody"), None);
+    }
+
+    /// As root, the servers' user is another one.
+    fn user() -> ServerUser {
+        let switched = rustix::process::geteuid().is_root();
+        let id = |own: u32| if switched { 65_534 } else { own };
+        ServerUser {
+            name: "other".into(),
+            uid: id(rustix::process::geteuid().as_raw()),
+            gid: id(rustix::process::getegid().as_raw()),
+            switched,
+        }
+    }
+
+    #[test]
+    fn links_in_a_servers_directory_are_not_followed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (user, node) = (user(), dir.path().join("db1"));
+        user.create_dir(&node).expect("made");
+        let precious = dir.path().join("shadow");
+        fs::write(&precious, "kept").expect("written");
+        let before = fs::metadata(&precious).expect("it is there");
+        for name in ["error.log", "my.cnf", "my.cnf.new"] {
+            std::os::unix::fs::symlink(&precious, node.join(name)).expect("linked");
+        }
+        fs::hard_link(&precious, node.join("hard.log")).expect("linked");
+        for name in ["error.log", "hard.log"] {
+            let mut command = Command::new("true");
+            let refused = user.surround(&mut command, &node, &node.join(name), ("A", "b".into()));
+            assert!(refused.is_err(), "{name}");
+        }
+        user.write(&node.join("my.cnf"), "[mysqld]")
+            .expect("written");
+        let written = fs::symlink_metadata(node.join("my.cnf")).expect("it is there");
+        assert!(written.is_file());
+        let after = fs::metadata(&precious).expect("it is there");
+        let facts = |m: &fs::Metadata| (m.uid(), m.gid(), m.mode(), m.len());
+        assert_eq!(facts(&before), facts(&after));
+    }
+
+    #[test]
+    fn what_holds_the_password_is_nobody_elses_business() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let user = user();
+        let node = dir.path().join("db1");
+        user.create_dir(&node).expect("made");
+        user.write(&node.join("client.cnf"), "password")
+            .expect("written");
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").mode() & 0o777;
+        let expected = if user.switched {
+            (0o750, 0o640)
+        } else {
+            (0o700, 0o600)
+        };
+        assert_eq!((mode(&node), mode(&node.join("client.cnf"))), expected);
+        let own = ServerUser {
+            switched: false,
+            ..user
+        };
+        let other = dir.path().join("db2");
+        own.create_dir(&other).expect("made");
+        own.write(&other.join("client.cnf"), "password")
+            .expect("written");
+        assert_eq!(
+            (mode(&other), mode(&other.join("client.cnf"))),
+            (0o700, 0o600)
+        );
     }
 
     #[test]
