@@ -36,7 +36,7 @@ enum Experiment {
 /// Options of `dromon bench stall`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What the numbers mean: docs/bench.md. Exit codes: 0 measured, 1 refused or a mode failed.\n\nExamples:\n  dromon bench stall --provider target/release/libdromon.so --provider /usr/lib/galera/libgalera_smm.so --out stall\n  dromon bench stall --provider target/release/libdromon.so --offered 0.4 --rows 2500000 --modes whole,auto,1M\n  dromon bench stall --cluster .dromon --load-data 200M"
+    after_help = "What the numbers mean: docs/bench.md. Exit codes: 0 measured, 1 refused or a mode failed, 2 words that are not known.\n\nExamples:\n  dromon bench stall --provider target/release/libdromon.so --provider /usr/lib/galera/libgalera_smm.so --out stall\n  dromon bench stall --provider target/release/libdromon.so --offered 0.4 --rows 2500000 --modes whole,auto,1M\n  dromon bench stall --cluster .dromon --load-data 200M"
 )]
 struct Stall {
     /// A library to measure, with provider options and server settings of its own; several are measured one after the other.
