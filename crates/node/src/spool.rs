@@ -18,6 +18,7 @@
 //! What is going to be applied in chunks lies in no file if its pieces can be read from
 //! the log again ([`in_log`](crate::in_log)).
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -67,6 +68,9 @@ pub struct Spooler {
     next: Arc<AtomicU64>,
     sending: Arc<Mutex<BTreeMap<u64, Bytes>>>,
     closer: Arc<Closer>,
+    /// No file takes anything.
+    #[cfg(test)]
+    full: bool,
 }
 
 /// Mapped memory of a file, which the closer unmaps before it may cut the file.
@@ -118,6 +122,8 @@ impl Spooler {
             next: Arc::new(AtomicU64::new(0)),
             sending: Arc::default(),
             closer: Arc::default(),
+            #[cfg(test)]
+            full: false,
         }
     }
 
@@ -182,6 +188,11 @@ impl Spooler {
             .create_new(true)
             .open(&path)?;
         std::fs::remove_file(&path)?;
+        #[cfg(test)]
+        let file = match self.full {
+            true => OpenOptions::new().write(true).open("/dev/full")?,
+            false => file,
+        };
         let file = ClosedLater::new(file, self.closer.clone());
         file.removed();
         Ok(Arc::new(file))
@@ -206,6 +217,8 @@ fn write_behind(file: &File, data: &[u8], at: u64, of: u64) -> io::Result<()> {
 pub struct Collected {
     memory: BytesMut,
     file: Option<SpoolFile>,
+    /// Why a part of the transaction is not here. The server goes on with it all the same.
+    lacks: Option<Cow<'static, str>>,
 }
 
 #[derive(Debug)]
@@ -216,15 +229,39 @@ struct SpoolFile {
 }
 
 impl Collected {
-    /// Adds data behind what is there.
+    /// Adds data behind what is there. After an error nothing can be encoded any more.
     pub fn push(&mut self, data: &[u8], spooler: &Spooler) -> io::Result<()> {
+        self.whole()?;
+        // Also after a panic.
+        self.lacks = Some("an addition to it did not come to its end".into());
+        let added = self.add(data, spooler);
+        self.lacks = added.as_ref().err().map(|e| e.to_string().into());
+        added
+    }
+
+    /// A part of the transaction could not be taken: nothing can be encoded any more.
+    pub fn lacks(&mut self, why: String) {
+        self.lacks.get_or_insert(why.into());
+    }
+
+    fn whole(&self) -> io::Result<()> {
+        match &self.lacks {
+            None => Ok(()),
+            Some(why) => Err(io::Error::other(format!(
+                "a part of it could not be kept: {why}"
+            ))),
+        }
+    }
+
+    fn add(&mut self, data: &[u8], spooler: &Spooler) -> io::Result<()> {
         if self.file.is_none() && self.memory.len() + data.len() > SPOOL_ABOVE {
             let mut spool = SpoolFile {
                 file: spooler.create()?,
                 len: 0,
                 sum: PayloadSum::new(),
             };
-            spool.push(&std::mem::take(&mut self.memory))?;
+            spool.push(&self.memory)?;
+            self.memory = BytesMut::new();
             self.file = Some(spool);
         }
         match &mut self.file {
@@ -255,6 +292,7 @@ impl Collected {
         keys: &KeyCollector,
         spooler: &Spooler,
     ) -> io::Result<(Bytes, Bytes)> {
+        self.whole()?;
         let whole = match &self.file {
             None => dromon_writeset::encode(header, keys, &self.memory),
             Some(spool) => {
@@ -487,6 +525,43 @@ mod tests {
             0,
             "unlinked"
         );
+    }
+
+    #[test]
+    fn what_a_full_disk_did_not_take_is_not_encoded() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let well = Spooler::new(dir.path(), read_whole());
+        let mut full = well.clone();
+        full.full = true;
+        let keys = KeyCollector::new();
+        let (small, large) = (vec![1; 3 << 20], vec![2; 2 << 20]);
+        // It fails as the file is begun, and as it grows.
+        for grows in [false, true] {
+            let mut collected = Collected::default();
+            collected.push(&small, &well).expect("room");
+            let pushed = match grows {
+                false => collected.push(&large, &full),
+                true => {
+                    collected.push(&large, &well).expect("room");
+                    let on = full.create().expect("opened");
+                    collected.file.as_mut().expect("a file").file = on;
+                    collected.push(&small, &full)
+                }
+            };
+            let kind = pushed.expect_err("the disk is full").kind();
+            assert_eq!(kind, io::ErrorKind::StorageFull);
+            assert!(collected.len() >= small.len() as u64, "nothing is dropped");
+            // Nor when there is room again.
+            assert!(collected.push(b"more", &well).is_err());
+            let encoded = collected.encode(&header(), &keys, &well);
+            let why = encoded.expect_err("a part is missing").to_string();
+            assert!(why.contains("a part of it could not be kept"), "{why}");
+        }
+        // Something else of the transaction.
+        let mut collected = Collected::default();
+        collected.push(&small, &well).expect("room");
+        collected.lacks("a key without parts".into());
+        assert!(collected.encode(&header(), &keys, &well).is_err());
     }
 
     #[test]

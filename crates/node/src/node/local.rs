@@ -53,9 +53,13 @@ impl Node {
 
     /// Adds a key.
     pub fn append_key(&self, trx: &Trx, parts: &[&[u8]], key_type: KeyType) -> Outcome {
-        match trx.lock().keys.add(parts, key_type) {
+        let mut body = trx.lock();
+        match body.keys.add(parts, key_type) {
             Ok(()) => Outcome::Ok,
             Err(e) => {
+                // The server may go on all the same.
+                body.data.lacks(e.to_string());
+                drop(body);
                 self.error(&format!("transaction {}: {e}", trx.id));
                 Outcome::NodeFail
             }
@@ -274,7 +278,10 @@ impl Node {
             Ok(encoded) => encoded,
             Err(e) => {
                 lock(&self.pending).take(tag);
-                self.error(&format!("transaction {} cannot be encoded: {e}", trx.id));
+                self.error(&format!(
+                    "transaction {} is not sent: {e}. It is rolled back; nothing else is touched",
+                    trx.id
+                ));
                 return Err(Outcome::SizeExceeded);
             }
         };

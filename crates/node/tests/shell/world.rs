@@ -256,6 +256,17 @@ impl World {
         dir
     }
 
+    /// Runs `f` while nothing can be made in the directory of node `n`.
+    pub fn without_dir<T>(&self, n: usize, f: impl FnOnce() -> T) -> T {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        let dir = dir.expect("a node that was started");
+        let away = dir.with_extension("away");
+        std::fs::rename(&dir, &away).expect("it is renamed");
+        let done = f();
+        std::fs::rename(&away, &dir).expect("it is renamed back");
+        done
+    }
+
     /// What a node's state file says.
     pub fn state_file(&self, n: usize) -> String {
         let dir = lock(&self.data_dirs).get(&n).cloned();
