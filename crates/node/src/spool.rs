@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use dromon_log::{ClosedLater, Closer};
+use dromon_order::Sums;
 use dromon_order::sequencer::{PieceAt, PieceStore, StoreError, StreamKey};
 use dromon_writeset::{Arrival, Arrived, Header, Kept, KeyCollector, PayloadSum};
 use rustix::fs::Advice;
@@ -285,14 +286,15 @@ impl Collected {
         self.len() == 0
     }
 
-    /// The whole write set, and the payload inside it.
+    /// The whole write set.
     pub fn encode(
         &self,
         header: &Header,
         keys: &KeyCollector,
         spooler: &Spooler,
-    ) -> io::Result<(Bytes, Bytes)> {
+    ) -> io::Result<Encoded> {
         self.whole()?;
+        let mut sums = None;
         let whole = match &self.file {
             None => dromon_writeset::encode(header, keys, &self.memory),
             Some(spool) => {
@@ -302,13 +304,33 @@ impl Collected {
                     io::Error::other(format!("{} bytes of keys are too many", prefix.len()))
                 })?;
                 spool.file.get()?.write_all_at(&prefix, at)?;
+                sums = Some(Sums {
+                    front: prefix.len(),
+                    front_sum: PayloadSum::of(&prefix),
+                    rest_sum: spool.sum.sum(),
+                });
                 let mapped = spooler.map(&spool.file, RESERVE + spool.len)?;
                 mapped.slice(at as usize..)
             }
         };
         let payload = whole.slice(whole.len() - self.len() as usize..);
-        Ok((whole, payload))
+        Ok(Encoded {
+            whole,
+            payload,
+            sums,
+        })
     }
+}
+
+/// A write set that is ready to be sent.
+#[derive(Debug)]
+pub struct Encoded {
+    /// All of it.
+    pub whole: Bytes,
+    /// The payload inside it.
+    pub payload: Bytes,
+    /// What it must be when it is read, if it lies in a file.
+    pub sums: Option<Sums>,
 }
 
 impl SpoolFile {
@@ -513,9 +535,13 @@ mod tests {
             plain.extend_from_slice(&chunk);
         }
         assert!(collected.file.is_some(), "5 MB lie in a file");
-        let (whole, payload) = collected
-            .encode(&header(), &keys, &spooler)
-            .expect("mapped");
+        let encoded = collected.encode(&header(), &keys, &spooler);
+        let Encoded {
+            whole,
+            payload,
+            sums,
+        } = encoded.expect("mapped");
+        assert!(sums.expect("it lies in a file").are_of(&whole));
         assert_eq!(whole, dromon_writeset::encode(&header(), &keys, &plain));
         assert_eq!(payload, plain);
         let decoded = WriteSet::decode(whole).expect("whole");

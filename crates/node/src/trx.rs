@@ -32,13 +32,15 @@ pub enum Kind {
     Remote,
 }
 
-/// What is known of a write set whose node lost the cluster.
+/// What is known of a write set that its node waits for no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandoned {
     /// Nothing: it was sent, and may be ordered now or later.
     Sent,
     /// It was not sent, and never will be.
     TakenBack,
+    /// What was to be sent is not what the client wrote: it is not ordered, now or later.
+    Spoilt,
 }
 
 /// How far it has got.
@@ -100,7 +102,7 @@ pub struct Body {
     pub must_abort: bool,
     /// That was a statement in total order isolation, which tells nobody else.
     pub gives_way_to_ddl: bool,
-    /// The node lost the cluster while it was on its way.
+    /// Nobody waits for its place any more.
     pub abandoned: Option<Abandoned>,
     /// The data as sent, for a replay.
     pub payload: Bytes,

@@ -15,7 +15,7 @@ use crate::closed::{Passage, Touches};
 use crate::cluster::{CHUNK_CLOSES, CHUNK_MIN};
 use crate::database::{Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
-use crate::spool::{Collected, Sending};
+use crate::spool::{Collected, Encoded, Sending};
 use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
@@ -154,6 +154,12 @@ impl Node {
             let mut body = trx.lock();
             match body.abandoned {
                 None => {}
+                Some(Abandoned::Spoilt) => {
+                    body.abandoned = None;
+                    body.stage = Stage::Executing;
+                    body.data.lacks("its file was spoilt".into());
+                    return Outcome::SizeExceeded;
+                }
                 Some(Abandoned::Sent) if !self.take_back(tag) => return Outcome::NodeFail,
                 Some(_) => {
                     body.abandoned = None;
@@ -274,7 +280,11 @@ impl Node {
         let encoded = body
             .data
             .encode(&header(last_seen), &body.keys, &self.spooler);
-        let (bytes, payload) = match encoded {
+        let Encoded {
+            whole: bytes,
+            payload,
+            sums,
+        } = match encoded {
             Ok(encoded) => encoded,
             Err(e) => {
                 lock(&self.pending).take(tag);
@@ -326,7 +336,10 @@ impl Node {
                     lock(&self.pending).take(tag);
                     return Err(Outcome::ConnFail);
                 }
-                order.propose(kind::WRITE_SET, tag, bytes.clone())
+                match sums {
+                    None => order.propose(kind::WRITE_SET, tag, bytes.clone()),
+                    Some(sums) => order.propose_checked(kind::WRITE_SET, tag, bytes.clone(), sums),
+                }
             };
             match proposed {
                 Ok(_) => return Ok((tag, sending)),
@@ -335,6 +348,10 @@ impl Node {
                     trx.waiter.wait(false, Some(Instant::now() + wait));
                     wait = (wait * 2).min(Duration::from_millis(50));
                 }
+                Err(OrderError::Spoilt) => {
+                    self.own_spoilt(tag);
+                    return Ok((tag, sending));
+                }
                 Err(e) => {
                     lock(&self.pending).take(tag);
                     self.note(&format!("transaction {} was not sent: {e}", trx.id));
@@ -342,6 +359,22 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// What the own write set `tag` has in its file is not what its client wrote. It was not
+    /// ordered, and will not be.
+    pub(super) fn own_spoilt(&self, tag: u64) {
+        let sent = lock(&self.pending).take(tag);
+        let Some(Sent { trx, .. }) = sent else { return };
+        self.error(&format!(
+            "transaction {}: what lies in its spool file in {} is not what was written there (its checksum differs). It \
+             is rolled back; nothing of it is applied anywhere, nothing else is touched. Look after the disk and the \
+             memory of this machine",
+            trx.id,
+            self.settings().base_dir.display()
+        ));
+        trx.lock().abandoned = Some(Abandoned::Spoilt);
+        trx.waiter.wake();
     }
 
     fn given_up(&self) -> RwLockReadGuard<'_, u64> {
