@@ -106,6 +106,10 @@ pub struct Body {
     pub abandoned: Option<Abandoned>,
     /// The data as sent, for a replay.
     pub payload: Bytes,
+    /// Its checksum, if it lies in a file.
+    pub payload_sum: Option<u64>,
+    /// Where the write set is in the log, once it is ordered.
+    pub index: u64,
     /// Seqno of its last fragment; -1 if none was ordered.
     pub last_fragment: Seqno,
     /// The tables that its fragments name.
@@ -133,6 +137,8 @@ impl Trx {
                 gives_way_to_ddl: false,
                 abandoned: None,
                 payload: Bytes::new(),
+                payload_sum: None,
+                index: 0,
                 last_fragment: -1,
                 tables: BTreeSet::new(),
                 sent_at: None,
@@ -185,6 +191,7 @@ impl Body {
         self.keys.clear();
         self.data = Collected::default();
         self.payload = Bytes::new();
+        self.payload_sum = None;
         self.last_fragment = self.seqno;
         self.seqno = -1;
         self.depends_on = -1;

@@ -308,6 +308,7 @@ impl Node {
         c.repl_other_bytes.fetch_add(other as u64, Relaxed);
         // The data lies at the end of the write set: no second copy is kept.
         body.payload = payload;
+        body.payload_sum = sums.map(|sums| sums.rest_sum);
         body.data = Collected::default();
         body.stage = Stage::Sent;
         let conn = body.conn;
@@ -439,11 +440,12 @@ impl Node {
         }
     }
 
-    /// The own write set `trx` took its place; `passed`: what it depends on, or
-    /// None if it failed. On the delivery thread.
-    pub(super) fn own_delivered(&self, trx: &Trx, seqno: Seqno, passed: Option<Seqno>) {
+    /// The own write set `trx`, at `index` in the log, took its place; `passed`: what it
+    /// depends on, or None if it failed. On the delivery thread.
+    pub(super) fn own_delivered(&self, trx: &Trx, seqno: Seqno, index: u64, passed: Option<Seqno>) {
         let mut body = trx.lock();
         body.seqno = seqno;
+        body.index = index;
         let (sent_at, conn) = (body.sent_at.take(), body.conn);
         body.depends_on = passed.unwrap_or(-1);
         body.stage = match passed {
