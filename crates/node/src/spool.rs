@@ -2,7 +2,8 @@
 //!
 //! A spool file is a top-level regular file named `dromon-spool-N.log` (state
 //! transfer scripts spare such names) and is unlinked as soon as it is open:
-//! nothing of it outlives the process.
+//! nothing of it outlives the process. A kill between the two leaves an empty one, which the
+//! next start removes.
 //!
 //! ```text
 //!   0                     RESERVE - prefix     RESERVE
@@ -39,6 +40,9 @@ use rustix::fs::Advice;
 use crate::in_log::{LeftMessage, PieceLog};
 use crate::messages::kind;
 use crate::node::lock;
+
+const PREFIX: &str = "dromon-spool-";
+const SUFFIX: &str = ".log";
 
 /// Payloads above this lie in a file, in bytes.
 pub const SPOOL_ABOVE: usize = 4 << 20;
@@ -128,6 +132,20 @@ impl Spooler {
         }
     }
 
+    /// Removes the names that are left of a process that was killed before it had removed them
+    /// itself. No other process may use the directory.
+    pub fn remove_left(&self) {
+        let entries = std::fs::read_dir(&*self.dir).into_iter().flatten();
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(PREFIX) && name.ends_with(SUFFIX) {
+                // It is in nobody's way.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
     /// Says that `body` is about to be sent, if it is so large that its pieces would be
     /// collected in a file when they come back.
     pub fn sending(&self, body: &Bytes) -> Option<Sending> {
@@ -179,15 +197,19 @@ impl Spooler {
     }
 
     fn create(&self) -> io::Result<Arc<ClosedLater>> {
-        let n = self.next.fetch_add(1, Ordering::Relaxed);
-        let path = self
-            .dir
-            .join(format!("dromon-spool-{}-{n}.log", std::process::id()));
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)?;
+        let (path, file) = loop {
+            let n = self.next.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{PREFIX}{}-{n}{SUFFIX}", std::process::id());
+            let path = self.dir.join(name);
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true);
+            match options.open(&path) {
+                Ok(file) => break (path, file),
+                // Left by one of the same number, as in a container.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        };
         std::fs::remove_file(&path)?;
         #[cfg(test)]
         let file = match self.full {
@@ -588,6 +610,26 @@ mod tests {
         collected.push(&small, &well).expect("room");
         collected.lacks("a key without parts".into());
         assert!(collected.encode(&header(), &keys, &well).is_err());
+    }
+
+    #[test]
+    fn names_that_a_kill_has_left_are_in_nobodys_way() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let name = |pid: u32, n: u32| format!("dromon-spool-{pid}-{n}.log");
+        let others = ["dromon-0000000000000001.log", "dromon-spool-1-1.txt"];
+        let own = [0, 1, 3].map(|n| name(std::process::id(), n));
+        let all = own.iter().map(String::as_str).chain(others);
+        all.for_each(|name| std::fs::write(dir.path().join(name), b"").expect("room"));
+        let spooler = Spooler::new(dir.path(), read_whole());
+        for _ in 0..3 {
+            spooler.create().expect("there are other numbers");
+        }
+        let count = || std::fs::read_dir(dir.path()).expect("there").count();
+        assert_eq!(count(), own.len() + others.len());
+        std::fs::write(dir.path().join(name(1, 7)), b"").expect("room");
+        spooler.remove_left();
+        assert_eq!(count(), others.len());
+        assert!(others.iter().all(|name| dir.path().join(name).exists()));
     }
 
     #[test]

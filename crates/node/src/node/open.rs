@@ -99,6 +99,10 @@ impl Node {
             }
         };
         let spooler = Spooler::new(&settings.base_dir, engines.map_file());
+        if state_file.is_some() {
+            // The directory is locked: no other process uses it.
+            spooler.remove_left();
+        }
         let node = Arc::new(Node {
             db,
             spooler,

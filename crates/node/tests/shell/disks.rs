@@ -167,3 +167,14 @@ fn without_all_of_its_keys_nothing_is_sent() {
         assert_eq!(world.settle().seqno, at);
     });
 }
+
+#[test]
+fn what_a_killed_process_has_left_of_its_spool_files_is_removed() {
+    run(1, "", LIMIT, |world| {
+        let files = std::fs::read_dir(world.data_dir(1)).expect("there");
+        let names = files.map(|f| f.expect("there").file_name());
+        let names: Vec<_> = names.map(|n| n.into_string().expect("text")).collect();
+        assert!(!names.is_empty(), "its state file");
+        assert!(!names.iter().any(|n| n.contains("spool")), "{names:?}");
+    });
+}
