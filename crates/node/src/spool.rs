@@ -2,7 +2,8 @@
 //!
 //! A spool file is a top-level regular file named `dromon-spool-N.log` (state
 //! transfer scripts spare such names) and is unlinked as soon as it is open:
-//! nothing of it outlives the process.
+//! nothing of it outlives the process. A kill between the two leaves an empty one, which the
+//! next start removes.
 //!
 //! ```text
 //!   0                     RESERVE - prefix     RESERVE
@@ -18,6 +19,7 @@
 //! What is going to be applied in chunks lies in no file if its pieces can be read from
 //! the log again ([`in_log`](crate::in_log)).
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -30,6 +32,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use dromon_log::{ClosedLater, Closer};
+use dromon_order::Sums;
 use dromon_order::sequencer::{PieceAt, PieceStore, StoreError, StreamKey};
 use dromon_writeset::{Arrival, Arrived, Header, Kept, KeyCollector, PayloadSum};
 use rustix::fs::Advice;
@@ -37,6 +40,9 @@ use rustix::fs::Advice;
 use crate::in_log::{LeftMessage, PieceLog};
 use crate::messages::kind;
 use crate::node::lock;
+
+const PREFIX: &str = "dromon-spool-";
+const SUFFIX: &str = ".log";
 
 /// Payloads above this lie in a file, in bytes.
 pub const SPOOL_ABOVE: usize = 4 << 20;
@@ -67,6 +73,9 @@ pub struct Spooler {
     next: Arc<AtomicU64>,
     sending: Arc<Mutex<BTreeMap<u64, Bytes>>>,
     closer: Arc<Closer>,
+    /// No file takes anything.
+    #[cfg(test)]
+    full: bool,
 }
 
 /// Mapped memory of a file, which the closer unmaps before it may cut the file.
@@ -118,6 +127,22 @@ impl Spooler {
             next: Arc::new(AtomicU64::new(0)),
             sending: Arc::default(),
             closer: Arc::default(),
+            #[cfg(test)]
+            full: false,
+        }
+    }
+
+    /// Removes the names that are left of a process that was killed before it had removed them
+    /// itself. No other process may use the directory.
+    pub fn remove_left(&self) {
+        let entries = std::fs::read_dir(&*self.dir).into_iter().flatten();
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(PREFIX) && name.ends_with(SUFFIX) {
+                // It is in nobody's way.
+                let _ = std::fs::remove_file(entry.path());
+            }
         }
     }
 
@@ -172,16 +197,25 @@ impl Spooler {
     }
 
     fn create(&self) -> io::Result<Arc<ClosedLater>> {
-        let n = self.next.fetch_add(1, Ordering::Relaxed);
-        let path = self
-            .dir
-            .join(format!("dromon-spool-{}-{n}.log", std::process::id()));
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)?;
+        let (path, file) = loop {
+            let n = self.next.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{PREFIX}{}-{n}{SUFFIX}", std::process::id());
+            let path = self.dir.join(name);
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true);
+            match options.open(&path) {
+                Ok(file) => break (path, file),
+                // Left by one of the same number, as in a container.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        };
         std::fs::remove_file(&path)?;
+        #[cfg(test)]
+        let file = match self.full {
+            true => OpenOptions::new().write(true).open("/dev/full")?,
+            false => file,
+        };
         let file = ClosedLater::new(file, self.closer.clone());
         file.removed();
         Ok(Arc::new(file))
@@ -206,6 +240,8 @@ fn write_behind(file: &File, data: &[u8], at: u64, of: u64) -> io::Result<()> {
 pub struct Collected {
     memory: BytesMut,
     file: Option<SpoolFile>,
+    /// Why a part of the transaction is not here. The server goes on with it all the same.
+    lacks: Option<Cow<'static, str>>,
 }
 
 #[derive(Debug)]
@@ -216,15 +252,39 @@ struct SpoolFile {
 }
 
 impl Collected {
-    /// Adds data behind what is there.
+    /// Adds data behind what is there. After an error nothing can be encoded any more.
     pub fn push(&mut self, data: &[u8], spooler: &Spooler) -> io::Result<()> {
+        self.whole()?;
+        // Also after a panic.
+        self.lacks = Some("an addition to it did not come to its end".into());
+        let added = self.add(data, spooler);
+        self.lacks = added.as_ref().err().map(|e| e.to_string().into());
+        added
+    }
+
+    /// A part of the transaction could not be taken: nothing can be encoded any more.
+    pub fn lacks(&mut self, why: String) {
+        self.lacks.get_or_insert(why.into());
+    }
+
+    fn whole(&self) -> io::Result<()> {
+        match &self.lacks {
+            None => Ok(()),
+            Some(why) => Err(io::Error::other(format!(
+                "a part of it could not be kept: {why}"
+            ))),
+        }
+    }
+
+    fn add(&mut self, data: &[u8], spooler: &Spooler) -> io::Result<()> {
         if self.file.is_none() && self.memory.len() + data.len() > SPOOL_ABOVE {
             let mut spool = SpoolFile {
                 file: spooler.create()?,
                 len: 0,
                 sum: PayloadSum::new(),
             };
-            spool.push(&std::mem::take(&mut self.memory))?;
+            spool.push(&self.memory)?;
+            self.memory = BytesMut::new();
             self.file = Some(spool);
         }
         match &mut self.file {
@@ -248,13 +308,15 @@ impl Collected {
         self.len() == 0
     }
 
-    /// The whole write set, and the payload inside it.
+    /// The whole write set.
     pub fn encode(
         &self,
         header: &Header,
         keys: &KeyCollector,
         spooler: &Spooler,
-    ) -> io::Result<(Bytes, Bytes)> {
+    ) -> io::Result<Encoded> {
+        self.whole()?;
+        let mut sums = None;
         let whole = match &self.file {
             None => dromon_writeset::encode(header, keys, &self.memory),
             Some(spool) => {
@@ -264,13 +326,33 @@ impl Collected {
                     io::Error::other(format!("{} bytes of keys are too many", prefix.len()))
                 })?;
                 spool.file.get()?.write_all_at(&prefix, at)?;
+                sums = Some(Sums {
+                    front: prefix.len(),
+                    front_sum: PayloadSum::of(&prefix),
+                    rest_sum: spool.sum.sum(),
+                });
                 let mapped = spooler.map(&spool.file, RESERVE + spool.len)?;
                 mapped.slice(at as usize..)
             }
         };
         let payload = whole.slice(whole.len() - self.len() as usize..);
-        Ok((whole, payload))
+        Ok(Encoded {
+            whole,
+            payload,
+            sums,
+        })
     }
+}
+
+/// A write set that is ready to be sent.
+#[derive(Debug)]
+pub struct Encoded {
+    /// All of it.
+    pub whole: Bytes,
+    /// The payload inside it.
+    pub payload: Bytes,
+    /// What it must be when it is read, if it lies in a file.
+    pub sums: Option<Sums>,
 }
 
 impl SpoolFile {
@@ -475,9 +557,13 @@ mod tests {
             plain.extend_from_slice(&chunk);
         }
         assert!(collected.file.is_some(), "5 MB lie in a file");
-        let (whole, payload) = collected
-            .encode(&header(), &keys, &spooler)
-            .expect("mapped");
+        let encoded = collected.encode(&header(), &keys, &spooler);
+        let Encoded {
+            whole,
+            payload,
+            sums,
+        } = encoded.expect("mapped");
+        assert!(sums.expect("it lies in a file").are_of(&whole));
         assert_eq!(whole, dromon_writeset::encode(&header(), &keys, &plain));
         assert_eq!(payload, plain);
         let decoded = WriteSet::decode(whole).expect("whole");
@@ -487,6 +573,63 @@ mod tests {
             0,
             "unlinked"
         );
+    }
+
+    #[test]
+    fn what_a_full_disk_did_not_take_is_not_encoded() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let well = Spooler::new(dir.path(), read_whole());
+        let mut full = well.clone();
+        full.full = true;
+        let keys = KeyCollector::new();
+        let (small, large) = (vec![1; 3 << 20], vec![2; 2 << 20]);
+        // It fails as the file is begun, and as it grows.
+        for grows in [false, true] {
+            let mut collected = Collected::default();
+            collected.push(&small, &well).expect("room");
+            let pushed = match grows {
+                false => collected.push(&large, &full),
+                true => {
+                    collected.push(&large, &well).expect("room");
+                    let on = full.create().expect("opened");
+                    collected.file.as_mut().expect("a file").file = on;
+                    collected.push(&small, &full)
+                }
+            };
+            let kind = pushed.expect_err("the disk is full").kind();
+            assert_eq!(kind, io::ErrorKind::StorageFull);
+            assert!(collected.len() >= small.len() as u64, "nothing is dropped");
+            // Nor when there is room again.
+            assert!(collected.push(b"more", &well).is_err());
+            let encoded = collected.encode(&header(), &keys, &well);
+            let why = encoded.expect_err("a part is missing").to_string();
+            assert!(why.contains("a part of it could not be kept"), "{why}");
+        }
+        // Something else of the transaction.
+        let mut collected = Collected::default();
+        collected.push(&small, &well).expect("room");
+        collected.lacks("a key without parts".into());
+        assert!(collected.encode(&header(), &keys, &well).is_err());
+    }
+
+    #[test]
+    fn names_that_a_kill_has_left_are_in_nobodys_way() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let name = |pid: u32, n: u32| format!("dromon-spool-{pid}-{n}.log");
+        let others = ["dromon-0000000000000001.log", "dromon-spool-1-1.txt"];
+        let own = [0, 1, 3].map(|n| name(std::process::id(), n));
+        let all = own.iter().map(String::as_str).chain(others);
+        all.for_each(|name| std::fs::write(dir.path().join(name), b"").expect("room"));
+        let spooler = Spooler::new(dir.path(), read_whole());
+        for _ in 0..3 {
+            spooler.create().expect("there are other numbers");
+        }
+        let count = || std::fs::read_dir(dir.path()).expect("there").count();
+        assert_eq!(count(), own.len() + others.len());
+        std::fs::write(dir.path().join(name(1, 7)), b"").expect("room");
+        spooler.remove_left();
+        assert_eq!(count(), others.len());
+        assert!(others.iter().all(|name| dir.path().join(name).exists()));
     }
 
     #[test]

@@ -32,13 +32,15 @@ pub enum Kind {
     Remote,
 }
 
-/// What is known of a write set whose node lost the cluster.
+/// What is known of a write set that its node waits for no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandoned {
     /// Nothing: it was sent, and may be ordered now or later.
     Sent,
     /// It was not sent, and never will be.
     TakenBack,
+    /// What was to be sent is not what the client wrote: it is not ordered, now or later.
+    Spoilt,
 }
 
 /// How far it has got.
@@ -100,10 +102,14 @@ pub struct Body {
     pub must_abort: bool,
     /// That was a statement in total order isolation, which tells nobody else.
     pub gives_way_to_ddl: bool,
-    /// The node lost the cluster while it was on its way.
+    /// Nobody waits for its place any more.
     pub abandoned: Option<Abandoned>,
     /// The data as sent, for a replay.
     pub payload: Bytes,
+    /// Its checksum, if it lies in a file.
+    pub payload_sum: Option<u64>,
+    /// Where the write set is in the log, once it is ordered.
+    pub index: u64,
     /// Seqno of its last fragment; -1 if none was ordered.
     pub last_fragment: Seqno,
     /// The tables that its fragments name.
@@ -131,6 +137,8 @@ impl Trx {
                 gives_way_to_ddl: false,
                 abandoned: None,
                 payload: Bytes::new(),
+                payload_sum: None,
+                index: 0,
                 last_fragment: -1,
                 tables: BTreeSet::new(),
                 sent_at: None,
@@ -183,6 +191,7 @@ impl Body {
         self.keys.clear();
         self.data = Collected::default();
         self.payload = Bytes::new();
+        self.payload_sum = None;
         self.last_fragment = self.seqno;
         self.seqno = -1;
         self.depends_on = -1;

@@ -29,6 +29,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::checked::Sums;
 use crate::codec::Wire;
 use crate::cores::watch_cores;
 use crate::engine_core::{Core, Outbox, PendingRead, lock};
@@ -37,7 +38,7 @@ use crate::engine_tasks::{forward, hand_over, read_indexes, reconcile, route, ti
 use crate::intake::{intake, write_intake};
 use crate::logstore::LogStore;
 use crate::network::{NetError, Network};
-use crate::pending::{PendingLimits, PendingQueue};
+use crate::pending::{PendingLimits, PendingQueue, PushError};
 use crate::raft_types::Raft;
 use crate::runtime::{seeded, spawn};
 use crate::sequencer::Committed;
@@ -486,26 +487,47 @@ fn random_seed() -> u64 {
         .finish()
 }
 
-impl Order for Engine {
-    fn propose(&self, kind: u8, tag: u64, body: Bytes) -> Result<u64, OrderError> {
+impl Engine {
+    fn push(
+        &self,
+        push: impl FnOnce(&mut PendingQueue) -> Result<u64, PushError>,
+    ) -> Result<u64, OrderError> {
         self.running()?;
-        let n = self
-            .core
-            .outbox
-            .lock()
-            .queue
-            .push(kind, tag, body)
-            .map_err(|e| match e {
-                crate::pending::PushError::Full {
-                    bytes, max_bytes, ..
-                } => OrderError::Full {
-                    bytes,
-                    limit: max_bytes,
-                },
-                e => OrderError::Refused(e.to_string()),
-            })?;
+        let n = push(&mut self.core.outbox.lock().queue).map_err(|e| match e {
+            PushError::Full {
+                bytes, max_bytes, ..
+            } => OrderError::Full {
+                bytes,
+                limit: max_bytes,
+            },
+            e => OrderError::Refused(e.to_string()),
+        })?;
         self.core.outbox.wake.notify_one();
         Ok(n)
+    }
+}
+
+impl Order for Engine {
+    fn propose(&self, kind: u8, tag: u64, body: Bytes) -> Result<u64, OrderError> {
+        self.push(|queue| queue.push(kind, tag, body))
+    }
+
+    fn propose_checked(
+        &self,
+        kind: u8,
+        tag: u64,
+        body: Bytes,
+        sums: Sums,
+    ) -> Result<u64, OrderError> {
+        if body.len() > self.core.config.piece {
+            return self.push(|queue| queue.push_checked(kind, tag, body, sums));
+        }
+        // What is sent is what was compared.
+        let body = Bytes::copy_from_slice(&body);
+        match sums.are_of(&body) {
+            true => self.propose(kind, tag, body),
+            false => Err(OrderError::Spoilt),
+        }
     }
 
     fn withdraw(&self, kind: u8, tag: u64) -> bool {

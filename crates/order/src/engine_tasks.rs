@@ -2,7 +2,7 @@
 //! on their way to the leader, read indexes, the membership, the status.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -15,7 +15,8 @@ use openraft::{ServerState, errors::Fatal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::codec::{Wire, encode_message};
+use crate::checked::{Check, in_place_of};
+use crate::codec::{Wire, decode_message, encode_message};
 use crate::engine_core::{Core, PendingRead, lock, peers_of};
 use crate::engine_net::WINDOW;
 use crate::intake::Intake;
@@ -363,7 +364,7 @@ async fn answer_vote(
 pub(crate) async fn forward(core: Arc<Core>, intake: mpsc::Sender<Intake>) {
     let outbox = core.outbox.clone();
     loop {
-        let (batch, deadline) = next_batch(&outbox);
+        let (batch, deadline) = next_batch(&core);
         let Some((leader, round, messages)) = batch else {
             let again = deadline.map(|at| core.instant(at));
             tokio::select! {
@@ -393,9 +394,26 @@ pub(crate) async fn forward(core: Arc<Core>, intake: mpsc::Sender<Intake>) {
     }
 }
 
+/// Compares a piece that was copied to be sent. If it would end what is not what it must be,
+/// another one goes in its place.
+fn compare(core: &Core, check: &Mutex<Check>, copied: &mut Message) {
+    // Just encoded.
+    let Ok(piece) = decode_message(copied) else {
+        return;
+    };
+    if lock(check).take(&piece) {
+        return core.outbox.lock().queue.sends(piece);
+    }
+    let other = in_place_of(&piece);
+    *copied = encode_message(&other);
+    core.outbox.lock().queue.sends(other);
+    core.handler.spoilt(piece.kind, piece.tag);
+}
+
 type Batch = (RaftId, u64, Vec<Message>);
 
-fn next_batch(outbox: &crate::engine_core::Outbox) -> (Option<Batch>, Option<Duration>) {
+fn next_batch(core: &Core) -> (Option<Batch>, Option<Duration>) {
+    let outbox = &core.outbox;
     let now = outbox.now();
     let mut s = outbox.lock();
     s.queue.on_timeout(now);
@@ -413,8 +431,13 @@ fn next_batch(outbox: &crate::engine_core::Outbox) -> (Option<Batch>, Option<Dur
             s.sent_high = (last.oseq, rewinds);
             s.round += 1;
             let round = s.round;
+            let checks: Vec<_> = batch.iter().map(|m| s.queue.check_of(m)).collect();
             drop(s);
-            let messages = batch.iter().map(encode_message).collect();
+            let mut messages: Vec<_> = batch.iter().map(encode_message).collect();
+            for (at, check) in checks.into_iter().enumerate() {
+                let Some(check) = check else { continue };
+                compare(core, &check, &mut messages[at]);
+            }
             (Some((leader, round, messages)), deadline)
         }
         _ => (None, deadline),

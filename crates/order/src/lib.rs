@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod checked;
 mod codec;
 mod confirm;
 mod cores;
@@ -45,6 +46,7 @@ pub mod tcp;
 pub mod types;
 pub mod wire;
 
+pub use checked::Sums;
 pub use engine::{Engine, MakeNetwork, start};
 pub use network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, SendError};
 pub use sequencer::{Committed, CommittedBody, Delivered, Part, RawMessage, Sequencer};

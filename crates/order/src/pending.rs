@@ -23,12 +23,14 @@
 //!
 //! [`Sequencer`]: crate::sequencer::Sequencer
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_writeset::Uuid;
 
+use crate::checked::{Check, Sums};
 use crate::pacing::Pacing;
 use crate::sequencer::{Part, RawMessage};
 use crate::types::RaftId;
@@ -155,6 +157,8 @@ pub struct PendingQueue {
     limits: PendingLimits,
     small: VecDeque<Small>,
     large: VecDeque<Large>,
+    /// Large ones that are compared as they are sent, by their streams.
+    checks: BTreeMap<u64, Arc<Mutex<Check>>>,
     /// Numbers `confirmed + 1 ..` without gaps.
     flight: VecDeque<RawMessage>,
     /// How many of `flight` the current leader has been sent.
@@ -200,6 +204,7 @@ impl PendingQueue {
             limits,
             small: VecDeque::new(),
             large: VecDeque::new(),
+            checks: BTreeMap::new(),
             flight: VecDeque::new(),
             sent: 0,
             sent_high: 0,
@@ -238,6 +243,27 @@ impl PendingQueue {
     /// Adds a message. Returns how many were pushed with this one: 1, 2, 3, …
     /// (not its number in the log, which it gets later).
     pub fn push(&mut self, kind: u8, tag: u64, body: Bytes) -> Result<u64, PushError> {
+        self.push_with(kind, tag, body, None)
+    }
+
+    /// The same. A large one is compared as it is sent ([`check_of`](Self::check_of)).
+    pub(crate) fn push_checked(
+        &mut self,
+        kind: u8,
+        tag: u64,
+        body: Bytes,
+        sums: Sums,
+    ) -> Result<u64, PushError> {
+        self.push_with(kind, tag, body, Some(sums))
+    }
+
+    fn push_with(
+        &mut self,
+        kind: u8,
+        tag: u64,
+        body: Bytes,
+        sums: Option<Sums>,
+    ) -> Result<u64, PushError> {
         let cost = body.len() + OVERHEAD;
         if self.count >= self.limits.max_count
             || (self.count > 0 && self.bytes + cost > self.limits.max_bytes)
@@ -259,10 +285,15 @@ impl PendingQueue {
             });
         } else {
             let n = body.len().div_ceil(self.limits.piece_bytes);
-            let n = u32::try_from(n).map_err(|_| PushError::TooLarge {
+            let n = u32::try_from(n).ok().filter(|n| *n < u32::MAX);
+            let n = n.ok_or(PushError::TooLarge {
                 len: body.len(),
                 piece_bytes: self.limits.piece_bytes,
             })?;
+            if let Some(sums) = sums {
+                let check = Arc::new(Mutex::new(Check::new(sums)));
+                self.checks.insert(self.next_stream, check);
+            }
             self.large.push_back(Large {
                 kind,
                 tag,
@@ -314,6 +345,36 @@ impl PendingQueue {
         out
     }
 
+    /// Who compares `message`, of a batch, if that is to be done before it is sent. Whoever does
+    /// it says what is sent ([`sends`](Self::sends)) before the next batch.
+    pub(crate) fn check_of(&self, message: &RawMessage) -> Option<Arc<Mutex<Check>>> {
+        let Part::Piece { stream, i, .. } = message.part else {
+            return None;
+        };
+        let check = self.checks.get(&stream)?;
+        (!crate::engine_core::lock(check).has_taken(i)).then(|| check.clone())
+    }
+
+    /// This is what goes under its number, now and if it is sent again.
+    pub(crate) fn sends(&mut self, message: RawMessage) {
+        if message.origin != self.origin {
+            return;
+        }
+        let at = message.oseq.checked_sub(self.confirmed + 1);
+        let Some(one) = at.and_then(|at| self.flight.get_mut(at as usize)) else {
+            return;
+        };
+        let less = one.body.len() - message.body.len();
+        *one = message;
+        self.bytes -= less;
+        self.piece_bytes -= less;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_checks(&self) -> bool {
+        !self.checks.is_empty()
+    }
+
     /// Whether [`next_batch`](Self::next_batch) would return something now.
     pub fn has_work(&self, now: Duration) -> bool {
         self.leader.is_some()
@@ -336,7 +397,10 @@ impl PendingQueue {
         let len = if let Some(at) = self.small.iter().position(small) {
             self.small.remove(at).map(|s| s.body.len())
         } else if let Some(at) = self.large.iter().position(large) {
-            self.large.remove(at).map(|l| l.rest.len())
+            self.large.remove(at).map(|l| {
+                self.checks.remove(&l.stream);
+                l.rest.len()
+            })
         } else {
             None
         };
@@ -378,7 +442,10 @@ impl PendingQueue {
                 self.pacing.small();
                 true
             }
-            Part::Piece { i, n, .. } => {
+            Part::Piece { stream, i, n } => {
+                if i + 1 == n {
+                    self.checks.remove(&stream);
+                }
                 self.piece_bytes -= m.body.len();
                 if self.piece_bytes == 0 {
                     self.pacing.all_ordered(now);

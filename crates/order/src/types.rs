@@ -15,6 +15,7 @@ use bytes::Bytes;
 use dromon_writeset::Uuid;
 use serde::{Deserialize, Serialize};
 
+use crate::checked::Sums;
 use crate::sequencer::Committed;
 
 /// A member's identity in the log: random, and as old as the member's log.
@@ -377,6 +378,11 @@ pub enum OrderError {
     /// What the log has stored is not what was written to it.
     #[error("the log of this node is damaged: {0}")]
     Damaged(String),
+    /// A body is not what it had to be.
+    #[error(
+        "what was to be sent is not what was handed in (its checksum differs); nothing was sent"
+    )]
+    Spoilt,
     /// What was asked makes no sense now.
     #[error("{0}")]
     Refused(String),
@@ -410,6 +416,17 @@ pub trait Order: Send + Sync {
     /// [`Sequencer`](crate::sequencer::Sequencer)s (its Join delivered) before
     /// the first call, or the message is dropped everywhere.
     fn propose(&self, kind: u8, tag: u64, body: Bytes) -> Result<u64, OrderError>;
+
+    /// The same for a body that lies in a file, where it may change: it goes only if it is what
+    /// `sums` say. A large one is compared as its pieces are sent; if it is something else, it is
+    /// never delivered anywhere, and [`NodeHandler::spoilt`] is called instead.
+    fn propose_checked(
+        &self,
+        kind: u8,
+        tag: u64,
+        body: Bytes,
+        sums: Sums,
+    ) -> Result<u64, OrderError>;
 
     /// Takes the own message of this `kind` and `tag` back; with a tag that several
     /// have, the first. True: it was never sent to anybody and is never delivered.
@@ -596,6 +613,10 @@ pub trait NodeHandler: Send + Sync {
     /// Called every [`EngineConfig::tick`]; what it returns is cast to all
     /// other members.
     fn tick(&self) -> Option<Bytes>;
+
+    /// The own message of this `kind` and `tag` was not what it had to be
+    /// ([`Order::propose_checked`]): it is not ordered, now or later. Must not wait.
+    fn spoilt(&self, _kind: u8, _tag: u64) {}
 
     /// The status changed in something else than counters and times.
     fn status(&self, status: &OrderStatus);

@@ -272,7 +272,7 @@ impl Node {
         self.start_pacing();
         if let Some(trx) = client {
             let passed = (part == ChunkPart::End).then_some(seqno - 1);
-            self.own_delivered(&trx, seqno, passed);
+            self.own_delivered(&trx, seqno, chunked.index, passed);
         } else if !self.setup.witness {
             if let ChunkPart::Data(n) = part {
                 let c = &self.counters;

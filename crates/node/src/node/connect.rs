@@ -15,6 +15,7 @@ use super::{Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
 use crate::digests::Digests;
 use crate::electors::Weighing;
+use crate::grastate::STATE_FILE;
 use crate::messages::{Answer, Control, Join, Need, Position, Request, encode, kind};
 use crate::options::{AddressError, ClusterAddress, OptionError, Settings};
 use crate::retention::Mark;
@@ -402,15 +403,21 @@ impl Node {
         };
         let config = self.engine_config(name, settings, uuid, raft_id);
         let addr = config.addr.clone();
-        if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
-            self.make_room(settings, why, leader)?;
-        }
         if found.need == Need::Copy && !self.setup.witness {
-            // Unless it counts, the log is erased next. It alone tells that this data may be of
-            // another incarnation: after a crash from then on nothing would.
-            self.save_inconsistent();
+            // Unless it counts, the log is set aside or erased next. It alone tells that this data
+            // may be of another incarnation: after a crash from then on nothing would.
+            if !self.save_inconsistent() {
+                return Err(ConnectError::Refused(format!(
+                    "{STATE_FILE} in {} cannot be written, and must say that the data here awaits a full copy before the \
+                     log is given up. Nothing was changed. Make it writable; then start this node again",
+                    settings.base_dir.display()
+                )));
+            }
             // What is noted of it must not be taken for the copy's.
             self.forget_lacking().map_err(ConnectError::Refused)?;
+        }
+        if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
+            self.make_room(settings, why, leader)?;
         }
         self.reset_for(&found, false);
         let handler: Arc<dyn NodeHandler> = Arc::new(Handler {

@@ -247,7 +247,7 @@ impl Node {
                     Verdict::Failed { .. } => None,
                 };
                 match sent {
-                    Some(sent) => self.own_delivered(&sent.trx, seqno, passed),
+                    Some(sent) => self.own_delivered(&sent.trx, seqno, index, passed),
                     None => {
                         let passed = passed.is_some();
                         self.held_delivered(&course.state, (seqno, index), &write_set, passed);

@@ -126,6 +126,14 @@ impl NodeHandler for Handler {
         node.tick()
     }
 
+    fn spoilt(&self, kind: u8, tag: u64) {
+        if kind == kind::WRITE_SET
+            && let Some(node) = self.node.upgrade()
+        {
+            node.own_spoilt(tag);
+        }
+    }
+
     fn status(&self, status: &OrderStatus) {
         if let Some(node) = self.node.upgrade() {
             node.status_changed(status);

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use dromon_gates::Seqno;
 use dromon_order::Order;
-use dromon_writeset::{Flags, Header, KeyCollector};
+use dromon_writeset::{Flags, Header, KeyCollector, PayloadSum};
 
 use super::{Node, Sent, lock};
 use crate::database::{Applied, Meta, Outcome};
@@ -50,7 +50,7 @@ impl Node {
         trx: &Arc<Trx>,
         apply: impl FnOnce(&Arc<Trx>, Flags, &[u8], &Meta) -> Applied,
     ) -> Outcome {
-        let (seqno, depends_on, flags, payload, meta, tables) = {
+        let (seqno, depends_on, flags, mut payload, sum, index, meta, tables) = {
             self.wait_verdict(trx, false);
             let mut body = trx.lock();
             if body.abandoned.is_some() && body.stage == Stage::Chunked {
@@ -81,6 +81,8 @@ impl Node {
                 body.depends_on,
                 body.flags,
                 body.payload.clone(),
+                body.payload_sum,
+                body.index,
                 meta,
                 body.all_tables().collect(),
             )
@@ -92,9 +94,18 @@ impl Node {
             .and_then(|()| {
                 self.gates
                     .enter_apply(seqno, depends_on, &trx.waiter, false)
-            })
-            .and_then(|()| self.gates.wait_commit_turn(seqno, &trx.waiter, false));
+            });
         if entered.is_err() {
+            return Outcome::NodeFail;
+        }
+        if sum.is_some_and(|sum| PayloadSum::of(&payload) != sum) {
+            let Some(again) = self.damaged_spool(seqno, index, meta.source) else {
+                return Outcome::NodeFail;
+            };
+            payload = again;
+        }
+        let turn = self.gates.wait_commit_turn(seqno, &trx.waiter, false);
+        if turn.is_err() {
             return Outcome::NodeFail;
         }
         // It gave its locks back, and takes them again as an applier would.

@@ -15,7 +15,7 @@ use crate::closed::{Passage, Touches};
 use crate::cluster::{CHUNK_CLOSES, CHUNK_MIN};
 use crate::database::{Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
-use crate::spool::{Collected, Sending};
+use crate::spool::{Collected, Encoded, Sending};
 use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 
 /// Write sets of this size are named in the log, in bytes.
@@ -53,9 +53,13 @@ impl Node {
 
     /// Adds a key.
     pub fn append_key(&self, trx: &Trx, parts: &[&[u8]], key_type: KeyType) -> Outcome {
-        match trx.lock().keys.add(parts, key_type) {
+        let mut body = trx.lock();
+        match body.keys.add(parts, key_type) {
             Ok(()) => Outcome::Ok,
             Err(e) => {
+                // The server may go on all the same.
+                body.data.lacks(e.to_string());
+                drop(body);
                 self.error(&format!("transaction {}: {e}", trx.id));
                 Outcome::NodeFail
             }
@@ -150,6 +154,12 @@ impl Node {
             let mut body = trx.lock();
             match body.abandoned {
                 None => {}
+                Some(Abandoned::Spoilt) => {
+                    body.abandoned = None;
+                    body.stage = Stage::Executing;
+                    body.data.lacks("its file was spoilt".into());
+                    return Outcome::SizeExceeded;
+                }
                 Some(Abandoned::Sent) if !self.take_back(tag) => return Outcome::NodeFail,
                 Some(_) => {
                     body.abandoned = None;
@@ -270,11 +280,18 @@ impl Node {
         let encoded = body
             .data
             .encode(&header(last_seen), &body.keys, &self.spooler);
-        let (bytes, payload) = match encoded {
+        let Encoded {
+            whole: bytes,
+            payload,
+            sums,
+        } = match encoded {
             Ok(encoded) => encoded,
             Err(e) => {
                 lock(&self.pending).take(tag);
-                self.error(&format!("transaction {} cannot be encoded: {e}", trx.id));
+                self.error(&format!(
+                    "transaction {} is not sent: {e}. It is rolled back; nothing else is touched",
+                    trx.id
+                ));
                 return Err(Outcome::SizeExceeded);
             }
         };
@@ -291,6 +308,7 @@ impl Node {
         c.repl_other_bytes.fetch_add(other as u64, Relaxed);
         // The data lies at the end of the write set: no second copy is kept.
         body.payload = payload;
+        body.payload_sum = sums.map(|sums| sums.rest_sum);
         body.data = Collected::default();
         body.stage = Stage::Sent;
         let conn = body.conn;
@@ -319,7 +337,10 @@ impl Node {
                     lock(&self.pending).take(tag);
                     return Err(Outcome::ConnFail);
                 }
-                order.propose(kind::WRITE_SET, tag, bytes.clone())
+                match sums {
+                    None => order.propose(kind::WRITE_SET, tag, bytes.clone()),
+                    Some(sums) => order.propose_checked(kind::WRITE_SET, tag, bytes.clone(), sums),
+                }
             };
             match proposed {
                 Ok(_) => return Ok((tag, sending)),
@@ -328,6 +349,10 @@ impl Node {
                     trx.waiter.wait(false, Some(Instant::now() + wait));
                     wait = (wait * 2).min(Duration::from_millis(50));
                 }
+                Err(OrderError::Spoilt) => {
+                    self.own_spoilt(tag);
+                    return Ok((tag, sending));
+                }
                 Err(e) => {
                     lock(&self.pending).take(tag);
                     self.note(&format!("transaction {} was not sent: {e}", trx.id));
@@ -335,6 +360,22 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// What the own write set `tag` has in its file is not what its client wrote. It was not
+    /// ordered, and will not be.
+    pub(super) fn own_spoilt(&self, tag: u64) {
+        let sent = lock(&self.pending).take(tag);
+        let Some(Sent { trx, .. }) = sent else { return };
+        self.error(&format!(
+            "transaction {}: what lies in its spool file in {} is not what was written there (its checksum differs). It \
+             is rolled back; nothing of it is applied anywhere, nothing else is touched. Look after the disk and the \
+             memory of this machine",
+            trx.id,
+            self.settings().base_dir.display()
+        ));
+        trx.lock().abandoned = Some(Abandoned::Spoilt);
+        trx.waiter.wake();
     }
 
     fn given_up(&self) -> RwLockReadGuard<'_, u64> {
@@ -399,11 +440,12 @@ impl Node {
         }
     }
 
-    /// The own write set `trx` took its place; `passed`: what it depends on, or
-    /// None if it failed. On the delivery thread.
-    pub(super) fn own_delivered(&self, trx: &Trx, seqno: Seqno, passed: Option<Seqno>) {
+    /// The own write set `trx`, at `index` in the log, took its place; `passed`: what it
+    /// depends on, or None if it failed. On the delivery thread.
+    pub(super) fn own_delivered(&self, trx: &Trx, seqno: Seqno, index: u64, passed: Option<Seqno>) {
         let mut body = trx.lock();
         body.seqno = seqno;
+        body.index = index;
         let (sent_at, conn) = (body.sent_at.take(), body.conn);
         body.depends_on = passed.unwrap_or(-1);
         body.stage = match passed {

@@ -101,6 +101,10 @@ impl Node {
             }
         };
         let spooler = Spooler::new(&settings.base_dir, engines.map_file());
+        if state_file.is_some() {
+            // The directory is locked: no other process uses it.
+            spooler.remove_left();
+        }
         let node = Arc::new(Node {
             db,
             spooler,
@@ -336,26 +340,27 @@ impl Node {
         lock(&self.options).parameters()
     }
 
-    fn save(&self, state: GraState) {
-        self.save_if(|_| Some(state));
+    fn save(&self, state: GraState) -> bool {
+        self.save_if(|_| Some(state))
     }
 
     /// Writes what `next` makes of what the state file says, if it makes anything of it.
-    /// The file is locked first of all, then `shared`, then the marks.
-    fn save_if(&self, next: impl FnOnce(GraState) -> Option<GraState>) {
+    /// The file is locked first of all, then `shared`, then the marks. False: it cannot be
+    /// written.
+    fn save_if(&self, next: impl FnOnce(GraState) -> Option<GraState>) -> bool {
         let mut file = lock(&self.state_file);
         let Some(mut state) = next(
             file.as_ref()
                 .map_or_else(GraState::default, StateFile::state),
         ) else {
-            return;
+            return true;
         };
         match self.phase() {
             // Whoever has more to say was overtaken: once this data is not the others',
             // nothing but a copy helps.
             Phase::Inconsistent => state = NO_DATA,
             // It has said where it stopped, or that.
-            Phase::Closed if state != NO_DATA => return,
+            Phase::Closed if state != NO_DATA => return true,
             _ => {}
         }
         if state.seqno < 0
@@ -368,12 +373,13 @@ impl Node {
         }
         let result = match file.as_mut() {
             Some(file) => file.write(state),
-            None => return,
+            None => return true,
         };
         drop(file);
-        if let Err(e) = result {
+        if let Err(e) = &result {
             self.error(&e.to_string());
         }
+        result.is_ok()
     }
 
     /// The node runs: the file says the history, not the position.
@@ -473,9 +479,9 @@ impl Node {
         }
     }
 
-    /// Only a full copy helps.
-    pub(super) fn save_inconsistent(&self) {
-        self.save(NO_DATA);
+    /// Only a full copy helps. False: the file cannot be written.
+    pub(super) fn save_inconsistent(&self) -> bool {
+        self.save(NO_DATA)
     }
 
     /// Whether there is no state file yet, or an empty one.

@@ -141,6 +141,35 @@ fn sent_and_not_yet_ordered() {
     });
 }
 
+/// What was right when it was sent.
+#[test]
+fn what_a_spool_file_has_spoilt_is_not_replayed() {
+    two_nodes(|world, _, db| {
+        let (a, b) = ([World::addr(1)], [World::addr(2)]);
+        let t = open(&db, 1, 2);
+        let (id, trx) = (t.id, t.trx().expect("it wrote"));
+        world.net.cut(&a, &b);
+        let commit = std::thread::spawn(move || t.commit_padded(6 << 20));
+        stage(world, &trx, "Sent");
+        assert_eq!(db.node().abort(-1, id), (Outcome::Ok, -1));
+        {
+            let mut body = trx.lock();
+            let mut spoilt = body.payload.to_vec();
+            *spoilt.last_mut().expect("bytes") ^= 1;
+            body.payload = spoilt.into();
+        }
+        world.net.heal();
+        let end = commit.join().expect("no panic");
+        assert!(
+            matches!(end, End::Committed { replayed: true, .. }),
+            "{end:?}"
+        );
+        assert!(world.report.said("is read from the log again"));
+        world.settle();
+        assert_eq!(db.read(row(1)), 1);
+    });
+}
+
 /// The winner's write set comes into the log first, because the leader hears
 /// it first.
 fn beaten(world: &World, winner: &Arc<Db>) -> std::thread::JoinHandle<End> {

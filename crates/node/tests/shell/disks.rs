@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use dromon_node::Phase;
+use dromon_node::{Meta, Outcome, Phase, Position};
+use dromon_writeset::{Flags, KeyType, Uuid};
 
 use crate::load::Load;
-use crate::toy::row;
+use crate::toy::{End, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -106,4 +107,74 @@ fn a_follower_whose_disk_fails_is_put_out() {
 #[test]
 fn a_leader_whose_disk_fails_is_put_out() {
     fails(true);
+}
+
+/// A server certifies although `append_data` was refused.
+#[test]
+fn what_could_not_be_kept_is_not_sent() {
+    run(3, "", LIMIT, |world| {
+        let db = world.db(1);
+        db.set(row(1), 1).seqno();
+        let before = world.settle();
+        let mut whole = db.begin();
+        whole.put(row(2), 2).expect("a free row");
+        whole.is_refused = true;
+        let mut streams = db.begin();
+        streams.put(row(3), 3).expect("a free row");
+        streams.fragment().expect("nobody is in its way");
+        streams.put(row(4), 4).expect("a free row");
+        streams.is_refused = true;
+        world.without_dir(1, || {
+            assert_eq!(whole.commit_padded(5 << 20), End::TooLarge);
+            assert_eq!(streams.fragment_of(5 << 20), Err(End::TooLarge));
+        });
+        drop(streams);
+        let after = world.settle();
+        let own = 2; // the first fragment, and that it is rolled back
+        assert_eq!(after.seqno, before.seqno + own, "nothing else was ordered");
+        let mut again = db.begin();
+        again.put(row(2), 5).expect("a free row");
+        assert!(again.commit_padded(5 << 20).is_committed());
+        world.settle();
+        for db in world.members() {
+            assert_eq!((2..5).map(|n| db.read(row(n))).sum::<i64>(), 5);
+        }
+    });
+}
+
+/// The same with a key.
+#[test]
+fn without_all_of_its_keys_nothing_is_sent() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        let at = db.set(row(1), 1).seqno();
+        let node = db.node();
+        let trx = node.begin(1_000_000);
+        let key: [&[u8]; 1] = [b"x"];
+        assert_eq!(node.append_key(&trx, &key, KeyType::Shared), Outcome::Ok);
+        assert_ne!(node.append_key(&trx, &[], KeyType::Shared), Outcome::Ok);
+        let mut meta = Meta {
+            position: Position::UNDEFINED,
+            source: Uuid::NIL,
+            trx_id: 0,
+            conn_id: 0,
+            depends_on: 0,
+        };
+        let certified = node.certify(1, &trx, Flags::TRX_START | Flags::TRX_END, &mut meta);
+        assert_eq!(certified, Outcome::SizeExceeded);
+        assert_eq!(meta.position, Position::UNDEFINED);
+        assert_eq!(node.release(&trx), (false, Outcome::Ok));
+        assert_eq!(world.settle().seqno, at);
+    });
+}
+
+#[test]
+fn what_a_killed_process_has_left_of_its_spool_files_is_removed() {
+    run(1, "", LIMIT, |world| {
+        let files = std::fs::read_dir(world.data_dir(1)).expect("there");
+        let names = files.map(|f| f.expect("there").file_name());
+        let names: Vec<_> = names.map(|n| n.into_string().expect("text")).collect();
+        assert!(!names.is_empty(), "its state file");
+        assert!(!names.iter().any(|n| n.contains("spool")), "{names:?}");
+    });
 }

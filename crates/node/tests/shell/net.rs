@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dromon_node::grastate::STATE_FILE;
 use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
 use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
@@ -477,6 +478,11 @@ impl Engines for MemEngines {
     }
 
     fn set_log_aside(&self, dir: &Path) -> Result<String, String> {
+        if let Ok(state) = std::fs::read_to_string(dir.join(STATE_FILE)) {
+            // Killed behind this, it must not join by the log.
+            let nil = dromon_writeset::Uuid::NIL.to_string();
+            assert!(state.contains(&nil), "{state}");
+        }
         lock(&self.net.logs).remove(dir);
         let was = lock(&self.net.damaged).remove(dir);
         assert!(was, "a log that is whole was given up");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dromon_node::grastate::STATE_FILE;
 use dromon_node::{Phase, Position};
 use dromon_writeset::Uuid;
 
@@ -129,6 +130,32 @@ fn a_founder_with_a_damaged_log_is_told_to_start_the_others_first() {
         assert!(start.is_some() && start < move_away, "{why}");
         assert!(why.contains("keep a copy of the dromon-*.log"), "{why}");
         assert_eq!(why.matches("move").count(), 1, "{why}");
+    });
+}
+
+/// It alone tells what the data may be.
+#[test]
+fn a_damaged_log_stays_until_the_data_is_marked() {
+    run(3, "", LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        world.crash(3);
+        let again = comes_back_damaged(world, 3);
+        let file = world.data_dir(3).join(STATE_FILE);
+        let away = file.with_extension("away");
+        std::fs::rename(&file, &away).expect("it is renamed");
+        std::fs::create_dir(&file).expect("in its place");
+        let why = again.connect(&World::url(), false);
+        let why = why.expect_err("it cannot be written");
+        assert!(why.contains("cannot be written, and must say"), "{why}");
+        assert!(!world.report.said("its files are now"), "set aside");
+        std::fs::remove_dir(&file).expect("it is removed");
+        std::fs::rename(&away, &file).expect("it is renamed back");
+        again.connect(&World::url(), false).expect("two run");
+        world.synced(&again);
+        assert!(world.report.said("its files are now"), "set aside");
+        world.settle();
+        assert_eq!(again.read(row(1)), 1);
     });
 }
 

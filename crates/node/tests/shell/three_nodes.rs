@@ -207,6 +207,55 @@ fn what_a_spool_file_has_spoilt_is_read_from_the_log() {
     });
 }
 
+/// The origin's: of what it reads there nothing is applied, on any node.
+#[test]
+fn what_a_spool_file_has_spoilt_at_its_origin_is_not_sent() {
+    for options in ["", "dromon.piece_size=16M"] {
+        run(3, options, LIMIT, |world| {
+            let db = world.db(1);
+            let before = db.set(row(1), 1).seqno();
+            let spoilt = || world.net.spoil_next_spool(&db.addr);
+            let mut whole = db.begin();
+            whole.put(row(2), 2).expect("a free row");
+            spoilt();
+            assert_eq!(whole.commit_padded(6 << 20), End::TooLarge);
+            let mut wide = db.begin();
+            wide.wide = 1 << 20;
+            for n in 10..16 {
+                wide.put(row(n), 3).expect("a free row");
+            }
+            spoilt();
+            assert_eq!(wide.commit(), End::TooLarge);
+            let mut streams = db.begin();
+            streams.put(row(3), 4).expect("a free row");
+            spoilt();
+            assert_eq!(streams.fragment_of(6 << 20), Err(End::TooLarge));
+            drop(streams);
+            assert!(world.report.said("is not what was written there"));
+            // All go on, and so does it.
+            let mut again = db.begin();
+            again.put(row(2), 5).expect("a free row");
+            assert!(again.commit_padded(6 << 20).is_committed());
+            let mut wide = db.begin();
+            wide.wide = 1 << 20;
+            for n in 10..16 {
+                wide.put(row(n), 6).expect("a free row");
+            }
+            assert!(wide.commit().is_committed());
+            for db in world.members() {
+                assert!(db.increment(row(20 + db.n as u32)).is_committed());
+            }
+            let after = world.settle();
+            assert!(after.seqno > before);
+            for db in world.members() {
+                assert_eq!((db.read(row(2)), db.read(row(3))), (5, 0));
+                assert_eq!((10..16).map(|n| db.read(row(n))).sum::<i64>(), 36);
+                assert_eq!((21..24).map(|n| db.read(row(n))).sum::<i64>(), 3);
+            }
+        });
+    }
+}
+
 #[test]
 fn what_was_acknowledged_is_read_elsewhere() {
     run(3, "", LIMIT, |world| {

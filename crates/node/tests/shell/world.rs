@@ -245,6 +245,8 @@ impl World {
     fn new_dir(&self, n: usize, start: u64, empty: bool) -> PathBuf {
         let dir = self.dirs.path().join(format!("n{n}-{start}"));
         std::fs::create_dir(&dir).expect("a directory for a node");
+        // Of a process that was killed.
+        std::fs::write(dir.join("dromon-spool-1-0.log"), b"").expect("room");
         let before = lock(&self.data_dirs).insert(n, dir.clone());
         if let Some(before) = before.filter(|_| !empty) {
             for name in [STATE_FILE, VIEW_FILE, MARKS_FILE, LACKING_FILE] {
@@ -254,6 +256,22 @@ impl World {
             self.net.move_log(&before, &dir);
         }
         dir
+    }
+
+    /// Where node `n` has its files.
+    pub fn data_dir(&self, n: usize) -> PathBuf {
+        let dir = lock(&self.data_dirs).get(&n).cloned();
+        dir.expect("a node that was started")
+    }
+
+    /// Runs `f` while nothing can be made in the directory of node `n`.
+    pub fn without_dir<T>(&self, n: usize, f: impl FnOnce() -> T) -> T {
+        let dir = self.data_dir(n);
+        let away = dir.with_extension("away");
+        std::fs::rename(&dir, &away).expect("it is renamed");
+        let done = f();
+        std::fs::rename(&away, &dir).expect("it is renamed back");
+        done
     }
 
     /// What a node's state file says.
