@@ -27,13 +27,15 @@ use dromon_writeset::Uuid;
 use openraft::{Config, SnapshotPolicy};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::codec::Wire;
 use crate::cores::watch_cores;
 use crate::engine_core::{Core, Outbox, PendingRead, lock};
 use crate::engine_net::Clients;
-use crate::engine_tasks::{forward, hand_over, read_indexes, reconcile, route, tick, watch};
+use crate::engine_tasks::{
+    forward, hand_over, leave_the_lead, read_indexes, reconcile, route, tick, watch,
+};
 use crate::intake::{intake, write_intake};
 use crate::logstore::LogStore;
 use crate::network::{NetError, Network};
@@ -228,6 +230,7 @@ impl Engine {
             stopped.clone(),
         );
         core.supervise("command", commander);
+        spawn(end_if_failed(core.clone(), stopped.clone()));
         elect_if_alone(&core, &raft).await;
         Ok(Arc::new(Engine {
             core,
@@ -366,6 +369,24 @@ async fn obey(
     stopped.set();
 }
 
+/// Ends the consensus of an engine that has failed: as long as that leads, nobody
+/// else is elected, and as long as it answers, nobody removes this member. The
+/// transport stays, so that others can still ask what is in this log.
+async fn end_if_failed(core: Arc<Core>, stopped: Arc<Stopped>) {
+    tokio::select! {
+        biased;
+        () = stopped.wait() => return,
+        () = core.has_failed() => {}
+    }
+    let Some(raft) = core.raft() else { return };
+    if core.killed.load(Ordering::Acquire) {
+        return;
+    }
+    // What does not come about within this time does so by an election.
+    let _ = timeout(core.config.election_min, leave_the_lead(&core, &raft)).await;
+    let _ = raft.shutdown().await;
+}
+
 async fn new_raft(core: &Arc<Core>) -> Result<Raft, OrderError> {
     Raft::new(
         core.id,
@@ -422,6 +443,10 @@ async fn go_alone(
         .map_err(|e| OrderError::Log(e.to_string()))?;
     *raft = new_raft(core).await?;
     core.set_raft(raft.clone());
+    if core.failure().is_some() {
+        // Meanwhile: the old one was ended instead of it.
+        let _ = raft.shutdown().await;
+    }
     core.outbox.refused(None);
     *tasks = start_tasks(core, raft);
     elect_if_alone(core, raft).await;

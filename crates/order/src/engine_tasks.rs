@@ -742,3 +742,18 @@ pub(crate) async fn hand_over(core: &Arc<Core>, to: Option<RaftId>) {
         let _ = raft.trigger().transfer_leader(id).await;
     }
 }
+
+/// Hands leadership over, if this node has it, and waits until it is gone.
+pub(crate) async fn leave_the_lead(core: &Arc<Core>, raft: &Raft) {
+    let leads = {
+        let metrics = raft.metrics();
+        let m = metrics.borrow_watched();
+        m.state == ServerState::Leader && m.running_state.is_ok()
+    };
+    if leads {
+        hand_over(core, None).await;
+        let gone = |m: &openraft::RaftMetrics<TypeConfig>| m.state != ServerState::Leader;
+        // An error means that the consensus is dead, and so is its lead.
+        let _ = raft.wait(None).metrics(gone, "not the leader").await;
+    }
+}
