@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use dromon_order::memnet::Cut;
-use dromon_order::{OrderError, Start};
+use dromon_order::{Lane, OrderError, Start};
 use world::{Call, World, ms, run};
 
 #[test]
@@ -569,6 +569,48 @@ fn a_dead_disk_ends_the_engine_and_not_the_process() {
         .await;
         w.propose(rest[0], 1);
         w.wait_delivered(&rest, 1).await;
+    });
+}
+
+/// One answer cannot be sent, and nobody is told that the link was down.
+#[test]
+fn a_lost_answer_does_not_hold_what_comes_behind_it() {
+    run(async {
+        let mut w = World::new(21);
+        w.grow(2).await;
+        let leader = w.leader(&[1, 2]).await;
+        let other = 3 - leader;
+        for round in 0..20 {
+            w.hub.refuse_next(other, leader, Lane::Raft);
+            w.propose(leader, 2 * round);
+            tokio::time::sleep(ms(10 + round)).await;
+            let began = tokio::time::Instant::now();
+            w.propose(leader, 2 * round + 1);
+            let n = 2 * round as usize + 2;
+            w.wait_delivered(&[leader, other], n).await;
+            assert!(began.elapsed() < ms(400), "{:?}", began.elapsed());
+        }
+    });
+}
+
+/// The connection breaks that brings the answers, and nothing else is proposed.
+#[test]
+fn an_answer_that_is_lost_with_its_connection_is_made_up_for() {
+    run(async {
+        let mut w = World::new(22);
+        w.grow(2).await;
+        let leader = w.leader(&[1, 2]).await;
+        let other = 3 - leader;
+        for round in 0..20 {
+            w.hub.slow(other, leader, ms(20));
+            let began = tokio::time::Instant::now();
+            w.propose(leader, round);
+            tokio::time::sleep(ms(10)).await;
+            w.hub.slow(other, leader, ms(0));
+            w.hub.break_lane(other, leader, Lane::Raft);
+            w.wait_delivered(&[leader, other], round as usize + 1).await;
+            assert!(began.elapsed() < ms(400), "{:?}", began.elapsed());
+        }
     });
 }
 
