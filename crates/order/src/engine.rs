@@ -45,8 +45,8 @@ use crate::runtime::{seeded, spawn};
 use crate::sequencer::Committed;
 use crate::storage::{RaftLog, StateMachine, Storage, forgetful, saved_id};
 use crate::types::{
-    BoxFuture, Checkpoint, Desired, Done, EngineConfig, Gathering, NodeHandler, Order, OrderError,
-    OrderStatus, RaftId, Start,
+    BoxFuture, Checkpoint, Desired, Done, EngineConfig, Gathering, LogId, NodeHandler, Order,
+    OrderError, OrderStatus, RaftId, Start,
 };
 
 /// Orders from other threads that wait to be carried out, at most.
@@ -81,8 +81,30 @@ enum Command {
     },
     Cast(Bytes),
     Transfer(Option<RaftId>),
-    Alone(Done<()>),
+    Alone(Seen, Done<()>),
     Purge(u64),
+}
+
+/// What somebody has seen who wants to go on alone.
+struct Seen {
+    primary: bool,
+    term: u64,
+    last: LogId,
+}
+
+impl Seen {
+    fn of(status: &OrderStatus) -> Self {
+        Seen {
+            primary: status.primary,
+            term: status.term,
+            last: status.last,
+        }
+    }
+
+    /// Whether it is so `now`, too, but for a lease that has run out.
+    fn holds(&self, now: &OrderStatus) -> bool {
+        self.term == now.term && self.last == now.last && (self.primary || !now.primary)
+    }
 }
 
 /// Makes the transport for the member of this id, inside the engine's runtime.
@@ -280,7 +302,7 @@ impl Engine {
             };
             match command {
                 Command::Request { done, .. } => done(Err(why)),
-                Command::Alone(done) => done(Err(why)),
+                Command::Alone(_, done) => done(Err(why)),
                 _ => {}
             }
         }
@@ -332,7 +354,11 @@ async fn obey(
             }
             Some(Command::Cast(body)) => core.cast(&Wire::Cast(body)),
             Some(Command::Transfer(to)) => hand_over(&core, to).await,
-            Some(Command::Alone(done)) => {
+            // Nothing comes in between this look and the change.
+            Some(Command::Alone(seen, done)) if !seen.holds(&core.status()) => {
+                done(Err(OrderError::NotAsSeen));
+            }
+            Some(Command::Alone(_, done)) => {
                 let outcome = go_alone(&core, &mut raft, &mut tasks).await;
                 if let Err(e) = &outcome {
                     core.fail(e.to_string());
@@ -349,7 +375,7 @@ async fn obey(
     while let Some(command) = commands.recv().await {
         match command {
             Command::Request { done, .. } => done(Err(OrderError::Stopped)),
-            Command::Alone(done) => done(Err(OrderError::Stopped)),
+            Command::Alone(_, done) => done(Err(OrderError::Stopped)),
             _ => {}
         }
     }
@@ -648,9 +674,9 @@ impl Order for Engine {
         self.command(Command::Transfer(to));
     }
 
-    fn go_alone_then(&self, done: Done<()>) {
+    fn go_alone_then(&self, seen: &OrderStatus, done: Done<()>) {
         match self.running() {
-            Ok(()) => self.command(Command::Alone(done)),
+            Ok(()) => self.command(Command::Alone(Seen::of(seen), done)),
             Err(e) => done(Err(e)),
         }
     }

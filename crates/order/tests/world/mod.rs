@@ -385,13 +385,18 @@ impl World {
     }
 
     pub async fn go_alone(&self, id: RaftId) {
+        let outcome = self.go_alone_if(id, &self.status(id)).await;
+        outcome.expect("the log takes the entry");
+    }
+
+    /// The same, decided on what was `seen` earlier.
+    pub async fn go_alone_if(&self, id: RaftId, seen: &OrderStatus) -> Result<(), OrderError> {
         let (tx, rx) = oneshot::channel();
-        self.order(id).go_alone_then(Box::new(move |r| {
+        let done = Box::new(move |r| {
             let _ = tx.send(r);
-        }));
-        rx.await
-            .expect("it is answered")
-            .expect("the log takes the entry");
+        });
+        self.order(id).go_alone_then(seen, done);
+        rx.await.expect("it is answered")
     }
 
     pub async fn request(
