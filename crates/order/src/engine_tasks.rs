@@ -20,7 +20,7 @@ use crate::codec::{Wire, encode_message};
 use crate::engine_core::{Core, PendingRead, lock, peers_of};
 use crate::engine_net::WINDOW;
 use crate::intake::Intake;
-use crate::membership::{Picture, Step, plan};
+use crate::membership::{LogEnd, Picture, Step, plan};
 use crate::network::{Inbound, Lane};
 use crate::raft_types::{AppendRequest, Message, Raft, RaftVote, TypeConfig, from_raft_members};
 use crate::runtime::spawn;
@@ -671,6 +671,7 @@ fn disk_hangs(core: &Core, seen: &mut (u64, Duration)) -> bool {
 struct Led {
     term: u64,
     from: u64,
+    end: LogEnd,
     /// Members that are not wanted, and since when.
     gone: BTreeMap<RaftId, Duration>,
 }
@@ -687,6 +688,7 @@ fn next_step(core: &Core, raft: &Raft, led: &mut Led) -> Option<Step> {
         *led = Led {
             term: m.current_term,
             from: last_log,
+            end: LogEnd::default(),
             gone: BTreeMap::new(),
         };
     }
@@ -714,7 +716,9 @@ fn next_step(core: &Core, raft: &Raft, led: &mut Led) -> Option<Step> {
         desired: &desired,
         peers: &peers_of(&m),
         gone_for: &gone_for.collect(),
-        last_log,
+        log_was: led
+            .end
+            .look(now, last_log, core.config.heartbeat, RECONCILE_PAUSE),
         fresh: core.config.election_min,
     })
 }
