@@ -27,14 +27,16 @@ use dromon_writeset::Uuid;
 use openraft::{Config, SnapshotPolicy};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::checked::Sums;
 use crate::codec::Wire;
 use crate::cores::watch_cores;
 use crate::engine_core::{Core, Outbox, PendingRead, lock};
 use crate::engine_net::Clients;
-use crate::engine_tasks::{forward, hand_over, read_indexes, reconcile, route, tick, watch};
+use crate::engine_tasks::{
+    forward, hand_over, leave_the_lead, read_indexes, reconcile, route, tick, watch,
+};
 use crate::intake::{intake, write_intake};
 use crate::logstore::LogStore;
 use crate::network::{NetError, Network};
@@ -44,8 +46,8 @@ use crate::runtime::{seeded, spawn};
 use crate::sequencer::Committed;
 use crate::storage::{RaftLog, StateMachine, Storage, forgetful, saved_id};
 use crate::types::{
-    BoxFuture, Checkpoint, Desired, Done, EngineConfig, Gathering, NodeHandler, Order, OrderError,
-    OrderStatus, RaftId, Start,
+    BoxFuture, Checkpoint, Desired, Done, EngineConfig, Gathering, LogId, NodeHandler, Order,
+    OrderError, OrderStatus, RaftId, Start,
 };
 
 /// Orders from other threads that wait to be carried out, at most.
@@ -80,8 +82,30 @@ enum Command {
     },
     Cast(Bytes),
     Transfer(Option<RaftId>),
-    Alone(Done<()>),
+    Alone(Seen, Done<()>),
     Purge(u64),
+}
+
+/// What somebody has seen who wants to go on alone.
+struct Seen {
+    primary: bool,
+    term: u64,
+    last: LogId,
+}
+
+impl Seen {
+    fn of(status: &OrderStatus) -> Self {
+        Seen {
+            primary: status.primary,
+            term: status.term,
+            last: status.last,
+        }
+    }
+
+    /// Whether it is so `now`, too, but for a lease that has run out.
+    fn holds(&self, now: &OrderStatus) -> bool {
+        self.term == now.term && self.last == now.last && (self.primary || !now.primary)
+    }
 }
 
 /// Makes the transport for the member of this id, inside the engine's runtime.
@@ -229,6 +253,7 @@ impl Engine {
             stopped.clone(),
         );
         core.supervise("command", commander);
+        spawn(end_if_failed(core.clone(), stopped.clone()));
         elect_if_alone(&core, &raft).await;
         Ok(Arc::new(Engine {
             core,
@@ -278,7 +303,7 @@ impl Engine {
             };
             match command {
                 Command::Request { done, .. } => done(Err(why)),
-                Command::Alone(done) => done(Err(why)),
+                Command::Alone(_, done) => done(Err(why)),
                 _ => {}
             }
         }
@@ -330,7 +355,11 @@ async fn obey(
             }
             Some(Command::Cast(body)) => core.cast(&Wire::Cast(body)),
             Some(Command::Transfer(to)) => hand_over(&core, to).await,
-            Some(Command::Alone(done)) => {
+            // Nothing comes in between this look and the change.
+            Some(Command::Alone(seen, done)) if !seen.holds(&core.status()) => {
+                done(Err(OrderError::NotAsSeen));
+            }
+            Some(Command::Alone(_, done)) => {
                 let outcome = go_alone(&core, &mut raft, &mut tasks).await;
                 if let Err(e) = &outcome {
                     core.fail(e.to_string());
@@ -347,7 +376,7 @@ async fn obey(
     while let Some(command) = commands.recv().await {
         match command {
             Command::Request { done, .. } => done(Err(OrderError::Stopped)),
-            Command::Alone(done) => done(Err(OrderError::Stopped)),
+            Command::Alone(_, done) => done(Err(OrderError::Stopped)),
             _ => {}
         }
     }
@@ -365,6 +394,24 @@ async fn obey(
         core.storage.shut();
     }
     stopped.set();
+}
+
+/// Ends the consensus of an engine that has failed: as long as that leads, nobody
+/// else is elected, and as long as it answers, nobody removes this member. The
+/// transport stays, so that others can still ask what is in this log.
+async fn end_if_failed(core: Arc<Core>, stopped: Arc<Stopped>) {
+    tokio::select! {
+        biased;
+        () = stopped.wait() => return,
+        () = core.has_failed() => {}
+    }
+    let Some(raft) = core.raft() else { return };
+    if core.killed.load(Ordering::Acquire) {
+        return;
+    }
+    // What does not come about within this time does so by an election.
+    let _ = timeout(core.config.election_min, leave_the_lead(&core, &raft)).await;
+    let _ = raft.shutdown().await;
 }
 
 async fn new_raft(core: &Arc<Core>) -> Result<Raft, OrderError> {
@@ -423,6 +470,10 @@ async fn go_alone(
         .map_err(|e| OrderError::Log(e.to_string()))?;
     *raft = new_raft(core).await?;
     core.set_raft(raft.clone());
+    if core.failure().is_some() {
+        // Meanwhile: the old one was ended instead of it.
+        let _ = raft.shutdown().await;
+    }
     core.outbox.refused(None);
     *tasks = start_tasks(core, raft);
     elect_if_alone(core, raft).await;
@@ -645,9 +696,9 @@ impl Order for Engine {
         self.command(Command::Transfer(to));
     }
 
-    fn go_alone_then(&self, done: Done<()>) {
+    fn go_alone_then(&self, seen: &OrderStatus, done: Done<()>) {
         match self.running() {
-            Ok(()) => self.command(Command::Alone(done)),
+            Ok(()) => self.command(Command::Alone(Seen::of(seen), done)),
             Err(e) => done(Err(e)),
         }
     }

@@ -58,6 +58,8 @@ pub(crate) struct Core {
     /// Something that [`status`](Core::status) shows may have changed.
     pub status_wake: Notify,
     failed: Mutex<Option<String>>,
+    /// `failed` is set.
+    failed_wake: Notify,
     pub core_wait: CoreWait,
     /// Messages that came while the leader waited for more to write.
     pub gathered: AtomicU64,
@@ -183,6 +185,7 @@ impl Core {
             strangers: Mutex::default(),
             status_wake: Notify::new(),
             failed: Mutex::default(),
+            failed_wake: Notify::new(),
             core_wait: CoreWait::default(),
             gathered: AtomicU64::new(0),
             killed: AtomicBool::new(false),
@@ -268,6 +271,14 @@ impl Core {
         lock(&self.failed).get_or_insert(why);
         self.storage.close();
         self.status_wake.notify_one();
+        self.failed_wake.notify_one();
+    }
+
+    /// Ends when the engine is dead. For one caller.
+    pub async fn has_failed(&self) {
+        while self.failure().is_none() {
+            self.failed_wake.notified().await;
+        }
     }
 
     /// Why the engine is dead, if it is.

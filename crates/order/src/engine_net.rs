@@ -2,9 +2,9 @@
 //!
 //! Appends go in sessions. A session is one run of the library's request
 //! stream: requests are numbered and sent without waiting, up to a window, and
-//! answers come back in order. When an answer is an error, or the link breaks,
-//! or nothing comes for too long, the session ends and the library begins
-//! another one from what the member is known to have.
+//! answers come back in order. When an answer is an error, or out of order, or the
+//! link breaks, or nothing comes for too long, the session ends and the library
+//! begins another one from what the member is known to have.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
 use openraft::base::{BoxFuture, BoxStream};
-use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{Backoff, RPCOption};
 use openraft::raft::{
     AppendEntriesResponse, SnapshotResponse, StreamAppendError, StreamAppendResult,
@@ -345,7 +345,11 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
     fn take(mut self, (seq, result): AppendAnswer) -> (Answer, Option<Self>) {
         let made = match self.under_way.pop_front() {
             Some(sent) if sent.seq == seq => sent.made,
-            _ => return (Err(self.broken("an answer out of order")), None),
+            // It has lost an answer or a request, and is there: nothing to wait for.
+            _ => {
+                let why = NetworkError::from_string(self.ended("an answer out of order"));
+                return (Err(RPCError::Network(why)), None);
+            }
         };
         self.bytes -= made.bytes;
         if !matches!(result, Err(StreamAppendError::HigherVote(_))) {
@@ -359,10 +363,11 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
     }
 
     fn broken(&self, why: &str) -> RaftError {
-        RPCError::Unreachable(Unreachable::from_string(format!(
-            "appends to member {:x} ended: {why}",
-            self.to
-        )))
+        RPCError::Unreachable(Unreachable::from_string(self.ended(why)))
+    }
+
+    fn ended(&self, why: &str) -> String {
+        format!("appends to member {:x} ended: {why}", self.to)
     }
 }
 

@@ -13,6 +13,7 @@ use openraft::raft::{
 };
 use openraft::{ServerState, errors::Fatal};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::checked::{Check, in_place_of};
@@ -20,7 +21,7 @@ use crate::codec::{Wire, decode_message, encode_message};
 use crate::engine_core::{Core, PendingRead, lock, peers_of};
 use crate::engine_net::WINDOW;
 use crate::intake::Intake;
-use crate::membership::{Picture, Step, plan};
+use crate::membership::{LogEnd, Picture, Step, plan};
 use crate::network::{Inbound, Lane};
 use crate::raft_types::{AppendRequest, Message, Raft, RaftVote, TypeConfig, from_raft_members};
 use crate::runtime::spawn;
@@ -60,7 +61,12 @@ pub(crate) async fn route(core: Arc<Core>, raft: Raft, intake: mpsc::Sender<Inta
                 body,
                 reply,
             } => core.handler.request(&from_addr, body, reply),
-            Inbound::Link { peer, lane, up, .. } => on_link(&core, &raft, peer, lane, up),
+            Inbound::Link { peer, lane, up, .. } => {
+                on_link(&core, &raft, peer, lane, up);
+                if lane == Lane::Raft {
+                    followers.answers_lost(&core, peer, up);
+                }
+            }
         }
     }
     if core.failure().is_none() {
@@ -243,9 +249,16 @@ fn update_peers(core: &Arc<Core>) {
     core.net.set_peers(peers);
 }
 
-/// The running append session of each leader.
+/// The newest append session of each leader.
 #[derive(Default)]
-struct Followers(BTreeMap<RaftId, (u64, mpsc::Sender<AppendRequest>)>);
+struct Followers(BTreeMap<RaftId, Followed>);
+
+struct Followed {
+    session: u64,
+    requests: mpsc::Sender<AppendRequest>,
+    /// Answers them. The consensus may take one more after its end.
+    task: JoinHandle<()>,
+}
 
 impl Followers {
     fn append(
@@ -257,27 +270,57 @@ impl Followers {
         seq: u64,
         request: AppendRequest,
     ) {
-        let running = self.0.get(&from).map(|(s, _)| *s);
-        if running != Some(session) {
+        let newest = self.0.get(&from).map(|f| f.session);
+        if newest != Some(session) {
             if seq != 0 {
-                // The beginning was lost with the link; the leader will notice.
-                return;
+                // The beginning was lost with the link.
+                return refuse(core, from, session);
             }
             let (tx, rx) = mpsc::channel(WINDOW * 2);
             let task = follow(core.clone(), raft.clone(), from, session, rx);
-            core.supervise("append", task);
-            self.0.insert(from, (session, tx));
-            // Only a leader opens sessions, so there are few; the old ones of
-            // others end with their channel.
-            self.0.retain(|id, (_, tx)| *id == from || !tx.is_closed());
+            let followed = Followed {
+                session,
+                requests: tx,
+                task: core.supervise("append", task),
+            };
+            self.0.insert(from, followed);
+            // Only a leader opens sessions, so there are few.
+            self.0.retain(|id, f| *id == from || !f.task.is_finished());
         }
-        if let Some((_, tx)) = self.0.get(&from)
-            && tx.try_send(request).is_err()
+        if let Some(f) = self.0.get(&from)
+            && (f.task.is_finished() || f.requests.try_send(request).is_err())
         {
-            // The session ended with an error, which was answered.
-            self.0.remove(&from);
+            // It ended with an error, which was answered, or was lost.
+            refuse(core, from, session);
         }
     }
+
+    /// The way to `leader` broke, or is there again (`up`): answers may be lost,
+    /// and are not said again.
+    fn answers_lost(&self, core: &Core, leader: RaftId, up: bool) {
+        if let Some(f) = self.0.get(&leader) {
+            f.task.abort();
+            if up {
+                refuse(core, leader, f.session);
+            }
+        }
+    }
+}
+
+/// Says that a session is at its end, with an answer to what was never asked: the
+/// leader begins anew then. It knows by the number whether it has done so already.
+fn refuse(core: &Core, leader: RaftId, session: u64) {
+    if core.failure().is_some() {
+        // Who is silent is evicted.
+        return;
+    }
+    let answer = Wire::Appended {
+        session,
+        seq: u64::MAX,
+        result: Ok(None),
+    };
+    // If it is lost, the next request is answered like this, or the link is made anew.
+    let _ = core.send(leader, Lane::Raft, &answer);
 }
 
 /// Feeds one session of appends to the consensus and answers in order.
@@ -651,6 +694,7 @@ fn disk_hangs(core: &Core, seen: &mut (u64, Duration)) -> bool {
 struct Led {
     term: u64,
     from: u64,
+    end: LogEnd,
     /// Members that are not wanted, and since when.
     gone: BTreeMap<RaftId, Duration>,
 }
@@ -667,6 +711,7 @@ fn next_step(core: &Core, raft: &Raft, led: &mut Led) -> Option<Step> {
         *led = Led {
             term: m.current_term,
             from: last_log,
+            end: LogEnd::default(),
             gone: BTreeMap::new(),
         };
     }
@@ -694,7 +739,9 @@ fn next_step(core: &Core, raft: &Raft, led: &mut Led) -> Option<Step> {
         desired: &desired,
         peers: &peers_of(&m),
         gone_for: &gone_for.collect(),
-        last_log,
+        log_was: led
+            .end
+            .look(now, last_log, core.config.heartbeat, RECONCILE_PAUSE),
         fresh: core.config.election_min,
     })
 }
@@ -763,5 +810,20 @@ pub(crate) async fn hand_over(core: &Arc<Core>, to: Option<RaftId>) {
     {
         // An error means the consensus is dead, which the status says.
         let _ = raft.trigger().transfer_leader(id).await;
+    }
+}
+
+/// Hands leadership over, if this node has it, and waits until it is gone.
+pub(crate) async fn leave_the_lead(core: &Arc<Core>, raft: &Raft) {
+    let leads = {
+        let metrics = raft.metrics();
+        let m = metrics.borrow_watched();
+        m.state == ServerState::Leader && m.running_state.is_ok()
+    };
+    if leads {
+        hand_over(core, None).await;
+        let gone = |m: &openraft::RaftMetrics<TypeConfig>| m.state != ServerState::Leader;
+        // An error means that the consensus is dead, and so is its lead.
+        let _ = raft.wait(None).metrics(gone, "not the leader").await;
     }
 }

@@ -50,13 +50,37 @@ pub(crate) struct Picture<'a> {
     pub peers: &'a BTreeMap<RaftId, PeerStatus>,
     /// For how long this leader has known of members that they are gone.
     pub gone_for: &'a BTreeMap<RaftId, Duration>,
-    pub last_log: u64,
+    /// Where the log ended a heartbeat ago ([`LogEnd`]): what came since may be on its
+    /// way to anybody.
+    pub log_was: u64,
     /// A member not heard from for this long is not promoted.
     pub fresh: Duration,
 }
 
 /// A member that lacks at most this many entries has caught up.
 const LAG_MAX: u64 = 256;
+
+/// Where the log ended lately.
+#[derive(Debug, Default)]
+pub(crate) struct LogEnd {
+    was: Option<u64>,
+    /// What will be that next, and when it was seen.
+    next: Option<(Duration, u64)>,
+}
+
+impl LogEnd {
+    /// It ends at `last` now, and is looked at every `pause` or so. Answers where it ended
+    /// at least `ago` before; `last` if it was not looked at about then.
+    pub fn look(&mut self, now: Duration, last: u64, ago: Duration, pause: Duration) -> u64 {
+        let age = |(seen, _): &(Duration, u64)| now.saturating_sub(*seen);
+        if self.next.as_ref().is_none_or(|next| age(next) >= ago) {
+            let lately = self.next.filter(|next| age(next) < ago + 2 * pause);
+            self.was = lately.map(|(_, end)| end);
+            self.next = Some((now, last));
+        }
+        self.was.unwrap_or(last)
+    }
+}
 
 /// The next step, if there is one to take now.
 pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
@@ -238,7 +262,7 @@ fn most_are_heard<'a>(p: &Picture<'_>, voters: impl Iterator<Item = &'a RaftId>)
 
 fn caught_up(p: &Picture<'_>, id: RaftId) -> bool {
     p.peers.get(&id).is_some_and(|s| {
-        s.matched + LAG_MAX >= p.last_log && s.silent.is_some_and(|silent| silent < p.fresh)
+        s.matched + LAG_MAX >= p.log_was && s.silent.is_some_and(|silent| silent < p.fresh)
     })
 }
 
@@ -318,7 +342,7 @@ mod tests {
             led_from: 10_001,
             peers: &peers,
             gone_for: &gone_for(members),
-            last_log: 10_001,
+            log_was: 10_001,
             fresh: Duration::from_secs(1),
         })
     }
@@ -349,6 +373,41 @@ mod tests {
             change(ChangeMembers::AddVoterIds(set(&[2])), true)
         );
         assert_eq!(step(&members(&[1, 2], &[]), &want, &[]), None);
+    }
+
+    /// Four hundred entries are under way all the time.
+    #[test]
+    fn who_is_only_as_far_behind_as_it_is_far_away_has_caught_up() {
+        let ms = Duration::from_millis;
+        let end_at = |t: u64| 10_000 + 5 * t;
+        let (m, want) = (members(&[1], &[2]), desired(&[1, 2], &[]));
+        let plan_at = |end: &mut LogEnd, t: u64, matched: u64| {
+            let silent = Some(ms(10));
+            plan(&Picture {
+                me: 1,
+                members: &m,
+                settled: true,
+                desired: &want,
+                stood_down: false,
+                processed: 10_000,
+                led_from: 10_000,
+                peers: &[(2, PeerStatus { matched, silent })].into(),
+                gone_for: &BTreeMap::new(),
+                log_was: end.look(ms(t), end_at(t), ms(100), ms(200)),
+                fresh: ms(1000),
+            })
+        };
+        let promoted = change(ChangeMembers::AddVoterIds(set(&[2])), true);
+        let mut end = LogEnd::default();
+        assert_eq!(plan_at(&mut end, 1000, end_at(920)), None, "the first look");
+        assert_eq!(plan_at(&mut end, 1010, end_at(930)), None);
+        assert_eq!(plan_at(&mut end, 1200, end_at(1120)), promoted);
+        assert_eq!(plan_at(&mut end, 1210, end_at(1130)), promoted);
+        // What a second brings is too much.
+        assert_eq!(plan_at(&mut end, 1400, end_at(400)), None);
+        // And so is what it lacks if nobody looked for long.
+        assert_eq!(plan_at(&mut end, 9000, end_at(7000)), None);
+        assert_eq!(plan_at(&mut end, 9200, end_at(9120)), promoted);
     }
 
     #[test]
@@ -389,7 +448,7 @@ mod tests {
                 led_from: 10_001,
                 peers: &[peer(2, silent), peer(3, Some(ms(10)))].into(),
                 gone_for: &gone.map(|gone| (2, gone)).into_iter().collect(),
-                last_log: 10_001,
+                log_was: 10_001,
                 fresh: Duration::from_secs(1),
             })
         };
@@ -451,7 +510,7 @@ mod tests {
             led_from: 5,
             peers: &peers,
             gone_for: &gone_for(&m),
-            last_log: 5,
+            log_was: 5,
             fresh: Duration::from_secs(1),
         };
         assert_eq!(plan(&p), None);
@@ -502,7 +561,7 @@ mod tests {
                 led_from,
                 peers: &peers,
                 gone_for: &gone_for(&m),
-                last_log: 41,
+                log_was: 41,
                 fresh: Duration::from_secs(1),
             })
         };
@@ -531,7 +590,7 @@ mod tests {
                 led_from: 41,
                 peers: &[2, 3].into_iter().zip(peers).collect(),
                 gone_for: &gone_for(m),
-                last_log: 1_041,
+                log_was: 1_041,
                 fresh: Duration::from_secs(1),
             })
         };
@@ -583,7 +642,7 @@ mod tests {
                 led_from: 5,
                 peers: &peers.into(),
                 gone_for: &gone_for(&m),
-                last_log: 5,
+                log_was: 5,
                 fresh: Duration::from_secs(1),
             })
         };
@@ -659,7 +718,7 @@ mod tests {
                 led_from: 9,
                 peers: &peers.collect(),
                 gone_for: &gone_for(&m),
-                last_log: 9,
+                log_was: 9,
                 fresh: Duration::from_secs(1),
             });
             match next {

@@ -24,6 +24,8 @@ struct State {
     checkpoints: BTreeMap<u64, Bytes>,
     /// Said to everyone once set.
     broken: Option<String>,
+    /// The same for who reads.
+    unreadable: Option<String>,
 }
 
 impl MemLog {
@@ -35,6 +37,11 @@ impl MemLog {
     /// From now on every write fails, as on a dead disk.
     pub fn break_with(&self, why: &str) {
         self.lock().broken = Some(why.to_owned());
+    }
+
+    /// From now on no record can be read, as on a disk with bad sectors.
+    pub fn break_reads(&self, why: &str) {
+        self.lock().unreadable = Some(why.to_owned());
     }
 
     /// Another log with the same content, as on a copy of the disk.
@@ -110,6 +117,9 @@ impl LogStore for MemLog {
 
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
         let s = self.lock();
+        if let Some(why) = &s.unreadable {
+            return Err(io::Error::other(why.clone()));
+        }
         let mut out = Vec::new();
         let mut bytes = 0;
         for index in range {

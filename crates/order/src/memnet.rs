@@ -39,6 +39,8 @@ struct State {
     cuts: BTreeMap<(RaftId, RaftId), Cut>,
     /// What a way takes longer than the others.
     slow: BTreeMap<(RaftId, RaftId), Duration>,
+    /// Ways that take one frame less.
+    refusing: BTreeSet<(RaftId, RaftId, usize)>,
     ports: BTreeMap<RaftId, PortState>,
     /// Orders what is due at the same moment.
     counter: u64,
@@ -66,6 +68,7 @@ impl Hub {
             jitter,
             cuts: BTreeMap::new(),
             slow: BTreeMap::new(),
+            refusing: BTreeSet::new(),
             ports: BTreeMap::new(),
             counter: 0,
         })))
@@ -159,6 +162,27 @@ impl Hub {
         }
     }
 
+    /// The next frame from `from` to `to` on this lane is refused, as on a link
+    /// that is down; nobody is told of the link.
+    pub fn refuse_next(&self, from: RaftId, to: RaftId, lane: Lane) {
+        self.lock().refusing.insert((from, to, lane.index()));
+    }
+
+    /// Breaks the one connection over which `from` sends to `to` on this lane,
+    /// of which only `from` is told: what is under way on it is lost, and it is
+    /// there again at once.
+    pub fn break_lane(&self, from: RaftId, to: RaftId, lane: Lane) {
+        let mut s = self.lock();
+        if let Some(p) = s.ports.get_mut(&to) {
+            p.inbox.retain(|_, what| {
+                !matches!(what, Inbound::Frame { from: f, lane: l, .. } if *f == from && *l == lane)
+            });
+            p.lanes.remove(&(from, lane.index()));
+        }
+        s.link_lane(from, to, lane, false);
+        s.link_lane(from, to, lane, true);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -191,6 +215,12 @@ impl State {
     }
 
     fn link(&mut self, at: RaftId, peer: RaftId, up: bool) {
+        for lane in Lane::ALL {
+            self.link_lane(at, peer, lane, up);
+        }
+    }
+
+    fn link_lane(&mut self, at: RaftId, peer: RaftId, lane: Lane, up: bool) {
         let Some(p) = self.ports.get_mut(&at) else {
             return;
         };
@@ -199,16 +229,13 @@ impl State {
         }
         let epoch = p.epochs.entry(peer).or_default();
         *epoch += 1;
-        let epoch = *epoch;
-        for lane in Lane::ALL {
-            let what = Inbound::Link {
-                peer,
-                lane,
-                epoch,
-                up,
-            };
-            self.put(at, Instant::now(), what);
-        }
+        let what = Inbound::Link {
+            peer,
+            lane,
+            epoch: *epoch,
+            up,
+        };
+        self.put(at, Instant::now(), what);
     }
 
     fn drop_frames(&mut self, from: RaftId, to: RaftId) {
@@ -258,6 +285,9 @@ impl Network for Port {
             Ok(()) => {}
             Err(Cut::Closed) => return Err(SendError::Disconnected { to, lane }),
             Err(Cut::Silent) => return Ok(()),
+        }
+        if s.refusing.remove(&(self.id, to, lane.index())) {
+            return Err(SendError::Disconnected { to, lane });
         }
         let extra = s.slow.get(&(self.id, to)).copied().unwrap_or_default();
         let due = Instant::now() + s.delay() + extra;

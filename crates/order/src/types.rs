@@ -372,6 +372,12 @@ pub enum OrderError {
         "this node's ordering engine did not go on alone within {0:?}: its disk may hang. When the disk answers it still goes on alone; unless that is wanted, stop this server before another node is made primary"
     )]
     StillNotAlone(Duration),
+    /// What going on alone was decided on is not so any more.
+    #[error(
+        "this node has heard of the others since it was looked at (it is primary again, or its term or the end of its log \
+         is another one): it does not go on alone. Look again, and try again if it is still wanted"
+    )]
+    NotAsSeen,
     /// The log could not be used.
     #[error("the log of this node cannot be used: {0}")]
     Log(String),
@@ -547,16 +553,21 @@ pub trait Order: Send + Sync {
     /// incarnation of the cluster, which keeps everything in this node's log.
     /// Answers when that is durable. What others have and this log has not is
     /// given up; they have to join anew.
-    fn go_alone_then(&self, done: Done<()>);
+    ///
+    /// `seen` is the status on which that was decided. If the node has become
+    /// primary since, or its term or the end of its log is another one, it is part
+    /// of something that lives: nothing is done ([`OrderError::NotAsSeen`]).
+    fn go_alone_then(&self, seen: &OrderStatus, done: Done<()>);
 
     /// [`go_alone_then`](Order::go_alone_then), waiting for the answer. What is
     /// not done within `timeout` may still be done later.
-    fn go_alone(&self, timeout: Duration) -> Result<(), OrderError> {
+    fn go_alone(&self, seen: &OrderStatus, timeout: Duration) -> Result<(), OrderError> {
         let (tx, rx) = mpsc::sync_channel(1);
-        self.go_alone_then(Box::new(move |outcome| {
+        let done = Box::new(move |outcome| {
             // The asker waits below, or has given up.
             let _ = tx.send(outcome);
-        }));
+        });
+        self.go_alone_then(seen, done);
         match rx.recv_timeout(timeout) {
             Ok(outcome) => outcome,
             Err(mpsc::RecvTimeoutError::Timeout) => Err(OrderError::StillNotAlone(timeout)),

@@ -101,6 +101,58 @@ fn parted_incarnations_do_not_disturb_one_another() {
     });
 }
 
+/// It was cut off when it was looked at, and the others were asked. Meanwhile they
+/// are there again, and form a majority with it.
+#[test]
+fn who_is_back_among_the_others_does_not_go_on_alone() {
+    run(async {
+        for leads in [true, false] {
+            let mut w = World::three(33).await;
+            let leader = w.leader(&[1, 2, 3]).await;
+            let one = if leads { leader } else { leader % 3 + 1 };
+            let others: Vec<u64> = (1..=3).filter(|id| *id != one).collect();
+            w.hub.cut(&[one], &others, Cut::Silent);
+            tokio::time::sleep(ms(5_000)).await;
+            let seen = w.status(one);
+            assert!(!seen.primary, "it has no majority");
+            w.hub.heal();
+            w.wait_primary(&[1, 2, 3]).await;
+            let outcome = w.go_alone_if(one, &seen).await;
+            assert_eq!(outcome, Err(OrderError::NotAsSeen));
+            // Nothing has come of it.
+            w.propose(one, 0);
+            w.wait_delivered(&[1, 2, 3], 1).await;
+            assert_eq!(incarnation(w.status(one).term), 0);
+            assert_eq!(w.status(one).failed, None);
+        }
+    });
+}
+
+/// It was given entries and has voted, and is cut off again before it counts itself
+/// to the majority: the others acknowledged meanwhile what it has.
+#[test]
+fn who_has_heard_of_the_others_does_not_go_on_alone() {
+    run(async {
+        let mut w = World::three(34).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let one = leader % 3 + 1;
+        let others: Vec<u64> = (1..=3).filter(|id| *id != one).collect();
+        w.hub.cut(&[one], &others, Cut::Silent);
+        w.propose(leader, 0);
+        tokio::time::sleep(ms(5_000)).await;
+        let seen = w.status(one);
+        w.hub.heal();
+        w.wait_delivered(&[1, 2, 3], 1).await;
+        w.hub.cut(&[one], &others, Cut::Silent);
+        tokio::time::sleep(ms(5_000)).await;
+        assert!(!w.status(one).primary, "it has no majority again");
+        let outcome = w.go_alone_if(one, &seen).await;
+        assert_eq!(outcome, Err(OrderError::NotAsSeen));
+        let outcome = w.go_alone_if(one, &w.status(one)).await;
+        assert_eq!(outcome, Ok(()), "on what is so now");
+    });
+}
+
 /// A log on a disk that may hang: then it holds what it is told to write.
 struct Hanging {
     log: MemLog,
@@ -204,7 +256,7 @@ fn on_a_disk_that_hangs() -> (Arc<Hanging>, Arc<dyn Order>) {
 fn a_disk_that_hangs_does_not_hold_who_forces_the_recovery() {
     let (store, order) = on_a_disk_that_hangs();
     let before = incarnation(order.status().term);
-    let answer = order.go_alone(ms(200));
+    let answer = order.go_alone(&order.status(), ms(200));
     assert_eq!(answer, Err(OrderError::StillNotAlone(ms(200))));
     // It is done when the disk answers, as the error says.
     store.go_on();
@@ -220,7 +272,8 @@ fn it_does_not_look_failed_meanwhile() {
     let (store, order) = on_a_disk_that_hangs();
     let before = incarnation(order.status().term);
     let (tx, rx) = mpsc::channel();
-    order.go_alone_then(Box::new(move |outcome| tx.send(outcome).unwrap()));
+    let done = Box::new(move |outcome| tx.send(outcome).unwrap());
+    order.go_alone_then(&order.status(), done);
     until("the disk is asked for the new entry", || store.was_told());
     let status = order.status();
     assert!(!status.primary, "the old consensus is gone");

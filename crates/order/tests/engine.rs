@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use dromon_order::memnet::Cut;
-use dromon_order::{OrderError, Start};
-use world::{World, ms, run};
+use dromon_order::{Lane, OrderError, Start};
+use world::{Call, World, ms, run};
 
 #[test]
 fn one_node_alone_orders_and_redelivers_after_a_restart() {
@@ -570,6 +570,114 @@ fn a_dead_disk_ends_the_engine_and_not_the_process() {
         w.propose(rest[0], 1);
         w.wait_delivered(&rest, 1).await;
     });
+}
+
+/// One answer cannot be sent, and nobody is told that the link was down.
+#[test]
+fn a_lost_answer_does_not_hold_what_comes_behind_it() {
+    run(async {
+        let mut w = World::new(21);
+        w.grow(2).await;
+        let leader = w.leader(&[1, 2]).await;
+        let other = 3 - leader;
+        for round in 0..20 {
+            w.hub.refuse_next(other, leader, Lane::Raft);
+            w.propose(leader, 2 * round);
+            tokio::time::sleep(ms(10 + round)).await;
+            let began = tokio::time::Instant::now();
+            w.propose(leader, 2 * round + 1);
+            let n = 2 * round as usize + 2;
+            w.wait_delivered(&[leader, other], n).await;
+            assert!(began.elapsed() < ms(400), "{:?}", began.elapsed());
+        }
+    });
+}
+
+/// The connection breaks that brings the answers, and nothing else is proposed.
+#[test]
+fn an_answer_that_is_lost_with_its_connection_is_made_up_for() {
+    run(async {
+        let mut w = World::new(22);
+        w.grow(2).await;
+        let leader = w.leader(&[1, 2]).await;
+        let other = 3 - leader;
+        for round in 0..20 {
+            w.hub.slow(other, leader, ms(20));
+            let began = tokio::time::Instant::now();
+            w.propose(leader, round);
+            tokio::time::sleep(ms(10)).await;
+            w.hub.slow(other, leader, ms(0));
+            w.hub.break_lane(other, leader, Lane::Raft);
+            w.wait_delivered(&[leader, other], round as usize + 1).await;
+            assert!(began.elapsed() < ms(400), "{:?}", began.elapsed());
+        }
+    });
+}
+
+/// Its consensus is well, and would go on as if nothing had happened.
+#[test]
+fn a_leader_that_failed_leaves_the_lead_to_the_others() {
+    run(async {
+        let mut w = World::three(18).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        w.panic_in(leader, Call::Tick);
+        w.wait(|w| w.status(leader).failed.is_some(), "it says so")
+            .await;
+        let began = tokio::time::Instant::now();
+        w.leader(&rest).await;
+        w.wait_primary(&rest).await;
+        assert!(began.elapsed() < ms(500), "{:?}", began.elapsed());
+        assert!(!w.status(leader).primary);
+        w.propose(rest[0], 0);
+        w.wait_delivered(&rest, 1).await;
+    });
+}
+
+/// What is committed and cannot be read is not delivered either.
+#[test]
+fn a_leader_that_cannot_read_its_log_leaves_the_lead_to_the_others() {
+    run(async {
+        let mut w = World::new(20);
+        w.cache_max = Some(1);
+        w.grow(3).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        w.hold(leader, true);
+        w.propose(leader, 0);
+        w.wait_delivered(&rest, 1).await;
+        w.log(leader).break_reads("the disk has a bad sector");
+        w.hold(leader, false);
+        w.wait(|w| w.status(leader).failed.is_some(), "it says so")
+            .await;
+        w.leader(&rest).await;
+        w.wait_primary(&rest).await;
+        w.propose(rest[0], 0);
+        w.wait_delivered(&rest, 2).await;
+    });
+}
+
+/// Or nobody would evict it: to hear that it is gone takes silence.
+#[test]
+fn a_follower_that_failed_falls_silent() {
+    for call in [Call::Tick, Call::Status] {
+        run(async move {
+            let w = World::three(19).await;
+            let failed = w.leader(&[1, 2, 3]).await;
+            let rest: Vec<u64> = (1..=3).filter(|id| *id != failed).collect();
+            w.order(failed).transfer_leader(Some(rest[0]));
+            w.panic_in(failed, call);
+            w.wait(|w| w.status(failed).failed.is_some(), "it says so")
+                .await;
+            let leader = w.leader(&rest).await;
+            tokio::time::sleep(ms(5000)).await;
+            let silent = w.status(leader).peers[&failed].silent;
+            assert!(
+                silent.is_none_or(|s| s > ms(3000)),
+                "{call:?}: it answered {silent:?} ago"
+            );
+        });
+    }
 }
 
 /// Everything delivered anywhere, with the time, as text.

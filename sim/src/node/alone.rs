@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dromon_node::messages::Control;
 use dromon_order::logstore::LogStore;
-use dromon_order::{Desired, Engine, Order, incarnation};
+use dromon_order::{Desired, Engine, Order, OrderError, incarnation};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -31,7 +31,7 @@ impl Session {
             return;
         };
         let slot = self.host.slot;
-        let status = engine.status();
+        let mut status = engine.status();
         {
             let mut inner = self.inner();
             let others = status.members.addrs.keys().copied();
@@ -55,14 +55,19 @@ impl Session {
             voter: true,
         };
         engine.set_desired([(status.id, desired)].into());
-        let (tx, rx) = oneshot::channel();
-        engine.go_alone_then(Box::new(move |outcome| {
-            // The asker waits below.
-            let _ = tx.send(outcome);
-        }));
-        match rx.await {
-            Ok(Ok(())) => {}
-            other => return self.note(format_args!("did not go on alone: {other:?}")),
+        loop {
+            let (tx, rx) = oneshot::channel();
+            let done = Box::new(move |outcome| {
+                // The asker waits below.
+                let _ = tx.send(outcome);
+            });
+            engine.go_alone_then(&status, done);
+            match rx.await {
+                Ok(Ok(())) => break,
+                // Nobody else is there: it wrote something itself.
+                Ok(Err(OrderError::NotAsSeen)) => status = engine.status(),
+                other => return self.note(format_args!("did not go on alone: {other:?}")),
+            }
         }
         let begun = incarnation(engine.status().term);
         self.note(format_args!("is incarnation {begun:x}"));

@@ -2,7 +2,7 @@
 //! says so (`pc.bootstrap`) or has said so beforehand (`pc.ignore_sb`,
 //! `pc.ignore_quorum`, `pc.weight`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -51,6 +51,15 @@ impl<T: Into<String>> From<T> for Refused {
             leads_on: false,
         }
     }
+}
+
+/// Whom the log should have as members.
+#[derive(Debug, Default)]
+pub(super) struct MembersWanted {
+    /// By the cluster's state, as last told.
+    by_state: BTreeMap<RaftId, Desired>,
+    /// Without these, whom a forced recovery left behind: they come back under other ids.
+    out: BTreeSet<RaftId>,
 }
 
 /// A member that answers.
@@ -233,19 +242,38 @@ impl Node {
             status.last.index,
             status.members.addrs.len() - 1 - reached.len(),
         ));
-        lock(&self.forced_out).extend(&others);
+        lock(&self.members_wanted).out.extend(&others);
         let addr = self.settings().advertised.to_string();
         let alone = Desired { addr, voter: true };
         order.set_desired([(status.id, alone)].into());
-        match order.go_alone(STORE) {
+        match order.go_alone(&status, STORE) {
             Ok(()) => self.drop_others(&order),
             Err(e) => {
                 let still = matches!(e, OrderError::StillNotAlone(_));
                 self.alone_later.store(still, Relaxed);
-                return Err(e.to_string().into());
+                if !still {
+                    self.stay_with(&order, &others);
+                }
+                return Err(Refused {
+                    why: e.to_string(),
+                    // They were heard just now.
+                    leads_on: e == OrderError::NotAsSeen,
+                });
             }
         }
         Ok(())
+    }
+
+    /// Takes `others`, who were to be left behind, for members again.
+    fn stay_with(&self, order: &Arc<dyn Order>, others: &[RaftId]) {
+        let wanted = {
+            let mut wanted = lock(&self.members_wanted);
+            others.iter().for_each(|id| {
+                wanted.out.remove(id);
+            });
+            wanted.by_state.clone()
+        };
+        self.set_desired(order, wanted);
     }
 
     /// Whether the options allow it to those who reach one another.
@@ -324,9 +352,9 @@ impl Node {
         order: &Arc<dyn Order>,
         mut members: BTreeMap<RaftId, Desired>,
     ) {
-        let out = lock(&self.forced_out);
-        members.retain(|id, _| !out.contains(id));
-        drop(out);
+        let mut wanted = lock(&self.members_wanted);
+        wanted.by_state.clone_from(&members);
+        members.retain(|id, _| !wanted.out.contains(id));
         order.set_desired(members);
     }
 

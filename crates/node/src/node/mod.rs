@@ -602,8 +602,7 @@ pub struct Node {
     vote_decided: Condvar,
     own_ballots: Mutex<OwnBallots>,
     catching_up: Mutex<Option<CatchingUp>>,
-    /// Members that a forced recovery left behind: they come back under other ids.
-    forced_out: Mutex<BTreeSet<RaftId>>,
+    members_wanted: Mutex<alone::MembersWanted>,
     checkpoints: Mutex<VecDeque<Mark>>,
     /// What is read from the log when it is applied.
     left_in_log: Arc<LeftInLog>,

@@ -146,7 +146,7 @@ impl Node {
             vote_decided: Condvar::new(),
             own_ballots: Mutex::default(),
             catching_up: Mutex::default(),
-            forced_out: Mutex::default(),
+            members_wanted: Mutex::default(),
             checkpoints: Mutex::new(VecDeque::new()),
             left_in_log: Arc::default(),
             flow: Flow::default(),

@@ -49,6 +49,8 @@ pub struct World {
     pub quick: bool,
     /// Heartbeat, shortest and longest election time, and lease.
     pub timings: Option<[Duration; 4]>,
+    /// Bytes of the newest entries that are kept in memory.
+    pub cache_max: Option<usize>,
     /// Starts so far: each has a fresh origin.
     starts: u64,
     nodes: BTreeMap<RaftId, Node>,
@@ -103,6 +105,24 @@ struct Inner {
     heard: Vec<(RaftId, String)>,
     position_lost: bool,
     last: u64,
+    /// The node takes nothing from the engine.
+    held: bool,
+    /// What the node is called for and panics over.
+    panics: Option<Call>,
+}
+
+/// What an engine calls its node for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    Tick,
+    Status,
+}
+
+impl Notes {
+    fn called(&self, call: Call) {
+        let panics = self.inner.lock().unwrap().panics == Some(call);
+        assert!(!panics, "as it was told");
+    }
 }
 
 impl NodeHandler for Notes {
@@ -117,10 +137,13 @@ impl NodeHandler for Notes {
     }
 
     fn tick(&self) -> Option<Bytes> {
+        self.called(Call::Tick);
         Some(Bytes::from(format!("tick of {}", self.id)))
     }
 
-    fn status(&self, _: &OrderStatus) {}
+    fn status(&self, _: &OrderStatus) {
+        self.called(Call::Status);
+    }
 
     fn position_lost(&self) {
         self.inner.lock().unwrap().position_lost = true;
@@ -151,6 +174,7 @@ impl World {
             seed,
             quick: false,
             timings: None,
+            cache_max: None,
             starts: 0,
             nodes: BTreeMap::new(),
             epoch: Instant::now(),
@@ -252,6 +276,7 @@ impl World {
             (config.heartbeat, config.lease) = (heartbeat, lease);
             (config.election_min, config.election_max) = (min, max);
         }
+        config.cache_max = self.cache_max.unwrap_or(config.cache_max);
         let notes = Arc::new(Notes {
             id,
             epoch: self.epoch,
@@ -360,13 +385,18 @@ impl World {
     }
 
     pub async fn go_alone(&self, id: RaftId) {
+        let outcome = self.go_alone_if(id, &self.status(id)).await;
+        outcome.expect("the log takes the entry");
+    }
+
+    /// The same, decided on what was `seen` earlier.
+    pub async fn go_alone_if(&self, id: RaftId, seen: &OrderStatus) -> Result<(), OrderError> {
         let (tx, rx) = oneshot::channel();
-        self.order(id).go_alone_then(Box::new(move |r| {
+        let done = Box::new(move |r| {
             let _ = tx.send(r);
-        }));
-        rx.await
-            .expect("it is answered")
-            .expect("the log takes the entry");
+        });
+        self.order(id).go_alone_then(seen, done);
+        rx.await.expect("it is answered")
     }
 
     pub async fn request(
@@ -387,6 +417,16 @@ impl World {
 
     pub fn heard(&self, id: RaftId) -> Vec<(RaftId, String)> {
         self.node(id).notes.inner.lock().unwrap().heard.clone()
+    }
+
+    /// Whether the node takes nothing from its engine for now.
+    pub fn hold(&self, id: RaftId, held: bool) {
+        self.node(id).notes.inner.lock().unwrap().held = held;
+    }
+
+    /// From now on the node panics whenever it is called for this.
+    pub fn panic_in(&self, id: RaftId, call: Call) {
+        self.node(id).notes.inner.lock().unwrap().panics = Some(call);
     }
 
     pub fn position_lost(&self, id: RaftId) -> bool {
@@ -533,6 +573,9 @@ impl World {
 async fn deliver(engine: Arc<Engine>, notes: Arc<Notes>) {
     loop {
         engine.committed_ready().await;
+        while notes.inner.lock().unwrap().held {
+            sleep(ms(1)).await;
+        }
         let entries = engine.next_committed(100, Duration::ZERO);
         if entries.is_empty() {
             // The engine is closed.
