@@ -19,6 +19,8 @@ use dromon_order::wire::{Identity, Refusal, RefusalCode};
 use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, Start};
 use dromon_writeset::Uuid;
 
+pub use dromon_order::tcp::Brake;
+
 use crate::messages::Position;
 use crate::node::{AskError, EngineError, Engines, ISOLATED, LogSummary};
 use crate::options::Settings;
@@ -40,6 +42,9 @@ pub trait Host: Send + Sync {
 
     /// See [`Engines::memory`].
     fn memory(&self) -> (u64, u64);
+
+    /// What may cut the process off at any moment, as a handler of signals.
+    fn brake(&self) -> Option<Arc<dyn Brake>>;
 }
 
 /// The engines of a real node.
@@ -60,10 +65,10 @@ impl Tcp {
     /// Engines in the process of `host`.
     pub fn new(host: Arc<dyn Host>) -> Self {
         Tcp {
+            security: Security::under(host.brake()),
             host,
             network: Arc::default(),
             isolated: Arc::default(),
-            security: Security::open(),
         }
     }
 }
@@ -317,6 +322,56 @@ fn will_stay(code: RefusalCode) -> bool {
 mod tests {
     use super::*;
     use dromon_order::logstore::{Record, WriteOp};
+    use std::os::fd::BorrowedFd;
+
+    /// A process whose brake is pulled.
+    struct Crashing;
+
+    impl Host for Crashing {
+        fn event(&self, _: &str) {}
+
+        fn admit(&self, _: IpAddr) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn map_file(&self) -> MapFile {
+            Arc::new(|_, _| Err(std::io::Error::other("none here")))
+        }
+
+        fn recover_position(&self, _: &Path) -> Result<Position, String> {
+            Err("none here".to_owned())
+        }
+
+        fn memory(&self) -> (u64, u64) {
+            (0, 0)
+        }
+
+        fn brake(&self) -> Option<Arc<dyn Brake>> {
+            Some(Arc::new(Crashing))
+        }
+    }
+
+    impl Brake for Crashing {
+        fn pulled(&self) -> bool {
+            true
+        }
+
+        fn cover(&self, _: BorrowedFd<'_>) -> bool {
+            true
+        }
+
+        fn release(&self, _: BorrowedFd<'_>) {}
+    }
+
+    #[test]
+    fn the_brake_of_the_process_counts_for_questions_too() {
+        let tcp = Tcp::new(Arc::new(Crashing));
+        let asked = tcp.ask("c", "127.0.0.1:1", Bytes::new(), Duration::from_secs(1));
+        assert!(
+            matches!(&asked, Err(AskError::Unreachable(why)) if why.contains("cut off")),
+            "{asked:?}"
+        );
+    }
 
     fn append(log: &DiskLog, index: u64) {
         let (tx, rx) = std::sync::mpsc::channel();

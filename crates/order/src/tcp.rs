@@ -22,6 +22,9 @@ mod request;
 mod secure;
 #[cfg(test)]
 mod secure_tests;
+mod socket;
+#[cfg(test)]
+mod socket_tests;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -43,6 +46,7 @@ use tokio::task::AbortHandle;
 pub use listen::BindError;
 pub use request::{request, request_blocking};
 pub use secure::{Security, SecurityConfig, SecurityError};
+pub use socket::Brake;
 pub use tls::TlsFiles;
 
 use crate::inbox::Inbox;
@@ -93,7 +97,7 @@ pub struct TcpConfig {
     /// Additional check of those who connect, such as the allowlist. Runs on
     /// a thread of its own and may block.
     pub admit: Option<Admit>,
-    /// Encryption and the cluster's secret.
+    /// Encryption, the cluster's secret, and the brake.
     pub security: Arc<Security>,
     /// Where events go.
     pub events: Option<EventSink>,
@@ -583,6 +587,9 @@ impl Network for TcpNetwork {
                 len: frame.len(),
                 limit: FRAME_MAX,
             });
+        }
+        if self.shared.config.security.cut_off() {
+            return Err(SendError::Disconnected { to, lane });
         }
         let link = match lock(&self.shared.peers).get(&to) {
             Some(p) => p.lanes[lane.index()].clone(),

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::conn::{FrameReader, ReadError, WriteList, read_message, tune, write_message};
 use super::secure::{Stream, Turned, receive};
+use super::socket::Socket;
 use super::{REQUEST_MAX, Shared, TransportEvent};
 use crate::network::{Frame, Lane};
 use crate::types::{RaftId, Reply};
@@ -36,12 +37,19 @@ pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener) {
                 continue;
             }
         };
-        if shared.mode.borrow().closed() {
+        if shared.mode.borrow().closed() || shared.config.security.cut_off() {
             continue;
         }
-        let Some(id) = shared.inbound.enter() else {
+        let too_many = || {
             let addr = from.to_string();
             shared.stranger_event(from.ip(), TransportEvent::TooMany { addr });
+        };
+        let Some(stream) = Socket::new(stream, shared.config.security.brake()) else {
+            too_many();
+            continue;
+        };
+        let Some(id) = shared.inbound.enter() else {
+            too_many();
             continue;
         };
         let task = tokio::spawn({
@@ -59,9 +67,9 @@ pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener) {
     }
 }
 
-async fn serve(shared: &Arc<Shared>, id: u64, stream: TcpStream, from: SocketAddr) {
+async fn serve(shared: &Arc<Shared>, id: u64, stream: Socket, from: SocketAddr) {
     let addr = from.to_string();
-    if tune(&stream, shared.config.dead_after).is_err() {
+    if tune(stream.tcp(), shared.config.dead_after).is_err() {
         // It is gone already.
         return;
     }
