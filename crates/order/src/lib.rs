@@ -43,6 +43,7 @@ mod storage;
 mod stored;
 pub mod tcp;
 pub mod types;
+mod whereabouts;
 pub mod wire;
 
 pub use engine::{Engine, MakeNetwork, start};
