@@ -13,10 +13,10 @@ use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
 use dromon_order::sequencer::PieceStore;
 use dromon_order::tcp::{
-    Admit, Security, SecurityConfig, TcpConfig, TcpNetwork, TlsFiles, request_blocking,
+    Admit, Security, SecurityConfig, TcpConfig, TcpNetwork, TlsFiles, request_blocking, who_is_at,
 };
 use dromon_order::wire::{Identity, Refusal, RefusalCode};
-use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, Start};
+use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, RaftId, Start};
 use dromon_writeset::Uuid;
 
 pub use dromon_order::tcp::Brake;
@@ -80,6 +80,16 @@ fn admit(host: Arc<dyn Host>) -> Admit {
     })
 }
 
+/// Somebody without a log who asks.
+fn asking(cluster: &str) -> Identity {
+    Identity {
+        cluster: cluster.to_owned(),
+        history: Uuid::NIL,
+        raft_id: 0,
+        addr: String::new(),
+    }
+}
+
 impl Engines for Tcp {
     fn start(
         &self,
@@ -135,12 +145,7 @@ impl Engines for Tcp {
         if self.isolated.load(Ordering::Relaxed) {
             return Err(AskError::Unreachable(ISOLATED.into()));
         }
-        let who = Identity {
-            cluster: cluster.to_owned(),
-            history: Uuid::NIL,
-            raft_id: 0,
-            addr: String::new(),
-        };
+        let who = asking(cluster);
         request_blocking(addr, &who, &self.security, body, timeout).map_err(|e| {
             let text = e.to_string();
             match e {
@@ -153,6 +158,14 @@ impl Engines for Tcp {
                 _ => AskError::Unreachable(text),
             }
         })
+    }
+
+    fn who_is_at(&self, cluster: &str, addr: &str, timeout: Duration) -> Option<RaftId> {
+        if self.isolated.load(Ordering::Relaxed) {
+            return None;
+        }
+        let id = who_is_at(addr, &asking(cluster), &self.security, timeout);
+        id.ok().filter(|id| *id != 0)
     }
 
     fn secure(&self, settings: &Settings) -> Result<Vec<String>, String> {

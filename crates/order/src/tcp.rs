@@ -45,7 +45,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
 pub use listen::BindError;
-pub use request::{request, request_blocking};
+pub use request::{request, request_blocking, who_is_at};
 pub use secure::{Security, SecurityConfig, SecurityError};
 pub use socket::Brake;
 pub use tls::TlsFiles;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
 use dromon_order::disklog::DiskLog;
-use dromon_order::tcp::{TcpConfig, TcpNetwork};
+use dromon_order::tcp::{Security, TcpConfig, TcpNetwork, who_is_at};
 use dromon_order::wire::Identity;
 use dromon_order::{
     Desired, EngineConfig, NodeHandler, Order, OrderStatus, RaftId, Reply, Sequencer, Start,
@@ -250,6 +250,44 @@ fn a_majority_of_which_one_has_moved_elects() {
         named.as_ref() == Some(&a.addr)
     });
     for n in nodes {
+        n.order.stop();
+    }
+}
+
+/// Nobody is where any log has it. One word about one other is enough for each pair:
+/// who is asked hears where the asker is.
+#[test]
+fn members_that_all_moved_elect_once_one_is_told_where_another_is() {
+    let dirs: Vec<_> = (0..3)
+        .map(|_| tempfile::tempdir().expect("a directory can be made"))
+        .collect();
+    let ports: Vec<u16> = (0..6).map(|_| free_port()).collect();
+    for n in three(&dirs, &ports) {
+        n.order.stop();
+    }
+    let resume = |i: usize| start(dirs[i].path(), 0, 4 + i as u8, ports[3 + i], Start::Resume);
+    let [a, b, c] = [resume(0), resume(1), resume(2)];
+    let who = Identity {
+        cluster: "tcp test".to_owned(),
+        ..Identity::default()
+    };
+    let tell = |to: &Node, about: &Node| {
+        let limit = Duration::from_secs(5);
+        let id = who_is_at(&about.addr, &who, &Security::default(), limit);
+        assert_eq!(id, Ok(about.id));
+        to.order.found_at(about.id, &about.addr);
+        to.order.found_at(77, "127.0.0.1:9");
+    };
+    thread::sleep(Duration::from_secs(3));
+    assert!([&a, &b, &c].iter().all(|n| !n.order.status().primary));
+    tell(&a, &b);
+    wait("two have a majority", || {
+        [&a, &b].iter().all(|n| n.order.status().primary)
+    });
+    tell(&c, if a.order.status().is_leader { &a } else { &b });
+    wait("the third follows", || c.order.status().primary);
+    for n in [a, b, c] {
+        assert!(!n.order.status().peers.contains_key(&77), "no member");
         n.order.stop();
     }
 }
