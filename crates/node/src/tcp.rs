@@ -13,11 +13,15 @@ use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
 use dromon_order::sequencer::PieceStore;
 use dromon_order::tcp::{
-    Admit, Security, SecurityConfig, TcpConfig, TcpNetwork, TlsFiles, request_blocking,
+    Admit, Security, SecurityConfig, TcpConfig, TcpNetwork, TlsFiles, request_blocking, who_is_at,
 };
 use dromon_order::wire::{Identity, Refusal, RefusalCode};
-use dromon_order::{EngineConfig, MakeNetwork, Network, NodeHandler, Order, OrderError, Start};
+use dromon_order::{
+    EngineConfig, MakeNetwork, Network, NodeHandler, Order, OrderError, RaftId, Start,
+};
 use dromon_writeset::Uuid;
+
+pub use dromon_order::tcp::Brake;
 
 use crate::messages::Position;
 use crate::node::{AskError, EngineError, Engines, ISOLATED, LogSummary};
@@ -40,6 +44,9 @@ pub trait Host: Send + Sync {
 
     /// See [`Engines::memory`].
     fn memory(&self) -> (u64, u64);
+
+    /// What may cut the process off at any moment, as a handler of signals.
+    fn brake(&self) -> Option<Arc<dyn Brake>>;
 }
 
 /// The engines of a real node.
@@ -60,10 +67,10 @@ impl Tcp {
     /// Engines in the process of `host`.
     pub fn new(host: Arc<dyn Host>) -> Self {
         Tcp {
+            security: Security::under(host.brake()),
             host,
             network: Arc::default(),
             isolated: Arc::default(),
-            security: Security::open(),
         }
     }
 }
@@ -73,6 +80,16 @@ fn admit(host: Arc<dyn Host>) -> Admit {
         let answer = host.admit(ip);
         answer.map_err(|why| Refusal::new(RefusalCode::NotAllowed, why))
     })
+}
+
+/// Somebody without a log who asks.
+fn asking(cluster: &str) -> Identity {
+    Identity {
+        cluster: cluster.to_owned(),
+        history: Uuid::NIL,
+        raft_id: 0,
+        addr: String::new(),
+    }
 }
 
 impl Engines for Tcp {
@@ -129,12 +146,7 @@ impl Engines for Tcp {
         if self.isolated.load(Ordering::Relaxed) {
             return Err(AskError::Unreachable(ISOLATED.into()));
         }
-        let who = Identity {
-            cluster: cluster.to_owned(),
-            history: Uuid::NIL,
-            raft_id: 0,
-            addr: String::new(),
-        };
+        let who = asking(cluster);
         request_blocking(addr, &who, &self.security, body, timeout).map_err(|e| {
             let text = e.to_string();
             match e {
@@ -147,6 +159,14 @@ impl Engines for Tcp {
                 _ => AskError::Unreachable(text),
             }
         })
+    }
+
+    fn who_is_at(&self, cluster: &str, addr: &str, timeout: Duration) -> Option<RaftId> {
+        if self.isolated.load(Ordering::Relaxed) {
+            return None;
+        }
+        let id = who_is_at(addr, &asking(cluster), &self.security, timeout);
+        id.ok().filter(|id| *id != 0)
     }
 
     fn secure(&self, settings: &Settings) -> Result<Vec<String>, String> {
@@ -323,6 +343,56 @@ fn will_stay(code: RefusalCode) -> bool {
 mod tests {
     use super::*;
     use dromon_order::logstore::{Record, WriteOp};
+    use std::os::fd::BorrowedFd;
+
+    /// A process whose brake is pulled.
+    struct Crashing;
+
+    impl Host for Crashing {
+        fn event(&self, _: &str) {}
+
+        fn admit(&self, _: IpAddr) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn map_file(&self) -> MapFile {
+            Arc::new(|_, _| Err(std::io::Error::other("none here")))
+        }
+
+        fn recover_position(&self, _: &Path) -> Result<Position, String> {
+            Err("none here".to_owned())
+        }
+
+        fn memory(&self) -> (u64, u64) {
+            (0, 0)
+        }
+
+        fn brake(&self) -> Option<Arc<dyn Brake>> {
+            Some(Arc::new(Crashing))
+        }
+    }
+
+    impl Brake for Crashing {
+        fn pulled(&self) -> bool {
+            true
+        }
+
+        fn cover(&self, _: BorrowedFd<'_>) -> bool {
+            true
+        }
+
+        fn release(&self, _: BorrowedFd<'_>) {}
+    }
+
+    #[test]
+    fn the_brake_of_the_process_counts_for_questions_too() {
+        let tcp = Tcp::new(Arc::new(Crashing));
+        let asked = tcp.ask("c", "127.0.0.1:1", Bytes::new(), Duration::from_secs(1));
+        assert!(
+            matches!(&asked, Err(AskError::Unreachable(why)) if why.contains("cut off")),
+            "{asked:?}"
+        );
+    }
 
     fn append(log: &DiskLog, index: u64) {
         let (tx, rx) = std::sync::mpsc::channel();

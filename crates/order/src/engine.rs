@@ -35,7 +35,7 @@ use crate::cores::watch_cores;
 use crate::engine_core::{Core, Outbox, PendingRead, lock};
 use crate::engine_net::Clients;
 use crate::engine_tasks::{
-    forward, hand_over, leave_the_lead, read_indexes, reconcile, route, tick, watch,
+    forward, hand_over, is_at, leave_the_lead, read_indexes, reconcile, route, tick, watch,
 };
 use crate::intake::{intake, write_intake};
 use crate::logstore::LogStore;
@@ -645,6 +645,12 @@ impl Order for Engine {
 
     fn set_desired(&self, members: BTreeMap<RaftId, Desired>) {
         self.core.set_desired(members);
+    }
+
+    fn found_at(&self, id: RaftId, addr: &str) {
+        if self.core.other_members().contains(&id) {
+            is_at(&self.core, id, addr);
+        }
     }
 
     fn stand_down(&self) {

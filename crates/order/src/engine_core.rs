@@ -23,6 +23,7 @@ use crate::storage::Storage;
 use crate::types::{
     Desired, Done, EngineConfig, Members, NodeHandler, OrderError, OrderStatus, PeerStatus, RaftId,
 };
+use crate::whereabouts::Whereabouts;
 
 /// An answer to an append, on its way to the session that waits for it.
 pub(crate) type AppendAnswer = (u64, StreamAppendResult<TypeConfig>);
@@ -52,9 +53,9 @@ pub(crate) struct Core {
     processed: AtomicU64,
     /// It has said so anew, and `processed` has not moved since.
     desired_moved: AtomicBool,
-    /// Addresses of leaders and candidates not (yet) named by the log, and
-    /// when they were last heard of.
-    pub strangers: Mutex<BTreeMap<RaftId, (String, Duration)>>,
+    /// Addresses of leaders and candidates that the log does not name (yet), or has
+    /// elsewhere.
+    pub whereabouts: Mutex<Whereabouts>,
     /// Something that [`status`](Core::status) shows may have changed.
     pub status_wake: Notify,
     failed: Mutex<Option<String>>,
@@ -182,7 +183,7 @@ impl Core {
             stood_down: AtomicBool::new(false),
             processed: AtomicU64::new(0),
             desired_moved: AtomicBool::new(false),
-            strangers: Mutex::default(),
+            whereabouts: Mutex::default(),
             status_wake: Notify::new(),
             failed: Mutex::default(),
             failed_wake: Notify::new(),

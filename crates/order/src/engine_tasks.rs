@@ -37,8 +37,6 @@ const RECONCILE_PAUSE: Duration = Duration::from_millis(200);
 const RECONCILE_LEAVERS: Duration = Duration::from_millis(25);
 /// After a membership change that was refused.
 const RECONCILE_RETRY: Duration = Duration::from_millis(100);
-/// Strangers remembered at most; see [`Core::strangers`].
-const STRANGERS_MAX: usize = 16;
 
 /// Takes what comes in and hands it to whom it concerns. Never waits on
 /// anything but the network.
@@ -98,7 +96,7 @@ fn on_frame(
             }
             let leadership = (v.leader_id.term, from);
             core.promised(leadership, Duration::from_micros(lease_us));
-            stranger(core, from, &addr);
+            is_at(core, from, &addr);
             if lane == Lane::Bulk {
                 followers.append(core, raft, from, session, seq, request);
             } else {
@@ -119,7 +117,7 @@ fn on_frame(
             vote,
             last,
         } => {
-            stranger(core, from, &addr);
+            is_at(core, from, &addr);
             let request = VoteRequest {
                 vote,
                 last_log_id: last,
@@ -208,22 +206,15 @@ fn is_current(raft: &Raft, vote: &RaftVote) -> bool {
     raft.metrics().borrow_watched().vote == *vote
 }
 
-/// Remembers where a leader or candidate is, so that it can be answered.
-fn stranger(core: &Arc<Core>, from: RaftId, addr: &str) {
+/// Remembers where a leader, a candidate or somebody looked for is, so that it can be
+/// answered.
+pub(crate) fn is_at(core: &Arc<Core>, id: RaftId, addr: &str) {
     if addr.is_empty() {
         return;
     }
-    let now = core.now();
-    let mut strangers = lock(&core.strangers);
-    if let Some((known, seen)) = strangers.get_mut(&from)
-        && known == addr
-    {
-        *seen = now;
-        return;
-    }
-    if strangers.len() < STRANGERS_MAX || strangers.contains_key(&from) {
-        strangers.insert(from, (addr.to_owned(), now));
-        drop(strangers);
+    let is_member = || core.other_members().contains(&id);
+    let news = lock(&core.whereabouts).hear(id, addr, core.now(), is_member);
+    if news {
         update_peers(core);
     }
 }
@@ -235,18 +226,19 @@ fn update_peers(core: &Arc<Core>) {
         None => return,
     };
     core.forget_answers(&members);
-    let now = core.now();
-    let patience = core.config.election_min * 8;
-    let mut peers = members.addrs;
-    {
-        let mut strangers = lock(&core.strangers);
-        strangers.retain(|_, (_, seen)| now < *seen + patience);
-        for (id, (addr, _)) in strangers.iter() {
-            peers.entry(*id).or_insert_with(|| addr.clone());
-        }
-    }
+    let status = core.net.peers_status();
+    let up = |id, addr: &str| {
+        let link = status.get(&id);
+        link.is_some_and(|l| l.addr == addr && l.up[Lane::Raft.index()])
+    };
+    let mut peers = lock(&core.whereabouts).links(members.addrs, up, core.now(), patience(core));
     peers.remove(&core.id);
     core.net.set_peers(peers);
+}
+
+/// How long a word about somebody's address counts.
+fn patience(core: &Core) -> Duration {
+    core.config.election_min * 8
 }
 
 /// The newest append session of each leader.
@@ -663,7 +655,7 @@ pub(crate) async fn reconcile(core: Arc<Core>, raft: Raft) {
                 break;
             }
         }
-        forget_strangers(&core);
+        look_for_others(&core, &raft);
         // Asking the leader to, as a follower, would only disturb the others.
         let leads = raft.metrics().borrow_watched().state == ServerState::Leader;
         if disk_hangs(&core, &mut disk) && leads {
@@ -765,13 +757,12 @@ async fn take_step(core: &Arc<Core>, raft: &Raft, step: Step) -> bool {
     }
 }
 
-fn forget_strangers(core: &Arc<Core>) {
-    let patience = core.config.election_min * 8;
-    let now = core.now();
-    let stale = lock(&core.strangers)
-        .values()
-        .any(|(_, seen)| now >= *seen + patience);
-    if stale {
+/// Looks again whether the others are to be reached elsewhere.
+fn look_for_others(core: &Arc<Core>, raft: &Raft) {
+    // Not held below: whoever holds the other lock may look at the metrics.
+    let config = raft.metrics().borrow_watched().membership_config.clone();
+    let named = |id: &RaftId| Some(config.membership().get_node(id)?.addr.as_str());
+    if lock(&core.whereabouts).unsettled(named, core.now(), patience(core)) {
         update_peers(core);
     }
 }

@@ -44,6 +44,7 @@ mod storage;
 mod stored;
 pub mod tcp;
 pub mod types;
+mod whereabouts;
 pub mod wire;
 
 pub use checked::Sums;

@@ -22,11 +22,15 @@ mod request;
 mod secure;
 #[cfg(test)]
 mod secure_tests;
+mod socket;
+#[cfg(test)]
+mod socket_tests;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod x509;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::mem::{Discriminant, discriminant};
@@ -41,10 +45,12 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
 pub use listen::BindError;
-pub use request::{request, request_blocking};
+pub use request::{request, request_blocking, who_is_at};
 pub use secure::{Security, SecurityConfig, SecurityError};
+pub use socket::Brake;
 pub use tls::TlsFiles;
 
+use crate::address::parse_address;
 use crate::inbox::Inbox;
 use crate::network::{Frame, Inbound, Lane, LinkStatus, NetError, Network, SendError};
 use crate::types::{BoxFuture, RaftId};
@@ -70,6 +76,8 @@ const GREETING_AT_ONCE: usize = 64;
 const INBOUND_AT_ONCE: usize = 1024;
 /// Questions of others at once; each may hold [`REQUEST_MAX`].
 const ASKING_AT_ONCE: usize = 64;
+/// Looks into the allowlist at once.
+const ADMITTING_AT_ONCE: usize = 16;
 /// Peers whose last sign of life is remembered.
 const HEARD_MAX: usize = 1024;
 /// How long an event that strangers can cause is not repeated.
@@ -91,9 +99,10 @@ pub struct TcpConfig {
     /// How this node introduces itself.
     pub who: Identity,
     /// Additional check of those who connect, such as the allowlist. Runs on
-    /// a thread of its own and may block.
+    /// a thread of its own and may block; whoever waits for it too long is told
+    /// to try again.
     pub admit: Option<Admit>,
-    /// Encryption and the cluster's secret.
+    /// Encryption, the cluster's secret, and the brake.
     pub security: Arc<Security>,
     /// Where events go.
     pub events: Option<EventSink>,
@@ -239,6 +248,15 @@ pub enum TransportEvent {
         /// Who.
         addr: String,
     },
+    /// Somebody had to go so that others can come in.
+    #[error(
+        "connection from {addr} closed: it had not greeted yet when too many such connections were \
+         open, most of them from there"
+    )]
+    GaveWay {
+        /// Who.
+        addr: String,
+    },
     /// The operating system gives no more connections.
     #[error("cannot take connections from other nodes just now: {why}; will go on trying")]
     CannotAccept {
@@ -319,6 +337,7 @@ impl Heard {
 
 /// One connection that somebody made to this node.
 struct InboundConn {
+    from: SocketAddr,
     task: Option<AbortHandle>,
     greeted: bool,
     /// Whose lane it wants to be.
@@ -331,6 +350,37 @@ struct InboundState {
     conns: HashMap<u64, InboundConn>,
     /// The connection that now is the lane.
     lanes: HashMap<(RaftId, Lane), (u64, Arc<AtomicU64>)>,
+    /// From where peers come, as far as known.
+    homes: HashMap<RaftId, IpAddr>,
+}
+
+/// What counts as one place that connections come from: of IPv6, the network.
+fn place(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => {
+            let [a, b, c, d, ..] = ip.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+        }
+        v4 => v4,
+    }
+}
+
+impl InboundState {
+    /// Which connection without a greeting goes for one more from `newcomer`: the
+    /// oldest from where most of them are. A peer's place is spared, except for a peer.
+    fn gives_way(&self, newcomer: IpAddr) -> Option<u64> {
+        let is_home = |ip: &IpAddr| self.homes.values().any(|home| home == ip);
+        let mut places: HashMap<IpAddr, (usize, u64)> = HashMap::new();
+        for (id, c) in self.conns.iter().filter(|(_, c)| !c.greeted) {
+            let (many, oldest) = places.entry(place(c.from.ip())).or_insert((0, *id));
+            *many += 1;
+            *oldest = (*oldest).min(*id);
+        }
+        let worst =
+            |(ip, (many, oldest)): &(IpAddr, (usize, u64))| (!is_home(ip), *many, Reverse(*oldest));
+        let (ip, (_, oldest)) = places.into_iter().max_by_key(worst)?;
+        (!is_home(&ip) || is_home(&place(newcomer))).then_some(oldest)
+    }
 }
 
 /// The connections that others made to this node.
@@ -342,22 +392,39 @@ impl InboundTable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more, if there is one.
-    fn enter(&self) -> Option<u64> {
+    /// A place for one more, if there is one or can be made, and who had to go for it.
+    fn enter(&self, from: SocketAddr) -> Option<(u64, Option<SocketAddr>)> {
         let mut s = self.lock();
         let greeting = s.conns.values().filter(|c| !c.greeted).count();
+        let mut gone = None;
         if s.conns.len() >= INBOUND_AT_ONCE || greeting >= GREETING_AT_ONCE {
-            return None;
+            let old = s.gives_way(from.ip())?;
+            let old = s.conns.remove(&old)?;
+            if let Some(task) = old.task {
+                task.abort();
+            }
+            gone = Some(old.from);
         }
         s.next_id += 1;
         let id = s.next_id;
         let conn = InboundConn {
+            from,
             task: None,
             greeted: false,
             wants: None,
         };
         s.conns.insert(id, conn);
-        Some(id)
+        Some((id, gone))
+    }
+
+    /// The peer lives, or was seen, at `ip`.
+    fn home(&self, peer: RaftId, ip: IpAddr) {
+        self.lock().homes.insert(peer, place(ip));
+    }
+
+    /// Only these are peers.
+    fn keep_homes(&self, is_peer: impl Fn(RaftId) -> bool) {
+        self.lock().homes.retain(|id, _| is_peer(*id));
     }
 
     fn set_task(&self, id: u64, task: AbortHandle) {
@@ -431,6 +498,8 @@ struct Shared {
     inbox: Inbox,
     inbound: InboundTable,
     asking: Semaphore,
+    /// Outlives a connection: a look that hangs keeps its place.
+    admitting: Arc<Semaphore>,
     peers: Mutex<BTreeMap<RaftId, Peer>>,
     heard: Mutex<HashMap<RaftId, Arc<Heard>>>,
     /// When which kind of event about whom was last passed on.
@@ -494,10 +563,12 @@ impl Shared {
         all.entry(peer).or_insert_with(fresh).clone()
     }
 
-    /// A peer showed that it is there: waiting links to it try at once.
-    fn kick(&self, peer: RaftId) {
-        if let Some(p) = lock(&self.peers).get(&peer) {
+    /// Somebody showed that it is there: if it is a peer, waiting links to it try
+    /// at once.
+    fn came(&self, from: RaftId, ip: IpAddr) {
+        if let Some(p) = lock(&self.peers).get(&from) {
             p.lanes.iter().for_each(|l| l.kick());
+            self.inbound.home(from, ip);
         }
     }
 }
@@ -533,6 +604,7 @@ impl TcpNetwork {
             inbox: Inbox::default(),
             inbound: InboundTable::default(),
             asking: Semaphore::new(ASKING_AT_ONCE),
+            admitting: Arc::new(Semaphore::new(ADMITTING_AT_ONCE)),
             peers: Mutex::default(),
             heard: Mutex::default(),
             said: Mutex::default(),
@@ -584,6 +656,9 @@ impl Network for TcpNetwork {
                 limit: FRAME_MAX,
             });
         }
+        if self.shared.config.security.cut_off() {
+            return Err(SendError::Disconnected { to, lane });
+        }
         let link = match lock(&self.shared.peers).get(&to) {
             Some(p) => p.lanes[lane.index()].clone(),
             None => return Err(SendError::UnknownPeer { to }),
@@ -605,9 +680,16 @@ impl Network for TcpNetwork {
             keep
         });
         lock(&self.shared.heard).retain(|id, _| wanted.contains_key(id));
+        self.shared
+            .inbound
+            .keep_homes(|id| wanted.contains_key(&id));
         for (id, addr) in wanted {
             if peers.contains_key(&id) {
                 continue;
+            }
+            // A name is known when somebody comes from there.
+            if let Some(ip) = parse_address(&addr, DEFAULT_PORT).ok().and_then(|a| a.ip()) {
+                self.shared.inbound.home(id, ip);
             }
             let lanes = Lane::ALL.map(|lane| Arc::new(OutLink::new(id, lane, addr.clone())));
             let tasks = [0, 1, 2].map(|i| {

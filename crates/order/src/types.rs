@@ -490,6 +490,10 @@ pub trait Order: Send + Sync {
     /// wish that is older than its leadership or than the members' last change.
     fn set_desired(&self, members: BTreeMap<RaftId, Desired>);
 
+    /// The member `id` was found at `addr`, wherever the log has it: it is tried there, if
+    /// no link to it stands. For members only, and for some seconds.
+    fn found_at(&self, id: RaftId, addr: &str);
+
     /// This node takes nothing more from the log: it was evicted, or stops. Its
     /// log still votes while the members count it; but whenever it leads, it hands
     /// the lead to another member and changes nothing itself. Until the engine ends.

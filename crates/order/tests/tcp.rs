@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dromon_log::{DirDevice, Log, LogOptions, WriterHandle};
 use dromon_order::disklog::DiskLog;
-use dromon_order::tcp::{TcpConfig, TcpNetwork};
+use dromon_order::tcp::{Security, TcpConfig, TcpNetwork, who_is_at};
 use dromon_order::wire::Identity;
 use dromon_order::{
     Desired, EngineConfig, NodeHandler, Order, OrderStatus, RaftId, Reply, Sequencer, Start,
@@ -79,12 +79,37 @@ fn start(dir: &Path, id: RaftId, birth: u8, port: u16, start: Start) -> Node {
     let (theirs, notes, end) = (order.clone(), delivered.clone(), ended.clone());
     thread::spawn(move || deliver(&*theirs, &notes, &end));
     Node {
-        id,
+        id: order.status().id,
         addr,
         order,
         delivered,
         ended,
     }
+}
+
+/// A cluster of three, and where their logs lie.
+fn three(dirs: &[tempfile::TempDir], ports: &[u16]) -> [Node; 3] {
+    let genesis = Bytes::from_static(b"genesis");
+    let after = None;
+    let founds = Start::Bootstrap { genesis, after };
+    let a = start(dirs[0].path(), 11, 1, ports[0], founds);
+    wait("the first is primary", || a.order.status().primary);
+    let checkpoint = a.order.load_checkpoint(None).expect("the log can be read");
+    let checkpoint = checkpoint.expect("bootstrap saves one");
+    let join = |i: usize, id, birth| {
+        let (checkpoint, term) = (checkpoint.clone(), 0);
+        let joins = Start::Join { checkpoint, term };
+        start(dirs[i].path(), id, birth, ports[i], joins)
+    };
+    let b = join(1, 22, 2);
+    let c = join(2, 33, 3);
+    for n in [&a, &b, &c] {
+        n.order.set_desired(desired(&[&a, &b, &c]));
+    }
+    wait("all three vote", || {
+        a.order.status().members.voters().len() == 3
+    });
+    [a, b, c]
 }
 
 /// The node's delivery thread.
@@ -124,44 +149,7 @@ fn three_nodes_over_sockets_and_files_agree_and_one_comes_back() {
         .map(|_| tempfile::tempdir().expect("a directory can be made"))
         .collect();
     let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
-    let genesis = Bytes::from_static(b"genesis");
-    let a = start(
-        dirs[0].path(),
-        11,
-        1,
-        ports[0],
-        Start::Bootstrap {
-            genesis,
-            after: None,
-        },
-    );
-    wait("the first is primary", || a.order.status().primary);
-    let checkpoint = a
-        .order
-        .load_checkpoint(None)
-        .expect("the log can be read")
-        .expect("bootstrap saves one");
-    let join = |i: usize, id, birth| {
-        let checkpoint = checkpoint.clone();
-        start(
-            dirs[i].path(),
-            id,
-            birth,
-            ports[i],
-            Start::Join {
-                checkpoint,
-                term: 0,
-            },
-        )
-    };
-    let b = join(1, 22, 2);
-    let c = join(2, 33, 3);
-    for n in [&a, &b, &c] {
-        n.order.set_desired(desired(&[&a, &b, &c]));
-    }
-    wait("all three vote", || {
-        a.order.status().members.voters().len() == 3
-    });
+    let [a, b, c] = three(&dirs, &ports);
 
     let each = 300;
     thread::scope(|s| {
@@ -221,6 +209,85 @@ fn three_nodes_over_sockets_and_files_agree_and_one_comes_back() {
             .all(|n| seen(n).last().is_some_and(|b| &b[..] == b"last"))
     });
     for n in rest {
+        n.order.stop();
+    }
+}
+
+/// The log names the old address, and there is no leader to correct it before it is
+/// elected. The third one stays out.
+#[test]
+fn a_majority_of_which_one_has_moved_elects() {
+    let dirs: Vec<_> = (0..3)
+        .map(|_| tempfile::tempdir().expect("a directory can be made"))
+        .collect();
+    let ports: Vec<u16> = (0..4).map(|_| free_port()).collect();
+    for n in three(&dirs, &ports) {
+        n.order.stop();
+    }
+    let a = start(dirs[0].path(), 0, 4, ports[3], Start::Resume);
+    let b = start(dirs[1].path(), 0, 5, ports[1], Start::Resume);
+    let nodes = [&a, &b];
+    wait("they have a majority", || {
+        nodes.iter().all(|n| n.order.status().primary)
+    });
+    // Longer than a word about an address counts: the link stands.
+    thread::sleep(Duration::from_secs(9));
+    for n in nodes {
+        n.order
+            .propose(1, 0, Bytes::from_static(b"moved"))
+            .expect("there is room");
+    }
+    wait("both deliver", || {
+        let count = |n: &&Node| n.delivered.lock().unwrap().len();
+        nodes.iter().all(|n| count(n) == 2)
+    });
+    // The log learns of it as of any change.
+    for n in nodes {
+        n.order.set_desired(desired(&[&a, &b]));
+    }
+    wait("the log has the address", || {
+        let named = b.order.status().members.addrs.get(&11).cloned();
+        named.as_ref() == Some(&a.addr)
+    });
+    for n in nodes {
+        n.order.stop();
+    }
+}
+
+/// Nobody is where any log has it. One word about one other is enough for each pair:
+/// who is asked hears where the asker is.
+#[test]
+fn members_that_all_moved_elect_once_one_is_told_where_another_is() {
+    let dirs: Vec<_> = (0..3)
+        .map(|_| tempfile::tempdir().expect("a directory can be made"))
+        .collect();
+    let ports: Vec<u16> = (0..6).map(|_| free_port()).collect();
+    for n in three(&dirs, &ports) {
+        n.order.stop();
+    }
+    let resume = |i: usize| start(dirs[i].path(), 0, 4 + i as u8, ports[3 + i], Start::Resume);
+    let [a, b, c] = [resume(0), resume(1), resume(2)];
+    let who = Identity {
+        cluster: "tcp test".to_owned(),
+        ..Identity::default()
+    };
+    let tell = |to: &Node, about: &Node| {
+        let limit = Duration::from_secs(5);
+        let id = who_is_at(&about.addr, &who, &Security::default(), limit);
+        assert_eq!(id, Ok(about.id));
+        to.order.found_at(about.id, &about.addr);
+        to.order.found_at(77, "127.0.0.1:9");
+    };
+    thread::sleep(Duration::from_secs(3));
+    assert!([&a, &b, &c].iter().all(|n| !n.order.status().primary));
+    tell(&a, &b);
+    wait("two have a majority", || {
+        [&a, &b].iter().all(|n| n.order.status().primary)
+    });
+    tell(&c, if a.order.status().is_leader { &a } else { &b });
+    wait("the third follows", || c.order.status().primary);
+    for n in [a, b, c] {
+        assert!(!n.order.status().peers.contains_key(&77), "no member");
         n.order.stop();
     }
 }

@@ -1,14 +1,16 @@
 //! The server as the node's database.
 
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 use dromon_node::spool::MapFile;
-use dromon_node::tcp::Host;
+use dromon_node::tcp::{Brake, Host};
 use dromon_node::{Applied, Applier, Database, Level, Meta, Position, Trx, View};
 use dromon_writeset::Flags;
+use dromon_wsrep::isolation::{self, Mode};
 use dromon_wsrep::{AllowlistKey, LogLevel, MappedFile, RecvContext, Server, TrxMeta};
 
 use crate::convert::{to_gtid, to_view, write_meta};
@@ -96,6 +98,28 @@ impl Host for ServerHost {
     fn memory(&self) -> (u64, u64) {
         dromon_wsrep::memory::held()
     }
+
+    fn brake(&self) -> Option<Arc<dyn Brake>> {
+        Some(Arc::new(CrashBrake))
+    }
+}
+
+/// Pulled by the server's handler of fatal signals: while a crashed server writes its
+/// report, nobody shall hear of it.
+struct CrashBrake;
+
+impl Brake for CrashBrake {
+    fn pulled(&self) -> bool {
+        isolation::mode() != Mode::NotIsolated
+    }
+
+    fn cover(&self, socket: BorrowedFd<'_>) -> bool {
+        isolation::register_fd(socket.as_raw_fd())
+    }
+
+    fn release(&self, socket: BorrowedFd<'_>) {
+        isolation::unregister_fd(socket.as_raw_fd());
+    }
 }
 
 /// One applier thread of the server.
@@ -161,5 +185,32 @@ impl Applier for LentThread<'_, '_> {
         let text = "this server waits for a copy of the data that will not come; it ends here";
         self.ctx.server().log(LogLevel::Info, text);
         dromon_wsrep::process::abort()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn the_servers_hook_is_the_brake_of_the_nodes_connections() {
+        let brake = CrashBrake;
+        let (mut own, mut far) = UnixStream::pair().expect("two sockets");
+        assert!(brake.cover(own.as_fd()));
+        assert!(!brake.pulled());
+        own.write_all(b"x").expect("it stands");
+        assert_eq!(isolation::set_mode(1), 0);
+        assert!(brake.pulled());
+        let mut seen = Vec::new();
+        far.read_to_end(&mut seen).expect("its end");
+        assert_eq!(seen, b"x");
+        assert_eq!(isolation::set_mode(2), 0);
+        assert!(brake.pulled());
+        assert_eq!(isolation::set_mode(0), 0);
+        assert!(!brake.pulled());
+        brake.release(own.as_fd());
     }
 }

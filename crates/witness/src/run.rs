@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dromon_node::options::ClusterAddress;
 use dromon_node::spool::MapFile;
-use dromon_node::tcp::{Host, Tcp};
+use dromon_node::tcp::{Brake, Host, Tcp};
 use dromon_node::{ConnectError, Database, Level, Node, OpenError, Phase, Position, Setup};
 use dromon_wsrep::MappedFile;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -88,6 +88,10 @@ impl Host for Process {
             number.unwrap_or(0) * 1024
         };
         (kib("VmRSS:"), kib("VmHWM:"))
+    }
+
+    fn brake(&self) -> Option<Arc<dyn Brake>> {
+        None // it ends at once, without a report
     }
 }
 

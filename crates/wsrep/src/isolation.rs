@@ -3,15 +3,20 @@
 //! The server's signal handler calls it in the middle of anything, so it uses only
 //! atomics and `shutdown(2)`: no lock, no allocation, no log. Sockets are shut down,
 //! not closed: their owners close them, and a number closed here could be reused
-//! under them.
+//! under them. The reverse holds too: while the hook is at a number, its owner waits
+//! with the close, so what is shut down is never somebody else's.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 /// How many sockets can be registered at a time.
-pub const FDS_MAX: usize = 1024;
+pub const FDS_MAX: usize = 2048;
 
 const FREE: RawFd = -1;
+/// The hook is at this number just now.
+const fn busy(fd: RawFd) -> RawFd {
+    -2 - fd
+}
 const SUCCESS: u32 = 0;
 const INVALID_VALUE: u32 = 1;
 
@@ -62,17 +67,20 @@ pub fn register_fd(fd: RawFd) -> bool {
     false
 }
 
-/// Takes a socket out again. Call it before the socket is closed.
+/// Takes a socket out again. Call it before the socket is closed. If the hook is at that
+/// socket, waits until it is not.
 pub fn unregister_fd(fd: RawFd) {
     if fd < 0 {
         return;
     }
     for slot in &FDS[..FDS_USED.load(Ordering::SeqCst)] {
-        if slot
-            .compare_exchange(fd, FREE, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok()
-        {
-            return;
+        loop {
+            match slot.compare_exchange(fd, FREE, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return,
+                // On another thread: one that runs above this one has ended.
+                Err(now) if now == busy(fd) => std::thread::yield_now(),
+                Err(_) => break,
+            }
         }
     }
 }
@@ -86,8 +94,14 @@ pub fn set_mode(mode: u32) -> u32 {
     if mode != 0 {
         for slot in &FDS[..FDS_USED.load(Ordering::SeqCst)] {
             let fd = slot.load(Ordering::SeqCst);
-            if fd != FREE {
+            // One that has just gone, or that another crashing thread is at, is skipped.
+            if fd >= 0
+                && slot
+                    .compare_exchange(fd, busy(fd), Ordering::SeqCst, Ordering::Relaxed)
+                    .is_ok()
+            {
                 shut_down(fd);
+                slot.store(fd, Ordering::SeqCst);
             }
         }
     }
@@ -150,6 +164,20 @@ mod tests {
         unregister_fd(covered.as_raw_fd());
         unregister_fd(late.as_raw_fd());
         assert!(FDS.iter().all(|slot| slot.load(Ordering::SeqCst) == FREE));
+
+        // Nobody closes a number while the hook is at it.
+        let (held, _held_far) = UnixStream::pair().unwrap();
+        let fd = held.as_raw_fd();
+        assert!(register_fd(fd));
+        let slot = FDS.iter().find(|s| s.load(Ordering::SeqCst) == fd);
+        let slot = slot.expect("it is registered");
+        slot.store(busy(fd), Ordering::SeqCst);
+        let owner = std::thread::spawn(move || unregister_fd(fd));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!owner.is_finished());
+        slot.store(fd, Ordering::SeqCst);
+        owner.join().unwrap();
+        assert_eq!(slot.load(Ordering::SeqCst), FREE);
 
         // A full table says so and recovers; these numbers are no open files.
         for fd in 0..FDS_MAX {

@@ -17,7 +17,7 @@ use crate::digests::Digests;
 use crate::electors::Weighing;
 use crate::grastate::STATE_FILE;
 use crate::messages::{Answer, Control, Join, Need, Position, Request, encode, kind};
-use crate::options::{AddressError, ClusterAddress, OptionError, Settings};
+use crate::options::{AddressError, ClusterAddress, HostPort, OptionError, Settings};
 use crate::retention::Mark;
 
 /// What to do about a damaged log.
@@ -251,6 +251,9 @@ pub(super) struct Found {
 /// Joining may take so many times as long as it may without a sign of life, while what lies before
 /// it in the log comes.
 const LONG_LOG: u32 = 20;
+
+/// How long one address may take to say who is there.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Becomes a member of cluster `name`. Returns once the own join is
@@ -771,6 +774,7 @@ impl Node {
                     return Err(ConnectError::Evicted);
                 }
                 self.force_if_asked();
+                self.look_for_moved(name, order, &others);
                 if told.elapsed() >= Duration::from_secs(10) {
                     told = Instant::now();
                     let missing = status
@@ -787,6 +791,21 @@ impl Node {
             }
             if let Some(why) = order.status().failed {
                 return Err(ConnectError::Engine(why));
+            }
+        }
+    }
+    /// Looks who is at those of `listed` that the log does not name: members that were
+    /// started again elsewhere, which may look for this node at an old address, too.
+    fn look_for_moved(&self, name: &str, order: &Arc<dyn Order>, listed: &[HostPort]) {
+        let settings = self.settings();
+        let named = order.status().members.addrs;
+        for addr in listed.iter().filter(|a| !settings.is_own(a)) {
+            let addr = addr.to_string();
+            if named.values().any(|a| *a == addr) {
+                continue;
+            }
+            if let Some(id) = self.engines.who_is_at(name, &addr, LOOK) {
+                order.found_at(id, &addr);
             }
         }
     }

@@ -169,6 +169,12 @@ pub trait Engines: Send + Sync {
         timeout: Duration,
     ) -> Result<Bytes, AskError>;
 
+    /// The id of the log behind the node at `addr`, if that runs and has one.
+    fn who_is_at(&self, cluster: &str, addr: &str, timeout: Duration) -> Option<RaftId> {
+        let _ = (cluster, addr, timeout);
+        None
+    }
+
     /// Reads the files of encryption and secret that `settings` name, for
     /// connections to come; what stands stays. On an error nothing changes. The
     /// answer is worth a line in the log each.

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::conn::{FrameReader, ReadError, WriteList, read_message, tune, write_message};
 use super::secure::{Stream, Turned, receive};
+use super::socket::Socket;
 use super::{REQUEST_MAX, Shared, TransportEvent};
 use crate::network::{Frame, Lane};
 use crate::types::{RaftId, Reply};
@@ -36,14 +37,25 @@ pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener) {
                 continue;
             }
         };
-        if shared.mode.borrow().closed() {
+        if shared.mode.borrow().closed() || shared.config.security.cut_off() {
             continue;
         }
-        let Some(id) = shared.inbound.enter() else {
+        let too_many = || {
             let addr = from.to_string();
             shared.stranger_event(from.ip(), TransportEvent::TooMany { addr });
+        };
+        let Some(stream) = Socket::new(stream, shared.config.security.brake()) else {
+            too_many();
             continue;
         };
+        let Some((id, gone)) = shared.inbound.enter(from) else {
+            too_many();
+            continue;
+        };
+        if let Some(gone) = gone {
+            let addr = gone.to_string();
+            shared.stranger_event(gone.ip(), TransportEvent::GaveWay { addr });
+        }
         let task = tokio::spawn({
             let shared = shared.clone();
             async move {
@@ -59,9 +71,9 @@ pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener) {
     }
 }
 
-async fn serve(shared: &Arc<Shared>, id: u64, stream: TcpStream, from: SocketAddr) {
+async fn serve(shared: &Arc<Shared>, id: u64, stream: Socket, from: SocketAddr) {
     let addr = from.to_string();
-    if tune(&stream, shared.config.dead_after).is_err() {
+    if tune(stream.tcp(), shared.config.dead_after).is_err() {
         // It is gone already.
         return;
     }
@@ -136,7 +148,11 @@ async fn serve(shared: &Arc<Shared>, id: u64, stream: TcpStream, from: SocketAdd
     }
     shared.inbound.greeted(id);
     let ended = match hello.purpose {
-        Purpose::Lane(lane) => serve_lane(shared, id, stream, buf, hello.who.raft_id, lane).await,
+        Purpose::Lane(lane) => {
+            let member = hello.who.raft_id;
+            shared.came(member, from.ip());
+            serve_lane(shared, id, stream, buf, member, lane).await
+        }
         Purpose::Request => serve_request(shared, stream, buf, &hello, &addr).await,
     };
     if let ReadError::Misbehaved(what) = ended {
@@ -197,15 +213,27 @@ async fn judge(shared: &Shared, own: &Identity, hello: &Hello, ip: IpAddr) -> Re
         // It may read tables: not on the thread that keeps the cluster alive.
         let hello = hello.clone();
         let ip = ip.to_canonical();
-        let busy = |_| {
-            Refusal::new(
-                RefusalCode::Busy,
-                "it could not check who connects; try again",
-            )
+        let admitting = shared.admitting.clone();
+        let look = async {
+            let turn = admitting.acquire_owned().await;
+            let look = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                admit(&hello, ip)
+            });
+            look.await.ok()
         };
-        tokio::task::spawn_blocking(move || admit(&hello, ip))
+        // The answer has to come while the other end still waits for it.
+        let limit = shared.config.greet_timeout * 2 / 3;
+        timeout(limit, look)
             .await
-            .map_err(busy)??;
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| {
+                Err(Refusal::new(
+                    RefusalCode::Busy,
+                    "it could not check who connects; try again",
+                ))
+            })?;
     }
     Ok(version)
 }
@@ -219,7 +247,6 @@ async fn serve_lane(
     lane: Lane,
 ) -> ReadError {
     shared.inbound.wants(id, from, lane);
-    shared.kick(from);
     let heard = shared.heard(from);
     heard.now();
     let (read, mut write) = tokio::io::split(stream);

@@ -12,6 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout_at};
 
+use super::secure::Security;
+use super::socket::Socket;
 use crate::address::parse_address;
 use crate::network::{Frame, NetError};
 use crate::wire::{
@@ -133,11 +135,15 @@ pub(super) fn tune(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
 
 /// Resolves `addr` and connects to the first of its addresses that answers.
 pub(super) async fn connect(
+    security: &Security,
     addr: &str,
     default_port: u16,
     dead_after: Duration,
     deadline: Deadline,
-) -> Result<TcpStream, NetError> {
+) -> Result<Socket, NetError> {
+    if security.cut_off() {
+        return Err(NetError::Closed("cut off"));
+    }
     let hp = parse_address(addr, default_port)?;
     let unresolved = |why: String| NetError::Resolve {
         addr: addr.to_owned(),
@@ -162,10 +168,18 @@ pub(super) async fn connect(
             .bound(addr, "take the connection", TcpStream::connect(at))
             .await;
         last = match made {
-            Ok(Ok(s)) => match tune(&s, dead_after) {
-                Ok(()) => return Ok(s),
-                Err(e) => connect_error(addr, &e),
-            },
+            Ok(Ok(s)) => {
+                let Some(s) = Socket::new(s, security.brake()) else {
+                    return Err(NetError::Unreachable {
+                        addr: addr.to_owned(),
+                        why: "too many connections are open here".to_owned(),
+                    });
+                };
+                match tune(s.tcp(), dead_after) {
+                    Ok(()) => return Ok(s),
+                    Err(e) => connect_error(addr, &e),
+                }
+            }
             Ok(Err(e)) => connect_error(addr, &e),
             Err(e) => e,
         };

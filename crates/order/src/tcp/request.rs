@@ -6,10 +6,11 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWriteExt;
 
 use super::conn::{Deadline, FrameReader, ReadError, greet, read_message, write_message};
-use super::secure::{Security, dial, prove};
+use super::secure::{Security, Stream, dial, prove};
 use super::{ANSWER_MAX, DEFAULT_PORT, REQUEST_MAX};
 use crate::network::NetError;
-use crate::wire::{FrameKind, Hello, Identity, Purpose};
+use crate::types::RaftId;
+use crate::wire::{FrameKind, Hello, HelloAnswer, Identity, Purpose};
 
 /// Asks the node at `addr` (`host`, `host:port`, `tcp://…`) and waits for its
 /// answer: connecting, greeting and answering take `timeout` together at most.
@@ -30,11 +31,7 @@ pub async fn request(
         });
     }
     let deadline = Deadline::after(timeout);
-    let mut stream = dial(security, addr, DEFAULT_PORT, timeout, deadline, || deadline).await?;
-    let proving = prove(security, &mut stream, addr, &who.cluster);
-    deadline.bound(addr, "prove the secret", proving).await??;
-    let hello = Hello::new(Purpose::Request, who.clone());
-    let (_, rest): (_, BytesMut) = greet(&mut stream, addr, &hello, deadline).await?;
+    let (stream, _, rest) = reach(addr, who, security, deadline, timeout).await?;
     let talk = async {
         let (read, mut write) = tokio::io::split(stream);
         write_message(&mut write, FrameKind::Request, body)
@@ -56,6 +53,22 @@ pub async fn request(
     deadline.bound(addr, "answer", talk).await?
 }
 
+/// Connects and greets.
+async fn reach(
+    addr: &str,
+    who: &Identity,
+    security: &Security,
+    deadline: Deadline,
+    timeout: Duration,
+) -> Result<(Stream, HelloAnswer, BytesMut), NetError> {
+    let mut stream = dial(security, addr, DEFAULT_PORT, timeout, deadline, || deadline).await?;
+    let proving = prove(security, &mut stream, addr, &who.cluster);
+    deadline.bound(addr, "prove the secret", proving).await??;
+    let hello = Hello::new(Purpose::Request, who.clone());
+    let (answer, rest) = greet(&mut stream, addr, &hello, deadline).await?;
+    Ok((stream, answer, rest))
+}
+
 /// [`request`] for callers without a runtime: blocks this thread. May also be
 /// called from inside one, where it blocks just the same.
 pub fn request_blocking(
@@ -65,6 +78,27 @@ pub fn request_blocking(
     body: Bytes,
     timeout: Duration,
 ) -> Result<Bytes, NetError> {
+    blocking(addr, request(addr, who, security, body, timeout))
+}
+
+/// The id of the node at `addr`; 0 if it has none yet. Blocks like [`request_blocking`].
+pub fn who_is_at(
+    addr: &str,
+    who: &Identity,
+    security: &Security,
+    timeout: Duration,
+) -> Result<RaftId, NetError> {
+    let deadline = Deadline::after(timeout);
+    blocking(addr, async move {
+        let (_, answer, _) = reach(addr, who, security, deadline, timeout).await?;
+        Ok(answer.who.raft_id)
+    })
+}
+
+fn blocking<T: Send>(
+    addr: &str,
+    work: impl Future<Output = Result<T, NetError>> + Send,
+) -> Result<T, NetError> {
     let failed = |why: String| NetError::Unreachable {
         addr: addr.to_owned(),
         why,
@@ -78,7 +112,7 @@ pub fn request_blocking(
                     .enable_all()
                     .build()
                     .map_err(|e| failed(format!("no runtime could be made here: {e}")))?;
-                let outcome = runtime.block_on(request(addr, who, security, body, timeout));
+                let outcome = runtime.block_on(work);
                 // Does not wait for a resolver that hangs.
                 runtime.shutdown_background();
                 outcome

@@ -21,11 +21,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsStream;
 
 use super::conn::{Deadline, ReadError, connect, no_greeting, read_hello};
+use super::socket::{Brake, Socket};
 use super::tls::{self, Tls, TlsFiles};
 use crate::network::NetError;
 use crate::proof::{
@@ -90,14 +90,35 @@ struct Posture {
     secret: Option<Secret>,
 }
 
-/// Encryption and secret for connections to come. See the module's words.
+/// Encryption and secret for connections to come, and what may cut those there are.
+/// See the module's words.
 #[derive(Default)]
-pub struct Security(RwLock<Arc<Posture>>);
+pub struct Security {
+    posture: RwLock<Arc<Posture>>,
+    brake: Option<Arc<dyn Brake>>,
+}
 
 impl Security {
     /// No encryption and no secret.
     pub fn open() -> Arc<Security> {
         Arc::default()
+    }
+
+    /// The same with a brake on every connection.
+    pub fn under(brake: Option<Arc<dyn Brake>>) -> Arc<Security> {
+        Arc::new(Security {
+            brake,
+            ..Security::default()
+        })
+    }
+
+    /// Whether the brake is pulled.
+    pub(super) fn cut_off(&self) -> bool {
+        self.brake.as_ref().is_some_and(|b| b.pulled())
+    }
+
+    pub(super) fn brake(&self) -> Option<Arc<dyn Brake>> {
+        self.brake.clone()
     }
 
     /// Reads the files and uses them from now on; on an error all stays as it
@@ -116,12 +137,12 @@ impl Security {
         if let Some(path) = &config.secret_file {
             posture.secret = Some(read_secret(path)?);
         }
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(posture);
+        *self.posture.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(posture);
         Ok(notes)
     }
 
     fn now(&self) -> Arc<Posture> {
-        self.0
+        self.posture
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -169,8 +190,8 @@ fn read_secret(path: &Path) -> Result<Secret, SecurityError> {
 
 /// A connection, encrypted or not.
 pub(super) enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<BufReader<TcpStream>>>),
+    Plain(Socket),
+    Tls(Box<TlsStream<BufReader<Socket>>>),
 }
 
 impl Stream {
@@ -266,7 +287,7 @@ pub(super) async fn dial(
     greeting: impl Fn() -> Deadline,
 ) -> Result<Stream, NetError> {
     let now = security.now();
-    let plain = connect(addr, default_port, dead_after, connecting).await?;
+    let plain = connect(security, addr, default_port, dead_after, connecting).await?;
     let Some(tls) = &now.tls else {
         return Ok(Stream::Plain(plain));
     };
@@ -280,7 +301,7 @@ pub(super) async fn dial(
     match greeting().bound(addr, "agree on encryption", shaking).await? {
         Ok(stream) => Ok(Stream::Tls(Box::new(stream.into()))),
         Err(e) if now.dynamic && tls::speaks_no_tls(&e) => {
-            let plain = connect(addr, default_port, dead_after, connecting).await?;
+            let plain = connect(security, addr, default_port, dead_after, connecting).await?;
             Ok(Stream::Plain(plain))
         }
         Err(e) => Err(NetError::NotEncrypted {
@@ -385,7 +406,7 @@ impl From<ReadError> for Turned {
 /// and reads its greeting.
 pub(super) async fn receive(
     security: &Security,
-    stream: TcpStream,
+    stream: Socket,
     cluster: &str,
     buf: &mut BytesMut,
 ) -> Result<(Stream, Bytes), Turned> {
@@ -425,9 +446,9 @@ pub(super) async fn receive(
     Ok((stream, hello))
 }
 
-async fn encrypt(tls: &Tls, stream: TcpStream, dynamic: bool) -> Result<Stream, Turned> {
+async fn encrypt(tls: &Tls, stream: Socket, dynamic: bool) -> Result<Stream, Turned> {
     let mut first = [0];
-    match stream.peek(&mut first).await {
+    match stream.tcp().peek(&mut first).await {
         Ok(0) | Err(_) => return Err(Turned::Gone),
         Ok(_) if first[0] == TLS_HANDSHAKE => {}
         Ok(_) if dynamic => return Ok(Stream::Plain(stream)),

@@ -792,11 +792,13 @@ async fn version_6_addresses_work_where_there_are_some() {
 #[test]
 fn a_newer_lane_ends_all_older_ones_and_no_older_one_takes_it_back() {
     let table = InboundTable::default();
-    let ids: Vec<u64> = (0..3).map(|_| table.enter().expect("room")).collect();
+    let enter = || table.enter(SocketAddr::from(([10, 0, 0, 1], 9)));
+    let enter = || enter().expect("room").0;
+    let ids: Vec<u64> = (0..3).map(|_| enter()).collect();
     for id in &ids {
         table.wants(*id, 7, Lane::Bulk);
     }
-    let other = table.enter().expect("room");
+    let other = enter();
     table.wants(other, 7, Lane::Raft);
     let is = |current: &AtomicU64, id| current.load(Ordering::Acquire) == id;
     let first = table.take_over(ids[0], 7, Lane::Bulk);
