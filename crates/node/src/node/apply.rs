@@ -271,7 +271,7 @@ impl Node {
             }
             Item::VoteRequest { seqno } => {
                 if self.gates.wait_released(seqno, waiter, false, None).is_ok() {
-                    self.cast_vote(seqno, 0);
+                    self.say_finished();
                 }
                 None
             }
@@ -515,39 +515,7 @@ impl Node {
         files.read(key).map_err(|e| e.to_string())
     }
 
-    pub(super) fn cast_vote(&self, seqno: Seqno, digest: u64) {
-        if lock(&self.votes).contains_key(&seqno) {
-            return;
-        }
-        let uuid = self.shared().uuid;
-        let ballot = encode(&Control::Vote {
-            uuid,
-            seqno,
-            digest,
-        });
-        if let Some(order) = self.order() {
-            // Lost with the connection: then a view recounts without us.
-            let _ = order.propose(kind::CONTROL, 0, ballot);
-        }
-    }
-
-    /// Most members failed at `seqno`. One that failed in another way has left
-    /// by now; one that did not fail has data that they have not.
-    fn check_own_ballot(&self, seqno: Seqno) {
-        let succeeded = {
-            let own = lock(&self.own_ballots);
-            own.from.is_some_and(|from| seqno > from) && !own.failed.contains_key(&seqno)
-        };
-        if succeeded {
-            self.leave_inconsistent(&format!(
-                "Vote 0 (success) on {} is inconsistent with group. Leaving cluster. It was applied here but failed \
-                 on most members",
-                self.at(seqno)
-            ));
-        }
-    }
-
-    fn at(&self, seqno: Seqno) -> Position {
+    pub(super) fn at(&self, seqno: Seqno) -> Position {
         Position {
             history: *lock(&self.history),
             seqno,
@@ -816,7 +784,7 @@ impl Node {
     }
 
     /// Leaves the others, touches nothing.
-    fn leave_inconsistent(&self, what: &str) {
+    pub(super) fn leave_inconsistent(&self, what: &str) {
         let (uuid, seqno, own) = {
             let mut shared = self.shared();
             if matches!(shared.phase, Phase::Inconsistent | Phase::Closed) {
