@@ -551,6 +551,9 @@ impl Node {
         let (view, need) = {
             let mut shared = self.shared();
             loop {
+                if told_to_leave(shared.phase) {
+                    return BroughtUp::Left;
+                }
                 if let Some(joined) = shared.joined.clone() {
                     break joined;
                 }
@@ -649,8 +652,14 @@ impl Node {
         if !at_view && !self.settle_shelved(applier) {
             return BroughtUp::Failed("the server refused to roll back what was shelved".into());
         }
-        self.was_up.store(true, Relaxed);
         let mut shared = self.shared();
+        // Who says so looks behind that whether this was brought up: one of the two gives the last view.
+        let left = told_to_leave(shared.phase);
+        // Some engines would have started at the view that is yet to come.
+        self.was_up.fetch_or(!(left && at_view), Relaxed);
+        if left {
+            return BroughtUp::Left;
+        }
         if shared.phase == Phase::Joining {
             shared.phase = Phase::Joined;
         }
@@ -849,6 +858,11 @@ impl Node {
         self.gates.close();
         self.changed.notify_all();
     }
+}
+
+/// Whether this node was told to leave. One that is inconsistent has its last views on their way.
+fn told_to_leave(phase: Phase) -> bool {
+    matches!(phase, Phase::Leaving | Phase::Closed)
 }
 
 /// Whether a node that waits to be brought up need not wait any more.
