@@ -149,8 +149,15 @@ impl Node {
         // What lies ahead waits for what others have yet to take, also in a pause.
         let ahead = matches!(value, Item::Chunk { .. }) && self.is_begun_ahead(seqno);
         self.queue.sets_aside(ahead);
-        let ended = if self.gates.wait_not_held(seqno, waiter, false).is_err() {
-            Ended::with(Outcome::ConnFail)
+        // What a vote is about counts: it may lie before a pause.
+        let at = match &value {
+            Item::VoteRequest { seqno } | Item::VoteLost { seqno } => *seqno,
+            _ => seqno,
+        };
+        let held = self.gates.wait_not_held(at, waiter, false);
+        let ended = if held.is_err() && !matches!(value, Item::Final(_)) {
+            self.stays_behind(seqno, &value);
+            None
         } else {
             let waits = match &value {
                 Item::WriteSet(_) => Some(seqno),
@@ -167,6 +174,21 @@ impl Node {
         };
         self.queue.is_back(ahead);
         ended
+    }
+
+    /// This node leaves amid a pause, and `value` lies behind that: its place is passed, and it is
+    /// not finished here. It comes again when this node is back.
+    fn stays_behind(&self, seqno: Seqno, value: &Item) {
+        match value {
+            Item::WriteSet(_) => self.gates.pass_commit(seqno),
+            Item::View(view) if view.primary => self.gates.pass_commit(seqno),
+            Item::Chunk { .. } => {
+                self.gates.pass_commit(seqno);
+                self.chunk_applied(seqno);
+            }
+            Item::Donate { .. } => self.gates.unhold(seqno),
+            _ => {}
+        }
     }
 
     fn ordered_item(
@@ -232,7 +254,10 @@ impl Node {
                 }
                 None
             }
-            Item::Final(view) => {
+            Item::Final(mut view) => {
+                let ends_at = self.gates.ends_at().unwrap_or(seqno);
+                let seqno = seqno.min(ends_at);
+                view.position.seqno = view.position.seqno.min(ends_at);
                 let deadline = Instant::now() + Duration::from_secs(60);
                 // What is inconsistent is never finished here.
                 let over = || self.phase() == Phase::Inconsistent;
@@ -390,8 +415,8 @@ impl Node {
             if ws.flags.is_fragment() {
                 self.fragment_applied((ws.source, ws.conn_id), payload.len() as u64);
             }
-        } else if seqno > self.gates.last_ordered() {
-            // It lay ahead, and this node ends before its place came.
+        } else if seqno > self.gates.last_ordered() || self.gates.is_beyond_end(seqno) {
+            // It lay ahead, and this node ends before its place came, or amid a pause before it.
             self.gates.pass_commit(seqno);
         } else {
             self.outvoted(seqno, "applying it failed here and not elsewhere");

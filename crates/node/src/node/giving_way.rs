@@ -95,6 +95,11 @@ impl Node {
             })
             .and_then(|()| self.gates.wait_commit_turn(seqno, &trx.waiter, false));
         if entered.is_err() {
+            self.error(&format!(
+                "transaction {} was to be run again at seqno {seqno}, and this node leaves before: it is committed on \
+                 the others",
+                trx.id
+            ));
             return Outcome::NodeFail;
         }
         // It gave its locks back, and takes them again as an applier would.
