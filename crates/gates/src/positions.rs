@@ -20,6 +20,10 @@ pub struct Positions {
     paused_at: Option<Seqno>,
     /// A second stop, independent of the pause.
     hold_at: Option<Seqno>,
+    /// The node leaves, and does not wait for the end of a pause.
+    leaves: bool,
+    /// Nothing above this is ever finished here: the pause amid which the node leaves.
+    ends_at: Option<Seqno>,
     active: BTreeSet<Seqno>,
     stats: ApplyStats,
 }
@@ -50,6 +54,8 @@ impl Positions {
             finished: BTreeSet::new(),
             paused_at: None,
             hold_at: None,
+            leaves: false,
+            ends_at: None,
             active: BTreeSet::new(),
             stats: ApplyStats::default(),
         }
@@ -64,8 +70,10 @@ impl Positions {
         let mut finished = self.finished.split_off(&(position + 1));
         finished.retain(|seqno| cancelled.contains(seqno));
         let (paused_at, stats) = (self.paused_at, self.stats);
+        let (leaves, ends_at) = (self.leaves, self.ends_at);
         *self = Positions::new(position);
         (self.ordered, self.paused_at, self.stats) = (ordered, paused_at, stats);
+        (self.leaves, self.ends_at) = (leaves, ends_at);
         (self.cancelled, self.finished) = (cancelled, finished);
         while self.cancelled.remove(&(self.left + 1)) {
             self.left += 1;
@@ -141,7 +149,10 @@ impl Positions {
     }
 
     fn advance_released(&mut self) {
-        while self.released < self.left && self.finished.remove(&(self.released + 1)) {
+        while self.released < self.left
+            && !self.is_beyond_end(self.released + 1)
+            && self.finished.remove(&(self.released + 1))
+        {
             self.released += 1;
         }
     }
@@ -178,6 +189,7 @@ impl Positions {
     pub fn pause(&mut self) -> Seqno {
         let at = self.paused_at.unwrap_or(self.ordered);
         self.paused_at = Some(at);
+        self.end_if_paused();
         at
     }
 
@@ -196,6 +208,29 @@ impl Positions {
         if self.hold_at == Some(seqno) {
             self.hold_at = None;
         }
+    }
+
+    /// The node leaves. What a pause holds back, now or later, never starts, and is never
+    /// finished here, also if the pause ends.
+    pub fn end_at_pause(&mut self) {
+        self.leaves = true;
+        self.end_if_paused();
+    }
+
+    fn end_if_paused(&mut self) {
+        if self.leaves && self.ends_at.is_none() {
+            self.ends_at = self.paused_at;
+        }
+    }
+
+    /// Where the node ends, if it left amid a pause.
+    pub fn ends_at(&self) -> Option<Seqno> {
+        self.ends_at
+    }
+
+    /// Whether `seqno` lies behind that.
+    pub fn is_beyond_end(&self, seqno: Seqno) -> bool {
+        self.ends_at.is_some_and(|at| seqno > at)
     }
 
     /// Where the flow is stopped, if it is.
@@ -289,6 +324,42 @@ mod tests {
         assert!(p.held(3), "that was another hold");
         p.unhold(2);
         assert!(!p.held(3));
+    }
+
+    #[test]
+    fn a_node_that_leaves_amid_a_pause_ends_there() {
+        let mut p = Positions::new(0);
+        (1..=6).for_each(|s| p.ordered(s));
+        assert!(p.leave(1));
+        p.end_at_pause();
+        assert_eq!(p.ends_at(), None, "nothing is paused");
+        p.release(1);
+        assert!(!p.is_beyond_end(6));
+        (2..=4).for_each(|s| assert!(p.leave(s)));
+        p.release(2);
+        assert_eq!(p.pause(), 6);
+        p.resume();
+        assert_eq!(p.ends_at(), Some(6), "nor does it go on");
+        p.ordered(7);
+        assert!(p.is_beyond_end(7) && !p.is_beyond_end(6));
+        // What comes before is finished.
+        (3..=4).for_each(|s| p.release(s));
+        (5..=8).for_each(|s| p.cancel(s));
+        assert_eq!((p.left(), p.released()), (8, 6));
+        p.reset(6);
+        assert_eq!(p.released(), 6);
+        assert_eq!(p.ends_at(), Some(6));
+    }
+
+    #[test]
+    fn a_node_that_is_paused_ends_at_the_pause() {
+        let mut p = Positions::new(3);
+        p.pause();
+        (4..=5).for_each(|s| p.ordered(s));
+        p.end_at_pause();
+        p.pass_commit(4);
+        p.cancel(5);
+        assert_eq!((p.left(), p.released(), p.ends_at()), (5, 3, Some(3)));
     }
 
     proptest! {

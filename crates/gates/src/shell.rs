@@ -240,7 +240,14 @@ impl Gates {
     /// Stops the flow behind what is ordered now and waits until that is
     /// finished. Answers the position.
     pub fn pause(&self, waiter: &Arc<Waiter>) -> Result<Seqno, WaitError> {
-        let at = self.lock().positions.pause();
+        let at = {
+            let mut inner = self.lock();
+            let at = inner.positions.pause();
+            if inner.positions.ends_at().is_some() {
+                inner.wake_resumed();
+            }
+            at
+        };
         match self.wait_released(at, waiter, false, None) {
             Ok(()) => Ok(at),
             Err(e) => {
@@ -276,8 +283,26 @@ impl Gates {
         self.lock().positions.paused_at()
     }
 
+    /// The node leaves: what a pause holds back, now or later, is never finished here, and whoever
+    /// waits for that stops waiting.
+    pub fn end_at_pause(&self) {
+        let mut inner = self.lock();
+        inner.positions.end_at_pause();
+        inner.wake_resumed();
+    }
+
+    /// Where the node ends, if it left amid a pause.
+    pub fn ends_at(&self) -> Option<Seqno> {
+        self.lock().positions.ends_at()
+    }
+
+    /// Whether `seqno` lies behind that.
+    pub fn is_beyond_end(&self, seqno: Seqno) -> bool {
+        self.lock().positions.is_beyond_end(seqno)
+    }
+
     /// Waits while a pause holds `seqno` back. `Seqno::MAX` stands for
-    /// something not ordered yet.
+    /// something not ordered yet. [`WaitError::Closed`]: it never starts.
     pub fn wait_not_held(
         &self,
         seqno: Seqno,
@@ -286,6 +311,9 @@ impl Gates {
     ) -> Result<(), WaitError> {
         let mut inner = self.lock();
         loop {
+            if inner.positions.is_beyond_end(seqno) {
+                return Err(WaitError::Closed);
+            }
             if !inner.positions.held(seqno) || inner.closed {
                 return Ok(());
             }
@@ -300,10 +328,11 @@ impl Gates {
         }
     }
 
-    /// Whether a pause holds `seqno` back now.
+    /// Whether a pause holds `seqno` back now, or for good.
     pub fn is_held(&self, seqno: Seqno) -> bool {
         let inner = self.lock();
-        inner.positions.held(seqno) && !inner.closed
+        let held = inner.positions.held(seqno) && !inner.closed;
+        held || inner.positions.is_beyond_end(seqno)
     }
 
     /// What the apply gate saw.
@@ -418,5 +447,38 @@ mod tests {
         assert!(ahead.recv_timeout(SOON).is_err());
         gates.close();
         assert_eq!(ahead.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
+    }
+
+    #[test]
+    fn who_waits_for_the_end_of_a_pause_stops_when_the_node_leaves() {
+        let gates = Arc::new(Gates::new(10));
+        assert_eq!(gates.pause(&Arc::new(Waiter::new())), Ok(10));
+        gates.ordered(11);
+        let waits = |seqno| {
+            let (tell, told) = mpsc::channel();
+            let gates = gates.clone();
+            thread::spawn(move || {
+                let waiter = Arc::new(Waiter::new());
+                let _ = tell.send(gates.wait_not_held(seqno, &waiter, false));
+            });
+            told
+        };
+        let (ordered, writer) = (waits(11), waits(Seqno::MAX));
+        assert!(ordered.recv_timeout(SOON).is_err());
+        gates.end_at_pause();
+        assert_eq!(ordered.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
+        assert_eq!(writer.recv_timeout(LONG), Ok(Err(WaitError::Closed)));
+        assert_eq!(waits(10).recv_timeout(LONG), Ok(Ok(())));
+        // Whatever comes then.
+        gates.resume();
+        gates.close();
+        assert!(gates.is_held(11) && !gates.is_held(10));
+        assert_eq!(waits(11).recv_timeout(LONG), Ok(Err(WaitError::Closed)));
+        gates.leave_and_release(11);
+        assert_eq!((gates.left(), gates.released()), (11, 10));
+        // A new connection begins.
+        gates.restart(10);
+        gates.ordered(11);
+        assert_eq!(waits(11).recv_timeout(LONG), Ok(Ok(())));
     }
 }

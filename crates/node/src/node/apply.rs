@@ -149,8 +149,15 @@ impl Node {
         // What lies ahead waits for what others have yet to take, also in a pause.
         let ahead = matches!(value, Item::Chunk { .. }) && self.is_begun_ahead(seqno);
         self.queue.sets_aside(ahead);
-        let ended = if self.gates.wait_not_held(seqno, waiter, false).is_err() {
-            Ended::with(Outcome::ConnFail)
+        // What a vote is about counts: it may lie before a pause.
+        let at = match &value {
+            Item::VoteRequest { seqno } | Item::VoteLost { seqno } => *seqno,
+            _ => seqno,
+        };
+        let held = self.gates.wait_not_held(at, waiter, false);
+        let ended = if held.is_err() && !matches!(value, Item::Final(_)) {
+            self.stays_behind(seqno, &value);
+            None
         } else {
             let waits = match &value {
                 Item::WriteSet(_) => Some(seqno),
@@ -167,6 +174,21 @@ impl Node {
         };
         self.queue.is_back(ahead);
         ended
+    }
+
+    /// This node leaves amid a pause, and `value` lies behind that: its place is passed, and it is
+    /// not finished here. It comes again when this node is back.
+    fn stays_behind(&self, seqno: Seqno, value: &Item) {
+        match value {
+            Item::WriteSet(_) => self.gates.pass_commit(seqno),
+            Item::View(view) if view.primary => self.gates.pass_commit(seqno),
+            Item::Chunk { .. } => {
+                self.gates.pass_commit(seqno);
+                self.chunk_applied(seqno);
+            }
+            Item::Donate { .. } => self.gates.unhold(seqno),
+            _ => {}
+        }
     }
 
     fn ordered_item(
@@ -232,7 +254,10 @@ impl Node {
                 }
                 None
             }
-            Item::Final(view) => {
+            Item::Final(mut view) => {
+                let ends_at = self.gates.ends_at().unwrap_or(seqno);
+                let seqno = seqno.min(ends_at);
+                view.position.seqno = view.position.seqno.min(ends_at);
                 let deadline = Instant::now() + Duration::from_secs(60);
                 // What is inconsistent is never finished here.
                 let over = || self.phase() == Phase::Inconsistent;
@@ -271,7 +296,7 @@ impl Node {
             }
             Item::VoteRequest { seqno } => {
                 if self.gates.wait_released(seqno, waiter, false, None).is_ok() {
-                    self.cast_vote(seqno, 0);
+                    self.say_finished();
                 }
                 None
             }
@@ -390,8 +415,8 @@ impl Node {
             if ws.flags.is_fragment() {
                 self.fragment_applied((ws.source, ws.conn_id), payload.len() as u64);
             }
-        } else if seqno > self.gates.last_ordered() {
-            // It lay ahead, and this node ends before its place came.
+        } else if seqno > self.gates.last_ordered() || self.gates.is_beyond_end(seqno) {
+            // It lay ahead, and this node ends before its place came, or amid a pause before it.
             self.gates.pass_commit(seqno);
         } else {
             self.outvoted(seqno, "applying it failed here and not elsewhere");
@@ -515,39 +540,7 @@ impl Node {
         files.read(key).map_err(|e| e.to_string())
     }
 
-    pub(super) fn cast_vote(&self, seqno: Seqno, digest: u64) {
-        if lock(&self.votes).contains_key(&seqno) {
-            return;
-        }
-        let uuid = self.shared().uuid;
-        let ballot = encode(&Control::Vote {
-            uuid,
-            seqno,
-            digest,
-        });
-        if let Some(order) = self.order() {
-            // Lost with the connection: then a view recounts without us.
-            let _ = order.propose(kind::CONTROL, 0, ballot);
-        }
-    }
-
-    /// Most members failed at `seqno`. One that failed in another way has left
-    /// by now; one that did not fail has data that they have not.
-    fn check_own_ballot(&self, seqno: Seqno) {
-        let succeeded = {
-            let own = lock(&self.own_ballots);
-            own.from.is_some_and(|from| seqno > from) && !own.failed.contains_key(&seqno)
-        };
-        if succeeded {
-            self.leave_inconsistent(&format!(
-                "Vote 0 (success) on {} is inconsistent with group. Leaving cluster. It was applied here but failed \
-                 on most members",
-                self.at(seqno)
-            ));
-        }
-    }
-
-    fn at(&self, seqno: Seqno) -> Position {
+    pub(super) fn at(&self, seqno: Seqno) -> Position {
         Position {
             history: *lock(&self.history),
             seqno,
@@ -583,6 +576,9 @@ impl Node {
         let (view, need) = {
             let mut shared = self.shared();
             loop {
+                if told_to_leave(shared.phase) {
+                    return BroughtUp::Left;
+                }
                 if let Some(joined) = shared.joined.clone() {
                     break joined;
                 }
@@ -681,8 +677,14 @@ impl Node {
         if !at_view && !self.settle_shelved(applier) {
             return BroughtUp::Failed("the server refused to roll back what was shelved".into());
         }
-        self.was_up.store(true, Relaxed);
         let mut shared = self.shared();
+        // Who says so looks behind that whether this was brought up: one of the two gives the last view.
+        let left = told_to_leave(shared.phase);
+        // Some engines would have started at the view that is yet to come.
+        self.was_up.fetch_or(!(left && at_view), Relaxed);
+        if left {
+            return BroughtUp::Left;
+        }
         if shared.phase == Phase::Joining {
             shared.phase = Phase::Joined;
         }
@@ -816,7 +818,7 @@ impl Node {
     }
 
     /// Leaves the others, touches nothing.
-    fn leave_inconsistent(&self, what: &str) {
+    pub(super) fn leave_inconsistent(&self, what: &str) {
         let (uuid, seqno, own) = {
             let mut shared = self.shared();
             if matches!(shared.phase, Phase::Inconsistent | Phase::Closed) {
@@ -881,6 +883,11 @@ impl Node {
         self.gates.close();
         self.changed.notify_all();
     }
+}
+
+/// Whether this node was told to leave. One that is inconsistent has its last views on their way.
+fn told_to_leave(phase: Phase) -> bool {
+    matches!(phase, Phase::Leaving | Phase::Closed)
 }
 
 /// Whether a node that waits to be brought up need not wait any more.

@@ -668,6 +668,7 @@ impl Node {
             };
         }
         lock(&self.votes).clear();
+        lock(&self.own_ballots).asked.clear();
         *lock(&self.checkpoints) = VecDeque::from([Mark {
             index: found.log_start,
             seqno: at.seqno,

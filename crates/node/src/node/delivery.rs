@@ -351,6 +351,7 @@ impl Node {
             }
             Event::Resynced { .. } | Event::Weight { .. } => self.publish(order, &course.state),
             Event::VoteAsked { seqno } => {
+                self.vote_asked(seqno);
                 let item = QueueItem {
                     seqno: course.state.position().seqno,
                     ordered: false,
@@ -369,6 +370,7 @@ impl Node {
                     votes.pop_first();
                 }
                 drop(votes);
+                lock(&self.own_ballots).asked.remove(&seqno);
                 self.vote_decided.notify_all();
                 if winner != 0 {
                     self.enqueue(QueueItem {

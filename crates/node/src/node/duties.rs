@@ -267,6 +267,7 @@ impl Node {
         self.look_for_durability();
         self.look_for_slow();
         self.look_for_standstill();
+        self.say_finished();
         // Tables of what was shelved and is through are opened, also if no applier has work.
         self.spare_applier();
         self.ask_synced(&order);

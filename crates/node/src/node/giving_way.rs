@@ -96,6 +96,11 @@ impl Node {
                     .enter_apply(seqno, depends_on, &trx.waiter, false)
             });
         if entered.is_err() {
+            self.error(&format!(
+                "transaction {} was to be run again at seqno {seqno}, and this node leaves before: it is committed on \
+                 the others",
+                trx.id
+            ));
             return Outcome::NodeFail;
         }
         if sum.is_some_and(|sum| PayloadSum::of(&payload) != sum) {

@@ -6,10 +6,34 @@ use dromon_gates::Seqno;
 use dromon_writeset::{Flags, KeyType};
 
 use super::local::KeyParts;
-use super::{Node, Phase, lock};
+use super::{Node, OwnBallots, Phase, Shared, lock};
 use crate::database::{Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::trx::{Kind, Stage, Trx};
+
+impl Shared {
+    /// Whether the members count on what this node says of what it has applied.
+    fn serves(&self) -> bool {
+        let there = matches!(
+            self.phase,
+            Phase::Joined | Phase::NonPrimary | Phase::Leaving
+        );
+        there && self.brought_up
+    }
+}
+
+impl OwnBallots {
+    /// Takes what is asked, and was finished without complaint where `released` is.
+    fn finished(&mut self, released: Seqno) -> Vec<Seqno> {
+        let later = self.asked.split_off(&(released + 1));
+        let asked = std::mem::replace(&mut self.asked, later);
+        // What failed here has its ballot.
+        let failed = &self.failed;
+        (asked.into_iter())
+            .filter(|seqno| !failed.contains_key(seqno))
+            .collect()
+    }
+}
 
 impl Node {
     /// Orders a statement that every node runs alone at its place, and waits
@@ -106,11 +130,7 @@ impl Node {
         let (uuid, alone, serving) = {
             let shared = self.shared();
             let members = shared.view.as_ref().map_or(0, |v| v.members.len());
-            let there = matches!(
-                shared.phase,
-                Phase::Joined | Phase::NonPrimary | Phase::Leaving
-            );
-            (shared.uuid, members <= 1, there && shared.brought_up)
+            (shared.uuid, members <= 1, shared.serves())
         };
         if statement && self.had_begun(seqno) {
             self.warn(&format!(
@@ -142,6 +162,8 @@ impl Node {
                 own.failed.pop_first();
             }
         }
+        // Who votes on that may wait for what this one has finished.
+        self.say_finished();
         self.note(&format!(
             "Member {} initiates vote on {seqno},{digest:016x}: {text}",
             self.setup.name
@@ -186,6 +208,54 @@ impl Node {
         }
     }
 
+    /// The members are asked what became of `seqno`. On the delivery thread.
+    pub(super) fn vote_asked(&self, seqno: Seqno) {
+        lock(&self.own_ballots).asked.insert(seqno);
+        self.say_finished();
+    }
+
+    /// Answers for whatever the members are asked about and is finished here. No applier is needed for that: all of
+    /// them may wait for what others say of a later one, or for the end of a pause. Never blocks.
+    pub(super) fn say_finished(&self) {
+        if lock(&self.own_ballots).asked.is_empty() {
+            return;
+        }
+        let (uuid, serving) = {
+            let shared = self.shared();
+            (shared.uuid, shared.serves())
+        };
+        let Some(order) = self.order().filter(|_| serving) else {
+            return; // what the gates say is not what the database has, or nobody hears it
+        };
+        let due = lock(&self.own_ballots).finished(self.gates.released());
+        for seqno in due {
+            let digest = 0;
+            let ballot = encode(&Control::Vote {
+                uuid,
+                seqno,
+                digest,
+            });
+            // Lost with the connection: then a view recounts without us.
+            let _ = order.propose(kind::CONTROL, 0, ballot);
+        }
+    }
+
+    /// Most members failed at `seqno`. One that failed in another way has left
+    /// by now; one that did not fail has data that they have not.
+    pub(super) fn check_own_ballot(&self, seqno: Seqno) {
+        let succeeded = {
+            let own = lock(&self.own_ballots);
+            own.from.is_some_and(|from| seqno > from) && !own.failed.contains_key(&seqno)
+        };
+        if succeeded {
+            self.leave_inconsistent(&format!(
+                "Vote 0 (success) on {} is inconsistent with group. Leaving cluster. It was applied here but failed \
+                 on most members",
+                self.at(seqno)
+            ));
+        }
+    }
+
     /// Whether what the members decide comes to this node, now or when it is back. One that was evicted cannot
     /// know: it must have finished what it has before it joins again.
     fn hears_votes(&self) -> bool {
@@ -201,5 +271,21 @@ impl Node {
             Phase::Leaving => !left && order.status().primary,
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_is_answered_once_when_it_is_finished_and_has_not_failed() {
+        let mut own = OwnBallots::default();
+        own.asked.extend([4, 5, 6, 8]);
+        own.failed.insert(5, 7);
+        assert_eq!(own.finished(3), []);
+        assert_eq!(own.finished(6), [4, 6]);
+        assert_eq!(own.finished(7), [], "said once");
+        assert_eq!(own.finished(8), [8]);
     }
 }

@@ -51,6 +51,13 @@ impl Node {
             self.queue.clear();
             self.queue.resume();
         }
+        // Whoever paused it may wait for the end of this.
+        self.gates.end_at_pause();
+        if let Some(at) = self.gates.ends_at() {
+            self.note(&format!(
+                "this server is paused at seqno {at} and leaves there: what is ordered behind that comes with the next start"
+            ));
+        }
         self.flow.clear();
         self.closed.send_on();
         self.wake_bulk();

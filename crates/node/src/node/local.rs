@@ -191,6 +191,15 @@ impl Node {
             .wait_not_held(meta.position.seqno, &trx.waiter, true)
         {
             Ok(()) => Outcome::Ok,
+            Err(WaitError::Closed) => {
+                // The others have it; this node leaves amid the pause, and has it when it is back.
+                let mut body = trx.lock();
+                self.gates.pass_commit(body.seqno);
+                (body.seqno, body.stage) = (-1, Stage::Executing);
+                meta.position = Position::UNDEFINED;
+                meta.depends_on = -1;
+                Outcome::NodeFail
+            }
             Err(_) => self.give_way(trx, ends),
         }
     }

@@ -476,6 +476,8 @@ struct OwnBallots {
     failed: BTreeMap<Seqno, u64>,
     /// What came before was not applied by this process.
     from: Option<Seqno>,
+    /// What the members are asked about, and this node has not answered.
+    asked: BTreeSet<Seqno>,
 }
 
 #[derive(Debug)]

@@ -252,7 +252,7 @@ fn those_waiting_for_flow_control_are_sent_away() {
 }
 
 #[test]
-fn a_paused_node_can_leave() {
+fn a_node_whose_pause_ends_while_it_leaves() {
     run(2, "", LIMIT, |world| {
         let db = world.db(2);
         assert!(db.node().pause().is_some());
@@ -276,6 +276,76 @@ fn a_paused_node_can_leave() {
         world.settle();
         assert_eq!(world.db(1).read(row(1)), i64::from(end.is_committed()));
     });
+}
+
+/// n2 leaves while its server holds everything; nobody lets go before it is gone. `lost`: amid
+/// a loss of the others, so that what n2 has on its way is ordered behind the pause.
+fn paused_and_leaves(appliers: usize, lost: bool) {
+    let options = "evs.suspect_timeout=PT8S;evs.inactive_timeout=PT9S";
+    run(1, options, LIMIT, move |world| {
+        let db = world.joins_with(2, appliers);
+        world.voters(2);
+        let first = world.db(1);
+        let client = |key| {
+            let db = db.clone();
+            std::thread::spawn(move || db.set(key, 1))
+        };
+        if lost {
+            world.net.cut(&addrs(&[1]), &addrs(&[2]));
+        }
+        let sent = client(row(3));
+        if lost {
+            world.until("it is on its way", || db.count("replicated") > 0);
+        } else {
+            world.until("it is committed", || sent.is_finished());
+            world.settle();
+        }
+        let at = db.node().pause().expect("it is a member");
+        let waits = client(row(1));
+        world.net.heal();
+        world.until("it is ordered", || first.read(row(3)) == 1);
+        for n in [2, 4, 5, 6] {
+            assert!(first.set(row(n), 1).is_committed());
+        }
+        db.disconnect();
+        assert_eq!(db.finals(), 1);
+        assert_eq!(waits.join().expect("no panic"), End::ConnFail);
+        let end = sent.join().expect("no panic");
+        assert_eq!((end.is_committed(), end == End::Unknown), (!lost, lost));
+        assert_eq!(db.read(row(3)), i64::from(!lost));
+        assert_eq!(db.node().last_committed().seqno, at);
+        assert_eq!(db.position().seqno, at);
+        let file = world.state_file(2);
+        assert!(file.contains(&format!("seqno:   {at}\n")), "{file}");
+        // The lock is given back when the server is about to end.
+        db.node().resume();
+        assert_eq!(world.state_file(2), file);
+        world.until("it is gone", || first.size() == 1);
+        let again = world.open(2, db.disk(), Position::UNDEFINED);
+        again.connect(&World::url(), false).expect("one is there");
+        world.synced(&again);
+        assert_eq!(again.donations() + first.donations(), 1, "by its log");
+        world.settle();
+        assert_eq!(again.read(row(1)), 0);
+        for n in 2..=6 {
+            assert_eq!(again.read(row(n)), 1, "row {n}");
+        }
+    });
+}
+
+#[test]
+fn a_paused_node_can_leave() {
+    paused_and_leaves(4, false);
+}
+
+#[test]
+fn a_paused_node_with_one_applier_can_leave() {
+    paused_and_leaves(1, false);
+}
+
+#[test]
+fn a_paused_node_can_leave_while_its_own_are_behind_the_pause() {
+    paused_and_leaves(4, true);
 }
 
 /// Opens node `n` empty and connects it, without waiting for its data.

@@ -276,3 +276,34 @@ fn a_cluster_is_not_founded_where_it_may_lose_data() {
         assert_eq!(early.read(row(2)), 1);
     });
 }
+
+/// The last view must come, whoever gives it: the one that brings it up, or the one that ends it.
+#[test]
+fn it_is_told_to_leave_while_it_is_brought_up() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        assert!(db.set(row(1), 1).is_committed());
+        db.disconnect();
+        let position = db.position();
+        let db = world.open(1, db.disk(), position);
+        db.holds.close(Point::Connecting);
+        db.connect("gcomm://", true).expect("it was the last one");
+        world.until("it is brought up", || {
+            db.holds.waiting(Point::Connecting) == 1
+        });
+        let leaves = {
+            let db = db.clone();
+            std::thread::spawn(move || db.disconnect())
+        };
+        world.until("it leaves", || db.node().phase() == Phase::Leaving);
+        assert!(!world.soon(|| db.finals() > 0));
+        db.holds.open(Point::Connecting);
+        leaves.join().expect("no panic");
+        assert_eq!(db.finals(), 1);
+        assert_eq!(db.position(), position);
+        let db = world.open(1, db.disk(), position);
+        db.connect("gcomm://", true).expect("nothing has changed");
+        world.synced(&db);
+        assert_eq!(db.read(row(1)), 1);
+    });
+}

@@ -287,3 +287,69 @@ fn the_first_members_policy_counts_for_all() {
         assert!(origin.set(row(3), 1).is_committed());
     });
 }
+
+/// n2 has finished what fails on n3, and fails at the next one, of which n3 can say something only then. Each has
+/// one applier. `third`: n1 is there, too.
+fn each_fails_at_one(third: bool) {
+    run(1, "", LIMIT, move |world| {
+        let [a, b] = [2, 3].map(|n| world.joins_with(n, 1));
+        let first = world.db(1);
+        if !third {
+            first.disconnect();
+            world.until("it is gone", || a.size() == 2 && b.size() == 2);
+        }
+        b.holds.close(Point::ApplyStart);
+        b.fail_at(row(1), "Error_code: 1062;\0");
+        a.fail_at(row(2), "Error_code: 1032;\0");
+        assert!(a.set(row(1), 1).is_committed());
+        let second = {
+            let b = b.clone();
+            std::thread::spawn(move || b.set(row(2), 1))
+        };
+        world.until("the second one fails on n2", || {
+            world.report.said("Member n2 initiates vote")
+        });
+        b.holds.open(Point::ApplyStart);
+        left_inconsistent(world, &b);
+        second.join().expect("no panic");
+        let rest = if third {
+            // n1 has it.
+            left_inconsistent(world, &a);
+            first
+        } else {
+            a
+        };
+        world.until("it is alone", || rest.size() == 1);
+        assert_eq!(rest.node().phase(), Phase::Joined);
+        assert!(rest.set(row(3), 1).is_committed());
+    });
+}
+
+#[test]
+fn two_that_fail_at_one_each_do_not_wait_for_each_other() {
+    each_fails_at_one(false);
+}
+
+#[test]
+fn two_of_three_that_fail_at_one_each_do_not_wait_for_each_other() {
+    each_fails_at_one(true);
+}
+
+#[test]
+fn a_paused_node_says_that_it_has_finished_what_came_before() {
+    run(3, "", LIMIT, |world| {
+        let [a, b, c] = [1, 2, 3].map(|n| world.db(n));
+        b.holds.close(Point::ApplyStart);
+        b.fail_at(row(1), "Error_code: 1062;\0");
+        let end = a.set(row(1), 1);
+        assert!(end.is_committed());
+        assert_eq!(a.node().pause(), Some(end.seqno()));
+        assert!(c.set(row(2), 1).is_committed());
+        b.holds.open(Point::ApplyStart);
+        left_inconsistent(world, &b);
+        assert_eq!(a.read(row(2)), 0);
+        a.node().resume();
+        b.disconnect();
+        world.settle();
+    });
+}

@@ -20,6 +20,7 @@ pub(super) struct Lent {
 
 impl Applier for Lent {
     fn connected(&mut self, view: &View) -> bool {
+        self.db.holds.pass(Point::Connecting);
         let mut inner = self.db.lock();
         let id = view
             .own

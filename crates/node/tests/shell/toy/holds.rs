@@ -9,6 +9,8 @@ use crate::net::lock;
 /// A place that threads of the toy database pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
+    /// The server is told of its connection; it has not been brought up.
+    Connecting,
     /// An applier got a write set; no lock is taken yet.
     ApplyStart,
     /// An applier holds its row locks, and enters commit order next.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use dromon_node::Phase;
+
 use super::{Db, State};
 use crate::net::lock;
 
@@ -75,6 +77,11 @@ impl Db {
         let mut inner = self.lock();
         inner.ready = false;
         inner.lost_primary = false;
+    }
+
+    /// Whether it was told to leave.
+    pub(super) fn leaves(&self) -> bool {
+        matches!(self.node().phase(), Phase::Leaving | Phase::Closed)
     }
 
     /// Waits for the lent threads.
