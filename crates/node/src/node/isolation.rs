@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dromon_gates::Seqno;
+use dromon_order::OrderError;
 use dromon_writeset::{Flags, KeyType};
 
 use super::local::KeyParts;
@@ -236,7 +237,9 @@ impl Node {
                 digest,
             });
             // Lost with the connection: then a view recounts without us.
-            let _ = order.propose(kind::CONTROL, 0, ballot);
+            if let Err(OrderError::Full { .. }) = order.propose(kind::CONTROL, 0, ballot) {
+                lock(&self.own_ballots).asked.insert(seqno);
+            }
         }
     }
 
