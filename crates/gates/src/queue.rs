@@ -308,14 +308,14 @@ impl<T> ApplyQueue<T> {
         self.wake.notify_all();
     }
 
-    /// Opens a closed queue again, empty and without holds.
+    /// Opens a closed queue again, empty and without holds. A thread that still has an
+    /// exclusive event keeps the others waiting until it is done.
     pub fn reopen(&self) {
         let mut inner = self.lock();
         inner.items.clear();
         inner.urgent.clear();
         inner.spare = false;
         inner.bytes = 0;
-        inner.exclusive_running = false;
         inner.hold_after = None;
         inner.floor = Seqno::MIN;
         inner.closed = false;
@@ -335,6 +335,12 @@ impl<T> ApplyQueue<T> {
     /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether an exclusive event waits, or a thread has one.
+    pub fn has_exclusive(&self) -> bool {
+        let inner = self.lock();
+        inner.exclusive_running || inner.items.iter().any(|i| i.exclusive)
     }
 
     /// Bytes held by the events that wait.
@@ -407,6 +413,24 @@ mod tests {
             Popped::Item(i) => Some(i.seqno),
             Popped::Nothing | Popped::Closed => None,
         }
+    }
+
+    #[test]
+    fn an_exclusive_event_that_is_not_done_holds_what_comes_after_the_queue_was_opened_again() {
+        let q = ApplyQueue::new();
+        q.push(item(1, true));
+        assert_eq!(popped(&q), Some(1));
+        q.push(item(2, false));
+        q.close();
+        q.reopen();
+        assert!(q.has_exclusive());
+        q.push(item(3, false));
+        assert_eq!(popped(&q), None);
+        q.done(true);
+        assert!(!q.has_exclusive());
+        assert_eq!(popped(&q), Some(3));
+        q.push(item(4, true));
+        assert!(q.has_exclusive());
     }
 
     #[test]

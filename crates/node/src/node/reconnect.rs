@@ -25,6 +25,8 @@ const JOIN: Duration = Duration::from_secs(30);
 const REPEATED: Duration = Duration::from_secs(60);
 /// How long what is ordered may take to finish before the node joins anew.
 const DRAIN: Duration = Duration::from_secs(60);
+/// How often it is looked whether the server has been told of the loss.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What was said last, so that it is not said over and over.
 #[derive(Default)]
@@ -123,7 +125,7 @@ impl Node {
         let drained = self
             .gates
             .wait_released(target, &Node::waiter(), false, Some(deadline));
-        if drained.is_err() {
+        if drained.is_err() || !self.has_told_server(deadline) {
             self.note(
                 "what was ordered is not finished here yet; waiting for it before joining again",
             );
@@ -166,6 +168,18 @@ impl Node {
                 shared = self.wait_shared(shared, until);
             }
         }
+    }
+
+    /// Waits until the server has seen all that it was to be told, until `deadline` at most: it may be giving a copy
+    /// within the call, under which nothing may change, and knows nothing of the loss before that ends.
+    fn has_told_server(&self, deadline: Instant) -> bool {
+        while self.queue.has_exclusive() {
+            if self.phase() != Phase::Rejoining || Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
     }
 
     fn try_join_again(self: &Arc<Self>, known: &[String]) -> Result<(), String> {

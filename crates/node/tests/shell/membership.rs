@@ -457,6 +457,47 @@ fn a_donor_that_is_cut_off_for_a_moment_goes_on_giving() {
     });
 }
 
+/// It copies within the call: nothing may commit there until that ends, whatever befalls the node.
+#[test]
+fn a_donor_that_is_evicted_and_back_changes_nothing_under_its_copy() {
+    run(3, crate::partition::QUICK, LIMIT, |world| {
+        let [first, donor] = [1, 2].map(|n| world.db(n));
+        assert!(first.set(row(1), 1).is_committed());
+        world.settle();
+        donor.set_copying(Copying::DonorStays);
+        donor.holds.close(Point::DonorCopies);
+        let joiner = begin_join(world, 4, "n2");
+        world.until("the donor is at work", || {
+            donor.holds.waiting(Point::DonorCopies) == 1
+        });
+        world.net.cut(&addrs(&[2]), &addrs(&[1, 3, 4]));
+        world.until("it is evicted", || {
+            first.views().last().is_some_and(|v| v.members.len() < 4)
+                && donor.node().phase() == Phase::NonPrimary
+        });
+        world.net.heal();
+        assert!(first.set(row(1), 2).is_committed());
+        world.until("it wants to come back", || {
+            world.report.said("joining them again")
+        });
+        // It could be back by then, and at what the others have done meanwhile.
+        let moved = || donor.read(row(1)) != 1 || donor.node().phase() == Phase::Joined;
+        assert!(!(world.soon(moved) || world.soon(moved)));
+        assert_eq!(donor.holds.waiting(Point::DonorCopies), 1);
+        donor.holds.open(Point::DonorCopies);
+        world.until("it is back", || donor.node().phase() == Phase::Joined);
+        world.until("the joiner is through or gives up", || {
+            joiner.ready() || joiner.returned().contains(&Outcome::Fatal)
+        });
+        if !joiner.ready() {
+            joiner.disconnect();
+        }
+        world.synced(&donor);
+        assert!(donor.set(row(2), 3).is_committed());
+        world.settle();
+    });
+}
+
 #[test]
 fn a_joiner_without_a_free_donor_waits() {
     run(2, "", LIMIT, |world| {

@@ -120,6 +120,10 @@ impl Applier for Lent {
         let word = inner.word;
         drop(inner);
         let donor = db.clone();
+        if copying == Copying::DonorStays && !bypass {
+            donor.copies_within(&joiner, position);
+            return true;
+        }
         std::thread::spawn(move || {
             if copying == Copying::DonorFails {
                 donor.donor_done();
@@ -183,6 +187,22 @@ impl Db {
         if inner.state == State::Donor {
             inner.state = State::Joined;
         }
+    }
+
+    /// Copies everything while the node waits for it: what it reads first and last must fit.
+    fn copies_within(self: &Arc<Self>, joiner: &Arc<Db>, position: Position) {
+        let disk = self.disk();
+        self.holds.pass(Point::DonorCopies);
+        let now = self.disk();
+        if now.rows != disk.rows || now.position != disk.position {
+            self.violation(format!(
+                "the copy at {position} is torn: {} before, {} now",
+                disk.position, now.position
+            ));
+        }
+        joiner.take_copy(disk);
+        self.donor_done();
+        self.node().transfer_sent(position, 0);
     }
 
     /// Copies everything at one position, as a server does behind its lock.

@@ -255,6 +255,8 @@ pub enum Copying {
     /// As donor: it goes on meanwhile, and says the position at which it was asked
     /// (mariabackup); the copy stands where it was made.
     DonorGoesOn,
+    /// As donor: it makes its copy within the call (mysqldump), and pauses nothing.
+    DonorStays,
     /// As joiner: its script ends with an error.
     JoinerFails,
 }
