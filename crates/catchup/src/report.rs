@@ -64,9 +64,7 @@ impl Report {
     #[must_use]
     pub fn is_good(&self) -> bool {
         let measured = |e: &Entry| match &e.outcome {
-            Outcome::Measured(m) => {
-                m.applied > 0 || !matches!(e.candidate, Candidate::Replica(..))
-            }
+            Outcome::Measured(m) => m.applied > 0 || !matches!(e.candidate, Candidate::Replica(..)),
             Outcome::Differs(..) | Outcome::Failed(_) => false,
         };
         self.faults.is_empty() && !self.entries.is_empty() && self.entries.iter().all(measured)
