@@ -8,6 +8,7 @@
 # make models  the small models alone
 # make torture rounds of faults on real servers, root, hours: docs/torture.md; ROUNDS=20
 # make conformance-safety   MariaDB's tests that restart, kill, cut off or vote; ROUNDS=1
+# make conformance-all      MariaDB's five galera suites, the big tests too, against what the peer passes; two hours
 # make fuzz    every parser under libFuzzer; SECONDS=60 for each
 
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
@@ -32,7 +33,7 @@ PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsyn
 PACKAGES_TEST := $(PACKAGES_UP) git ca-certificates mariadb-test mariadb-test-data galera-4 \
                  galera-arbitrator-4 sysbench procps e2fsprogs mount util-linux perl-base
 
-.PHONY: help up down build packages check format lint licences unit models sim fuzz test test-11.8 storms torture conformance conformance-safety
+.PHONY: help up down build packages check format lint licences unit models sim fuzz test test-11.8 storms torture conformance conformance-safety conformance-all
 # Targets share the build directory and the machine's ports: one after the other, whatever -j says.
 .NOTPARALLEL:
 help:
@@ -92,8 +93,10 @@ test-11.8:
 	tests/mariadb-11.8/run --provider $(PROVIDER)
 
 storms: build
-	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --lanes $(STORM_LANES)
+	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --lanes $(STORM_LANES) \
+	  --least-cert-failures 100 --least-bf-aborts 100 --least-replays 10
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds $(STORM_SECONDS) --lanes $(STORM_LANES) --rounds 1 \
+	  --least-cert-failures 50 --least-bf-aborts 50 --least-replays 5 \
 	  --provider-options dromon.auto_stream_size=128 ranges unique_keys no_primary_key kill_all kill_joining
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 --peer $(PEER) control_kill_all control_lost_update
 	$(TARGET)/release/storms --provider $(PROVIDER) --seconds 4 --rounds 1 relay_kills relay_answers relay_group \
@@ -112,3 +115,11 @@ conformance-safety: packages build
 	tests/conformance/run --provider $(PROVIDER) --big --minutes 6 --rounds $(ROUNDS) --list tests/conformance/second.txt
 	tests/conformance/run --provider $(PROVIDER) --big --minutes 6 --rounds $(ROUNDS) --suite galera_3nodes \
 	  --list tests/conformance/second-3nodes.txt
+
+# The whole suites: what the peer passes (peer-10.11.tsv) passes, or is in exceptions.txt with the reason.
+SUITES ?= galera galera_sr galera_3nodes galera_3nodes_sr wsrep
+conformance-all: packages build
+	failed=0; for suite in $(SUITES); do \
+	  tests/conformance/run --provider $(PROVIDER) --big --minutes 6 --suite $$suite \
+	    --peer tests/conformance/peer-10.11.tsv || failed=1; \
+	done; exit $$failed

@@ -9,12 +9,17 @@ use clap::Parser;
 use dromon_sim::shared::Counts;
 use dromon_sim::{Config, Outcome, Plant, run};
 
+/// Simulated seconds of faults in a run.
+const FAULTS_SECONDS: u64 = 30;
+/// So many seeds say whether every kind of event is among them.
+const JUDGED_SEEDS: u64 = 100;
+
 /// Deterministic simulation of a whole cluster: the same seed, the same run.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// How many seeds to run.
-    #[arg(long, default_value_t = 200)]
+    /// How many seeds to run. From 100 on, if nothing else is asked for, every kind of event must be among them.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
@@ -33,7 +38,7 @@ struct Args {
     #[arg(long)]
     weights: bool,
     /// Simulated seconds of faults in each run.
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = FAULTS_SECONDS)]
     seconds: u64,
     /// A fault to plant, to see its oracle fire.
     #[arg(long)]
@@ -68,6 +73,7 @@ fn main() -> ExitCode {
         let one = Instant::now();
         let outcome = run(config);
         total.add(seed, &outcome);
+        total.witnesses += u64::from(config.witness);
         if args.each {
             println!(
                 "seed {seed}: trace {:016x}, {:.2} s, {:?}",
@@ -101,7 +107,18 @@ fn main() -> ExitCode {
         }
     }
     total.print(began.elapsed());
-    if total.violations == 0 {
+    // Who asks for another kind of runs, or for less of faults, gets other events.
+    let whole = args.nodes.is_none() && args.plant.is_none() && args.seconds >= FAULTS_SECONDS;
+    let lacking = match whole && total.violations == 0 {
+        true => total.lacking(),
+        false => Vec::new(),
+    };
+    for (what, found, least) in &lacking {
+        println!(
+            "runs in which too little happens prove nothing: {found} {what}, at least {least} are wanted"
+        );
+    }
+    if total.violations == 0 && lacking.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -112,6 +129,8 @@ fn main() -> ExitCode {
 struct Total {
     seeds: u64,
     violations: u64,
+    /// Runs with a witness among the members.
+    witnesses: u64,
     counts: Counts,
     worst: Duration,
     worst_seed: u64,
@@ -134,6 +153,62 @@ impl Total {
         if o.standstill > self.still {
             (self.still, self.still_seed) = (o.standstill, seed);
         }
+    }
+
+    /// What happened too seldom: found, and wanted.
+    fn lacking(&self) -> Vec<(&'static str, u64, u64)> {
+        let c = &self.counts;
+        // The least among 200 seeds: a quarter, or less, of what there is. Copies that are
+        // refused are too few to be asked for.
+        let least = [
+            ("runs with a witness", self.witnesses, 20),
+            ("acknowledged", c.acked, 30_000),
+            ("refused", c.refused, 10_000),
+            ("unknown", c.unknown, 200),
+            ("taken back", c.taken_back, 100),
+            ("current reads", c.reads, 8_000),
+            ("crashes", c.crashes, 400),
+            ("total outages", c.outages, 30),
+            ("with absences", c.absences, 15),
+            ("forced recoveries", c.forced, 8),
+            ("acknowledged given up", c.given_up, 20),
+            ("came by the log", c.old_by_log, 6),
+            ("took a copy", c.old_by_copy, 10),
+            ("partitions", c.partitions, 150),
+            ("pauses", c.pauses, 100),
+            ("clock jumps", c.jumps, 12),
+            ("backwards", c.backs, 15),
+            ("disk errors", c.disk_errors, 60),
+            ("disks that hung", c.hangs, 8),
+            ("deaths during a change of members", c.changes, 1),
+            ("broken connections", c.breaks, 5_000),
+            ("elections", c.elections, 250),
+            ("joins", c.joins, 600),
+            ("joins with a copy", c.copies, 200),
+            ("resumed logs", c.resumes, 400),
+            ("evictions", c.evictions, 120),
+            ("leaves", c.leaves, 6),
+            ("state comparisons", c.digests, 10_000),
+            ("large in chunks", c.large, 700),
+            ("large committed", c.large_committed, 400),
+            ("large rolled back", c.large_rolled_back, 200),
+            ("databases begun between chunks", c.between, 50),
+            ("times given whole", c.whole, 100),
+            ("thrown away", c.thrown, 150),
+            ("parts with a place ahead", c.ahead, 8_000),
+            ("places of nobody", c.nobodys, 100_000),
+            ("weights changed", c.weights, 200),
+            ("times one alone was to vote", c.alone, 40),
+            ("times none of weight 0", c.weightless, 40),
+            ("told that their history differs", c.unlike, 1),
+        ];
+        if self.seeds < JUDGED_SEEDS {
+            return Vec::new();
+        }
+        let scaled = least.map(|(what, found, least)| (what, found, least * self.seeds / 200));
+        (scaled.into_iter())
+            .filter(|(_, found, least)| found < least)
+            .collect()
     }
 
     fn print(&self, took: Duration) {
@@ -197,5 +272,30 @@ impl Total {
             took.as_secs_f64(),
             self.hash,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_without_an_event_are_found_from_100_seeds_on() {
+        let mut total = Total {
+            seeds: 99,
+            ..Total::default()
+        };
+        assert_eq!(total.lacking(), []);
+        total.seeds = 100;
+        let lacking = total.lacking();
+        assert!(lacking.contains(&("with absences", 0, 7)), "{lacking:?}");
+        total.counts.absences = 7;
+        assert!(total.lacking().iter().all(|l| l.0 != "with absences"));
+    }
+
+    #[test]
+    fn no_seeds_are_refused() {
+        assert!(Args::try_parse_from(["dromon-sim", "--seeds", "0"]).is_err());
+        assert!(Args::try_parse_from(["dromon-sim", "--seeds", "1"]).is_ok());
     }
 }

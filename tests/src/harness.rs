@@ -17,6 +17,7 @@ use crate::check::{self, Conflicts};
 use crate::lab::{Disks, LogDisks, Network};
 use crate::load::Session;
 use crate::report::Report;
+use crate::scenario::relay::process::nothing_panicked;
 use crate::watch;
 
 /// How long a node may take to join.
@@ -472,6 +473,13 @@ impl<'a> Harness<'a> {
         let (sender, receiver) = mpsc::channel();
         let thread = thread::spawn(move || {
             let result = prepare(&case, shared).and_then(|()| run(&mut case));
+            let result = match nothing_panicked(&case.dir()) {
+                Ok(()) => result,
+                Err(panic) => Err(match result {
+                    Ok(()) => panic,
+                    Err(error) => error.context(panic.to_string()),
+                }),
+            };
             let _ = sender.send(()); // the watchdog may have given up
             // The gear outlives the scenario: its servers still use it.
             (result, case.notes, case.gear, case.expected)

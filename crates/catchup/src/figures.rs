@@ -170,8 +170,10 @@ pub struct Aim {
     pub of: String,
     /// Why the comparison says nothing: somebody who might be the other one gave no figures.
     pub not_judged: Option<String>,
-    /// Found.
-    pub found: f64,
+    /// The one was tried and has no figures: that is missed.
+    pub is_lacking: bool,
+    /// Found, if both have figures.
+    pub found: Option<f64>,
     /// Wanted: at least, or at most.
     pub wanted: f64,
     /// See `wanted`.
@@ -182,10 +184,10 @@ impl Aim {
     /// Whether it is reached.
     #[must_use]
     pub fn is_met(&self) -> bool {
-        let reached = match self.at_most {
-            true => self.found <= self.wanted,
-            false => self.found >= self.wanted,
-        };
+        let reached = self.found.is_some_and(|found| match self.at_most {
+            true => found <= self.wanted,
+            false => found >= self.wanted,
+        });
         reached && self.not_judged.is_none()
     }
 
@@ -193,9 +195,9 @@ impl Aim {
     #[must_use]
     pub fn verdict(&self) -> String {
         match &self.not_judged {
-            Some(why) => format!("not judged: {why}"),
-            None if self.is_met() => "met".into(),
-            None => "missed".into(),
+            Some(why) if !self.is_lacking => format!("not judged: {why}"),
+            _ if self.is_met() => "met".into(),
+            _ => "missed".into(),
         }
     }
 }
@@ -223,6 +225,8 @@ pub fn aims(lines: &[Line]) -> Vec<Aim> {
 
 /// Those of one kind: the fastest of them, and what keeps that from being certain.
 struct Field<'a> {
+    /// Anyone of them, with figures or without.
+    first: Option<&'a Line>,
     best: Option<&'a Line>,
     /// How many have figures.
     count: usize,
@@ -237,6 +241,7 @@ impl<'a> Field<'a> {
         let best = with_rate().max_by(|a, b| a.1.total_cmp(&b.1));
         let mut doubtful = all().filter(|l| l.trouble.is_some() && !l.is_only_slow);
         Field {
+            first: all().next(),
             best: best.map(|(line, _)| line),
             count: with_rate().count(),
             doubt: doubtful.next().map(|first| match doubtful.count() {
@@ -250,7 +255,9 @@ impl<'a> Field<'a> {
 fn aims_of((workload, condition): (Workload, Condition), lines: &[&Line]) -> Vec<Aim> {
     let mut all = Vec::new();
     let mut aim = |what, one: &Field, other: &Field, wanted, at_most: bool| {
-        let (Some(ours), Some(theirs)) = (one.best, other.best) else {
+        // What was not tried at all is not aimed at.
+        let (Some(ours), Some(theirs)) = (one.best.or(one.first), other.best.or(other.first))
+        else {
             return;
         };
         let found = match at_most {
@@ -258,19 +265,27 @@ fn aims_of((workload, condition): (Workload, Condition), lines: &[&Line]) -> Vec
             false => ratio(ours.rate, theirs.rate),
         };
         let among = match other.count {
-            1 => String::new(),
+            0 | 1 => String::new(),
             n => format!(", the best of {n}"),
         };
-        all.extend(found.map(|found| Aim {
+        // The best of ours may be another one: that makes the comparison worse for us only.
+        let doubt = one.doubt.as_ref();
+        let doubt = doubt.map_or(String::new(), |doubt| format!("; {doubt}"));
+        let no_other = || format!("{} has no figures", theirs.candidate);
+        all.push(Aim {
             workload,
             condition,
             what,
-            of: format!("{} : {}{among}", ours.candidate, theirs.candidate),
-            not_judged: other.doubt.clone(),
+            of: format!("{} : {}{among}{doubt}", ours.candidate, theirs.candidate),
+            not_judged: match found {
+                Some(_) => other.doubt.clone(),
+                None => Some(other.doubt.clone().unwrap_or_else(no_other)),
+            },
+            is_lacking: one.best.is_none(),
             found,
             wanted,
             at_most,
-        }));
+        });
     };
     let built_in = &Field::of(lines, Candidate::is_built_in);
     let serial = &Field::of(lines, |c| *c == Candidate::Serial);
@@ -400,7 +415,7 @@ mod tests {
             let found = all
                 .iter()
                 .find(|a| a.what == what && a.condition == condition);
-            found.map(|a| (a.found, a.is_met()))
+            found.and_then(|a| Some((a.found?, a.is_met())))
         };
         let built_in = "replica by best built-in";
         assert_eq!(find(built_in, Condition::SlowCommit), Some((5.0, true)));
@@ -475,5 +490,64 @@ mod tests {
         entries.pop();
         entries.push(failed);
         assert_eq!(built_in(&aims(&lines(&entries))).verdict(), "met");
+    }
+    #[test]
+    fn an_aim_of_somebody_without_figures_is_missed() {
+        let mut entries = sample().entries;
+        for entry in &mut entries {
+            if matches!(entry.candidate, Candidate::Replica(..)) {
+                entry.outcome = Outcome::Failed("error 1213".into());
+            }
+        }
+        let all = aims(&lines(&entries));
+        let ours = all.iter().filter(|a| a.what.starts_with("replica by "));
+        let verdicts: Vec<_> = ours.map(|a| (a.found, a.is_met(), a.verdict())).collect();
+        assert_eq!(verdicts, vec![(None, false, "missed".to_owned()); 3]);
+        // CPU is aimed at from above: nothing is not little.
+        entries
+            .iter_mut()
+            .for_each(|e| e.condition = Condition::Memory);
+        let all = aims(&lines(&entries));
+        let cpu = all.iter().find(|a| a.at_most).expect("CPU");
+        assert_eq!((cpu.is_met(), cpu.verdict().as_str()), (false, "missed"));
+        // Who was not tried is not aimed at.
+        entries.retain(|e| !matches!(e.candidate, Candidate::Replica(..)));
+        let all = aims(&lines(&entries));
+        assert!(all.iter().all(|a| !a.what.contains("replica")), "{all:?}");
+    }
+
+    #[test]
+    fn an_aim_beside_somebody_without_figures_is_not_judged() {
+        let mut entries = sample().entries;
+        for entry in &mut entries {
+            if entry.candidate == Candidate::Serial {
+                entry.outcome = Outcome::Measured(measured(30, 0));
+            }
+        }
+        let all = aims(&lines(&entries));
+        let by_serial = all.iter().find(|a| a.what == "replica by serial");
+        let verdict = by_serial.expect("an aim").verdict();
+        assert_eq!(verdict, "not judged: built-in serial has no figures");
+    }
+
+    #[test]
+    fn doubt_about_ours_is_shown() {
+        let mut entries = sample().entries;
+        let replica = entries
+            .iter()
+            .find(|e| matches!(e.candidate, Candidate::Replica(..)));
+        let mut failed = replica.expect("a replica").clone();
+        failed.candidate = Candidate::Replica(
+            "optimistic".parse().expect("a mode"),
+            crate::plan::Threads::Fixed(8),
+        );
+        failed.outcome = Outcome::Failed("error 1213".into());
+        entries.push(failed);
+        let all = aims(&lines(&entries));
+        let aim = all.iter().find(|a| a.what == "replica by serial");
+        let aim = aim.expect("an aim");
+        assert!(aim.is_met());
+        let words = "; replica optimistic, 8 threads has no figures";
+        assert!(aim.of.ends_with(words), "{}", aim.of);
     }
 }

@@ -59,10 +59,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// True if something was measured, nothing failed, and all tables are the primary's.
+    /// True if something was measured, nothing failed, all tables are the primary's, and every
+    /// replica applied something.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        let measured = |e: &Entry| matches!(e.outcome, Outcome::Measured(_));
+        let measured = |e: &Entry| match &e.outcome {
+            Outcome::Measured(m) => m.applied > 0 || !matches!(e.candidate, Candidate::Replica(..)),
+            Outcome::Differs(..) | Outcome::Failed(_) => false,
+        };
         self.faults.is_empty() && !self.entries.is_empty() && self.entries.iter().all(measured)
     }
 
@@ -172,7 +176,7 @@ fn aim(aim: &Aim) -> Vec<String> {
     vec![
         format!("{}, {}", aim.workload, aim.condition),
         format!("{} ({})", aim.what, aim.of),
-        number(Some(aim.found), 2),
+        number(aim.found, 2),
         format!("{sign} {}", aim.wanted),
         aim.verdict(),
     ]
@@ -346,6 +350,25 @@ a note
         report.entries.clear();
         report.faults.clear();
         assert!(!report.is_good(), "nothing was measured");
+    }
+
+    #[test]
+    fn a_replica_that_applied_nothing_makes_it_bad() {
+        let nothing = |is_replica: bool| {
+            let mut report = sample();
+            for entry in &mut report.entries {
+                if matches!(entry.candidate, Candidate::Replica(..)) == is_replica {
+                    entry.outcome = Outcome::Measured(measured(30, 0));
+                }
+            }
+            report
+        };
+        assert!(nothing(false).is_good(), "the server's own threads may");
+        let report = nothing(true);
+        assert!(!report.is_good());
+        let table = report.table();
+        let missed = table.lines().filter(|l| l.ends_with(" missed")).count();
+        assert_eq!(missed, 3, "{table}");
     }
 
     #[test]

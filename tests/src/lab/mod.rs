@@ -14,6 +14,9 @@ use std::env;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
@@ -94,8 +97,20 @@ fn private_mounts() -> anyhow::Result<()> {
     .map(drop)
 }
 
+/// No program of the system takes longer: one that does hangs.
+const RUN_LIMIT: Duration = Duration::from_secs(300);
+
 /// Runs a program of the system to its end; its output.
 fn run(program: &str, args: &[&str], input: &str) -> anyhow::Result<String> {
+    run_within(RUN_LIMIT, program, args, input)
+}
+
+fn run_within(
+    limit: Duration,
+    program: &str,
+    args: &[&str],
+    input: &str,
+) -> anyhow::Result<String> {
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::piped())
@@ -106,7 +121,18 @@ fn run(program: &str, args: &[&str], input: &str) -> anyhow::Result<String> {
     let mut stdin = child.stdin.take().context("no pipe to the program")?;
     stdin.write_all(input.as_bytes())?;
     drop(stdin);
-    let out = child.wait_with_output()?;
+    let id = child.id().to_string();
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(child.wait_with_output()));
+    let Ok(out) = receiver.recv_timeout(limit) else {
+        // It may be one that nothing ends, as its file system hangs: nobody waits for it.
+        let _ = Command::new("kill").args(["-9", &id]).status();
+        bail!(
+            "{program} {} has not ended within {limit:?}",
+            args.join(" ")
+        );
+    };
+    let out = out?;
     ensure!(
         out.status.success(),
         "{program} {} ended with {}: {}",
@@ -115,4 +141,17 @@ fn run(program: &str, args: &[&str], input: &str) -> anyhow::Result<String> {
         String::from_utf8_lossy(&out.stderr).trim()
     );
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hangs_is_not_waited_for() {
+        assert_eq!(run("cat", &[], "words").expect("it ends"), "words");
+        let limit = Duration::from_millis(50);
+        let error = run_within(limit, "sleep", &["100"], "").expect_err("it sleeps");
+        assert!(error.to_string().contains("has not ended"), "{error}");
+    }
 }

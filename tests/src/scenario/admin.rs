@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use dromon_sandbox::Node;
 
+use super::floors::least;
 use super::{ask, set_up, writers_on};
 use crate::check;
 use crate::harness::Case;
@@ -245,6 +246,10 @@ pub fn kills(case: &mut Case) -> anyhow::Result<()> {
         let (acknowledged, unknown) = thread
             .join()
             .map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        ensure!(
+            acknowledged >= least(case.options.seconds),
+            "client {client}: {acknowledged} acknowledged"
+        );
         sum = (sum.0 + acknowledged, sum.1 + unknown);
         check::drained(&case.cluster())?;
         let (v, rows): (u64, u64) = ask(
@@ -265,6 +270,10 @@ pub fn kills(case: &mut Case) -> anyhow::Result<()> {
     }
     check::settled(&case.cluster(), &case.db)?;
     let kills = kills.load(Ordering::Relaxed);
+    ensure!(
+        kills >= least(case.options.seconds),
+        "{kills} clients were killed in COMMIT"
+    );
     case.note(format!(
         "{} acknowledged, {} cut in COMMIT, {kills} kills",
         sum.0, sum.1

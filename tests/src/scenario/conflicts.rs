@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
+use super::floors::Floors;
 use super::{QUICK_START_MODE, ask, set_mode, set_up};
 use crate::check;
 use crate::harness::Case;
@@ -16,6 +19,11 @@ type Count = Arc<AtomicU64>;
 fn counted(count: &Count, by: u64) {
     count.fetch_add(by, Ordering::Relaxed);
 }
+
+/// The others leave the row alone for the last part of each stretch: else who reads first and
+/// writes then would hardly ever succeed.
+const STRETCH: Duration = Duration::from_millis(200);
+const ALONE: Duration = Duration::from_millis(30);
 
 /// Two nodes, five clients each, one row: single statements, transactions, and
 /// read-modify-write, which snapshot isolation must keep from losing updates.
@@ -28,11 +36,24 @@ pub fn counter(case: &mut Case) -> anyhow::Result<()> {
         ],
     )?;
     let acknowledged = Count::default();
-    let mut writers = Vec::new();
+    let (mut writers, mut floors) = (Vec::new(), Floors::default());
+    let begin = Instant::now();
     for client in 0..10 {
         let count = Arc::clone(&acknowledged);
+        let kind = match client / 2 {
+            0 | 1 => "single statements",
+            2 | 3 => "transactions",
+            _ => "reads and writes",
+        };
+        let floor = floors.of(client % 2, kind);
         writers.push(Writer::new(&case.node(client % 2), move |s| {
             const INCREMENT: &str = "UPDATE c SET v = v + 1 WHERE id = 1";
+            if client / 2 < 4 {
+                let left = STRETCH.as_micros() - begin.elapsed().as_micros() % STRETCH.as_micros();
+                if left <= ALONE.as_micros() {
+                    thread::sleep(Duration::from_micros(left as u64));
+                }
+            }
             match client / 2 {
                 0 | 1 => s.exec(INCREMENT).map(drop)?,
                 2 | 3 => s.transaction(|s| s.exec(INCREMENT).map(drop))?,
@@ -46,6 +67,7 @@ pub fn counter(case: &mut Case) -> anyhow::Result<()> {
                 })?,
             }
             counted(&count, 1);
+            floor.one();
             Ok(())
         }));
     }
@@ -60,7 +82,8 @@ pub fn counter(case: &mut Case) -> anyhow::Result<()> {
             node + 1
         );
     }
-    case.note(tally.to_string());
+    floors.are_reached(case.options.seconds)?;
+    case.note(format!("{tally}; {}", floors.words()));
     Ok(())
 }
 
@@ -75,10 +98,11 @@ pub fn ranges(case: &mut Case) -> anyhow::Result<()> {
         ],
     )?;
     let (changed, inserted) = (Count::default(), Count::default());
-    let mut writers = Vec::new();
+    let (mut writers, mut floors) = (Vec::new(), Floors::default());
     for node in 0..3 {
         for _ in 0..2 {
             let count = Arc::clone(&changed);
+            let floor = floors.of(node, "ranges");
             writers.push(Writer::new(&case.node(node), move |s| {
                 let low = s.rng.below(190);
                 let sql = format!(
@@ -87,20 +111,25 @@ pub fn ranges(case: &mut Case) -> anyhow::Result<()> {
                 );
                 let rows = s.transaction(|s| s.exec(&sql))?;
                 counted(&count, rows);
+                floor.rows(rows);
                 Ok(())
             }));
         }
         let count = Arc::clone(&inserted);
+        let floor = floors.of(node, "inserts");
         writers.push(Writer::new(&case.node(node), move |s| {
             let (a, b) = (s.rng.below(200), s.rng.below(200));
             s.exec(&format!("INSERT INTO r (k, v) VALUES ({a}, 0), ({b}, 0)"))?;
             counted(&count, 2);
+            floor.one();
             Ok(())
         }));
-        writers.push(Writer::new(&case.node(node), |s| {
+        let floor = floors.of(node, "rows that move");
+        writers.push(Writer::new(&case.node(node), move |s| {
             let (id, k) = (s.rng.below(1000) + 1, s.rng.below(200));
-            s.exec(&format!("UPDATE r SET k = {k} WHERE id = {id}"))
-                .map(drop)
+            let rows = s.exec(&format!("UPDATE r SET k = {k} WHERE id = {id}"))?;
+            floor.rows(rows);
+            Ok(())
         }));
     }
     let tally = load::blow(&case.db, writers, RETRY, case.options.seconds)?;
@@ -119,7 +148,8 @@ pub fn ranges(case: &mut Case) -> anyhow::Result<()> {
         "there are {rows} rows, {} were acknowledged",
         1000 + inserted
     );
-    case.note(tally.to_string());
+    floors.are_reached(case.options.seconds)?;
+    case.note(format!("{tally}; {}", floors.words()));
     Ok(())
 }
 
@@ -137,27 +167,41 @@ pub fn foreign_keys(case: &mut Case) -> anyhow::Result<()> {
             "INSERT INTO parent SELECT seq, 0 FROM seq_1_to_40",
         ],
     )?;
-    let mut writers = Vec::new();
+    let (mut writers, mut floors) = (Vec::new(), Floors::default());
     for client in 0..9 {
-        writers.push(Writer::new(&case.node(client % 3), move |s| {
+        let node = client % 3;
+        let [deleted, inserted, moved, born] = [
+            "parents deleted",
+            "parents inserted",
+            "parents that changed their id",
+            "children",
+        ]
+        .map(|kind| floors.of(node, kind));
+        writers.push(Writer::new(&case.node(node), move |s| {
             let (id, other) = (s.rng.below(PARENTS) + 1, s.rng.below(PARENTS) + 1);
-            match s.rng.below(20) {
-                0 | 1 => s
-                    .exec(&format!("DELETE FROM parent WHERE id = {id}"))
-                    .map(drop),
-                2..=5 => s
-                    .exec(&format!("INSERT INTO parent VALUES ({id}, 0)"))
-                    .map(drop),
-                6 | 7 => s
-                    .exec(&format!("UPDATE parent SET id = {other} WHERE id = {id}"))
-                    .map(drop),
-                _ => s.transaction(|s| {
-                    if s.exec(&format!("UPDATE parent SET n = n + 1 WHERE id = {id}"))? > 0 {
-                        s.exec(&format!("INSERT INTO child (pid) VALUES ({id})"))?;
-                    }
-                    Ok(())
-                }),
-            }
+            let (floor, sql) = match s.rng.below(20) {
+                0 | 1 => (&deleted, format!("DELETE FROM parent WHERE id = {id}")),
+                2..=5 => (&inserted, format!("INSERT INTO parent VALUES ({id}, 0)")),
+                6 | 7 => (
+                    &moved,
+                    format!("UPDATE parent SET id = {other} WHERE id = {id}"),
+                ),
+                _ => {
+                    let rows = s.transaction(|s| {
+                        let rows =
+                            s.exec(&format!("UPDATE parent SET n = n + 1 WHERE id = {id}"))?;
+                        if rows > 0 {
+                            s.exec(&format!("INSERT INTO child (pid) VALUES ({id})"))?;
+                        }
+                        Ok(rows)
+                    })?;
+                    born.rows(rows);
+                    return Ok(());
+                }
+            };
+            let rows = s.exec(&sql)?;
+            floor.rows(rows);
+            Ok(())
         }));
     }
     let tally = load::blow(&case.db, writers, ALLOWED, case.options.seconds)?;
@@ -185,7 +229,11 @@ pub fn foreign_keys(case: &mut Case) -> anyhow::Result<()> {
         );
     }
     let children: u64 = ask(case, 0, "SELECT COUNT(*) FROM child")?;
-    case.note(format!("{tally}; {children} children left"));
+    floors.are_reached(case.options.seconds)?;
+    case.note(format!(
+        "{tally}; {children} children left; {}",
+        floors.words()
+    ));
     Ok(())
 }
 
@@ -199,27 +247,45 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
             "CREATE TABLE u (id INT PRIMARY KEY, a INT NOT NULL, b INT NOT NULL, v INT NOT NULL, UNIQUE (a), UNIQUE (b))",
         ],
     )?;
-    let mut writers = Vec::new();
+    let (mut writers, mut floors) = (Vec::new(), Floors::default());
     for client in 0..9 {
-        writers.push(Writer::new(&case.node(client % 3), |s| {
+        let node = client % 3;
+        let [one, upsert, two, deleted, moved] = [
+            "REPLACE",
+            "ON DUPLICATE KEY UPDATE",
+            "two times REPLACE",
+            "DELETE",
+            "UPDATE",
+        ]
+        .map(|kind| floors.of(node, kind));
+        writers.push(Writer::new(&case.node(node), move |s| {
             let (id, a, b) = (
                 s.rng.below(VALUES),
                 s.rng.below(VALUES),
                 s.rng.below(VALUES),
             );
-            match s.rng.below(10) {
-                0..=4 => s.exec(&format!("REPLACE INTO u VALUES ({id}, {a}, {b}, 0)")),
-                5 | 6 => s.exec(&format!(
-                    "INSERT INTO u VALUES ({id}, {a}, {b}, 0) ON DUPLICATE KEY UPDATE v = v + 1"
-                )),
-                7 => s.transaction(|s| {
-                    s.exec(&format!("REPLACE INTO u VALUES ({id}, {a}, {b}, 1)"))?;
-                    s.exec(&format!("REPLACE INTO u VALUES ({a}, {b}, {id}, 2)"))
-                }),
-                8 => s.exec(&format!("DELETE FROM u WHERE b = {b}")),
-                _ => s.exec(&format!("UPDATE u SET a = {a} WHERE id = {id}")),
-            }
-            .map(drop)
+            let (floor, sql) = match s.rng.below(10) {
+                0..=4 => (&one, format!("REPLACE INTO u VALUES ({id}, {a}, {b}, 0)")),
+                5 | 6 => (
+                    &upsert,
+                    format!(
+                        "INSERT INTO u VALUES ({id}, {a}, {b}, 0) ON DUPLICATE KEY UPDATE v = v + 1"
+                    ),
+                ),
+                7 => {
+                    let rows = s.transaction(|s| {
+                        s.exec(&format!("REPLACE INTO u VALUES ({id}, {a}, {b}, 1)"))?;
+                        s.exec(&format!("REPLACE INTO u VALUES ({a}, {b}, {id}, 2)"))
+                    })?;
+                    two.rows(rows);
+                    return Ok(());
+                }
+                8 => (&deleted, format!("DELETE FROM u WHERE b = {b}")),
+                _ => (&moved, format!("UPDATE u SET a = {a} WHERE id = {id}")),
+            };
+            let rows = s.exec(&sql)?;
+            floor.rows(rows);
+            Ok(())
         }));
     }
     let tally = load::blow(&case.db, writers, ALLOWED, case.options.seconds)?;
@@ -236,7 +302,8 @@ pub fn unique_keys(case: &mut Case) -> anyhow::Result<()> {
             node + 1
         );
     }
-    case.note(tally.to_string());
+    floors.are_reached(case.options.seconds)?;
+    case.note(format!("{tally}; {}", floors.words()));
     Ok(())
 }
 
@@ -252,27 +319,32 @@ pub fn no_primary_key(case: &mut Case) -> anyhow::Result<()> {
         ],
     )?;
     let (changed, inserted) = (Count::default(), Count::default());
-    let mut writers = Vec::new();
+    let (mut writers, mut floors) = (Vec::new(), Floors::default());
     for node in 0..3 {
         for _ in 0..2 {
             let count = Arc::clone(&changed);
+            let floor = floors.of(node, "increments");
             writers.push(Writer::new(&case.node(node), move |s| {
                 let k = s.rng.below(50);
                 let rows = s.exec(&format!("UPDATE n SET v = v + 1 WHERE k = {k}"))?;
                 counted(&count, rows);
+                floor.rows(rows);
                 Ok(())
             }));
         }
         let count = Arc::clone(&inserted);
+        let (made, removed) = (floors.of(node, "inserts"), floors.of(node, "deletes"));
         writers.push(Writer::new(&case.node(node), move |s| {
             let k = s.rng.below(10);
             if s.rng.chance(50) {
                 s.exec(&format!("INSERT INTO m VALUES ({k}, 1)"))?;
                 counted(&count, 1);
+                made.one();
             } else {
                 let rows = s.exec(&format!("DELETE FROM m WHERE k = {k} LIMIT 3"))?;
                 // Counted down in two's complement; the sum never goes below zero.
                 counted(&count, rows.wrapping_neg());
+                removed.rows(rows);
             }
             Ok(())
         }));
@@ -292,6 +364,7 @@ pub fn no_primary_key(case: &mut Case) -> anyhow::Result<()> {
         "there are {rows} rows, inserts less deletes acknowledged are {inserted}"
     );
     set_mode(case, QUICK_START_MODE)?;
-    case.note(tally.to_string());
+    floors.are_reached(case.options.seconds)?;
+    case.note(format!("{tally}; {}", floors.words()));
     Ok(())
 }

@@ -19,18 +19,22 @@ const ROUNDS: u64 = 8;
 /// How long a client waits for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
+/// Tables that each RENAME moves on by one place: so many renames are lost, or come
+/// twice, before that is not seen.
+const TABLES: u64 = 8;
+
 /// What one client did until it was told to stop, or until its node died.
 #[derive(Default)]
 struct Done {
-    /// Swaps acknowledged.
-    swaps: u64,
+    /// Turns of the tables acknowledged.
+    turns: u64,
     /// Columns added, acknowledged.
     columns: BTreeSet<String>,
-    /// The statement whose answer never came: a column's name, or none for a swap.
+    /// The statement whose answer never came: a column's name, or none for a turn.
     unknown: Option<Option<String>>,
 }
 
-/// One client swaps two tables by RENAME and adds columns, one statement after
+/// One client turns a ring of tables by RENAME and adds columns, one statement after
 /// the other, while a node, or all nodes, are killed and started again. Each
 /// acknowledged statement has had its effect once, the one without an answer
 /// once or not at all, and alike on all nodes.
@@ -39,30 +43,32 @@ pub fn crashes(case: &mut Case) -> anyhow::Result<()> {
         *spec = spec.clone().set("innodb_flush_log_at_trx_commit", "0");
     })?;
     cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
-    let tables = [
-        "CREATE TABLE a (id INT PRIMARY KEY, was CHAR(1) NOT NULL)",
-        "CREATE TABLE b (id INT PRIMARY KEY, was CHAR(1) NOT NULL)",
-        "INSERT INTO a VALUES (1, 'a')",
-        "INSERT INTO b VALUES (1, 'b')",
-        "CREATE TABLE wide (id INT PRIMARY KEY)",
-    ];
+    let mut tables = vec!["CREATE TABLE wide (id INT PRIMARY KEY)".to_owned()];
+    for n in 0..TABLES {
+        tables.push(format!("CREATE TABLE r{n} (was INT PRIMARY KEY)"));
+        tables.push(format!("INSERT INTO r{n} VALUES ({n})"));
+    }
+    let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
     drop(new_database(cluster.node(0), &case.db, &tables)?);
     let mut rng = Rng::new(0xdd1);
-    let (mut swapped, mut columns) = (false, BTreeSet::from(["id".to_owned()]));
-    let (mut swaps, mut added) = (0, 0);
+    let (mut turned, mut columns) = (0, BTreeSet::from(["id".to_owned()]));
+    let (mut turns, mut added) = (0, 0);
     for round in 0..ROUNDS {
         let all = round % 2 == 1;
         let done = one_round(case, &cluster, round, all, &mut rng)?;
-        ensure!(done.swaps > 0, "no statement was acknowledged");
+        ensure!(done.turns > 0, "no statement was acknowledged");
         check::settled(&cluster, &case.db)?;
-        let (now_swapped, now_columns) = state(case, &cluster)?;
-        let expected = swapped ^ (done.swaps % 2 == 1);
-        let swap_unknown = done.unknown == Some(None);
+        let (now_turned, now_columns) = state(case, &cluster)?;
+        let unknown = done.unknown == Some(None);
         ensure!(
-            now_swapped == expected || swap_unknown,
-            "round {round}: the tables are {}swapped after {} acknowledged swaps",
-            if now_swapped { "" } else { "not " },
-            done.swaps
+            is_explained(turned, done.turns, unknown, now_turned),
+            "round {round}: the tables were at {turned} of {TABLES} and are at {now_turned} after {} acknowledged turns{}",
+            done.turns,
+            if unknown {
+                " and one without an answer"
+            } else {
+                ""
+            }
         );
         columns.extend(done.columns.iter().cloned());
         let more: Vec<_> = now_columns.difference(&columns).collect();
@@ -71,9 +77,9 @@ pub fn crashes(case: &mut Case) -> anyhow::Result<()> {
             columns.is_subset(&now_columns) && (more.is_empty() || more == unknown),
             "round {round}: columns {now_columns:?} where {columns:?} were acknowledged ({unknown:?} unknown)"
         );
-        swaps += done.swaps;
+        turns += done.turns;
         added += done.columns.len();
-        (swapped, columns) = (now_swapped, now_columns);
+        (turned, columns) = (now_turned, now_columns);
     }
     let logs: Vec<String> = cluster
         .nodes()
@@ -82,7 +88,7 @@ pub fn crashes(case: &mut Case) -> anyhow::Result<()> {
         .collect::<Result<_, _>>()?;
     let count = |words: &str| logs.iter().map(|l| l.matches(words).count()).sum::<usize>();
     case.note(format!(
-        "{} crashes of one node, {} of all; {swaps} swaps and {added} columns acknowledged, each there once; at a \
+        "{} crashes of one node, {} of all; {turns} renames and {added} columns acknowledged, each there once; at a \
          restart {} statements were passed, {} copied, {} run again",
         ROUNDS / 2,
         ROUNDS / 2,
@@ -135,6 +141,12 @@ fn one_round(
 
 fn work(session: &mut Session, round: u64, stop: &AtomicBool) -> Done {
     let mut done = Done::default();
+    let places: Vec<String> = (1..TABLES).map(|n| format!("r{n} TO r{}", n - 1)).collect();
+    let turn = format!(
+        "RENAME TABLE r0 TO aside, {}, aside TO r{}",
+        places.join(", "),
+        TABLES - 1
+    );
     for i in 0.. {
         if stop.load(Ordering::Acquire) {
             break;
@@ -142,11 +154,11 @@ fn work(session: &mut Session, round: u64, stop: &AtomicBool) -> Done {
         let column = (i % 10 == 9).then(|| format!("c{round}_{i}"));
         let statement = match &column {
             Some(name) => format!("ALTER TABLE wide ADD COLUMN {name} INT"),
-            None => "RENAME TABLE a TO x, b TO a, x TO b".to_owned(),
+            None => turn.clone(),
         };
         match (session.exec(&statement), column) {
             (Ok(_), Some(name)) => drop(done.columns.insert(name)),
-            (Ok(_), None) => done.swaps += 1,
+            (Ok(_), None) => done.turns += 1,
             (Err(_), column) => {
                 done.unknown = Some(column);
                 break;
@@ -158,23 +170,56 @@ fn work(session: &mut Session, round: u64, stop: &AtomicBool) -> Done {
     done
 }
 
-/// Whether the tables are swapped, and which columns there are: alike on all nodes.
-fn state(case: &Case, cluster: &Cluster) -> anyhow::Result<(bool, BTreeSet<String>)> {
+/// Whether each acknowledged turn was done once, and the one without an answer once or not at all.
+fn is_explained(before: u64, acknowledged: u64, unknown: bool, now: u64) -> bool {
+    let more = (now + TABLES - (before + acknowledged) % TABLES) % TABLES;
+    more <= u64::from(unknown)
+}
+
+/// How far the ring has turned, and which columns there are: alike on all nodes.
+fn state(case: &Case, cluster: &Cluster) -> anyhow::Result<(u64, BTreeSet<String>)> {
     let mut states = Vec::new();
     for node in cluster.nodes() {
         let mut session = Session::open_within(node, &case.db, 0, ANSWER_LIMIT)?;
-        let was: String = session.one("SELECT was FROM a")?.context("a row in a")?;
-        let other: String = session.one("SELECT was FROM b")?.context("a row in b")?;
-        ensure!(was != other, "{}: both tables hold {was}", node.name());
+        let mut was = Vec::new();
+        for n in 0..TABLES {
+            let row: Option<u64> = session.one(&format!("SELECT was FROM r{n}"))?;
+            was.push(row.with_context(|| format!("a row in r{n}"))?);
+        }
+        let turned = was[0];
+        ensure!(
+            (turned..).zip(&was).all(|(n, was)| *was == n % TABLES),
+            "{}: a rename was done in part: the tables hold {was:?}",
+            node.name()
+        );
         let columns: Vec<String> = session.rows(&format!(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = '{}' AND table_name = 'wide'",
             case.db
         ))?;
-        states.push((was == "b", columns.into_iter().collect::<BTreeSet<_>>()));
+        states.push((turned, columns.into_iter().collect::<BTreeSet<_>>()));
     }
     ensure!(
         states.windows(2).all(|s| s[0] == s[1]),
         "the nodes differ: {states:?}"
     );
     states.pop().context("a node")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rename_is_there_once() {
+        for (before, acknowledged) in [(0, 3), (6, 5), (7, 80)] {
+            let at = |more: u64| (before + acknowledged + more) % TABLES;
+            for unknown in [false, true] {
+                let ok = |now| is_explained(before, acknowledged, unknown, now);
+                assert!(ok(at(0)));
+                assert_eq!(ok(at(1)), unknown, "done, though nobody knows");
+                assert!(!ok(at(2)), "done twice");
+                assert!(!ok(at(TABLES - 1)), "lost");
+            }
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod big;
 mod conflicts;
 mod ddl_crash;
 mod ddl_storm;
+mod floors;
 mod joins;
 mod members;
 mod outage;
@@ -201,7 +202,7 @@ pub fn all() -> Vec<Scenario> {
         ),
         (
             "ddl_crash",
-            "one node, then all, killed in the middle of RENAMEs that swap tables and of ALTERs: each statement once",
+            "one node, then all, killed in the middle of RENAMEs of a ring of tables and of ALTERs: each statement once",
             Own,
             ddl_crash::crashes,
         ),

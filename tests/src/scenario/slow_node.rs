@@ -46,6 +46,7 @@ fn waited_for(case: &mut Case) -> anyhow::Result<()> {
     let before = seqno(case, 0)?;
     storm.blow(LOOK);
     let free = seqno(case, 0)? - before;
+    ensure!(free > 0, "db1 wrote nothing while nobody was held");
     let marks = check::log_marks(&case.cluster());
     let lock = hold(case)?;
     if case.cluster().record().is_dromon() {
@@ -66,7 +67,7 @@ fn waited_for(case: &mut Case) -> anyhow::Result<()> {
         LOOK.as_secs()
     );
     if case.cluster().record().is_dromon() {
-        told(case, &marks, "keeps on waiting")?;
+        told(case, &marks, "it applies too slowly")?;
     }
     let queue = status(case, 2)?.number("wsrep_local_recv_queue");
     release(lock)?;
@@ -88,6 +89,7 @@ fn in_quarantine(case: &mut Case) -> anyhow::Result<()> {
     let before = seqno(case, 0)?;
     storm.blow(LOOK);
     let free = seqno(case, 0)? - before;
+    ensure!(free > 0, "db1 wrote nothing while nobody was held");
     let lock = hold(case)?;
     let begin = Instant::now();
     for node in [0, 1] {
@@ -123,7 +125,7 @@ fn in_quarantine(case: &mut Case) -> anyhow::Result<()> {
         "db3 sees {} members",
         third_now.size()
     );
-    told(case, &marks, "is in quarantine")?;
+    told(case, &marks, "it is in quarantine")?;
     let behind = first_now.last_committed() - third_now.last_committed();
     release(lock)?;
     storm.blow(LOOK / 2);
@@ -200,18 +202,24 @@ fn until(
     }
 }
 
-/// Waits until db1's log names db3 as the one that keeps its writers waiting.
+/// Waits until db1's log names db3 as the one that kept its writers waiting, and says what of it.
 fn told(case: &Case, marks: &[usize], what: &str) -> anyhow::Result<()> {
     let end = Instant::now() + LIMIT;
     loop {
         let log = check::log_since(&case.node(0), marks[0]);
-        let named = |l: &str| l.contains("member db3 (") && l.contains("writers waiting for 5 s");
-        if log.lines().any(named) {
+        let mut named = log
+            .lines()
+            .filter(|l| l.contains("member db3 (") && l.contains("writers waiting for 5 s"))
+            .peekable();
+        if let Some(other) = named.peek().filter(|l| !l.contains(what)) {
+            bail!("db1's log was to say of db3: {what}. It says: {other}");
+        }
+        if named.next().is_some() {
             return Ok(());
         }
         ensure!(
             Instant::now() < end,
-            "db1 {what} and its log does not name db3"
+            "db1's log was to say of db3: {what}. It does not name it"
         );
         thread::sleep(Duration::from_millis(100));
     }

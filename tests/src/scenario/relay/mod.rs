@@ -9,6 +9,7 @@ mod mysql;
 mod mysql_gtid;
 pub mod plain;
 mod power;
+pub mod process;
 pub mod secure;
 mod wan;
 

@@ -13,6 +13,8 @@ use anyhow::{Context, bail, ensure};
 use dromon_sandbox::mysql::prelude::{FromRow, Queryable};
 use dromon_sandbox::mysql::{Conn, OptsBuilder, Row};
 
+use super::process::Process;
+
 /// Of replicas, on the primary and on the relay.
 pub const USER: &str = "repl";
 pub const PASSWORD: &str = "not so secret";
@@ -283,7 +285,7 @@ pub struct Relay {
     pub dir: PathBuf,
     program: PathBuf,
     settings: Vec<String>,
-    child: Option<Child>,
+    process: Process,
 }
 
 impl Relay {
@@ -322,14 +324,13 @@ impl Relay {
             dir,
             program,
             settings,
-            child: None,
+            process: Process::new("relay", base, name),
         })
     }
 
     /// Its process.
     pub fn pid(&self) -> anyhow::Result<u32> {
-        let child = self.child.as_ref().context("the relay does not run")?;
-        Ok(child.id())
+        self.process.pid()
     }
 
     /// From its next start on.
@@ -340,12 +341,11 @@ impl Relay {
     /// Without looking whether it lets anybody in.
     pub fn start_unseen(&mut self) -> anyhow::Result<()> {
         let mut command = program_in(self.net.as_deref(), &self.program.to_string_lossy());
-        command.arg("relay").stdin(Stdio::null());
+        command.arg("relay");
         for setting in &self.settings {
             command.args(["--set", setting]);
         }
-        self.child = Some(command.spawn().context("running the relay")?);
-        Ok(())
+        self.process.start(command)
     }
 
     /// Starts it with one more setting, this time.
@@ -394,13 +394,9 @@ impl Relay {
         Ok(())
     }
 
-    /// `kill -9`.
+    /// `kill -9`; no relay ends by itself.
     pub fn kill(&mut self) -> anyhow::Result<()> {
-        if let Some(mut child) = self.child.take() {
-            child.kill()?;
-            child.wait()?;
-        }
-        Ok(())
+        self.process.kill()
     }
 
     pub fn connect(&self, password: &str) -> anyhow::Result<Conn> {
@@ -488,13 +484,6 @@ pub fn gtids_of(server: &Server) -> anyhow::Result<Vec<String>> {
         "mariadb-binlog on the primary's files failed"
     );
     Ok(gtids_in(&String::from_utf8_lossy(&out.stdout)))
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _ = self.kill();
-    }
 }
 
 /// Clients that write to a server until told to stop.

@@ -14,7 +14,7 @@ mod ways;
 mod xa;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,12 +22,17 @@ use anyhow::{Context, bail, ensure};
 
 use super::relay::place;
 use super::relay::plain::{Load, PASSWORD, Relay, Server, TABLES, USER};
+use super::relay::process::Process;
 use crate::harness::{Case, Run, Scenario, Servers};
 
 /// How long a replica may take to catch up.
 const LIMIT: Duration = Duration::from_secs(180);
 /// How often it is killed in each round.
 const KILLS: u64 = 4;
+/// How long a replica that was started may take to apply something, and how much that is:
+/// more than its own tables take.
+const FIRST: Duration = Duration::from_secs(30);
+const ROWS: u64 = 30;
 
 /// The scenarios.
 pub fn all() -> Vec<Scenario> {
@@ -121,7 +126,7 @@ pub struct Replica {
     program: PathBuf,
     settings: Vec<String>,
     log: PathBuf,
-    child: Option<Child>,
+    process: Process,
 }
 
 impl Replica {
@@ -150,13 +155,13 @@ impl Replica {
             program,
             settings,
             log,
-            child: None,
+            process: Process::new("replica", base, "replica"),
         })
     }
 
     pub fn start(&mut self, more: &[&str]) -> anyhow::Result<()> {
         let mut command = Command::new(&self.program);
-        command.arg("replica").stdin(Stdio::null());
+        command.arg("replica");
         for setting in self
             .settings
             .iter()
@@ -165,22 +170,51 @@ impl Replica {
         {
             command.args(["--set", setting]);
         }
-        self.child = Some(command.spawn().context("running the replica")?);
-        Ok(())
+        self.process.start(command)
     }
 
-    /// `kill -9`.
+    /// `kill -9`, while it follows: it does not end by itself.
     pub fn kill(&mut self) -> anyhow::Result<()> {
-        if let Some(mut child) = self.child.take() {
-            child.kill()?;
-            child.wait()?;
+        self.process.kill()
+    }
+
+    /// Runs it until it has written something to the target and `after` has passed, and
+    /// kills it then, or together with the target. False if that was too late: it had
+    /// caught up, and ended well.
+    fn kill_amid(
+        &mut self,
+        target: &mut Server,
+        more: &[&str],
+        after: Duration,
+        both: bool,
+    ) -> anyhow::Result<bool> {
+        let before = written(target)?;
+        self.start(&[&["until_caught_up=on"], more].concat())?;
+        let until = Instant::now() + FIRST;
+        while written(target)? < before + ROWS {
+            if self.process.is_over()? {
+                return self.process.kill_if_it_runs();
+            }
+            ensure!(
+                Instant::now() < until,
+                "nothing was written for {FIRST:?}: {}",
+                self.log.display()
+            );
+            thread::sleep(Duration::from_millis(5));
         }
-        Ok(())
+        thread::sleep(after);
+        if both {
+            target.kill()?;
+        }
+        let hit = self.process.kill_if_it_runs()?;
+        if both {
+            target.start()?;
+        }
+        Ok(hit)
     }
 
     pub fn pid(&self) -> anyhow::Result<u32> {
-        let child = self.child.as_ref().context("the replica does not run")?;
-        Ok(child.id())
+        self.process.pid()
     }
 
     /// Waits until the target has what the primary has.
@@ -206,10 +240,8 @@ impl Replica {
         let all = [&["until_caught_up=on"], more].concat();
         self.start(&all)?;
         let until = Instant::now() + LIMIT;
-        let child = self.child.as_mut().context("started above")?;
         loop {
-            if let Some(status) = child.try_wait()? {
-                self.child = None;
+            if let Some(status) = self.process.ended()? {
                 return Ok(status.success());
             }
             if Instant::now() > until {
@@ -224,11 +256,12 @@ impl Replica {
     }
 }
 
-impl Drop for Replica {
-    fn drop(&mut self) {
-        // A test's own process.
-        let _ = self.kill();
-    }
+/// Rows that were ever written on a server.
+fn written(server: &Server) -> anyhow::Result<u64> {
+    server.one(
+        "SELECT CAST(SUM(VARIABLE_VALUE) AS UNSIGNED) FROM information_schema.GLOBAL_STATUS \
+         WHERE VARIABLE_NAME IN ('HANDLER_WRITE', 'HANDLER_UPDATE', 'HANDLER_DELETE')",
+    )
 }
 
 /// What a replica's account needs.
@@ -252,7 +285,7 @@ pub fn equal(primary: &Server, target: &Server, tables: &str, what: &str) -> any
 fn modes(case: &mut Case) -> anyhow::Result<()> {
     let dir = place(case)?;
     let primary = Server::new(&dir, "primary", 1, &["--max-allowed-packet=64M"])?;
-    let target = Server::new(&dir, "target", 2, &["--max-allowed-packet=64M"])?;
+    let mut target = Server::new(&dir, "target", 2, &["--max-allowed-packet=64M"])?;
     grant(&target)?;
     mixed::prepare(&primary)?;
     let count = case.options.seconds.as_secs().max(5) * 60;
@@ -274,7 +307,7 @@ fn modes(case: &mut Case) -> anyhow::Result<()> {
         &["merge=100"],
         &["merge=100", "commit_order=group"],
     ];
-    let mut rounds = 0;
+    let (mut rounds, mut hits) = (0, 0);
     for (n, mode) in modes.into_iter().enumerate() {
         // One by one in every mode, the other ways in turn.
         let others = [1 + n % 4, 1 + (n + 2) % 4];
@@ -292,19 +325,31 @@ fn modes(case: &mut Case) -> anyhow::Result<()> {
             let what = [&[mode.as_str()], *way].concat();
             rounds += 1;
             let mut replica = Replica::new(&dir, primary.port, target.port, &what)?;
-            for n in 0..KILLS {
-                replica.start(&["until_caught_up=on"])?;
-                thread::sleep(Duration::from_millis(150 + n * 173 % 400));
-                replica.kill()?;
-            }
+            hits += amid(&mut replica, &mut target, KILLS, &what)?;
             ensure!(replica.finish(&[])?, "{what:?}: {}", replica.log.display());
             equal(&primary, &target, &tables, &what.join(" "))?;
         }
     }
     case.note(format!(
-        "{rounds} times {KILLS} kills, then checksums equal: {tables}"
+        "{rounds} times {KILLS} kills, {hits} of them amid, then checksums equal: {tables}"
     ));
     Ok(())
+}
+
+/// So many kills amid; how many were not too late. The first one is at its first rows.
+fn amid(
+    replica: &mut Replica,
+    target: &mut Server,
+    kills: u64,
+    what: &[&str],
+) -> anyhow::Result<u64> {
+    let mut hits = 0;
+    for n in 0..kills {
+        let after = Duration::from_millis(n * 37 % 120);
+        hits += u64::from(replica.kill_amid(target, &[], after, false)?);
+    }
+    ensure!(hits > 0, "{what:?}: each of {kills} kills came too late");
+    Ok(hits)
 }
 
 fn follows(case: &mut Case) -> anyhow::Result<()> {

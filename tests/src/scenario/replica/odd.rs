@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 
 use super::{LIMIT, Replica, equal, grant, kept};
 use crate::harness::Case;
@@ -225,9 +225,8 @@ fn gone(primary: &Server, target: &Server, replica: &mut Replica) -> anyhow::Res
     }
     target.run(&["DELETE FROM dromon_replica.position WHERE channel = 'default'"])?;
     primary.run(&["INSERT INTO od.inno (id) VALUES (201)"])?;
-    let child = replica.child.as_mut().context("started above")?;
     let ended = loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = replica.process.ended()? {
             break status;
         }
         ensure!(Instant::now() < until, "it goes on without its row");

@@ -116,6 +116,9 @@ fn rows_are_lost(
         let words = clients.close_into(&mut told)?;
         let first = found_again(&cluster)?;
         let missing = missing(&cluster, &case.db, &told)?;
+        if !missing.is_empty() {
+            is_seen(ledger::hold_against(&cluster, &case.db, &told))?;
+        }
         case.progress(format!(
             "round {}: {words}; all down at once, {first} had most and founded the cluster anew; {} lost",
             round + 1,
@@ -175,6 +178,19 @@ fn found_again(cluster: &Cluster) -> anyhow::Result<String> {
     }
     all_back_restarted(cluster, RESTARTS)?;
     Ok(first.name())
+}
+
+/// The rounds' own check must fail, and for the rows that are lost.
+fn is_seen(held: anyhow::Result<()>) -> anyhow::Result<()> {
+    let words = match held {
+        Ok(()) => "nothing".to_string(),
+        Err(error) => format!("{error:#}"),
+    };
+    ensure!(
+        words.contains("acknowledged rows are lost"),
+        "acknowledged rows are missing on all nodes, and the check of the rounds says: {words}"
+    );
+    Ok(())
 }
 
 /// Rows acknowledged that no node has.

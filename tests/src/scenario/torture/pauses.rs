@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,11 @@ use crate::rng::Rng;
 const LIMIT: Duration = Duration::from_secs(3);
 /// Load before the fault.
 const BEFORE: Duration = Duration::from_millis(1500);
-/// How long the fault lasts, ours and the peer's (who may take longer).
+/// How long the fault lasts, ours and the peer's (who may take longer). Ours lasts on
+/// until each of the others has acknowledged a write: that must be within
+/// [`NO_WRITES`], also where times are not judged.
 const LASTS: Duration = Duration::from_secs(6);
+const NO_WRITES: Duration = Duration::from_secs(60);
 const LASTS_PEER: Duration = Duration::from_secs(12);
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
@@ -175,16 +178,23 @@ fn once(
     judged: bool,
 ) -> anyhow::Result<Seen> {
     let stop = Arc::new(AtomicBool::new(false));
+    let written = Arc::new(Written::default());
     let client = |index: usize, reads: bool| {
         let node = Arc::clone(cluster.node(index));
         let (db, ids, stop) = (case.db.clone(), Arc::clone(ids), Arc::clone(&stop));
+        let written = Arc::clone(&written);
         thread::spawn(move || {
             ask_until(&stop, &node, &db, move |s| {
                 if reads {
                     return s.rows::<i64>("SELECT id FROM t WHERE id = 1").map(drop);
                 }
                 let id = ids.fetch_add(1, Ordering::Relaxed);
-                s.exec(&format!("INSERT INTO t VALUES ({id})")).map(drop)
+                let counts = written.is_hurt.load(Ordering::Acquire);
+                s.exec(&format!("INSERT INTO t VALUES ({id})"))?;
+                if counts {
+                    written.acknowledged[index].fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
             })
         })
     };
@@ -194,7 +204,9 @@ fn once(
     let node = cluster.node(victim);
     let led = judged && leader(cluster, &mut Rng::new(0))? == victim;
     let lasts = if judged { LASTS } else { LASTS_PEER };
-    let times = hurt_for(lasts, case, node, victim, fault);
+    let others: Vec<usize> = (0..3).filter(|i| *i != victim).collect();
+    let wait_for = if judged { &others[..] } else { &[] };
+    let times = hurt_for(lasts, case, node, victim, fault, &written, wait_for);
     // Whatever came of it, no client goes on.
     stop.store(true, Ordering::Release);
     let mut answers: Vec<Vec<Answer>> = Vec::new();
@@ -209,9 +221,19 @@ fn once(
         .join()
         .map_err(|_| anyhow::anyhow!("a client panicked"))?;
     let (hurt, was_hurt, end) = times?;
-    let pause = (0..3)
-        .filter(|i| *i != victim)
-        .map(|i| longest_gap(&answers[i], hurt, end))
+    for i in wait_for {
+        ensure!(
+            good_within(&answers[*i], was_hurt, end) > 0,
+            "{} was {}: {} acknowledged no write in {:.1} s",
+            node.name(),
+            fault.name(),
+            cluster.node(*i).name(),
+            (end - was_hurt).as_secs_f64()
+        );
+    }
+    let pause = others
+        .iter()
+        .map(|i| longest_gap(&answers[*i], hurt, end))
         .max()
         .unwrap_or_default();
     if fault == Fault::CutOff {
@@ -241,13 +263,23 @@ fn once(
     })
 }
 
-/// Hurts a node and mends it again; when it began to be hurt, when it was, and until when.
+/// Writes acknowledged on each node that were asked for while one was hurt.
+#[derive(Default)]
+struct Written {
+    is_hurt: AtomicBool,
+    acknowledged: [AtomicU64; 3],
+}
+
+/// Hurts a node and mends it again, not before each of those in `wait_for` has
+/// acknowledged a write; when it began to be hurt, when it was, and until when.
 fn hurt_for(
     lasts: Duration,
     case: &Case,
     node: &Node,
     victim: usize,
     fault: Fault,
+    written: &Written,
+    wait_for: &[usize],
 ) -> anyhow::Result<(Instant, Instant, Instant)> {
     let hurt = Instant::now();
     match fault {
@@ -256,7 +288,13 @@ fn hurt_for(
         Fault::CutOff => case.network().cut_off(victim)?,
     }
     let was_hurt = Instant::now();
+    written.is_hurt.store(true, Ordering::Release);
     thread::sleep(lasts);
+    let wrote = |i: &usize| written.acknowledged[*i].load(Ordering::Relaxed) > 0;
+    while !wait_for.iter().all(wrote) && was_hurt.elapsed() < NO_WRITES {
+        thread::sleep(Duration::from_millis(20));
+    }
+    // What was counted has not come later.
     let end = Instant::now();
     match fault {
         Fault::Killed => node.start(Start::Join, &[])?,
@@ -318,6 +356,12 @@ pub(super) fn longest_gap(answers: &[Answer], from: Instant, to: Instant) -> Dur
     longest.max(to.saturating_duration_since(last.unwrap_or(from)))
 }
 
+/// Good answers that were asked for and came between two moments.
+fn good_within(answers: &[Answer], from: Instant, to: Instant) -> usize {
+    let within = |a: &&Answer| a.good && a.asked > from && a.came <= to;
+    answers.iter().filter(within).count()
+}
+
 fn first_refusal(answers: &[Answer], from: Instant, to: Instant) -> Option<Duration> {
     answers
         .iter()
@@ -351,5 +395,7 @@ mod tests {
         assert_eq!(longest_gap(&[], at(1000), at(5000)), ms(4000));
         assert_eq!(first_refusal(&list, at(1000), at(9000)), Some(ms(500)));
         assert_eq!(first_refusal(&list, at(1600), at(9000)), None);
+        assert_eq!(good_within(&list, at(1000), at(2050)), 1);
+        assert_eq!(good_within(&list, at(1000), at(1900)), 0);
     }
 }
