@@ -1,6 +1,7 @@
 //! Rows of small tables made into statements.
 
 mod binlog;
+mod counter;
 mod last;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub(crate) fn table(name: &str) -> TableInfo {
         short_year: false,
         padded: None,
         on_update: false,
+        auto_increment: false,
         stored: None,
     };
     TableInfo {
@@ -62,6 +64,7 @@ fn tables() -> Tables {
         }),
         with("text", |t| t.key = vec![1]),
         with("indexed", |t| t.indexes = vec![("v".into(), vec![1])]),
+        with("counted", |t| t.columns[0].auto_increment = true),
     ])
 }
 
