@@ -3,11 +3,12 @@
 mod binlog;
 mod counter;
 mod last;
+mod numbers;
 
 use std::sync::Arc;
 
 use dromon_binlog::hints::TableName;
-use dromon_binlog::{Ending, Format, Group, GroupName, Gtid, gtid_flags};
+use dromon_binlog::{ColumnType, Ending, Format, Group, GroupName, Gtid, gtid_flags};
 
 use super::*;
 use crate::ahead::Ahead;
@@ -28,7 +29,10 @@ pub(crate) fn table(name: &str) -> TableInfo {
         padded: None,
         on_update: false,
         auto_increment: false,
-        stored: None,
+        stored: match charset {
+            None => Some(ColumnType::Int { bytes: 4 }),
+            Some(_) => None,
+        },
     };
     TableInfo {
         name: format!("d.{name}"),
