@@ -36,6 +36,8 @@ pub struct ColumnInfo {
     pub padded: Option<usize>,
     /// It changes when others do, unless a statement says its value.
     pub on_update: bool,
+    /// It counts rows that say nothing for it (AUTO_INCREMENT).
+    pub auto_increment: bool,
     /// How its values look in a row; `None`: not known.
     pub stored: Option<ColumnType>,
 }

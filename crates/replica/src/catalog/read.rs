@@ -208,7 +208,8 @@ impl Known {
                 continue;
             };
             let (name, kind) = (row.text(), row.text());
-            let (charset, collation, extra) = (row.maybe(), row.maybe(), row.text());
+            let (charset, collation) = (row.maybe(), row.maybe());
+            let extra = row.text().to_ascii_lowercase();
             let generated = row.text() == "ALWAYS";
             let octets = row.maybe().and_then(|n| n.parse().ok());
             let info = ColumnInfo {
@@ -221,7 +222,8 @@ impl Known {
                 padded: kind
                     .strip_prefix("binary(")
                     .and_then(|rest| rest.strip_suffix(')')?.parse().ok()),
-                on_update: extra.to_ascii_lowercase().contains("on update"),
+                on_update: extra.contains("on update"),
+                auto_increment: extra.contains("auto_increment"),
                 stored: column_type(&kind, octets),
             };
             let column = Column {
@@ -549,5 +551,34 @@ mod tests {
         assert!(tables.find(b"Shop", b"T").is_some() && tables.find(b"shop", b"u").is_none());
         let tables = known(false).prepare();
         assert!(tables.find(b"Shop", b"T").is_none() && tables.find(b"shop", b"t").is_some());
+    }
+
+    /// What EXTRA says of a column.
+    #[test]
+    fn columns_that_count_or_change_by_themselves() {
+        let of = |extra: &'static str| {
+            let fake = Fake::new(move |text| {
+                let row = |cells: &[&str]| Reply::Row(cells.iter().map(|c| (*c).into()).collect());
+                Some(match text {
+                    _ if text.contains("FROM information_schema.TABLES ") => {
+                        row(&["shop", "t", "BASE TABLE", "InnoDB"])
+                    }
+                    _ if text.contains("FROM information_schema.COLUMNS ") => {
+                        row(&["shop", "t", "a", "int(11)", "", "", extra, "NEVER", ""])
+                    }
+                    _ if text.starts_with("SELECT") => Reply::Nothing,
+                    _ => return None,
+                })
+            });
+            let mut client = Client::connect(&fake.account()).expect("a target");
+            let mut known = Known::default();
+            known.load(&mut client, Scope::All).expect("answers");
+            let tables = known.prepare();
+            let column = &tables.find(b"shop", b"t").expect("a table").columns[0];
+            (column.auto_increment, column.on_update)
+        };
+        assert_eq!(of("auto_increment"), (true, false));
+        assert_eq!(of("on update current_timestamp()"), (false, true));
+        assert_eq!(of(""), (false, false));
     }
 }

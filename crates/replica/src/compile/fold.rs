@@ -1,6 +1,6 @@
 //! Rows of a unit put together by primary key: what came of each, in few statements.
 
-use dromon_binlog::{Cell, Change, ColumnType, Gtid, Row};
+use dromon_binlog::{Cell, Change, ColumnType, Gtid, Row, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::{self, Compare, put_same};
@@ -39,6 +39,10 @@ pub(super) struct Fold<'a> {
     last: FxHashSet<usize>,
     /// Of these the row is a delete that was an update of the key: what it had goes elsewhere.
     moved: FxHashSet<usize>,
+    /// The column with AUTO_INCREMENT.
+    counter: Option<usize>,
+    /// Of the rows that were inserted and are gone again the one with the greatest number there.
+    counted: Option<(u64, Cells<'a>)>,
     odd: bool,
 }
 
@@ -58,6 +62,8 @@ impl<'a> Fold<'a> {
             by_key: FxHashMap::default(),
             last: FxHashSet::default(),
             moved: FxHashSet::default(),
+            counter: table.columns.iter().position(|c| c.auto_increment),
+            counted: None,
             odd: false,
         }
     }
@@ -134,12 +140,41 @@ impl<'a> Fold<'a> {
         }
         self.rows[at] = match (was, after) {
             (Net::Nothing | Net::Insert(_), Some(after)) => Net::Insert(after),
-            (Net::Nothing | Net::Insert(_), None) => Net::Nothing,
+            (Net::Insert(image), None) => {
+                self.gone_again(image);
+                Net::Nothing
+            }
+            (Net::Nothing, None) => Net::Nothing,
             (Net::Update(first, _) | Net::Delete(first), Some(after)) => Net::Update(first, after),
             (Net::Update(first, _) | Net::Delete(first), None) => Net::Delete(first),
             (Net::Odd, _) => Net::Odd,
         };
         at
+    }
+
+    /// What a row has where the table counts; 0: nothing that counts.
+    fn number(&self, image: &Cells<'_>) -> u64 {
+        let number = |n: usize| {
+            let unsigned = self.table.columns[n].unsigned;
+            match image
+                .get(n)?
+                .value(*self.types.get(n)?, unsigned, 8)?
+                .ok()?
+            {
+                Value::Int(number) => u64::try_from(number).ok(),
+                Value::UInt(number) => Some(number),
+                _ => None,
+            }
+        };
+        self.counter.and_then(number).unwrap_or(0)
+    }
+
+    /// Nothing comes of an inserted row, but the source has counted on.
+    fn gone_again(&mut self, image: Cells<'a>) {
+        let number = self.number(&image);
+        if number > self.counted.as_ref().map_or(0, |(most, _)| *most) {
+            self.counted = Some((number, image));
+        }
     }
 
     /// Whether another unique key of a row is another one now. Updates that do so are not folded: it was
@@ -196,6 +231,15 @@ impl<'a> Fold<'a> {
         let mut done = self.deletes(writer, gtid, &gone, false);
         done = done.and_then(|()| self.deletes(writer, gtid, &compared_whole, true));
         done = done.and_then(|()| self.updates(writer, gtid, &updates));
+        // Else the target would give out numbers a second time when it is written to in the source's place. Here
+        // the row's key is free. If another unique one is not, as its row was deleted and inserted in
+        // between, this fails, and the rows are tried one by one.
+        if let Some((number, image)) = &self.counted
+            && inserts.iter().all(|after| self.number(after) < *number)
+        {
+            done = done.and_then(|()| writer.insert(self.table, self.types, gtid, image));
+            done = done.and_then(|()| self.deletes(writer, gtid, &[image], false));
+        }
         for after in inserts {
             done = done.and_then(|()| writer.insert(self.table, self.types, gtid, after));
         }

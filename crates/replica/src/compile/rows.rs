@@ -59,6 +59,8 @@ pub(super) enum Piece<'a> {
 struct Mapped {
     name: String,
     wanted: bool,
+    /// A column of numbers that are UNSIGNED on one side only. BINLOG would take one for the other.
+    other_sign: Option<String>,
     /// `None`: rows of it go by BINLOG.
     plain: Option<(Arc<TableInfo>, Arc<[ColumnType]>)>,
 }
@@ -103,6 +105,31 @@ fn is_full(map: &[u8], table: &TableInfo) -> bool {
     columns.all(|(n, column)| column.generated || bit(map, n))
 }
 
+/// Columns of whole numbers that are UNSIGNED on one side only, as far as the source says so; `None`: it does not
+/// say, and there are columns that are not of the same width here, or no whole numbers. What looks the
+/// same is taken for the same.
+fn other_signs(
+    table: &TableInfo,
+    types: &[ColumnType],
+    said: Option<&[bool]>,
+) -> Option<Vec<usize>> {
+    let numbers = || {
+        let both = table.columns.iter().zip(types).enumerate();
+        both.filter(|(_, (column, kind))| {
+            !column.generated && matches!(kind, ColumnType::Int { .. })
+        })
+    };
+    match said {
+        Some(unsigned) => {
+            let others = numbers().filter(|(n, (column, _))| column.unsigned != unsigned[*n]);
+            Some(others.map(|(n, _)| n).collect())
+        }
+        None => numbers()
+            .all(|(_, (column, kind))| column.stored == Some(*kind))
+            .then(Vec::new),
+    }
+}
+
 fn mapped(
     map: &TableMap<'_>,
     tables: Option<&Tables>,
@@ -110,23 +137,47 @@ fn mapped(
     flavour: dromon_binlog::Flavour,
 ) -> Mapped {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    let plain = || {
+    let mut other_sign = None;
+    let mut plain = || {
         let table = tables?.find(map.database, map.table)?;
         let types = map.columns().ok()?;
         let fit =
             table.plain && table.columns.len() == types.len() && types.iter().all(|t| is_fit(*t));
-        let names = map.metadata(&types, flavour).ok()?.names;
-        let same = names.is_none_or(|names| {
+        let said = map.metadata(&types, flavour).ok()?;
+        let same = said.names.is_none_or(|names| {
             let mut both = names.iter().zip(&table.columns);
             both.all(|(name, column)| name.eq_ignore_ascii_case(column.name.as_bytes()))
         });
-        (fit && same).then(|| (Arc::clone(table), types.into()))
+        let others = other_signs(table, &types, said.unsigned.as_deref())?;
+        let first = others.first().map(|n| table.columns[*n].name.clone());
+        other_sign.clone_from(&first);
+        (fit && same).then(|| {
+            let table = match first {
+                None => Arc::clone(table),
+                // Literals say what the source means.
+                Some(_) => Arc::new(with_signs_of_the_source(table, &others)),
+            };
+            (table, types.into())
+        })
     };
+    let plain = plain();
     Mapped {
         name: format!("{}.{}", text(map.database), text(map.table)),
         wanted: options.filter.wants(map.database, map.table),
-        plain: plain(),
+        other_sign,
+        plain,
     }
+}
+
+fn with_signs_of_the_source(table: &TableInfo, others: &[usize]) -> TableInfo {
+    let mut table = table.clone();
+    for n in others {
+        let column = &mut table.columns[*n];
+        column.unsigned = !column.unsigned;
+        // Not as the target's own: no event of rows may be made of it.
+        column.stored = None;
+    }
+    table
 }
 
 /// The same rows, not compressed: BINLOG takes no others.
@@ -258,6 +309,18 @@ fn close<'a>(
             }));
         }
         return Ok(());
+    }
+    for (_, _, _, id) in &wanted {
+        let (map, _) = &maps[id];
+        if let Some(column) = &map.other_sign {
+            return Err(CompileError::Unsupported {
+                gtid,
+                what: format!(
+                    "column {column} of {} is UNSIGNED on one side only, and its rows go by BINLOG, which would take one number for another",
+                    map.name
+                ),
+            });
+        }
     }
     if wanted.is_empty() {
         return Ok(());
@@ -478,7 +541,7 @@ fn attempt(
     // Tables whose rows must stay in the source's order.
     let mut ordered: FxHashSet<&str> = FxHashSet::default();
     let mut rows: Vec<(usize, &Part<'_>, Vec<dromon_binlog::Row<'_>>)> = Vec::new();
-    let mut types_of: FxHashMap<&str, &[ColumnType]> = FxHashMap::default();
+    let mut first_of: FxHashMap<&str, &Part<'_>> = FxHashMap::default();
     for (n, piece) in pieces.iter().enumerate() {
         match piece {
             Piece::Rows(part) => {
@@ -498,8 +561,8 @@ fn attempt(
                         _ => false,
                     });
                 // The source altered it meanwhile, without saying so.
-                let types = types_of.entry(&table.name).or_insert(&part.types);
-                let differs = **types != *part.types;
+                let first = first_of.entry(&table.name).or_insert(part);
+                let differs = *first.types != *part.types || !Arc::ptr_eq(&first.table, table);
                 let single = options.style == Style::Single || options.compare == Compare::Row;
                 if single || table.related || swaps || differs {
                     ordered.insert(&table.name);

@@ -1,12 +1,14 @@
 //! Rows of small tables made into statements.
 
 mod binlog;
+mod counter;
 mod last;
+mod numbers;
 
 use std::sync::Arc;
 
 use dromon_binlog::hints::TableName;
-use dromon_binlog::{Ending, Format, Group, GroupName, Gtid, gtid_flags};
+use dromon_binlog::{ColumnType, Ending, Format, Group, GroupName, Gtid, gtid_flags};
 
 use super::*;
 use crate::ahead::Ahead;
@@ -26,7 +28,11 @@ pub(crate) fn table(name: &str) -> TableInfo {
         short_year: false,
         padded: None,
         on_update: false,
-        stored: None,
+        auto_increment: false,
+        stored: match charset {
+            None => Some(ColumnType::Int { bytes: 4 }),
+            Some(_) => None,
+        },
     };
     TableInfo {
         name: format!("d.{name}"),
@@ -62,6 +68,7 @@ fn tables() -> Tables {
         }),
         with("text", |t| t.key = vec![1]),
         with("indexed", |t| t.indexes = vec![("v".into(), vec![1])]),
+        with("counted", |t| t.columns[0].auto_increment = true),
     ])
 }
 

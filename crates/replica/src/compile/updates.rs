@@ -412,6 +412,7 @@ mod tests {
             short_year: false,
             padded: None,
             on_update: false,
+            auto_increment: false,
             stored: None,
         };
         let table = TableInfo {

@@ -99,9 +99,10 @@ pub enum Order {
     /// When no later one can come before those before it.
     #[default]
     Strict,
-    /// When all before it have executed: then all of them hold their locks, none depends on
-    /// another, and in what order they commit does not matter for what comes of it. But the one
-    /// so many before it must have committed, with all before that.
+    /// When all before it have executed, and those of them with which it conflicts by its keys have
+    /// committed. In what order the others commit does not matter for what comes of it. Locks do not tell that: a
+    /// unit holds none on rows that are in the end as they were. The one so many before it must have
+    /// committed, too, with all before that.
     Group(u64),
 }
 
@@ -144,6 +145,9 @@ struct Slot<K> {
     /// All before it had committed when it began.
     clean: bool,
     attempts: u32,
+    /// Since it executed, where commits are not in order: the last earlier unit with which it conflicts
+    /// and that has not committed. 0: none.
+    behind: u64,
 }
 
 /// Units between being read and having committed.
@@ -242,6 +246,7 @@ impl<K: Conflicts> Scheduler<K> {
             again_after: 0,
             clean: false,
             attempts: 0,
+            behind: 0,
         });
         number
     }
@@ -325,10 +330,25 @@ impl<K: Conflicts> Scheduler<K> {
                 Executed::GiveWay(by)
             }
             None => {
-                self.slot_mut(n).state = State::Executed;
+                let behind = self.conflicts_before(at, at);
+                let slot = &mut self.slots[at];
+                slot.state = State::Executed;
+                slot.behind = behind;
                 Executed::Keep
             }
         }
+    }
+
+    /// Of the units before `below` the last one that has not committed and conflicts with the one at
+    /// `at`, where that counts; 0: none. Each pair is looked at once, unless it was rolled back.
+    fn conflicts_before(&self, at: usize, below: usize) -> u64 {
+        if self.order == Order::Strict {
+            return 0;
+        }
+        let mine = &self.slots[at].keys;
+        let mut earlier = self.slots.iter().take(below);
+        let last = earlier.rposition(|s| s.state != State::Committed && s.keys.conflicts(mine));
+        last.map_or(0, |m| self.committed + 1 + m as u64)
     }
 
     /// Units that may commit now, in their order.
@@ -341,7 +361,7 @@ impl<K: Conflicts> Scheduler<K> {
         let numbered = (self.committed + 1..=last).zip(&self.slots);
         numbered
             .map_while(move |(n, slot)| {
-                let mine = clear && slot.state == State::Executed;
+                let mine = clear && slot.state == State::Executed && slot.behind == 0;
                 clear &= before(slot.state);
                 (mine || clear).then_some((n, mine))
             })
@@ -375,6 +395,12 @@ impl<K: Conflicts> Scheduler<K> {
         );
         slot.state = State::Committed;
         self.busy -= 1;
+        let at = self.index(n).expect("checked above");
+        for later in at + 1..self.slots.len() {
+            if self.slots[later].behind == n {
+                self.slots[later].behind = self.conflicts_before(later, at);
+            }
+        }
         let done = self
             .slots
             .iter()
