@@ -10,8 +10,8 @@ use dromon_binlog::Position;
 use dromon_relay::log::{Level, Log};
 
 use super::pace::Pace;
-use super::settle::begun;
 use super::shared::{Conflict, Sample, Stalls};
+use super::texts::plain;
 use super::{Counters, End, Settings, Shared, Status};
 use crate::client::{Client, Cut};
 use crate::schedule::State;
@@ -443,7 +443,7 @@ fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, pages
 fn lock_name(table: &str, index: &str, data: &str) -> String {
     let mut name = format!("{table} {index}").trim_end().to_owned();
     if !data.is_empty() {
-        name.push_str(&format!(" ({})", begun(data.as_bytes())));
+        name.push_str(&format!(" ({})", plain(data.as_bytes())));
     }
     name
 }

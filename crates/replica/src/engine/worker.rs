@@ -18,7 +18,7 @@ use dromon_relay::log::{Level, Log};
 
 use super::gtids::{self, Logged};
 use super::shared::{Activity, InDoubt, Session};
-use super::{ANOTHER, Difference, End, Settings, Shared, naming};
+use super::{ANOTHER, Difference, End, Settings, Shared, naming, texts};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
 use crate::compile::{
@@ -823,14 +823,18 @@ impl Worker {
             None => self.query(text).map(|_| ()),
             Some(load) => self.load(text, load),
         };
-        let begin = || String::from_utf8_lossy(text).chars().take(200).collect();
         match run {
-            Ok(()) if error != 0 => Err(Trouble::NoError(error, begin())),
+            Ok(()) if error != 0 => Err(Trouble::NoError(error, texts::of_error(text))),
             Ok(()) => Ok(()),
             // It failed on the source, too, and something of it remained.
             Err(Trouble::Error(code, _)) if error != 0 && code == error => Ok(()),
             Err(Trouble::Error(code, why)) => {
-                let begin: String = begin();
+                let begin = texts::of_error(text);
+                // The server quotes what it does not understand.
+                let why = match texts::is_secret(text) {
+                    true => format!("error {code}"),
+                    false => why,
+                };
                 Err(Trouble::Error(code, format!("{why} (statement: {begin})")))
             }
             Err(trouble) => Err(trouble),
