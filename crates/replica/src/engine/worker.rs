@@ -17,6 +17,7 @@ use dromon_binlog::Gtid;
 use dromon_relay::log::{Level, Log};
 
 use super::gtids::{self, Logged};
+use super::naming::Name;
 use super::shared::{Activity, InDoubt, Session};
 use super::{ANOTHER, Difference, End, Settings, Shared, naming, texts};
 use crate::ahead::SLOTS;
@@ -78,7 +79,7 @@ enum Trouble {
     Lost(ClientError),
     /// An error of the target.
     Error(u16, String),
-    /// The same, of a row whose key is known.
+    /// The same, of a row whose key is known; the text may have values of it.
     OfRow(u16, String),
     /// None, where this statement ended with one on the source: all of it was done.
     NoError(u16, String),
@@ -154,6 +155,21 @@ impl Trouble {
                 | Trouble::Differs(..)
                 | Trouble::OfRow(1062, _)
         )
+    }
+
+    /// With what the text says, of rows and statements too.
+    fn name(&self) -> Name {
+        let open = match self {
+            Trouble::Error(code, _) | Trouble::OfRow(code, _) | Trouble::NoError(code, _) => {
+                format!("error {code}")
+            }
+            Trouble::Rows(note, _) | Trouble::Missing(note) | Trouble::Differs(note, _) => {
+                format!("{}: a row is missing, or differs", note.table)
+            }
+            _ => "another error".into(),
+        };
+        let whole = self.text();
+        Name { open, whole }
     }
 
     fn text(&self) -> String {
@@ -417,11 +433,11 @@ impl Worker {
             };
             match failed {
                 (Failed::Again, Some(_)) => self.count_lock(),
-                (Failed::Again, None) => self.count(n, None, "error", trouble.text()),
+                (Failed::Again, None) => self.count(n, None, "error", trouble.name()),
                 (Failed::Own, _) => {
                     alone += 1;
                     if trouble.passes() && alone < TRIES {
-                        self.count(n, None, "error", trouble.text());
+                        self.count(n, None, "error", trouble.name());
                     } else if style == Style::Folded && !matches!(trouble, Trouble::Compile(_)) {
                         // Row by row: then it passes, or the row can be named.
                         style = Style::Single;
@@ -440,9 +456,9 @@ impl Worker {
     }
 
     /// Where a unit meets an earlier one.
-    fn met(&self, unit: &Unit, earlier: Option<&Unit>) -> String {
+    fn met(&self, unit: &Unit, earlier: Option<&Unit>) -> Name {
         let Some(earlier) = earlier else {
-            return String::new();
+            return "".into();
         };
         let began = Instant::now();
         let may = self.shared.lock().names.may(began);
@@ -450,10 +466,10 @@ impl Worker {
         if may {
             self.shared.lock().names.spent(began.elapsed());
         }
-        name.unwrap_or_else(|| naming::tables(unit, earlier))
+        name.unwrap_or_else(|| naming::tables(unit, earlier).into())
     }
 
-    fn count(&self, n: u64, by: Option<u64>, how: &'static str, what: String) {
+    fn count(&self, n: u64, by: Option<u64>, how: &'static str, what: Name) {
         let counters = &self.progress.counters;
         let counter = match how {
             "keys" => &counters.by_keys,
