@@ -469,6 +469,13 @@ mod tests {
         let shown = |group: &Transaction, text: &[u8]| shown_by(group, &begun(text));
         assert_eq!(shown(&alter, b"ALTER TABLE t ADD c INT"), Shown::All);
         assert_eq!(shown(&alter, b"ALTER TABLE t ADD e INT"), Shown::Other);
+        // With a password, as this build and older ones wrote it down.
+        let create = "CREATE USER a IDENTIFIED BY 'b'";
+        let user = one(vec![query(create, "d")]);
+        assert_eq!(shown(&user, create.as_bytes()), Shown::All);
+        assert_eq!(shown_by(&user, create), Shown::All);
+        let other = "CREATE USER a IDENTIFIED BY 'c'";
+        assert_eq!(shown(&user, other.as_bytes()), Shown::Other);
         let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
         let insert = one(insert);
         assert_eq!(shown_by(&insert, &begun_rows("d.plain")), Shown::Rows);
