@@ -1,7 +1,7 @@
 //! `dromon relay` and `dromon replica` as processes of their own.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts `dromon WHAT` with settings; what it prints goes to a file.
+    /// Starts `dromon WHAT` with settings; what it prints goes to a file. Passwords are among the
+    /// settings: none stands in the list of processes, or in a file.
     ///
     /// # Errors
     /// When it cannot be run.
@@ -35,11 +36,16 @@ impl Program {
     ) -> anyhow::Result<Self> {
         let out =
             File::create(printed).with_context(|| format!("creating {}", printed.display()))?;
-        let mut command = Command::new(program);
-        command.arg(what).stdin(Stdio::null());
+        let (file, mut to) = io::pipe().context("making a pipe")?;
+        // Far less than a pipe holds.
         for setting in settings {
-            command.args(["--set", setting]);
+            writeln!(to, "{setting}")?;
         }
+        drop(to);
+        let mut command = Command::new(program);
+        command
+            .args([what, "--config", "/dev/stdin"])
+            .stdin(Stdio::from(file));
         // So that it is found if this process is killed.
         command.env(MARKER, printed.parent().unwrap_or(printed));
         let child = command
@@ -119,4 +125,29 @@ pub fn relay_status(port: u16) -> Option<Value> {
     stream.read_to_string(&mut text).ok()?;
     let (_, body) = text.split_once("\r\n\r\n")?;
     serde_json::from_str(body).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// What a program is told, and what everybody can see of that.
+    #[test]
+    fn no_password_in_the_list_of_processes() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("dromon"), "#!/bin/sh\necho \"$*\"\ncat\n").expect("writable");
+        fs::set_permissions(path("dromon"), fs::Permissions::from_mode(0o700)).expect("its mode");
+        let settings = ["user=u", "password=geheim"].map(String::from);
+        let out = path("relay.out");
+        let started = Program::start(&path("dromon"), "relay", &settings, &out);
+        let mut program = started.expect("it runs");
+        program.child.wait().expect("it ends");
+        let printed = fs::read_to_string(&out).expect("there");
+        let (seen, told) = printed.split_once('\n').expect("a line");
+        assert_eq!(seen, "relay --config /dev/stdin");
+        assert_eq!(told, "user=u\npassword=geheim\n");
+    }
 }

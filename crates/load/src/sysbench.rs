@@ -1,5 +1,6 @@
 //! sysbench on the nodes of a local cluster.
 
+use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -24,19 +25,30 @@ pub struct Sysbench<'a> {
 impl Sysbench<'_> {
     /// The command without its last word (`prepare` or `run`), for the nodes
     /// at these positions. It runs for `time` and goes on after errors 1213
-    /// and 1020, which every client of such a cluster must expect.
-    #[must_use]
-    pub fn command(&self, cluster: &ClusterRecord, nodes: &[usize], time: Duration) -> Command {
+    /// and 1020, which every client of such a cluster must expect. It can be
+    /// started once: the password, which must not stand in the list of
+    /// processes, is what it reads first.
+    ///
+    /// # Errors
+    /// When the system has no pipe for it.
+    pub fn command(
+        &self,
+        cluster: &ClusterRecord,
+        nodes: &[usize],
+        time: Duration,
+    ) -> io::Result<Command> {
         let sockets: Vec<String> = nodes
             .iter()
             .map(|n| cluster.nodes[*n].socket.display().to_string())
             .collect();
+        let (options, mut to) = io::pipe()?;
+        // Far less than a pipe holds.
+        writeln!(to, "mysql-password={}", cluster.password)?;
         let mut command = Command::new("sysbench");
         command
             .arg("oltp_read_write")
             .arg(format!("--mysql-socket={}", sockets.join(",")))
             .arg(format!("--mysql-user={}", cluster.user))
-            .arg(format!("--mysql-password={}", cluster.password))
             .arg(format!("--mysql-db={}", self.db))
             .arg("--mysql-ignore-errors=1213,1020")
             .arg(format!("--tables={}", self.tables))
@@ -45,8 +57,9 @@ impl Sysbench<'_> {
             .args(["--db-driver=mysql", "--rand-type=pareto"])
             .arg(format!("--time={}", time.as_secs()))
             .arg(format!("--rand-seed={}", self.seed))
-            .stdin(Stdio::null());
-        command
+            .arg("--config-file=/dev/stdin")
+            .stdin(Stdio::from(options));
+        Ok(command)
     }
 
     /// Makes and fills the tables, through the first node.
@@ -56,6 +69,7 @@ impl Sysbench<'_> {
     pub fn prepare(&self, cluster: &ClusterRecord) -> anyhow::Result<()> {
         let out = self
             .command(cluster, &[0], Duration::ZERO)
+            .context("making a pipe")?
             .arg("prepare")
             .output()
             .context("running sysbench (apt-get install sysbench)")?;
@@ -94,7 +108,45 @@ pub fn complaints(report: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use dromon_sandbox::SstMethod;
+
     use super::*;
+
+    /// Everybody can read the arguments of a process.
+    #[test]
+    fn no_argument_has_the_password() {
+        let cluster = ClusterRecord {
+            shape: 1,
+            complete: true,
+            id: String::new(),
+            name: "c".into(),
+            dir: "/c".into(),
+            server: "10.11".into(),
+            provider: "/p.so".into(),
+            provider_copy: "/c/p.so".into(),
+            sst_method: SstMethod::Rsync,
+            appliers: 1,
+            provider_options: String::new(),
+            tls: false,
+            sst_tls: false,
+            settings: Vec::new(),
+            user: "u".into(),
+            password: "geheim".into(),
+            nodes: Vec::new(),
+            witness: None,
+        };
+        let load = Sysbench {
+            db: "d",
+            tables: 1,
+            rows: 1,
+            threads: 1,
+            seed: 1,
+        };
+        let command = load.command(&cluster, &[], Duration::ZERO).expect("a pipe");
+        let seen = format!("{command:?}");
+        assert!(!seen.contains("geheim"), "{seen}");
+        assert!(seen.contains("--config-file=/dev/stdin"), "{seen}");
+    }
 
     #[test]
     fn figures_are_found_in_a_report() {

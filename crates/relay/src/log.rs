@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,9 +30,14 @@ impl Log {
         Log { file: None }
     }
 
-    /// Appended to a file.
+    /// Appended to a file. A new one is closed to others: names, addresses and values of rows stand
+    /// in it. One that is there keeps its mode.
     pub fn file(path: &Path) -> io::Result<Log> {
-        let file = File::options().create(true).append(true).open(path)?;
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .mode(0o640)
+            .open(path)?;
         Ok(Log {
             file: Some(Arc::new(Mutex::new(file))),
         })
@@ -93,6 +99,7 @@ fn date(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
     use super::*;
@@ -113,7 +120,7 @@ mod tests {
         for word in ["one", "two\n2026-11-22 06:05:20.123Z [Note] three\u{1b}"] {
             Log::file(&path).expect("writable").say(Level::Note, word);
         }
-        let text = std::fs::read_to_string(path).expect("there");
+        let text = std::fs::read_to_string(&path).expect("there");
         let lines: Vec<_> = text.lines().map(|l| &l[25..]).collect();
         assert_eq!(
             lines,
@@ -122,5 +129,7 @@ mod tests {
                 "[Note] two?2026-11-22 06:05:20.123Z [Note] three?"
             ]
         );
+        let mode = std::fs::metadata(path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o137, 0, "{mode:o}");
     }
 }

@@ -53,6 +53,7 @@ fn answer(request: &Request, status: &Status) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Conflict;
 
     fn get(target: &str, status: &Status) -> Response {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -61,6 +62,32 @@ mod tests {
             query: query.into(),
         };
         answer(&request, status)
+    }
+
+    /// Who asks need not log in, and who reads the log could read the tables.
+    #[test]
+    fn values_of_rows_stand_in_the_log_only() {
+        let conflict = Conflict {
+            later: "0-1-7".into(),
+            earlier: "0-1-5".into(),
+            how: "keys",
+            what: "shop.users email".into(),
+            whole: "shop.users email ('ann@example.org')".into(),
+        };
+        let status = Status {
+            conflicts: vec![conflict.clone()],
+            ..Status::default()
+        };
+        for page in ["/status.json", "/metrics", "/ready?max_lag=1"] {
+            let body = get(page, &status).body;
+            assert!(!body.contains("ann@"), "{body}");
+        }
+        let body = get("/status.json", &status).body;
+        assert!(body.contains("\"shop.users email\""), "{body}");
+        assert_eq!(
+            conflict.to_string(),
+            "0-1-7 gave way to 0-1-5 (keys): shop.users email ('ann@example.org')"
+        );
     }
 
     #[test]

@@ -313,6 +313,25 @@ fn beginning(text: &[u8]) -> Vec<Token> {
     tokens
 }
 
+/// The words that a statement begins with, four at most: none that is quoted or a number, nor what is
+/// behind one, or behind a password's sign.
+pub(crate) fn leading_words(text: &[u8]) -> String {
+    let tokens = beginning(text);
+    let is_word = |token: &&Token| {
+        let first = token.text.bytes().next();
+        !token.quoted && first.is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+    };
+    let mut words: Vec<&str> = Vec::new();
+    for token in tokens.iter().take_while(is_word).take(4) {
+        words.push(&token.text);
+        let upper = token.text.to_ascii_uppercase();
+        if upper.contains("IDENTIFIED") || upper.contains("PASS") {
+            break;
+        }
+    }
+    words.join(" ")
+}
+
 /// Whether a statement changes rows, or a temporary table, and commits nothing.
 pub(crate) fn changes_rows(text: &[u8]) -> bool {
     let tokens = beginning(text);

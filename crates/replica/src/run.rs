@@ -1,9 +1,10 @@
 //! A replica from its start to its end.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,7 +18,7 @@ use signal_hook::iterator::Signals;
 
 use crate::client::{Account, Client, ClientError};
 use crate::config::Config;
-use crate::engine::{Activity, End, Progress, session};
+use crate::engine::{Activity, Conflict, End, Progress, session};
 use crate::http;
 
 /// A session that lived so long was a success.
@@ -249,6 +250,8 @@ fn report(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
     let terminal = config.log.is_none() && io::stderr().is_terminal();
     // Since when it is behind.
     let mut behind: Option<Done> = None;
+    // The newest conflict that the log has.
+    let mut told: Option<Conflict> = None;
     loop {
         let last = over.load(Ordering::Acquire);
         match progress.is_there() {
@@ -272,10 +275,8 @@ fn report(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
                 aside.push(".new");
                 let aside = PathBuf::from(aside);
                 let write = || {
-                    fs::write(
-                        &aside,
-                        format!("{:#}\n", progress.status(&config.settings).json()),
-                    )?;
+                    let text = format!("{:#}\n", progress.status(&config.settings).json());
+                    closed(&aside)?.write_all(text.as_bytes())?;
                     fs::rename(&aside, path)
                 };
                 if let Err(error) = write() {
@@ -300,9 +301,27 @@ fn report(config: &Config, progress: &Progress, over: &AtomicBool, log: &Log) {
         if !terminal && !config.progress.is_zero() && line.elapsed() >= config.progress {
             line = Instant::now();
             log.say(Level::Note, &format!("{}.", progress.line()));
+            // With what it is about: only here, as who asks for the status need not log in.
+            if let Some(newest) = progress.conflict()
+                && told.as_ref() != Some(&newest)
+            {
+                log.say(Level::Note, &format!("The newest conflict: {newest}."));
+                told = Some(newest);
+            }
         }
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// A new file that is closed to others.
+fn closed(path: &Path) -> io::Result<File> {
+    // One that a crash left has the mode that it has.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(0o640).open(path)
 }
 
 /// What was done up to a moment.
@@ -363,5 +382,29 @@ impl Done {
             time.join(", "),
             workers.join(", "),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// The status names accounts' hosts, tables and keys of tables: no stranger's business.
+    #[test]
+    fn the_status_is_closed_to_others() {
+        let path = std::env::temp_dir().join(format!("dromon-status-{}", std::process::id()));
+        for mode in [0o666, 0o600] {
+            // Also if there is one, of a crash.
+            let _ = fs::write(&path, "old");
+            let _ = fs::set_permissions(&path, fs::Permissions::from_mode(mode));
+            let mut file = closed(&path).expect("it is made");
+            file.write_all(b"new").expect("writable");
+            let found = fs::metadata(&path).expect("there").permissions().mode();
+            assert_eq!(found & 0o137, 0, "{found:o}");
+            assert_eq!(fs::read_to_string(&path).expect("there"), "new");
+        }
+        fs::remove_file(&path).expect("there");
     }
 }

@@ -7,7 +7,8 @@
 //!   gtid_pos                  everything up to here is applied; changed in the same transaction
 //!   ahead                     what was applied beyond it when this epoch began
 //!   doing                     GTID of what is under way that no rollback takes back; NULL: nothing
-//!   doing_text                the beginning of its statement
+//!   doing_text                the beginning of its statement; of one with a password its first words and a hash;
+//!                             NULL with doing
 //!   doing_connection          number of the connection that runs it
 //!   doing_binlog              gtid_binlog_pos of the target before it
 //!
@@ -91,7 +92,7 @@ const COLUMNS: &str = "SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.CO
 pub struct Doing {
     /// What.
     pub gtid: Gtid,
-    /// The beginning of its statement.
+    /// The beginning of its statement, without what may be a password: others may read it.
     pub text: String,
     /// Who ran it.
     pub connection: u64,
@@ -289,8 +290,10 @@ impl Channel {
             }
         }
         let (position, ahead) = recover(position, &stored);
+        // An older build, or an operator, left the text of what is done.
         let mut all = format!(
-            "UPDATE dromon_replica.position SET gtid_pos='{position}', ahead='{ahead}' WHERE {};",
+            "UPDATE dromon_replica.position SET gtid_pos='{position}', ahead='{ahead}', \
+             doing_text=IF(doing IS NULL,NULL,doing_text) WHERE {};",
             self.row()
         );
         if slots {
@@ -408,7 +411,7 @@ impl Channel {
         let before = before.map_or(String::new(), |at| format!(" AND gtid_pos='{at}'"));
         out.extend_from_slice(
             format!(
-                "UPDATE dromon_replica.position SET doing=NULL, gtid_pos=IF(epoch={epoch}{before},'{position}',{FAILS}) \
+                "UPDATE dromon_replica.position SET doing=NULL, doing_text=NULL, gtid_pos=IF(epoch={epoch}{before},'{position}',{FAILS}) \
                  WHERE channel="
             )
             .as_bytes(),
@@ -441,7 +444,8 @@ impl Channel {
     /// The statement that says that nothing is under way any more.
     pub fn put_undone(&self, out: &mut Vec<u8>, epoch: u64) {
         let text = format!(
-            "UPDATE dromon_replica.position SET doing=IF(epoch={epoch},NULL,doing) WHERE channel="
+            "UPDATE dromon_replica.position SET doing=IF(epoch={epoch},NULL,doing), \
+             doing_text=IF(epoch={epoch},NULL,doing_text) WHERE channel="
         );
         out.extend_from_slice(text.as_bytes());
         out.extend_from_slice(&self.quoted);
@@ -523,6 +527,32 @@ mod tests {
         ] {
             assert!(ONCE.contains(set), "{set}");
         }
+    }
+
+    /// Whoever may look at positions does not see what was done.
+    #[test]
+    fn the_text_goes_with_what_is_done() {
+        let channel = Channel::new("c");
+        let text = |put: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            put(&mut out);
+            String::from_utf8(out).expect("a text")
+        };
+        let moved = text(&|out| channel.put_move(out, 3, None, "0-1-5"));
+        assert!(
+            moved.contains("SET doing=NULL, doing_text=NULL, "),
+            "{moved}"
+        );
+        let undone = text(&|out| channel.put_undone(out, 3));
+        assert!(
+            undone.contains("doing_text=IF(epoch=3,NULL,doing_text)"),
+            "{undone}"
+        );
+        // What an older build left.
+        let fake = Fake::new(stand);
+        let said = begun(&fake, Order::Strict, false);
+        let clears = |text: &String| text.contains("doing_text=IF(doing IS NULL,NULL,doing_text)");
+        assert!(said.iter().any(clears), "{said:?}");
     }
 
     fn begun(fake: &Fake, order: Order, logged: bool) -> Vec<String> {

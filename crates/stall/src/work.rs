@@ -208,6 +208,7 @@ fn sysbench(cluster: &Cluster, threads: u32, limit: Duration) -> anyhow::Result<
     let nodes: Vec<usize> = (0..cluster.nodes().len()).collect();
     let child = sysbench_run(threads)
         .command(&cluster.record(), &nodes, limit * 2)
+        .context("making a pipe")?
         .arg("run")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -23,6 +23,7 @@ pub fn read_write(case: &mut Case) -> anyhow::Result<()> {
         .map(|node| {
             load(case, node)
                 .command(&case.cluster().record(), &[node], seconds)
+                .context("making a pipe")?
                 .arg("run")
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())

@@ -31,7 +31,7 @@ pub struct Watch {
     pub user: String,
     /// Its password.
     pub password: String,
-    /// Say nothing to a replica before the connection is encrypted.
+    /// Say nothing to a replica before the connection is encrypted. Then it may have the password itself.
     pub tls: Option<ClientTls>,
 }
 
@@ -105,8 +105,10 @@ impl HttpServer {
         )
     }
 
-    /// Asks a replica, at the address that it came from: whatever it says of itself, the account's
-    /// password is proved to nobody else.
+    /// Asks a replica, at the address that it came from: whatever it says of itself, nobody else is asked.
+    /// It says how the password is to be proved; over TLS that may be the password itself. So whoever
+    /// replicates from here can have that with a certificate of the authority, unless the name must be
+    /// that address, too.
     fn applied(&self, watch: &Watch, known: &Known) -> Result<u64, AskError> {
         let port = if known.port == 0 { 3306 } else { known.port };
         let address = match known.address {

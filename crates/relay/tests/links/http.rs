@@ -1,13 +1,15 @@
 //! Pages over HTTP, and what keeps strangers from using it up.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dromon_relay::http::HttpServer;
 use dromon_relay::log::Log;
+use socket2::{Domain, Socket, Type};
 
 use crate::serve;
 
@@ -74,18 +76,70 @@ fn http_has_limits() {
         said.is_empty() || said.starts_with("HTTP/1.1 431 "),
         "{said}"
     );
-    // Those who say nothing take all places; they are sent away after a while.
-    let idle: Vec<TcpStream> = (0..40)
-        .map(|_| TcpStream::connect(&address).expect("it listens"))
+    // Those who say nothing are sent away after a while.
+    let mut idle = TcpStream::connect(&address).expect("it listens");
+    let begun = Instant::now();
+    let mut said = String::new();
+    let _ = idle.read_to_string(&mut said);
+    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+/// A connection from this address that says nothing, or does not end its request.
+fn silent(from: [u8; 4], address: &str, n: usize) -> std::io::Result<TcpStream> {
+    let to: SocketAddr = address.parse().expect("an address");
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((from, 0)).into())?;
+    socket.connect(&to.into())?;
+    let mut stream = TcpStream::from(socket);
+    if n.is_multiple_of(2) {
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n")?;
+    }
+    Ok(stream)
+}
+
+/// Strangers who say nothing keep nobody out who asks at once.
+#[test]
+fn who_says_nothing_keeps_nobody_out() {
+    let get = |address: &str| {
+        let begun = Instant::now();
+        let said = send(address, b"GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+        assert!(begun.elapsed() < Duration::from_secs(2));
+    };
+    // All places, from the same address.
+    let address = http();
+    let idle: Vec<_> = (0..32)
+        .map(|n| silent([127, 0, 0, 1], &address, n).expect("it listens"))
         .collect();
     thread::sleep(Duration::from_millis(300));
-    let begun = Instant::now();
-    assert_eq!(send(&address, b"GET /metrics HTTP/1.1\r\n\r\n"), "");
-    assert!(begun.elapsed() < Duration::from_secs(3));
-    let until = Instant::now() + Duration::from_secs(20);
-    while send(&address, b"GET /metrics HTTP/1.1\r\n\r\n").is_empty() {
-        assert!(Instant::now() < until, "places are not freed");
-        thread::sleep(Duration::from_millis(200));
-    }
+    get(&address);
     drop(idle);
+    // From another one, and each place that is lost is taken again.
+    let address = http();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for n in 0..32 {
+            let (address, over) = (&address, &over);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    if let Ok(mut stream) = silent([127, 0, 0, 2], address, n) {
+                        let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
+                        // Until it is ended.
+                        let _ = stream.read(&mut [0]);
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(300));
+        let got = std::panic::catch_unwind(|| {
+            for _ in 0..20 {
+                get(&address);
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        over.store(true, Ordering::Relaxed);
+        assert!(got.is_ok(), "it was kept out");
+    });
 }

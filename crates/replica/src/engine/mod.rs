@@ -20,6 +20,7 @@ mod reader;
 mod settle;
 mod shared;
 mod status;
+mod texts;
 mod worker;
 mod xa;
 

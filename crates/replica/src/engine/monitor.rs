@@ -9,9 +9,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use dromon_binlog::Position;
 use dromon_relay::log::{Level, Log};
 
+use super::naming::Name;
 use super::pace::Pace;
-use super::settle::begun;
 use super::shared::{Conflict, Sample, Stalls};
+use super::texts::plain;
 use super::{Counters, End, Settings, Shared, Status};
 use crate::client::{Client, Cut};
 use crate::schedule::State;
@@ -215,6 +216,11 @@ impl Progress {
     /// What it says at the end of a run.
     pub fn set_end(&self, text: &str) {
         self.lock().said_end = Some(text.to_owned());
+    }
+
+    /// Who gave way last.
+    pub fn conflict(&self) -> Option<Conflict> {
+        self.lock().conflicts.back().cloned()
     }
 
     /// Time by cause so far.
@@ -440,12 +446,12 @@ fn count(progress: &Progress, sample: Sample, locked: bool, reading: bool, pages
 
 /// A lock as the target names it: table, index, and the values of the record's key, as far as
 /// it tells them.
-fn lock_name(table: &str, index: &str, data: &str) -> String {
-    let mut name = format!("{table} {index}").trim_end().to_owned();
-    if !data.is_empty() {
-        name.push_str(&format!(" ({})", begun(data.as_bytes())));
+fn lock_name(table: &str, index: &str, data: &str) -> Name {
+    let name = Name::from(format!("{table} {index}").trim_end());
+    match data.is_empty() {
+        true => name,
+        false => name.with(&plain(data.as_bytes())),
     }
-    name
 }
 
 /// Looks for units that wait for locks of later ones, and lets the later ones give way. Gives
@@ -513,13 +519,12 @@ mod tests {
 
     #[test]
     fn a_lock_has_a_name() {
-        assert_eq!(
-            lock_name("`d`.`t`", "PRIMARY", "5, 'x'"),
-            "`d`.`t` PRIMARY (5, 'x')"
-        );
+        let name = lock_name("`d`.`t`", "PRIMARY", "5, 'x'");
+        assert_eq!(name.whole, "`d`.`t` PRIMARY (5, 'x')");
+        assert_eq!(name.open, "`d`.`t` PRIMARY");
         // What is waited for may be gone when it is looked up.
-        assert_eq!(lock_name("`d`.`t`", "", ""), "`d`.`t`");
+        assert_eq!(lock_name("`d`.`t`", "", "").whole, "`d`.`t`");
         let long = lock_name("t", "i", &"ä".repeat(101));
-        assert_eq!(long, format!("t i ({})", "ä".repeat(100)));
+        assert_eq!(long.whole, format!("t i ({})", "ä".repeat(100)));
     }
 }

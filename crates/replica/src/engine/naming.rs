@@ -22,6 +22,36 @@ const SAVED: Duration = Duration::from_millis(50);
 /// Characters of a value that are shown.
 const SHOWN: usize = 40;
 
+/// What units meet in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name {
+    /// Without values of rows.
+    pub open: String,
+    /// All of it.
+    pub whole: String,
+}
+
+impl<T: Into<String>> From<T> for Name {
+    fn from(text: T) -> Name {
+        let open = text.into();
+        let whole = open.clone();
+        Name { open, whole }
+    }
+}
+
+impl Name {
+    /// Values behind it, which not everybody may see.
+    pub(super) fn with(mut self, values: &str) -> Name {
+        self.whole += &format!(" ({values})");
+        self
+    }
+
+    fn push(&mut self, text: &str) {
+        self.open += text;
+        self.whole += text;
+    }
+}
+
 /// What may be spent on names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
@@ -69,7 +99,7 @@ pub(super) fn tables(one: &Unit, other: &Unit) -> String {
 
 /// The first key found in which two units meet: `shop.stock PRIMARY (17, 'ab')`, and how many there
 /// are besides. `None`: it is no key, or too far away.
-pub(super) fn key(one: &Unit, other: &Unit) -> Option<String> {
+pub(super) fn key(one: &Unit, other: &Unit) -> Option<Name> {
     let meeting = Meeting::of(&one.keys, &other.keys);
     if meeting.is_empty() {
         return None;
@@ -90,23 +120,23 @@ pub(super) fn key(one: &Unit, other: &Unit) -> Option<String> {
     let mut name = shown(&unit.tables, &met);
     match meeting.len() - 1 {
         0 => {}
-        1 => name += " and one more key",
-        n => name += &format!(" and {n} more keys"),
+        1 => name.push(" and one more key"),
+        n => name.push(&format!(" and {n} more keys")),
     }
     Some(name)
 }
 
-fn shown(tables: &Tables, met: &Met) -> String {
+fn shown(tables: &Tables, met: &Met) -> Name {
     let (database, table) = (&met.table.database, &met.table.table);
     let mut name = format!("{database}.{table}");
     if met.columns.is_empty() {
-        return name + " (all of it)";
+        return (name + " (all of it)").into();
     }
     let info = tables.find(database.as_bytes(), table.as_bytes());
     name.push(' ');
     name += &index_name(info.map(|info| &**info), &met.columns);
     if met.values.is_empty() {
-        return name + " (any key)";
+        return (name + " (any key)").into();
     }
     let unsigned = |column: &usize| {
         let column = info.and_then(|info| info.columns.get(*column));
@@ -122,7 +152,7 @@ fn shown(tables: &Tables, met: &Met) -> String {
             }
         })
         .collect();
-    format!("{name} ({})", values.join(", "))
+    Name::from(name).with(&values.join(", "))
 }
 
 fn index_name(info: Option<&TableInfo>, columns: &[usize]) -> String {
@@ -251,7 +281,14 @@ mod tests {
         let (one, other) = (unit_of(&tables, one), unit_of(&tables, other));
         let name = key(&one, &other);
         assert_eq!(name, key(&other, &one), "whichever comes first");
-        name
+        let name = name?;
+        // Values stand in the whole name only.
+        let at = name.whole.find(['(', '\'']).unwrap_or(name.whole.len());
+        let begin = name.whole[..at].trim_end();
+        assert!(name.open.starts_with(begin), "{name:?}");
+        let safe = ["", " (all of it)", " (any key)", " and one more key"];
+        assert!(safe.contains(&&name.open[begin.len()..]), "{name:?}");
+        Some(name.whole)
     }
 
     const fn insert(id: i32, v: &'static str) -> Change {

@@ -13,10 +13,10 @@ use dromon_relay::log::{Level, Log};
 use dromon_relay::pull::Wish;
 
 use super::gtids;
+use super::texts::{TEXT, begun, begun_rows, is_of, is_of_rows, shown};
 use super::{Doubt, End, Progress, Settings};
 use crate::client::{Client, ClientError};
 use crate::compile::is_frame;
-use crate::names::changes_rows;
 use crate::source::{Came, Link, Puller, Source};
 use crate::target::{Channel, Doing};
 use crate::unit::Transaction;
@@ -27,10 +27,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const SAY: u32 = 100;
 /// How long a group may take to come that the target's binlog has.
 const GROUP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
-/// So many characters of a statement are written down.
-const TEXT: usize = 100;
-/// In the place of a statement's text.
-const ROWS_OF: &str = "rows of ";
 /// Error of a KILL that finds nobody.
 const NO_CONNECTION: u16 = 1094;
 
@@ -42,16 +38,6 @@ pub(super) enum Settled {
     Again(bool, usize),
     /// It cannot go on.
     Stop(End),
-}
-
-/// What is written down of a statement, or another long text: its beginning.
-pub(super) fn begun(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).chars().take(TEXT).collect()
-}
-
-/// The same of rows, of these tables.
-pub(super) fn begun_rows(tables: &str) -> String {
-    begun(format!("{ROWS_OF}{tables}").as_bytes())
 }
 
 /// Ends the connection over which an older replica of this channel sends what no rollback takes back,
@@ -106,7 +92,8 @@ pub(super) fn settle(
     }
     let mut what = format!(
         "{} was under way when the last run ended ({}…)",
-        doing.gtid, doing.text
+        doing.gtid,
+        shown(&doing.text)
     );
     // Its end is written down when its statement has ended.
     let end = Channel::new(&settings.channel).doing_binlog(control)?;
@@ -114,7 +101,7 @@ pub(super) fn settle(
         log.say(Level::Note, &format!("{what}; it was done to its end."));
         return Ok(Settled::Done);
     }
-    let mut shown = Shown::Other;
+    let mut seen = Shown::Other;
     if let Some(steps) = doing.binlog.strip_prefix(Doing::PARTS)
         && settings.doubt != Doubt::Skip
     {
@@ -143,8 +130,8 @@ pub(super) fn settle(
             && let Some(group) = group_behind(settings, log, place)
             && group.gtid == doing.gtid
         {
-            shown = shown_by(&group, &doing.text);
-            if shown == Shown::All && !before.ends_with('+') {
+            seen = shown_by(&group, &doing.text);
+            if seen == Shown::All && !before.ends_with('+') {
                 found = ByName::Done;
             }
         }
@@ -193,10 +180,10 @@ pub(super) fn settle(
         if (several && now != before || is_next(before, &now, &own))
             && let Some(group) = group_behind(settings, log, before)
         {
-            shown = shown_by(&group, &doing.text);
+            seen = shown_by(&group, &doing.text);
         }
         // Where rows came by themselves, nearly always all of them did.
-        if matches!(shown, Shown::All | Shown::Rows) && !several {
+        if matches!(seen, Shown::All | Shown::Rows) && !several {
             log.say(
                 Level::Note,
                 &format!("{what}; the target's binlog shows that it was done."),
@@ -205,8 +192,7 @@ pub(super) fn settle(
         }
     }
     // Done again, what is there would be done twice.
-    let is_begun =
-        matches!(shown, Shown::All | Shown::Begun) && changes_rows(doing.text.as_bytes());
+    let is_begun = matches!(seen, Shown::All | Shown::Begun) && is_of_rows(&doing.text);
     if is_begun && settings.doubt == Doubt::Again {
         return Ok(Settled::Stop(End::Fatal(format!(
             "{what}; the target's binlog shows that all of it is there, or a part: tables without transactions took part, and it did not come to \
@@ -260,8 +246,7 @@ fn is_told_before_its_end(
             .next()
             .unwrap_or_default();
         let text = |n: usize| row.get(n).cloned().flatten().unwrap_or_default();
-        let is_it = text(0) == settings.target.user.as_bytes()
-            && begun(&text(1)).trim_end() == doing.text.trim_end();
+        let is_it = text(0) == settings.target.user.as_bytes() && is_of(&text(1), &doing.text);
         if !is_it {
             return Ok(false);
         }
@@ -273,7 +258,8 @@ fn is_told_before_its_end(
                 Level::Note,
                 &format!(
                     "{} is still running from before ({}…); its end is waited for.",
-                    doing.gtid, doing.text
+                    doing.gtid,
+                    shown(&doing.text)
                 ),
             );
         }
@@ -411,8 +397,7 @@ fn shown_by(group: &Transaction, text: &str) -> Shown {
 
 /// The same, however the group ends.
 fn seen_in(group: &Transaction, text: &str) -> Shown {
-    // It may have come with a line's end.
-    let same = |it: &[u8]| begun(it).trim_end() == text.trim_end();
+    let same = |it: &[u8]| is_of(it, text);
     let mut tables = Vec::new();
     let mut statements = 0;
     let mut all = true;
@@ -484,6 +469,13 @@ mod tests {
         let shown = |group: &Transaction, text: &[u8]| shown_by(group, &begun(text));
         assert_eq!(shown(&alter, b"ALTER TABLE t ADD c INT"), Shown::All);
         assert_eq!(shown(&alter, b"ALTER TABLE t ADD e INT"), Shown::Other);
+        // With a password, as this build and older ones wrote it down.
+        let create = "CREATE USER a IDENTIFIED BY 'b'";
+        let user = one(vec![query(create, "d")]);
+        assert_eq!(shown(&user, create.as_bytes()), Shown::All);
+        assert_eq!(shown_by(&user, create), Shown::All);
+        let other = "CREATE USER a IDENTIFIED BY 'c'";
+        assert_eq!(shown(&user, other.as_bytes()), Shown::Other);
         let insert = rows("plain", &[(None, Some((1, Some("a"))))]);
         let insert = one(insert);
         assert_eq!(shown_by(&insert, &begun_rows("d.plain")), Shown::Rows);

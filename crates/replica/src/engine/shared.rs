@@ -9,7 +9,7 @@ use dromon_binlog::Gtid;
 use dromon_binlog::hints::WriteSet;
 
 use super::Settings;
-use super::naming::Budget;
+use super::naming::{Budget, Name};
 use super::reader::ReadAhead;
 use crate::client::Client;
 use crate::schedule::{After, Scheduler, State, Yield};
@@ -69,8 +69,20 @@ pub struct Conflict {
     pub earlier: String,
     /// `keys`, `lock` or `error`.
     pub how: &'static str,
-    /// A table, an index and the values of a key in it; tables; or an error.
+    /// A table and an index; tables; or a kind of error. Without values of rows: anybody may ask.
     pub what: String,
+    /// The same with the values of the key, or the whole error; for the log.
+    pub whole: String,
+}
+
+impl std::fmt::Display for Conflict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} gave way", self.later)?;
+        if !self.earlier.is_empty() {
+            write!(f, " to {}", self.earlier)?;
+        }
+        write!(f, " ({}): {}", self.how, self.whole)
+    }
 }
 
 /// Counts of all sessions.
@@ -280,14 +292,15 @@ impl Core {
         later: u64,
         earlier: Option<u64>,
         how: &'static str,
-        what: String,
+        name: Name,
     ) {
-        let name = |n: u64| self.unit(n).map_or(String::new(), |unit| unit.name());
+        let of = |n: u64| self.unit(n).map_or(String::new(), |unit| unit.name());
         let conflict = Conflict {
-            later: name(later),
-            earlier: earlier.map_or(String::new(), name),
+            later: of(later),
+            earlier: earlier.map_or(String::new(), of),
             how,
-            what,
+            what: name.open,
+            whole: name.whole,
         };
         if self.conflicts.len() == REMEMBERED {
             self.conflicts.pop_front();
@@ -423,7 +436,7 @@ impl Shared {
 
     /// `waiter` waits for a lock of `holder`. True if the holder must give way, and its statement be ended
     /// for that. What waits for something else is told.
-    pub(super) fn blocks(&self, core: &mut Core, waiter: u64, holder: u64, lock: String) -> bool {
+    pub(super) fn blocks(&self, core: &mut Core, waiter: u64, holder: u64, lock: Name) -> bool {
         let Some(how) = core.scheduler.blocked(waiter, holder) else {
             return false;
         };

@@ -70,7 +70,7 @@ pub struct Status {
     pub by_lock: u64,
     /// The same.
     pub by_error: u64,
-    /// The newest of them.
+    /// The newest of them; over HTTP and in the file without values of rows.
     pub conflicts: Vec<Conflict>,
     /// Units that were tried row by row.
     pub singles: u64,

@@ -17,8 +17,9 @@ use dromon_binlog::Gtid;
 use dromon_relay::log::{Level, Log};
 
 use super::gtids::{self, Logged};
+use super::naming::Name;
 use super::shared::{Activity, InDoubt, Session};
-use super::{ANOTHER, Difference, End, Settings, Shared, naming};
+use super::{ANOTHER, Difference, End, Settings, Shared, naming, texts};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
 use crate::compile::{
@@ -78,7 +79,7 @@ enum Trouble {
     Lost(ClientError),
     /// An error of the target.
     Error(u16, String),
-    /// The same, of a row whose key is known.
+    /// The same, of a row whose key is known; the text may have values of it.
     OfRow(u16, String),
     /// None, where this statement ended with one on the source: all of it was done.
     NoError(u16, String),
@@ -154,6 +155,21 @@ impl Trouble {
                 | Trouble::Differs(..)
                 | Trouble::OfRow(1062, _)
         )
+    }
+
+    /// With what the text says, of rows and statements too.
+    fn name(&self) -> Name {
+        let open = match self {
+            Trouble::Error(code, _) | Trouble::OfRow(code, _) | Trouble::NoError(code, _) => {
+                format!("error {code}")
+            }
+            Trouble::Rows(note, _) | Trouble::Missing(note) | Trouble::Differs(note, _) => {
+                format!("{}: a row is missing, or differs", note.table)
+            }
+            _ => "another error".into(),
+        };
+        let whole = self.text();
+        Name { open, whole }
     }
 
     fn text(&self) -> String {
@@ -417,11 +433,11 @@ impl Worker {
             };
             match failed {
                 (Failed::Again, Some(_)) => self.count_lock(),
-                (Failed::Again, None) => self.count(n, None, "error", trouble.text()),
+                (Failed::Again, None) => self.count(n, None, "error", trouble.name()),
                 (Failed::Own, _) => {
                     alone += 1;
                     if trouble.passes() && alone < TRIES {
-                        self.count(n, None, "error", trouble.text());
+                        self.count(n, None, "error", trouble.name());
                     } else if style == Style::Folded && !matches!(trouble, Trouble::Compile(_)) {
                         // Row by row: then it passes, or the row can be named.
                         style = Style::Single;
@@ -440,9 +456,9 @@ impl Worker {
     }
 
     /// Where a unit meets an earlier one.
-    fn met(&self, unit: &Unit, earlier: Option<&Unit>) -> String {
+    fn met(&self, unit: &Unit, earlier: Option<&Unit>) -> Name {
         let Some(earlier) = earlier else {
-            return String::new();
+            return "".into();
         };
         let began = Instant::now();
         let may = self.shared.lock().names.may(began);
@@ -450,10 +466,10 @@ impl Worker {
         if may {
             self.shared.lock().names.spent(began.elapsed());
         }
-        name.unwrap_or_else(|| naming::tables(unit, earlier))
+        name.unwrap_or_else(|| naming::tables(unit, earlier).into())
     }
 
-    fn count(&self, n: u64, by: Option<u64>, how: &'static str, what: String) {
+    fn count(&self, n: u64, by: Option<u64>, how: &'static str, what: Name) {
         let counters = &self.progress.counters;
         let counter = match how {
             "keys" => &counters.by_keys,
@@ -823,14 +839,18 @@ impl Worker {
             None => self.query(text).map(|_| ()),
             Some(load) => self.load(text, load),
         };
-        let begin = || String::from_utf8_lossy(text).chars().take(200).collect();
         match run {
-            Ok(()) if error != 0 => Err(Trouble::NoError(error, begin())),
+            Ok(()) if error != 0 => Err(Trouble::NoError(error, texts::of_error(text))),
             Ok(()) => Ok(()),
             // It failed on the source, too, and something of it remained.
             Err(Trouble::Error(code, _)) if error != 0 && code == error => Ok(()),
             Err(Trouble::Error(code, why)) => {
-                let begin: String = begin();
+                let begin = texts::of_error(text);
+                // The server quotes what it does not understand.
+                let why = match texts::is_secret(text) {
+                    true => format!("error {code}"),
+                    false => why,
+                };
                 Err(Trouble::Error(code, format!("{why} (statement: {begin})")))
             }
             Err(trouble) => Err(trouble),

@@ -18,7 +18,7 @@ use dromon_binlog::{Ending, Gtid};
 use dromon_relay::log::Level;
 
 use super::super::gtids::{self, Logged};
-use super::super::settle::{begun, begun_rows};
+use super::super::texts::{begun, begun_rows};
 use super::{DONE_ALREADY, TRIES, Trouble, Worker};
 use crate::client::Result as Answer;
 use crate::compile::{Op, Style, compile};

@@ -706,3 +706,45 @@ fn what_is_in_common_waits() {
         assert!(shared.lock().halfway.is_empty());
     }
 }
+
+/// What may be read by others than who administers the target: positions, and what goes to the log.
+#[test]
+fn passwords_are_kept_to_the_statement() {
+    const SECRET: &str = "geheim";
+    let of_position = |text: &&String| text.contains("dromon_replica.position");
+    for create in [
+        "CREATE USER a IDENTIFIED BY 'geheim'",
+        "EXECUTE IMMEDIATE \"CREATE USER a IDENTIFIED BY 'geheim'\"",
+        "SET PASSWORD FOR a = 'geheim'",
+    ] {
+        let run = |code: Option<u16>| {
+            let fake = Fake::new(move |text| match text {
+                _ if text.starts_with("UPDATE ") => None,
+                "SHOW WARNINGS" => Some(Reply::Nothing),
+                _ if text.contains(SECRET) => code.map(Reply::Fail),
+                other => epoch(other),
+            });
+            let unit = alone(Alone::Statement, Ending::Statement, &[create]);
+            let end = applied(&fake, &[], unit);
+            let said = fake.said();
+            assert!(said.iter().any(|text| text == create), "{said:?}");
+            let mut own = said.iter().filter(of_position);
+            assert!(!own.any(|text| text.contains(SECRET)), "{said:?}");
+            (end, said)
+        };
+        let (end, said) = run(None);
+        assert_eq!(end, End::Told);
+        let begins = said.iter().filter(of_position).any(|text| {
+            let words = create.split(' ').next().expect("a word");
+            text.contains(&format!("doing_text='{words}"))
+        });
+        assert!(begins, "{said:?}");
+        let last = said.iter().rfind(of_position).expect("a position");
+        assert!(last.contains("doing=NULL, doing_text=NULL"), "{last}");
+        // The server quotes what it does not understand.
+        let (End::Fatal(why), _) = run(Some(1064)) else {
+            panic!("it must end");
+        };
+        assert!(why.contains("1064") && !why.contains(SECRET), "{why}");
+    }
+}
