@@ -20,7 +20,7 @@ const GONE: Duration = Duration::from_secs(5);
 impl Node {
     /// Leaves the cluster and gives the database its last view.
     pub fn disconnect(self: &Arc<Self>) {
-        let (phase, alone) = {
+        let (mut phase, alone) = {
             let mut shared = self.shared();
             let phase = shared.phase;
             if phase == Phase::Closed {
@@ -46,6 +46,11 @@ impl Node {
         if let Some(thread) = rejoiner {
             // It sees the phase and ends.
             let _ = thread.join();
+        }
+        if phase == Phase::Rejoining && !self.shared().drained {
+            // It leaves as one that has not begun to: what is ordered is still to be finished, and the gates know
+            // where the database is.
+            phase = Phase::NonPrimary;
         }
         if phase == Phase::Rejoining {
             self.queue.clear();

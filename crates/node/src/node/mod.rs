@@ -328,6 +328,8 @@ struct Shared {
     rejoin_asked: Option<Instant>,
     /// Delivery to this node ended behind this seqno: it was evicted.
     ends_at: Option<Seqno>,
+    /// Who joins again has finished what was ordered before: from then on `position` is the database's.
+    drained: bool,
     /// The others removed it before it had its data.
     removed: bool,
     /// The server was told to give a copy and has not said how it ended.
@@ -381,6 +383,7 @@ impl Shared {
             donating: None,
             rejoin_asked: None,
             ends_at: None,
+            drained: false,
             removed: false,
             donation_open: false,
             donors: String::new(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_gates::QueueItem;
+use dromon_gates::{QueueItem, Seqno, WaitError};
 use dromon_order::{NodeHandler, Order};
 
 use super::connect::{Found, random_u64};
@@ -25,6 +25,8 @@ const JOIN: Duration = Duration::from_secs(30);
 const REPEATED: Duration = Duration::from_secs(60);
 /// How long what is ordered may take to finish before the node joins anew.
 const DRAIN: Duration = Duration::from_secs(60);
+/// How often it is looked meanwhile whether the node leaves.
+const DRAIN_LOOK: Duration = Duration::from_millis(200);
 /// How often it is looked whether the server has been told of the loss.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -117,15 +119,13 @@ impl Node {
                 return;
             }
             shared.phase = Phase::Rejoining;
+            shared.drained = false;
         }
         self.note("the others went on without this node; joining them again");
         let ends_at = self.shared().ends_at.take();
         let target = ends_at.unwrap_or_else(|| self.gates.last_ordered());
         let deadline = Instant::now() + DRAIN;
-        let drained = self
-            .gates
-            .wait_released(target, &Node::waiter(), false, Some(deadline));
-        if drained.is_err() || !self.has_told_server(deadline) {
+        if !self.drains(target, deadline) || !self.has_told_server(deadline) {
             self.note(
                 "what was ordered is not finished here yet; waiting for it before joining again",
             );
@@ -137,9 +137,12 @@ impl Node {
             return;
         }
         let position = self.last_committed_at(target);
-        self.shared().position = position;
+        {
+            let mut shared = self.shared();
+            (shared.position, shared.drained) = (position, true);
+        }
         self.keep_sum(position);
-        self.queue.hold_after(dromon_gates::Seqno::MIN);
+        self.queue.hold_after(Seqno::MIN);
         // The address it was started with may name nobody (a founder's) or
         // not everybody.
         let known: Vec<String> = self
@@ -166,6 +169,23 @@ impl Node {
             let until = Instant::now() + AGAIN;
             while shared.phase == Phase::Rejoining && Instant::now() < until {
                 shared = self.wait_shared(shared, until);
+            }
+        }
+    }
+
+    /// Waits until everything up to `target` is finished here, until `deadline` at most: what a pause holds back is
+    /// not before that ends.
+    fn drains(&self, target: Seqno, deadline: Instant) -> bool {
+        let waiter = Node::waiter();
+        loop {
+            let by = deadline.min(Instant::now() + DRAIN_LOOK);
+            match self.gates.wait_released(target, &waiter, false, Some(by)) {
+                Ok(()) => return true,
+                Err(WaitError::TimedOut) if Instant::now() < deadline => {}
+                Err(_) => return false,
+            }
+            if self.phase() != Phase::Rejoining {
+                return false;
             }
         }
     }

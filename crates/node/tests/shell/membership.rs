@@ -1,7 +1,7 @@
 //! Coming, going, and getting the data.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dromon_node::{Outcome, Phase, Position};
 
@@ -346,6 +346,49 @@ fn a_paused_node_with_one_applier_can_leave() {
 #[test]
 fn a_paused_node_can_leave_while_its_own_are_behind_the_pause() {
     paused_and_leaves(4, true);
+}
+
+/// Nothing of what is ordered behind its pause is finished there, so it cannot join again before it leaves.
+#[test]
+fn a_paused_node_that_was_evicted_can_leave() {
+    run(3, QUICK, LIMIT, |world| {
+        let db = world.db(world.leader(&world.db(1)) % 3 + 1);
+        let others: Vec<usize> = (1..=3).filter(|n| *n != db.n).collect();
+        let first = world.db(others[0]);
+        assert!(db.set(row(1), 1).is_committed());
+        world.settle();
+        let at = db.node().pause().expect("it is a member");
+        for n in 2..=9 {
+            assert!(first.set(row(n), 1).is_committed());
+        }
+        world.until("they are ordered there", || {
+            db.count("local_recv_queue") > 0
+        });
+        world.net.cut(&addrs(&[db.n]), &addrs(&others));
+        world.until("the others drop it", || first.size() == 2);
+        assert!(first.set(row(10), 1).is_committed());
+        world.net.heal();
+        world.until("it wants to join again", || {
+            db.node().phase() == Phase::Rejoining
+        });
+        let began = Instant::now();
+        db.disconnect();
+        assert!(began.elapsed() < Duration::from_secs(20));
+        assert_eq!(db.node().last_committed().seqno, at);
+        assert_eq!(db.position().seqno, at);
+        let file = world.state_file(db.n);
+        assert!(file.contains(&format!("seqno:   {at}\n")), "{file}");
+        db.node().resume();
+        let given = first.donations();
+        let again = world.open(db.n, db.disk(), Position::UNDEFINED);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(first.donations(), given, "by its log");
+        world.settle();
+        for n in 1..=10 {
+            assert_eq!(again.read(row(n)), 1, "row {n}");
+        }
+    });
 }
 
 /// Opens node `n` empty and connects it, without waiting for its data.
