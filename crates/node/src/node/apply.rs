@@ -721,6 +721,8 @@ impl Node {
     /// The database stands at `seqno`: what it has is dropped, the rest flows. False: this
     /// node leaves as inconsistent, and nothing flows any more.
     fn start_at(&self, seqno: Seqno) -> bool {
+        let at = self.at(seqno);
+        self.shared().starts_at = Some(at);
         self.gates.reset(seqno);
         self.queue.drop_through(seqno);
         // Looked at behind the reset: who leaves later than that closes the gates itself.

@@ -1,21 +1,42 @@
 //! Leaving the cluster, and closing what one connection opened.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::QueueItem;
 use dromon_order::Order;
 
 use super::service::Job;
-use super::{Item, Node, Phase, lock};
+use super::{Item, Node, Phase, Shared, lock};
 use crate::cluster::MemberState;
 use crate::gone::log_counts;
-use crate::messages::{Control, LeaveReason, Request, decode, encode, kind};
+use crate::messages::{Control, LeaveReason, Need, Position, Request, decode, encode, kind};
 
 /// How long a leaver waits for its departure to be ordered.
 const LEAVE: Duration = Duration::from_secs(10);
 /// And for its log to be taken out of the members.
 const GONE: Duration = Duration::from_secs(5);
+
+impl Shared {
+    /// Where the database stands before it is brought up, if that is known: a copy may have begun to overwrite it.
+    fn stands_at(&self) -> Option<Position> {
+        if self.join_failed.is_some() {
+            return None; // in the midst of something
+        }
+        let (view, need) = self.joined.as_ref()?;
+        let founded = Position {
+            history: view.position.history,
+            seqno: view.position.seqno - 1,
+        };
+        match need {
+            _ if self.starts_at.is_some() => self.starts_at,
+            Need::Copy => None,
+            Need::Log if self.position.is_defined() => Some(self.position),
+            Need::Log => (view.members.len() == 1).then_some(founded),
+        }
+    }
+}
 
 impl Node {
     /// Leaves the cluster and gives the database its last view.
@@ -100,9 +121,11 @@ impl Node {
             self.wait_gone(order);
         }
         self.close_engine();
-        if inconsistent || !self.shared().brought_up {
-            if !inconsistent && phase != Phase::Joining && !busy {
-                self.save_stopped(position, last);
+        if inconsistent {
+            // It has said so itself.
+        } else if !self.shared().brought_up {
+            if !busy && !self.setup.witness {
+                self.save_not_begun(alone);
             }
         } else if busy {
             // The database may still move: its position is its own word.
@@ -112,6 +135,17 @@ impl Node {
         }
         self.shared().phase = Phase::Closed;
         self.changed.notify_all();
+    }
+
+    /// This node leaves before its server was brought up: nothing that was ordered has been applied since.
+    fn save_not_begun(&self, alone: bool) {
+        let stands_at = self.shared().stands_at();
+        if let Some(position) = stands_at {
+            self.save_stopped(position, alone);
+        } else if !self.was_up.load(Relaxed) {
+            // As if it had not been connected: the next time the position is asked for again.
+            self.connected_before.store(false, Relaxed);
+        }
     }
 
     /// Tells the others that this node goes, and waits until that is ordered.

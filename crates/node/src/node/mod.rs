@@ -298,6 +298,8 @@ struct Shared {
     base: Option<ClusterView>,
     own_state: MemberState,
     position: Position,
+    /// Where the database stands once it has its copy, or needs none: nothing behind it is applied before it is brought up.
+    starts_at: Option<Position>,
     /// Set once the state transfer has a result.
     received: Option<Result<Position, i32>>,
     /// Set when a request found no donor.
@@ -363,6 +365,7 @@ impl Shared {
             base: None,
             own_state: MemberState::Joiner,
             position: Position::UNDEFINED,
+            starts_at: None,
             received: None,
             no_donor: false,
             not_now: None,

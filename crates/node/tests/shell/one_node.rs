@@ -277,10 +277,10 @@ fn a_cluster_is_not_founded_where_it_may_lose_data() {
     });
 }
 
-/// The last view must come, whoever gives it: the one that brings it up, or the one that ends it.
-#[test]
-fn it_is_told_to_leave_while_it_is_brought_up() {
-    run(1, "", LIMIT, |world| {
+/// The last view must come, whoever gives it: the one that brings it up, or the one that ends it. `same`: its server
+/// lives, and connects again.
+fn told_to_leave_while_it_is_brought_up(same: bool) {
+    run(1, "", LIMIT, move |world| {
         let db = world.db(1);
         assert!(db.set(row(1), 1).is_committed());
         db.disconnect();
@@ -301,9 +301,62 @@ fn it_is_told_to_leave_while_it_is_brought_up() {
         leaves.join().expect("no panic");
         assert_eq!(db.finals(), 1);
         assert_eq!(db.position(), position);
-        let db = world.open(1, db.disk(), position);
+        let file = world.state_file(1);
+        assert!(
+            file.contains(&format!("seqno:   {}\n", position.seqno)),
+            "{file}"
+        );
+        let db = match same {
+            true => db,
+            false => world.open(1, db.disk(), position),
+        };
         db.connect("gcomm://", true).expect("nothing has changed");
         world.synced(&db);
         assert_eq!(db.read(row(1)), 1);
+        assert!(db.set(row(1), 2).is_committed());
+    });
+}
+
+#[test]
+fn it_is_told_to_leave_while_it_is_brought_up() {
+    told_to_leave_while_it_is_brought_up(false);
+}
+
+#[test]
+fn it_is_told_to_leave_while_it_is_brought_up_and_connects_again() {
+    told_to_leave_while_it_is_brought_up(true);
+}
+
+#[test]
+fn a_copy_counts_though_its_node_left_before_it_was_brought_up() {
+    run(1, "", LIMIT, |world| {
+        let at = "State transfer to n2 complete";
+        let first = world.db(1);
+        assert!(first.set(row(1), 1).is_committed());
+        world.report.hold(at);
+        let db = world.open(2, Disk::empty(), Position::UNDEFINED);
+        db.connect(&World::url(), false).expect("one is there");
+        world.until("it has its copy", || world.report.said(at));
+        let leaves = {
+            let db = db.clone();
+            std::thread::spawn(move || db.disconnect())
+        };
+        world.until("it leaves", || db.node().phase() == Phase::Leaving);
+        world.report.let_go();
+        leaves.join().expect("no panic");
+        let file = world.state_file(2);
+        let position = db.position();
+        assert!(
+            file.contains(&format!("seqno:   {}\n", position.seqno)),
+            "{file}"
+        );
+        world.until("it is gone", || first.size() == 1);
+        assert!(first.set(row(2), 1).is_committed());
+        let given = first.donations();
+        db.connect(&World::url(), false).expect("one is there");
+        world.synced(&db);
+        assert_eq!(first.donations(), given, "by its log");
+        assert_eq!((db.read(row(1)), db.read(row(2))), (1, 1));
+        world.settle();
     });
 }
