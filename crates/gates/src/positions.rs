@@ -63,14 +63,15 @@ impl Positions {
 
     /// Puts all gates at `position`, as after a state transfer. What was
     /// ordered above it stays ordered, and what passes by itself there does so
-    /// still: nobody says that again. A pause survives.
+    /// still: nobody says that again. A pause survives, and is never before `position`.
     pub fn reset(&mut self, position: Seqno) {
         let ordered = self.ordered.max(position);
         let cancelled = self.cancelled.split_off(&(position + 1));
         let mut finished = self.finished.split_off(&(position + 1));
         finished.retain(|seqno| cancelled.contains(seqno));
-        let (paused_at, stats) = (self.paused_at, self.stats);
-        let (leaves, ends_at) = (self.leaves, self.ends_at);
+        let not_before = |at: Option<Seqno>| at.map(|at| at.max(position));
+        let (paused_at, stats) = (not_before(self.paused_at), self.stats);
+        let (leaves, ends_at) = (self.leaves, not_before(self.ends_at));
         *self = Positions::new(position);
         (self.ordered, self.paused_at, self.stats) = (ordered, paused_at, stats);
         (self.leaves, self.ends_at) = (leaves, ends_at);
@@ -349,6 +350,24 @@ mod tests {
         p.reset(6);
         assert_eq!(p.released(), 6);
         assert_eq!(p.ends_at(), Some(6));
+    }
+
+    #[test]
+    fn a_pause_is_never_before_what_the_database_has() {
+        let mut p = Positions::new(3);
+        p.pause();
+        (4..=9).for_each(|s| p.ordered(s));
+        p.reset(2);
+        assert_eq!(p.paused_at(), Some(3), "it stays ahead");
+        p.reset(7);
+        assert_eq!((p.paused_at(), p.pause()), (Some(7), 7));
+        assert!(p.held(8) && !p.held(7));
+        p.end_at_pause();
+        assert_eq!(p.ends_at(), Some(7));
+        p.reset(6);
+        assert_eq!((p.ends_at(), p.released()), (Some(7), 6));
+        p.reset(8);
+        assert_eq!((p.ends_at(), p.released()), (Some(8), 8));
     }
 
     #[test]
