@@ -11,6 +11,7 @@ use dromon_gates::{QueueItem, Seqno};
 use dromon_order::{Committed, CommittedBody, Order};
 use dromon_writeset::Uuid;
 
+use super::isolation::note_winner;
 use super::transfer::NOT_NOW;
 use super::{Delivered, Item, Node, Phase, lock};
 use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
@@ -364,12 +365,7 @@ impl Node {
             }
             Event::VoteDecided { seqno, winner } => {
                 self.note(&format!("Vote on seqno {seqno} decided: {winner:016x}"));
-                let mut votes = lock(&self.votes);
-                votes.insert(seqno, winner);
-                while votes.len() > 1024 {
-                    votes.pop_first();
-                }
-                drop(votes);
+                note_winner(&mut lock(&self.votes), seqno, winner);
                 lock(&self.own_ballots).asked.remove(&seqno);
                 self.vote_decided.notify_all();
                 if winner != 0 {

@@ -1,5 +1,7 @@
 //! Statements in total order isolation, and votes on what failed here.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use dromon_gates::Seqno;
@@ -33,6 +35,24 @@ impl OwnBallots {
         (asked.into_iter())
             .filter(|seqno| !failed.contains_key(seqno))
             .collect()
+    }
+}
+
+/// What could not be said of `seqno` now is to be said later, unless the vote on it is decided. The one who tells of
+/// that notes it in `votes` first and takes it from `own` then.
+fn put_back(own: &Mutex<OwnBallots>, votes: &Mutex<BTreeMap<Seqno, u64>>, seqno: Seqno) {
+    lock(own).asked.insert(seqno);
+    if lock(votes).contains_key(&seqno) {
+        lock(own).asked.remove(&seqno);
+    }
+}
+
+/// Notes what the members decided of `seqno`. What is said of a late ballot comes after that, and may be less: they
+/// forget.
+pub(super) fn note_winner(votes: &mut BTreeMap<Seqno, u64>, seqno: Seqno, winner: u64) {
+    votes.entry(seqno).or_insert(winner);
+    while votes.len() > 1024 {
+        votes.pop_first();
     }
 }
 
@@ -238,7 +258,7 @@ impl Node {
             });
             // Lost with the connection: then a view recounts without us.
             if let Err(OrderError::Full { .. }) = order.propose(kind::CONTROL, 0, ballot) {
-                lock(&self.own_ballots).asked.insert(seqno);
+                put_back(&self.own_ballots, &self.votes, seqno);
             }
         }
     }
@@ -280,6 +300,25 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_could_not_be_said_is_said_again_while_it_is_open() {
+        let (own, votes) = (Mutex::default(), Mutex::default());
+        put_back(&own, &votes, 4);
+        note_winner(&mut lock(&votes), 5, 0);
+        put_back(&own, &votes, 5);
+        assert_eq!(lock(&own).finished(9), [4]);
+    }
+
+    #[test]
+    fn what_was_decided_first_counts() {
+        let mut votes = BTreeMap::new();
+        note_winner(&mut votes, 4, 7);
+        note_winner(&mut votes, 4, 0);
+        assert_eq!(votes, BTreeMap::from([(4, 7)]));
+        (5..=2000).for_each(|seqno| note_winner(&mut votes, seqno, 0));
+        assert_eq!((votes.len(), votes.get(&4)), (1024, None));
+    }
 
     #[test]
     fn what_is_asked_is_answered_once_when_it_is_finished_and_has_not_failed() {
