@@ -74,6 +74,31 @@ fn one_differs(appliers: usize) {
     });
 }
 
+/// Its client is certified behind what fails there.
+#[test]
+fn who_is_behind_what_fails_here_has_it_on_the_others() {
+    for appliers in [1, 4] {
+        run(1, "", LIMIT, move |world| {
+            let odd = world.joins_with(2, appliers);
+            let first = world.db(1);
+            odd.fail_at(row(2), "Duplicate entry, Error_code: 1062;\0");
+            odd.holds.close(Point::ApplyStart);
+            assert!(first.set(row(2), 1).is_committed());
+            let client = {
+                let odd = odd.clone();
+                std::thread::spawn(move || odd.set(row(5), 1))
+            };
+            world.until("it is ordered", || first.read(row(5)) == 1);
+            odd.holds.open(Point::ApplyStart);
+            left_inconsistent(world, &odd);
+            assert!(client.join().expect("no panic").is_committed());
+            starts_anew(world, &odd);
+            world.settle();
+            assert_eq!(first.read(row(5)), 1);
+        });
+    }
+}
+
 #[test]
 fn one_fails_and_leaves() {
     one_differs(4);
