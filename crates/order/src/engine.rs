@@ -456,6 +456,7 @@ async fn go_alone(
     tasks: &mut Vec<JoinHandle<()>>,
 ) -> Result<(), OrderError> {
     core.alive()?;
+    let others = core.other_members();
     // First who would report its end as a failure.
     for task in tasks.drain(..) {
         task.abort();
@@ -468,6 +469,8 @@ async fn go_alone(
         .go_alone(&core.config.addr)
         .await
         .map_err(|e| OrderError::Log(e.to_string()))?;
+    // Not before: the old consensus would have removed the others.
+    core.want_alone(&others);
     *raft = new_raft(core).await?;
     core.set_raft(raft.clone());
     if core.failure().is_some() {

@@ -640,7 +640,7 @@ impl Node {
         lock(&self.streams).clear();
         self.forget_held();
         self.forget_bulk();
-        self.alone_later.store(false, Relaxed);
+        self.going_alone.forget();
         // A forced recovery may begin below where this node was.
         self.newest_toi.store(0, Relaxed);
         self.newest_small.store(0, Relaxed);
