@@ -39,7 +39,7 @@ use crate::engine_tasks::{
 };
 use crate::intake::{intake, write_intake};
 use crate::logstore::LogStore;
-use crate::network::{NetError, Network};
+use crate::network::{Lane, NetError, Network};
 use crate::pending::{PendingLimits, PendingQueue, PushError};
 use crate::raft_types::Raft;
 use crate::runtime::{seeded, spawn};
@@ -654,6 +654,15 @@ impl Order for Engine {
         if self.core.other_members().contains(&id) {
             is_at(&self.core, id, addr);
         }
+    }
+
+    fn linked(&self) -> BTreeMap<RaftId, String> {
+        let members = self.core.other_members();
+        let links = self.core.net.peers_status().into_iter();
+        links
+            .filter(|(id, l)| members.contains(id) && l.up[Lane::Raft.index()])
+            .map(|(id, l)| (id, l.addr))
+            .collect()
     }
 
     fn stand_down(&self) {

@@ -494,6 +494,10 @@ pub trait Order: Send + Sync {
     /// no link to it stands. For members only, and for some seconds.
     fn found_at(&self, id: RaftId, addr: &str);
 
+    /// The other members to which a link stands, and at which address, whatever the log
+    /// says.
+    fn linked(&self) -> BTreeMap<RaftId, String>;
+
     /// This node takes nothing more from the log: it was evicted, or stops. Its
     /// log still votes while the members count it; but whenever it leads, it hands
     /// the lead to another member and changes nothing itself. Until the engine ends.

@@ -2,6 +2,7 @@
 //! says so (`pc.bootstrap`) or has said so beforehand (`pc.ignore_sb`,
 //! `pc.ignore_quorum`, `pc.weight`).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex};
@@ -147,6 +148,23 @@ pub(super) fn named(last: LogId) -> String {
     )
 }
 
+/// The other members, and where the log has them.
+fn others_of(status: &OrderStatus) -> impl Iterator<Item = (&RaftId, &String)> {
+    let members = status.members.addrs.iter();
+    members.filter(|(id, _)| **id != status.id)
+}
+
+/// Where to ask, and who should be there: a link that stands tells that better than the log
+/// does, which may have a member that moved, or another one in its place.
+fn places<'a>(
+    named: impl Iterator<Item = (&'a RaftId, &'a String)>,
+    linked: BTreeMap<RaftId, String>,
+) -> BTreeMap<String, RaftId> {
+    let mut places: BTreeMap<_, _> = named.map(|(id, addr)| (addr.clone(), *id)).collect();
+    places.extend(linked.into_iter().map(|(id, addr)| (addr, id)));
+    places
+}
+
 impl Node {
     /// Whether options allow to go on when the majority is lost.
     pub(super) fn may_go_alone(&self) -> bool {
@@ -233,7 +251,7 @@ impl Node {
             return Err("this node has no complete state".into());
         }
         let own = status.last;
-        let Probed { reached, strange } = self.who_is_there(&status);
+        let Probed { reached, strange } = self.who_is_there(&status, order.linked());
         if let Some(r) = reached.iter().find(|r| r.primary) {
             return Err(Refused::from(format!(
                 "{} belongs to a primary component; this node joins it by itself",
@@ -280,7 +298,9 @@ impl Node {
                 Forced::Lost => "pc.ignore_sb, pc.ignore_quorum or pc.weight",
             },
             status.last.index,
-            status.members.addrs.len() - 1 - reached.len(),
+            others_of(&status)
+                .filter(|(id, _)| reached.iter().all(|r| r.id != **id))
+                .count(),
         ));
         let done = Box::new(move |outcome| attempt.ended(&outcome));
         match order.go_alone(&status, STORE, done) {
@@ -334,10 +354,10 @@ impl Node {
         }
     }
 
-    fn who_is_there(&self, status: &OrderStatus) -> Probed {
+    fn who_is_there(&self, status: &OrderStatus, linked: BTreeMap<RaftId, String>) -> Probed {
         let cluster = self.shared().cluster.clone();
-        let members = status.members.addrs.iter();
-        self.probe(&cluster, members.filter(|(id, _)| **id != status.id))
+        let places = places(others_of(status), linked);
+        self.probe(&cluster, places.iter().map(|(addr, id)| (id, addr)))
     }
 
     /// Those of `members` that answer.
@@ -423,6 +443,25 @@ mod tests {
         assert!(!going.has_gone(before) && going.is_open());
         assert!(going.has_gone(after));
         assert!(!going.has_gone(after) && !going.is_open(), "once");
+    }
+
+    #[test]
+    fn who_moved_is_asked_where_it_is_too_and_nobody_counts_twice_there() {
+        let at = |all: &[(RaftId, &str)]| -> BTreeMap<RaftId, String> {
+            all.iter().map(|(id, a)| (*id, (*a).to_owned())).collect()
+        };
+        let asked = |log, linked| -> Vec<_> {
+            let all = places(at(log).iter(), at(linked));
+            all.into_iter().map(|(addr, id)| (id, addr)).collect()
+        };
+        let said = |all: &[(RaftId, &str)]| at(all).into_iter().collect::<Vec<_>>();
+        let log = &[(2, "b"), (3, "c")];
+        assert_eq!(asked(log, &[]), said(log));
+        let moved = [(2, "b"), (3, "c"), (2, "d")].map(|(id, a)| (id, a.to_owned()));
+        assert_eq!(asked(log, &[(2, "d"), (3, "c")]), moved);
+        // One of two that swapped is gone: who is there is not the one, too.
+        let swapped = [(2, "b"), (2, "c")].map(|(id, a)| (id, a.to_owned()));
+        assert_eq!(asked(log, &[(2, "c")]), swapped);
     }
 
     #[test]

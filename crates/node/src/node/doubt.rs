@@ -130,7 +130,10 @@ impl Node {
             let others = others.filter(|(id, _)| **id != status.id);
             let mut silent = Vec::new();
             let mut somebody_knows = false;
-            for (_, addr) in others {
+            let linked = order.linked();
+            for (id, addr) in others {
+                // It may have moved.
+                let addr = linked.get(id).unwrap_or(addr);
                 let answer = self
                     .engines
                     .ask(cluster, addr, encode(&Request::Probe), ASK);
