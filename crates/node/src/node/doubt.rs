@@ -10,6 +10,7 @@ use dromon_order::Order;
 use super::{ConnectError, Node, Phase, lock};
 use crate::ddl_marks::{Left, Mark, Progress, left_behind};
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
+use crate::options::HostPort;
 
 /// How long a node in doubt waits for members that may know better.
 const DOUBT: Duration = Duration::from_secs(60);
@@ -115,6 +116,7 @@ impl Node {
         &self,
         order: &Arc<dyn Order>,
         cluster: &str,
+        listed: &[HostPort],
     ) -> Result<Need, ConnectError> {
         let began = Instant::now();
         let mut told: Option<Instant> = None;
@@ -176,6 +178,7 @@ impl Node {
             }
             if !status.primary {
                 self.force_if_asked();
+                self.look_for_moved(cluster, order, listed);
             }
             if told.is_none_or(|at| at.elapsed() >= Duration::from_secs(10)) {
                 told = Some(Instant::now());
