@@ -39,7 +39,7 @@ use crate::engine_tasks::{
 };
 use crate::intake::{intake, write_intake};
 use crate::logstore::LogStore;
-use crate::network::{NetError, Network};
+use crate::network::{Lane, NetError, Network};
 use crate::pending::{PendingLimits, PendingQueue, PushError};
 use crate::raft_types::Raft;
 use crate::runtime::{seeded, spawn};
@@ -456,6 +456,7 @@ async fn go_alone(
     tasks: &mut Vec<JoinHandle<()>>,
 ) -> Result<(), OrderError> {
     core.alive()?;
+    let others = core.other_members();
     // First who would report its end as a failure.
     for task in tasks.drain(..) {
         task.abort();
@@ -468,6 +469,8 @@ async fn go_alone(
         .go_alone(&core.config.addr)
         .await
         .map_err(|e| OrderError::Log(e.to_string()))?;
+    // Not before: the old consensus would have removed the others.
+    core.want_alone(&others);
     *raft = new_raft(core).await?;
     core.set_raft(raft.clone());
     if core.failure().is_some() {
@@ -651,6 +654,15 @@ impl Order for Engine {
         if self.core.other_members().contains(&id) {
             is_at(&self.core, id, addr);
         }
+    }
+
+    fn linked(&self) -> BTreeMap<RaftId, String> {
+        let members = self.core.other_members();
+        let links = self.core.net.peers_status().into_iter();
+        links
+            .filter(|(id, l)| members.contains(id) && l.up[Lane::Raft.index()])
+            .map(|(id, l)| (id, l.addr))
+            .collect()
     }
 
     fn stand_down(&self) {

@@ -1,6 +1,6 @@
 //! What the tasks of one engine share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub(crate) struct Core {
     pub reads_wake: Notify,
     pub desired: Mutex<BTreeMap<RaftId, Desired>>,
     pub desired_wake: Notify,
+    /// Whom this node left behind when it went on alone: they come back under other ids.
+    left_behind: Mutex<BTreeSet<RaftId>>,
     stood_down: AtomicBool,
     /// What the node wants of the members follows from the log up to here.
     processed: AtomicU64,
@@ -180,6 +182,7 @@ impl Core {
             reads_wake: Notify::new(),
             desired: Mutex::default(),
             desired_wake: Notify::new(),
+            left_behind: Mutex::default(),
             stood_down: AtomicBool::new(false),
             processed: AtomicU64::new(0),
             desired_moved: AtomicBool::new(false),
@@ -196,10 +199,23 @@ impl Core {
     }
 
     /// Whom the node wants as members, from now on.
-    pub fn set_desired(&self, members: BTreeMap<RaftId, Desired>) {
+    pub fn set_desired(&self, mut members: BTreeMap<RaftId, Desired>) {
+        // Held: whoever goes on alone meanwhile is not wished otherwise after it.
+        let left = lock(&self.left_behind);
+        members.retain(|id, _| !left.contains(id));
         *lock(&self.desired) = members;
+        drop(left);
         self.desired_moved.store(true, Ordering::Release);
         self.desired_wake.notify_one();
+    }
+
+    /// From now on this node alone is wanted, and who joins it later: not `others`.
+    pub fn want_alone(&self, others: &[RaftId]) {
+        let mut left = lock(&self.left_behind);
+        left.extend(others);
+        let addr = self.config.addr.clone();
+        let own = Desired { addr, voter: true };
+        *lock(&self.desired) = [(self.id, own)].into();
     }
 
     /// The node takes nothing more.

@@ -350,8 +350,16 @@ struct InboundState {
     conns: HashMap<u64, InboundConn>,
     /// The connection that now is the lane.
     lanes: HashMap<(RaftId, Lane), (u64, Arc<AtomicU64>)>,
-    /// From where peers come, as far as known.
-    homes: HashMap<RaftId, IpAddr>,
+    homes: HashMap<RaftId, Home>,
+}
+
+/// The places of a peer, as far as known.
+#[derive(Default)]
+struct Home {
+    /// Where it is looked for, or was found. Nobody moves it by a claim.
+    named: Option<IpAddr>,
+    /// Where somebody last came from who says to be it.
+    seen: Option<IpAddr>,
 }
 
 /// What counts as one place that connections come from: of IPv6, the network.
@@ -369,7 +377,10 @@ impl InboundState {
     /// Which connection without a greeting goes for one more from `newcomer`: the
     /// oldest from where most of them are. A peer's place is spared, except for a peer.
     fn gives_way(&self, newcomer: IpAddr) -> Option<u64> {
-        let is_home = |ip: &IpAddr| self.homes.values().any(|home| home == ip);
+        let is_home = |ip: &IpAddr| {
+            let mut homes = self.homes.values();
+            homes.any(|home| [home.named, home.seen].contains(&Some(*ip)))
+        };
         let mut places: HashMap<IpAddr, (usize, u64)> = HashMap::new();
         for (id, c) in self.conns.iter().filter(|(_, c)| !c.greeted) {
             let (many, oldest) = places.entry(place(c.from.ip())).or_insert((0, *id));
@@ -417,9 +428,14 @@ impl InboundTable {
         Some((id, gone))
     }
 
-    /// The peer lives, or was seen, at `ip`.
-    fn home(&self, peer: RaftId, ip: IpAddr) {
-        self.lock().homes.insert(peer, place(ip));
+    /// The peer is looked for, or found, at `ip`; `None`: under a name.
+    fn lives(&self, peer: RaftId, ip: Option<IpAddr>) {
+        self.lock().homes.entry(peer).or_default().named = ip.map(place);
+    }
+
+    /// Who says to be the peer came from `ip`.
+    fn was_seen(&self, peer: RaftId, ip: IpAddr) {
+        self.lock().homes.entry(peer).or_default().seen = Some(place(ip));
     }
 
     /// Only these are peers.
@@ -568,7 +584,7 @@ impl Shared {
     fn came(&self, from: RaftId, ip: IpAddr) {
         if let Some(p) = lock(&self.peers).get(&from) {
             p.lanes.iter().for_each(|l| l.kick());
-            self.inbound.home(from, ip);
+            self.inbound.was_seen(from, ip);
         }
     }
 }
@@ -687,10 +703,9 @@ impl Network for TcpNetwork {
             if peers.contains_key(&id) {
                 continue;
             }
-            // A name is known when somebody comes from there.
-            if let Some(ip) = parse_address(&addr, DEFAULT_PORT).ok().and_then(|a| a.ip()) {
-                self.shared.inbound.home(id, ip);
-            }
+            // A name is known when a link to it stands.
+            let ip = parse_address(&addr, DEFAULT_PORT).ok().and_then(|a| a.ip());
+            self.shared.inbound.lives(id, ip);
             let lanes = Lane::ALL.map(|lane| Arc::new(OutLink::new(id, lane, addr.clone())));
             let tasks = [0, 1, 2].map(|i| {
                 let link = lanes[i].clone();

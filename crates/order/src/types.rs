@@ -494,6 +494,10 @@ pub trait Order: Send + Sync {
     /// no link to it stands. For members only, and for some seconds.
     fn found_at(&self, id: RaftId, addr: &str);
 
+    /// The other members to which a link stands, and at which address, whatever the log
+    /// says.
+    fn linked(&self) -> BTreeMap<RaftId, String>;
+
     /// This node takes nothing more from the log: it was evicted, or stops. Its
     /// log still votes while the members count it; but whenever it leads, it hands
     /// the lead to another member and changes nothing itself. Until the engine ends.
@@ -561,13 +565,24 @@ pub trait Order: Send + Sync {
     /// `seen` is the status on which that was decided. If the node has become
     /// primary since, or its term or the end of its log is another one, it is part
     /// of something that lives: nothing is done ([`OrderError::NotAsSeen`]).
+    ///
+    /// Once it has gone on alone, it is all that is wanted of the members, and what
+    /// [`set_desired`](Order::set_desired) says of those that were left behind does not
+    /// count any more: they come back under other ids.
     fn go_alone_then(&self, seen: &OrderStatus, done: Done<()>);
 
     /// [`go_alone_then`](Order::go_alone_then), waiting for the answer. What is
-    /// not done within `timeout` may still be done later.
-    fn go_alone(&self, seen: &OrderStatus, timeout: Duration) -> Result<(), OrderError> {
+    /// not done within `timeout` may still be done, or refused, later: `done` gets the
+    /// answer first, and whenever it comes.
+    fn go_alone(
+        &self,
+        seen: &OrderStatus,
+        timeout: Duration,
+        done: Done<()>,
+    ) -> Result<(), OrderError> {
         let (tx, rx) = mpsc::sync_channel(1);
-        let done = Box::new(move |outcome| {
+        let done = Box::new(move |outcome: Result<(), OrderError>| {
+            done(outcome.clone());
             // The asker waits below, or has given up.
             let _ = tx.send(outcome);
         });

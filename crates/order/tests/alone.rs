@@ -36,7 +36,6 @@ fn what_waited_for_a_majority_is_ordered_by_one_alone() {
             }
             tokio::time::sleep(ms(5_000)).await;
             assert!(!w.status(one).primary, "it has no majority");
-            w.want(one, &[one], &[]);
             w.go_alone(one).await;
             w.wait_primary(&[one]).await;
             for i in 40..60 {
@@ -54,6 +53,11 @@ fn what_waited_for_a_majority_is_ordered_by_one_alone() {
                 [one]
             );
             assert!(incarnation(status.term) > 0);
+            // The node's state still has the others, until it has evicted them.
+            w.want(one, &[1, 2, 3], &[]);
+            tokio::time::sleep(ms(10_000)).await;
+            let members = w.status(one).members;
+            assert_eq!(members.addrs.into_keys().collect::<Vec<_>>(), [one]);
         }
     });
 }
@@ -66,7 +70,6 @@ fn parted_incarnations_do_not_disturb_one_another() {
         let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
         w.hub.cut(&[leader], &others, Cut::Silent);
         w.wait_primary(&others).await;
-        w.want(leader, &[leader], &[]);
         w.go_alone(leader).await;
         w.wait_primary(&[leader]).await;
         w.hub.heal();
@@ -117,11 +120,19 @@ fn who_is_back_among_the_others_does_not_go_on_alone() {
             assert!(!seen.primary, "it has no majority");
             w.hub.heal();
             w.wait_primary(&[1, 2, 3]).await;
+            w.order(one).transfer_leader(Some(one));
+            while w.leader(&[1, 2, 3]).await != one {
+                tokio::time::sleep(ms(100)).await;
+            }
+            w.want(one, &[1, 2, 3], &[]);
             let outcome = w.go_alone_if(one, &seen).await;
             assert_eq!(outcome, Err(OrderError::NotAsSeen));
             // Nothing has come of it.
             w.propose(one, 0);
             w.wait_delivered(&[1, 2, 3], 1).await;
+            tokio::time::sleep(ms(20_000)).await;
+            let members = w.status(one).members;
+            assert_eq!(members.voters(), [1, 2, 3].into(), "nobody is removed");
             assert_eq!(incarnation(w.status(one).term), 0);
             assert_eq!(w.status(one).failed, None);
         }
@@ -256,13 +267,36 @@ fn on_a_disk_that_hangs() -> (Arc<Hanging>, Arc<dyn Order>) {
 fn a_disk_that_hangs_does_not_hold_who_forces_the_recovery() {
     let (store, order) = on_a_disk_that_hangs();
     let before = incarnation(order.status().term);
-    let answer = order.go_alone(&order.status(), ms(200));
+    let (tx, rx) = mpsc::channel();
+    let done = Box::new(move |outcome| tx.send(outcome).unwrap());
+    let answer = order.go_alone(&order.status(), ms(200), done);
     assert_eq!(answer, Err(OrderError::StillNotAlone(ms(200))));
     // It is done when the disk answers, as the error says.
     store.go_on();
     until("it goes on alone", || {
         incarnation(order.status().term) != before
     });
+    assert_eq!(
+        rx.recv_timeout(ms(10_000)),
+        Ok(Ok(())),
+        "told, however late"
+    );
+    order.stop();
+}
+
+/// A second recovery waits behind one that the disk holds up, and is refused then.
+#[test]
+fn who_is_refused_later_than_it_waits_is_told_so() {
+    let (store, order) = on_a_disk_that_hangs();
+    let seen = order.status();
+    order.go_alone_then(&seen, Box::new(|_| ()));
+    let (tx, rx) = mpsc::channel();
+    let done = Box::new(move |outcome| tx.send(outcome).unwrap());
+    let answer = order.go_alone(&seen, ms(200), done);
+    assert_eq!(answer, Err(OrderError::StillNotAlone(ms(200))));
+    store.go_on();
+    let outcome = rx.recv_timeout(ms(10_000));
+    assert_eq!(outcome, Ok(Err(OrderError::NotAsSeen)));
     order.stop();
 }
 

@@ -230,6 +230,9 @@ fn a_majority_of_which_one_has_moved_elects() {
     wait("they have a majority", || {
         nodes.iter().all(|n| n.order.status().primary)
     });
+    // Who asks it something asks there.
+    assert_eq!(b.order.linked(), [(11, a.addr.clone())].into());
+    assert_ne!(b.order.status().members.addrs[&11], a.addr);
     // Longer than a word about an address counts: the link stands.
     thread::sleep(Duration::from_secs(9));
     for n in nodes {
@@ -250,6 +253,32 @@ fn a_majority_of_which_one_has_moved_elects() {
         named.as_ref() == Some(&a.addr)
     });
     for n in nodes {
+        n.order.stop();
+    }
+}
+
+/// Each is where the log has the other one. The third one stays out.
+#[test]
+fn two_that_swapped_addresses_elect_once_one_is_told() {
+    let dirs: Vec<_> = (0..3)
+        .map(|_| tempfile::tempdir().expect("a directory can be made"))
+        .collect();
+    let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
+    for n in three(&dirs, &ports) {
+        n.order.stop();
+    }
+    let a = start(dirs[0].path(), 0, 4, ports[1], Start::Resume);
+    let b = start(dirs[1].path(), 0, 5, ports[0], Start::Resume);
+    thread::sleep(Duration::from_secs(3));
+    assert!([&a, &b].iter().all(|n| !n.order.status().primary));
+    assert_eq!(a.order.linked(), [].into(), "who is there is not who was");
+    a.order.found_at(22, &b.addr);
+    wait("they have a majority", || {
+        [&a, &b].iter().all(|n| n.order.status().primary)
+    });
+    assert_eq!(a.order.linked(), [(22, b.addr.clone())].into());
+    assert_eq!(b.order.linked(), [(11, a.addr.clone())].into());
+    for n in [a, b] {
         n.order.stop();
     }
 }

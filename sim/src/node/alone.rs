@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dromon_node::messages::Control;
 use dromon_order::logstore::LogStore;
-use dromon_order::{Desired, Engine, Order, OrderError, incarnation};
+use dromon_order::{Engine, Order, OrderError, incarnation};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -50,11 +50,6 @@ impl Session {
                 inner.index, status.last.index
             ));
         }
-        let desired = Desired {
-            addr: self.addr.clone(),
-            voter: true,
-        };
-        engine.set_desired([(status.id, desired)].into());
         loop {
             let (tx, rx) = oneshot::channel();
             let done = Box::new(move |outcome| {

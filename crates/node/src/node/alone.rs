@@ -2,12 +2,13 @@
 //! says so (`pc.bootstrap`) or has said so beforehand (`pc.ignore_sb`,
 //! `pc.ignore_quorum`, `pc.weight`).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dromon_order::{Desired, LogId, Order, OrderError, OrderStatus, RaftId};
+use dromon_order::{LogId, Order, OrderError, OrderStatus, RaftId, incarnation};
 
 use super::{AskError, Node, Phase, lock};
 use crate::messages::{Answer, Control, Request, decode, encode, kind};
@@ -24,6 +25,8 @@ const LEAD: Duration = Duration::from_secs(5);
 /// need notice anything, and how often it looks.
 const BACK: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(200);
+
+const STILL_GOING: &str = "an earlier forced recovery of this node still waits for its disk";
 
 /// Why this node may go on alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +56,57 @@ impl<T: Into<String>> From<T> for Refused {
     }
 }
 
-/// Whom the log should have as members.
+/// The forced recovery that the engine was told to do and nobody has seen the end of: the
+/// end may come later than is waited for.
 #[derive(Debug, Default)]
-pub(super) struct MembersWanted {
-    /// By the cluster's state, as last told.
-    by_state: BTreeMap<RaftId, Desired>,
-    /// Without these, whom a forced recovery left behind: they come back under other ids.
-    out: BTreeSet<RaftId>,
+pub(super) struct GoingAlone(Mutex<Option<Arc<Attempt>>>);
+
+/// See [`GoingAlone`].
+#[derive(Debug)]
+pub(super) struct Attempt {
+    /// The incarnation that is to end.
+    from: u32,
+    /// Nothing comes of it.
+    failed: AtomicBool,
+}
+
+impl GoingAlone {
+    fn is_open(&self) -> bool {
+        let attempt = lock(&self.0);
+        attempt.as_ref().is_some_and(|a| !a.failed.load(Acquire))
+    }
+
+    /// One begins in `term`; `None`: another one is open.
+    fn begin(&self, term: u64) -> Option<Arc<Attempt>> {
+        let mut attempt = lock(&self.0);
+        if attempt.as_ref().is_some_and(|a| !a.failed.load(Acquire)) {
+            return None;
+        }
+        let new = Arc::new(Attempt {
+            from: incarnation(term),
+            failed: AtomicBool::new(false),
+        });
+        *attempt = Some(new.clone());
+        Some(new)
+    }
+
+    /// Whether this node, which is in `term`, has gone on alone; says so once.
+    fn has_gone(&self, term: u64) -> bool {
+        let gone = |a: &mut Arc<Attempt>| !a.failed.load(Acquire) && a.from != incarnation(term);
+        lock(&self.0).take_if(gone).is_some()
+    }
+
+    /// Another engine runs.
+    pub(super) fn forget(&self) {
+        *lock(&self.0) = None;
+    }
+}
+
+impl Attempt {
+    /// The engine's answer, however late.
+    fn ended(&self, outcome: &Result<(), OrderError>) {
+        self.failed.store(outcome.is_err(), Release);
+    }
 }
 
 /// A member that answers.
@@ -99,6 +146,23 @@ pub(super) fn named(last: LogId) -> String {
         "term {}, leader {:x}, index {}",
         last.term, last.leader, last.index
     )
+}
+
+/// The other members, and where the log has them.
+fn others_of(status: &OrderStatus) -> impl Iterator<Item = (&RaftId, &String)> {
+    let members = status.members.addrs.iter();
+    members.filter(|(id, _)| **id != status.id)
+}
+
+/// Where to ask, and who should be there: a link that stands tells that better than the log
+/// does, which may have a member that moved, or another one in its place.
+fn places<'a>(
+    named: impl Iterator<Item = (&'a RaftId, &'a String)>,
+    linked: BTreeMap<RaftId, String>,
+) -> BTreeMap<String, RaftId> {
+    let mut places: BTreeMap<_, _> = named.map(|(id, addr)| (addr.clone(), *id)).collect();
+    places.extend(linked.into_iter().map(|(id, addr)| (addr, id)));
+    places
 }
 
 impl Node {
@@ -174,8 +238,8 @@ impl Node {
         if status.primary {
             return Ok(());
         }
-        if self.alone_later.load(Relaxed) {
-            return Err("an earlier forced recovery of this node still waits for its disk".into());
+        if self.going_alone.is_open() {
+            return Err(STILL_GOING.into());
         }
         let complete = match self.phase() {
             Phase::Joined | Phase::NonPrimary => true,
@@ -187,7 +251,7 @@ impl Node {
             return Err("this node has no complete state".into());
         }
         let own = status.last;
-        let Probed { reached, strange } = self.who_is_there(&status);
+        let Probed { reached, strange } = self.who_is_there(&status, order.linked());
         if let Some(r) = reached.iter().find(|r| r.primary) {
             return Err(Refused::from(format!(
                 "{} belongs to a primary component; this node joins it by itself",
@@ -223,13 +287,7 @@ impl Node {
                 });
             }
         }
-        let others: Vec<RaftId> = status
-            .members
-            .addrs
-            .keys()
-            .copied()
-            .filter(|id| *id != status.id)
-            .collect();
+        let attempt = self.going_alone.begin(status.term).ok_or(STILL_GOING)?;
         self.note(&format!(
             "forced recovery ({}): this node goes on alone as a new incarnation of the cluster, with its log up to \
              index {}. What members that are not reached ({}) have beyond it is given up; they take a full copy then",
@@ -240,20 +298,14 @@ impl Node {
                 Forced::Lost => "pc.ignore_sb, pc.ignore_quorum or pc.weight",
             },
             status.last.index,
-            status.members.addrs.len() - 1 - reached.len(),
+            others_of(&status)
+                .filter(|(id, _)| reached.iter().all(|r| r.id != **id))
+                .count(),
         ));
-        lock(&self.members_wanted).out.extend(&others);
-        let addr = self.settings().advertised.to_string();
-        let alone = Desired { addr, voter: true };
-        order.set_desired([(status.id, alone)].into());
-        match order.go_alone(&status, STORE) {
-            Ok(()) => self.drop_others(&order),
+        let done = Box::new(move |outcome| attempt.ended(&outcome));
+        match order.go_alone(&status, STORE, done) {
+            Ok(()) => self.alone_after_all(&order),
             Err(e) => {
-                let still = matches!(e, OrderError::StillNotAlone(_));
-                self.alone_later.store(still, Relaxed);
-                if !still {
-                    self.stay_with(&order, &others);
-                }
                 return Err(Refused {
                     why: e.to_string(),
                     // They were heard just now.
@@ -262,18 +314,6 @@ impl Node {
             }
         }
         Ok(())
-    }
-
-    /// Takes `others`, who were to be left behind, for members again.
-    fn stay_with(&self, order: &Arc<dyn Order>, others: &[RaftId]) {
-        let wanted = {
-            let mut wanted = lock(&self.members_wanted);
-            others.iter().for_each(|id| {
-                wanted.out.remove(id);
-            });
-            wanted.by_state.clone()
-        };
-        self.set_desired(order, wanted);
     }
 
     /// Whether the options allow it to those who reach one another.
@@ -314,10 +354,10 @@ impl Node {
         }
     }
 
-    fn who_is_there(&self, status: &OrderStatus) -> Probed {
+    fn who_is_there(&self, status: &OrderStatus, linked: BTreeMap<RaftId, String>) -> Probed {
         let cluster = self.shared().cluster.clone();
-        let members = status.members.addrs.iter();
-        self.probe(&cluster, members.filter(|(id, _)| **id != status.id))
+        let places = places(others_of(status), linked);
+        self.probe(&cluster, places.iter().map(|(addr, id)| (id, addr)))
     }
 
     /// Those of `members` that answer.
@@ -346,21 +386,9 @@ impl Node {
         Probed { reached, strange }
     }
 
-    /// Tells the order whom the log should have as members.
-    pub(super) fn set_desired(
-        &self,
-        order: &Arc<dyn Order>,
-        mut members: BTreeMap<RaftId, Desired>,
-    ) {
-        let mut wanted = lock(&self.members_wanted);
-        wanted.by_state.clone_from(&members);
-        members.retain(|id, _| !wanted.out.contains(id));
-        order.set_desired(members);
-    }
-
-    /// An engine that went alone later than was waited for leads now.
+    /// Drops the others if the engine has gone on alone, maybe later than was waited for.
     pub(super) fn alone_after_all(&self, order: &Arc<dyn Order>) {
-        if self.alone_later.swap(false, Relaxed) {
+        if self.going_alone.has_gone(order.status().term) {
             self.drop_others(order);
         }
     }
@@ -397,6 +425,43 @@ mod tests {
             leader,
             index,
         }
+    }
+
+    #[test]
+    fn a_forced_recovery_that_is_refused_late_leaves_nothing_behind() {
+        let (before, after) = (7, (1 << 32) + 7);
+        let going = GoingAlone::default();
+        let attempt = going.begin(before).unwrap();
+        assert!(going.is_open() && going.begin(before).is_none());
+        assert!(!going.has_gone(before), "it leads the old ones");
+        attempt.ended(&Err(OrderError::NotAsSeen));
+        assert!(!going.is_open());
+        assert!(!going.has_gone(before + 1) && !going.has_gone(after));
+        // The next one is done, late.
+        let attempt = going.begin(before).unwrap();
+        attempt.ended(&Ok(()));
+        assert!(!going.has_gone(before) && going.is_open());
+        assert!(going.has_gone(after));
+        assert!(!going.has_gone(after) && !going.is_open(), "once");
+    }
+
+    #[test]
+    fn who_moved_is_asked_where_it_is_too_and_nobody_counts_twice_there() {
+        let at = |all: &[(RaftId, &str)]| -> BTreeMap<RaftId, String> {
+            all.iter().map(|(id, a)| (*id, (*a).to_owned())).collect()
+        };
+        let asked = |log, linked| -> Vec<_> {
+            let all = places(at(log).iter(), at(linked));
+            all.into_iter().map(|(addr, id)| (id, addr)).collect()
+        };
+        let said = |all: &[(RaftId, &str)]| at(all).into_iter().collect::<Vec<_>>();
+        let log = &[(2, "b"), (3, "c")];
+        assert_eq!(asked(log, &[]), said(log));
+        let moved = [(2, "b"), (3, "c"), (2, "d")].map(|(id, a)| (id, a.to_owned()));
+        assert_eq!(asked(log, &[(2, "d"), (3, "c")]), moved);
+        // One of two that swapped is gone: who is there is not the one, too.
+        let swapped = [(2, "b"), (2, "c")].map(|(id, a)| (id, a.to_owned()));
+        assert_eq!(asked(log, &[(2, "c")]), swapped);
     }
 
     #[test]

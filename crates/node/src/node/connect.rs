@@ -1,11 +1,11 @@
 //! Connecting to a cluster, or founding one.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_order::{EngineConfig, LogId, NodeHandler, Order, Start};
+use dromon_order::{EngineConfig, LogId, NodeHandler, Order, RaftId, Start};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::alone::named;
@@ -473,9 +473,10 @@ impl Node {
         }
         self.start_delivery(&order, state, replay_to)
             .map_err(|e| ConnectError::Engine(e.to_string()))?;
+        let listed = address.resolve(settings.listen.port);
         if in_doubt
             && matches!(found.start, Start::Resume)
-            && self.resolve_doubt(&order, name)? == Need::Copy
+            && self.resolve_doubt(&order, name, &listed)? == Need::Copy
         {
             join.need = Need::Copy;
             join.position = Position::UNDEFINED;
@@ -640,7 +641,7 @@ impl Node {
         lock(&self.streams).clear();
         self.forget_held();
         self.forget_bulk();
-        self.alone_later.store(false, Relaxed);
+        self.going_alone.forget();
         // A forced recovery may begin below where this node was.
         self.newest_toi.store(0, Relaxed);
         self.newest_small.store(0, Relaxed);
@@ -795,26 +796,69 @@ impl Node {
             }
         }
     }
-    /// Looks who is at those of `listed` that the log does not name: members that were
-    /// started again elsewhere, which may look for this node at an old address, too.
-    fn look_for_moved(&self, name: &str, order: &Arc<dyn Order>, listed: &[HostPort]) {
+
+    /// Looks who is at those of `listed` to which no link stands: members that were started
+    /// again elsewhere, which may look for this node at an old address, too.
+    pub(super) fn look_for_moved(&self, name: &str, order: &Arc<dyn Order>, listed: &[HostPort]) {
         let settings = self.settings();
-        let named = order.status().members.addrs;
-        for addr in listed.iter().filter(|a| !settings.is_own(a)) {
-            let addr = addr.to_string();
-            if named.values().any(|a| *a == addr) {
-                continue;
+        let others: Vec<_> = listed.iter().filter(|a| !settings.is_own(a)).collect();
+        for addr in unlinked(&others, &order.linked()) {
+            // Each that is silent takes its time.
+            let ends = matches!(self.phase(), Phase::Leaving | Phase::Closed);
+            if ends || order.status().primary {
+                return;
             }
-            if let Some(id) = self.engines.who_is_at(name, &addr, LOOK) {
+            if let Some(id) = self.engines.who_is_at(name, &addr, LOOK)
+                && has_moved(id, &addr, &order.status().members.addrs, &order.linked())
+            {
                 order.found_at(id, &addr);
             }
         }
     }
 }
 
+/// Those of `listed` to which no link stands. That the log names one says nothing: another
+/// member may be there now.
+fn unlinked(listed: &[&HostPort], linked: &BTreeMap<RaftId, String>) -> Vec<String> {
+    let all = listed.iter().map(ToString::to_string);
+    all.filter(|addr| linked.values().all(|at| at != addr))
+        .collect()
+}
+
+/// Whether that the log of `id` is at `addr` is news.
+fn has_moved(
+    id: RaftId,
+    addr: &str,
+    named: &BTreeMap<RaftId, String>,
+    linked: &BTreeMap<RaftId, String>,
+) -> bool {
+    !linked.contains_key(&id) && named.get(&id).is_some_and(|at| at != addr)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_that_swapped_addresses_are_looked_for() {
+        let at = |all: &[(RaftId, &str)]| -> BTreeMap<RaftId, String> {
+            all.iter().map(|(id, a)| (*id, (*a).to_owned())).collect()
+        };
+        let host = |host: &str| HostPort {
+            host: host.to_owned(),
+            port: 1,
+        };
+        let (a, c) = (host("a"), host("c"));
+        // This is 1, and runs where 2 was.
+        let named = at(&[(1, "a:1"), (2, "b:1"), (3, "c:1")]);
+        assert_eq!(unlinked(&[&a, &c], &at(&[])), ["a:1", "c:1"]);
+        assert!(has_moved(2, "a:1", &named, &at(&[])));
+        assert!(!has_moved(3, "c:1", &named, &at(&[])), "the log says so");
+        assert!(!has_moved(4, "a:1", &named, &at(&[])), "no member");
+        let linked = at(&[(2, "a:1")]);
+        assert_eq!(unlinked(&[&a, &c], &linked), ["c:1"]);
+        assert!(!has_moved(2, "d:1", &named, &linked), "the link stands");
+    }
 
     #[test]
     fn who_is_ahead_is_not_told_to_remove_the_log_that_proves_it() {

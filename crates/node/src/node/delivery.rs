@@ -104,7 +104,7 @@ impl Node {
         if let Some((from, to)) = again {
             self.deliver_again(order, &mut course, from, to);
         }
-        self.set_desired(order, course.state.desired());
+        order.set_desired(course.state.desired());
         loop {
             let batch = order.next_committed(512, Duration::from_millis(500));
             if lock(&self.delivered).stopped {
@@ -458,7 +458,7 @@ impl Node {
     }
 
     fn publish(&self, order: &Arc<dyn Order>, state: &ClusterState) {
-        self.set_desired(order, state.desired());
+        order.set_desired(state.desired());
         let all: Vec<Uuid> = state.members().map(|m| m.uuid).collect();
         let named = |wanted| -> BTreeMap<Uuid, String> {
             let some = state.members().filter(|m| m.state == wanted && !m.witness);

@@ -10,6 +10,7 @@ use dromon_order::Order;
 use super::{ConnectError, Node, Phase, lock};
 use crate::ddl_marks::{Left, Mark, Progress, left_behind};
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
+use crate::options::HostPort;
 
 /// How long a node in doubt waits for members that may know better.
 const DOUBT: Duration = Duration::from_secs(60);
@@ -115,6 +116,7 @@ impl Node {
         &self,
         order: &Arc<dyn Order>,
         cluster: &str,
+        listed: &[HostPort],
     ) -> Result<Need, ConnectError> {
         let began = Instant::now();
         let mut told: Option<Instant> = None;
@@ -130,7 +132,10 @@ impl Node {
             let others = others.filter(|(id, _)| **id != status.id);
             let mut silent = Vec::new();
             let mut somebody_knows = false;
-            for (_, addr) in others {
+            let linked = order.linked();
+            for (id, addr) in others {
+                // It may have moved.
+                let addr = linked.get(id).unwrap_or(addr);
                 let answer = self
                     .engines
                     .ask(cluster, addr, encode(&Request::Probe), ASK);
@@ -173,6 +178,7 @@ impl Node {
             }
             if !status.primary {
                 self.force_if_asked();
+                self.look_for_moved(cluster, order, listed);
             }
             if told.is_none_or(|at| at.elapsed() >= Duration::from_secs(10)) {
                 told = Some(Instant::now());

@@ -596,8 +596,7 @@ pub struct Node {
     ready_ahead: AtomicI64,
     /// The place of what an applier goes on with since before this node joined again; 0: none.
     kept_ahead: AtomicI64,
-    /// The engine was told to go alone and had not done so in time.
-    alone_later: AtomicBool,
+    going_alone: alone::GoingAlone,
     /// It was said that the log here was kept in memory only.
     forgetful_told: AtomicBool,
     /// The same of one that another build wrote.
@@ -616,7 +615,6 @@ pub struct Node {
     vote_decided: Condvar,
     own_ballots: Mutex<OwnBallots>,
     catching_up: Mutex<Option<CatchingUp>>,
-    members_wanted: Mutex<alone::MembersWanted>,
     checkpoints: Mutex<VecDeque<Mark>>,
     /// What is read from the log when it is applied.
     left_in_log: Arc<LeftInLog>,

@@ -263,6 +263,9 @@ async fn establish(shared: &Shared, link: &OutLink) -> Result<(Stream, BytesMut)
             found: answer.who.raft_id,
         });
     }
+    if let Ok(at) = stream.tcp().peer_addr() {
+        shared.inbound.lives(link.peer, Some(at.ip()));
+    }
     let heard = shared.heard(link.peer);
     heard.now();
     heard.rtt(asked.elapsed());

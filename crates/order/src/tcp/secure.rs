@@ -21,6 +21,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsStream;
 
@@ -197,6 +198,13 @@ pub(super) enum Stream {
 impl Stream {
     pub(super) fn encrypted(&self) -> bool {
         matches!(self, Stream::Tls(_))
+    }
+
+    pub(super) fn tcp(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(s) => s.tcp(),
+            Stream::Tls(s) => s.get_ref().0.get_ref().tcp(),
+        }
     }
 
     /// A number that only the two ends of this encrypted connection know.

@@ -97,7 +97,7 @@ fn the_place_with_most_silent_ones_gives_way_and_peers_are_spared() {
         .collect();
     let (few, _) = enter(2).unwrap();
     let (peer, _) = enter(3).unwrap();
-    table.home(7, from(3).ip());
+    table.lives(7, Some(from(3).ip()));
     // Others, and the crowd itself, take the places of the crowd, the oldest first.
     let here = |id: &u64| table.lock().conns.contains_key(id);
     assert_eq!(enter(4).unwrap().1, Some(from(1)));
@@ -113,7 +113,7 @@ fn the_place_with_most_silent_ones_gives_way_and_peers_are_spared() {
     // As many places as connections: the oldest of those that are no peer's.
     let table = InboundTable::default();
     let enter = |host| table.enter(from(host));
-    table.home(7, from(0).ip());
+    table.lives(7, Some(from(0).ip()));
     for host in 0..GREETING_AT_ONCE as u8 {
         assert_eq!(enter(host).unwrap().1, None);
     }
@@ -123,8 +123,8 @@ fn the_place_with_most_silent_ones_gives_way_and_peers_are_spared() {
     // Peers give way to peers only, and only while they are.
     let table = InboundTable::default();
     let enter = |host| table.enter(from(host));
-    table.home(7, from(1).ip());
-    table.home(8, from(2).ip());
+    table.lives(7, Some(from(1).ip()));
+    table.lives(8, Some(from(2).ip()));
     for _ in 0..GREETING_AT_ONCE {
         enter(1).unwrap();
     }
@@ -132,6 +132,25 @@ fn the_place_with_most_silent_ones_gives_way_and_peers_are_spared() {
     assert_eq!(enter(2).unwrap().1, Some(from(1)));
     table.keep_homes(|id| id == 8);
     assert_eq!(enter(3).unwrap().1, Some(from(1)));
+}
+
+/// Without a secret anybody can greet as a peer.
+#[test]
+fn who_claims_to_be_a_peer_does_not_take_its_place() {
+    let table = InboundTable::default();
+    let enter = |host| table.enter(from(host));
+    table.lives(7, Some(from(1).ip()));
+    table.was_seen(7, from(9).ip());
+    for _ in 0..GREETING_AT_ONCE {
+        enter(9).unwrap();
+    }
+    assert_eq!(enter(3), None);
+    assert_eq!(enter(1).unwrap().1, Some(from(9)));
+    // It moves, or comes from elsewhere than where it is looked for.
+    table.lives(7, None);
+    assert_eq!(enter(3).unwrap().1, Some(from(1)));
+    table.was_seen(7, from(1).ip());
+    assert_eq!(enter(1).unwrap().1, Some(from(9)));
 }
 
 #[test]
