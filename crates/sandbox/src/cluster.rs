@@ -1,6 +1,7 @@
 //! A whole cluster: create, start, ask, stop, remove.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -11,7 +12,7 @@ use crate::error::{IoContext, Left, Result, SandboxError};
 use crate::node::{Node, Start};
 use crate::ports;
 use crate::process::StopReport;
-use crate::record::{ClusterRecord, DirLock, Hold, NodeRecord, Store, random_hex};
+use crate::record::{ClusterRecord, DirLock, Hold, NodeRecord, Store, random_hex, refuse_others};
 use crate::secure;
 use crate::status::{ClusterStatus, NodeStatus, members_differ};
 use crate::template::{SQL_USER, Template, program, server_version};
@@ -100,7 +101,13 @@ impl Cluster {
                 user: user.name,
             });
         }
-        fs::create_dir_all(&dir).at("create the directory", &dir)?;
+        if !dir.exists() {
+            fs::create_dir_all(&dir).at("create the directory", &dir)?;
+            // Whatever the umask says.
+            let mode = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(&dir, mode).at("set the mode of", &dir)?;
+        }
+        refuse_others(&dir)?;
         let _lock = DirLock::take(&dir)?;
         refuse_used(&dir)?; // again, now that nobody else can be creating it
         let template = Template::get(&user, &version)?;
@@ -254,6 +261,7 @@ impl Cluster {
 
     fn write_settings(&self, user: &ServerUser) -> Result<()> {
         let record = self.record();
+        refuse_others(&record.dir)?;
         for node in &record.nodes {
             let path = node.dir.join("my.cnf");
             user.write(&path, &my_cnf(&record, node))?;
@@ -267,6 +275,7 @@ impl Cluster {
     /// them and where a new build does not change them under a running process.
     fn refresh_provider(&self) -> Result<()> {
         let record = self.record();
+        refuse_others(&record.dir)?;
         let (from, to) = (&record.provider, &record.provider_copy);
         if !from.is_file() {
             return Err(SandboxError::ProviderMissing { path: from.clone() });

@@ -115,7 +115,7 @@ pub enum SandboxError {
     },
     /// What is there may be somebody else's work.
     #[error(
-        "{path} is not used: {why}. What it says would be believed, and done with the rights of who asks. Nothing was done. Run the command as the user who made it, or name another directory with --dir"
+        "{path} is not used: {why}. What it says would be believed, and done with the rights of who asks. Nothing was done. If it is yours all the same, make it so (chown) and close it to others (chmod o-w); else name another directory with --dir"
     )]
     NotOurs {
         /// A directory, or a file in it.

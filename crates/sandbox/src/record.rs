@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Setting, SstMethod};
@@ -162,7 +163,6 @@ impl ClusterRecord {
         });
         let text = match opened {
             Ok((meta, text)) => {
-                refuse_others(dir)?;
                 refuse_others_of(&path, &meta)?;
                 text
             }
@@ -288,12 +288,12 @@ pub(crate) struct DirLock(#[expect(dead_code, reason = "closing the file ends th
 
 impl DirLock {
     pub fn take(dir: &Path) -> Result<Self> {
-        refuse_others(dir)?;
         let path = dir.join("cluster.lock");
         let file = OpenOptions::new()
             .create(true)
             .append(true)
             .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(&path)
             .at("open", &path)?;
         match file.try_lock() {
@@ -310,8 +310,8 @@ impl DirLock {
     }
 }
 
-/// Refuses a directory that others than the caller can have filled.
-fn refuse_others(dir: &Path) -> Result<()> {
+/// Refuses a directory that others than the caller can have filled, before anything is written there.
+pub(crate) fn refuse_others(dir: &Path) -> Result<()> {
     refuse_others_of(dir, &fs::metadata(dir).at("look at", dir)?)
 }
 
@@ -454,14 +454,6 @@ mod tests {
             other => panic!("{:?}", other.map(|r| r.id)),
         };
         ClusterRecord::load(dir.path()).expect("its own");
-        mode(dir.path(), 0o777);
-        refused(dir.path());
-        assert!(matches!(
-            DirLock::take(dir.path()),
-            Err(SandboxError::NotOurs { .. })
-        ));
-        assert!(!dir.path().join("cluster.lock").exists());
-        mode(dir.path(), 0o755);
         mode(&path, 0o606);
         refused(&path);
         mode(&path, 0o600);
@@ -469,11 +461,19 @@ mod tests {
             chown(&path, Some(65_534), None).expect("given away");
             refused(&path);
             chown(&path, Some(0), None).expect("taken back");
-            chown(dir.path(), Some(65_534), None).expect("given away");
-            refused(dir.path());
-            chown(dir.path(), Some(0), None).expect("taken back");
         }
+        // In a directory of others its own record is shown and stopped, and nothing is written.
+        mode(dir.path(), 0o777);
         ClusterRecord::load(dir.path()).expect("its own again");
+        let closed = refuse_others(dir.path()).expect_err("everybody may write there");
+        assert!(closed.to_string().contains("chmod o-w"), "{closed}");
+        mode(dir.path(), 0o755);
+        refuse_others(dir.path()).expect("its own");
+        if rustix::process::geteuid().is_root() {
+            chown(dir.path(), Some(65_534), None).expect("given away");
+            ClusterRecord::load(dir.path()).expect("its own");
+            assert!(refuse_others(dir.path()).is_err());
+        }
     }
 
     #[test]

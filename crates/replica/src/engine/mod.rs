@@ -199,7 +199,9 @@ pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End 
 
 fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End, StandError> {
     let mut control = Client::connect(&settings.target)?;
-    if let Some(why) = too_old(&control.version) {
+    // A proxy greets with a version of its own.
+    let version = control.one("SELECT VERSION()")?;
+    if let Some(why) = too_old(version.as_ref().unwrap_or(&control.version)) {
         return Ok(End::Fatal(why));
     }
     control.query(ONCE.as_bytes())?;
@@ -589,7 +591,12 @@ mod tests {
             matches!(&end, End::Fatal(why) if why.contains("The target is version 10.6.8")),
             "{end:?}"
         );
-        assert!(fake.said().is_empty(), "nothing was touched");
+        assert_eq!(fake.said(), ["SELECT VERSION()"], "nothing was touched");
+        // What a proxy greets with is not the target's.
+        let behind = |text: &str| text.contains("VERSION()").then(|| cell("10.11.19-MariaDB"));
+        let fake = Fake::of_version("5.7.44", behind);
+        fake_session(&fake, &[]);
+        assert!(fake.said().len() > 1, "it goes on");
     }
 
     /// Whoever has begun later goes on.
