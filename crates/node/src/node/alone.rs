@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use dromon_order::{LogId, Order, OrderError, OrderStatus, RaftId, incarnation};
 
+use dromon_writeset::Uuid;
+
 use super::{AskError, Node, Phase, lock};
 use crate::messages::{Answer, Control, Request, decode, encode, kind};
 
@@ -66,6 +68,8 @@ pub(super) struct GoingAlone(Mutex<Option<Arc<Attempt>>>);
 pub(super) struct Attempt {
     /// The incarnation that is to end.
     from: u32,
+    /// Who is left behind. Those who join later are not.
+    others: Vec<Uuid>,
     /// Nothing comes of it.
     failed: AtomicBool,
 }
@@ -77,13 +81,14 @@ impl GoingAlone {
     }
 
     /// One begins in `term`; `None`: another one is open.
-    fn begin(&self, term: u64) -> Option<Arc<Attempt>> {
+    fn begin(&self, term: u64, others: Vec<Uuid>) -> Option<Arc<Attempt>> {
         let mut attempt = lock(&self.0);
         if attempt.as_ref().is_some_and(|a| !a.failed.load(Acquire)) {
             return None;
         }
         let new = Arc::new(Attempt {
             from: incarnation(term),
+            others,
             failed: AtomicBool::new(false),
         });
         *attempt = Some(new.clone());
@@ -91,9 +96,11 @@ impl GoingAlone {
     }
 
     /// Whether this node, which is in `term`, has gone on alone; says so once.
-    fn has_gone(&self, term: u64) -> bool {
+    /// Gives whom it left behind.
+    fn has_gone(&self, term: u64) -> Option<Vec<Uuid>> {
         let gone = |a: &mut Arc<Attempt>| !a.failed.load(Acquire) && a.from != incarnation(term);
-        lock(&self.0).take_if(gone).is_some()
+        let attempt = lock(&self.0).take_if(gone);
+        attempt.map(|a| a.others.clone())
     }
 
     /// Another engine runs.
@@ -156,10 +163,13 @@ fn others_of(status: &OrderStatus) -> impl Iterator<Item = (&RaftId, &String)> {
 
 /// Where to ask, and who should be there: a link that stands tells that better than the log
 /// does, which may have a member that moved, or another one in its place.
+/// Where this node itself is now nobody else is (`own`).
 fn places<'a>(
     named: impl Iterator<Item = (&'a RaftId, &'a String)>,
     linked: BTreeMap<RaftId, String>,
+    own: &str,
 ) -> BTreeMap<String, RaftId> {
+    let named = named.filter(|(_, addr)| *addr != own);
     let mut places: BTreeMap<_, _> = named.map(|(id, addr)| (addr.clone(), *id)).collect();
     places.extend(linked.into_iter().map(|(id, addr)| (addr, id)));
     places
@@ -220,7 +230,7 @@ impl Node {
         let until = Instant::now() + BACK;
         loop {
             let refused = match self.go_alone(Forced::Lost) {
-                Ok(()) => return Ok(()),
+                Ok(_) => return Ok(()),
                 Err(refused) => refused,
             };
             let waits = refused.leads_on && self.phase() == Phase::Joined;
@@ -231,12 +241,12 @@ impl Node {
         }
     }
 
-    /// Makes this node a primary component of its own.
-    pub(super) fn go_alone(&self, forced: Forced) -> Result<(), Refused> {
+    /// Makes this node a primary component of its own. False: it is in one, and nothing was forced.
+    pub(super) fn go_alone(&self, forced: Forced) -> Result<bool, Refused> {
         let order = self.order().ok_or("this node is not connected")?;
         let status = order.status();
         if status.primary {
-            return Ok(());
+            return Ok(false);
         }
         if self.going_alone.is_open() {
             return Err(STILL_GOING.into());
@@ -287,7 +297,9 @@ impl Node {
                 });
             }
         }
-        let attempt = self.going_alone.begin(status.term).ok_or(STILL_GOING)?;
+        let others = self.others();
+        let attempt = self.going_alone.begin(status.term, others.clone());
+        let attempt = attempt.ok_or(STILL_GOING)?;
         self.note(&format!(
             "forced recovery ({}): this node goes on alone as a new incarnation of the cluster, with its log up to \
              index {}. What members that are not reached ({}) have beyond it is given up; they take a full copy then",
@@ -304,7 +316,11 @@ impl Node {
         ));
         let done = Box::new(move |outcome| attempt.ended(&outcome));
         match order.go_alone(&status, STORE, done) {
-            Ok(()) => self.alone_after_all(&order),
+            Ok(()) => {
+                // Those who join from now on stay.
+                self.going_alone.forget();
+                self.drop_others(&order, &others);
+            }
             Err(e) => {
                 return Err(Refused {
                     why: e.to_string(),
@@ -313,7 +329,7 @@ impl Node {
                 });
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Whether the options allow it to those who reach one another.
@@ -356,7 +372,7 @@ impl Node {
 
     fn who_is_there(&self, status: &OrderStatus, linked: BTreeMap<RaftId, String>) -> Probed {
         let cluster = self.shared().cluster.clone();
-        let places = places(others_of(status), linked);
+        let places = places(others_of(status), linked, &self.own_addr());
         self.probe(&cluster, places.iter().map(|(addr, id)| (id, addr)))
     }
 
@@ -386,30 +402,35 @@ impl Node {
         Probed { reached, strange }
     }
 
-    /// Drops the others if the engine has gone on alone, maybe later than was waited for.
+    /// Drops the others if the engine has gone on alone later than was waited for.
     pub(super) fn alone_after_all(&self, order: &Arc<dyn Order>) {
-        if self.going_alone.has_gone(order.status().term) {
-            self.drop_others(order);
+        if let Some(others) = self.going_alone.has_gone(order.status().term) {
+            self.drop_others(order, &others);
         }
     }
 
-    /// Orders the eviction of everybody else.
-    pub(super) fn drop_others(&self, order: &Arc<dyn Order>) {
+    /// The other members of the newest view.
+    pub(super) fn others(&self) -> Vec<Uuid> {
+        let shared = self.shared();
+        let members = shared.view.iter().flat_map(|v| &v.members);
+        members
+            .map(|m| m.uuid)
+            .filter(|u| *u != shared.uuid)
+            .collect()
+    }
+
+    /// Orders the eviction of `others`.
+    pub(super) fn drop_others(&self, order: &Arc<dyn Order>, others: &[Uuid]) {
         let until = Instant::now() + LEAD;
         let mut status = order.status();
         while !(status.is_leader && status.primary) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
             status = order.status();
         }
-        let (own, view) = {
-            let shared = self.shared();
-            (shared.uuid, shared.view.clone())
-        };
-        let members = view.map(|v| v.members).unwrap_or_default();
-        for m in members.iter().filter(|m| m.uuid != own) {
+        for uuid in others.iter().copied() {
             let by = status.leads();
             // If it is lost, silence evicts it.
-            let evict = encode(&Control::Evict { uuid: m.uuid, by });
+            let evict = encode(&Control::Evict { uuid, by });
             let _ = order.propose(kind::CONTROL, 0, evict);
         }
     }
@@ -431,18 +452,19 @@ mod tests {
     fn a_forced_recovery_that_is_refused_late_leaves_nothing_behind() {
         let (before, after) = (7, (1 << 32) + 7);
         let going = GoingAlone::default();
-        let attempt = going.begin(before).unwrap();
-        assert!(going.is_open() && going.begin(before).is_none());
-        assert!(!going.has_gone(before), "it leads the old ones");
+        let others = vec![Uuid([7; 16])];
+        let attempt = going.begin(before, others.clone()).unwrap();
+        assert!(going.is_open() && going.begin(before, others.clone()).is_none());
+        assert!(going.has_gone(before).is_none(), "it leads the old ones");
         attempt.ended(&Err(OrderError::NotAsSeen));
         assert!(!going.is_open());
-        assert!(!going.has_gone(before + 1) && !going.has_gone(after));
+        assert!(going.has_gone(before + 1).is_none() && going.has_gone(after).is_none());
         // The next one is done, late.
-        let attempt = going.begin(before).unwrap();
+        let attempt = going.begin(before, others.clone()).unwrap();
         attempt.ended(&Ok(()));
-        assert!(!going.has_gone(before) && going.is_open());
-        assert!(going.has_gone(after));
-        assert!(!going.has_gone(after) && !going.is_open(), "once");
+        assert!(going.has_gone(before).is_none() && going.is_open());
+        assert_eq!(going.has_gone(after), Some(others));
+        assert!(going.has_gone(after).is_none() && !going.is_open(), "once");
     }
 
     #[test]
@@ -451,7 +473,7 @@ mod tests {
             all.iter().map(|(id, a)| (*id, (*a).to_owned())).collect()
         };
         let asked = |log, linked| -> Vec<_> {
-            let all = places(at(log).iter(), at(linked));
+            let all = places(at(log).iter(), at(linked), "a");
             all.into_iter().map(|(addr, id)| (id, addr)).collect()
         };
         let said = |all: &[(RaftId, &str)]| at(all).into_iter().collect::<Vec<_>>();
@@ -462,6 +484,8 @@ mod tests {
         // One of two that swapped is gone: who is there is not the one, too.
         let swapped = [(2, "b"), (2, "c")].map(|(id, a)| (id, a.to_owned()));
         assert_eq!(asked(log, &[(2, "c")]), swapped);
+        // Where the log has another one this node is itself.
+        assert_eq!(asked(&[(2, "a"), (3, "c")], &[]), said(&[(3, "c")]));
     }
 
     #[test]

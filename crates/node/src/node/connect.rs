@@ -20,6 +20,10 @@ use crate::messages::{Answer, Control, Join, Need, Position, Request, encode, ki
 use crate::options::{AddressError, ClusterAddress, HostPort, OptionError, Settings};
 use crate::retention::Mark;
 
+/// What those who were found at another address have to link up, before this node may be forced
+/// to go on without them.
+const FOR_LINKS: Duration = Duration::from_secs(10);
+
 /// What to do about a damaged log.
 const ONLY_PLACE: &str = "It may be the only place of what was acknowledged last. Start the other nodes first, then \
                           this one as usual (without --wsrep-new-cluster): once they form a primary component, it sets \
@@ -493,7 +497,7 @@ impl Node {
         };
         self.get_joined(&order, limit, join, found.leader, address, name)?;
         if self.went_alone.swap(false, Relaxed) {
-            self.drop_others(&order);
+            self.drop_others(&order, &self.others());
         }
         if self.setup.witness {
             self.bring_up_witness(uuid);
@@ -713,6 +717,7 @@ impl Node {
         let others = address.resolve(self.settings().listen.port);
         let mut turn = 0;
         let mut told = Instant::now();
+        let mut moved = None;
         loop {
             if let Some(addr) = &asking {
                 let answer = self.ask(name, addr, &Request::Join(join.clone()))?;
@@ -775,8 +780,7 @@ impl Node {
                 if self.was_evicted(order) {
                     return Err(ConnectError::Evicted);
                 }
-                self.force_if_asked();
-                self.look_for_moved(name, order, &others);
+                self.force_unless_moved(name, order, &others, &mut moved);
                 if told.elapsed() >= Duration::from_secs(10) {
                     told = Instant::now();
                     let missing = status
@@ -799,20 +803,39 @@ impl Node {
 
     /// Looks who is at those of `listed` to which no link stands: members that were started
     /// again elsewhere, which may look for this node at an old address, too.
-    pub(super) fn look_for_moved(&self, name: &str, order: &Arc<dyn Order>, listed: &[HostPort]) {
+    /// True: somebody is.
+    fn look_for_moved(&self, name: &str, order: &Arc<dyn Order>, listed: &[HostPort]) -> bool {
+        let mut found = false;
         let settings = self.settings();
         let others: Vec<_> = listed.iter().filter(|a| !settings.is_own(a)).collect();
         for addr in unlinked(&others, &order.linked()) {
             // Each that is silent takes its time.
             let ends = matches!(self.phase(), Phase::Leaving | Phase::Closed);
             if ends || order.status().primary {
-                return;
+                break;
             }
             if let Some(id) = self.engines.who_is_at(name, &addr, LOOK)
                 && has_moved(id, &addr, &order.status().members.addrs, &order.linked())
             {
                 order.found_at(id, &addr);
+                found = true;
             }
+        }
+        found
+    }
+
+    /// Looks who moved, and goes on alone if that is asked for: not before those who were found had
+    /// time for a link (`since`, the first time), as they may be a primary component.
+    pub(super) fn force_unless_moved(
+        &self,
+        name: &str,
+        order: &Arc<dyn Order>,
+        listed: &[HostPort],
+        since: &mut Option<Instant>,
+    ) {
+        let found = self.look_for_moved(name, order, listed);
+        if !found || since.get_or_insert_with(Instant::now).elapsed() > FOR_LINKS {
+            self.force_if_asked();
         }
     }
 }

@@ -120,6 +120,7 @@ impl Node {
     ) -> Result<Need, ConnectError> {
         let began = Instant::now();
         let mut told: Option<Instant> = None;
+        let mut moved = None;
         loop {
             if self.phase() == Phase::Leaving {
                 return Err(ConnectError::Refused("told to leave meanwhile".into()));
@@ -132,10 +133,13 @@ impl Node {
             let others = others.filter(|(id, _)| **id != status.id);
             let mut silent = Vec::new();
             let mut somebody_knows = false;
-            let linked = order.linked();
+            let (linked, own) = (order.linked(), self.own_addr());
             for (id, addr) in others {
-                // It may have moved.
-                let addr = linked.get(id).unwrap_or(addr);
+                // It may have moved, and this node to where it was.
+                let Some(addr) = linked.get(id).or((*addr != own).then_some(addr)) else {
+                    silent.push(addr.clone());
+                    continue;
+                };
                 let answer = self
                     .engines
                     .ask(cluster, addr, encode(&Request::Probe), ASK);
@@ -177,8 +181,7 @@ impl Node {
                 return Err(ConnectError::Evicted);
             }
             if !status.primary {
-                self.force_if_asked();
-                self.look_for_moved(cluster, order, listed);
+                self.force_unless_moved(cluster, order, listed, &mut moved);
             }
             if told.is_none_or(|at| at.elapsed() >= Duration::from_secs(10)) {
                 told = Some(Instant::now());

@@ -139,7 +139,13 @@ impl Node {
 
     /// This node leaves before its server was brought up: nothing that was ordered has been applied since.
     fn save_not_begun(&self, alone: bool) {
-        let stands_at = self.shared().stands_at();
+        let (stands_at, alone) = {
+            let shared = self.shared();
+            // It may have joined others since it was told to leave.
+            let joined = shared.joined.as_ref();
+            let others = joined.is_some_and(|(view, _)| view.members.len() > 1);
+            (shared.stands_at(), alone && !others)
+        };
         if let Some(position) = stands_at {
             self.save_stopped(position, alone);
         } else if !self.was_up.load(Relaxed) {

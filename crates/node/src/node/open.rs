@@ -262,6 +262,7 @@ impl Node {
                     return Ok(());
                 }
                 self.go_alone(super::alone::Forced::Asked)
+                    .map(drop)
                     .map_err(|refused| format!("pc.bootstrap: {}", refused.why))
             }
             options::Action::ReloadTls => self.secure(true),

@@ -153,10 +153,11 @@ impl Node {
         let mut told = Told::default();
         while self.phase() == Phase::Rejoining {
             match self.try_join_again(&known) {
-                Ok(()) => {
+                Ok(true) => {
                     self.shared().stays_out = None;
                     return;
                 }
+                Ok(false) => {}
                 Err(why) => {
                     if told.again(&why, Instant::now()) {
                         self.note(&format!("not back in the cluster yet: {why}"));
@@ -170,6 +171,10 @@ impl Node {
             while shared.phase == Phase::Rejoining && Instant::now() < until {
                 shared = self.wait_shared(shared, until);
             }
+        }
+        if matches!(self.phase(), Phase::Leaving | Phase::Closed) {
+            // Told to leave meanwhile. An engine that was begun has moved them to where its log begins.
+            self.gates.restart(position.seqno);
         }
     }
 
@@ -202,7 +207,8 @@ impl Node {
         true
     }
 
-    fn try_join_again(self: &Arc<Self>, known: &[String]) -> Result<(), String> {
+    /// False: it was told to leave meanwhile.
+    fn try_join_again(self: &Arc<Self>, known: &[String]) -> Result<bool, String> {
         let settings = self.settings();
         let (position, cluster, address, join) = {
             let shared = self.shared();
@@ -271,7 +277,7 @@ impl Node {
         let view = {
             let mut shared = self.shared();
             if shared.phase != Phase::Rejoining {
-                return Ok(()); // told to leave meanwhile
+                return Ok(false);
             }
             shared.phase = Phase::Joined;
             shared.joined.as_ref().map(|(view, _)| to_view(view, &uuid))
@@ -279,7 +285,7 @@ impl Node {
         if self.setup.witness {
             self.propose_joined(uuid);
             self.note("joined the cluster again");
-            return Ok(());
+            return Ok(true);
         }
         if let Some(view) = &view {
             self.tell_receiver(position.seqno + 1, view.position.seqno);
@@ -306,7 +312,7 @@ impl Node {
             "joined the cluster again; catching up from seqno {}",
             position.seqno + 1
         ));
-        Ok(())
+        Ok(true)
     }
 }
 

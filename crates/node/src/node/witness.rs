@@ -72,9 +72,11 @@ impl Node {
             false => (Forced::Founding, "safe_to_bootstrap"),
         };
         match self.go_alone(forced) {
-            Ok(()) => {
+            // Those who made it a primary component meanwhile stay.
+            Ok(went) => {
                 self.force_primary.store(false, Relaxed);
-                self.went_alone.store(forced == Forced::Founding, Relaxed);
+                let founds = went && forced == Forced::Founding;
+                self.went_alone.store(founds, Relaxed);
             }
             Err(refused) => self.note(&format!("{by}: {}", refused.why)),
         }
