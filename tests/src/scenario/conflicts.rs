@@ -22,8 +22,8 @@ fn counted(count: &Count, by: u64) {
 
 /// The others leave the row alone for the last part of each stretch: else who reads first and
 /// writes then would hardly ever succeed.
-const STRETCH: Duration = Duration::from_millis(200);
-const ALONE: Duration = Duration::from_millis(30);
+const STRETCH: Duration = Duration::from_millis(400);
+const ALONE: Duration = Duration::from_millis(100);
 
 /// Two nodes, five clients each, one row: single statements, transactions, and
 /// read-modify-write, which snapshot isolation must keep from losing updates.
