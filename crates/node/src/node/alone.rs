@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dromon_order::{LogId, Order, OrderError, OrderStatus, RaftId, incarnation};
-
 use dromon_writeset::Uuid;
 
 use super::{AskError, Node, Phase, lock};
@@ -95,8 +94,7 @@ impl GoingAlone {
         Some(new)
     }
 
-    /// Whether this node, which is in `term`, has gone on alone; says so once.
-    /// Gives whom it left behind.
+    /// Whom this node, which is in `term`, left behind if it has gone on alone; said once.
     fn has_gone(&self, term: u64) -> Option<Vec<Uuid>> {
         let gone = |a: &mut Arc<Attempt>| !a.failed.load(Acquire) && a.from != incarnation(term);
         let attempt = lock(&self.0).take_if(gone);
