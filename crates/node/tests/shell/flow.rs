@@ -174,11 +174,11 @@ fn one_that_does_not_catch_up_stops_the_others_after_a_while() {
         slow.holds.close(Point::ApplyStart);
         let (_, thread) = writer(&world.db(1), 100);
         thread.join().expect("nobody is in its way");
+        let begin = std::time::Instant::now();
         assert_eq!(slow.node().resync(), Outcome::Ok);
         world.until("it catches up", || {
             slow.stat("local_state_comment") == "Joined"
         });
-        let begin = std::time::Instant::now();
         let (done, enough) = (
             Arc::new(AtomicU32::new(0)),
             Arc::new(AtomicBool::new(false)),

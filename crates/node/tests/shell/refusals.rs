@@ -249,7 +249,8 @@ fn an_order_to_evict_nobody_is_refused() {
         world.net.heal();
         world.synced(&one);
         world.synced(&two);
-        assert_eq!(one.size(), 2);
+        // Each comes back on its own, and the other is alone for that long.
+        world.until("both are members", || one.size() == 2 && two.size() == 2);
 
         two.disconnect();
         assert_eq!(two.node().set_options(&evict), not_here("n2"));
