@@ -332,6 +332,11 @@ impl<T> ApplyQueue<T> {
         self.lock().items.len()
     }
 
+    /// Threads that wait for an event, or are about to look for one.
+    pub fn idle(&self) -> usize {
+        self.lock().idle
+    }
+
     /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -27,10 +27,10 @@ const ROLLS_BACK: Duration = Duration::from_secs(10);
 const FINAL_LOOK: Duration = Duration::from_millis(200);
 
 /// Why an applier thread goes back to the database.
-struct Ended {
-    outcome: Outcome,
+pub(super) struct Ended {
+    pub(super) outcome: Outcome,
     /// Whether it was counted out of the receivers already.
-    counted_out: bool,
+    pub(super) counted_out: bool,
 }
 
 impl Ended {
@@ -83,6 +83,7 @@ impl Node {
             first
         };
         if first {
+            self.wanted_back.store(0, Relaxed);
             match self.bring_up(applier) {
                 BroughtUp::Ready => {}
                 BroughtUp::Left => {
@@ -116,6 +117,7 @@ impl Node {
                 Popped::Item(item) => {
                     let exclusive = item.exclusive;
                     let ended = self.item(applier, &waiter, item);
+                    let ended = ended.or_else(|| self.may_end_now());
                     self.queue.done(exclusive);
                     self.queue_shrank();
                     if let Some(ended) = ended {
@@ -425,31 +427,6 @@ impl Node {
         applied.exit.then(|| self.may_end()).flatten()
     }
 
-    /// The database wants this thread back. The last one must stay whatever it says, and
-    /// another one beside what waits for a place that lies ahead, or is spared.
-    fn may_end(&self) -> Option<Ended> {
-        let ahead = self.count_ahead();
-        let (mut may, left) = {
-            let mut shared = self.shared();
-            let may = shared.receivers > 1 + ahead;
-            shared.receivers -= usize::from(may);
-            (may, shared.receivers)
-        };
-        // Another thread that has begun since believes that this one is there, and may wait for a
-        // stream. Delivery tells of that under this lock before anybody can begin.
-        let streams = !lock(&self.held).is_empty();
-        // And what lies ahead may have been begun since: who begins it looks again, too.
-        let ahead = self.count_ahead().max(ahead);
-        if may && (left < 1 + ahead || (left < 2 + ahead && streams)) {
-            self.shared().receivers += 1;
-            may = false;
-        }
-        may.then_some(Ended {
-            outcome: Outcome::Ok,
-            counted_out: true,
-        })
-    }
-
     /// What was kept in a file for seqno `seqno` is not what came: it is read from the log. None:
     /// nor is it there, and the node leaves.
     pub(super) fn damaged_spool(
@@ -686,6 +663,7 @@ impl Node {
             return BroughtUp::Left;
         }
         if shared.phase == Phase::Joining {
+            self.back_at.store(0, Relaxed);
             shared.phase = Phase::Joined;
         }
         shared.brought_up = true;

@@ -589,6 +589,7 @@ impl Node {
                 shared.left_last = view.members.is_empty();
             }
             if joined.is_some() && shared.rejoin_asked.is_some() {
+                self.back_at.store(seqno, Relaxed);
                 if shared.phase == Phase::NonPrimary {
                     shared.phase = Phase::Joined;
                 }

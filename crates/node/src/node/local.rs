@@ -138,12 +138,13 @@ impl Node {
                     .wait_not_held(Seqno::MAX, &trx.waiter, true)
                     .is_err()
                 || !self.wait_for_ddl(trx)
+                || !self.wait_for_return(trx)
             {
                 return unsent(Outcome::ConnFail);
             }
             match self.send(trx) {
                 Ok(sent) => break sent,
-                // A table was closed meanwhile.
+                // A table was closed meanwhile, or the node was away.
                 Err(Outcome::NotAllowed) => {}
                 Err(outcome) => return unsent(outcome),
             }
@@ -247,8 +248,37 @@ impl Node {
         false
     }
 
+    /// What was ordered before this node came back, and its appliers have not gone through yet, has
+    /// not met the transactions that were open here: its own earlier write sets, whose rows were
+    /// given back with their outcome unknown, and the view that ended its streams on the others.
+    /// Certification does not know, as both are of this node. So whoever is in their way is
+    /// interrupted before it is sent. Answers false then.
+    fn wait_for_return(&self, trx: &Trx) -> bool {
+        loop {
+            // In this order: the phase is set behind the place.
+            let serves = self.serving();
+            let at = self.back_at.load(Relaxed);
+            if !serves {
+                return false;
+            }
+            if at == 0 {
+                return true;
+            }
+            let look = Some(Instant::now() + DDL_LOOK);
+            match self.gates.wait_released(at, &trx.waiter, true, look) {
+                Ok(()) => {
+                    // Unless it is away and back again by now.
+                    let _ = self.back_at.compare_exchange(at, 0, Relaxed, Relaxed);
+                }
+                Err(WaitError::TimedOut) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
     /// Encodes a write set and hands it to the order; answers with its mark, and what says
-    /// that a large one is on its way. `NotAllowed`: it has to wait for a table.
+    /// that a large one is on its way. `NotAllowed`: it has to wait, for a table or for what
+    /// came before this node was back.
     fn send(&self, trx: &Arc<Trx>) -> Result<(u64, Option<Sending>), Outcome> {
         let order = self.order().ok_or(Outcome::ConnFail)?;
         let max = self.settings().max_ws_size;
@@ -282,7 +312,8 @@ impl Node {
         let (tag, last_seen) = self.register_pending(trx, body.last_fragment);
         // Whoever waited for something else may not know yet. What it has seen is
         // settled now: certification finds what comes from here on.
-        if self.closed.any() && self.closed.stops(&body.names()) {
+        if self.closed.any() && self.closed.stops(&body.names()) || self.back_at.load(Relaxed) != 0
+        {
             lock(&self.pending).take(tag);
             return Err(Outcome::NotAllowed);
         }

@@ -279,8 +279,11 @@ impl Node {
             if shared.phase != Phase::Rejoining {
                 return Ok(false);
             }
+            let view = shared.joined.as_ref().map(|(view, _)| to_view(view, &uuid));
+            let at = view.as_ref().map_or(0, |view| view.position.seqno);
+            self.back_at.store(at, Relaxed);
             shared.phase = Phase::Joined;
-            shared.joined.as_ref().map(|(view, _)| to_view(view, &uuid))
+            view
         };
         if self.setup.witness {
             self.propose_joined(uuid);

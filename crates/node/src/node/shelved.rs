@@ -17,9 +17,10 @@ use dromon_gates::{QueueItem, Seqno, WaitError, Waiter};
 use dromon_order::sequencer::{PieceStore, StreamKey};
 use dromon_writeset::{Flags, KeyHash, Uuid, WriteSet};
 
+use super::apply::Ended;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
 use crate::cluster::{ClusterState, ClusterView};
-use crate::database::{Applied, Applier, Meta};
+use crate::database::{Applied, Applier, Meta, Outcome};
 use crate::held::{HeldRows, Share, StreamId};
 use crate::lacking::StreamNote;
 use crate::messages::Position;
@@ -208,6 +209,55 @@ impl Node {
     fn is_alone(&self) -> bool {
         let ahead = self.count_ahead();
         self.shared().receivers < 2 + ahead
+    }
+
+    /// The database wants this thread back. The last one must stay whatever it says, and
+    /// another one beside what waits for a place that lies ahead, or is spared. Who is refused for
+    /// such a reason goes later.
+    pub(super) fn may_end(&self) -> Option<Ended> {
+        let ended = self.try_end();
+        let later = ended.is_none() && self.shared().receivers > 1;
+        self.wanted_back.fetch_add(usize::from(later), Relaxed);
+        ended
+    }
+
+    /// The same, if the database still waits for a thread that it was refused.
+    pub(super) fn may_end_now(&self) -> Option<Ended> {
+        if self.wanted_back.load(Relaxed) == 0 {
+            return None;
+        }
+        let taken = |n: usize| n.checked_sub(1);
+        let taken = self.wanted_back.fetch_update(Relaxed, Relaxed, taken);
+        taken.ok().and_then(|_| self.may_end())
+    }
+
+    fn try_end(&self) -> Option<Ended> {
+        let ahead = self.count_ahead();
+        let (mut may, left) = {
+            let mut shared = self.shared();
+            let may = shared.receivers > 1 + ahead;
+            shared.receivers -= usize::from(may);
+            (may, shared.receivers)
+        };
+        // Another thread that has begun since believes that this one is there, and may wait for a
+        // stream. Delivery tells of that under this lock before anybody can begin.
+        let streams = !lock(&self.held).is_empty();
+        // Nobody else may come by before the others have all taken something, which may wait for a
+        // stream: one has to be idle, and stays so from here on.
+        if may && streams {
+            self.spare_applier();
+        }
+        let nobody = streams && self.queue.idle() == 0;
+        // And what lies ahead may have been begun since: who begins it looks again, too.
+        let ahead = self.count_ahead().max(ahead);
+        if may && (nobody || left < 1 + ahead || (left < 2 + ahead && streams)) {
+            self.shared().receivers += 1;
+            may = false;
+        }
+        may.then_some(Ended {
+            outcome: Outcome::Ok,
+            counted_out: true,
+        })
     }
 
     /// The only applier is about to go on at `seqno`, and would wait there for clients of

@@ -438,7 +438,7 @@ impl Node {
         drop(shared);
         self.save_inconsistent();
         Err(NoCopy::Never(format!(
-            "the copy stands at {position}, and may lack something: {why}. Nothing of the cluster's is lost; start this              node again: it takes another copy"
+            "the copy stands at {position}, and may lack something: {why}. Nothing of the cluster's is lost; start this node again: it takes another copy"
         )))
     }
 

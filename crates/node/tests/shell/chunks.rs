@@ -11,7 +11,7 @@ use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, Key, Session, row};
 use crate::world::{World, run};
 
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(180);
 /// 100 rows make about four chunks.
 pub const ROWS: u32 = 100;
 pub const OPTIONS: &str = "dromon.auto_stream_size=1K";

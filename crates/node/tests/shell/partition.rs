@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dromon_node::{Outcome, Phase};
 
 use crate::load::Load;
+use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, End, row};
 use crate::world::{World, addrs, run};
 
@@ -311,6 +312,76 @@ fn a_streaming_transaction_elsewhere_survives() {
             assert_eq!(db.streaming(), 0, "on {}", db.name);
             assert_eq!((db.read(row(1)), db.read(row(2))), (1, 0), "on {}", db.name);
         }
+    });
+}
+
+/// Its node is back, and has not got to the view that rolled it back on the others.
+#[test]
+fn a_streaming_transaction_does_not_end_before_its_node_knows_that_it_is_over() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (away, stays) = (world.db(3), world.db(1));
+        let mut lost_one = away.begin();
+        lost_one.put(row(2), 1).expect("a free row");
+        lost_one.fragment().expect("nobody is in its way");
+        world.settle();
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        lost(world, &away);
+        assert!(stays.set(row(9), 1).is_committed());
+        away.holds.close(Point::ApplyStart);
+        world.net.heal();
+        world.until("it is back", || away.node().phase() == Phase::Joined);
+        let ends = std::thread::spawn(move || lost_one.commit());
+        assert!(!world.soon(|| ends.is_finished()));
+        away.holds.open(Point::ApplyStart);
+        let end = ends.join().expect("no panic");
+        assert!(
+            !end.is_committed(),
+            "the others have rolled it back: {end:?}"
+        );
+        world.synced(&away);
+        world.settle();
+        for db in world.members() {
+            assert_eq!(db.streaming(), 0, "on {}", db.name);
+            assert_eq!(db.read(row(2)), 0, "on {}", db.name);
+        }
+    });
+}
+
+/// The node is back, and has not applied its own write set whose outcome was unknown.
+#[test]
+fn who_took_a_row_after_an_unknown_outcome_gives_way_to_it() {
+    run(3, PATIENT, LIMIT, |world| {
+        let away = world.db(3);
+        let first = {
+            let away = away.clone();
+            world.net.hang_log(&World::addr(1));
+            world.net.hang_log(&World::addr(2));
+            std::thread::spawn(move || away.increment(row(1)))
+        };
+        std::thread::sleep(Duration::from_millis(500));
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        world.net.mend_log(&World::addr(1));
+        world.net.mend_log(&World::addr(2));
+        assert_eq!(first.join().expect("no panic"), End::Unknown);
+        let mut second = away.begin();
+        second.add(row(1), 1).expect("it is free");
+        away.holds.close(Point::ApplyStart);
+        world.until("the others have the first one", || {
+            world.db(1).read(row(1)) == 1
+        });
+        world.net.heal();
+        world.until("it is back", || away.node().phase() == Phase::Joined);
+        let second = std::thread::spawn(move || second.commit());
+        assert!(!world.soon(|| second.is_finished()));
+        away.holds.open(Point::ApplyStart);
+        let end = second.join().expect("no panic");
+        assert!(
+            !end.is_committed(),
+            "it knew nothing of the first one: {end:?}"
+        );
+        world.synced(&away);
+        world.settle();
+        assert_eq!(away.read(row(1)), 1);
     });
 }
 

@@ -752,3 +752,37 @@ fn the_end_of_a_stream_waits_for_a_large_one_that_has_its_table() {
         all_have(world, &[(1, 1), (150, 1), (BESIDE, 5)]);
     });
 }
+
+/// A stream of n1 is applied on n3 by one of three threads, and the other two take what waits for
+/// it: the first one is needed, though the server wants one back.
+#[test]
+fn the_thread_that_the_server_wants_back_may_be_the_last_idle_one() {
+    run(2, PATIENT, LIMIT, |world| {
+        let c = world.joins_with(3, 3);
+        world.voters(3);
+        world.until("all three threads are lent", || c.threads() == 4);
+        let (a, b) = (world.db(1), world.db(2));
+        c.neighbour(row(BESIDE), row(1));
+        c.holds.close(Point::ApplyLeft);
+        c.fewer_appliers(1);
+        let mut t = a.begin();
+        fragments(&mut t, 1, 1);
+        world.until("its fragment is about to be finished", || {
+            c.holds.waiting(Point::ApplyLeft) == 1
+        });
+        assert!(b.set(row(BESIDE), 5).is_committed());
+        assert!(b.set(row(60), 1).is_committed());
+        world.until("all threads have something", || {
+            c.count("local_recv_queue") == 0
+        });
+        c.holds.open(Point::ApplyLeft);
+        goes_on(world, &c);
+        are_shelved(world, &[0, 0, 1]);
+        assert!(t.commit().is_committed());
+        all_is_over(world);
+        // It was refused then, not for ever.
+        assert!(b.set(row(61), 1).is_committed());
+        world.settle();
+        assert_eq!(c.returned(), [Outcome::Ok]);
+    });
+}

@@ -350,7 +350,7 @@ impl Db {
         if !members.is_sorted() {
             self.violation(format!("members out of order in {view:?}"));
         }
-        self.settle_streaming(inner, &members);
+        self.settle_streaming(inner, &members, seqno);
         let entry = Entry::View(view.number, members);
         let at = inner.disk.position;
         if at.history.is_nil() || at.history != history {
@@ -386,7 +386,7 @@ impl Db {
 
     /// What becomes of unfinished streaming transactions at a primary view
     /// (contract B.6).
-    fn settle_streaming(&self, inner: &mut Inner, members: &[Uuid]) {
+    fn settle_streaming(&self, inner: &mut Inner, members: &[Uuid], seqno: Seqno) {
         let same = inner.last_primary.as_ref().is_some_and(|last| {
             last.members
                 .iter()
@@ -421,7 +421,7 @@ impl Db {
                 .map(|(id, _)| *id)
                 .collect();
             for id in streaming {
-                self.drop_streaming_client(inner, id);
+                self.drop_streaming_client(inner, id, seqno);
             }
         }
     }

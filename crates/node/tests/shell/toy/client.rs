@@ -181,14 +181,17 @@ impl Db {
         }
     }
 
-    /// A client whose streaming transactions the cluster has forgotten.
-    pub(super) fn drop_streaming_client(&self, inner: &mut Inner, id: u64) {
-        if let Some(local) = inner.locals.get_mut(&id)
-            && local.stage == Stage::Executing
-        {
+    /// A client whose streaming transaction the cluster has forgotten, since the view at `seqno`.
+    pub(super) fn drop_streaming_client(&self, inner: &mut Inner, id: u64, seqno: Seqno) {
+        let Some(local) = inner.locals.get_mut(&id) else {
+            return;
+        };
+        if local.stage == Stage::Executing {
             local.stage = Stage::Aborted;
             local.tables.clear();
             inner.locks.retain(|_, o| *o != Owner::Local(id));
+        } else {
+            self.bf_abort(inner, id, seqno);
         }
     }
 

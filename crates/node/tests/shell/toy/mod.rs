@@ -462,6 +462,11 @@ impl Db {
         lock(&self.returned).clone()
     }
 
+    /// How many threads it has lent, and one that lends them.
+    pub fn threads(&self) -> usize {
+        lock(&self.threads).len()
+    }
+
     /// From now on applying a change of this row fails with `text`.
     pub fn fail_at(&self, key: Key, text: &str) {
         self.lock().fails.insert(key, text.to_owned());
