@@ -13,7 +13,7 @@ use dromon_writeset::{Flags, PayloadSum};
 
 use super::delivery::{to_view, view_member};
 use super::transfer::{Bypass, NoCopy};
-use super::{Item, Node, Phase, RemoteWriteSet, lock};
+use super::{Item, Node, Phase, RemoteWriteSet, Shared, lock};
 use crate::cluster::{ClusterView, MemberState};
 use crate::database::{Applier, Meta, Outcome, View};
 use crate::flow::FlowLimits;
@@ -776,7 +776,11 @@ impl Node {
     }
 
     pub(super) fn flow_limits(&self) -> FlowLimits {
-        let members = self.shared().view.as_ref().map_or(1, |v| {
+        self.flow_limits_in(&self.shared())
+    }
+
+    pub(super) fn flow_limits_in(&self, shared: &Shared) -> FlowLimits {
+        let members = shared.view.as_ref().map_or(1, |v| {
             v.members.iter().filter(|m| !m.witness).count().max(1)
         });
         let s = self.settings();

@@ -417,8 +417,16 @@ impl Node {
         shared.phase == Phase::Joined
             && shared.brought_up
             && self.gates.paused_at().is_none()
-            && self.gates.last_ordered() - self.gates.released() <= CAUGHT_UP
+            && (self.gates.last_ordered() - self.gates.released() <= CAUGHT_UP
+                || self.is_waited_for(shared))
             && joined.is_some_and(|(v, _)| self.gates.released() >= v.position.seqno)
+    }
+
+    /// Whether this node catches up and the others wait for it already as for one that has: while
+    /// they write, its queue stays as long as theirs may be, which may be long.
+    fn is_waited_for(&self, shared: &Shared) -> bool {
+        let lower = self.flow_limits_in(shared).lower;
+        self.flow.allowed() == Some(0) && self.queue.len() <= lower
     }
 
     /// A node that is back with a desync open is a donor to the others, and is not asked for as synced. Its

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dromon_node::{Outcome, Phase};
 
@@ -174,7 +174,7 @@ fn one_that_does_not_catch_up_stops_the_others_after_a_while() {
         slow.holds.close(Point::ApplyStart);
         let (_, thread) = writer(&world.db(1), 100);
         thread.join().expect("nobody is in its way");
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         assert_eq!(slow.node().resync(), Outcome::Ok);
         world.until("it catches up", || {
             slow.stat("local_state_comment") == "Joined"
@@ -202,6 +202,46 @@ fn one_that_does_not_catch_up_stops_the_others_after_a_while() {
         world.synced(&slow);
         enough.store(true, Ordering::Relaxed);
         thread.join().expect("all of it commits");
+        world.settle();
+    });
+}
+
+/// The queue of one that is waited for stays as long as it may be, while others write as fast as
+/// they can: it serves all the same.
+#[test]
+fn who_is_waited_for_is_synced_also_where_much_may_wait() {
+    let options = "gcs.fc_limit=200;gcs.fc_single_primary=yes";
+    run(2, options, 3 * LIMIT, |world| {
+        let slow = world.joins_with(3, 1);
+        world.voters(3);
+        assert_eq!(slow.node().desync(), Outcome::Ok);
+        slow.holds.close(Point::ApplyStart);
+        let (_, thread) = writer(&world.db(1), 70);
+        thread.join().expect("nobody is in its way");
+        slow.holds.slow(Duration::from_millis(5));
+        let enough = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..4)
+            .map(|n| {
+                let (db, enough) = (world.db(1), enough.clone());
+                std::thread::spawn(move || {
+                    while !enough.load(Ordering::Relaxed) {
+                        assert!(db.set(row(1000 + n), 2).is_committed());
+                        std::thread::sleep(Duration::from_millis(16));
+                    }
+                })
+            })
+            .collect();
+        slow.holds.open(Point::ApplyStart);
+        assert_eq!(slow.node().resync(), Outcome::Ok);
+        let since = Instant::now();
+        while slow.stat("local_state_comment") != "Synced" {
+            assert!(since.elapsed() < 2 * LIMIT, "it is never synced");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        enough.store(true, Ordering::Relaxed);
+        for writer in writers {
+            writer.join().expect("all of it commits");
+        }
         world.settle();
     });
 }

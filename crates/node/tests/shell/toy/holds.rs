@@ -52,6 +52,8 @@ pub struct Holds {
     changed: Condvar,
     /// State of a generator; 0: no delays.
     jitter: Mutex<u64>,
+    /// How long an applier takes before it begins.
+    slow: Mutex<Duration>,
 }
 
 impl Holds {
@@ -84,8 +86,17 @@ impl Holds {
         *lock(&self.jitter) = seed;
     }
 
+    /// From now on an applier takes so long before it begins.
+    pub fn slow(&self, time: Duration) {
+        *lock(&self.slow) = time;
+    }
+
     /// Passes a place.
     pub fn pass(&self, point: Point) {
+        if point == Point::ApplyStart {
+            let slow = *lock(&self.slow);
+            std::thread::sleep(slow);
+        }
         let nap = {
             let mut state = lock(&self.jitter);
             if *state == 0 {
