@@ -71,6 +71,34 @@ pub fn bypass_from(own: &Uuid, members: &[Member], heard: impl Fn(&Uuid) -> bool
     prospect
 }
 
+/// Whom to ask for a copy while some members are not `heard`: `wanted` without those. After an
+/// outage members stand there that died with it, and one of them would be chosen, and cost the
+/// joiner its start when it is evicted. None: nobody who is wanted is heard.
+pub fn heard_of(
+    joiner: &Member,
+    wanted: &str,
+    members: &[Member],
+    heard: impl Fn(&Uuid) -> bool,
+) -> Option<String> {
+    let others = members.iter().filter(|m| m.uuid != joiner.uuid && gives(m));
+    let synced = others.filter(|m| m.state == MemberState::Synced);
+    let (mut there, silent): (Vec<_>, Vec<_>) = synced.partition(|m| heard(&m.uuid));
+    if silent.is_empty() {
+        return Some(wanted.to_owned());
+    }
+    let is_silent = |name: &str| silent.iter().any(|m| m.name == name);
+    let names = wanted.split(',').map(str::trim);
+    let anyone = names.clone().any(str::is_empty);
+    let named = names.filter(|n| !n.is_empty() && !is_silent(n));
+    let mut asked: Vec<&str> = named.collect();
+    if anyone {
+        there.sort_by_key(|m| (m.segment != joiner.segment, m.uuid));
+        let names = there.iter().map(|m| m.name.as_str());
+        asked.extend(names.filter(|n| !is_silent(n)));
+    }
+    (!asked.is_empty()).then(|| asked.join(","))
+}
+
 /// A list of wanted donors that leaves out those who `failed`, as long as there
 /// are others.
 pub fn others_than(failed: &[Uuid], members: &[Member]) -> String {
@@ -170,6 +198,41 @@ mod tests {
         members[1].state = MemberState::Joined;
         assert_eq!(others_than(&[], &members), "a,");
         assert_eq!(others_than(&[members[0].uuid], &members), "");
+    }
+
+    #[test]
+    fn who_is_not_heard_is_not_asked() {
+        let joiner = member(9, "j", MemberState::Joiner);
+        let mut members = vec![
+            member(1, "dead", MemberState::Synced),
+            member(2, "b", MemberState::Synced),
+            member(3, "c", MemberState::Synced),
+            member(4, "copies", MemberState::Joiner),
+            joiner.clone(),
+        ];
+        members[1].segment = 1;
+        let asked = |wanted: &str, members: &[Member]| {
+            heard_of(&joiner, wanted, members, |u| u.0[0] == 2 || u.0[0] == 3)
+        };
+        assert_eq!(
+            asked("", &members).as_deref(),
+            Some("c,b"),
+            "its own segment first"
+        );
+        assert_eq!(asked("b,", &members).as_deref(), Some("b,c,b"));
+        assert_eq!(asked("dead,b", &members).as_deref(), Some("b"));
+        assert_eq!(asked("dead", &members), None, "nobody else is wanted");
+        assert_eq!(asked("dead,", &members).as_deref(), Some("c,b"));
+        let list = asked("", &members).expect("two are heard");
+        let chosen = choose(&joiner, &list, members.iter(), |u| u.0[0] == 3);
+        assert_eq!(chosen, Some(members[1].uuid));
+        let chosen = choose(&joiner, &list, members.iter(), |u| u.0[0] != 1);
+        assert_eq!(chosen, None, "both are busy: later");
+        members.truncate(1);
+        assert_eq!(asked("", &members), None);
+        // The dead one has been evicted.
+        members.clear();
+        assert_eq!(asked("a,", &members).as_deref(), Some("a,"));
     }
 
     #[test]

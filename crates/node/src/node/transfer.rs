@@ -32,6 +32,10 @@ const DONOR_RETRY: Duration = Duration::from_secs(1);
 const BYPASS_PATIENCE: Duration = Duration::from_secs(20);
 /// Whose last report is older does not count as there.
 const HEARD: Duration = Duration::from_secs(2);
+/// How long nobody is asked for a copy who is not heard: longer than the dead are members.
+const UNHEARD: Duration = Duration::from_secs(60);
+/// How long one waits for somebody to be heard before it looks again.
+const HEARD_RETRY: Duration = Duration::from_millis(50);
 /// How long a donor may take to say what became of a copy that is here.
 const DONOR_WORD: Duration = Duration::from_secs(60);
 /// So long it is looked whether a donor gave up because this node was removed.
@@ -295,6 +299,7 @@ impl Node {
             Wanted::Bypass(_) => UNTOUCHED,
         };
         let mut ask_at = Instant::now();
+        let unheard_until = ask_at + UNHEARD;
         let mut told = false;
         let (mut failed, mut not_now) = (Vec::new(), Vec::new());
         let mut nobody_since: Option<Instant> = None;
@@ -381,10 +386,25 @@ impl Node {
                 drop(self.wait_shared(shared, ask_at.min(now + DONOR_RETRY)));
                 continue;
             }
+            let mut asked = donors.clone();
+            if matches!(wanted, Wanted::Copy) && now < unheard_until {
+                let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+                let joiner = members.iter().find(|m| m.uuid == own);
+                let heard = joiner
+                    .map(|joiner| donor::heard_of(joiner, &donors, members, |m| self.is_heard(m)));
+                match heard {
+                    Some(None) => {
+                        ask_at = now + HEARD_RETRY;
+                        continue;
+                    }
+                    Some(Some(heard)) => asked = heard,
+                    None => {}
+                }
+            }
             shared.transfer_gaps = None;
             drop(shared);
             ask_at = now + Duration::from_secs(3600);
-            let (donors, request) = (donors.clone(), request.clone());
+            let (donors, request) = (asked, request.clone());
             let message = match wanted {
                 Wanted::Copy => Control::StateRequest {
                     joiner: own,

@@ -423,6 +423,19 @@ fn a_failed_donation_hurts_the_joiner_only() {
     });
 }
 
+/// The one with the lowest uuid would be chosen, but it has just died.
+#[test]
+fn a_copy_is_not_asked_of_a_dead_member() {
+    let options = "evs.suspect_timeout=PT6S;evs.inactive_timeout=PT7S";
+    run(3, options, LIMIT, |world| {
+        world.crash(1);
+        let joiner = world.join(4);
+        assert_eq!(joiner.gave_up(), 0);
+        world.until("the dead one is evicted", || joiner.size() == 3);
+        world.settle();
+    });
+}
+
 #[test]
 fn a_joiner_can_leave_while_it_waits_for_its_copy() {
     run(2, "", LIMIT, |world| {
