@@ -92,6 +92,9 @@ struct Inner<T> {
     stats: QueueStats,
 }
 
+/// Room for so many events stays, however few wait.
+const ROOM_KEPT: usize = 4096;
+
 impl<T> Default for ApplyQueue<T> {
     fn default() -> Self {
         Self::new()
@@ -288,6 +291,7 @@ impl<T> ApplyQueue<T> {
         let before = inner.items.len();
         inner.items.retain(|i| !i.ordered || i.seqno > seqno);
         inner.bytes = inner.items.iter().map(|i| i.bytes).sum();
+        inner.give_back();
         before - inner.items.len()
     }
 
@@ -296,7 +300,7 @@ impl<T> ApplyQueue<T> {
         let mut inner = self.lock();
         inner.bytes = 0;
         inner.urgent.clear();
-        let items = inner.items.drain(..).collect();
+        let items = std::mem::take(&mut inner.items).into();
         drop(inner);
         self.wake.notify_all();
         items
@@ -312,7 +316,7 @@ impl<T> ApplyQueue<T> {
     /// exclusive event keeps the others waiting until it is done.
     pub fn reopen(&self) {
         let mut inner = self.lock();
-        inner.items.clear();
+        inner.items = VecDeque::new();
         inner.urgent.clear();
         inner.spare = false;
         inner.bytes = 0;
@@ -389,7 +393,16 @@ impl<T> Inner<T> {
         let item = self.items.pop_front()?;
         self.bytes -= item.bytes;
         self.exclusive_running = item.exclusive;
+        self.give_back();
         Some(item)
+    }
+
+    /// Gives memory back that a long queue needed, of a copy or a pause.
+    fn give_back(&mut self) {
+        let (len, room) = (self.items.len(), self.items.capacity());
+        if room > ROOM_KEPT && len < room / 8 {
+            self.items.shrink_to((2 * len).max(ROOM_KEPT));
+        }
     }
 }
 
@@ -436,6 +449,27 @@ mod tests {
         assert_eq!(popped(&q), Some(3));
         q.push(item(4, true));
         assert!(q.has_exclusive());
+    }
+
+    #[test]
+    fn what_a_long_queue_needed_is_given_back() {
+        let room = |q: &ApplyQueue<&'static str>| q.lock().items.capacity();
+        let q = ApplyQueue::new();
+        for seqno in 1..=100_000 {
+            q.push(item(seqno, false));
+        }
+        assert!(room(&q) >= 100_000);
+        for seqno in 1..=99_000 {
+            assert_eq!(popped(&q), Some(seqno));
+        }
+        assert!(room(&q) < 2 * ROOM_KEPT, "{}", room(&q));
+        for seqno in 100_001..=200_000 {
+            q.push(item(seqno, false));
+        }
+        assert_eq!(q.drop_through(199_999), 100_999);
+        assert!(room(&q) < 2 * ROOM_KEPT, "{}", room(&q));
+        assert_eq!(popped(&q), Some(200_000));
+        assert_eq!(popped(&q), None);
     }
 
     #[test]

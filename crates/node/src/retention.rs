@@ -1,7 +1,8 @@
 //! How far the log may be shortened: to a checkpoint that everybody can start
 //! from who may still have to. A pure decision.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
 use dromon_writeset::Seqno;
 
@@ -24,6 +25,25 @@ pub struct Need {
     pub index: u64,
     /// The others go on without waiting for him.
     pub quarantined: bool,
+}
+
+/// Where nodes were told to begin that are no members yet: until their joins are ordered nobody
+/// else knows that the log is needed from there on. By index, as of when; no more than there are
+/// checkpoints.
+#[derive(Debug, Default)]
+pub struct Promises(BTreeMap<u64, Instant>);
+
+impl Promises {
+    /// Somebody is told to begin at `index`.
+    pub fn make(&mut self, index: u64, now: Instant) {
+        self.0.insert(index, now);
+    }
+
+    /// The lowest index that was promised within the last `time`; older ones are forgotten.
+    pub fn lowest(&mut self, time: Duration, now: Instant) -> Option<u64> {
+        self.0.retain(|_, at| now.duration_since(*at) < time);
+        self.0.keys().next().copied()
+    }
 }
 
 /// What limits a log, in bytes.
@@ -127,6 +147,26 @@ mod tests {
         floor: 0,
         max: u64::MAX,
     };
+
+    #[test]
+    fn each_promise_is_kept_for_its_time() {
+        let begin = Instant::now();
+        let at = |second| begin + Duration::from_secs(second);
+        let mut promises = Promises::default();
+        let lowest = |p: &mut Promises, second| p.lowest(Duration::from_secs(60), at(second));
+        assert_eq!(lowest(&mut promises, 0), None);
+        promises.make(50, at(0));
+        promises.make(90, at(10));
+        assert_eq!(
+            lowest(&mut promises, 59),
+            Some(50),
+            "the later one does not end it"
+        );
+        assert_eq!(lowest(&mut promises, 60), Some(90));
+        promises.make(90, at(65));
+        assert_eq!(lowest(&mut promises, 120), Some(90), "it was made again");
+        assert_eq!(lowest(&mut promises, 125), None);
+    }
 
     #[test]
     fn the_neediest_decides() {

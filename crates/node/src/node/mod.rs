@@ -641,9 +641,7 @@ pub struct Node {
     history: Mutex<Uuid>,
     cut_asked: Mutex<Seqno>,
     evicting: Mutex<HashMap<Uuid, Instant>>,
-    /// The checkpoint from which somebody was last told to begin, and when: until the join is
-    /// ordered nobody else knows that the log is needed from there on.
-    promised: Mutex<Option<(u64, Instant)>>,
+    promised: Mutex<crate::retention::Promises>,
     /// As leader: of whom it was said last that it is not evicted, and when.
     kept_told: Mutex<Option<(Uuid, Instant)>>,
     /// What was said last of who votes because of weights.

@@ -167,7 +167,7 @@ impl Node {
             history: Mutex::new(position.history),
             cut_asked: Mutex::new(0),
             evicting: Mutex::new(HashMap::new()),
-            promised: Mutex::new(None),
+            promised: Default::default(),
             kept_told: Mutex::new(None),
             weighing_told: Mutex::default(),
             primary_lost: Mutex::new(None),

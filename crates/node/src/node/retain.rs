@@ -119,8 +119,8 @@ impl Node {
             return;
         }
         let mut own = self.needs_log();
-        let promised = lock(&self.promised).filter(|(_, at)| at.elapsed() < PROMISED);
-        if let Some((index, _)) = promised {
+        let promised = lock(&self.promised).lowest(PROMISED, Instant::now());
+        if let Some(index) = promised {
             own = own.min(index);
         }
         // What is applied in chunks is read from there, and the first pieces of what may be are in memory

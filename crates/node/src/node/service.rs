@@ -216,7 +216,7 @@ impl Node {
         };
         match order.load_checkpoint(at) {
             Ok(Some(checkpoint)) => {
-                *lock(&self.promised) = Some((checkpoint.log_id.index, Instant::now()));
+                lock(&self.promised).make(checkpoint.log_id.index, Instant::now());
                 Answer::State {
                     need,
                     compared,

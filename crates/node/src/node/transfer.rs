@@ -429,9 +429,14 @@ impl Node {
     /// what its database did not have while it was copied, and only here is it known where
     /// the copy stands. False: the node leaves meanwhile.
     fn is_whole(&self, position: Position) -> Result<bool, NoCopy> {
-        let deadline = Instant::now() + DONOR_WORD;
-        let mut shared = self.shared();
+        let mut deadline = Instant::now() + DONOR_WORD;
         let why = loop {
+            // Without a majority it cannot be said. Asked before the lock is taken.
+            let can_be_said = self.order().is_some_and(|order| order.status().primary);
+            if !can_be_said {
+                deadline = Instant::now() + DONOR_WORD;
+            }
+            let shared = self.shared();
             if ended(shared.phase) {
                 return Ok(false);
             }
@@ -453,9 +458,9 @@ impl Node {
             if Instant::now() >= deadline {
                 break "its donor does not say that it is whole".to_owned();
             }
-            shared = self.wait_shared(shared, deadline);
+            let look = Instant::now() + DONOR_RETRY;
+            drop(self.wait_shared(shared, deadline.min(look)));
         };
-        drop(shared);
         self.save_inconsistent();
         Err(NoCopy::Never(format!(
             "the copy stands at {position}, and may lack something: {why}. Nothing of the cluster's is lost; start this node again: it takes another copy"
