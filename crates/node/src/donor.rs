@@ -82,19 +82,20 @@ pub fn heard_of(
 ) -> Option<String> {
     let others = members.iter().filter(|m| m.uuid != joiner.uuid && gives(m));
     let synced = others.filter(|m| m.state == MemberState::Synced);
-    let (mut there, silent): (Vec<_>, Vec<_>) = synced.partition(|m| heard(&m.uuid));
+    let (there, silent): (Vec<_>, Vec<_>) = synced.partition(|m| heard(&m.uuid));
     if silent.is_empty() {
         return Some(wanted.to_owned());
     }
-    let is_silent = |name: &str| silent.iter().any(|m| m.name == name);
+    let one_of = |members: &[&Member], name: &str| members.iter().any(|m| m.name == name);
+    let is_silent = |name: &str| one_of(&silent, name) && !one_of(&there, name);
     let names = wanted.split(',').map(str::trim);
     let anyone = names.clone().any(str::is_empty);
     let named = names.filter(|n| !n.is_empty() && !is_silent(n));
     let mut asked: Vec<&str> = named.collect();
     if anyone {
+        let mut there = there.clone();
         there.sort_by_key(|m| (m.segment != joiner.segment, m.uuid));
-        let names = there.iter().map(|m| m.name.as_str());
-        asked.extend(names.filter(|n| !is_silent(n)));
+        asked.extend(there.iter().map(|m| m.name.as_str()));
     }
     (!asked.is_empty()).then(|| asked.join(","))
 }
@@ -228,6 +229,12 @@ mod tests {
         assert_eq!(chosen, Some(members[1].uuid));
         let chosen = choose(&joiner, &list, members.iter(), |u| u.0[0] != 1);
         assert_eq!(chosen, None, "both are busy: later");
+        members[0].name = "b".to_owned();
+        assert_eq!(
+            asked("b", &members).as_deref(),
+            Some("b"),
+            "one of two of that name is there"
+        );
         members.truncate(1);
         assert_eq!(asked("", &members), None);
         // The dead one has been evicted.

@@ -83,7 +83,6 @@ impl Node {
             first
         };
         if first {
-            self.wanted_back.store(0, Relaxed);
             match self.bring_up(applier) {
                 BroughtUp::Ready => {}
                 BroughtUp::Left => {
@@ -117,7 +116,6 @@ impl Node {
                 Popped::Item(item) => {
                     let exclusive = item.exclusive;
                     let ended = self.item(applier, &waiter, item);
-                    let ended = ended.or_else(|| self.may_end_now());
                     self.queue.done(exclusive);
                     self.queue_shrank();
                     if let Some(ended) = ended {
@@ -339,7 +337,8 @@ impl Node {
             ws.payload = Some(self.damaged_spool(seqno, ws.index, ws.source)?);
         }
         let stream = (ws.source, ws.trx_id);
-        let Some(share) = self.share_of(&ws) else {
+        let goes_on = self.drop_what_came_alone(applier, &ws);
+        let Some(share) = self.share_of(&ws).filter(|_| goes_on) else {
             self.gates.pass_commit(seqno);
             return None;
         };

@@ -248,7 +248,11 @@ impl Node {
                     Verdict::Failed { .. } => None,
                 };
                 match sent {
-                    Some(sent) => self.own_delivered(&sent.trx, seqno, index, passed),
+                    Some(sent) => {
+                        let at = (seqno, index);
+                        self.own_stream_delivered(&course.state, at, &write_set, passed.is_some());
+                        self.own_delivered(&sent.trx, seqno, index, passed);
+                    }
                     None => {
                         let passed = passed.is_some();
                         self.held_delivered(&course.state, (seqno, index), &write_set, passed);

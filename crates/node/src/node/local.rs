@@ -362,8 +362,10 @@ impl Node {
                 bytes.len() >> 20
             ));
         }
-        if !self.serving() && lock(&self.pending).take(tag).is_some() {
-            return Err(Outcome::ConnFail); // lost the cluster while waiting: nothing was sent
+        // Lost the cluster while waiting, and perhaps found it again: nothing was sent.
+        let away = !self.serving() || self.back_at.load(Relaxed) != 0;
+        if away && lock(&self.pending).take(tag).is_some() {
+            return Err(Outcome::ConnFail);
         }
 
         let sending = self.spooler.sending(&bytes);

@@ -54,7 +54,7 @@ mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -586,8 +586,6 @@ pub struct Node {
     /// The place of the view with which this node came back, until its appliers are through; 0: they
     /// are. Set before the phase.
     back_at: AtomicI64,
-    /// Applier threads that the database wants back and was refused.
-    wanted_back: AtomicUsize,
     /// What is shelved is rolled back behind the first view.
     settles_at_view: AtomicBool,
     streaming: Mutex<bulk::Streaming>,

@@ -123,7 +123,6 @@ impl Node {
             holds: Default::default(),
             held_changed: Default::default(),
             spared: Default::default(),
-            wanted_back: Default::default(),
             back_at: Default::default(),
             settles_at_view: Default::default(),
             streams: Mutex::new(Streams::default()),

@@ -34,6 +34,8 @@ const NOTHING: Flags =
 const ROLLBACK: Flags = Flags::from_bits(Flags::ROLLBACK.bits() | Flags::PA_UNSAFE.bits());
 /// A transaction in one piece.
 const WHOLE: Flags = Flags::from_bits(Flags::TRX_START.bits() | Flags::TRX_END.bits());
+/// How long a client that was told "unknown" may take to give back its rows.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 /// How often who waits for a rollback looks around.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -54,12 +56,20 @@ impl Node {
             return;
         }
         let id = (header.source, header.trx_id);
+        let own = header.source == self.shared().uuid;
         let mut held = lock(&self.held);
         self.holds.store(true, Relaxed);
+        if own && !fragment {
+            held.own_over(id);
+        }
         if fragment {
             let tables = write_set.keys().named_tables();
             let begun = state.open_stream(id).filter(|_| flags.starts());
             let begins = begun.map(|s| s.begins);
+            if own {
+                let (first, tables) = held.comes_alone(id, at, begins);
+                self.closed.close_strictly(first, tables);
+            }
             if let Some(first) = held.fragment(id, at, begins, &tables) {
                 self.closed.close_strictly(first, tables);
             }
@@ -71,6 +81,80 @@ impl Node {
         {
             self.shelved_is_over(first, at.0, commits);
         }
+    }
+
+    /// The same, and a client of this node waits for it.
+    pub(super) fn own_stream_delivered(
+        &self,
+        state: &ClusterState,
+        at: (Seqno, u64),
+        write_set: &WriteSet,
+        passed: bool,
+    ) {
+        let header = write_set.header();
+        let flags = header.flags;
+        if !flags.is_fragment() {
+            return;
+        }
+        let id = (header.source, header.trx_id);
+        let mut held = lock(&self.held);
+        if !passed || flags.ends() {
+            held.own_over(id);
+            return;
+        }
+        let begun = state.open_stream(id).filter(|_| flags.starts());
+        let tables = write_set.keys().named_tables();
+        held.own_fragment(id, at, begun.map(|s| s.begins), &tables);
+    }
+
+    /// An applier is about to take `ws`, everything before which is finished. If it is of a stream of
+    /// this node that lost its client on the way: the server has taken back the rows, and may have
+    /// made the stream its appliers'. It lets go of that first. False: the node leaves.
+    pub(super) fn drop_what_came_alone(
+        self: &Arc<Self>,
+        applier: &mut dyn Applier,
+        ws: &RemoteWriteSet,
+    ) -> bool {
+        let id = (ws.source, ws.trx_id);
+        if !ws.flags.is_fragment() || !self.holds.load(Relaxed) {
+            return true;
+        }
+        let Some((first, begins)) = lock(&self.held).untold(id) else {
+            return true;
+        };
+        // As long as it is the client's the server would not find it.
+        let until = Instant::now() + CLIENT_PATIENCE;
+        while self.trxs.get(id.1).is_some() && Instant::now() < until {
+            if matches!(self.phase(), Phase::Inconsistent | Phase::Closed) {
+                return false;
+            }
+            let held = lock(&self.held);
+            drop(self.held_changed.wait_timeout(held, LOOK));
+        }
+        let note = StreamNote {
+            source: id.0,
+            trx: id.1,
+            index: begins,
+        };
+        let (history, released) = (*lock(&self.history), self.gates.released());
+        lock(&self.chunks)
+            .lacking
+            .add_stream(history, first, note, released);
+        if !self.note_lacking() {
+            return false;
+        }
+        if !self.roll_back_shelved(applier, id).ok {
+            return false;
+        }
+        let over = lock(&self.held).told(id);
+        if let Some((seqno, commits)) = over {
+            self.shelved_is_over(first, seqno, commits);
+        }
+        self.note(&format!(
+            "streaming transaction {} of this node, which has come in fragments since seqno {first}, was ordered though its              client was told that nobody knew, and its rows were taken back here: what comes of it is applied whole at its              end, if that comes",
+            id.1
+        ));
+        true
     }
 
     /// The view at `seqno` took its place.
@@ -212,26 +296,9 @@ impl Node {
     }
 
     /// The database wants this thread back. The last one must stay whatever it says, and
-    /// another one beside what waits for a place that lies ahead, or is spared. Who is refused for
-    /// such a reason goes later.
+    /// another one beside what waits for a place that lies ahead, or is spared: then the wish is
+    /// forgotten, as the database counts anew with the next one.
     pub(super) fn may_end(&self) -> Option<Ended> {
-        let ended = self.try_end();
-        let later = ended.is_none() && self.shared().receivers > 1;
-        self.wanted_back.fetch_add(usize::from(later), Relaxed);
-        ended
-    }
-
-    /// The same, if the database still waits for a thread that it was refused.
-    pub(super) fn may_end_now(&self) -> Option<Ended> {
-        if self.wanted_back.load(Relaxed) == 0 {
-            return None;
-        }
-        let taken = |n: usize| n.checked_sub(1);
-        let taken = self.wanted_back.fetch_update(Relaxed, Relaxed, taken);
-        taken.ok().and_then(|_| self.may_end())
-    }
-
-    fn try_end(&self) -> Option<Ended> {
         let ahead = self.count_ahead();
         let (mut may, left) = {
             let mut shared = self.shared();
@@ -486,7 +553,10 @@ impl Node {
             return;
         }
         let at = state.position();
-        let database = self.shared().position;
+        let (database, own) = {
+            let shared = self.shared();
+            (shared.position, shared.uuid)
+        };
         let mut held = lock(&self.held);
         let notes = lock(&self.chunks).lacking.streams(database);
         let open = |first: Seqno| state.open_streams().any(|s| s.first == first);
@@ -499,7 +569,8 @@ impl Node {
         }
         for s in state.open_streams() {
             // Such a note may be older than the end that this database has.
-            let shelved = notes.iter().any(|(first, _)| *first == s.first);
+            // And of its own the server has taken back the rows.
+            let shelved = notes.iter().any(|(first, _)| *first == s.first) || s.source == own;
             held.lost((s.source, s.trx_id), s.first, s.begins, shelved);
         }
         if !held.is_empty() {

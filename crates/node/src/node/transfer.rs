@@ -19,7 +19,7 @@ use dromon_writeset::Uuid;
 
 use super::apply::ended;
 use super::{Node, Phase, Shared, lock};
-use crate::cluster::ClusterView;
+use crate::cluster::{ClusterView, Member, MemberState};
 use crate::database::{Applier, Outcome};
 use crate::donor::{self, Prospect};
 use crate::messages::{Control, Position, encode, kind};
@@ -389,6 +389,16 @@ impl Node {
             let mut asked = donors.clone();
             if matches!(wanted, Wanted::Copy) && now < unheard_until {
                 let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+                // Who was not heard yet may be about to report for the first time.
+                let may_come = now + UNHEARD < unheard_until + HEARD;
+                let not_yet = |m: &Member| {
+                    let gives = m.uuid != own && m.state == MemberState::Synced && !m.witness;
+                    gives && self.flow.silent(&m.uuid).is_none()
+                };
+                if may_come && members.iter().any(not_yet) {
+                    ask_at = now + HEARD_RETRY;
+                    continue;
+                }
                 let joiner = members.iter().find(|m| m.uuid == own);
                 let heard = joiner
                     .map(|joiner| donor::heard_of(joiner, &donors, members, |m| self.is_heard(m)));

@@ -220,7 +220,7 @@ fn who_is_waited_for_is_synced_also_where_much_may_wait() {
         thread.join().expect("nobody is in its way");
         slow.holds.slow(Duration::from_millis(5));
         let enough = Arc::new(AtomicBool::new(false));
-        let writers: Vec<_> = (0..4)
+        let writers: Vec<_> = (0..6)
             .map(|n| {
                 let (db, enough) = (world.db(1), enough.clone());
                 std::thread::spawn(move || {

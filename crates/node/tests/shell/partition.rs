@@ -7,7 +7,7 @@ use dromon_node::{Outcome, Phase};
 
 use crate::load::Load;
 use crate::toy::holds::Point;
-use crate::toy::{Db, Ddl, End, row};
+use crate::toy::{Db, Ddl, End, Session, row};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -383,6 +383,84 @@ fn who_took_a_row_after_an_unknown_outcome_gives_way_to_it() {
         world.settle();
         assert_eq!(away.read(row(1)), 1);
     });
+}
+
+/// Row 1 by a known fragment; then `last` of the same client is ordered, and its node is cut off
+/// before it hears of that. `options`: whether the others evict it.
+fn a_stream_of_unknown_outcome(
+    options: &str,
+    evicted: bool,
+    last: impl FnOnce(Session) -> End + Send + 'static,
+    expected: [i64; 2],
+) {
+    run(3, options, LIMIT, move |world| {
+        let away = world.db(3);
+        let mut client = away.begin();
+        client.put(row(1), 1).expect("a free row");
+        client.fragment().expect("nobody is in its way");
+        world.settle();
+        let before = world.db(1).node().last_committed().seqno;
+        world.net.hang_log(&World::addr(1));
+        world.net.hang_log(&World::addr(2));
+        let last = std::thread::spawn(move || last(client));
+        std::thread::sleep(Duration::from_millis(500));
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        world.net.mend_log(&World::addr(1));
+        world.net.mend_log(&World::addr(2));
+        assert_eq!(last.join().expect("no panic"), End::Unknown);
+        world.until("the others have it", || {
+            world.db(1).node().last_committed().seqno > before
+        });
+        if evicted {
+            world.until("the others drop it", || world.db(1).size() == 2);
+        }
+        world.net.heal();
+        world.synced(&away);
+        world.until("all of it has ended", || {
+            world.members().iter().all(|d| d.streaming() == 0)
+        });
+        world.settle();
+        for db in world.members() {
+            let rows = [1, 2].map(|n| db.read(row(n)));
+            assert_eq!(rows, expected, "on {}", db.name);
+        }
+        // Nothing of it is in anybody's way.
+        for n in [1, 2] {
+            assert!(away.set(row(n), 9).is_committed());
+        }
+        world.settle();
+    });
+}
+
+#[test]
+fn the_end_of_a_stream_whose_outcome_was_unknown_brings_all_of_it() {
+    a_stream_of_unknown_outcome(PATIENT, false, Session::commit, [1, 0]);
+}
+
+#[test]
+fn so_does_one_with_a_rest() {
+    let last = |mut client: Session| {
+        client.put(row(2), 1).expect("a free row");
+        client.commit_with_rest()
+    };
+    a_stream_of_unknown_outcome(PATIENT, false, last, [1, 1]);
+}
+
+#[test]
+fn so_it_does_where_the_others_have_evicted_its_node() {
+    a_stream_of_unknown_outcome(QUICK, true, Session::commit, [1, 0]);
+}
+
+#[test]
+fn a_fragment_whose_outcome_was_unknown_leaves_nothing() {
+    let last = |mut client: Session| {
+        client.put(row(2), 1).expect("a free row");
+        match client.fragment() {
+            Ok(at) => panic!("it has a place: {at}"),
+            Err(end) => end,
+        }
+    };
+    a_stream_of_unknown_outcome(PATIENT, false, last, [0, 0]);
 }
 
 #[test]

@@ -443,6 +443,9 @@ impl Db {
                 self.works_on(id, seqno);
             }
             let ok = self.in_order(trx, meta, None, |inner| {
+                if rolls_back {
+                    inner.adopted.remove(&id);
+                }
                 if rolls_back && inner.disk.fragments.remove(&id).is_some() {
                     let owner = Owner::Streaming(id.0, id.1);
                     inner.locks.retain(|_, o| *o != owner);
@@ -568,6 +571,7 @@ impl Db {
                 self.violation(what);
             }
             inner.shelved.insert(id);
+            inner.adopted.remove(&id);
             let owner = Owner::Streaming(id.0, id.1);
             inner.locks.retain(|_, o| *o != owner);
         }
@@ -604,6 +608,10 @@ impl Db {
         let owner = Owner::Streaming(id.0, id.1);
         for change in &rest {
             self.pass_neighbours(owner, seqno, change.key);
+        }
+        // What its client did here was taken back, and is in none of the appliers' hands.
+        if self.lock().adopted.remove(&id) {
+            changes.clear();
         }
         changes.extend(rest);
         for change in &changes {

@@ -314,6 +314,9 @@ impl Session {
             None => (true, false, None),
         };
         self.db.roll_back(&mut inner, self.id, Stage::Aborted);
+        if let (Some(own), true) = (inner.own, streaming) {
+            inner.adopted.insert((own, self.id));
+        }
         // Whoever aborted an idle one has told the others already, and a
         // statement in isolation makes them see by themselves.
         if streaming && !told && by != Some(-1) {

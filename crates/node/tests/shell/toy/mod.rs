@@ -244,6 +244,8 @@ struct Inner {
     copy: Copying,
     /// Applier threads that should end.
     spare_appliers: usize,
+    /// Streams of clients that are gone: appliers have them by name, and their rows were taken back.
+    adopted: BTreeSet<StreamId>,
 }
 
 /// How the database behaves in a state transfer.
@@ -338,6 +340,7 @@ impl Db {
                 unplaced: 0,
                 copy: Copying::Works,
                 spare_appliers: 0,
+                adopted: BTreeSet::new(),
             }),
             changed: Condvar::new(),
             next_id: AtomicU64::new(n as u64 * 1_000_000 + start * 100_000 + 1),
