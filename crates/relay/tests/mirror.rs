@@ -160,6 +160,8 @@ fn options() -> StoreOptions {
         point_every: 200,
         tail_max: 1000,
         kind: Kind::Mirror,
+        // Files become as long as the primary's, whatever is set.
+        file_max: 600,
         ..StoreOptions::default()
     }
 }

@@ -151,6 +151,11 @@ impl Collector {
         std::mem::take(&mut self.lost)
     }
 
+    /// The same, and whoever asks next is told, too.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.lost
+    }
+
     /// From here on nothing is known of any table.
     fn forget(&mut self) {
         self.lost = true;

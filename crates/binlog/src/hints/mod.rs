@@ -248,8 +248,9 @@ impl Hints {
         let Some(offer) = self.offer.take() else {
             return;
         };
-        // Whether it shows what that group did cannot be said.
-        if !offer.before.covers(&self.changed) {
+        // Whether it shows what that group did cannot be said; nor what the open one does, which has
+        // changed a table and not ended (CREATE OR REPLACE TABLE … SELECT).
+        if self.collector.has_lost() || !offer.before.covers(&self.changed) {
             return;
         }
         match self.at.covers(&offer.after) {

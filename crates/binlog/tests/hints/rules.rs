@@ -611,6 +611,29 @@ fn catalogs_that_are_offered() {
     assert!(hints.has_catalog());
 }
 
+/// What was read before a group may not show what the first event of that group has changed.
+#[test]
+fn a_catalog_that_is_offered_within_a_group_that_has_changed_a_table_is_not_learnt() {
+    let tables = vec![plain("t", BIN)];
+    let at = |seqno: u64| -> Position { format!("3-7-{seqno}").parse().unwrap() };
+    let mut s = Stream::new(tables.clone(), Limits::default());
+    s.alone("alter table t add x int");
+    let begin = s.begin(ORDINARY);
+    let statement = s.statement("create or replace table t (a int, unique (a))");
+    assert!(s.raw(&begin).is_none());
+    assert!(s.raw(&statement).is_none());
+    s.hints.offer(at(1), at(1), Catalog::new(tables));
+    for raw in s.rows(&insert(0, row(1, "a", 1)), None) {
+        assert!(s.raw(&raw).is_none());
+    }
+    let commit = s.made(EventType::XID, &Payload::Xid(1));
+    assert!(s.raw(&commit).is_some());
+    assert!(!s.hints.has_catalog() && !s.hints.has_offer());
+    s.hints
+        .offer(at(2), at(2), Catalog::new(vec![plain("t", BIN)]));
+    assert!(s.hints.has_catalog());
+}
+
 /// A statement in one domain changes what keys mean in all.
 #[test]
 fn no_batch_goes_on_over_a_new_catalog() {

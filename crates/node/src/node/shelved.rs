@@ -151,7 +151,7 @@ impl Node {
             self.shelved_is_over(first, seqno, commits);
         }
         self.note(&format!(
-            "streaming transaction {} of this node, which has come in fragments since seqno {first}, was ordered though its              client was told that nobody knew, and its rows were taken back here: what comes of it is applied whole at its              end, if that comes",
+            "streaming transaction {} of this node, which has come in fragments since seqno {first}, was ordered though its client was told that nobody knew, and its rows were taken back here: what comes of it is applied whole at its              end, if that comes",
             id.1
         ));
         true

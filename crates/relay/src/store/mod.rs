@@ -335,10 +335,10 @@ impl Store {
         self.open.as_ref().map_or(0, |o| o.end() - o.published)
     }
 
-    /// Whether it is time for the next file.
+    /// Whether it is time for the next file. Never for a mirror: its files end where the primary's do.
     pub fn is_full(&self) -> bool {
         let full = |o: &OpenFile| o.end() >= self.options.file_max && o.settled == o.end();
-        self.open.as_ref().is_some_and(full)
+        !self.is_mirror() && self.open.as_ref().is_some_and(full)
     }
 
     /// Ends the current file, if there is one, and begins the next one with this format
