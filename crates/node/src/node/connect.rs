@@ -1,15 +1,16 @@
 //! Connecting to a cluster, or founding one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_order::{EngineConfig, LogId, NodeHandler, Order, RaftId, Start};
+use dromon_order::{EngineConfig, LogId, NodeHandler, Order, Start};
 use dromon_writeset::{Seqno, Uuid};
 
 use super::alone::named;
 use super::duties::{Handler, Timings};
+use super::linked::{has_moved, missing, unlinked};
 use super::open::COPY_ASKED;
 use super::{Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
@@ -148,14 +149,15 @@ pub enum ConnectError {
     },
     /// Nobody answered in time.
     #[error(
-        "failed to reach primary view within {seconds} s: {missing}. Nothing was changed here. Check that the others \
-         run and that wsrep_cluster_address names them"
+        "failed to reach primary view within {seconds} s: {missing}. Nothing was changed here. {next}"
     )]
     NoPrimary {
         /// How long was tried.
         seconds: u64,
         /// What each address said last.
         missing: String,
+        /// What to do now.
+        next: &'static str,
     },
     /// The database is ahead of the log it should follow.
     #[error(
@@ -358,6 +360,10 @@ impl Node {
             result = connect(Position::UNDEFINED, OwnLog::SetAside(&why));
         }
         self.ends_force();
+        if result.is_ok() {
+            // A witness was told to, once.
+            self.force_primary.store(false, Relaxed);
+        }
         if result.is_err() {
             if !self.was_up.load(Relaxed) {
                 // Nothing has changed: the next try asks for the position again.
@@ -783,15 +789,9 @@ impl Node {
                 self.force_unless_moved(name, order, &others, &mut moved);
                 if told.elapsed() >= Duration::from_secs(10) {
                     told = Instant::now();
-                    let missing = status
-                        .members
-                        .addrs
-                        .iter()
-                        .filter(|(id, _)| **id != status.id);
-                    let missing: Vec<_> = missing.map(|(_, addr)| addr.as_str()).collect();
+                    let missing = missing(&status.members.addrs, status.id, &order.linked());
                     self.note(&format!(
-                        "still waiting for a majority of the logs; start the missing nodes: {}",
-                        missing.join(", ")
+                        "still waiting for a majority of the logs; {missing}"
                     ));
                 }
             }
@@ -840,48 +840,9 @@ impl Node {
     }
 }
 
-/// Those of `listed` to which no link stands. That the log names one says nothing: another
-/// member may be there now.
-fn unlinked(listed: &[&HostPort], linked: &BTreeMap<RaftId, String>) -> Vec<String> {
-    let all = listed.iter().map(ToString::to_string);
-    all.filter(|addr| linked.values().all(|at| at != addr))
-        .collect()
-}
-
-/// Whether that the log of `id` is at `addr` is news.
-fn has_moved(
-    id: RaftId,
-    addr: &str,
-    named: &BTreeMap<RaftId, String>,
-    linked: &BTreeMap<RaftId, String>,
-) -> bool {
-    !linked.contains_key(&id) && named.get(&id).is_some_and(|at| at != addr)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn members_that_swapped_addresses_are_looked_for() {
-        let at = |all: &[(RaftId, &str)]| -> BTreeMap<RaftId, String> {
-            all.iter().map(|(id, a)| (*id, (*a).to_owned())).collect()
-        };
-        let host = |host: &str| HostPort {
-            host: host.to_owned(),
-            port: 1,
-        };
-        let (a, c) = (host("a"), host("c"));
-        // This is 1, and runs where 2 was.
-        let named = at(&[(1, "a:1"), (2, "b:1"), (3, "c:1")]);
-        assert_eq!(unlinked(&[&a, &c], &at(&[])), ["a:1", "c:1"]);
-        assert!(has_moved(2, "a:1", &named, &at(&[])));
-        assert!(!has_moved(3, "c:1", &named, &at(&[])), "the log says so");
-        assert!(!has_moved(4, "a:1", &named, &at(&[])), "no member");
-        let linked = at(&[(2, "a:1")]);
-        assert_eq!(unlinked(&[&a, &c], &linked), ["c:1"]);
-        assert!(!has_moved(2, "d:1", &named, &linked), "the link stands");
-    }
 
     #[test]
     fn who_is_ahead_is_not_told_to_remove_the_log_that_proves_it() {

@@ -38,6 +38,7 @@ mod isolation;
 mod large;
 mod leave;
 mod left;
+mod linked;
 mod local;
 mod open;
 mod queued;

@@ -495,7 +495,11 @@ impl Node {
                         missing,
                         damage,
                     },
-                    None => ConnectError::NoPrimary { seconds, missing },
+                    None => ConnectError::NoPrimary {
+                        seconds,
+                        missing,
+                        next: what_next(self.saved().safe_to_bootstrap),
+                    },
                 });
             }
             if told.elapsed() >= Duration::from_secs(10) {
@@ -528,6 +532,21 @@ impl Node {
     }
 }
 
+/// What to do where nobody made a primary component in time: after an orderly stop of all nobody
+/// does without a word.
+fn what_next(left_last: bool) -> &'static str {
+    match left_last {
+        true => {
+            "This node was the last one that was stopped (safe_to_bootstrap: 1 in its grastate.dat): if no other node is \
+             primary, start it with --wsrep-new-cluster (galera_new_cluster does), then the others as usual"
+        }
+        false => {
+            "Check that the others run and that wsrep_cluster_address names them. If all were stopped in order, first start \
+             the one whose grastate.dat says safe_to_bootstrap: 1 with --wsrep-new-cluster (galera_new_cluster does)"
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -535,6 +554,12 @@ mod tests {
     use dromon_order::{Checkpoint, LogId, Members, RaftId};
 
     use super::*;
+
+    #[test]
+    fn after_an_orderly_stop_of_all_it_is_said_who_begins() {
+        assert!(what_next(true).contains("start it with --wsrep-new-cluster"));
+        assert!(what_next(false).contains("the one whose grastate.dat says safe_to_bootstrap: 1"));
+    }
 
     fn log(id: RaftId, voters: &[RaftId], members: &[RaftId]) -> LogSummary {
         let last = LogId {

@@ -1,0 +1,85 @@
+//! Which members of a log have a link to this node, and which are to be looked for or started.
+
+use std::collections::BTreeMap;
+
+use dromon_order::RaftId;
+
+use crate::options::HostPort;
+
+/// Which of the members are here and which are to be started.
+pub(super) fn missing(
+    addrs: &BTreeMap<RaftId, String>,
+    own: RaftId,
+    linked: &BTreeMap<RaftId, String>,
+) -> String {
+    let others = addrs.iter().filter(|(id, _)| **id != own);
+    let (here, missing): (Vec<_>, Vec<_>) = others.partition(|(id, _)| linked.contains_key(id));
+    let names = |some: Vec<(&RaftId, &String)>| {
+        let names: Vec<&str> = some.into_iter().map(|(_, addr)| addr.as_str()).collect();
+        names.join(", ")
+    };
+    match (here.is_empty(), missing.is_empty()) {
+        (true, _) => format!("start the missing nodes: {}", names(missing)),
+        (false, true) => format!("all are here: {}", names(here)),
+        (false, false) => format!(
+            "start the missing nodes: {} (here: {})",
+            names(missing),
+            names(here)
+        ),
+    }
+}
+
+/// Those of `listed` to which no link stands. That the log names one says nothing: another
+/// member may be there now.
+pub(super) fn unlinked(listed: &[&HostPort], linked: &BTreeMap<RaftId, String>) -> Vec<String> {
+    let all = listed.iter().map(ToString::to_string);
+    all.filter(|addr| linked.values().all(|at| at != addr))
+        .collect()
+}
+
+/// Whether that the log of `id` is at `addr` is news.
+pub(super) fn has_moved(
+    id: RaftId,
+    addr: &str,
+    named: &BTreeMap<RaftId, String>,
+    linked: &BTreeMap<RaftId, String>,
+) -> bool {
+    !linked.contains_key(&id) && named.get(&id).is_some_and(|at| at != addr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_here_is_not_to_be_started() {
+        let at = |ids: &[RaftId]| -> BTreeMap<RaftId, String> {
+            ids.iter().map(|id| (*id, format!("n{id}"))).collect()
+        };
+        let said = |linked: &[RaftId]| missing(&at(&[1, 2, 3]), 1, &at(linked));
+        assert_eq!(said(&[]), "start the missing nodes: n2, n3");
+        assert_eq!(said(&[2]), "start the missing nodes: n3 (here: n2)");
+        assert_eq!(said(&[2, 3]), "all are here: n2, n3");
+    }
+
+    #[test]
+    fn members_that_swapped_addresses_are_looked_for() {
+        let at = |all: &[(RaftId, &str)]| -> BTreeMap<RaftId, String> {
+            all.iter().map(|(id, a)| (*id, (*a).to_owned())).collect()
+        };
+        let host = |host: &str| HostPort {
+            host: host.to_owned(),
+            port: 1,
+        };
+        let (a, c) = (host("a"), host("c"));
+        // This is 1, and runs where 2 was.
+        let named = at(&[(1, "a:1"), (2, "b:1"), (3, "c:1")]);
+        assert_eq!(unlinked(&[&a, &c], &at(&[])), ["a:1", "c:1"]);
+        assert!(has_moved(2, "a:1", &named, &at(&[])));
+        assert!(!has_moved(3, "c:1", &named, &at(&[])), "the log says so");
+        assert!(!has_moved(4, "a:1", &named, &at(&[])), "no member");
+        let linked = at(&[(2, "a:1")]);
+        assert_eq!(unlinked(&[&a, &c], &linked), ["c:1"]);
+        assert!(!has_moved(2, "d:1", &named, &linked), "the link stands");
+    }
+}
