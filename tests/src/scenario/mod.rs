@@ -231,6 +231,12 @@ pub fn all() -> Vec<Scenario> {
             reads::cut_off,
         ),
         (
+            "stream_cut",
+            "the other nodes are held while the end of a stream is under way: all rows or none, on all nodes",
+            Own,
+            reads::stream_cut,
+        ),
+        (
             "tls",
             "TLS and a secret: three nodes replicate, certificates are renewed, strangers learn nothing",
             Own,

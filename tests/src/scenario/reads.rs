@@ -61,6 +61,71 @@ pub fn sync_wait(case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The others are held while the end of a stream is under way, or a fragment: its client is told that
+/// nobody knows, and all nodes have the same in the end.
+pub fn stream_cut(case: &mut Case) -> anyhow::Result<()> {
+    const ANSWER: Duration = Duration::from_secs(40);
+    const TRIES: u32 = 4;
+    let cluster = case.own_cluster(|_| {})?;
+    cluster.start_all(JoinPlan::OneByOne, JOIN_LIMIT)?;
+    let mut first = Session::open(&case.node(0), "", 0)?;
+    first.exec(&format!("CREATE DATABASE {}", case.db))?;
+    let table = format!("{}.t", case.db);
+    first.exec(&format!("CREATE TABLE {table} (id INT PRIMARY KEY, v INT)"))?;
+    let (mut ordered, mut refused) = (0, 0);
+    for turn in 0..2 * TRIES {
+        if ordered > 0 && turn > 3 {
+            break;
+        }
+        let mut client = case.session(2)?;
+        client.exec("SET SESSION wsrep_trx_fragment_unit = 'rows', wsrep_trx_fragment_size = 1")?;
+        client.exec("BEGIN")?;
+        for n in 0..3 {
+            let id = 10 * turn + n;
+            client.exec(&format!("INSERT INTO {table} VALUES ({id}, 1)"))?;
+        }
+        case.node(0).pause()?;
+        case.node(1).pause()?;
+        let commits = turn % 2 == 0;
+        let last = match commits {
+            true => "COMMIT".to_owned(),
+            false => format!("UPDATE {table} SET v = 2 WHERE id = {}", 10 * turn),
+        };
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let _ = sender.send(client.exec(&last)); // nobody waits after the limit
+        });
+        let answer = receiver.recv_timeout(ANSWER);
+        case.node(0).resume()?;
+        case.node(1).resume()?;
+        match answer {
+            Err(_) => bail!("the client heard nothing for {} s", ANSWER.as_secs()),
+            Ok(Ok(_)) => bail!("the client was told that it is done, without a majority"),
+            Ok(Err(_)) => refused += 1,
+        }
+        for node in cluster.nodes() {
+            node.wait_for("a member of the whole cluster again", JOIN_LIMIT, |s| {
+                s.is_usable() && s.size() == 3
+            })?;
+        }
+        check::settled(&cluster, &case.db)?;
+        let ids = format!("{} AND {}", 10 * turn, 10 * turn + 2);
+        let rows: Option<u64> = first.one(&format!(
+            "SELECT COUNT(*) FROM {table} WHERE id BETWEEN {ids}"
+        ))?;
+        ensure!(
+            rows == Some(0) || commits && rows == Some(3),
+            "{rows:?} of 3 rows are there after turn {turn}"
+        );
+        ordered += u64::from(rows == Some(3));
+    }
+    ensure!(ordered > 0, "no end was ordered: nothing was tried");
+    case.note(format!(
+        "{refused} clients told that nobody knows, {ordered} of them committed: all rows or none, on all nodes"
+    ));
+    Ok(())
+}
+
 /// The third node cannot know whether it is current: it must not answer.
 pub fn cut_off(case: &mut Case) -> anyhow::Result<()> {
     /// The provider's limit for such a read, and what we grant on top.
