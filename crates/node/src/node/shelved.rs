@@ -122,6 +122,16 @@ impl Node {
         let Some((first, begins)) = lock(&self.held).untold(id) else {
             return true;
         };
+        let first_log = self.order().map_or(u64::MAX, |o| o.status().first_log);
+        if ws.flags.ends() && first_log > begins {
+            self.inconsistent(&format!(
+                "streaming transaction {} of this node committed on the others though its client was told that nobody knew, and \
+                 its rows were taken back here. It began at log index {begins}, and the log here only at {first_log}: a full \
+                 copy brings it",
+                id.1
+            ));
+            return false;
+        }
         // As long as it is the client's the server would not find it.
         let until = Instant::now() + CLIENT_PATIENCE;
         while self.trxs.get(id.1).is_some() && Instant::now() < until {
@@ -151,7 +161,7 @@ impl Node {
             self.shelved_is_over(first, seqno, commits);
         }
         self.note(&format!(
-            "streaming transaction {} of this node, which has come in fragments since seqno {first}, was ordered though its client was told that nobody knew, and its rows were taken back here: what comes of it is applied whole at its              end, if that comes",
+            "streaming transaction {} of this node, which has come in fragments since seqno {first}, was ordered though its client was told that nobody knew, and its rows were taken back here: what comes of it is applied whole at its end, if that comes",
             id.1
         ));
         true

@@ -358,7 +358,8 @@ fn who_took_a_row_after_an_unknown_outcome_gives_way_to_it() {
             world.net.hang_log(&World::addr(2));
             std::thread::spawn(move || away.increment(row(1)))
         };
-        std::thread::sleep(Duration::from_millis(500));
+        world.until("it is sent", || away.count("replicated") == 1);
+        std::thread::sleep(Duration::from_millis(300));
         world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
         world.net.mend_log(&World::addr(1));
         world.net.mend_log(&World::addr(2));
@@ -402,8 +403,10 @@ fn a_stream_of_unknown_outcome(
         let before = world.db(1).node().last_committed().seqno;
         world.net.hang_log(&World::addr(1));
         world.net.hang_log(&World::addr(2));
+        let sent = away.count("replicated");
         let last = std::thread::spawn(move || last(client));
-        std::thread::sleep(Duration::from_millis(500));
+        world.until("it is sent", || away.count("replicated") > sent);
+        std::thread::sleep(Duration::from_millis(300));
         world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
         world.net.mend_log(&World::addr(1));
         world.net.mend_log(&World::addr(2));
