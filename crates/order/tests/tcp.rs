@@ -128,7 +128,7 @@ fn deliver(order: &dyn Order, notes: &Mutex<Vec<Bytes>>, end: &AtomicBool) {
 }
 
 fn wait(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(150);
     while !condition() {
         assert!(Instant::now() < deadline, "it never comes true that {what}");
         thread::sleep(Duration::from_millis(5));

@@ -13,7 +13,7 @@ use crate::wire::{
     read_frame, read_greeting,
 };
 
-pub(super) const SOON: Duration = Duration::from_secs(5);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 
 pub(super) fn identity(raft_id: RaftId) -> Identity {
     Identity {
