@@ -51,6 +51,9 @@ pub enum Progress {
     },
     /// No statement: the node stopped in order here.
     Stopped,
+    /// No statement: rows could not be applied here, and the members are asked whether that is so on
+    /// the others, too.
+    RowsFailed,
 }
 
 /// The newest mark.
@@ -83,7 +86,11 @@ pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
         return Left::Nothing;
     }
     // The engine's position passes a statement before the others say what its failure here means.
-    if mark.at.seqno == position.seqno && mark.progress == (Progress::Ended { ok: false }) {
+    let failed = matches!(
+        mark.progress,
+        Progress::Ended { ok: false } | Progress::RowsFailed
+    );
+    if mark.at.seqno == position.seqno && failed {
         return Left::Unknown;
     }
     if mark.at.seqno < next {
@@ -91,9 +98,11 @@ pub fn left_behind(mark: Option<Mark>, position: Position) -> Left {
     }
     match mark.progress {
         Progress::Stopped => Left::Nothing,
-        // Statements run alone: the next one begins when this one is over.
+        // Statements run alone: what comes next begins when this one is over.
         _ if mark.at.seqno > next => Left::Done,
         Progress::Ended { ok: true } => Left::Done,
+        // They are applied again.
+        Progress::RowsFailed => Left::Nothing,
         // Failed here, and the others were still to say whether there too.
         Progress::Ended { ok: false } | Progress::Begun => Left::Unknown,
     }
@@ -225,6 +234,7 @@ fn encode(number: u64, mark: Option<Mark>) -> [u8; SLOT] {
         Some(Progress::Ended { ok: true }) => 2,
         Some(Progress::Ended { ok: false }) => 3,
         Some(Progress::Stopped) => 4,
+        Some(Progress::RowsFailed) => 5,
     };
     if let Some(mark) = mark {
         slot[17..33].copy_from_slice(&mark.at.history.0);
@@ -246,6 +256,7 @@ fn decode(slot: &[u8]) -> Option<(u64, Option<Mark>)> {
         2 => Some(Progress::Ended { ok: true }),
         3 => Some(Progress::Ended { ok: false }),
         4 => Some(Progress::Stopped),
+        5 => Some(Progress::RowsFailed),
         _ => return None,
     };
     let at = Position {
@@ -320,6 +331,7 @@ mod tests {
             mark(5, Progress::Ended { ok: false }),
             mark(9, BEGUN),
             mark(9, OVER),
+            mark(12, Progress::RowsFailed),
         ];
         for m in all {
             marks.write(m).expect("a disk that works");
@@ -330,6 +342,18 @@ mod tests {
         std::fs::remove_file(dir.path().join(MARKS_FILE)).expect("a file");
         marks.forget().expect("a disk that works");
         assert_eq!(Marks::open(dir.path()).expect("a file").newest(), None);
+    }
+
+    #[test]
+    fn rows_that_failed_are_in_doubt_where_the_engine_has_passed_them() {
+        let failed = mark(9, Progress::RowsFailed);
+        let left = |seqno| left_behind(Some(failed), mark(seqno, BEGUN).at);
+        assert_eq!(left(9), Left::Unknown);
+        assert_eq!(left(8), Left::Nothing, "they are applied again");
+        assert_eq!(left(10), Left::Nothing);
+        assert_eq!(left(5), Left::Done, "a statement at 6 was over before them");
+        let decided = mark(9, OVER);
+        assert_eq!(left_behind(Some(decided), failed.at), Left::Nothing);
     }
 
     #[test]

@@ -369,7 +369,8 @@ impl Node {
             }
             Event::VoteDecided { seqno, winner } => {
                 self.note(&format!("Vote on seqno {seqno} decided: {winner:016x}"));
-                note_winner(&mut lock(&self.votes), seqno, winner);
+                let released = self.gates.released();
+                note_winner(&mut lock(&self.votes), seqno, winner, released);
                 lock(&self.own_ballots).asked.remove(&seqno);
                 self.vote_decided.notify_all();
                 if winner != 0 {

@@ -42,7 +42,14 @@ impl Node {
             through,
         };
         self.shared().in_doubt = left == Left::Unknown;
-        if left == Left::Unknown {
+        let rows = mark.is_some_and(|m| m.progress == Progress::RowsFailed);
+        if left == Left::Unknown && rows {
+            self.warn(&format!(
+                "this node stopped while the members were asked about the write set at {}:{through}, which could not be applied \
+                 here; its storage engine counts it as done. A full copy of another member settles that",
+                position.history
+            ));
+        } else if left == Left::Unknown {
             self.warn(&format!(
                 "this node stopped while its server ran the statement (DDL) at {}:{through}; nobody can tell whether \
                  its tables have the effect. A full copy of a member that knows settles that; only if no member does, \
@@ -88,6 +95,12 @@ impl Node {
         self.mark_ddl(seqno, Progress::Ended { ok });
     }
 
+    /// Rows could not be applied at `seqno`: who is killed before the others have spoken must know, as
+    /// the engine's position passes them before that. False: that could not be noted.
+    pub(super) fn rows_failed(&self, seqno: Seqno) -> bool {
+        self.mark_ddl(seqno, Progress::RowsFailed)
+    }
+
     fn mark_ddl(&self, seqno: Seqno, progress: Progress) -> bool {
         let at = Position {
             history: *lock(&self.history),
@@ -96,10 +109,11 @@ impl Node {
         let written = lock(&self.ddl_marks).write(Mark { at, progress });
         if let Err(e) = &written {
             self.inconsistent(&format!(
-                "that the statement (DDL) at {at} {} could not be noted in {} in {}: {e}. After a crash nobody could \
+                "that the statement (DDL) or write set at {at} {} could not be noted in {} in {}: {e}. After a crash nobody could \
                  tell whether the tables have its effect",
                 match progress {
                     Progress::Begun => "begins",
+                    Progress::RowsFailed => "failed",
                     Progress::Ended { .. } | Progress::Stopped => "is over",
                 },
                 crate::ddl_marks::MARKS_FILE,

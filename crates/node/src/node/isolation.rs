@@ -38,6 +38,9 @@ impl OwnBallots {
     }
 }
 
+/// Outcomes of votes that are kept when they are through.
+const VOTES_KEPT: usize = 1024;
+
 /// What could not be said of `seqno` now is to be said later, unless the vote on it is decided. The one who tells of
 /// that notes it in `votes` first and takes it from `own` then.
 fn put_back(own: &Mutex<OwnBallots>, votes: &Mutex<BTreeMap<Seqno, u64>>, seqno: Seqno) {
@@ -48,10 +51,15 @@ fn put_back(own: &Mutex<OwnBallots>, votes: &Mutex<BTreeMap<Seqno, u64>>, seqno:
 }
 
 /// Notes what the members decided of `seqno`. What is said of a late ballot comes after that, and may be less: they
-/// forget.
-pub(super) fn note_winner(votes: &mut BTreeMap<Seqno, u64>, seqno: Seqno, winner: u64) {
+/// forget. What is behind `released` is kept, however much: it may yet be waited for here.
+pub(super) fn note_winner(
+    votes: &mut BTreeMap<Seqno, u64>,
+    seqno: Seqno,
+    winner: u64,
+    released: Seqno,
+) {
     votes.entry(seqno).or_insert(winner);
-    while votes.len() > 1024 {
+    while votes.len() > VOTES_KEPT && votes.keys().next().is_some_and(|first| *first <= released) {
         votes.pop_first();
     }
 }
@@ -170,10 +178,12 @@ impl Node {
             ));
             return Outcome::NodeFail;
         }
+        // The engine's position has passed it already: who is killed before the others have spoken must know
+        // that it failed here.
         if statement {
-            // The engine's position has passed it already: who is killed before the others have spoken must know
-            // that it failed here.
             self.ddl_ended(seqno, false);
+        } else if !self.rows_failed(seqno) {
+            return Outcome::NodeFail;
         }
         let digest = twox_hash::XxHash3_64::oneshot(error).max(1);
         {
@@ -200,7 +210,12 @@ impl Node {
             _ => None,
         };
         match winner {
-            Some(winner) if winner == digest => Outcome::Ok,
+            Some(winner) if winner == digest => {
+                if !statement {
+                    self.ddl_ended(seqno, true);
+                }
+                Outcome::Ok
+            }
             Some(_) => Outcome::NodeFail,
             None => {
                 self.error(&format!(
@@ -305,7 +320,7 @@ mod tests {
     fn what_could_not_be_said_is_said_again_while_it_is_open() {
         let (own, votes) = (Mutex::default(), Mutex::default());
         put_back(&own, &votes, 4);
-        note_winner(&mut lock(&votes), 5, 0);
+        note_winner(&mut lock(&votes), 5, 0, 0);
         put_back(&own, &votes, 5);
         assert_eq!(lock(&own).finished(9), [4]);
     }
@@ -313,11 +328,21 @@ mod tests {
     #[test]
     fn what_was_decided_first_counts() {
         let mut votes = BTreeMap::new();
-        note_winner(&mut votes, 4, 7);
-        note_winner(&mut votes, 4, 0);
+        note_winner(&mut votes, 4, 7, 0);
+        note_winner(&mut votes, 4, 0, 0);
         assert_eq!(votes, BTreeMap::from([(4, 7)]));
-        (5..=2000).for_each(|seqno| note_winner(&mut votes, seqno, 0));
-        assert_eq!((votes.len(), votes.get(&4)), (1024, None));
+        (5..=2000).for_each(|seqno| note_winner(&mut votes, seqno, 0, seqno));
+        assert_eq!((votes.len(), votes.get(&4)), (VOTES_KEPT, None));
+    }
+
+    #[test]
+    fn what_is_decided_late_is_there_for_who_waits_for_it() {
+        let mut votes = BTreeMap::new();
+        (2000..4000).for_each(|seqno| note_winner(&mut votes, seqno, 7, 4));
+        note_winner(&mut votes, 5, 7, 4);
+        assert_eq!(votes.get(&5), Some(&7));
+        note_winner(&mut votes, 4001, 7, 3999);
+        assert_eq!((votes.len(), votes.get(&5)), (VOTES_KEPT, None));
     }
 
     #[test]

@@ -130,11 +130,31 @@ impl Node {
         } else if busy {
             // The database may still move: its position is its own word.
             self.save_running();
-        } else {
+        } else if self.is_on_the_disk() {
             self.save_stopped(position, last);
+        } else {
+            // The next start asks the engine.
+            self.save_running();
         }
         self.shared().phase = Phase::Closed;
         self.changed.notify_all();
+    }
+
+    /// Has everything that the database wrote synced: the engine itself does that later, when it ends, and
+    /// the position of an orderly stop is believed where the engine stands before it (power that fails in
+    /// between).
+    fn is_on_the_disk(&self) -> bool {
+        if self.setup.witness {
+            return true;
+        }
+        let synced = self.engines.sync_data(&self.setup.data_dir);
+        if let Err(e) = &synced {
+            self.error(&format!(
+                "the file system of {} could not be synced: {e}. The next start asks the storage engine how far it is",
+                self.setup.data_dir.display()
+            ));
+        }
+        synced.is_ok()
     }
 
     /// This node leaves before its server was brought up: nothing that was ordered has been applied since.

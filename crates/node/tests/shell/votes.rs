@@ -7,7 +7,7 @@ use dromon_node::{Outcome, Phase, Position};
 
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, row};
-use crate::world::{World, run};
+use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -201,6 +201,33 @@ fn a_node_that_is_killed_amid_a_vote_takes_a_copy() {
     run(1, "", LIMIT, |world| {
         cut_amid_a_vote(world, true);
         assert!(world.report.said("nobody can tell whether"));
+    });
+}
+
+/// The same with rows that fail there alone.
+#[test]
+fn a_node_that_is_killed_amid_a_vote_on_rows_takes_a_copy() {
+    run(3, "", LIMIT, |world| {
+        let [a, b, c] = [1, 2, 3].map(|n| world.db(n));
+        c.fail_at(row(2), "Error_code: 1114;\0");
+        c.holds.close(Point::ApplyStart);
+        assert!(a.set(row(2), 1).is_committed());
+        world.until("n3 is at it", || c.holds.waiting(Point::ApplyStart) == 1);
+        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+        world.until("n3 is cut off", || c.node().phase() == Phase::NonPrimary);
+        c.holds.open(Point::ApplyStart);
+        world.until("it failed there", || {
+            world.report.said("Member n3 initiates vote")
+        });
+        world.crash(3);
+        world.net.heal();
+        let again = world.open_again(3);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert!(world.report.said("which could not be applied here"));
+        world.synced(&b);
+        world.settle();
+        assert_eq!(again.read(row(2)), 1);
     });
 }
 
