@@ -1,7 +1,7 @@
 //! How far the log may be shortened: to a checkpoint that everybody can start
 //! from who may still have to. A pure decision.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use dromon_writeset::Seqno;
@@ -28,21 +28,31 @@ pub struct Need {
 }
 
 /// Where nodes were told to begin that are no members yet: until their joins are ordered nobody
-/// else knows that the log is needed from there on. By index, as of when; no more than there are
-/// checkpoints.
+/// else knows that the log is needed from there on. Indexes, ascending, and as of when.
 #[derive(Debug, Default)]
-pub struct Promises(BTreeMap<u64, Instant>);
+pub struct Promises(Vec<(u64, Instant)>);
+
+/// Whoever asks more often than this is not served better.
+const PROMISES: usize = 64;
 
 impl Promises {
     /// Somebody is told to begin at `index`.
     pub fn make(&mut self, index: u64, now: Instant) {
-        self.0.insert(index, now);
+        let at = self.0.partition_point(|(i, _)| *i <= index);
+        self.0.insert(at, (index, now));
+        self.0.truncate(PROMISES);
+    }
+
+    /// One of them is a member now, and speaks for itself. Which one is not known, so the highest
+    /// promise is taken for its: the lowest of those that still come is never below what is left.
+    pub fn joined(&mut self) {
+        self.0.pop();
     }
 
     /// The lowest index that was promised within the last `time`; older ones are forgotten.
     pub fn lowest(&mut self, time: Duration, now: Instant) -> Option<u64> {
-        self.0.retain(|_, at| now.duration_since(*at) < time);
-        self.0.keys().next().copied()
+        self.0.retain(|(_, at)| now.duration_since(*at) < time);
+        self.0.first().map(|(index, _)| *index)
     }
 }
 
@@ -155,8 +165,8 @@ mod tests {
         let mut promises = Promises::default();
         let lowest = |p: &mut Promises, second| p.lowest(Duration::from_secs(60), at(second));
         assert_eq!(lowest(&mut promises, 0), None);
-        promises.make(50, at(0));
         promises.make(90, at(10));
+        promises.make(50, at(0));
         assert_eq!(
             lowest(&mut promises, 59),
             Some(50),
@@ -166,6 +176,28 @@ mod tests {
         promises.make(90, at(65));
         assert_eq!(lowest(&mut promises, 120), Some(90), "it was made again");
         assert_eq!(lowest(&mut promises, 125), None);
+    }
+
+    #[test]
+    fn who_has_joined_leaves_the_promises_of_the_others() {
+        let now = Instant::now();
+        let time = Duration::from_secs(60);
+        let mut promises = Promises::default();
+        promises.joined();
+        for index in [70, 50, 90] {
+            promises.make(index, now);
+        }
+        for left in [Some(50), Some(50), None] {
+            promises.joined();
+            assert_eq!(promises.lowest(time, now), left);
+        }
+        for index in (0..1000).rev() {
+            promises.make(index, now);
+        }
+        assert_eq!(
+            (promises.0.len(), promises.lowest(time, now)),
+            (PROMISES, Some(0))
+        );
     }
 
     #[test]

@@ -551,6 +551,9 @@ impl Node {
             view.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
         ));
         self.tell_sender(order, &view, joined, own);
+        if joined.is_some_and(|(uuid, _)| uuid != own) {
+            lock(&self.promised).joined();
+        }
         self.streams_left(&view);
         self.held_left(seqno, &view);
         self.publish(order, &course.state);
