@@ -1,4 +1,4 @@
-//! Current reads.
+//! What is answered while the other nodes are held or behind: current reads, and the end of a stream.
 
 use std::sync::mpsc;
 use std::thread;

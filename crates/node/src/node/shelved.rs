@@ -64,8 +64,7 @@ impl Node {
         }
         if fragment {
             let tables = write_set.keys().named_tables();
-            let begun = state.open_stream(id).filter(|_| flags.starts());
-            let begins = begun.map(|s| s.begins);
+            let begins = begins(state, id, flags);
             if own {
                 let (first, tables) = held.comes_alone(id, at, begins);
                 self.closed.close_strictly(first, tables);
@@ -102,9 +101,8 @@ impl Node {
             held.own_over(id);
             return;
         }
-        let begun = state.open_stream(id).filter(|_| flags.starts());
         let tables = write_set.keys().named_tables();
-        held.own_fragment(id, at, begun.map(|s| s.begins), &tables);
+        held.own_fragment(id, at, begins(state, id, flags), &tables);
     }
 
     /// An applier is about to take `ws`, everything before which is finished. If it is of a stream of
@@ -613,6 +611,12 @@ impl Node {
         self.holds.store(true, Relaxed);
         self.spared.store(false, Relaxed);
     }
+}
+
+/// Where a stream begins in the log, if this fragment of it is the first one.
+fn begins(state: &ClusterState, id: StreamId, flags: Flags) -> Option<u64> {
+    let begun = state.open_stream(id).filter(|_| flags.starts());
+    begun.map(|s| s.begins)
 }
 
 /// Whether the stream of a note, which began at `first`, is open in `state`. If it is not,

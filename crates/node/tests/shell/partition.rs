@@ -347,23 +347,28 @@ fn a_streaming_transaction_does_not_end_before_its_node_knows_that_it_is_over() 
     });
 }
 
+/// What a client of n3 sends is ordered by the others, and its node is cut off before it hears of that.
+fn cut_off_amid(world: &World, client: impl FnOnce() -> End + Send + 'static) {
+    let away = world.db(3);
+    world.net.hang_log(&World::addr(1));
+    world.net.hang_log(&World::addr(2));
+    let sent = away.count("replicated");
+    let client = std::thread::spawn(client);
+    world.until("it is sent", || away.count("replicated") > sent);
+    std::thread::sleep(Duration::from_millis(300));
+    world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
+    world.net.mend_log(&World::addr(1));
+    world.net.mend_log(&World::addr(2));
+    assert_eq!(client.join().expect("no panic"), End::Unknown);
+}
+
 /// The node is back, and has not applied its own write set whose outcome was unknown.
 #[test]
 fn who_took_a_row_after_an_unknown_outcome_gives_way_to_it() {
     run(3, PATIENT, LIMIT, |world| {
         let away = world.db(3);
-        let first = {
-            let away = away.clone();
-            world.net.hang_log(&World::addr(1));
-            world.net.hang_log(&World::addr(2));
-            std::thread::spawn(move || away.increment(row(1)))
-        };
-        world.until("it is sent", || away.count("replicated") == 1);
-        std::thread::sleep(Duration::from_millis(300));
-        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
-        world.net.mend_log(&World::addr(1));
-        world.net.mend_log(&World::addr(2));
-        assert_eq!(first.join().expect("no panic"), End::Unknown);
+        let first = away.clone();
+        cut_off_amid(world, move || first.increment(row(1)));
         let mut second = away.begin();
         second.add(row(1), 1).expect("it is free");
         away.holds.close(Point::ApplyStart);
@@ -401,16 +406,7 @@ fn a_stream_of_unknown_outcome(
         client.fragment().expect("nobody is in its way");
         world.settle();
         let before = world.db(1).node().last_committed().seqno;
-        world.net.hang_log(&World::addr(1));
-        world.net.hang_log(&World::addr(2));
-        let sent = away.count("replicated");
-        let last = std::thread::spawn(move || last(client));
-        world.until("it is sent", || away.count("replicated") > sent);
-        std::thread::sleep(Duration::from_millis(300));
-        world.net.cut(&addrs(&[3]), &addrs(&[1, 2]));
-        world.net.mend_log(&World::addr(1));
-        world.net.mend_log(&World::addr(2));
-        assert_eq!(last.join().expect("no panic"), End::Unknown);
+        cut_off_amid(world, move || last(client));
         world.until("the others have it", || {
             world.db(1).node().last_committed().seqno > before
         });
