@@ -5,6 +5,10 @@
 //! answers come back in order. When an answer is an error, or out of order, or the
 //! link breaks, or nothing comes for too long, the session ends and the library
 //! begins another one from what the member is known to have.
+//!
+//! What is too long goes by what is on its way ([`SLOWEST`]), and begins anew with
+//! each answer. A way that is only slow must not end sessions: the next one sends
+//! the same again, behind what is still queued of the one before.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -34,6 +38,8 @@ use crate::types::RaftId;
 pub(crate) const WINDOW: usize = 64;
 /// Their bytes; a single one may exceed it.
 const WINDOW_BYTES: usize = 8 << 20;
+/// A way that carries fewer bytes a second than this counts as a dead one.
+const SLOWEST: u32 = 64 << 10;
 /// How long to wait for room in the transport's queue before looking again.
 const ROOM_PAUSE: Duration = Duration::from_millis(2);
 
@@ -207,6 +213,10 @@ struct Session<S> {
     answers: mpsc::Receiver<AppendAnswer>,
     under_way: VecDeque<UnderWay>,
     bytes: usize,
+    /// What was queued before this session, until its first answer.
+    ahead: usize,
+    /// The newest answer.
+    answered: Option<Instant>,
     seq: u64,
     /// Made, but the transport had no room.
     stuck: Option<(Wire, Made)>,
@@ -242,6 +252,15 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
         // A slow disk may take longer than an election; only a dead way is
         // meant here, and links report most of those themselves.
         let patience = (core.config.election_min * 4).max(Duration::from_secs(3));
+        let ahead = match lane {
+            Lane::Bulk => core
+                .net
+                .peers_status()
+                .get(&to)
+                .map_or(0, |l| l.queued_bytes),
+            // Nothing heavy is before it.
+            _ => 0,
+        };
         Session {
             core,
             to,
@@ -251,6 +270,8 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
             answers,
             under_way: VecDeque::new(),
             bytes: 0,
+            ahead,
+            answered: None,
             seq: 0,
             stuck: None,
             patience,
@@ -270,10 +291,7 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
             let room = self.stuck.is_none()
                 && self.under_way.len() < WINDOW
                 && (idle || self.bytes < WINDOW_BYTES);
-            let deadline = self
-                .under_way
-                .front()
-                .map_or_else(Instant::now, |sent| sent.at + self.patience);
+            let (deadline, patience) = self.deadline();
             let stuck = self.stuck.is_some();
             let Session { input, answers, .. } = &mut self;
             tokio::select! {
@@ -290,11 +308,22 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
                 },
                 () = sleep(ROOM_PAUSE), if stuck => {}
                 () = sleep_until(deadline), if !idle => {
-                    let why = format!("no answer within {:?}", self.patience);
+                    let why = format!("no answer within {patience:?}");
                     return Some((Err(self.broken(&why)), None));
                 }
             }
         }
+    }
+
+    /// When to give up on the next answer, and how long it is waited for.
+    fn deadline(&self) -> (Instant, Duration) {
+        let Some(next) = self.under_way.front() else {
+            return (Instant::now(), Duration::ZERO);
+        };
+        let bytes = (next.made.bytes + self.ahead) as f64;
+        let patience = self.patience + Duration::from_secs_f64(bytes / f64::from(SLOWEST));
+        let since = self.answered.map_or(next.at, |at| at.max(next.at));
+        (since + patience, patience)
     }
 
     fn make(&mut self, request: AppendRequest) {
@@ -352,6 +381,8 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
             }
         };
         self.bytes -= made.bytes;
+        self.ahead = 0;
+        self.answered = Some(Instant::now());
         if !matches!(result, Err(StreamAppendError::HigherVote(_))) {
             self.core.accepted(self.to, made.term, made.mark);
         }

@@ -39,6 +39,8 @@ struct State {
     cuts: BTreeMap<(RaftId, RaftId), Cut>,
     /// What a way takes longer than the others.
     slow: BTreeMap<(RaftId, RaftId), Duration>,
+    /// What a way carries on its bulk lane, in bytes a second, if that is little.
+    narrow: BTreeMap<(RaftId, RaftId), u32>,
     /// Ways that take one frame less.
     refusing: BTreeSet<(RaftId, RaftId, usize)>,
     ports: BTreeMap<RaftId, PortState>,
@@ -68,6 +70,7 @@ impl Hub {
             jitter,
             cuts: BTreeMap::new(),
             slow: BTreeMap::new(),
+            narrow: BTreeMap::new(),
             refusing: BTreeSet::new(),
             ports: BTreeMap::new(),
             counter: 0,
@@ -140,6 +143,11 @@ impl Hub {
     /// From now on what is sent from `from` to `to` takes `extra` longer.
     pub fn slow(&self, from: RaftId, to: RaftId, extra: Duration) {
         self.lock().slow.insert((from, to), extra);
+    }
+
+    /// From now on the bulk lane carries so many bytes a second from `from` to `to`.
+    pub fn narrow(&self, from: RaftId, to: RaftId, rate: u32) {
+        self.lock().narrow.insert((from, to), rate);
     }
 
     /// Undoes every cut.
@@ -292,6 +300,8 @@ impl Network for Port {
         let extra = s.slow.get(&(self.id, to)).copied().unwrap_or_default();
         let due = Instant::now() + s.delay() + extra;
         let (key, len) = ((self.id, lane.index()), frame.len());
+        let narrow = s.narrow.get(&(self.id, to)).filter(|_| lane == Lane::Bulk);
+        let takes = narrow.map_or(0.0, |rate| len as f64 / f64::from(*rate));
         let Some(p) = s.ports.get_mut(&to) else {
             return Err(SendError::Disconnected { to, lane });
         };
@@ -306,7 +316,7 @@ impl Network for Port {
         }
         *queued += len;
         // Never before the one sent earlier.
-        *last = due.max(*last);
+        *last = due.max(*last) + Duration::from_secs_f64(takes);
         let due = *last;
         let what = Inbound::Frame {
             from: self.id,
@@ -442,11 +452,15 @@ impl Network for Port {
             .map(|(id, addr)| {
                 // Of a silent cut nobody is told.
                 let up = s.reach(self.id, *id) != Err(Cut::Closed);
+                let lanes = s.ports.get(id).map(|p| &p.lanes);
+                let from = (self.id, 0)..=(self.id, usize::MAX);
+                let queued = lanes.map_or(0, |l| l.range(from).map(|(_, (_, n))| n).sum());
                 (
                     *id,
                     LinkStatus {
                         addr: addr.clone(),
                         up: [up; 3],
+                        queued_bytes: queued,
                         ..LinkStatus::default()
                     },
                 )

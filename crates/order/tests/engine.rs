@@ -3,6 +3,7 @@
 mod world;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_order::memnet::Cut;
@@ -521,6 +522,54 @@ fn a_large_message_lets_small_ones_pass() {
             "the large one was at {place:?}"
         );
         assert!(bodies.contains(&big));
+    });
+}
+
+/// One of three lacks `lacks` MiB, behind a way of `rate` bytes a second. After `breaks`, if
+/// any, its answers are lost once. How long it takes.
+async fn catch_up(seed: u64, rate: u32, lacks: u64, breaks: Option<Duration>) -> Duration {
+    let mut w = World::three(seed).await;
+    let leader = w.leader(&[1, 2, 3]).await;
+    let behind = leader % 3 + 1;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != behind).collect();
+    w.kill(behind).await;
+    for n in 0..lacks {
+        let body = Bytes::from(vec![n as u8; 1 << 20]);
+        w.order(leader).propose(1, n, body).expect("there is room");
+    }
+    w.wait_delivered(&others, lacks as usize).await;
+    for id in others {
+        w.hub.narrow(id, behind, rate);
+    }
+    w.resume(behind).await;
+    let began = tokio::time::Instant::now();
+    if let Some(after) = breaks {
+        tokio::time::sleep(after).await;
+        w.hub.break_lane(behind, leader, Lane::Raft);
+    }
+    w.wait_delivered(&[behind], lacks as usize).await;
+    let took = began.elapsed();
+    w.assert_same(&[1, 2, 3]);
+    took
+}
+
+/// Answers come all the time, but none as soon as it was asked for.
+#[test]
+fn who_lacks_much_behind_a_narrow_way_catches_up() {
+    run(async {
+        let took = catch_up(23, 1 << 20, 20, None).await;
+        assert!(took < ms(30_000), "{took:?} instead of 20 s");
+        let took = catch_up(24, 1 << 17, 10, None).await;
+        assert!(took < ms(90_000), "{took:?} instead of 80 s");
+    });
+}
+
+/// What was queued before stands before what is sent again.
+#[test]
+fn who_lacks_much_behind_a_narrow_way_may_lose_an_answer() {
+    run(async {
+        let took = catch_up(25, 1 << 18, 10, Some(ms(6_000))).await;
+        assert!(took < ms(85_000), "{took:?} instead of 72 s");
     });
 }
 

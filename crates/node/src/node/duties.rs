@@ -519,7 +519,8 @@ impl Node {
             let why = match self.stands_still(now, m.raft_id, &status, &settings) {
                 _ if silent >= suspect => format!("silent for {:.1} s", silent.as_secs_f64()),
                 Some(stood) => format!(
-                    "it answers, but its log has stored nothing for {:.1} s (evs.inactive_timeout), so its disk hangs",
+                    "it answers, but its log has stored nothing for {:.1} s (evs.inactive_timeout): its disk hangs, or the \
+                     way to it carries too little",
                     stood.as_secs_f64()
                 ),
                 None => continue,
