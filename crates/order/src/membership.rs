@@ -88,8 +88,9 @@ pub(crate) fn plan(p: &Picture<'_>) -> Option<Step> {
         return None;
     }
     if p.members.configs.len() > 1 {
-        // Agreed half-way; asking for nothing ends it.
-        return change(ChangeMembers::AddVoterIds(BTreeSet::new()), false);
+        // Agreed half-way; asking for nothing ends it. Who only lost its vote stays a member; who
+        // is gone is taken out by the next step.
+        return change(ChangeMembers::AddVoterIds(BTreeSet::new()), true);
     }
     let voters = p.members.voters();
     let wanted_voter = |id: &RaftId| p.desired.get(id).is_some_and(|d| d.voter);
@@ -524,7 +525,7 @@ mod tests {
         p.desired = &want;
         assert_eq!(
             plan(&p),
-            change(ChangeMembers::AddVoterIds(BTreeSet::new()), false)
+            change(ChangeMembers::AddVoterIds(BTreeSet::new()), true)
         );
     }
     /// A node that was down goes through its log again, and wants on the way
@@ -611,7 +612,7 @@ mod tests {
         m.configs.push(set(&[1, 2]));
         assert_eq!(
             step(&m, &desired(&[2], &[]), both()),
-            change(ChangeMembers::AddVoterIds(BTreeSet::new()), false)
+            change(ChangeMembers::AddVoterIds(BTreeSet::new()), true)
         );
     }
 
@@ -661,8 +662,12 @@ mod tests {
 
     /// What a change makes of the members, as the consensus library does it.
     fn carried_out(m: &Members, changes: ChangeMembers<u64, Node>, retain: bool) -> Members {
-        let mut voters = m.voters();
+        let mut voters = m.configs.last().cloned().unwrap_or_default();
         let mut addrs = m.addrs.clone();
+        if !retain {
+            let lost: BTreeSet<u64> = m.voters().difference(&voters).copied().collect();
+            addrs.retain(|id, _| !lost.contains(id));
+        }
         let all = match changes {
             ChangeMembers::Batch(all) => all,
             one => vec![one],
@@ -694,15 +699,34 @@ mod tests {
         }
     }
 
+    /// The same if the leader is lost between the two steps of a change of voters.
+    fn half_carried_out(m: &Members, changes: ChangeMembers<u64, Node>, retain: bool) -> Members {
+        let done = carried_out(m, changes, retain);
+        if m.configs.len() > 1 || done.configs == m.configs {
+            return done;
+        }
+        let mut addrs = m.addrs.clone();
+        addrs.extend(done.addrs);
+        let configs = vec![m.voters(), done.configs[0].clone()];
+        Members {
+            log_id: None,
+            configs,
+            addrs,
+        }
+    }
+
     /// Follows the plan with `leader` first until there is nothing to do. Everybody
     /// hears everybody. `stood_down`: who takes nothing more, and what it wants.
+    /// Whoever is wanted stays a member all the time. With `halves` each change of voters is
+    /// finished by a plan of its own.
     fn follow(
         mut m: Members,
         want: &BTreeMap<RaftId, Desired>,
         mut leader: u64,
         stood_down: Option<(u64, &BTreeMap<RaftId, Desired>)>,
+        halves: bool,
     ) -> (Members, u64) {
-        for _ in 0..12 {
+        for _ in 0..20 {
             let peers = m.addrs.keys().filter(|id| **id != leader).map(|id| {
                 let silent = Some(Duration::from_millis(10));
                 (*id, PeerStatus { matched: 9, silent })
@@ -728,7 +752,14 @@ mod tests {
                     leader = to;
                 }
                 Some(Step::Change { changes, retain }) => {
-                    m = carried_out(&m, changes, retain);
+                    let next = match halves {
+                        true => half_carried_out(&m, changes, retain),
+                        false => carried_out(&m, changes, retain),
+                    };
+                    let wanted = m.addrs.keys().filter(|id| want.contains_key(id));
+                    let thrown: Vec<_> = wanted.filter(|id| !next.addrs.contains_key(id)).collect();
+                    assert!(thrown.is_empty(), "{thrown:?} are wanted, from {m:?}");
+                    m = next;
                     assert!(m.is_voter(leader), "a leader takes its own vote");
                 }
             }
@@ -750,8 +781,9 @@ mod tests {
                 }
                 let want = desired(&some(then), &some(also_then));
                 let m = members(&some(now), &some(also_now));
-                for leader in some(now) {
-                    let (end, last) = follow(m.clone(), &want, leader, None);
+                for (leader, halves) in some(now).into_iter().flat_map(|l| [(l, false), (l, true)])
+                {
+                    let (end, last) = follow(m.clone(), &want, leader, None, halves);
                     let named: BTreeSet<u64> = end.addrs.keys().copied().collect();
                     assert_eq!(end.voters(), set(&some(then)), "from {m:?} led by {leader}");
                     assert_eq!(named, set(&some(then | also_then)));
@@ -772,7 +804,8 @@ mod tests {
                 let new = desired(&rest, &[]);
                 let sole = desired(&[leader], &rest);
                 for old in [&new, &sole, &desired(&[1, 2, 3, 4], &[])] {
-                    let (end, last) = follow(m.clone(), &new, leader, Some((leader, old)));
+                    let down = Some((leader, old));
+                    let (end, last) = follow(m.clone(), &new, leader, down, false);
                     assert_eq!(end.voters(), others, "from {m:?} led by {leader}");
                     assert_ne!(last, leader);
                 }
