@@ -27,6 +27,9 @@ pub const GREETING_MAX: usize = 4096;
 pub const FRAME_HEADER: usize = 12;
 /// Longest body of a frame, in bytes. Requests and answers may span frames.
 pub const FRAME_MAX: usize = 64 << 20;
+/// The longest frame with a part of a question or an answer: all but the last may be
+/// followed by more.
+pub const MESSAGE_PART: usize = 1 << 20;
 
 const CLUSTER_MAX: usize = 255;
 const ADDRESS_MAX: usize = 261;
@@ -73,10 +76,12 @@ pub enum Misbehaviour {
     #[error("sent a greeting that makes no sense ({0}); the connection was closed")]
     GreetingMalformed(&'static str),
     /// A frame's length is beyond the limit.
-    #[error("announced a frame of {len} bytes (limit {FRAME_MAX}); the connection was closed")]
+    #[error("announced a frame of {len} bytes (limit {limit}); the connection was closed")]
     FrameTooLong {
         /// What it said.
         len: u32,
+        /// The most that one of its type may have.
+        limit: usize,
     },
     /// A frame's checksum does not fit.
     #[error(
@@ -477,6 +482,14 @@ impl FrameKind {
         }
     }
 
+    /// The longest body.
+    fn limit(self) -> usize {
+        match self {
+            FrameKind::Request | FrameKind::Answer => MESSAGE_PART,
+            _ => FRAME_MAX,
+        }
+    }
+
     fn from_code(c: u8) -> Option<Self> {
         Some(match c {
             1 => FrameKind::Data,
@@ -527,14 +540,18 @@ pub fn read_frame(buf: &mut BytesMut) -> Result<Option<RawFrame>, Misbehaviour> 
     head.copy_from_slice(&buf[..FRAME_HEADER]);
     let [l0, l1, l2, l3, kind, flags, z0, z1, s0, s1, s2, s3] = head;
     let len = u32::from_le_bytes([l0, l1, l2, l3]);
+    let too_long = |limit| Misbehaviour::FrameTooLong { len, limit };
     if len as usize > FRAME_MAX {
-        return Err(Misbehaviour::FrameTooLong { len });
+        return Err(too_long(FRAME_MAX));
     }
     let known =
         FrameKind::from_code(kind).filter(|_| flags & !FLAG_LAST == 0 && [z0, z1] == [0, 0]);
     let Some(kind) = known else {
         return Err(Misbehaviour::FrameUnexpected { kind });
     };
+    if len as usize > kind.limit() {
+        return Err(too_long(kind.limit()));
+    }
     let end = FRAME_HEADER + len as usize;
     if buf.len() < end {
         return Ok(None);
@@ -791,6 +808,15 @@ mod tests {
             read_frame(&mut buf),
             Err(Misbehaviour::FrameTooLong { .. })
         ));
+        // A question's parts are shorter, and that is known before they come.
+        let mut buf = raw_frame(FrameKind::Request, 0, &vec![0; MESSAGE_PART]);
+        assert!(read_frame(&mut buf.clone()).is_ok_and(|f| f.is_some()));
+        buf[..4].copy_from_slice(&(MESSAGE_PART as u32 + 1).to_le_bytes());
+        buf.truncate(FRAME_HEADER);
+        let limit = MESSAGE_PART;
+        let len = limit as u32 + 1;
+        let too_long = Misbehaviour::FrameTooLong { len, limit };
+        assert_eq!(read_frame(&mut buf), Err(too_long));
     }
 
     proptest! {

@@ -17,8 +17,8 @@ use super::socket::Socket;
 use crate::address::parse_address;
 use crate::network::{Frame, NetError};
 use crate::wire::{
-    FRAME_HEADER, FrameKind, Hello, HelloAnswer, Misbehaviour, PeerMisbehaved, RawFrame,
-    frame_header, read_frame, read_greeting, room_wanted,
+    FRAME_HEADER, FrameKind, Hello, HelloAnswer, MESSAGE_PART, Misbehaviour, PeerMisbehaved,
+    RawFrame, frame_header, read_frame, read_greeting, room_wanted,
 };
 
 /// The moment until which something must be done, and the words for it.
@@ -358,10 +358,6 @@ impl WriteList {
         to.flush().await
     }
 }
-
-/// Frames that carry one question or answer: all but the last may be followed
-/// by more.
-pub(super) const MESSAGE_PART: usize = 1 << 20;
 
 /// Writes `body` in as many frames as it needs.
 pub(super) async fn write_message(
