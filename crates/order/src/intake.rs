@@ -1,11 +1,14 @@
 //! What members want written, on its way into the leader's log.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use futures_util::StreamExt;
+use openraft::ServerState;
+use openraft::async_runtime::WatchReceiver;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::codec::Wire;
 use crate::engine_core::Core;
@@ -83,6 +86,7 @@ pub(crate) async fn write_intake(core: Arc<Core>, raft: Raft, mut rx: mpsc::Rece
     let under_way = Arc::new(AtomicUsize::new(0));
     let mut before = Instant::now();
     while let Some(first) = rx.recv().await {
+        wait_for_disk(&core, &raft).await;
         let gather = match core.config.gather {
             Gathering::Never => None,
             Gathering::Always => Some(GATHER_MIN),
@@ -129,5 +133,22 @@ pub(crate) async fn write_intake(core: Arc<Core>, raft: Raft, mut rx: mpsc::Rece
                 }
             }
         });
+    }
+}
+
+/// While this node leads and its own disk lags far behind, nothing more is taken. A majority
+/// of the others would go on without it; but what the disk has not stored lies in memory, and
+/// in the end the engine would have to wait where nothing may wait.
+async fn wait_for_disk(core: &Core, raft: &Raft) {
+    loop {
+        let mut stored = pin!(core.storage.stored());
+        // Before looking, so that nothing falls between.
+        stored.as_mut().enable();
+        let leads = || raft.metrics().borrow_watched().state == ServerState::Leader;
+        if core.storage.unstored() <= core.config.unstored_max || !leads() {
+            return;
+        }
+        // It may be deposed meanwhile.
+        let _ = timeout(core.config.heartbeat, stored).await;
     }
 }

@@ -13,8 +13,12 @@ use bytes::Bytes;
 use crate::logstore::{LogStore, Record, WriteDone, WriteOp};
 
 /// See the module's words.
-#[derive(Debug, Default)]
-pub struct MemLog(Mutex<State>);
+#[derive(Default)]
+pub struct MemLog {
+    state: Mutex<State>,
+    /// Who is not told of what was written, while it hangs.
+    hanging: Mutex<Option<Vec<(WriteDone, io::Result<()>)>>>,
+}
 
 #[derive(Clone, Debug, Default)]
 struct State {
@@ -44,14 +48,34 @@ impl MemLog {
         self.lock().unreadable = Some(why.to_owned());
     }
 
+    /// From now on nobody is told that anything is written, as on a disk that hangs. In turn
+    /// all are told.
+    pub fn hang(&self, hangs: bool) {
+        let told = {
+            let mut hanging = self.hanging.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *hanging, hangs.then(Vec::new))
+        };
+        for (done, result) in told.into_iter().flatten() {
+            done(result);
+        }
+    }
+
+    /// Bytes of all records.
+    pub fn bytes(&self) -> usize {
+        self.lock().records.iter().map(|r| r.body.len()).sum()
+    }
+
     /// Another log with the same content, as on a copy of the disk.
     pub fn copy(&self) -> Self {
-        MemLog(Mutex::new(self.lock().clone()))
+        MemLog {
+            state: Mutex::new(self.lock().clone()),
+            hanging: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code below panics between two changes that belong together.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,6 +131,11 @@ impl State {
 impl LogStore for MemLog {
     fn submit(&self, op: WriteOp, done: WriteDone) {
         let result = self.lock().write(op);
+        let mut hanging = self.hanging.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiting) = hanging.as_mut() {
+            return waiting.push((done, result));
+        }
+        drop(hanging);
         done(result);
     }
 

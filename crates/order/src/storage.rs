@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dromon_log::LogError;
 use openraft::EntryPayload;
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 use twox_hash::XxHash3_64;
 
@@ -54,6 +55,8 @@ pub(crate) struct Storage {
     /// Signalled when there may be more to hand out.
     ready: Condvar,
     ready_async: Arc<Notify>,
+    /// Notified when something appended is stored.
+    stored: Notify,
     observer: Observer,
 }
 
@@ -64,6 +67,8 @@ struct State {
     tail_bytes: usize,
     last: RaftLogId,
     durable: u64,
+    /// Bytes appended and not stored yet.
+    unstored: usize,
     applied: RaftLogId,
     delivered: u64,
     /// Whether somebody sleeps on `ready`.
@@ -212,6 +217,7 @@ impl Storage {
                 tail_bytes: 0,
                 last,
                 durable: last.index,
+                unstored: 0,
                 applied,
                 delivered: applied.index,
                 reader_sleeps: false,
@@ -224,6 +230,7 @@ impl Storage {
             }),
             ready: Condvar::new(),
             ready_async: Arc::new(Notify::new()),
+            stored: Notify::new(),
             observer,
         }))
     }
@@ -515,6 +522,22 @@ impl Storage {
     fn set_durable(&self, index: u64) {
         self.lock().durable = index;
         self.wake();
+    }
+
+    /// Bytes appended and not stored yet.
+    pub fn unstored(&self) -> usize {
+        self.lock().unstored
+    }
+
+    /// Ends when something appended is stored.
+    pub fn stored(&self) -> Notified<'_> {
+        self.stored.notified()
+    }
+
+    /// So many bytes that were appended are stored, or will never be.
+    fn not_unstored(&self, bytes: usize) {
+        self.lock().unstored -= bytes;
+        self.stored.notify_waiters();
     }
 
     /// Wakes the reader if there is something for it. Twice for each batch nothing is

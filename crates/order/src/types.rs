@@ -207,6 +207,9 @@ pub struct EngineConfig {
     /// Newest log entries kept in memory, in bytes, for delivery and for
     /// members that keep up; older ones are read from the log's files.
     pub cache_max: usize,
+    /// What a leader has appended and its own disk has not stored yet, in bytes: above it,
+    /// it takes nothing more for the moment.
+    pub unstored_max: usize,
     /// Bodies above this travel in pieces of this size, in bytes.
     pub piece: usize,
     /// What part of the time pieces may take while others order small
@@ -241,6 +244,7 @@ impl EngineConfig {
             resend: Duration::from_millis(1000),
             pending_max: 512 << 20,
             cache_max: 64 << 20,
+            unstored_max: 64 << 20,
             piece: 64 << 10,
             bulk_share: 1.0,
             gather: Gathering::Never,

@@ -525,6 +525,39 @@ fn a_large_message_lets_small_ones_pass() {
     });
 }
 
+/// The others have all of it on their disks, and would go on without end.
+#[test]
+fn a_leader_whose_disk_hangs_takes_no_more_than_it_may_hold() {
+    run(async {
+        let mut w = World::new(26);
+        w.unstored_max = Some(1 << 20);
+        w.grow(3).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let other = leader % 3 + 1;
+        let before = w.log(leader).bytes();
+        w.log(leader).hang(true);
+        for n in 0..20 {
+            let body = Bytes::from(vec![n as u8; 1 << 20]);
+            w.order(other).propose(1, n, body).expect("there is room");
+        }
+        let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        w.leader(&others).await;
+        let took = w.log(leader).bytes() - before;
+        assert!((1 << 20..2 << 20).contains(&took), "{took}");
+        w.wait_delivered(&others, 20).await;
+        w.log(leader).hang(false);
+        w.wait_delivered(&[leader], 20).await;
+        w.assert_same(&[1, 2, 3]);
+        // It leads again, and takes what comes.
+        w.want(others[0], &[leader], &others);
+        w.want(others[1], &[leader], &others);
+        w.want(leader, &[leader], &others);
+        w.wait_leader(&[1, 2, 3], leader).await;
+        w.propose(other, 0);
+        w.wait_delivered(&[1, 2, 3], 21).await;
+    });
+}
+
 /// One of three lacks `lacks` MiB, behind a way of `rate` bytes a second. After `breaks`, if
 /// any, its answers are lost once. How long it takes.
 async fn catch_up(seed: u64, rate: u32, lacks: u64, breaks: Option<Duration>) -> Duration {

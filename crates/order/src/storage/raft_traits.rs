@@ -138,14 +138,17 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
         I::IntoIter: OptionalSend,
     {
         let mut records = Vec::new();
+        let mut bytes = 0;
         let last = {
             let mut s = self.0.lock();
             for e in entries {
                 records.push(to_record(&e));
                 s.last = e.log_id;
-                s.tail_bytes += weight(&e);
+                bytes += weight(&e);
                 s.tail.push_back(e);
             }
+            s.tail_bytes += bytes;
+            s.unstored += bytes;
             while s.tail_bytes > self.0.tail_max
                 && let Some(gone) = s.tail.pop_front()
             {
@@ -157,6 +160,7 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
         self.0.store.submit(
             WriteOp::Append(records),
             Box::new(move |result| {
+                storage.not_unstored(bytes);
                 if result.is_ok() {
                     storage.set_durable(last);
                 }

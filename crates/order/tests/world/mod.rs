@@ -51,6 +51,8 @@ pub struct World {
     pub timings: Option<[Duration; 4]>,
     /// Bytes of the newest entries that are kept in memory.
     pub cache_max: Option<usize>,
+    /// The engines' `unstored_max`, if set.
+    pub unstored_max: Option<usize>,
     /// Starts so far: each has a fresh origin.
     starts: u64,
     nodes: BTreeMap<RaftId, Node>,
@@ -175,6 +177,7 @@ impl World {
             quick: false,
             timings: None,
             cache_max: None,
+            unstored_max: None,
             starts: 0,
             nodes: BTreeMap::new(),
             epoch: Instant::now(),
@@ -277,6 +280,7 @@ impl World {
             (config.election_min, config.election_max) = (min, max);
         }
         config.cache_max = self.cache_max.unwrap_or(config.cache_max);
+        config.unstored_max = self.unstored_max.unwrap_or(config.unstored_max);
         let notes = Arc::new(Notes {
             id,
             epoch: self.epoch,
