@@ -336,7 +336,11 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
         let wire = Wire::Append {
             session: self.id,
             seq: self.seq,
-            lease_us: self.core.lease_left().as_micros() as u64,
+            // What waits behind bulk is old when it arrives.
+            lease_us: match heartbeat {
+                true => self.core.lease_left().as_micros() as u64,
+                false => 0,
+            },
             addr: if heartbeat {
                 self.core.config.addr.clone()
             } else {

@@ -17,8 +17,11 @@ use crate::logstore::{LogStore, Record, WriteDone, WriteOp};
 pub struct MemLog {
     state: Mutex<State>,
     /// Who is not told of what was written, while it hangs.
-    hanging: Mutex<Option<Vec<(WriteDone, io::Result<()>)>>>,
+    hanging: Mutex<Option<Vec<Untold>>>,
 }
+
+/// Who is to be told what.
+type Untold = (WriteDone, io::Result<()>);
 
 #[derive(Clone, Debug, Default)]
 struct State {

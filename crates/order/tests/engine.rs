@@ -606,6 +606,39 @@ fn who_lacks_much_behind_a_narrow_way_may_lose_an_answer() {
     });
 }
 
+/// What its leader sent before still comes in for half a minute.
+#[test]
+fn who_is_cut_off_behind_a_narrow_way_knows_in_time() {
+    run(async {
+        let mut w = World::new(27);
+        w.grow(5).await;
+        let all = [1, 2, 3, 4, 5];
+        let leader = w.leader(&all).await;
+        let with_it = leader % 5 + 1;
+        let others: Vec<u64> = (1..=5)
+            .filter(|id| ![leader, with_it].contains(id))
+            .collect();
+        w.hub.narrow(leader, with_it, 1 << 18);
+        for n in 0..8 {
+            let body = Bytes::from(vec![n as u8; 1 << 20]);
+            w.order(leader).propose(1, n, body).expect("there is room");
+        }
+        w.wait_delivered(&others, 8).await;
+        w.hub.cut(&[leader, with_it], &others, Cut::Silent);
+        tokio::time::sleep(ms(1_500)).await;
+        for _ in 0..200 {
+            assert!(!w.status(leader).primary);
+            assert!(!w.status(with_it).primary);
+            tokio::time::sleep(ms(50)).await;
+        }
+        assert!(w.bodies(with_it).len() < 8, "all had come");
+        w.hub.heal();
+        w.wait_delivered(&all, 8).await;
+        w.wait_primary(&all).await;
+        w.assert_same(&all);
+    });
+}
+
 #[test]
 fn requests_casts_and_ticks_reach_the_node() {
     run(async {
