@@ -1,4 +1,4 @@
-//! Which members answer, but store nothing: their disk hangs.
+//! Which members answer, but store nothing: their disk hangs, or the way to them carries too little.
 //!
 //! An answer to a ping shows that a process runs. A member is worth its vote only
 //! if what it is sent reaches its disk, so the leader looks at that: whose log

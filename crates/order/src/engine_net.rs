@@ -40,6 +40,9 @@ pub(crate) const WINDOW: usize = 64;
 const WINDOW_BYTES: usize = 8 << 20;
 /// A way that carries fewer bytes a second than this counts as a dead one.
 const SLOWEST: u32 = 64 << 10;
+/// An append says how long the lease lasts if, with it, no more bytes than these are on their
+/// way.
+const PROMISING: usize = 64 << 10;
 /// How long to wait for room in the transport's queue before looking again.
 const ROOM_PAUSE: Duration = Duration::from_millis(2);
 
@@ -337,7 +340,7 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Session<S> {
             session: self.id,
             seq: self.seq,
             // What waits behind bulk is old when it arrives.
-            lease_us: match heartbeat {
+            lease_us: match heartbeat || self.bytes + self.ahead + made.bytes <= PROMISING {
                 true => self.core.lease_left().as_micros() as u64,
                 false => 0,
             },

@@ -1,8 +1,10 @@
 //! What members want written, on its way into the leader's log.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use openraft::ServerState;
@@ -86,7 +88,15 @@ pub(crate) async fn write_intake(core: Arc<Core>, raft: Raft, mut rx: mpsc::Rece
     let under_way = Arc::new(AtomicUsize::new(0));
     let mut before = Instant::now();
     while let Some(first) = rx.recv().await {
-        wait_for_disk(&core, &raft).await;
+        if wait_for_disk(&core, &raft).await > core.config.resend / 2 {
+            // Who waits so long sends again. One copy of it is to be written.
+            let mut senders = BTreeSet::from([(first.from, first.round)]);
+            while let Ok(batch) = rx.try_recv() {
+                senders.insert((batch.from, batch.round));
+            }
+            refuse(&core, senders);
+            continue;
+        }
         let gather = match core.config.gather {
             Gathering::Never => None,
             Gathering::Always => Some(GATHER_MIN),
@@ -125,28 +135,34 @@ pub(crate) async fn write_intake(core: Arc<Core>, raft: Raft, mut rx: mpsc::Rece
             if taken {
                 return;
             }
-            for (from, round) in senders {
-                if from == core.id {
-                    core.outbox.refused(Some(round));
-                } else {
-                    let _ = core.send(from, Lane::Raft, &Wire::Refused { round });
-                }
-            }
+            refuse(&core, senders);
         });
+    }
+}
+
+/// Tells senders that what they sent in a round was not taken.
+fn refuse(core: &Core, senders: impl IntoIterator<Item = (RaftId, u64)>) {
+    for (from, round) in senders {
+        if from == core.id {
+            core.outbox.refused(Some(round));
+        } else {
+            let _ = core.send(from, Lane::Raft, &Wire::Refused { round });
+        }
     }
 }
 
 /// While this node leads and its own disk lags far behind, nothing more is taken. A majority
 /// of the others would go on without it; but what the disk has not stored lies in memory, and
-/// in the end the engine would have to wait where nothing may wait.
-async fn wait_for_disk(core: &Core, raft: &Raft) {
+/// in the end the engine would have to wait where nothing may wait. Answers how long it took.
+async fn wait_for_disk(core: &Core, raft: &Raft) -> Duration {
+    let began = Instant::now();
     loop {
         let mut stored = pin!(core.storage.stored());
         // Before looking, so that nothing falls between.
         stored.as_mut().enable();
         let leads = || raft.metrics().borrow_watched().state == ServerState::Leader;
         if core.storage.unstored() <= core.config.unstored_max || !leads() {
-            return;
+            return began.elapsed();
         }
         // It may be deposed meanwhile.
         let _ = timeout(core.config.heartbeat, stored).await;

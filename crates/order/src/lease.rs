@@ -1,7 +1,7 @@
 //! How long this node may count itself to the primary component.
 //!
 //! The leader is primary while a majority answered it less than the lease ago.
-//! Each of its heartbeats says what is left of that, and a follower is primary
+//! Its heartbeats and appends say what is left of that, and a follower is primary
 //! until the last such promise runs out on its own monotonic clock. So a node
 //! that is cut off knows within lease plus heartbeat, and one that merely lost
 //! its leader keeps calm until then. Nothing about the order's safety depends

@@ -558,6 +558,33 @@ fn a_leader_whose_disk_hangs_takes_no_more_than_it_may_hold() {
     });
 }
 
+/// Origins send again what is not confirmed in time.
+#[test]
+fn what_waits_for_a_slow_disk_is_written_once() {
+    run(async {
+        let mut w = World::new(28);
+        w.unstored_max = Some(64 << 10);
+        w.grow(3).await;
+        let leader = w.leader(&[1, 2, 3]).await;
+        let origins = [leader % 3 + 1, leader];
+        let before = w.log(leader).bytes();
+        w.log(leader).hang(true);
+        let body = |n: u64| Bytes::from(vec![n as u8; 1 << 10]);
+        for n in 0..2_000 {
+            for id in origins {
+                w.order(id).propose(1, n, body(n)).expect("there is room");
+            }
+            tokio::time::sleep(ms(1)).await;
+        }
+        tokio::time::sleep(ms(1_500)).await;
+        w.log(leader).hang(false);
+        w.wait_delivered(&[1, 2, 3], 4_000).await;
+        w.assert_same(&[1, 2, 3]);
+        let written = w.log(leader).bytes() - before;
+        assert!(written < 4_000 * 1_100, "{written}");
+    });
+}
+
 /// One of three lacks `lacks` MiB, behind a way of `rate` bytes a second. After `breaks`, if
 /// any, its answers are lost once. How long it takes.
 async fn catch_up(seed: u64, rate: u32, lacks: u64, breaks: Option<Duration>) -> Duration {

@@ -218,7 +218,7 @@ table! {
     "evs.inactive_check_period": Span(0), Is("PT0.5S"), Any, Always, Dbl, RW, Ignored:
         "silence is noticed by a timer for each member, not by looking now and then";
     "evs.inactive_timeout": Span(100), Is("PT15S"), Any, Always, Dbl, RW, Kept:
-        "a member that answers, but whose log has stored nothing for this long, is removed by the majority: its disk hangs";
+        "a member that answers, but whose log has stored nothing for this long, is removed by the majority: its disk hangs, or the way to it carries too little";
     "evs.info_log_mask": Mask, Is("0"), Any, Always, Str, RW, Ignored:
         "membership changes are always logged";
     "evs.install_timeout": Span(0), HalfOf("evs.inactive_timeout"), Any, Always, Dbl, RW, Ignored:
