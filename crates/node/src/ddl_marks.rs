@@ -166,6 +166,11 @@ impl Marks {
 
     /// Makes a mark durable.
     pub fn write(&mut self, mark: Mark) -> io::Result<()> {
+        // That a statement is over is told when its place was left: rows behind it may have failed by then, and
+        // their mark says the same of the statement.
+        if matches!(mark.progress, Progress::Ended { .. }) && self.rows_failed_behind(mark.at) {
+            return Ok(());
+        }
         self.store(Some(mark))?;
         match mark.progress {
             // The other slot must not say that nothing is under way.
@@ -190,6 +195,12 @@ impl Marks {
             None => Ok(()),
             Some(_) => self.store(None),
         }
+    }
+
+    /// Whether the newest mark is of rows that failed behind `at`.
+    fn rows_failed_behind(&self, at: Position) -> bool {
+        let failed = (self.newest).filter(|m| m.progress == Progress::RowsFailed);
+        failed.is_some_and(|m| m.at.history == at.history && m.at.seqno > at.seqno)
     }
 
     fn store(&mut self, mark: Option<Mark>) -> io::Result<()> {
@@ -354,6 +365,33 @@ mod tests {
         assert_eq!(left(5), Left::Done, "a statement at 6 was over before them");
         let decided = mark(9, OVER);
         assert_eq!(left_behind(Some(decided), failed.at), Left::Nothing);
+    }
+
+    #[test]
+    fn a_statement_that_is_over_does_not_hide_rows_that_failed_behind_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut marks = Marks::open(dir.path()).expect("no file yet");
+        let failed = mark(6, Progress::RowsFailed);
+        for m in [mark(5, BEGUN), failed, mark(5, OVER), mark(5, FAILED)] {
+            marks.write(m).expect("a disk that works");
+        }
+        let in_file = || Marks::open(dir.path()).expect("a file").newest();
+        assert_eq!((marks.newest(), in_file()), (Some(failed), Some(failed)));
+        let left = |seqno| left_behind(in_file(), mark(seqno, BEGUN).at);
+        assert_eq!(left(6), Left::Unknown);
+        assert_eq!(left(5), Left::Nothing, "6 comes again");
+        assert_eq!(left(4), Left::Done, "5 is over");
+        let other = Mark {
+            at: Position {
+                history: Uuid([1; 16]),
+                seqno: 5,
+            },
+            progress: OVER,
+        };
+        for m in [mark(6, OVER), mark(5, BEGUN), failed, other] {
+            marks.write(m).expect("a disk that works");
+            assert_eq!((marks.newest(), in_file()), (Some(m), Some(m)));
+        }
     }
 
     #[test]
