@@ -152,7 +152,8 @@ impl Node {
         outcome
     }
 
-    /// Decides together with the others what an error here means.
+    /// Decides together with the others what an error here means. Called inside commit order: what this node
+    /// learns must be on its disk before anything behind may move the engine's position.
     pub(super) fn vote(&self, seqno: Seqno, statement: bool, error: &[u8]) -> Outcome {
         let text = String::from_utf8_lossy(error);
         let text = text.trim_end_matches('\0').trim();
@@ -176,7 +177,7 @@ impl Node {
             self.error(&format!(
                 "seqno {seqno} failed here while catching up: {text}"
             ));
-            return Outcome::NodeFail;
+            return self.vote_lost(seqno, statement);
         }
         // The engine's position has passed it already: who is killed before the others have spoken must know
         // that it failed here.
@@ -216,14 +217,27 @@ impl Node {
                 }
                 Outcome::Ok
             }
-            Some(_) => Outcome::NodeFail,
+            Some(_) => self.vote_lost(seqno, statement),
             None => {
                 self.error(&format!(
                     "the vote on seqno {seqno} could not be decided: this node ends before"
                 ));
-                Outcome::NodeFail
+                self.vote_lost(seqno, statement)
             }
         }
+    }
+
+    /// Leaves over what failed here at `seqno`, whose place is not passed yet.
+    fn vote_lost(&self, seqno: Seqno, statement: bool) -> Outcome {
+        // Else this node stops before it, and it comes with the next start.
+        if !self.gates.is_beyond_end(seqno) {
+            let what = match statement {
+                true => "a statement",
+                false => "applying it",
+            };
+            self.outvoted(seqno, &format!("{what} failed here and not elsewhere"));
+        }
+        Outcome::NodeFail
     }
 
     /// Waits for what the members decide. Without a majority nobody decides: that comes when it is back, in the

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dromon_node::{Outcome, Phase, Position};
 
+use crate::partition::QUICK;
 use crate::toy::holds::Point;
 use crate::toy::{Db, Ddl, Disk, End, row};
 use crate::world::{World, addrs, run};
@@ -228,6 +229,72 @@ fn a_node_that_is_killed_amid_a_vote_on_rows_takes_a_copy() {
         world.synced(&b);
         world.settle();
         assert_eq!(again.read(row(2)), 1);
+    });
+}
+
+/// Two appliers of `odd` are at rows 2 and 3, the first of which fails there. They go on until both have left
+/// commit order, so the engine stands behind what failed, and nobody has been told how applying it ended. Then
+/// `odd` is killed, and comes back.
+fn killed_behind_what_failed(world: &World, odd: &Arc<Db>) {
+    world.until("two are at it", || {
+        odd.holds.waiting(Point::ApplyStart) == 2
+    });
+    odd.holds.close(Point::ApplyLeft);
+    odd.holds.open(Point::ApplyStart);
+    world.until("both have left commit order", || {
+        odd.holds.waiting(Point::ApplyLeft) == 2
+    });
+    let file = world.state_file(odd.n);
+    let nothing = file.contains("uuid:    00000000-0000-0000-0000-000000000000");
+    assert!(
+        nothing,
+        "it is noted before the next one may commit: {file}"
+    );
+    world.crash(odd.n);
+    let again = world.open_again(odd.n);
+    odd.holds.open(Point::ApplyLeft);
+    again.connect(&World::url(), false).expect("two are there");
+    world.synced(&again);
+    world.settle();
+    assert_eq!((again.read(row(2)), again.read(row(3))), (1, 1));
+}
+
+#[test]
+fn a_lost_vote_is_noted_before_the_next_one_commits() {
+    run(3, "", LIMIT, |world| {
+        let [a, c] = [1, 3].map(|n| world.db(n));
+        c.fail_at(row(2), "Error_code: 1114;\0");
+        c.holds.close(Point::ApplyStart);
+        assert!(a.set(row(2), 1).is_committed());
+        assert!(a.set(row(3), 1).is_committed());
+        killed_behind_what_failed(world, &c);
+    });
+}
+
+/// Nobody is asked then.
+#[test]
+fn what_an_evicted_node_cannot_apply_is_noted_before_the_next_one_commits() {
+    run(3, QUICK, LIMIT, |world| {
+        let leader = world.leader(&world.db(1));
+        let odd = world.db(leader % 3 + 1);
+        let others: Vec<usize> = (1..=3).filter(|n| *n != odd.n).collect();
+        let first = world.db(others[0]);
+        odd.fail_at(row(2), "Error_code: 1114;\0");
+        odd.holds.close(Point::ApplyStart);
+        assert!(first.set(row(2), 1).is_committed());
+        assert!(first.set(row(3), 1).is_committed());
+        world.until("two are at it", || {
+            odd.holds.waiting(Point::ApplyStart) == 2
+        });
+        world.net.cut(&addrs(&[odd.n]), &addrs(&others));
+        world.until("the others drop it", || first.size() == 2);
+        assert!(first.set(row(10), 1).is_committed());
+        world.net.heal();
+        world.until("it wants to join again", || {
+            odd.node().phase() == Phase::Rejoining
+        });
+        killed_behind_what_failed(world, &odd);
+        assert!(world.report.said("failed here while catching up"));
     });
 }
 
