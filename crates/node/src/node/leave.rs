@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use dromon_gates::QueueItem;
+use dromon_gates::{QueueItem, Seqno};
 use dromon_order::Order;
 
 use super::service::Job;
 use super::{Item, Node, Phase, Shared, lock};
 use crate::cluster::MemberState;
+use crate::durable::Held;
 use crate::gone::log_counts;
 use crate::messages::{Control, LeaveReason, Need, Position, Request, decode, encode, kind};
 
@@ -17,6 +18,9 @@ use crate::messages::{Control, LeaveReason, Need, Position, Request, decode, enc
 const LEAVE: Duration = Duration::from_secs(10);
 /// And for its log to be taken out of the members.
 const GONE: Duration = Duration::from_secs(5);
+
+/// A sync asked for by nobody: only its failure counts.
+const UNASKED: Seqno = -1;
 
 impl Shared {
     /// Where the database stands before it is brought up, if that is known: a copy may have begun to overwrite it.
@@ -142,19 +146,20 @@ impl Node {
 
     /// Has everything that the database wrote synced: the engine itself does that later, when it ends, and
     /// the position of an orderly stop is believed where the engine stands before it (power that fails in
-    /// between).
+    /// between). Not believed where a sync failed before: the system tells that once.
     fn is_on_the_disk(&self) -> bool {
-        if self.setup.witness {
-            return true;
-        }
-        let synced = self.engines.sync_data(&self.setup.data_dir);
-        if let Err(e) = &synced {
-            self.error(&format!(
-                "the file system of {} could not be synced: {e}. The next start asks the storage engine how far it is",
-                self.setup.data_dir.display()
-            ));
-        }
-        synced.is_ok()
+        let dir = self.setup.data_dir.display();
+        let why = match self.sync_files(UNASKED) {
+            Err(e) => format!("could not be synced: {e}"),
+            Ok(()) if lock(&self.durable).held() == Some(Held::SyncFailed) => {
+                "could not be synced before, and a later sync does not tell what that lost".into()
+            }
+            Ok(()) => return true,
+        };
+        self.error(&format!(
+            "the file system of {dir} {why}. The next start asks the storage engine how far it is"
+        ));
+        false
     }
 
     /// This node leaves before its server was brought up: nothing that was ordered has been applied since.

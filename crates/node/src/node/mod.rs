@@ -632,6 +632,8 @@ pub struct Node {
     /// When this process opened the node: monotonic time counts from there.
     opened_at: Instant,
     durable: Mutex<Durable>,
+    /// Held by who syncs the database's files.
+    syncs: Mutex<()>,
     ddl_marks: Mutex<Marks>,
     refed: Mutex<doubt::Refed>,
     syncer: Mutex<Option<std::sync::mpsc::SyncSender<Seqno>>>,

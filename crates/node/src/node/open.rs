@@ -158,6 +158,7 @@ impl Node {
             delayed: Mutex::default(),
             opened_at: std::time::Instant::now(),
             durable: Mutex::default(),
+            syncs: Mutex::default(),
             ddl_marks: Mutex::new(ddl_marks),
             refed: Mutex::default(),
             syncer: Mutex::default(),

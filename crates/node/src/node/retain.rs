@@ -28,7 +28,7 @@ const PROMISED: Duration = Duration::from_secs(60);
 
 impl Node {
     /// Starts the thread that syncs the database's directory: a sync may take
-    /// as long as the disk likes, and nobody waits for it, at the end neither.
+    /// as long as the disk likes, and nobody waits for it before the end.
     pub(super) fn start_syncer(self: &Arc<Self>) -> std::io::Result<()> {
         let (sender, receiver) = sync_channel::<Seqno>(1);
         *lock(&self.syncer) = Some(sender);
@@ -44,14 +44,21 @@ impl Node {
         Ok(())
     }
 
-    fn sync_data(&self, seqno: Seqno) {
-        let dir = &self.setup.data_dir;
+    /// Has all that the database wrote synced, for what was finished up to `seqno`.
+    pub(super) fn sync_files(&self, seqno: Seqno) -> std::io::Result<()> {
+        // One at a time: of two the system may tell only one that something is lost.
+        let _one = lock(&self.syncs);
         let result = match self.setup.witness {
             true => Ok(()), // there is no database
-            false => self.engines.sync_data(dir),
+            false => self.engines.sync_data(&self.setup.data_dir),
         };
         lock(&self.durable).synced(seqno, result.is_ok());
-        if let Err(e) = result {
+        result
+    }
+
+    fn sync_data(&self, seqno: Seqno) {
+        let dir = &self.setup.data_dir;
+        if let Err(e) = self.sync_files(seqno) {
             self.error(&format!(
                 "the file system of {} could not be synced: {e}. What the database wrote there may not be on the \
                  disk, and no later sync would tell, so this node's log keeps everything from here on until the \

@@ -130,6 +130,11 @@ impl Net {
         lock(&self.syncs).entry(addr.to_owned()).or_default().1 = true;
     }
 
+    /// They succeed again, whatever was lost.
+    pub fn let_syncs(&self, addr: &str) {
+        lock(&self.syncs).entry(addr.to_owned()).or_default().1 = false;
+    }
+
     /// From now on the disk under the log at `addr` answers nothing.
     pub fn hang_log(&self, addr: &str) {
         lock(&self.disks).insert(addr.to_owned(), Ill::Hangs(Vec::new()));

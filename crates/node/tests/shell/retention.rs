@@ -72,5 +72,18 @@ fn the_log_is_shortened_only_behind_what_was_synced() {
         );
         assert!(one.set(row(1), 2).is_committed(), "clients do not notice");
         world.settle();
+        // The one at the stop succeeds, and proves nothing either.
+        world.net.let_syncs(&addr);
+        one.disconnect();
+        let file = world.state_file(1);
+        assert!(
+            file.contains("seqno:   -1\n"),
+            "the next start asks the engine: {file}"
+        );
+        assert!(
+            world
+                .report
+                .said("a later sync does not tell what that lost")
+        );
     });
 }
