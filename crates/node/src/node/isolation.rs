@@ -10,6 +10,7 @@ use dromon_writeset::{Flags, KeyType};
 
 use super::local::KeyParts;
 use super::{Node, OwnBallots, Phase, Shared, lock};
+use crate::cluster::Member;
 use crate::database::{Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::trx::{Kind, Stage, Trx};
@@ -22,6 +23,13 @@ impl Shared {
             Phase::Joined | Phase::NonPrimary | Phase::Leaving
         );
         there && self.brought_up
+    }
+
+    /// Whether no other member is there whose word counts in votes.
+    fn nobody_else_has_data(&self) -> bool {
+        let counts = |m: &&Member| m.complete && !m.witness && m.uuid != self.uuid;
+        let members = self.view.iter().flat_map(|v| &v.members);
+        members.filter(counts).count() == 0
     }
 }
 
@@ -170,7 +178,12 @@ impl Node {
             ));
             return Outcome::Ok;
         }
+        // What comes again after a crash may have been voted on.
+        let had_failed = lock(&self.votes).get(&seqno).is_some_and(|w| *w != 0);
         if alone {
+            if !statement && !had_failed {
+                self.tell_uncompared(seqno, text);
+            }
             return Outcome::Ok;
         }
         if !serving {
@@ -214,6 +227,9 @@ impl Node {
             Some(winner) if winner == digest => {
                 if !statement {
                     self.ddl_ended(seqno, true);
+                    if !had_failed && self.shared().nobody_else_has_data() {
+                        self.tell_uncompared(seqno, text);
+                    }
                 }
                 Outcome::Ok
             }
@@ -225,6 +241,15 @@ impl Node {
                 self.vote_lost(seqno, statement)
             }
         }
+    }
+
+    /// Rows failed here, and no other member could say whether they do elsewhere. Statements fail lawfully, and alike.
+    fn tell_uncompared(&self, seqno: Seqno, text: &str) {
+        self.error(&format!(
+            "seqno {seqno} could not be applied here: {text}. No other member with data is there to compare with, so it \
+             counts as done: its rows are missing here, and members that come back may have them. Compare the tables then \
+             (CHECKSUM TABLE); if they differ, have this node take a full copy"
+        ));
     }
 
     /// Leaves over what failed here at `seqno`, whose place is not passed yet.

@@ -298,6 +298,49 @@ fn what_an_evicted_node_cannot_apply_is_noted_before_the_next_one_commits() {
     });
 }
 
+/// n1 has been left alone, with something still to be applied that the others had; it fails there. `witness`: n3 is
+/// one, so there is a vote, and n1 alone has a say.
+fn nobody_is_left_to_compare_with(witness: bool) {
+    run(2, "", LIMIT, move |world| {
+        let [a, b] = [1, 2].map(|n| world.db(n));
+        if witness {
+            world.join_witness(3);
+        }
+        a.holds.close(Point::ApplyStart);
+        a.fail_at(row(2), "Error_code: 1114;\0");
+        assert!(b.set(row(2), 1).is_committed());
+        let (given, disk, position) = (a.donations(), b.disk(), b.position());
+        b.disconnect();
+        world.until("n1 knows that it is gone", || {
+            !a.stat("incoming_addresses").contains("10.0.0.2:")
+        });
+        a.holds.open(Point::ApplyStart);
+        world.until("n1 says what it lacks", || {
+            world.report.times("n1", "its rows are missing here") == 1
+        });
+        assert!(a.set(row(3), 1).is_committed());
+        let voted = world.report.said("Member n1 initiates vote");
+        assert_eq!(voted, witness);
+        let again = world.open(2, disk, position);
+        again.connect(&World::url(), false).expect("n1 is there");
+        world.synced(&again);
+        assert_eq!(a.donations(), given, "by the log");
+        // What the line in the log warns of.
+        assert_eq!((a.read(row(2)), again.read(row(2))), (0, 1));
+        assert_eq!(again.read(row(3)), 1);
+    });
+}
+
+#[test]
+fn who_fails_alone_says_what_it_lacks() {
+    nobody_is_left_to_compare_with(false);
+}
+
+#[test]
+fn who_fails_beside_a_witness_alone_says_what_it_lacks() {
+    nobody_is_left_to_compare_with(true);
+}
+
 #[test]
 fn a_statement_that_fails_at_its_origin_only() {
     run(3, "", LIMIT, |world| {
