@@ -55,6 +55,8 @@ pub(super) struct Chunks {
     /// Those whose client waits here.
     own: BTreeMap<Seqno, Arc<Trx>>,
     open: BTreeMap<Seqno, Open>,
+    /// Those that the server has parts of, and whose end was delivered, but may be held back by a pause.
+    ending: Vec<Ending>,
     pub lacking: Lacking,
     /// Whether the thread runs that asks.
     pacing: bool,
@@ -70,6 +72,16 @@ pub(super) struct Chunks {
     yielding: Yielding,
     /// When that was looked at last, and how many there had been.
     looked: Option<(Instant, i64)>,
+}
+
+/// A member, the number of a transaction and of a connection there.
+pub(super) type Whose = (Uuid, u64, u64);
+
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    id: Seqno,
+    end: Seqno,
+    whose: Whose,
 }
 
 /// A part that was begun while its place lay ahead.
@@ -122,11 +134,17 @@ impl Open {
     }
 }
 
+fn whose(chunked: &Chunked) -> Whose {
+    let header = chunked.write_set.header();
+    (header.source, header.trx_id, header.conn_id)
+}
+
 impl Chunks {
     pub fn new(lacking: Lacking) -> Self {
         Chunks {
             own: BTreeMap::new(),
             open: BTreeMap::new(),
+            ending: Vec::new(),
             lacking,
             pacing: false,
             changes: 0,
@@ -141,6 +159,33 @@ impl Chunks {
     /// What was begun ahead, and is not over.
     fn begun(&self, place: Seqno) -> Option<&Begun> {
         self.begun.iter().find(|b| b.place == place)
+    }
+
+    /// Whether the server has parts of `id`, with the locks that it took for them: for a client that waits, or in
+    /// an applier.
+    fn is_here(&self, history: Uuid, id: Seqno) -> bool {
+        self.own.contains_key(&id) || !self.lacking.contains(history, id)
+    }
+
+    /// One that is begun at `at`, and over only behind that.
+    pub fn keeps_tables(&self, history: Uuid, at: Seqno) -> Option<Whose> {
+        let here = |id: Seqno| id <= at && self.is_here(history, id);
+        let mut open = self.open.values().filter(|o| here(o.chunked.id));
+        let mut ending = self.ending.iter();
+        let ends = ending.find(|e| e.id <= at && at < e.end);
+        (open.next().map(|o| whose(&o.chunked))).or(ends.map(|e| e.whose))
+    }
+
+    /// The end of `chunked` is delivered, at `end`.
+    fn ends(&mut self, history: Uuid, chunked: &Chunked, end: Seqno, released: Seqno) {
+        self.ending.retain(|e| e.end > released);
+        if self.is_here(history, chunked.id) {
+            self.ending.push(Ending {
+                id: chunked.id,
+                end,
+                whose: whose(chunked),
+            });
+        }
     }
 
     /// Part `n` of `id` is known to come: how long after it was asked for.
@@ -257,6 +302,7 @@ impl Node {
                     None
                 }
                 ChunkPart::End | ChunkPart::Rollback => {
+                    chunks.ends(history, &chunked, seqno, self.gates.released());
                     chunks.open.remove(&id);
                     let open: Vec<Seqno> = state.chunked().map(|(c, _)| c.id).collect();
                     chunks.lacking.over_but(&open, seqno);
@@ -477,8 +523,8 @@ impl Node {
     }
 
     fn whose(&self, chunked: &Chunked) -> String {
-        let header = chunked.write_set.header();
-        self.whose_transaction(header.source, header.trx_id, header.conn_id)
+        let (source, trx, conn) = whose(chunked);
+        self.whose_transaction(source, trx, conn)
     }
 
     /// A large write set of a client here could not be cut.
@@ -745,6 +791,7 @@ impl Node {
         {
             let mut chunks = lock(&self.chunks);
             chunks.open.clear();
+            chunks.ending.clear();
             let goes_on = |b: &Begun| {
                 let begun = unbegun.is_some_and(|u| !u.contains(&b.place));
                 begun && b.place > released
@@ -797,5 +844,27 @@ impl Node {
         self.begun_ahead_is_over(seqno);
         self.report_progress();
         self.chunks_changed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_a_pause_holds_back_keeps_its_tables() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_, lacking) = crate::lacking::LackingFile::open(dir.path()).expect("no file yet");
+        let mut chunks = Chunks::new(lacking);
+        let history = Uuid([7; 16]);
+        let mut ending = |id, end| {
+            let whose = (history, id as u64, 1);
+            chunks.ending.push(Ending { id, end, whose });
+        };
+        ending(5, 9);
+        ending(7, 12);
+        let keeps = |at| chunks.keeps_tables(history, at).map(|whose| whose.1);
+        let all: Vec<_> = [4, 5, 8, 9, 11, 12].map(keeps).into();
+        assert_eq!(all, [None, Some(5), Some(5), Some(7), Some(7), None]);
     }
 }

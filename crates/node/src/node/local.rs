@@ -22,10 +22,6 @@ use crate::trx::{Abandoned, Body, Kind, Stage, Trx};
 const LARGE: usize = 64 << 20;
 /// Size of a chunk, as a power of two in bytes: 512 KiB take a server 4 to 30 ms.
 const CHUNK_LOG2: u8 = 19;
-/// How long a pause for a copy waits until nothing is set aside that the copy would lack.
-const WHOLE_PATIENCE: Duration = Duration::from_secs(3);
-/// How often it looks.
-const WHOLE_LOOK: Duration = Duration::from_millis(100);
 /// So long a client waits at most for a table that a large one keeps to itself, as
 /// it would by default for a row; then it gets error 1213.
 const TABLE_PATIENCE: Duration = Duration::from_secs(50);
@@ -604,38 +600,6 @@ impl Node {
             self.end_stream(trx.id);
         }
         (false, Outcome::Ok)
-    }
-
-    /// Stops the flow; answers the position at which everything is finished.
-    pub fn pause(&self) -> Option<Seqno> {
-        let waiter = Node::waiter();
-        let history = *lock(&self.history);
-        let deadline = Instant::now() + WHOLE_PATIENCE;
-        let position = loop {
-            let at = self.gates.pause(&waiter).ok()?;
-            let position = Position { history, seqno: at };
-            // A copy made now would be refused. What is set aside mostly ends soon.
-            let copies = self.shared().donation_open;
-            if !copies || !self.lacks_chunks(position) || Instant::now() >= deadline {
-                break position;
-            }
-            self.gates.resume();
-            let by = Some(Instant::now() + WHOLE_LOOK);
-            let _ = self.gates.wait_released(at + 1, &waiter, false, by);
-        };
-        let at = position.seqno;
-        if position.is_defined() {
-            self.save_position(position);
-        }
-        Some(at)
-    }
-
-    /// Ends the pause.
-    pub fn resume(&self) {
-        if self.phase() != Phase::Closed {
-            self.save_running();
-        }
-        self.gates.resume();
     }
 
     /// Lets the node fall behind without slowing the others.

@@ -1,7 +1,7 @@
 //! The node: the pure state machines, with threads and a database around them.
 //!
 //! ```text
-//!   server's client threads   local.rs     certify, commit order, release; pause, desync;
+//!   server's client threads   local.rs     certify, commit order, release; desync; pause.rs;
 //!                             giving_way.rs BF abort, replay, rollback, what is lost with the cluster;
 //!                             reads.rs     current reads;
 //!                             isolation.rs TOI, votes on what failed
@@ -41,6 +41,7 @@ mod left;
 mod linked;
 mod local;
 mod open;
+mod pause;
 mod queued;
 mod reads;
 mod reconnect;

@@ -23,6 +23,7 @@ mod net;
 mod one_node;
 mod own_log;
 mod partition;
+mod pauses;
 mod refusals;
 mod retention;
 mod rng;

@@ -1,0 +1,99 @@
+//! Pauses amid large transactions: what has locks on its tables is to be over first.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::chunks::{LIMIT, PATIENT, begin, commit, end, go_on, large, nothing_open};
+use crate::toy::holds::Point;
+use crate::toy::{Db, End, row};
+use crate::world::{World, run};
+
+/// A pause that is under way, or over: its position, and how long it took to come to that.
+fn pause(db: &Arc<Db>) -> JoinHandle<(i64, Duration)> {
+    let node = db.node().clone();
+    std::thread::spawn(move || {
+        let began = Instant::now();
+        (node.pause().expect("a member"), began.elapsed())
+    })
+}
+
+/// Whether `db` has told of a large transaction amid which it is paused.
+fn told(world: &World, db: &Db) -> bool {
+    let times = world.report.times(&db.name, "amid a large transaction");
+    assert!(times <= 1, "said {times} times");
+    times == 1
+}
+
+/// n2 has begun a large transaction, of which nothing more comes before others apply. It ends while `n` waits.
+fn waits_for_the_end(n: usize) {
+    run(3, PATIENT, LIMIT, move |world| {
+        let client = begin(world, large(&world.db(2), 1, 1));
+        let db = world.db(n);
+        world.until("it is ordered there", || {
+            n == 2 || db.holds.waiting(Point::ApplyStart) > 0
+        });
+        let pausing = pause(&db);
+        // One that does not wait stops the flow by then.
+        world.soon(|| pausing.is_finished());
+        go_on(world);
+        let (at, took) = pausing.join().expect("no panic");
+        db.node().resume();
+        let end = end(client).seqno();
+        // It waits three seconds at most, and a machine may be slow.
+        let in_time = took < Duration::from_secs(2);
+        assert!(at >= end || !in_time, "paused at {at}, it ends at {end}");
+        assert_eq!(told(world, &db), at < end);
+        nothing_open(world);
+    });
+}
+
+#[test]
+fn a_pause_waits_until_what_is_applied_in_chunks_is_over() {
+    waits_for_the_end(1);
+}
+
+#[test]
+fn a_pause_at_its_origin_waits_until_it_is_over() {
+    waits_for_the_end(2);
+}
+
+/// `db` does not wait for ever for what `client` commits.
+fn does_not_wait_for_ever(world: &World, db: &Arc<Db>, client: JoinHandle<End>) {
+    let (at, took) = pause(db).join().expect("no panic");
+    let amid = told(world, db);
+    assert!(!amid || took >= Duration::from_secs(2), "after {took:?}");
+    // Within the first one.
+    assert_eq!(db.node().pause(), Some(at));
+    assert_eq!(told(world, db), amid, "said once");
+    db.node().resume();
+    go_on(world);
+    // Others may have gone on without one that was not heard for long.
+    assert_eq!(amid, at < end(client).seqno());
+    nothing_open(world);
+}
+
+#[test]
+fn a_pause_amid_chunks_is_told() {
+    run(3, PATIENT, LIMIT, |world| {
+        let [first, db, last] = [1, 2, 3].map(|n| world.db(n));
+        let before = world.settle().seqno;
+        // The others may not be far ahead of it.
+        last.holds.close(Point::ApplyStart);
+        let mut t = db.begin();
+        for n in 1..=400 {
+            t.put(row(n), 1).expect("a free row");
+        }
+        let client = commit(t);
+        world.until("some of it is applied", || first.position().seqno > before);
+        does_not_wait_for_ever(world, &first, client);
+    });
+}
+
+#[test]
+fn a_pause_at_the_origin_of_chunks_is_told() {
+    run(3, PATIENT, LIMIT, |world| {
+        let client = begin(world, large(&world.db(2), 1, 1));
+        does_not_wait_for_ever(world, &world.db(2), client);
+    });
+}
