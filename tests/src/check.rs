@@ -23,6 +23,9 @@ const BAD_WORDS: &[&str] = &[
     "Inconsistency detected",
     "Assertion failure",
     "panicked at",
+    // As our library says it, and what comes of it.
+    "Panic in thread",
+    "The provider panicked",
 ];
 
 /// How long transactions whose origin is gone may take to go too.
@@ -256,14 +259,15 @@ pub fn logs_clean(cluster: &Cluster, marks: &[usize], expected: &[Expected]) -> 
                 .iter()
                 .any(|(i, w)| *i == index && line.contains(w))
         };
-        if let Some(line) = text
-            .lines()
-            .find(|l| BAD_WORDS.iter().any(|w| l.contains(w)) && !is_right(l))
-        {
+        if let Some(line) = text.lines().find(|l| is_bad(l) && !is_right(l)) {
             bail!("{} logged: {line}", node.name());
         }
     }
     Ok(())
+}
+
+fn is_bad(line: &str) -> bool {
+    BAD_WORDS.iter().any(|w| line.contains(w))
 }
 
 /// Fails unless all nodes run, are usable and see one another.
@@ -293,6 +297,18 @@ mod tests {
         let with = "CREATE TABLE `t` (\n  `id` int\n) ENGINE=InnoDB AUTO_INCREMENT=17 DEFAULT CHARSET=utf8mb4";
         let without = "CREATE TABLE `t` (\n  `id` int\n) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4";
         assert_eq!(without_counter(with), without);
+    }
+
+    #[test]
+    fn crashes_and_panics_are_never_right() {
+        for line in [
+            "261127 18:00:00 [ERROR] /usr/sbin/mariadbd got signal 11 ;",
+            "2026-11-27 18:00:00 0 [ERROR] WSREP: Panic in thread 'apply 1' at a.rs:1:2: no",
+            "thread 'apply 1' panicked at a.rs:1:2:",
+        ] {
+            assert!(is_bad(line), "{line}");
+        }
+        assert!(!is_bad("[Note] /usr/sbin/mariadbd: Shutdown complete"));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, Setting, SstMethod};
+use anyhow::{Context, ensure};
+use dromon_sandbox::{Cluster, ClusterSpec, JoinPlan, Node, Setting, SstMethod, StopReport};
 
 use crate::check::{self, Conflicts};
 use crate::lab::{Disks, LogDisks, Network};
@@ -233,16 +233,19 @@ impl Case {
 
     /// Stops and removes the scenario's cluster, so that it can have another one.
     pub fn retire_cluster(&mut self) -> anyhow::Result<()> {
-        let Some(cluster) = slot(&self.cluster).take() else {
+        // It stays the scenario's until it is gone: what fails is kept for a look.
+        let Some(cluster) = slot(&self.cluster).clone() else {
             return Ok(());
         };
         if cluster.record().is_dromon() {
             check::logs_clean(&cluster, &vec![0; cluster.nodes().len()], &self.expected)?;
         }
-        cluster.stop_all(STOP_LIMIT)?;
+        stop(&cluster, &self.expected)?;
         self.gear = Gear::default();
         let dir = cluster.record().dir;
-        Ok(Cluster::open(&dir)?.purge()?)
+        Cluster::open(&dir)?.purge()?;
+        *slot(&self.cluster) = None;
+        Ok(())
     }
 
     /// A directory of the scenario's own; not made.
@@ -530,27 +533,23 @@ impl<'a> Harness<'a> {
             self.shared = self.shared.take().filter(|_| !shared);
             self.give_up(&used);
         } else if !shared {
-            result = self.put_away(&used, gear);
+            result = self.put_away(&used, gear, &expected);
         }
         result.map(|()| notes)
     }
 
     /// Stops a cluster gracefully and removes it.
-    fn put_away(&mut self, cluster: &Arc<Cluster>, gear: Gear) -> anyhow::Result<()> {
-        let stopped = cluster.stop_all(STOP_LIMIT)?;
+    fn put_away(
+        &mut self,
+        cluster: &Arc<Cluster>,
+        gear: Gear,
+        expected: &[Expected],
+    ) -> anyhow::Result<()> {
+        let stopped = stop(cluster, expected);
         drop(gear);
-        let killed: Vec<String> = stopped
-            .into_iter()
-            .filter(|(_, report)| matches!(report, dromon_sandbox::StopReport::Killed { .. }))
-            .map(|(name, _)| name)
-            .collect();
-        if !killed.is_empty() {
+        if stopped.is_err() {
             self.give_up(cluster);
-            anyhow::bail!(
-                "{} did not stop within {} s",
-                killed.join(", "),
-                STOP_LIMIT.as_secs()
-            );
+            return stopped;
         }
         let dir = cluster.record().dir;
         Cluster::open(&dir)?.purge()?;
@@ -568,7 +567,7 @@ impl<'a> Harness<'a> {
     /// Stops and removes the shared servers.
     fn end_shared(&mut self) {
         if let Some(shared) = self.shared.take()
-            && let Err(error) = self.put_away(&shared, Gear::default())
+            && let Err(error) = self.put_away(&shared, Gear::default(), &[])
         {
             slot(self.tally).fail(&format!("stopping the shared cluster: {error:#}"));
         }
@@ -579,6 +578,32 @@ impl<'a> Harness<'a> {
         self.end_shared();
         let _ = fs::remove_dir(&self.base); // stays when something was kept, or others use it
     }
+}
+
+/// Stops a cluster gracefully. Fails if one did not end in order, or logged meanwhile what is
+/// never right.
+fn stop(cluster: &Cluster, expected: &[Expected]) -> anyhow::Result<()> {
+    let marks = check::log_marks(cluster);
+    ended_in_order(&cluster.stop_all(STOP_LIMIT)?)?;
+    check::logs_clean(cluster, &marks, expected).context("while it stopped")
+}
+
+/// Fails if one crashed or was killed.
+fn ended_in_order(stopped: &[(String, StopReport)]) -> anyhow::Result<()> {
+    let bad: Vec<String> = stopped
+        .iter()
+        .filter_map(|(name, report)| match report {
+            StopReport::WasDown | StopReport::Ended { .. } => None,
+            StopReport::Failed { how, .. } => {
+                Some(format!("{name} ended with {how} while it stopped"))
+            }
+            StopReport::Killed { after } => {
+                Some(format!("{name} did not stop within {} s", after.as_secs()))
+            }
+        })
+        .collect();
+    ensure!(bad.is_empty(), "{}", bad.join("; "));
+    Ok(())
 }
 
 /// Creates a database, runs statements in it, and returns the session that did.
@@ -602,4 +627,35 @@ fn prepare(case: &Case, shared: bool) -> anyhow::Result<()> {
     session.exec(&format!("DROP DATABASE IF EXISTS {}", case.db))?;
     session.exec(&format!("CREATE DATABASE {}", case.db))?;
     check::drained(&case.cluster()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dromon_sandbox::BadEnd;
+
+    #[test]
+    fn who_crashes_while_it_stops_is_a_failure() {
+        let took = Duration::from_secs(1);
+        let well = |name: &str| (name.to_string(), StopReport::Ended { took });
+        let down = ("db2".to_string(), StopReport::WasDown);
+        assert!(ended_in_order(&[well("db1"), down.clone()]).is_ok());
+        for (report, words) in [
+            (
+                StopReport::Failed {
+                    took,
+                    how: BadEnd::Signal(11),
+                },
+                "db3 ended with signal 11",
+            ),
+            (
+                StopReport::Killed { after: took },
+                "db3 did not stop within 1 s",
+            ),
+        ] {
+            let all = [well("db1"), down.clone(), ("db3".to_string(), report)];
+            let error = ended_in_order(&all).expect_err("db3").to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
 }

@@ -13,6 +13,8 @@
 #![forbid(unsafe_code)]
 
 mod check;
+#[cfg(test)]
+mod conformance;
 mod harness;
 mod history;
 mod lab;

@@ -13,7 +13,7 @@ use crate::up::MOST_SECONDS;
 /// Options of `dromon down`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Nodes are stopped one after the other, the founder last, so that `dromon up` can start them again.\nOnly processes that `dromon up` started in this directory are touched."
+    after_help = "Nodes are stopped one after the other, the founder last, so that `dromon up` can start them again.\nOnly processes that `dromon up` started in this directory are touched.\n\nExit codes: 0 all ended in order, or there was nothing to stop; 1 one crashed while it stopped, says its log, or\nhad to be killed, or it could not be tried."
 )]
 pub struct Args {
     /// Where the cluster lies.
@@ -39,12 +39,25 @@ pub fn line(cluster: &Cluster, name: &str, report: &StopReport) -> String {
     match report {
         StopReport::WasDown => format!("{name}  was not running"),
         StopReport::Ended { took } => format!("{name}  stopped in {:.1} s", took.as_secs_f64()),
+        StopReport::Failed { took, how } => format!(
+            "{name}  did not stop in order: it ended with {how} after {:.1} s; why is at the end of {}",
+            took.as_secs_f64(),
+            log_of(cluster, name).display()
+        ),
         StopReport::Killed { after } => format!(
             "{name}  did not end within {} s and was killed; what it was doing is at the end of {}",
             after.as_secs(),
             log_of(cluster, name).display()
         ),
     }
+}
+
+/// Whether it crashed or had to be killed.
+pub fn is_bad(report: &StopReport) -> bool {
+    matches!(
+        report,
+        StopReport::Killed { .. } | StopReport::Failed { .. }
+    )
 }
 
 /// Stops the cluster.
@@ -61,9 +74,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Err(error) => return Err(error),
     };
     let _hold = cluster.hold()?;
-    let mut killed = 0;
+    let mut all_well = true;
     for (name, report) in cluster.stop_all(Duration::from_secs(args.timeout))? {
-        killed += usize::from(matches!(report, StopReport::Killed { .. }));
+        all_well &= !is_bad(&report);
         out.line(line(&cluster, &name, &report));
     }
     let dir = cluster.record().dir;
@@ -77,5 +90,5 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             place::hint(args.dir.as_deref())
         ));
     }
-    Ok(out.end(u8::from(killed > 0)))
+    Ok(out.end(u8::from(!all_well)))
 }

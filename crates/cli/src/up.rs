@@ -147,8 +147,8 @@ fn afterwards(
     let mut lines = Vec::new();
     match stopped {
         Some(Ok(reports)) => {
-            let killed = reports.iter().filter(|(_, r)| is_kill(r));
-            lines.extend(killed.map(|(name, report)| down::line(cluster, name, report)));
+            let bad = reports.iter().filter(|(_, r)| down::is_bad(r));
+            lines.extend(bad.map(|(name, report)| down::line(cluster, name, report)));
             lines.push("The nodes that did start were stopped again; their files stay.".into());
         }
         Some(Err(why)) => lines.push(format!(
@@ -174,10 +174,6 @@ fn afterwards(
         ));
     }
     lines
-}
-
-fn is_kill(report: &StopReport) -> bool {
-    matches!(report, StopReport::Killed { .. })
 }
 
 /// Whether some of its processes run, and some do not.

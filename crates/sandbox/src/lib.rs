@@ -40,7 +40,7 @@ pub use error::{Left, LogTail, Result, SandboxError};
 pub use mysql;
 pub use node::{Node, Start};
 pub use ports::Ports;
-pub use process::{ProcessId, ProcessState, StopReport, Usage};
+pub use process::{BadEnd, ProcessId, ProcessState, StopReport, Usage};
 pub use record::{ClusterRecord, Hold, NodeNetwork, NodeRecord};
 pub use standalone::{MARKER, Standalone, end_left_behind, free_ports};
 pub use status::{ClusterStatus, NodeStatus, ProcessView, Verdict, WitnessStatus, WsrepStatus};

@@ -1,9 +1,8 @@
 //! One server: start, wait, ask, hurt, stop.
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::error::{IoContext, Left, LogTail, Result, SandboxError};
 use crate::ports::Ports;
-use crate::process::{ProcessId, ProcessState, StopReport, marked};
+use crate::process::{BadEnd, ProcessId, ProcessState, StopReport, log_mark, logged_since, marked};
 use crate::record::{NodeRecord, Store};
 use crate::status::{NodeStatus, ProcessView, WsrepStatus};
 use crate::template::{last_lines, program};
@@ -344,7 +343,10 @@ impl Node {
             self.forget()?;
             return Ok(StopReport::WasDown);
         };
+        let log = self.record().log;
+        let mark = log_mark(&log);
         let report = process.end(limit)?;
+        let report = report.judged(self.end_of_child(), &logged_since(&log, mark));
         self.forget()?;
         Ok(report)
     }
@@ -521,16 +523,82 @@ impl Node {
 
     /// Reaps the server if it was our child and has ended; says how.
     fn reap(&self) -> Option<String> {
-        let mut slot = self.child();
-        let status = slot.as_mut()?.try_wait().ok()??;
+        let status = self.end_of_child()?;
+        Some(
+            BadEnd::of_status(status)
+                .unwrap_or(BadEnd::Code(0))
+                .to_string(),
+        )
+    }
+
+    /// How the server ended, if it was our child; it is reaped.
+    fn end_of_child(&self) -> Option<ExitStatus> {
         // The handle stays: a second asker gets the same answer.
-        Some(match status.signal() {
-            Some(signal) => format!("signal {signal}"),
-            None => format!("exit code {}", status.code().unwrap_or(-1)),
-        })
+        self.child().as_mut()?.try_wait().ok()?
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::sample;
+
+    /// A node whose server is a shell that runs `script`; it says "ready" in its log when a signal
+    /// meets its traps.
+    fn server(dir: &Path, script: &str) -> Node {
+        let mut record = sample();
+        record.dir = dir.to_path_buf();
+        record.nodes[0].dir = dir.to_path_buf();
+        record.nodes[0].log = dir.join("error.log");
+        let user = ServerUser {
+            name: "own".into(),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            switched: false,
+        };
+        let node = Node::new(0, Arc::new(Store::new(record)), user);
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            &format!("{script}\necho ready; while :; do sleep 0.05; done"),
+        ]);
+        node.launch(command).expect("started");
+        let begin = Instant::now();
+        while !node.read_log().expect("it is there").contains("ready") {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it never began");
+            thread::sleep(Duration::from_millis(5));
+        }
+        node
+    }
+
+    #[test]
+    fn a_server_that_dies_while_it_stops_did_not_just_end() {
+        let how = |script: &str, ours: bool| {
+            let dir = tempfile::tempdir().expect("a temporary directory");
+            let node = server(dir.path(), script);
+            if !ours {
+                // As if another process had started it; a thread reaps it instead of init.
+                let mut child = node.child().take().expect("it is there");
+                thread::spawn(move || child.wait());
+            }
+            match node.stop(Duration::from_secs(60)).expect("stopped") {
+                StopReport::Failed { how, .. } => Some(how),
+                StopReport::Ended { .. } => None,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(how("trap 'exit 0' TERM", true), None);
+        let crashes = "trap 'kill -SEGV $$' TERM";
+        assert_eq!(how(crashes, true), Some(BadEnd::Signal(11)));
+        assert_eq!(how("trap 'exit 3' TERM", true), Some(BadEnd::Code(3)));
+        // What an earlier process said is in the past.
+        let said = "echo mariadbd got signal 6; trap 'exit 0' TERM";
+        assert_eq!(how(said, true), None);
+        let says = "trap 'echo mariadbd got signal 6; exit 0' TERM";
+        assert_eq!(how(says, false), Some(BadEnd::Signal(6)));
     }
 }

@@ -2,10 +2,13 @@
 //! signalled. Signals go through a pidfd, which cannot change its meaning
 //! between the check and the signal.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::Child;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,11 +36,93 @@ pub enum StopReport {
         /// From the signal to the end of the process.
         took: Duration,
     },
+    /// It ended by itself after SIGTERM, but not in order.
+    Failed {
+        /// From the signal to the end of the process.
+        took: Duration,
+        /// How it ended.
+        how: BadEnd,
+    },
     /// It did not end within the limit and was killed.
     Killed {
         /// The limit.
         after: Duration,
     },
+}
+
+/// How a process ended that should have ended in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadEnd {
+    /// By this signal.
+    Signal(i32),
+    /// With this exit code.
+    Code(i32),
+    /// A thread of it panicked, says its log.
+    Panic,
+}
+
+impl fmt::Display for BadEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Panic => write!(f, "a panic"),
+        }
+    }
+}
+
+impl BadEnd {
+    /// What the status says; none of the end that was asked for.
+    pub(crate) fn of_status(status: ExitStatus) -> Option<Self> {
+        match status.signal() {
+            Some(signal) => Some(Self::Signal(signal)),
+            None if status.success() => None,
+            None => Some(Self::Code(status.code().unwrap_or(-1))),
+        }
+    }
+
+    /// What a server or witness has logged of its end. Of one that is not our child nothing else
+    /// tells; and a server that catches its signal may end with a mere code.
+    fn of_log(text: &str) -> Option<Self> {
+        let got = text.split("mariadbd got signal ").nth(1);
+        let number = got.map(|rest| rest.split_whitespace().next()?.parse().ok());
+        match number {
+            Some(signal) => Some(Self::Signal(signal.unwrap_or(-1))),
+            None => PANICS
+                .iter()
+                .any(|w| text.contains(w))
+                .then_some(Self::Panic),
+        }
+    }
+}
+
+/// The length of a log now, for [`logged_since`].
+pub(crate) fn log_mark(log: &Path) -> u64 {
+    fs::metadata(log).map_or(0, |m| m.len())
+}
+
+/// What was written to a log behind the mark; all of it, if it is a new one.
+pub(crate) fn logged_since(log: &Path, mark: u64) -> String {
+    let bytes = fs::read(log).unwrap_or_default();
+    let mark = usize::try_from(mark).unwrap_or(usize::MAX);
+    String::from_utf8_lossy(bytes.get(mark..).unwrap_or(&bytes)).into_owned()
+}
+
+/// What is logged of a panic: by our library, and by Rust.
+const PANICS: [&str; 2] = ["Panic in thread", "panicked at"];
+
+impl StopReport {
+    /// The same, if neither the status (of a child of ours) nor what was logged since the stop says
+    /// that the end was a bad one.
+    pub(crate) fn judged(self, status: Option<ExitStatus>, logged: &str) -> Self {
+        let Self::Ended { took } = self else {
+            return self;
+        };
+        match BadEnd::of_log(logged).or_else(|| BadEnd::of_status(status?)) {
+            Some(how) => Self::Failed { took, how },
+            None => self,
+        }
+    }
 }
 
 /// What the kernel gets to end a killed process, at least.
@@ -395,6 +480,37 @@ mod tests {
         assert!(id.wait_gone(Duration::MAX).expect("poll"));
         child.wait().expect("reaped");
         assert_eq!(id.state(), ProcessState::Gone);
+    }
+
+    #[test]
+    fn a_bad_end_is_told_by_the_status_or_the_log() {
+        let ended = StopReport::Ended {
+            took: Duration::from_secs(2),
+        };
+        let how = |status: Option<i32>, logged: &str| match ended
+            .judged(status.map(ExitStatus::from_raw), logged)
+        {
+            StopReport::Failed { how, .. } => Some(how),
+            _ => None,
+        };
+        let done = "[Note] /usr/sbin/mariadbd: Shutdown complete\n";
+        let crash = "261127 18:00:00 [ERROR] /usr/sbin/mariadbd got signal 11 ;\nmore\n";
+        assert_eq!(how(Some(0), done), None);
+        assert_eq!(how(None, done), None);
+        assert_eq!(how(Some(11), done), Some(BadEnd::Signal(11)));
+        assert_eq!(how(Some(3 << 8), done), Some(BadEnd::Code(3)));
+        assert_eq!(how(None, crash), Some(BadEnd::Signal(11)));
+        assert_eq!(how(Some(1 << 8), crash), Some(BadEnd::Signal(11)));
+        for words in [
+            "[ERROR] WSREP: Panic in thread 'x' at a.rs:1:2: no\n",
+            "thread 'x' panicked at a.rs:1:2\n",
+        ] {
+            assert_eq!(how(Some(0), words), Some(BadEnd::Panic));
+        }
+        let killed = StopReport::Killed {
+            after: Duration::from_secs(2),
+        };
+        assert_eq!(killed.judged(Some(ExitStatus::from_raw(9)), crash), killed);
     }
 
     #[test]

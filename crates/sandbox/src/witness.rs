@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{IoContext, Result, SandboxError};
-use crate::process::{ProcessId, StopReport};
+use crate::process::{ProcessId, StopReport, log_mark, logged_since};
 use crate::record::{ClusterRecord, Store};
 use crate::secure;
 use crate::status::{ProcessView, WitnessStatus};
@@ -121,8 +121,10 @@ impl Witness {
             self.set_process(None)?;
             return Ok(StopReport::WasDown);
         };
+        let log = self.record().log;
+        let mark = log_mark(&log);
         let report = process.end(limit)?;
-        self.reap();
+        let report = report.judged(self.reap(), &logged_since(&log, mark));
         self.set_process(None)?;
         Ok(report)
     }
@@ -170,13 +172,10 @@ impl Witness {
         cluster.save()
     }
 
-    /// Reaps it if it was our child and has ended.
-    fn reap(&self) {
+    /// Reaps it if it was our child and has ended; says how.
+    fn reap(&self) -> Option<ExitStatus> {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(child) = child.as_mut() {
-            // An error means that it was reaped before.
-            let _ = child.try_wait();
-        }
+        child.as_mut()?.try_wait().ok()?
     }
 }
 

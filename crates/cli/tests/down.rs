@@ -1,0 +1,78 @@
+//! `dromon down` says how each server ended.
+
+mod program;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dromon_sandbox::{Cluster, ClusterSpec, ProcessId};
+use program::Running;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Puts a shell in the place of the server of the cluster's only node: told to end, it runs `script`.
+fn with_server(cluster: &Cluster, script: &str) {
+    let log = cluster.node(0).record().log;
+    let ready = log.with_extension("ready");
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "trap \"$0\" TERM; : >\"$2\"; while :; do sleep 0.05; done",
+        ])
+        .args([script, &log.to_string_lossy(), &ready.to_string_lossy()])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("a shell starts");
+    let begin = Instant::now();
+    while !ready.exists() {
+        assert!(begin.elapsed() < LIMIT, "it never began");
+        thread::sleep(Duration::from_millis(5));
+    }
+    fs::remove_file(ready).expect("it was there");
+    let process = ProcessId::of(child.id().cast_signed()).expect("it runs");
+    cluster
+        .change_settings(|record| record.nodes[0].process = Some(process))
+        .expect("recorded");
+    // Reaped as soon as it ends, as init would.
+    thread::spawn(move || child.wait());
+}
+
+fn down(dir: &Path) -> (i32, String) {
+    let (code, out, err) = Running::start(dir, &["down", "--dir", "c"]).ended(LIMIT);
+    (code, out + &err)
+}
+
+#[test]
+fn a_server_that_crashes_while_it_stops_is_named() {
+    let home = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+    let dir = home.path();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("the servers may enter");
+    let provider = dir.join("libdromon.so");
+    fs::write(&provider, "").expect("written");
+    let mut spec = ClusterSpec::new(&dir.join("c"), &provider);
+    spec.nodes = 1;
+    spec.tls = false;
+    let cluster = Cluster::create(&spec).expect("made");
+
+    with_server(&cluster, "exit 0");
+    let (code, said) = down(dir);
+    assert!(code == 0 && said.contains("db1  stopped in"), "{said}");
+
+    let crash = "echo '[ERROR] /usr/sbin/mariadbd got signal 11 ;' >>\"$1\"; exit 1";
+    with_server(&cluster, crash);
+    let (code, said) = down(dir);
+    assert!(
+        code == 1 && said.contains("db1  did not stop in order: it ended with signal 11"),
+        "{said}"
+    );
+    assert!(said.contains("db1/error.log"), "{said}");
+
+    // What the log said before is in the past.
+    with_server(&cluster, "exit 0");
+    let (code, said) = down(dir);
+    assert!(code == 0 && said.contains("db1  stopped in"), "{said}");
+}
