@@ -31,6 +31,8 @@ pub struct Sample {
     pub last_committed: i64,
     /// `wsrep_local_commits`.
     pub local_commits: i64,
+    /// `Com_commit`, where it is asked for.
+    pub commit_statements: i64,
     /// `wsrep_local_recv_queue`.
     pub recv_queue: i64,
     /// `wsrep_flow_control_paused_ns`.
@@ -44,13 +46,14 @@ pub struct Sample {
 }
 
 impl Sample {
-    fn new(at: Duration, node: usize, status: &WsrepStatus) -> Self {
+    fn new(at: Duration, node: usize, status: &WsrepStatus, commit_statements: i64) -> Self {
         let number = |name| status.number(name).unwrap_or(0);
         Self {
             at,
             node,
             last_committed: status.last_committed(),
             local_commits: number("wsrep_local_commits"),
+            commit_statements,
             recv_queue: number("wsrep_local_recv_queue"),
             paused_ns: number("wsrep_flow_control_paused_ns"),
             replicated: number("wsrep_replicated"),
@@ -71,8 +74,13 @@ pub struct Sampler {
 
 impl Sampler {
     /// Connects and begins. `probe` is a query that gives 1 once a node shows
-    /// the large transaction.
-    pub fn start(cluster: &Cluster, clock: Clock, probe: &str) -> anyhow::Result<Self> {
+    /// the large transaction. `counts`: COMMITs are counted, too.
+    pub fn start(
+        cluster: &Cluster,
+        clock: Clock,
+        probe: &str,
+        counts: bool,
+    ) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let count = cluster.nodes().len();
         let applied: Arc<Vec<_>> = Arc::new((0..count).map(|_| OnceLock::new()).collect());
@@ -87,7 +95,11 @@ impl Sampler {
                 let (stop, applied) = (Arc::clone(&stop), Arc::clone(&applied));
                 let probe = probe.to_string();
                 thread::spawn(move || {
-                    sample(index, session, clock, &probe, &stop, &applied[index])
+                    let asked = Asked {
+                        probe: &probe,
+                        counts,
+                    };
+                    sample(index, session, clock, asked, &stop, &applied[index])
                         .with_context(|| format!("sampling {name}"))
                 })
             })
@@ -129,11 +141,17 @@ impl Drop for Sampler {
     }
 }
 
+/// What is asked beside the provider's status.
+struct Asked<'a> {
+    probe: &'a str,
+    counts: bool,
+}
+
 fn sample(
     node: usize,
     mut session: Session,
     clock: Clock,
-    probe: &str,
+    asked: Asked<'_>,
     stop: &AtomicBool,
     applied: &OnceLock<Duration>,
 ) -> Taken {
@@ -144,12 +162,17 @@ fn sample(
         tick = (clock.now().as_millis() / EVERY.as_millis()).max(tick) + 1;
         clock.sleep_until(EVERY * u32::try_from(tick).unwrap_or(u32::MAX));
         let rows = session.rows("SHOW GLOBAL STATUS LIKE 'wsrep_%'")?;
+        let counted: Option<(String, i64)> = match asked.counts {
+            true => session.one("SHOW GLOBAL STATUS LIKE 'Com_commit'")?,
+            false => None,
+        };
         all.push(Sample::new(
             clock.now(),
             node,
             &WsrepStatus::from_rows(rows),
+            counted.map_or(0, |(_, count)| count),
         ));
-        if applied.get().is_none() && session.one::<u64>(probe)? == Some(1) {
+        if applied.get().is_none() && session.one::<u64>(asked.probe)? == Some(1) {
             // Set once, by this thread only.
             let _ = applied.set(clock.now());
         }
@@ -178,14 +201,15 @@ pub fn first_bytes(samples: &[Sample], begin: Duration) -> Option<Duration> {
         .map(|pair| pair[1].at)
 }
 
-/// The moments at which transactions of each node were committed, as far as
-/// its counter tells: all of a sample at the time of the sample.
+/// The moments at which clients of each node sent COMMIT, as far as its counter
+/// tells: all of a sample at the time of the sample. Not by `wsrep_local_commits`,
+/// in which Galera counts each fragment of a streamed transaction, and we do not.
 pub fn commits_by_counter(samples: &[Sample], nodes: usize) -> Vec<(Duration, usize)> {
     let mut last: Vec<Option<i64>> = vec![None; nodes];
     let mut all = Vec::new();
     for sample in samples {
-        if let Some(before) = last[sample.node].replace(sample.local_commits) {
-            let new = (sample.local_commits - before).max(0);
+        if let Some(before) = last[sample.node].replace(sample.commit_statements) {
+            let new = (sample.commit_statements - before).max(0);
             all.extend((0..new).map(|_| (sample.at, sample.node)));
         }
     }
@@ -231,10 +255,10 @@ mod tests {
 
     #[test]
     fn a_counter_gives_commits_from_its_second_sample_on() {
-        let sample = |tenths, node, local_commits| Sample {
+        let sample = |tenths, node, commit_statements| Sample {
             at: EVERY * tenths,
             node,
-            local_commits,
+            commit_statements,
             ..Sample::default()
         };
         let samples = [
@@ -248,5 +272,17 @@ mod tests {
             commits_by_counter(&samples, 2),
             [(EVERY * 2, 0), (EVERY * 2, 0), (EVERY * 3, 1)]
         );
+    }
+
+    #[test]
+    fn fragments_are_no_commits() {
+        let sample = |tenths, local_commits| Sample {
+            at: EVERY * tenths,
+            local_commits,
+            commit_statements: 7,
+            ..Sample::default()
+        };
+        let samples = [sample(1, 100), sample(2, 160), sample(3, 220)];
+        assert_eq!(commits_by_counter(&samples, 1), []);
     }
 }

@@ -126,7 +126,10 @@ fn observe(
         process.forget_memory_peak();
     }
     let clock = Clock::start();
-    let sampler = Sampler::start(cluster, clock, &tables::probe(plan.large, generation))?;
+    // sysbench tells no single commit.
+    let counts = matches!(feed, Some(Feed::Sysbench { .. }));
+    let probe = tables::probe(plan.large, generation);
+    let sampler = Sampler::start(cluster, clock, &probe, counts)?;
     let mut work = None;
     if let Some(feed) = feed {
         let seed = u64::from(generation);
@@ -158,7 +161,7 @@ fn observe(
         mut commits,
         arrivals,
     } = seen.unwrap_or_default();
-    if matches!(feed, Some(Feed::Sysbench { .. })) {
+    if counts {
         let counted = commits_by_counter(&samples, nodes.len());
         commits = counted
             .into_iter()
