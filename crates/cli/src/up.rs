@@ -154,7 +154,7 @@ fn afterwards(
         Some(Err(why)) => lines.push(format!(
             "The nodes that did start could not all be stopped: {why}. `dromon down{hint}` tries again"
         )),
-        None if cluster.running() == cluster.nodes().len() => {
+        None if cluster.running() == processes(cluster) => {
             lines.push(format!(
                 "All of them run on: `dromon status{hint}` shows when the last one is there, `dromon down{hint}` stops \
                  them."
@@ -178,8 +178,12 @@ fn afterwards(
 
 /// Whether some of its processes run, and some do not.
 fn is_in_part(cluster: &Cluster) -> bool {
-    let all = cluster.nodes().len() + usize::from(cluster.witness().is_some());
-    (1..all).contains(&cluster.running())
+    (1..processes(cluster)).contains(&cluster.running())
+}
+
+/// Its nodes, and the witness.
+fn processes(cluster: &Cluster) -> usize {
+    cluster.nodes().len() + usize::from(cluster.witness().is_some())
 }
 
 /// Starts what is missing of a cluster that runs in part, as it was.
@@ -187,7 +191,7 @@ fn complete(cluster: &Cluster, args: &Args, begin: Instant) -> Result<ExitCode> 
     let dir = cluster.record().dir;
     let hint = place::hint(args.dir.as_deref());
     let count = cluster.nodes().len();
-    let all = count + usize::from(cluster.witness().is_some());
+    let all = processes(cluster);
     let given = args.nodes.is_some_and(|n| n != count)
         || args.provider.is_some()
         || args.sst_method.is_some()
@@ -321,7 +325,7 @@ mod tests {
     use super::*;
     use crate::{Cli, Command};
     use clap::Parser;
-    use dromon_sandbox::LogTail;
+    use dromon_sandbox::{ClusterRecord, LogTail, ProcessId};
     use std::os::unix::fs::PermissionsExt;
 
     fn args(given: &[&str]) -> Args {
@@ -390,6 +394,31 @@ mod tests {
             afterwards(&cluster, &why, None, &args).is_empty(),
             "nothing runs"
         );
+    }
+
+    #[test]
+    fn a_witness_that_does_not_run_is_not_forgotten() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+        let provider = dir.path().join("libdromon.so");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("allowed");
+        fs::write(&provider, "").expect("written");
+        let mut spec = ClusterSpec::new(&dir.path().join("c"), &provider);
+        spec.nodes = 1;
+        spec.tls = false;
+        spec.witness = Some(provider);
+        let cluster = Cluster::create(&spec).expect("made");
+        let own = ProcessId::of(std::process::id().cast_signed()).expect("it runs");
+        let runs = |record: &mut ClusterRecord| record.nodes[0].process = Some(own);
+        cluster.change_settings(runs).expect("recorded");
+        let why = SandboxError::BadRequest("no".into());
+        let said = afterwards(&cluster, &why, None, &args(&[]));
+        assert!(said[0].contains("`dromon up` starts the rest"), "{said:?}");
+        let runs = |record: &mut ClusterRecord| {
+            record.witness.as_mut().expect("recorded").process = Some(own);
+        };
+        cluster.change_settings(runs).expect("recorded");
+        let said = afterwards(&cluster, &why, None, &args(&[]));
+        assert!(said[0].starts_with("All of them run on"), "{said:?}");
     }
 
     /// Without it `down --purge` would remove the cluster of the current directory.

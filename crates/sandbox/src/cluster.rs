@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{ClusterSpec, client_cnf, my_cnf, split_settings};
 use crate::error::{IoContext, Left, Result, SandboxError};
-use crate::node::{Node, Start};
+use crate::node::Node;
 use crate::ports;
 use crate::process::StopReport;
 use crate::record::{ClusterRecord, DirLock, Hold, NodeRecord, Store, random_hex, refuse_others};
@@ -18,6 +18,8 @@ use crate::status::{ClusterStatus, NodeStatus, members_differ};
 use crate::template::{SQL_USER, Template, program, server_version};
 use crate::who::{ServerUser, first_unreachable};
 use crate::witness::{self, Witness};
+
+mod starting;
 
 /// Longest path a Unix socket may have.
 const SOCKET_PATH_MAX: usize = 107;
@@ -291,131 +293,12 @@ impl Cluster {
         }
     }
 
-    /// Starts the witness, if there is one that does not run.
-    fn start_witness(&self) -> Result<()> {
-        match &self.witness {
-            Some(witness) if witness.process().is_none() => witness.start(&[]),
-            _ => Ok(()),
-        }
-    }
-
-    /// Starts all nodes and waits until each is Synced; returns when each was,
-    /// counted from the call.
-    ///
-    /// A new cluster is founded by the first node. A stopped one is founded
-    /// again by the node that left last; if no state file names one, all nodes
-    /// start as members and find out among themselves.
-    ///
-    /// # Errors
-    /// When two nodes say that they left last (nothing is started then), a node
-    /// runs already, ends, or is not Synced within `limit`.
-    pub fn start_all(&self, plan: JoinPlan, limit: Duration) -> Result<Vec<Duration>> {
-        let _lock = self.store.lock()?;
-        self.refuse_incomplete()?;
-        let running = self.running();
-        if running > 0 {
-            return Err(SandboxError::AlreadyThere {
-                dir: self.record().dir,
-                nodes: self.nodes.len(),
-                running,
-            });
-        }
-        let founder = self.founder()?;
-        for node in &self.nodes {
-            node.ports().check_free(&node.name())?;
-        }
-        self.refresh_provider()?;
-        let begin = Instant::now();
-        let mut took = vec![Duration::ZERO; self.nodes.len()];
-        if let Some(founder) = founder {
-            self.nodes[founder].start(Start::NewCluster, &[])?;
-            self.nodes[founder].wait_usable(limit)?;
-            took[founder] = begin.elapsed();
-        }
-        self.start_witness()?;
-        let others: Vec<usize> = (0..self.nodes.len())
-            .filter(|i| Some(*i) != founder)
-            .collect();
-        if founder.is_none() || plan == JoinPlan::Together {
-            self.join_together(&others, limit, begin, &mut took)?;
-        } else {
-            for &i in &others {
-                self.nodes[i].start(Start::Join, &[])?;
-                self.nodes[i].wait_usable(limit)?;
-                took[i] = begin.elapsed();
-            }
-        }
-        self.wait_whole(limit)?;
-        Ok(took)
-    }
-
-    /// Starts the nodes that do not run, beside those that do, and waits until
-    /// all are members; returns when each was Synced, counted from the call.
-    pub fn start_missing(&self, limit: Duration) -> Result<Vec<Duration>> {
-        let _lock = self.store.lock()?;
-        self.refuse_incomplete()?;
-        let missing: Vec<usize> = (0..self.nodes.len())
-            .filter(|i| self.nodes[*i].process().is_none())
-            .collect();
-        for &i in &missing {
-            self.nodes[i].ports().check_free(&self.nodes[i].name())?;
-        }
-        let flagged = missing.iter().filter_map(|i| self.nodes[*i].left());
-        if let Some(node) = flagged.into_iter().find(|left| left.is_safe) {
-            return Err(SandboxError::OtherHalf {
-                dir: self.record().dir,
-                node: Box::new(node),
-            });
-        }
-        let begin = Instant::now();
-        let mut took = vec![Duration::ZERO; self.nodes.len()];
-        self.start_witness()?;
-        self.join_together(&missing, limit, begin, &mut took)?;
-        self.wait_whole(limit)?;
-        Ok(took)
-    }
-
     fn refuse_incomplete(&self) -> Result<()> {
         let record = self.record();
         match record.complete {
             true => Ok(()),
             false => Err(SandboxError::Incomplete { dir: record.dir }),
         }
-    }
-
-    /// Starts these nodes at once and waits for each.
-    fn join_together(
-        &self,
-        nodes: &[usize],
-        limit: Duration,
-        begin: Instant,
-        took: &mut [Duration],
-    ) -> Result<()> {
-        for &i in nodes {
-            self.nodes[i].start(Start::Join, &[])?;
-        }
-        let wait = |&i: &usize| {
-            let node = Arc::clone(&self.nodes[i]);
-            let wait = move || node.wait_usable(limit).map(|_| begin.elapsed());
-            (i, thread::spawn(wait))
-        };
-        let waits: Vec<_> = nodes.iter().map(wait).collect();
-        for (i, wait) in waits {
-            took[i] = wait.join().expect("waiting for a node does not panic")?;
-        }
-        Ok(())
-    }
-
-    /// Who was there saw the others come; it must see all of them now.
-    fn wait_whole(&self, limit: Duration) -> Result<()> {
-        let members = self.nodes.len() + usize::from(self.witness.is_some());
-        let size = i64::try_from(members).unwrap_or(i64::MAX);
-        for node in &self.nodes {
-            node.wait_for("a member of the whole cluster", limit, |s| {
-                s.is_usable() && s.size() == size
-            })?;
-        }
-        Ok(())
     }
 
     /// Which node founds the cluster at this start; none: nobody has to.
@@ -641,7 +524,7 @@ fn refuse_used(dir: &Path) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -655,7 +538,7 @@ mod tests {
     }
 
     /// A recorded cluster of two nodes in `dir`, never started.
-    fn recorded(dir: &Path) -> Cluster {
+    pub(crate) fn recorded(dir: &Path) -> Cluster {
         let mut record = crate::record::sample();
         record.dir = dir.to_path_buf();
         for node in &mut record.nodes {

@@ -169,6 +169,16 @@ pub enum SandboxError {
         /// Its error log.
         log: Box<LogTail>,
     },
+    /// The witness's process ended by itself.
+    #[error(
+        "The witness ended while the cluster started ({how}). {log}\nLook into the log, then start again"
+    )]
+    WitnessEnded {
+        /// Exit status or signal.
+        how: String,
+        /// Its messages.
+        log: Box<LogTail>,
+    },
     /// The node did not become what was waited for.
     #[error(
         "Node {node} was not {wanted} after {} s ({now}); its process was running. {log}",

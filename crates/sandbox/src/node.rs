@@ -202,7 +202,7 @@ impl Node {
     }
 
     /// `ran`: it had a process. Then none is recorded only if somebody here has ended it.
-    fn fail_if_ended(&self, during: &'static str, ran: bool) -> Result<()> {
+    pub(crate) fn fail_if_ended(&self, during: &'static str, ran: bool) -> Result<()> {
         match self.record().process {
             Some(process) if process.is_alive() => return Ok(()),
             None if !ran => return Ok(()),
@@ -543,14 +543,23 @@ impl Node {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::record::sample;
+
+    /// Puts a shell in the place of the node's server.
+    pub(crate) fn shell(node: &Node, script: &str) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        node.launch(command).expect("started");
+    }
 
     /// A node whose server is a shell that runs `script`; it says "ready" in its log when a signal
     /// meets its traps.
     fn server(dir: &Path, script: &str) -> Node {
         let mut record = sample();
+        // Its processes are told from those of other tests by it.
+        record.id = crate::record::random_hex(8).expect("random");
         record.dir = dir.to_path_buf();
         record.nodes[0].dir = dir.to_path_buf();
         record.nodes[0].log = dir.join("error.log");
@@ -561,12 +570,10 @@ mod tests {
             switched: false,
         };
         let node = Node::new(0, Arc::new(Store::new(record)), user);
-        let mut command = Command::new("sh");
-        command.args([
-            "-c",
+        shell(
+            &node,
             &format!("{script}\necho ready; while :; do sleep 0.05; done"),
-        ]);
-        node.launch(command).expect("started");
+        );
         let begin = Instant::now();
         while !node.read_log().expect("it is there").contains("ready") {
             assert!(begin.elapsed() < Duration::from_secs(60), "it never began");

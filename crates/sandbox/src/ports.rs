@@ -55,14 +55,20 @@ impl Ports {
     /// # Errors
     /// [`SandboxError::PortTaken`] names the port and its purpose.
     pub fn check_free(self, node: &str) -> Result<()> {
-        match self.named().into_iter().find(|(port, _)| !is_free(*port)) {
-            Some((port, purpose)) => Err(SandboxError::PortTaken {
-                node: node.to_string(),
-                port,
-                purpose,
-            }),
-            None => Ok(()),
-        }
+        let mut named = self.named().into_iter();
+        named.try_for_each(|(port, purpose)| check_port(port, node, purpose))
+    }
+}
+
+/// Fails if another process listens there.
+pub(crate) fn check_port(port: u16, node: &str, purpose: &'static str) -> Result<()> {
+    match is_free(port) {
+        true => Ok(()),
+        false => Err(SandboxError::PortTaken {
+            node: node.to_string(),
+            port,
+            purpose,
+        }),
     }
 }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{IoContext, Result, SandboxError};
-use crate::process::{ProcessId, StopReport, log_mark, logged_since};
+use crate::error::{IoContext, LogTail, Result, SandboxError};
+use crate::ports::check_port;
+use crate::process::{BadEnd, ProcessId, StopReport, log_mark, logged_since};
 use crate::record::{ClusterRecord, Store};
 use crate::secure;
 use crate::status::{ProcessView, WitnessStatus};
@@ -20,6 +21,7 @@ use crate::who::ServerUser;
 
 /// Its name among the members, and of its directory.
 pub(crate) const NAME: &str = "witness";
+const LOG_LINES_SHOWN: usize = 12;
 /// What a killed process gets to be gone.
 const GONE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -110,6 +112,33 @@ impl Witness {
         let process = ProcessId::of_child(&child);
         *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
         self.set_process(Some(process?))
+    }
+
+    /// Fails if another process listens on its port.
+    pub(crate) fn check_port(&self) -> Result<()> {
+        check_port(self.record().port, NAME, "group communication")
+    }
+
+    /// Fails if it was started and has ended.
+    pub(crate) fn refuse_ended(&self) -> Result<()> {
+        let status = self.reap();
+        let record = self.record();
+        if record.process.is_none_or(ProcessId::is_alive) {
+            return Ok(());
+        }
+        let how = match status {
+            Some(status) => BadEnd::of_status(status)
+                .unwrap_or(BadEnd::Code(0))
+                .to_string(),
+            None => "its exit status went to another process".into(),
+        };
+        Err(SandboxError::WitnessEnded {
+            how,
+            log: Box::new(LogTail {
+                path: record.log,
+                lines: self.log_tail(LOG_LINES_SHOWN),
+            }),
+        })
     }
 
     /// Asks it to leave and end (SIGTERM) and waits; kills it after `limit`.
