@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::builder::RangedI64ValueParser;
 use dromon_sandbox::{
-    Cluster, ClusterSpec, JoinPlan, Result, SandboxError, Setting, SstMethod, StopReport,
-    split_settings,
+    Cluster, ClusterRecord, ClusterSpec, JoinPlan, NodeRecord, Result, SandboxError, Setting,
+    SstMethod, StopReport, is_ours, split_settings,
 };
 
 use crate::output::Output;
@@ -286,6 +286,18 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
         ),
         None => None,
     };
+    if let Some(provider) = &provider {
+        if found.witness.is_some() && !is_ours(provider) {
+            return Err(SandboxError::BadRequest(format!(
+                "{} holds a stopped cluster with a witness, which works with Dromon's library only, and {} is another one; leave --provider out to start it, choose another --dir, or remove it with its data (`dromon down --purge{hint}`)",
+                found.dir.display(),
+                provider.display()
+            )));
+        }
+        if let Some(words) = former_logs(&found, provider) {
+            output::tell(words);
+        }
+    }
     cluster.change_settings(|record| {
         if let Some(provider) = provider {
             let name = provider.file_name().unwrap_or("provider.so".as_ref());
@@ -304,6 +316,31 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
         }
     })?;
     Ok(cluster)
+}
+
+/// What is to be known of the logs of Dromon's that lie there when the library becomes another one.
+fn former_logs(found: &ClusterRecord, provider: &Path) -> Option<String> {
+    let is_log = |entry: fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        name.starts_with("dromon-") && name.ends_with(".log")
+    };
+    let has_logs = |node: &&NodeRecord| {
+        let entries = fs::read_dir(&node.data_dir).into_iter().flatten();
+        entries.flatten().any(is_log)
+    };
+    if is_ours(provider) == found.is_dromon() {
+        return None;
+    }
+    let nodes: Vec<&str> = (found.nodes.iter().filter(has_logs))
+        .map(|node| node.name.as_str())
+        .collect();
+    (!nodes.is_empty()).then(|| {
+        format!(
+            "Before you come to Dromon a second time, remove the dromon-*.log files of the first time on every node: they end where Dromon was left. They lie in {}, in the data directories of {}",
+            found.dir.display(),
+            nodes.join(", ")
+        )
+    })
 }
 
 /// libdromon.so where cargo or a package puts it: beside this program, or in
@@ -338,12 +375,18 @@ mod tests {
 
     /// A cluster of one node that never ran.
     fn cluster(dir: &Path) -> Cluster {
+        cluster_with(dir, None)
+    }
+
+    /// The same with a witness, whose program is this one.
+    fn cluster_with(dir: &Path, witness: Option<PathBuf>) -> Cluster {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("allowed");
         let provider = dir.join("libdromon.so");
         fs::write(&provider, "").expect("written");
         let mut spec = ClusterSpec::new(&dir.join("c"), &provider);
         spec.nodes = 1;
         spec.tls = false;
+        spec.witness = witness;
         Cluster::create(&spec).expect("made")
     }
 
@@ -399,14 +442,7 @@ mod tests {
     #[test]
     fn a_witness_that_does_not_run_is_not_forgotten() {
         let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
-        let provider = dir.path().join("libdromon.so");
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("allowed");
-        fs::write(&provider, "").expect("written");
-        let mut spec = ClusterSpec::new(&dir.path().join("c"), &provider);
-        spec.nodes = 1;
-        spec.tls = false;
-        spec.witness = Some(provider);
-        let cluster = Cluster::create(&spec).expect("made");
+        let cluster = cluster_with(dir.path(), std::env::current_exe().ok());
         let own = ProcessId::of(std::process::id().cast_signed()).expect("it runs");
         let runs = |record: &mut ClusterRecord| record.nodes[0].process = Some(own);
         cluster.change_settings(runs).expect("recorded");
@@ -436,6 +472,41 @@ mod tests {
             let why = refused.expect_err("another cluster").to_string();
             assert!(why.contains("`dromon down --purge --dir /x`"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_cluster_with_a_witness_keeps_our_library() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+        let peer = dir.path().join("libgalera_smm.so");
+        fs::write(&peer, "").expect("written");
+        let wrong = ["--provider", peer.to_str().expect("text"), "--dir", "/x"];
+        let cluster = cluster_with(dir.path(), std::env::current_exe().ok());
+        let place = cluster.record().dir;
+        let why = reuse(cluster, &args(&wrong)).map(|_| ()).expect_err("it");
+        let why = why.to_string();
+        assert!(
+            why.contains("works with Dromon's library only")
+                && why.contains("`dromon down --purge --dir /x`"),
+            "{why}"
+        );
+        let found = Cluster::open(&place).expect("it is there");
+        assert!(found.record().is_dromon(), "nothing was changed");
+    }
+
+    #[test]
+    fn of_logs_of_a_former_time_it_is_told_when_the_library_changes() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+        let cluster = cluster(dir.path());
+        let (mut record, peer) = (cluster.record(), Path::new("/x/libgalera_smm.so"));
+        assert_eq!(former_logs(&record, peer), None, "there are none");
+        let log = record.nodes[0].data_dir.join("dromon-meta.log");
+        fs::write(log, "").expect("written");
+        let words = former_logs(&record, peer).expect("one lies there");
+        assert!(words.contains("remove the dromon-*.log files") && words.ends_with("of db1"));
+        let ours = Path::new("/y/libdromon.so");
+        assert_eq!(former_logs(&record, ours), None, "a newer build");
+        record.provider = peer.to_path_buf();
+        assert_eq!(former_logs(&record, ours), Some(words));
     }
 
     #[test]

@@ -12,7 +12,9 @@ use crate::error::{IoContext, Left, Result, SandboxError};
 use crate::node::Node;
 use crate::ports;
 use crate::process::StopReport;
-use crate::record::{ClusterRecord, DirLock, Hold, NodeRecord, Store, random_hex, refuse_others};
+use crate::record::{
+    ClusterRecord, DirLock, Hold, NodeRecord, Store, is_ours, random_hex, refuse_others,
+};
 use crate::secure;
 use crate::status::{ClusterStatus, NodeStatus, members_differ};
 use crate::template::{SQL_USER, Template, program, server_version};
@@ -74,8 +76,7 @@ impl Cluster {
             return Err(SandboxError::DirectoryTooLong { path: dir });
         }
         refuse_used(&dir)?;
-        let name = provider.file_name().unwrap_or_default().to_string_lossy();
-        if spec.witness.is_some() && !name.contains("dromon") {
+        if spec.witness.is_some() && !is_ours(&provider) {
             return Err(SandboxError::BadRequest(format!(
                 "A witness works with Dromon's library only, and {} is another one. Leave --witness out; the peer's arbitrator is garbd",
                 provider.display()

@@ -41,7 +41,7 @@ pub use mysql;
 pub use node::{Node, Start};
 pub use ports::Ports;
 pub use process::{BadEnd, ProcessId, ProcessState, StopReport, Usage};
-pub use record::{ClusterRecord, Hold, NodeNetwork, NodeRecord};
+pub use record::{ClusterRecord, Hold, NodeNetwork, NodeRecord, is_ours};
 pub use standalone::{MARKER, Standalone, end_left_behind, free_ports};
 pub use status::{ClusterStatus, NodeStatus, ProcessView, Verdict, WitnessStatus, WsrepStatus};
 pub use template::server_version;

@@ -128,9 +128,7 @@ impl ClusterRecord {
     /// Whether the provider is ours and not the peer.
     #[must_use]
     pub fn is_dromon(&self) -> bool {
-        self.provider
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().contains("dromon"))
+        is_ours(&self.provider)
     }
 
     /// Sets how joiners get a full copy, encrypted if this machine can.
@@ -345,6 +343,13 @@ pub(crate) fn random_hex(bytes: usize) -> Result<String> {
         write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text
     }))
+}
+
+/// Whether this provider library is ours and not the peer.
+#[must_use]
+pub fn is_ours(provider: &Path) -> bool {
+    let name = provider.file_name().unwrap_or_default();
+    name.to_string_lossy().contains("dromon")
 }
 
 #[cfg(test)]
