@@ -33,16 +33,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Ok(cluster) => cluster,
         Err(error) => {
             output::tell(format_args!("dromon: {error}"));
-            return Ok(ExitCode::from(2));
+            let mut out = Output::new();
+            if args.json {
+                // A program that reads this wants the same document when there is nothing to ask.
+                out.line(json(&ClusterStatus {
+                    verdict: Verdict::Bad,
+                    sentence: error.to_string(),
+                    nodes: Vec::new(),
+                    witness: None,
+                }));
+            }
+            return Ok(out.end(2));
         }
     };
     let status = cluster.status(Duration::from_millis(args.timeout_ms));
     let mut out = Output::new();
     if args.json {
-        out.line(
-            serde_json::to_string_pretty(&status)
-                .expect("a status is plain data and always has a JSON form"),
-        );
+        out.line(json(&status));
     } else {
         out.text(table(&status));
     }
@@ -51,6 +58,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Verdict::Degraded => 1,
         Verdict::Bad => 2,
     }))
+}
+
+fn json(status: &ClusterStatus) -> String {
+    serde_json::to_string_pretty(status).expect("a status is plain data and always has a JSON form")
 }
 
 const HEAD: [&str; 8] = [

@@ -155,6 +155,28 @@ fn a_catch_up_that_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn where_no_cluster_can_be_asked_the_status_is_json_too() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dir = home.path();
+    fs::create_dir(dir.join("broken")).expect("created");
+    fs::write(dir.join("broken/cluster.json"), "{").expect("written");
+    for (place, word) in [("none", "no cluster in"), ("broken", "cannot be read")] {
+        let args = ["status", "--json", "--dir", place];
+        let (exit, out, err) = Running::start(dir, &args).ended(LIMIT);
+        assert_eq!(exit, 2, "{out}{err}");
+        let said: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(said["verdict"], "bad", "{out}");
+        assert_eq!(said["nodes"], serde_json::json!([]), "{out}");
+        let sentence = said["sentence"].as_str().expect("words");
+        assert!(sentence.contains(word), "{sentence}");
+        assert!(err.contains(word), "{err}");
+        // Without it there is a message, and nothing to read.
+        let (exit, out, _) = Running::start(dir, &[args[0], args[2], args[3]]).ended(LIMIT);
+        assert_eq!((exit, out.as_str()), (2, ""));
+    }
+}
+
+#[test]
 fn each_fault_has_its_message_and_exit_code() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let dir = home.path();
