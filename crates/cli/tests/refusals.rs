@@ -230,7 +230,17 @@ fn each_fault_has_its_message_and_exit_code() {
             1,
             vec!["too long", "107 bytes"],
         ),
+        (
+            with(&["--dir", "a#b"]),
+            1,
+            vec!["has '#' in it", "Nothing was made"],
+        ),
         (with(&["--", "datadir=/x"]), 1, vec!["datadir", "use --dir"]),
+        (
+            with(&["--", "init_connect=SET x=1 # y"]),
+            1,
+            vec!["init_connect has a # in it", "in quotes"],
+        ),
         (with(&["--", "a b=1"]), 2, vec!["not a server setting"]),
         (
             with(&["--witness"]),

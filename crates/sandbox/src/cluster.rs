@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::config::{ClusterSpec, client_cnf, my_cnf, split_settings};
+use crate::config::{ClusterSpec, client_cnf, my_cnf, split_settings, unfit};
 use crate::error::{IoContext, Left, Result, SandboxError};
 use crate::node::Node;
 use crate::ports;
@@ -74,6 +74,9 @@ impl Cluster {
             > SOCKET_PATH_MAX
         {
             return Err(SandboxError::DirectoryTooLong { path: dir });
+        }
+        if let Some(found) = unfit(&dir) {
+            return Err(SandboxError::DirectoryUnfit { path: dir, found });
         }
         refuse_used(&dir)?;
         if spec.witness.is_some() && !is_ours(&provider) {
@@ -676,6 +679,23 @@ pub(crate) mod tests {
         // The original is gone: it may have been moved here.
         let error = Cluster::open(copy.path()).expect_err("moved").to_string();
         assert!(error.contains("move it back"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_that_a_my_cnf_would_misread_is_refused() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let provider = home.path().join("libdromon.so");
+        fs::write(&provider, "").expect("written");
+        for name in ["a#b", r"a\tb", "it's", "a\"b", "a\nb"] {
+            let spec = ClusterSpec::new(&home.path().join(name), &provider);
+            let error = Cluster::create(&spec).expect_err(name);
+            assert!(
+                matches!(error, SandboxError::DirectoryUnfit { .. }),
+                "{error}"
+            );
+        }
+        let left = fs::read_dir(home.path()).expect("readable").count();
+        assert_eq!(left, 1, "nothing was made");
     }
 
     #[test]

@@ -209,7 +209,8 @@ const OWNED: &[(&str, &str)] = &[
 ];
 
 /// Takes `wsrep_provider_options` out of the settings (the sandbox adds the
-/// addresses to it) and refuses those it must set itself.
+/// addresses to it) and refuses those it must set itself, and values that a `my.cnf`
+/// would cut.
 ///
 /// # Errors
 /// [`SandboxError::BadRequest`] names the setting and what to use instead.
@@ -227,6 +228,11 @@ pub fn split_settings(settings: &[Setting]) -> Result<(Vec<Setting>, Option<Stri
         if name == "wsrep_provider_options" {
             let value = setting.value.as_deref().unwrap_or_default();
             options = Some(value.trim_matches('"').to_string());
+        } else if setting.value.as_deref().is_some_and(has_comment) {
+            return Err(SandboxError::BadRequest(format!(
+                "The value of {} has a # in it: in a my.cnf a comment begins there. Put the whole value in quotes: {0}=\"…\" (and those in ' ' for the shell)",
+                setting.name
+            )));
         } else {
             kept.push(setting.clone());
         }
@@ -287,6 +293,30 @@ impl ClusterSpec {
         self.settings.push(Setting::new(name, value));
         self
     }
+}
+
+/// The first character of a path that a `my.cnf`, or a script of the server's, takes for something
+/// else.
+pub(crate) fn unfit(path: &Path) -> Option<char> {
+    let text = path.to_string_lossy();
+    text.chars()
+        .find(|c| c.is_control() || ['#', '\'', '"', '\\'].contains(c))
+}
+
+/// Whether a `my.cnf` takes a part of the value for a comment: as the server does, which knows
+/// escapes only within quotes.
+fn has_comment(value: &str) -> bool {
+    let (mut quote, mut escaped) = (None, false);
+    for c in value.chars() {
+        match c {
+            '\'' | '"' if !escaped && quote.is_none() => quote = Some(c),
+            '\'' | '"' if !escaped && quote == Some(c) => quote = None,
+            '#' if quote.is_none() => return true,
+            _ => {}
+        }
+        escaped = quote.is_some() && c == '\\' && !escaped;
+    }
+    false
 }
 
 /// The text of a node's `my.cnf`.
@@ -409,6 +439,24 @@ mod tests {
             error,
             "The setting datadir cannot be given to a local cluster: use --dir"
         );
+    }
+
+    #[test]
+    fn a_value_that_would_be_cut_is_refused() {
+        let split = |value: &str| split_settings(&[Setting::new("init_connect", value)]);
+        for cut in ["SET x=1 # y", "#", r##""a"#b"##, r##""a\"b"#c"##, "'a'#"] {
+            let error = split(cut).expect_err(cut).to_string();
+            assert!(error.contains("init_connect") && error.contains("quotes"));
+        }
+        for whole in [
+            "SET x=1",
+            r##""SET x='#'""##,
+            "'a#b'",
+            r##"a"#"b"##,
+            r##""a\"#b""##,
+        ] {
+            assert!(split(whole).is_ok(), "{whole}");
+        }
     }
 
     #[test]

@@ -47,6 +47,17 @@ pub enum SandboxError {
         /// The cluster's directory.
         path: PathBuf,
     },
+    /// The name would be another one in the servers' settings.
+    #[error(
+        "The directory name {} has {found:?} in it: in a my.cnf, or in the server's scripts, that begins or ends something, and the servers would use another directory. Nothing was made. Choose a --dir without any of # ' \" \\ and control characters",
+        path.display()
+    )]
+    DirectoryUnfit {
+        /// The cluster's directory.
+        path: PathBuf,
+        /// The first such character.
+        found: char,
+    },
     /// The servers run as a user this machine does not have.
     #[error(
         "This machine has no user {user}, as whom the servers run when root starts them. Install the server, which creates it: apt-get install mariadb-server"
