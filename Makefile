@@ -1,6 +1,6 @@
 # make up      a running three-node cluster on this machine
 # make down    stop it
-# make check   format, lints, licences, unit tests, models, simulation: no servers
+# make check   format, lints, licences, unit tests, models, simulation: no cluster, but its packages
 # make build   the library and the programs, target/release/storms among them
 # make test    check, then scenarios on real servers in short form and the conformance list
 # make test-11.8   the library under MariaDB 11.8: Debian 13 in a folder, root, 600 MB
@@ -33,14 +33,13 @@ PACKAGES_UP   := gcc libc6-dev mariadb-server mariadb-client mariadb-backup rsyn
 PACKAGES_TEST := $(PACKAGES_UP) git ca-certificates mariadb-test mariadb-test-data galera-4 \
                  galera-arbitrator-4 sysbench procps e2fsprogs mount util-linux perl-base
 
-.PHONY: help up down build packages check format lint licences unit models sim fuzz test test-11.8 storms torture conformance conformance-safety conformance-all
+.PHONY: help up down build server packages check format lint licences unit models sim fuzz test test-11.8 storms torture conformance conformance-safety conformance-all
 # Targets share the build directory and the machine's ports: one after the other, whatever -j says.
 .NOTPARALLEL:
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
-up:
-	.ci/install-packages $(PACKAGES_UP)
+up: server
 	cargo build --locked --release -p dromon-provider -p dromon-cli
 	$(TARGET)/release/dromon up $(UP)
 
@@ -50,10 +49,15 @@ down:
 build:
 	cargo build --locked --release -p dromon-provider -p dromon-cli -p dromon-tests
 
+# What a cluster takes, and so do the unit tests of what starts one: they make system tables, and a
+# server that fails.
+server:
+	.ci/install-packages $(PACKAGES_UP)
+
 packages:
 	.ci/install-packages $(PACKAGES_TEST)
 
-check: format lint licences unit models sim
+check: server format lint licences unit models sim
 
 format:
 	cargo fmt --all --check
