@@ -567,6 +567,7 @@ pub(crate) mod tests {
             name: "own".into(),
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
+            groups: Vec::new(),
             switched: false,
         };
         let node = Node::new(0, Arc::new(Store::new(record)), user);

@@ -7,7 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
+use rustix::io::Errno;
 
 use crate::error::{IoContext, Result, SandboxError};
 
@@ -17,6 +18,8 @@ pub(crate) struct ServerUser {
     pub name: String,
     pub uid: u32,
     pub gid: u32,
+    /// All its groups, as far as they are known: of the caller the system knows them.
+    pub groups: Vec<u32>,
     /// Root starts the servers and hands their files over.
     pub switched: bool,
 }
@@ -28,11 +31,15 @@ impl ServerUser {
         let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
         if uid == 0 {
             return lookup(&passwd, |name, _| name == "mysql")
-                .map(|(name, uid, gid)| Self {
-                    name,
-                    uid,
-                    gid,
-                    switched: true,
+                .map(|(name, uid, gid)| {
+                    let file = fs::read_to_string("/etc/group").unwrap_or_default();
+                    Self {
+                        groups: groups_of(&file, &name, gid),
+                        name,
+                        uid,
+                        gid,
+                        switched: true,
+                    }
                 })
                 .ok_or(SandboxError::UserMissing {
                     user: "mysql".into(),
@@ -45,6 +52,7 @@ impl ServerUser {
             name,
             uid,
             gid,
+            groups: vec![gid],
             switched: false,
         })
     }
@@ -149,18 +157,44 @@ impl ServerUser {
         }
     }
 
-    fn can_enter(&self, meta: &fs::Metadata) -> bool {
-        let mode = meta.mode();
-        if self.uid == 0 {
-            true
-        } else if meta.uid() == self.uid {
-            mode & 0o100 != 0
-        } else if meta.gid() == self.gid {
-            mode & 0o010 != 0
-        } else {
-            mode & 0o001 != 0
+    fn can_enter(&self, path: &Path, meta: &fs::Metadata) -> bool {
+        if !self.switched {
+            // The servers are what the caller is: the system knows its groups, and more.
+            let asked = accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS);
+            match asked {
+                Ok(()) => return true,
+                Err(Errno::ACCESS) => return false,
+                Err(_) => {} // an old kernel may not know the question
+            }
         }
+        let folder = (meta.mode(), meta.uid(), meta.gid());
+        may_enter(folder, self.uid, &self.groups)
     }
+}
+
+/// Whether a user with these groups may enter a folder of this mode, user and group.
+fn may_enter((mode, owner, group): (u32, u32, u32), uid: u32, groups: &[u32]) -> bool {
+    if uid == 0 {
+        true
+    } else if owner == uid {
+        mode & 0o100 != 0
+    } else if groups.contains(&group) {
+        mode & 0o010 != 0
+    } else {
+        mode & 0o001 != 0
+    }
+}
+
+/// The groups of a user, as a server gets them that is started as it: its own, and those of `/etc/group`
+/// that name it.
+fn groups_of(file: &str, name: &str, own: u32) -> Vec<u32> {
+    let named = file.lines().filter_map(|line| {
+        let mut fields = line.split(':').skip(2);
+        let gid = fields.next()?.parse().ok()?;
+        let mut members = fields.next()?.split(',');
+        members.any(|member| member.trim() == name).then_some(gid)
+    });
+    [own].into_iter().chain(named).collect()
 }
 
 fn lookup(passwd: &str, wanted: impl Fn(&str, u32) -> bool) -> Option<(String, u32, u32)> {
@@ -186,7 +220,9 @@ pub fn first_unreachable(path: &Path) -> Result<Option<PathBuf>> {
         so_far.push(part);
         // The link's target counts, hence metadata() and not symlink_metadata().
         match fs::metadata(&so_far) {
-            Ok(meta) if meta.is_dir() && !user.can_enter(&meta) => return Ok(Some(so_far)),
+            Ok(meta) if meta.is_dir() && !user.can_enter(&so_far, &meta) => {
+                return Ok(Some(so_far));
+            }
             Ok(_) => {}
             Err(_) => break,
         }
@@ -221,6 +257,7 @@ mod tests {
             name: "other".into(),
             uid: id(rustix::process::geteuid().as_raw()),
             gid: id(rustix::process::getegid().as_raw()),
+            groups: Vec::new(),
             switched,
         }
     }
@@ -281,17 +318,41 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_found_by_their_members() {
+        let file = "root:x:0:\nbroken line\nmysql:x:105:\nwww:x:33:alice,mysql\ndata:x:900:mysqld,x\nbin:x:2:mysql\n";
+        assert_eq!(groups_of(file, "mysql", 105), [105, 33, 2]);
+        assert_eq!(groups_of("", "mysql", 105), [105]);
+    }
+
+    #[test]
+    fn owner_groups_and_others_have_their_own_bits() {
+        let folder = |mode| (mode, 10, 20);
+        for (uid, groups, bit) in [
+            (10, &[20, 30][..], 0o100),
+            (11, &[20], 0o010),
+            (11, &[30, 20], 0o010),
+            (11, &[30], 0o001),
+            (11, &[], 0o001),
+        ] {
+            assert!(may_enter(folder(bit), uid, groups), "{uid} {groups:?}");
+            assert!(!may_enter(folder(0o777 & !bit), uid, groups), "{uid}");
+            assert!(may_enter(folder(0), 0, groups), "root");
+        }
+    }
+
+    #[test]
     fn a_closed_folder_is_named() {
         let user = ServerUser {
             name: "other".into(),
             uid: 4_000_000,
             gid: 4_000_000,
+            groups: Vec::new(),
             switched: true,
         };
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("chmod");
-        assert!(!user.can_enter(&fs::metadata(dir.path()).expect("metadata")));
+        assert!(!user.can_enter(dir.path(), &fs::metadata(dir.path()).expect("metadata")));
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).expect("chmod");
-        assert!(user.can_enter(&fs::metadata(dir.path()).expect("metadata")));
+        assert!(user.can_enter(dir.path(), &fs::metadata(dir.path()).expect("metadata")));
     }
 }
