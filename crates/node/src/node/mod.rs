@@ -648,6 +648,8 @@ pub struct Node {
     kept_told: Mutex<Option<(Uuid, Instant)>>,
     /// What was said last of who votes because of weights.
     weighing_told: Mutex<Weighing>,
+    /// When this node last told the others what it weighs.
+    weight_told: Mutex<Option<Instant>>,
     primary_lost: Mutex<Option<Instant>>,
     /// Those of the newest connection.
     timings: Mutex<duties::Timings>,

@@ -170,6 +170,7 @@ impl Node {
             promised: Default::default(),
             kept_told: Mutex::new(None),
             weighing_told: Mutex::default(),
+            weight_told: Mutex::new(None),
             primary_lost: Mutex::new(None),
             timings: Mutex::new(timings),
             sought: Mutex::new(None),
@@ -213,14 +214,14 @@ impl Node {
         let before = opts.clone();
         let outcome = opts.set(text, options::Phase::Runtime { connected });
         let new_secret = outcome.changed.contains(&"dromon.secret_file");
+        if new_secret && let Err(e) = self.secure_with(opts.settings(), true) {
+            *opts = before;
+            return Err(e);
+        }
         if outcome.changed.contains(&"dromon.bulk_share")
             && let Some(order) = self.order()
         {
             order.set_bulk_share(opts.settings().bulk_share);
-        }
-        if new_secret && let Err(e) = self.secure_with(opts.settings(), true) {
-            *opts = before;
-            return Err(e);
         }
         *self
             .settings

@@ -238,6 +238,8 @@ impl Node {
             ));
         }
         join.origin = super::connect::random_uuid();
+        // It may have been set since.
+        join.weight = settings.weight;
         join.position = position;
         join.need = Need::Log;
         join.log_start = found.log_start;

@@ -2,20 +2,23 @@
 //! because of weights.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dromon_order::RaftId;
+use dromon_order::{Order, RaftId};
 use dromon_writeset::Uuid;
 
 use super::{Node, Phase, lock};
 use crate::cluster::{ClusterState, Member};
 use crate::electors::{Weighing, electors};
-use crate::messages::Control;
+use crate::messages::{Control, encode, kind};
 
 /// How long a statement that sets `pc.weight` waits until that is ordered.
 const ORDERED: Duration = Duration::from_secs(2);
 /// And until the votes are as it says.
 const VOTES: Duration = Duration::from_secs(5);
+/// The others are told again what this node weighs.
+const AGAIN: Duration = Duration::from_secs(3);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -29,6 +32,7 @@ impl Node {
             let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
             (shared.uuid, Weighing::of(members.iter()))
         };
+        *lock(&self.weight_told) = Some(Instant::now());
         self.order_control(Control::Weight { uuid: own, weight })?;
         if !self.wait_ordered(own, weight) {
             self.note(&format!(
@@ -43,6 +47,29 @@ impl Node {
             ));
         }
         Ok(())
+    }
+
+    /// Tells the others what this node weighs, if they know it otherwise: it was set while
+    /// nobody could be told, or that was lost.
+    pub(super) fn keep_weight(&self, order: &Arc<dyn Order>) {
+        let weight = self.settings().weight;
+        let own = {
+            let shared = self.shared();
+            let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+            let member = members.iter().find(|m| m.uuid == shared.uuid);
+            if shared.phase != Phase::Joined || member.is_none_or(|m| m.weight == weight) {
+                return;
+            }
+            shared.uuid
+        };
+        let mut told = lock(&self.weight_told);
+        if told.is_some_and(|at| at.elapsed() < AGAIN) {
+            return;
+        }
+        *told = Some(Instant::now());
+        let control = Control::Weight { uuid: own, weight };
+        // Refused, it is tried again.
+        let _ = order.propose(kind::CONTROL, 0, encode(&control));
     }
 
     fn wait_ordered(&self, own: Uuid, weight: u8) -> bool {

@@ -147,6 +147,39 @@ fn weights_change_and_the_votes_follow() {
     });
 }
 
+/// It was set while the server ran, so nothing but the node itself knows it.
+#[test]
+fn a_weight_outlives_an_eviction_and_what_nobody_heard() {
+    run(4, QUICK, LIMIT, |world| {
+        let weighs = |n: usize, weight: &str| {
+            let db = world.db(n);
+            world.until("all know it", || db.stat("cluster_weight") == weight);
+        };
+        let one = world.db(1);
+        weigh(&one, 2);
+        let rest = addrs(&[2, 3, 4]);
+        weighs(2, "5");
+        world.net.cut(&addrs(&[1]), &rest);
+        world.until("it is dropped", || world.db(2).size() == 3);
+        weighs(2, "3");
+        world.net.heal();
+        world.synced(&one);
+        for n in 1..=4 {
+            weighs(n, "5");
+        }
+        // While it is alone nobody can be told.
+        world.net.cut(&addrs(&[1]), &rest);
+        world.until("it is dropped", || world.db(2).size() == 3);
+        weigh(&one, 1);
+        world.net.heal();
+        world.synced(&one);
+        for n in 1..=4 {
+            weighs(n, "4");
+        }
+        world.settle();
+    });
+}
+
 #[test]
 fn the_heavy_one_leaves_and_the_others_go_on() {
     run(3, QUICK, LIMIT, |world| {
