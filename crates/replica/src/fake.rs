@@ -30,6 +30,8 @@ pub(crate) enum Reply {
     Done(u8),
     /// A table of one row.
     Row(Vec<String>),
+    /// The same, of several.
+    Rows(Vec<Vec<String>>),
     /// A table of no rows.
     Nothing,
     /// An error.
@@ -170,8 +172,9 @@ fn serve(
                 Reply::Done(rows) => {
                     send(&mut stream, &mut sequence, &[0, rows, 0, 2 | more, 0, 0, 0]);
                 }
-                Reply::Row(row) => table(&mut stream, &mut sequence, Some(row), more),
-                Reply::Nothing => table(&mut stream, &mut sequence, None, more),
+                Reply::Row(row) => table(&mut stream, &mut sequence, vec![row], more),
+                Reply::Rows(rows) => table(&mut stream, &mut sequence, rows, more),
+                Reply::Nothing => table(&mut stream, &mut sequence, Vec::new(), more),
                 Reply::Ask(name) => {
                     let asks = [&[0xfb], name.as_bytes()].concat();
                     send(&mut stream, &mut sequence, &asks);
@@ -201,10 +204,10 @@ fn serve(
     }
 }
 
-fn table(stream: &mut TcpStream, sequence: &mut u8, row: Option<Vec<String>>, more: u8) {
-    let columns = row.as_ref().map_or(1, Vec::len);
+fn table(stream: &mut TcpStream, sequence: &mut u8, rows: Vec<Vec<String>>, more: u8) {
+    let columns = rows.first().map_or(1, Vec::len);
     let mut result = TextResult::new(&vec!["c"; columns]);
-    if let Some(row) = row {
+    for row in rows {
         result.row(row);
     }
     let mut out = Vec::new();

@@ -41,6 +41,11 @@ pub const ROWS: &str = "SET NAMES binary, time_zone='+00:00', foreign_key_checks
      sql_mode='STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', sql_if_exists=0, autocommit=1, timestamp=DEFAULT, \
      sql_auto_is_null=0, explicit_defaults_for_timestamp=1, auto_increment_increment=1, auto_increment_offset=1, tx_isolation='READ-COMMITTED'";
 
+/// The same, but what the target computes is as behind its own replica threads.
+pub const LOCAL: &[u8] = b"SET time_zone=@@global.time_zone";
+/// And back.
+pub const UTC: &[u8] = b"SET time_zone='+00:00'";
+
 /// Once for each connection. The first statement makes it known among others.
 ///
 /// What the target limits for its users must not end what the source has done: not the time of a

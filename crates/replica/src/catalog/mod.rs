@@ -4,6 +4,7 @@
 //! what may change a table runs alone: so the target's tables are those that the source had when
 //! it wrote the rows.
 
+mod formula;
 mod kind;
 mod read;
 mod touched;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dromon_binlog::hints::{Action, Catalog, Column, ForeignKey, KeyPart, TableName, TableSchema};
 
+use super::formula::{Formula, Formulas};
 use super::kind::column_type;
 use super::{ColumnInfo, TableInfo, Tables, Touched};
 use crate::client::{Client, ClientError};
@@ -22,6 +23,10 @@ struct Raw {
     unique: BTreeMap<String, Vec<KeyPart>>,
     /// The others.
     indexes: BTreeMap<String, Vec<KeyPart>>,
+    /// Columns of indexes of any kind.
+    indexed: BTreeSet<String>,
+    /// How generated columns are computed.
+    formulas: BTreeMap<String, Formula>,
     foreign: BTreeMap<String, ForeignKey>,
     kind: String,
     engine: String,
@@ -200,7 +205,7 @@ impl Known {
             client,
             &format!(
                 "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA, \
-             IS_GENERATED, CHARACTER_OCTET_LENGTH FROM information_schema.COLUMNS WHERE {plain} \
+             IS_GENERATED, CHARACTER_OCTET_LENGTH, GENERATION_EXPRESSION FROM information_schema.COLUMNS WHERE {plain} \
              ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
             ),
         )? {
@@ -212,6 +217,11 @@ impl Known {
             let extra = row.text().to_ascii_lowercase();
             let generated = row.text() == "ALWAYS";
             let octets = row.maybe().and_then(|n| n.parse().ok());
+            if generated {
+                let stored = !extra.contains("virtual");
+                let text = row.text();
+                of.formulas.insert(name.clone(), Formula { stored, text });
+            }
             let info = ColumnInfo {
                 name: name.clone(),
                 unsigned: kind.contains("unsigned"),
@@ -250,6 +260,7 @@ impl Known {
                 column: row.maybe(),
                 prefix: row.maybe().and_then(|n| n.parse().ok()).unwrap_or(0),
             };
+            of.indexed.extend(part.column.clone());
             let (unique, kind) = (row.text() == "0", row.text());
             let indexes = match (unique, kind.as_str()) {
                 (true, _) => &mut of.unique,
@@ -418,6 +429,12 @@ fn prepare(raw: &BTreeMap<TableName, Raw>, triggers_run: bool) -> (Catalog, Tabl
             let kind = word(&c.kind);
             (KINDS.contains(&kind) || kind == "longblob") && !c.kind.contains("COMPRESSED")
         });
+        let formulas = Formulas {
+            columns: of.columns.iter().map(|(column, _)| column).collect(),
+            of: &of.formulas,
+        };
+        // Rows by BINLOG bring what is stored, and what is in an index is computed in the target's zone.
+        let computed = formulas.differ(&of.indexed);
         let searched = |parts: &Vec<KeyPart>| {
             let columns = parts.iter().map(|part| {
                 let n = place(&part.column).filter(|_| part.prefix == 0)?;
@@ -477,7 +494,7 @@ fn prepare(raw: &BTreeMap<TableName, Raw>, triggers_run: bool) -> (Catalog, Tabl
                 quoted,
                 column_list,
                 columns,
-                plain: key.is_some() && kinds && !odd && !of.triggers && transactional,
+                plain: key.is_some() && kinds && !odd && !computed && !of.triggers && transactional,
                 key: key.unwrap_or_default(),
                 unique,
                 indexes,
@@ -551,6 +568,55 @@ mod tests {
         assert!(tables.find(b"Shop", b"T").is_some() && tables.find(b"shop", b"u").is_none());
         let tables = known(false).prepare();
         assert!(tables.find(b"Shop", b"T").is_none() && tables.find(b"shop", b"t").is_some());
+    }
+
+    /// A table with a primary key, a TIMESTAMP, and `d` computed from it.
+    fn is_plain(extra: &'static str, index: Option<&'static str>) -> bool {
+        let rows = |all: Vec<Vec<&str>>| {
+            let row = |cells: Vec<&str>| cells.into_iter().map(String::from).collect();
+            Reply::Rows(all.into_iter().map(row).collect())
+        };
+        let fake = Fake::new(move |text| {
+            Some(match text {
+                _ if text.contains("FROM information_schema.TABLES ") => {
+                    rows(vec![vec!["shop", "t", "BASE TABLE", "InnoDB"]])
+                }
+                _ if text.contains("FROM information_schema.COLUMNS ") => {
+                    let no = ["NEVER", "", ""];
+                    let column = |name, kind| vec!["shop", "t", name, kind, "", "", ""];
+                    let with = |head: Vec<&'static str>, tail: [&'static str; 3]| {
+                        head.into_iter().chain(tail).collect::<Vec<_>>()
+                    };
+                    let mut computed = column("d", "date");
+                    computed[6] = extra;
+                    rows(vec![
+                        with(column("id", "int(11)"), no),
+                        with(column("ts", "timestamp"), no),
+                        with(computed, ["ALWAYS", "", "cast(`ts` as date)"]),
+                    ])
+                }
+                _ if text.contains("FROM information_schema.STATISTICS ") => {
+                    let key = vec!["shop", "t", "PRIMARY", "id", "", "0", "BTREE"];
+                    let other = index.map(|kind| vec!["shop", "t", "k", "d", "", "1", kind]);
+                    rows([Some(key), other].into_iter().flatten().collect())
+                }
+                _ if text.starts_with("SELECT") => Reply::Nothing,
+                _ => return None,
+            })
+        });
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let mut known = Known::default();
+        known.load(&mut client, Scope::All).expect("answers");
+        known.prepare().find(b"shop", b"t").expect("a table").plain
+    }
+
+    /// What the target's zone has a part in, and is kept, goes by BINLOG; other tables do not.
+    #[test]
+    fn columns_that_are_computed_by_the_zone() {
+        assert!(is_plain("VIRTUAL GENERATED", None));
+        assert!(!is_plain("STORED GENERATED", None));
+        assert!(!is_plain("VIRTUAL GENERATED", Some("BTREE")));
+        assert!(!is_plain("VIRTUAL GENERATED", Some("FULLTEXT")));
     }
 
     /// What EXTRA says of a column.

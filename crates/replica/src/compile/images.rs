@@ -82,6 +82,7 @@ pub(super) fn write(
         writer.push(Op::Binlog {
             text,
             note: note(gtid, table, Change::Update, b""),
+            local: false,
         });
     }
     true

@@ -245,6 +245,8 @@ pub enum Op {
         text: Vec<u8>,
         /// Its table.
         note: Note,
+        /// Something may be computed with it: that goes by the target's time zone.
+        local: bool,
     },
     /// A statement of the source.
     Statement {

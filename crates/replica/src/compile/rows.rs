@@ -613,6 +613,7 @@ fn attempt(
                         change: None,
                         key: String::new(),
                     },
+                    local: true,
                 });
             }
             Piece::Statement(op) => writer.push(op.clone()),

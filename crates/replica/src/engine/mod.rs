@@ -369,6 +369,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     shared.keep_alone(Session {
         client: alone,
         dirty: false,
+        local: false,
         form: None,
         server: None,
     });
@@ -381,6 +382,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             session: Session {
                 client,
                 dirty: false,
+                local: false,
                 form: None,
                 server: None,
             },

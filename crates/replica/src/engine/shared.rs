@@ -54,6 +54,8 @@ pub(super) struct Session {
     pub client: Client,
     /// It is not that of [`crate::target::ROWS`].
     pub dirty: bool,
+    /// Its time zone is the target's.
+    pub local: bool,
     /// The format description that BINLOG has.
     pub form: Option<Arc<Form>>,
     /// As which server it writes; none: as the target.

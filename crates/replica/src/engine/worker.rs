@@ -29,7 +29,7 @@ use crate::compile::{
 use crate::engine::Progress;
 use crate::names::is_qualified;
 use crate::schedule::{Failed, Order, State};
-use crate::target::{Channel, OTHER_EPOCH, ROW_IS_THERE, ROWS};
+use crate::target::{Channel, LOCAL, OTHER_EPOCH, ROW_IS_THERE, ROWS, UTC};
 use crate::unit::Unit;
 
 /// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
@@ -582,7 +582,7 @@ impl Worker {
         for op in ops {
             if !begin.is_empty() && !matches!(op, Op::Rows { .. } | Op::Last) {
                 // The level counts from BEGIN on.
-                self.clean()?;
+                self.clean_but_zone()?;
                 self.session.client.query(begin)?;
                 begin = b"";
             }
@@ -592,7 +592,7 @@ impl Worker {
                     self.rows(begin, text, expects, style)?;
                     begin = b"";
                 }
-                Op::Binlog { text, note } => self.binlog(unit, text, note)?,
+                Op::Binlog { text, note, local } => self.binlog(unit, text, note, *local)?,
                 Op::Last => self.wait_last(n)?,
                 Op::Statement {
                     setup,
@@ -660,8 +660,17 @@ impl Worker {
     }
 
     fn clean(&mut self) -> Result<(), Trouble> {
+        self.clean_but_zone()?;
+        if std::mem::replace(&mut self.session.local, false) {
+            self.session.client.query(UTC)?;
+        }
+        Ok(())
+    }
+
+    fn clean_but_zone(&mut self) -> Result<(), Trouble> {
         if std::mem::replace(&mut self.session.dirty, false) {
             self.session.client.query(ROWS.as_bytes())?;
+            self.session.local = false;
         }
         Ok(())
     }
@@ -778,8 +787,18 @@ impl Worker {
         Ok(())
     }
 
-    fn binlog(&mut self, unit: &Unit, text: &[u8], note: &Note) -> Result<(), Trouble> {
-        self.clean()?;
+    /// `local`: in the target's time zone, as its own replica threads do.
+    fn binlog(
+        &mut self,
+        unit: &Unit,
+        text: &[u8],
+        note: &Note,
+        local: bool,
+    ) -> Result<(), Trouble> {
+        self.clean_but_zone()?;
+        if local && !std::mem::replace(&mut self.session.local, true) {
+            self.session.client.query(LOCAL)?;
+        }
         let of = unit.transactions.iter().find(|t| t.gtid == note.gtid);
         let form = of.map(|t| Arc::clone(&t.form));
         if let Some(form) = form

@@ -16,6 +16,10 @@ const TABLES: &[&str] = &[
      vc VARCHAR(300) CHARACTER SET utf8mb4, l1 VARCHAR(50) CHARACTER SET latin1, u16 VARCHAR(30) CHARACTER SET utf16, \
      sj VARCHAR(30) CHARACTER SET sjis, bn BINARY(8), vb VARBINARY(300), tx TEXT, bl MEDIUMBLOB, js JSON, \
      gv INT AS (ti + 1) VIRTUAL, gs INT AS (ti * 2) STORED) ENGINE=InnoDB",
+    // Computed by the time zone: of all servers, and of a client that has its own.
+    "CREATE TABLE mx.local (id INT PRIMARY KEY, ts TIMESTAMP NOT NULL, d DATE AS (DATE(ts)) STORED, u INT, UNIQUE (u, d)) ENGINE=InnoDB",
+    "CREATE TABLE mx.indexed (id INT PRIMARY KEY, ts TIMESTAMP NOT NULL, v DATE AS (DATE(ts)) VIRTUAL, KEY (v)) ENGINE=InnoDB",
+    "CREATE TABLE mx.zoned (id INT PRIMARY KEY, ts TIMESTAMP NOT NULL, d DATETIME AS (ts) STORED) ENGINE=InnoDB",
     "CREATE TABLE mx.u (id INT AUTO_INCREMENT PRIMARY KEY, k INT, name VARCHAR(60), n INT NOT NULL, UNIQUE (k), UNIQUE (name)) ENGINE=InnoDB",
     "CREATE TABLE mx.parent (id INT PRIMARY KEY, v INT) ENGINE=InnoDB",
     "CREATE TABLE mx.child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES mx.parent (id) ON DELETE CASCADE ON UPDATE CASCADE) ENGINE=InnoDB",
@@ -42,14 +46,29 @@ pub fn prepare(server: &Server) -> anyhow::Result<()> {
     server.run(TABLES)
 }
 
-/// All tables there are now, for CHECKSUM TABLE.
+/// All tables there are now, for CHECKSUM TABLE. Not those of [`computed`]: the same rows have many checksums there.
 pub fn tables(server: &Server) -> anyhow::Result<String> {
     server
         .one(
             "SELECT GROUP_CONCAT(CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) ORDER BY 1 SEPARATOR ', ') FROM information_schema.TABLES \
-             WHERE TABLE_SCHEMA IN ('mx', 'mx2')",
+             WHERE TABLE_SCHEMA IN ('mx', 'mx2') AND TABLE_NAME NOT IN ('local', 'zoned', 'indexed')",
         )
         .context("no tables")
+}
+
+/// A time zone that is not UTC, for both servers: in UTC nothing of it would be seen.
+pub const ZONE: &str = "--default-time-zone=+05:00";
+
+/// What tables have that is computed by the time zone, an index among it.
+pub fn computed(server: &Server) -> anyhow::Result<String> {
+    server
+        .one(
+            "SELECT CONCAT((SELECT GROUP_CONCAT(id, ' ', UNIX_TIMESTAMP(ts), ' ', d, ' ', u ORDER BY id) FROM mx.local), '; ', \
+             (SELECT GROUP_CONCAT(id, ' ', UNIX_TIMESTAMP(ts), ' ', d ORDER BY id) FROM mx.zoned), '; ', \
+             (SELECT GROUP_CONCAT(id, ' ', UNIX_TIMESTAMP(ts) ORDER BY id) FROM mx.indexed FORCE INDEX (PRIMARY)), '; ', \
+             (SELECT GROUP_CONCAT(id, ' ', v ORDER BY id) FROM mx.indexed FORCE INDEX (v)))",
+        )
+        .context("a table has no rows")
 }
 
 /// Numbers that look random; the same for the same seed.
@@ -89,6 +108,10 @@ impl Dice {
             out.push_str(&format!("{b:02x}"));
         }
         out + "'"
+    }
+
+    fn hour(&mut self) -> String {
+        format!("'2024-03-0{} {:02}:30:00'", self.roll(9) + 1, self.roll(24))
     }
 
     fn text(&mut self) -> String {
@@ -316,7 +339,31 @@ impl Dice {
                 format!("UPDATE mx2.t SET v = v + 1 WHERE id = {key}"),
                 "COMMIT".into(),
             ],
-            80..87 => one(format!(
+            80 => {
+                let (id, hour, u) = (self.roll(300), self.hour(), self.roll(9));
+                vec![
+                    format!("INSERT IGNORE INTO mx.local (id, ts, u) VALUES ({id}, {hour}, {u})"),
+                    format!("REPLACE INTO mx.indexed (id, ts) VALUES ({id}, {hour})"),
+                ]
+            }
+            81 => {
+                let (id, hour) = (self.roll(300), self.hour());
+                vec![
+                    format!("UPDATE IGNORE mx.local SET ts = {hour} WHERE id = {id}"),
+                    format!("UPDATE mx.indexed SET ts = {hour} WHERE id > {id} LIMIT 3"),
+                    format!("DELETE FROM mx.indexed WHERE id > {id} LIMIT 1"),
+                ]
+            }
+            82 => vec![
+                "SET time_zone = '-03:00'".into(),
+                format!(
+                    "REPLACE INTO mx.zoned (id, ts) VALUES ({}, {})",
+                    self.roll(50),
+                    self.hour()
+                ),
+                "SET time_zone = DEFAULT".into(),
+            ],
+            83..87 => one(format!(
                 "UPDATE mx2.t SET v = v + 1, k = {} WHERE id = {key}",
                 self.roll(100)
             )),

@@ -299,8 +299,9 @@ fn next_counted(server: &Server) -> anyhow::Result<u64> {
 
 fn modes(case: &mut Case) -> anyhow::Result<()> {
     let dir = place(case)?;
-    let primary = Server::new(&dir, "primary", 1, &["--max-allowed-packet=64M"])?;
-    let mut target = Server::new(&dir, "target", 2, &["--max-allowed-packet=64M"])?;
+    let options = ["--max-allowed-packet=64M", mixed::ZONE];
+    let primary = Server::new(&dir, "primary", 1, &options)?;
+    let mut target = Server::new(&dir, "target", 2, &options)?;
     grant(&target)?;
     mixed::prepare(&primary)?;
     let count = case.options.seconds.as_secs().max(5) * 60;
@@ -309,6 +310,7 @@ fn modes(case: &mut Case) -> anyhow::Result<()> {
     primary.run(&COUNTED)?;
     let next = next_counted(&primary)?;
     let tables = mixed::tables(&primary)?;
+    let computed = mixed::computed(&primary)?;
     let modes = [
         "none",
         "database",
@@ -345,6 +347,8 @@ fn modes(case: &mut Case) -> anyhow::Result<()> {
             hits += amid(&mut replica, &mut target, KILLS, &what)?;
             ensure!(replica.finish(&[])?, "{what:?}: {}", replica.log.display());
             equal(&primary, &target, &tables, &what.join(" "))?;
+            let have = mixed::computed(&target)?;
+            ensure!(have == computed, "{what:?}: {have} instead of {computed}");
             let have = next_counted(&target)?;
             ensure!(have == next, "{what:?}: the next row is {have}, not {next}");
         }

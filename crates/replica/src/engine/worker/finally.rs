@@ -315,7 +315,7 @@ impl Worker {
             }
             match op {
                 Op::Rows { text, expects } => self.rows(b"", text, expects, Style::Single)?,
-                Op::Binlog { text, note } => self.binlog(unit, text, note)?,
+                Op::Binlog { text, note, local } => self.binlog(unit, text, note, *local)?,
                 Op::Statement { .. } | Op::Last => {}
             }
         }

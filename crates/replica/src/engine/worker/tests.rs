@@ -23,6 +23,7 @@ fn session(settings: &Settings) -> Session {
     Session {
         client: crate::engine::connect(settings).expect("a target"),
         dirty: false,
+        local: false,
         form: None,
         server: None,
     }
@@ -225,6 +226,41 @@ fn statements_that_are_done_are_done() {
     let said = steps(&fake);
     let creates = said.iter().filter(|text| text.starts_with("CREATE"));
     assert_eq!(creates.count(), 1, "{said:?}");
+}
+
+/// What the target computes for rows by BINLOG is as its own replica threads have it; what statements say is
+/// in UTC.
+#[test]
+fn time_zones() {
+    let fake = Fake::new(epoch);
+    let one = |name: &str, id: i32| rows(name, &[(None, Some((id, Some("a"))))]);
+    let mixed = unit(vec![
+        one("child", 1),
+        one("keyless", 1),
+        one("keyless", 2),
+        one("child", 2),
+    ]);
+    assert_eq!(applied(&fake, &[], mixed), End::Told);
+    let said = fake.said().into_iter().filter_map(|text| {
+        let word = ["INSERT", "BINLOG"].iter().find(|w| text.starts_with(*w));
+        // That of the format description is one, too.
+        match word.filter(|_| text.len() > 12) {
+            Some(word) => Some((*word).to_owned()),
+            None => text
+                .contains("time_zone=")
+                .then(|| text["SET ".len()..].to_owned()),
+        }
+    });
+    let said: Vec<String> = said.skip_while(|text| text != "INSERT").collect();
+    let wanted = [
+        "INSERT",
+        "time_zone=@@global.time_zone",
+        "BINLOG",
+        "BINLOG",
+        "time_zone='+00:00'",
+        "INSERT",
+    ];
+    assert_eq!(said, wanted);
 }
 
 /// Nothing is committed if the channel's row is gone.
