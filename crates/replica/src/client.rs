@@ -114,8 +114,8 @@ impl ClientError {
 
     /// Whether the connection cannot be used any more.
     pub fn is_lost(&self) -> bool {
-        // Shutdown, connections killed, a node of a cluster that is not ready, or not any more.
-        !matches!(self.code(), Some(code) if !matches!(code, 1047 | 1053 | 1927 | 1152 | 1158..=1161))
+        // Shutdown, connections killed, a packet that is too long, a node of a cluster that is not ready, or not any more.
+        !matches!(self.code(), Some(code) if !matches!(code, 1047 | 1053 | 1927 | 1152 | 1153 | 1158..=1161))
     }
 }
 
@@ -528,7 +528,7 @@ mod tests {
             failure: Failure::new(code, ""),
         };
         assert!(ClientError::Closed.is_lost() && refused(1053).is_lost());
-        assert!(refused(1047).is_lost());
+        assert!(refused(1047).is_lost() && refused(1153).is_lost());
         assert!(!refused(1213).is_lost() && !refused(1062).is_lost());
     }
 }

@@ -88,6 +88,8 @@ pub(super) fn cut_off(error: u16) -> Option<String> {
 #[derive(Debug, Default)]
 pub(super) struct Before {
     setup: Vec<u8>,
+    /// There are texts in it.
+    texts: bool,
 }
 
 fn le(bytes: &[u8]) -> u64 {
@@ -140,6 +142,10 @@ impl Before {
             },
             EventType::USER_VAR => match user_variable(body, collations) {
                 Some(text) => {
+                    // A backslash is one, whatever the statement before was run with; this one's comes behind.
+                    if !std::mem::replace(&mut self.texts, true) {
+                        self.add(b"SET sql_mode=''");
+                    }
                     self.add(&text);
                     Ok(())
                 }
@@ -235,6 +241,7 @@ impl Before {
         }
         let uses = begin..setup.len();
         setup.append(&mut self.setup);
+        self.texts = false;
         setup.push(b';');
         setup.extend_from_slice(&sets.0);
         if !late.0.is_empty() {
@@ -284,12 +291,9 @@ fn user_variable(body: &[u8], collations: &Collations) -> Option<Vec<u8>> {
             let (collation, charset) = collations.find(le(collation) as u32)?;
             text.push(b'_');
             text.extend_from_slice(charset.as_bytes());
-            // In hexadecimal: whatever the session takes a backslash for.
-            text.extend_from_slice(b" x'");
-            for b in value {
-                text.extend_from_slice(format!("{b:02x}").as_bytes());
-            }
-            text.extend_from_slice(b"' COLLATE ");
+            // Not in hexadecimal: that would be twice as long.
+            put_text(&mut text, value, 0);
+            text.extend_from_slice(b" COLLATE ");
             text.extend_from_slice(collation.as_bytes());
         }
         1 => {
@@ -332,7 +336,7 @@ mod tests {
         let text = [head(0, 2), b"a'".to_vec()].concat();
         assert_eq!(
             shown(&text).as_deref(),
-            Some("SET @`v`=_utf8mb3 x'6127' COLLATE utf8mb3_general_ci")
+            Some(r"SET @`v`=_utf8mb3'a\'' COLLATE utf8mb3_general_ci")
         );
         let int = [head(2, 8), (-5i64).to_le_bytes().to_vec(), vec![0]].concat();
         assert_eq!(shown(&int).as_deref(), Some("SET @`v`=-5"));
@@ -341,6 +345,58 @@ mod tests {
             shown(&[1, 0, 0, 0, b'v', 1]).as_deref(),
             Some("SET @`v`=NULL")
         );
+    }
+
+    /// What a backslash is does not depend on what was run before.
+    #[test]
+    fn texts_have_their_sql_mode() {
+        let all = Collations::of([(63, "binary".into(), "binary".into())]);
+        let raw = |text: &[u8]| {
+            let head = [
+                1,
+                0,
+                0,
+                0,
+                b'v',
+                0,
+                0,
+                63,
+                0,
+                0,
+                0,
+                text.len() as u8,
+                0,
+                0,
+                0,
+            ];
+            crate::compile::tests::event(14, &[&head[..], text].concat())
+        };
+        let format = dromon_binlog::Format::unknown();
+        let parsed = |raw: &'static [u8]| Event::parse_unverified(raw, format.checksum());
+        let mut before = Before::default();
+        for text in [&b"\\"[..], b"'"] {
+            let event = parsed(raw(text).leak()).expect("whole");
+            assert_eq!(before.event(&event, &all), Some(Ok(())));
+        }
+        // The mode of the statement itself.
+        let status = [1, 0, 0, 32, 0, 0, 0, 0, 0];
+        let query = crate::compile::tests::query_with("INSERT", "d", &status).leak();
+        let event = parsed(query).expect("whole");
+        let Ok(dromon_binlog::Payload::Query(query)) = event.decode(&format) else {
+            panic!("a statement");
+        };
+        let gtid: Gtid = "0-1-1".parse().expect("a GTID");
+        let Ok(Op::Statement { setup, .. }) = before.statement(&query, &event, gtid, &all) else {
+            panic!("a statement");
+        };
+        let text = String::from_utf8_lossy(&setup);
+        let wanted = [
+            r"SET NAMES utf8mb4;USE `d`;SET sql_mode='';",
+            r"SET @`v`=_binary'\\' COLLATE binary;SET @`v`=_binary'\'' COLLATE binary;",
+            r"SET sql_mode=2097152,",
+        ];
+        assert!(text.starts_with(&wanted.concat()), "{text}");
+        assert!(!before.texts && before.setup.is_empty());
     }
 
     /// What a text compares by without saying so.

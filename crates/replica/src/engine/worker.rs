@@ -843,6 +843,10 @@ impl Worker {
         load: Option<&Load>,
         error: u16,
     ) -> Result<(), Trouble> {
+        // User variables stand in it.
+        if setup.len() + 16 > self.allowed {
+            return Err(Trouble::Long(setup.len()));
+        }
         self.session.dirty = true;
         match self.session.client.query(setup) {
             // The source's session was in a database that is left out here.

@@ -39,7 +39,7 @@ fn worker(settings: Settings, shared: &Arc<Shared>, in_doubt: Option<InDoubt>) -
         settings,
         epoch: 1,
         log: Log::terminal(),
-        collations: Collations::default(),
+        collations: Collations::of([(33, "utf8mb3_general_ci".into(), "utf8mb3".into())]),
         packet_max: 1 << 20,
         allowed: 1 << 20,
         in_doubt,
@@ -261,6 +261,41 @@ fn time_zones() {
         "INSERT",
     ];
     assert_eq!(said, wanted);
+}
+
+/// The target would end the connection because of a user variable, again and again.
+#[test]
+fn user_variables_that_are_too_long() {
+    let with = |value: &str| {
+        let len = (value.len() as u32).to_le_bytes();
+        let head = [1, 0, 0, 0, b'v', 0, 0, 33, 0, 0, 0];
+        let variable = [&head[..], &len, value.as_bytes(), &[0]].concat();
+        let text = "INSERT INTO m VALUES (@v)";
+        let mut of = alone(Alone::Within, Ending::Xid, &[]);
+        let events = [
+            crate::compile::tests::event(14, &variable),
+            query(text, "d"),
+        ];
+        of.transactions[0].events = events.into_iter().collect();
+        let fake = Fake::new(epoch);
+        (applied(&fake, &[], of), fake.said())
+    };
+    let (end, said) = with(&"'".repeat(600_000));
+    let End::Fatal(why) = end else {
+        panic!("{end:?}");
+    };
+    assert!(
+        why.contains("raise its max_allowed_packet") && why.contains("Nothing of it"),
+        "{why}"
+    );
+    assert!(!said.iter().any(|text| text.contains("SET @`v`=")));
+    // Just as long as on the source is not too long.
+    let (end, said) = with(&"x".repeat(1_000_000));
+    assert_eq!(end, End::Told);
+    assert!(
+        said.iter()
+            .any(|text| text.starts_with("SET @`v`=_utf8mb3'xxx"))
+    );
 }
 
 /// Nothing is committed if the channel's row is gone.
