@@ -15,6 +15,8 @@ pub(crate) struct Token {
     pub qualifies: bool,
     /// A comma came before it.
     pub listed: bool,
+    /// A text or an equals sign follows.
+    pub valued: bool,
 }
 
 fn is_word(byte: u8) -> bool {
@@ -56,17 +58,25 @@ pub(crate) fn tokens(bytes: &[u8]) -> Option<Vec<Token>> {
 fn read_tokens(bytes: &[u8], all: &mut Vec<Token>) -> Option<()> {
     let mut at = 0;
     let mut comma = false;
+    let value = |all: &mut Vec<Token>| {
+        if let Some(last) = all.last_mut() {
+            last.valued = true;
+        }
+    };
     while let Some(byte) = bytes.get(at) {
         let rest = &bytes[at..];
         match byte {
             b'`' | b'"' | b'\'' => {
                 let (text, used) = quoted(&rest[1..], *byte)?;
-                if *byte != b'\'' {
+                if *byte == b'\'' {
+                    value(all);
+                } else {
                     all.push(Token {
                         text,
                         quoted: true,
                         qualifies: false,
                         listed: std::mem::take(&mut comma),
+                        valued: false,
                     });
                 }
                 at += 1 + used;
@@ -82,6 +92,10 @@ fn read_tokens(bytes: &[u8], all: &mut Vec<Token>) -> Option<()> {
             }
             b',' => {
                 comma = true;
+                at += 1;
+            }
+            b'=' => {
+                value(all);
                 at += 1;
             }
             b'.' => {
@@ -101,6 +115,7 @@ fn read_tokens(bytes: &[u8], all: &mut Vec<Token>) -> Option<()> {
                     quoted: false,
                     qualifies: false,
                     listed: std::mem::take(&mut comma),
+                    valued: false,
                 });
                 at += end;
             }
@@ -195,6 +210,17 @@ impl Cursor<'_> {
         Some(())
     }
 
+    /// Whether options of a database come next, where its name may be missing. Only COMMENT may be a name, too.
+    fn is_option(&self) -> bool {
+        let Some((first, rest)) = self.tokens.split_first() else {
+            return true;
+        };
+        let is = |word: &str| !first.quoted && first.text.eq_ignore_ascii_case(word);
+        let in_quotes = || rest.first().is_some_and(|next| next.quoted);
+        ["CHARACTER", "COLLATE", "DEFAULT"].into_iter().any(is)
+            || is("COMMENT") && (first.valued || in_quotes())
+    }
+
     fn is_listed(&self) -> bool {
         self.tokens.first().is_some_and(|token| token.listed)
     }
@@ -251,7 +277,11 @@ fn read(mut at: Cursor<'_>) -> Option<About> {
         while at.word(&BETWEEN) {}
         if at.word(&["DATABASE", "SCHEMA"]) {
             at.if_exists();
-            return Some(About::Database(at.one()?));
+            let name = match alters && at.is_option() {
+                true => at.database.to_owned(),
+                false => at.one()?,
+            };
+            return Some(About::Database(name));
         }
         if at.word(&["INDEX"]) {
             while !at.word(&["ON"]) {
@@ -300,7 +330,7 @@ pub fn about(text: &[u8], database: &[u8]) -> About {
 pub(crate) fn is_qualified(text: &[u8]) -> bool {
     match about(text, b"") {
         About::Tables(tables) => tables.iter().all(|(database, _)| !database.is_empty()),
-        About::Database(_) => true,
+        About::Database(name) => !name.is_empty(),
         About::Unknown => false,
     }
 }
@@ -518,6 +548,24 @@ mod tests {
             "ALTER DATABASE x COLLATE y",
         ] {
             assert_eq!(about(text.as_bytes(), b"d"), database, "{text}");
+            assert!(is_qualified(text.as_bytes()), "{text}");
+        }
+        for (text, name) in [
+            ("ALTER DATABASE CHARACTER SET utf8mb4", "d"),
+            ("ALTER SCHEMA DEFAULT COLLATE x", "d"),
+            ("alter database collate = x", "d"),
+            ("ALTER DATABASE COMMENT 'x' COLLATE y", "d"),
+            ("ALTER DATABASE COMMENT = 'x'", "d"),
+            ("ALTER DATABASE COMMENT \"x\"", "d"),
+            // Names, as a server takes them.
+            ("ALTER DATABASE comment COMMENT 'x'", "comment"),
+            ("ALTER DATABASE comment COLLATE y", "comment"),
+            ("ALTER DATABASE charset CHARSET y", "charset"),
+            ("ALTER DATABASE `default` COLLATE y", "default"),
+        ] {
+            let wanted = About::Database(name.into());
+            assert_eq!(about(text.as_bytes(), b"d"), wanted, "{text}");
+            assert_eq!(is_qualified(text.as_bytes()), name != "d", "{text}");
         }
         for text in [
             "",

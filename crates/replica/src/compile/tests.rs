@@ -618,6 +618,8 @@ fn filters() {
         ("DROP TABLE x, b.t", "a", true),
         ("DROP DATABASE c", "a", false),
         ("CREATE DATABASE b", "c", true),
+        ("ALTER DATABASE CHARACTER SET utf8mb4", "a", true),
+        ("ALTER DATABASE DEFAULT CHARACTER SET utf8mb4", "c", false),
     ] {
         assert_eq!(wants(text, database), Ok(wanted), "{text} in {database}");
     }
