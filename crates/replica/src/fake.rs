@@ -36,6 +36,8 @@ pub(crate) enum Reply {
     Nothing,
     /// An error.
     Fail(u16),
+    /// The same, with this text.
+    Says(u16, &'static str),
     /// It asks for this file, and then says that it left out one row of it.
     Ask(&'static str),
 }
@@ -194,8 +196,12 @@ fn serve(
                     let end = [&[0, 2, 0, 2 | more, 0, 2, 0], ASKED.as_bytes()].concat();
                     send(&mut stream, &mut sequence, &end);
                 }
-                Reply::Fail(code) => {
-                    let failure = Failure::new(code, format!("on {part}"));
+                reply @ (Reply::Fail(_) | Reply::Says(..)) => {
+                    let failure = match reply {
+                        Reply::Says(code, why) => Failure::new(code, why),
+                        Reply::Fail(code) => Failure::new(code, format!("on {part}")),
+                        _ => return,
+                    };
                     send(&mut stream, &mut sequence, &error(&failure));
                     break;
                 }

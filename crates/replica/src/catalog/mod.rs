@@ -104,6 +104,12 @@ impl Tables {
         }
     }
 
+    /// The table that is shown as this.
+    pub(crate) fn named(&self, shown: &str) -> Option<&TableInfo> {
+        let mut all = self.by_name.values();
+        all.find(|table| table.name == shown).map(|table| &**table)
+    }
+
     /// Whether changes of every one can be rolled back.
     pub fn can_be_rolled_back(&self) -> bool {
         self.by_name.values().all(|table| table.transactional)

@@ -185,6 +185,8 @@ pub struct Options<'a> {
     pub whole: bool,
     /// Many updates may be one event of rows: the target does not pass over rows that it lacks.
     pub events: bool,
+    /// Tables with generated columns go by BINLOG, which brings what is stored.
+    pub computed: bool,
     /// Collations by number.
     pub collations: &'a Collations,
 }

@@ -141,8 +141,11 @@ fn mapped(
     let mut plain = || {
         let table = tables?.find(map.database, map.table)?;
         let types = map.columns().ok()?;
-        let fit =
-            table.plain && table.columns.len() == types.len() && types.iter().all(|t| is_fit(*t));
+        let by_event = options.computed && table.columns.iter().any(|column| column.generated);
+        let fit = table.plain
+            && !by_event
+            && table.columns.len() == types.len()
+            && types.iter().all(|t| is_fit(*t));
         let said = map.metadata(&types, flavour).ok()?;
         let same = said.names.is_none_or(|names| {
             let mut both = names.iter().zip(&table.columns);

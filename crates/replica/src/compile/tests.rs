@@ -209,6 +209,7 @@ fn steps_of(unit: &Unit, style: Style, filter: &Filter, compare: Compare) -> Vec
         collations: &collations,
         whole: false,
         events: true,
+        computed: false,
     };
     compile(unit, &options).expect("it can be compiled")
 }
@@ -446,6 +447,7 @@ fn events_are_made_not_to_run() {
         collations: &collations,
         whole: false,
         events: true,
+        computed: false,
     };
     let ops = compile(&unit(vec![vec![query(text, "d")]]), &options).expect("it can be compiled");
     let [Op::Statement { text, .. }] = &ops[..] else {
@@ -468,6 +470,7 @@ fn mending_an_update_of_a_key() {
         collations: &collations,
         whole: false,
         events: true,
+        computed: false,
     };
     let (a, b) = (Some("a"), Some("b"));
     let update = |to| unit(vec![rows("plain", &[(Some((1, a)), Some((to, b)))])]);
@@ -510,6 +513,7 @@ fn what_is_read_ahead() {
         collations: &collations,
         whole: false,
         events: true,
+        computed: false,
     };
     let got: Vec<(String, usize)> = reads(&unit, &options)
         .into_iter()
@@ -707,6 +711,7 @@ fn loads(events: Vec<Raw>, flags: u8, filter: &Filter) -> Result<Vec<String>, St
         collations: &collations,
         whole: false,
         events: true,
+        computed: false,
     };
     let mut unit = unit(vec![events]);
     unit.transactions[0].group.flags = flags;

@@ -218,6 +218,7 @@ impl Reader {
                 collations: &self.collations,
                 whole: false,
                 events: false,
+                computed: false,
             };
             let Some(next) = shared.ahead.next(shared, |unit| reads(unit, &options)) else {
                 shared.ahead.wait(&shared.ahead.more, IDLE);

@@ -4,8 +4,10 @@ mod finally;
 mod load;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod turns;
 
+use trouble::{Trouble, of_row};
 use turns::Cause;
 
 use std::ops::Range;
@@ -23,8 +25,7 @@ use super::{ANOTHER, Difference, End, Settings, Shared, naming, texts};
 use crate::ahead::SLOTS;
 use crate::client::{ClientError, Result as Answer};
 use crate::compile::{
-    Collations, CompileError, Expect, Load, Note, Op, Options, Style, binlog_statement, compile,
-    in_fragments,
+    Collations, Expect, Load, Note, Op, Options, Style, binlog_statement, compile, in_fragments,
 };
 use crate::engine::Progress;
 use crate::names::is_qualified;
@@ -32,8 +33,6 @@ use crate::schedule::{Failed, Order, State};
 use crate::target::{Channel, LOCAL, OTHER_EPOCH, ROW_IS_THERE, ROWS, UTC};
 use crate::unit::Unit;
 
-/// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
-const TRANSIENT: [u16; 6] = [1205, 1213, 1317, 1969, 1040, 1020];
 /// Error of a statement that was ended.
 const INTERRUPTED: u16 = 1317;
 /// How often a unit that runs into one of them alone is tried.
@@ -70,148 +69,6 @@ pub(super) struct Worker {
     pub waited: Duration,
     /// What follows the next statement in its packet, so that the target does it whatever becomes of this side.
     pub behind: Vec<u8>,
-}
-
-/// Why a unit was not applied.
-#[derive(Debug)]
-enum Trouble {
-    /// The connection.
-    Lost(ClientError),
-    /// An error of the target.
-    Error(u16, String),
-    /// The same, of a row whose key is known; the text may have values of it.
-    OfRow(u16, String),
-    /// None, where this statement ended with one on the source: all of it was done.
-    NoError(u16, String),
-    /// Part of it is in the target for good: of so many steps the first ones, if that is known.
-    Parts {
-        steps: Option<(usize, usize)>,
-        trouble: Box<Trouble>,
-    },
-    /// Another number of rows than there must be.
-    Rows(Note, u64),
-    /// The same, and the row is not there.
-    Missing(Note),
-    /// The same, and in which columns the row differs.
-    Differs(Note, String),
-    /// It cannot be made into statements.
-    Compile(CompileError),
-    /// A statement of so many bytes.
-    Long(usize),
-    /// With the source's GTIDs it must be one group of the target's binlog, and why it is not.
-    Groups(Gtid, String),
-    /// The same, of what was begun before: so many steps of it are there for good, if that is known.
-    Begun(Gtid, String, Option<usize>),
-    /// It has become several groups, of which this is the last one, if it is another than its own. True: all
-    /// of it is in the target, else parts.
-    Beside(Gtid, Option<Gtid>, bool),
-    /// What comes before it is not there, or another replica has begun.
-    Misplaced,
-    /// The session has ended.
-    Ended,
-}
-
-impl From<ClientError> for Trouble {
-    fn from(error: ClientError) -> Trouble {
-        match error.code() {
-            Some(code) if !error.is_lost() => Trouble::Error(code, error.to_string()),
-            _ => Trouble::Lost(error),
-        }
-    }
-}
-
-impl From<CompileError> for Trouble {
-    fn from(error: CompileError) -> Trouble {
-        Trouble::Compile(error)
-    }
-}
-
-fn of_row(note: &Note) -> String {
-    let change = match note.change {
-        Some(dromon_binlog::Change::Insert) => "the insert into",
-        Some(dromon_binlog::Change::Update) => "the update of",
-        Some(dromon_binlog::Change::Delete) => "the delete from",
-        None => "the rows of",
-    };
-    let key = match note.key.is_empty() {
-        true => String::new(),
-        false => format!(" where {}", note.key),
-    };
-    format!("{change} {}{key} ({})", note.table, note.gtid)
-}
-
-impl Trouble {
-    /// Whether it may go away by itself.
-    fn passes(&self) -> bool {
-        matches!(self, Trouble::Error(code, _) | Trouble::OfRow(code, _) if TRANSIENT.contains(code))
-    }
-
-    /// Whether `difference = repair` puts it right.
-    fn can_be_repaired(&self) -> bool {
-        matches!(
-            self,
-            Trouble::Rows(..)
-                | Trouble::Missing(_)
-                | Trouble::Differs(..)
-                | Trouble::OfRow(1062, _)
-        )
-    }
-
-    /// With what the text says, of rows and statements too.
-    fn name(&self) -> Name {
-        let open = match self {
-            Trouble::Error(code, _) | Trouble::OfRow(code, _) | Trouble::NoError(code, _) => {
-                format!("error {code}")
-            }
-            Trouble::Rows(note, _) | Trouble::Missing(note) | Trouble::Differs(note, _) => {
-                format!("{}: a row is missing, or differs", note.table)
-            }
-            _ => "another error".into(),
-        };
-        let whole = self.text();
-        Name { open, whole }
-    }
-
-    fn text(&self) -> String {
-        match self {
-            Trouble::Lost(error) => error.to_string(),
-            Trouble::Error(_, text) | Trouble::OfRow(_, text) => text.clone(),
-            Trouble::NoError(code, statement) => format!(
-                "a statement ended with error {code} on the source, after a part of what it was to do, and with none here: what it met on the \
-                 source is not on the target (statement: {statement})"
-            ),
-            Trouble::Parts { trouble, .. } => trouble.text(),
-            Trouble::Rows(note, rows) => format!(
-                "{} changed {rows} rows instead of one: on the target the row {}",
-                of_row(note),
-                match note.change {
-                    Some(dromon_binlog::Change::Update) =>
-                        "is missing, differs, or is already as it shall become",
-                    _ => "is missing",
-                }
-            ),
-            Trouble::Missing(note) => format!("{}: the row is missing on the target", of_row(note)),
-            Trouble::Differs(note, how) => format!(
-                "{} finds the row on the target, but with other values than it had on the source before: {how}",
-                of_row(note)
-            ),
-            Trouble::Compile(error) => error.to_string(),
-            Trouble::Long(bytes) => format!(
-                "it needs a statement of {bytes} bytes, and the target takes none so long: raise its max_allowed_packet"
-            ),
-            Trouble::Beside(gtid, ..) => format!(
-                "in the target's binlog it is several groups, of which only one is {gtid} (source_gtid = on): tables without transactions took \
-                 part on the target, and have gone into its binlog by themselves"
-            ),
-            Trouble::Groups(gtid, why) | Trouble::Begun(gtid, why, _) => format!(
-                "it would be several groups in the target's binlog, of which only one can be {gtid} (source_gtid = on): {why}"
-            ),
-            Trouble::Misplaced => {
-                "what comes before it is not there (was its connection ended?)".into()
-            }
-            Trouble::Ended => "the session has ended".into(),
-        }
-    }
 }
 
 impl Worker {
@@ -365,12 +222,14 @@ impl Worker {
             collations: &self.collations,
             whole: self.gtids,
             events: self.settings.difference == Difference::Stop,
+            computed: false,
         }
     }
 
     /// A unit that can be rolled back: until it has committed.
     fn apply(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
         let mut style = Style::Folded;
+        let mut computed = false;
         let mut alone = 0;
         loop {
             let mut cost = None;
@@ -383,7 +242,7 @@ impl Worker {
                     .map_err(Trouble::from),
                 false => {
                     let began = Instant::now();
-                    let executed = self.execute(n, unit, style);
+                    let executed = self.execute(n, unit, style, computed);
                     let waited = std::mem::take(&mut self.waited);
                     let took = began.elapsed().saturating_sub(waited);
                     self.progress.counters.spent(Activity::Execute, took);
@@ -445,6 +304,9 @@ impl Worker {
                             .counters
                             .singles
                             .fetch_add(1, Ordering::Relaxed);
+                    } else if !computed && trouble.is_of_computed(&unit.tables) {
+                        // The source, which is not strict, had cut it; an event says what it has become.
+                        computed = true;
                     } else {
                         return Err(trouble);
                     }
@@ -559,13 +421,23 @@ impl Worker {
         shared.room.notify_one();
     }
 
-    /// All but the commit.
-    fn execute(&mut self, n: u64, unit: &Unit, style: Style) -> Result<(), Trouble> {
+    /// All but the commit. `computed`: tables with generated columns by BINLOG.
+    fn execute(
+        &mut self,
+        n: u64,
+        unit: &Unit,
+        style: Style,
+        computed: bool,
+    ) -> Result<(), Trouble> {
         let single;
         let ops = match style {
             Style::Folded => unit.made.get(|| compile(unit, &self.options(style)))?,
             Style::Single => {
-                single = compile(unit, &self.options(style))?;
+                let options = Options {
+                    computed,
+                    ..self.options(style)
+                };
+                single = compile(unit, &options)?;
                 &single
             }
         };
@@ -698,14 +570,12 @@ impl Worker {
             Ok(answers) => answers,
             Err(ClientError::Refused { after, failure }) => {
                 let error = ClientError::Refused { after, failure };
-                let Trouble::Error(code, text) = error.into() else {
-                    return Err(Trouble::Lost(ClientError::Closed));
-                };
+                let trouble = Trouble::from(error);
                 let of = expects.get(after.saturating_sub(before));
-                let of = of.map_or(String::new(), |expect| {
-                    format!("{}: ", of_row(&expect.note))
+                return Err(match of {
+                    Some(expect) => trouble.of_row(&expect.note),
+                    None => trouble,
                 });
-                return Err(Trouble::OfRow(code, format!("{of}{text}")));
             }
             Err(error) => return Err(error.into()),
         };
@@ -750,18 +620,25 @@ impl Worker {
         }
         // Row by row a statement is a packet of its own, but for a switch of a variable.
         let answers = self.session.client.query(text);
-        let wrong = match &answers {
+        let wrong = match answers {
             Ok(answers) => answers
                 .iter()
                 .zip(expects)
                 .find_map(|(a, e)| check(a, e).err()),
-            Err(error) if error.code() == Some(1062) => {
-                Some(Trouble::OfRow(1062, error.to_string()))
+            Err(error) => {
+                let trouble = Trouble::from(error);
+                let of = expects.iter().find(|expect| expect.mend.is_some());
+                let trouble = match of.or(expects.first()) {
+                    Some(expect) => trouble.of_row(&expect.note),
+                    None => trouble,
+                };
+                if !trouble.can_be_repaired() {
+                    return Err(trouble);
+                }
+                Some(trouble)
             }
-            Err(_) => None,
         };
         let Some(wrong) = wrong else {
-            answers?;
             return Ok(());
         };
         let Some((mend, note)) = expects

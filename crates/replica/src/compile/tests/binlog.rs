@@ -51,6 +51,7 @@ fn long_values_go_by_binlog() {
         collations: &collations,
         whole: false,
         events: true,
+        computed: false,
     };
     let unit = unit(vec![rows("plain", &[(None, Some((1, Some("'''''''''"))))])]);
     let by_binlog = |longest| {
@@ -253,6 +254,7 @@ fn other_updates_go_in_statements() {
         longest: 16 << 20,
         whole: false,
         events: false,
+        computed: false,
         collations: &collations,
     };
     let ops = compile(&of("plain", 12, MARIADB, as_it_is), &careful).expect("it can be compiled");

@@ -67,6 +67,7 @@ fn compiled(
         collations: &collations,
         whole: false,
         events: true,
+        computed: false,
     };
     let ops = compile(&unit, &options).map_err(|error| error.to_string())?;
     let shown = shown(ops).into_iter().map(|(text, _)| text);

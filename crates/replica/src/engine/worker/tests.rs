@@ -12,6 +12,7 @@ use crate::fake::{Fake, Reply, cell, settings};
 use crate::schedule::After;
 use crate::unit::Alone;
 
+mod computed;
 mod kept;
 
 /// Runs a unit to its end. Gives [`End::Told`] if it has committed.

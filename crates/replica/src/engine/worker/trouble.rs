@@ -1,0 +1,185 @@
+//! Why a unit was not applied.
+
+use dromon_binlog::Gtid;
+
+use super::super::naming::Name;
+use crate::catalog::Tables;
+use crate::client::ClientError;
+use crate::compile::{CompileError, Note};
+
+/// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
+const TRANSIENT: [u16; 6] = [1205, 1213, 1317, 1969, 1040, 1020];
+/// Warnings of values that do not fit, or cannot be read, which are errors where a session is strict.
+const CUT: [u16; 12] = [
+    1256, 1259, 1264, 1265, 1292, 1300, 1366, 1406, 1411, 1916, 1958, 1977,
+];
+/// The same, of texts that should be JSON.
+const JSON: std::ops::RangeInclusive<u16> = 4035..=4044;
+
+/// Why a unit was not applied.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The connection.
+    Lost(ClientError),
+    /// An error of the target.
+    Error(u16, String),
+    /// The same, of a row whose key is known; the text may have values of it.
+    OfRow(u16, String, Box<Note>),
+    /// None, where this statement ended with one on the source: all of it was done.
+    NoError(u16, String),
+    /// Part of it is in the target for good: of so many steps the first ones, if that is known.
+    Parts {
+        steps: Option<(usize, usize)>,
+        trouble: Box<Trouble>,
+    },
+    /// Another number of rows than there must be.
+    Rows(Note, u64),
+    /// The same, and the row is not there.
+    Missing(Note),
+    /// The same, and in which columns the row differs.
+    Differs(Note, String),
+    /// It cannot be made into statements.
+    Compile(CompileError),
+    /// A statement of so many bytes.
+    Long(usize),
+    /// With the source's GTIDs it must be one group of the target's binlog, and why it is not.
+    Groups(Gtid, String),
+    /// The same, of what was begun before: so many steps of it are there for good, if that is known.
+    Begun(Gtid, String, Option<usize>),
+    /// It has become several groups, of which this is the last one, if it is another than its own. True: all
+    /// of it is in the target, else parts.
+    Beside(Gtid, Option<Gtid>, bool),
+    /// What comes before it is not there, or another replica has begun.
+    Misplaced,
+    /// The session has ended.
+    Ended,
+}
+
+impl From<ClientError> for Trouble {
+    fn from(error: ClientError) -> Trouble {
+        match error.code() {
+            Some(code) if !error.is_lost() => Trouble::Error(code, error.to_string()),
+            _ => Trouble::Lost(error),
+        }
+    }
+}
+
+impl From<CompileError> for Trouble {
+    fn from(error: CompileError) -> Trouble {
+        Trouble::Compile(error)
+    }
+}
+
+pub(super) fn of_row(note: &Note) -> String {
+    let change = match note.change {
+        Some(dromon_binlog::Change::Insert) => "the insert into",
+        Some(dromon_binlog::Change::Update) => "the update of",
+        Some(dromon_binlog::Change::Delete) => "the delete from",
+        None => "the rows of",
+    };
+    let key = match note.key.is_empty() {
+        true => String::new(),
+        false => format!(" where {}", note.key),
+    };
+    format!("{change} {}{key} ({})", note.table, note.gtid)
+}
+
+impl Trouble {
+    /// The same, if it is an error of the target, with the row that it is of.
+    pub(super) fn of_row(self, note: &Note) -> Trouble {
+        match self {
+            Trouble::Error(code, text) => Trouble::OfRow(code, text, Box::new(note.clone())),
+            other => other,
+        }
+    }
+
+    /// Whether it is of a value that a generated column cannot take: not of one that the source sent, for
+    /// which the target's column may be too narrow.
+    pub(super) fn is_of_computed(&self, tables: &Tables) -> bool {
+        let Trouble::OfRow(code, text, note) = self else {
+            return false;
+        };
+        let table = tables.named(&note.table);
+        let mut columns = table.iter().flat_map(|table| &table.columns);
+        // `for column 's' at row 1`, or with its table; an expression's error has a value there.
+        let named = text.rsplit(['\'', '`']).nth(1).unwrap_or_default();
+        let sent = columns
+            .clone()
+            .find(|c| !c.generated && c.name.eq_ignore_ascii_case(named));
+        let cut = CUT.contains(code) || JSON.contains(code);
+        cut && columns.any(|column| column.generated) && sent.is_none()
+    }
+
+    /// Whether it may go away by itself.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self, Trouble::Error(code, _) | Trouble::OfRow(code, ..) if TRANSIENT.contains(code))
+    }
+
+    /// Whether `difference = repair` puts it right.
+    pub(super) fn can_be_repaired(&self) -> bool {
+        matches!(
+            self,
+            Trouble::Rows(..)
+                | Trouble::Missing(_)
+                | Trouble::Differs(..)
+                | Trouble::OfRow(1062, ..)
+        )
+    }
+
+    /// With what the text says, of rows and statements too.
+    pub(super) fn name(&self) -> Name {
+        let open = match self {
+            Trouble::Error(code, _) | Trouble::OfRow(code, ..) | Trouble::NoError(code, _) => {
+                format!("error {code}")
+            }
+            Trouble::Rows(note, _) | Trouble::Missing(note) | Trouble::Differs(note, _) => {
+                format!("{}: a row is missing, or differs", note.table)
+            }
+            _ => "another error".into(),
+        };
+        let whole = self.text();
+        Name { open, whole }
+    }
+
+    pub(super) fn text(&self) -> String {
+        match self {
+            Trouble::Lost(error) => error.to_string(),
+            Trouble::Error(_, text) => text.clone(),
+            Trouble::OfRow(_, text, note) => format!("{}: {text}", of_row(note)),
+            Trouble::NoError(code, statement) => format!(
+                "a statement ended with error {code} on the source, after a part of what it was to do, and with none here: what it met on the \
+                 source is not on the target (statement: {statement})"
+            ),
+            Trouble::Parts { trouble, .. } => trouble.text(),
+            Trouble::Rows(note, rows) => format!(
+                "{} changed {rows} rows instead of one: on the target the row {}",
+                of_row(note),
+                match note.change {
+                    Some(dromon_binlog::Change::Update) =>
+                        "is missing, differs, or is already as it shall become",
+                    _ => "is missing",
+                }
+            ),
+            Trouble::Missing(note) => format!("{}: the row is missing on the target", of_row(note)),
+            Trouble::Differs(note, how) => format!(
+                "{} finds the row on the target, but with other values than it had on the source before: {how}",
+                of_row(note)
+            ),
+            Trouble::Compile(error) => error.to_string(),
+            Trouble::Long(bytes) => format!(
+                "it needs a statement of {bytes} bytes, and the target takes none so long: raise its max_allowed_packet"
+            ),
+            Trouble::Beside(gtid, ..) => format!(
+                "in the target's binlog it is several groups, of which only one is {gtid} (source_gtid = on): tables without transactions took \
+                 part on the target, and have gone into its binlog by themselves"
+            ),
+            Trouble::Groups(gtid, why) | Trouble::Begun(gtid, why, _) => format!(
+                "it would be several groups in the target's binlog, of which only one can be {gtid} (source_gtid = on): {why}"
+            ),
+            Trouble::Misplaced => {
+                "what comes before it is not there (was its connection ended?)".into()
+            }
+            Trouble::Ended => "the session has ended".into(),
+        }
+    }
+}
