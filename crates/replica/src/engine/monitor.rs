@@ -258,7 +258,8 @@ impl Progress {
         }
         let percent = match all {
             0 => 100.0,
-            _ => 100.0 * (all - left) as f64 / all as f64,
+            // A target that lost its last commits is where it was before this run.
+            _ => 100.0 * all.saturating_sub(left) as f64 / all as f64,
         };
         let eta = match left {
             0 => Some(0.0),
@@ -515,6 +516,18 @@ mod tests {
             count(&progress, sample, false, false, false, 900);
         }
         assert_eq!(progress.stalls().target_us, 900_000);
+    }
+
+    /// A target that comes back without its last commits.
+    #[test]
+    fn percent_of_a_target_that_went_back() {
+        let progress = Progress::default();
+        let at = |seqno: u64| -> Position { format!("0-1-{seqno}").parse().expect("a position") };
+        progress.goal(Instant::now(), at(20), None);
+        for (seqno, wanted) in [(10, 0.0), (15, 50.0), (5, 0.0), (20, 100.0)] {
+            progress.position(&at(seqno));
+            assert_eq!(progress.numbers().0, Some(wanted), "{seqno}");
+        }
     }
 
     #[test]
