@@ -168,6 +168,8 @@ pub(crate) struct Table {
 pub struct Catalog {
     /// By database, 0, table.
     by_name: FxHashMap<Vec<u8>, usize>,
+    /// Upper and lower case of names are the same: they are kept in lower case.
+    any_case: bool,
     /// `None`: not known.
     tables: Vec<Option<Table>>,
 }
@@ -229,13 +231,28 @@ impl Catalog {
         let prepared = (0..tables.len()).map(|n| graph.prepare(n)).collect();
         Catalog {
             by_name,
+            any_case: false,
             tables: prepared,
+        }
+    }
+
+    /// The same, where upper and lower case of names are the same (`lower_case_table_names`). Names must be
+    /// in lower case.
+    #[must_use]
+    pub fn of_any_case(self) -> Catalog {
+        Catalog {
+            any_case: true,
+            ..self
         }
     }
 
     /// The table of this name, if it is known.
     pub(crate) fn find(&self, database: &[u8], table: &[u8]) -> Option<usize> {
-        let n = *self.by_name.get(&name_bytes(database, table))?;
+        let name = name_bytes(database, table);
+        let n = match (self.any_case, std::str::from_utf8(&name)) {
+            (true, Ok(text)) => *self.by_name.get(text.to_lowercase().as_bytes())?,
+            _ => *self.by_name.get(&name)?,
+        };
         self.tables[n].as_ref().map(|_| n)
     }
 

@@ -160,11 +160,10 @@ impl Known {
 
     /// For statements, and with the catalog for hints.
     pub fn prepare(&self) -> Tables {
-        let (catalog, tables) = prepare(&self.raw, self.triggers_run);
-        let tables = tables.with_catalog(catalog);
+        let (catalog, tables) = prepare(&self.raw, self.triggers_run, self.any_case);
         match self.any_case {
-            true => tables.of_any_case(),
-            false => tables,
+            true => tables.with_catalog(catalog.of_any_case()).of_any_case(),
+            false => tables.with_catalog(catalog),
         }
     }
 
@@ -411,12 +410,30 @@ fn word(kind: &str) -> &str {
     kind.split(['(', ' ']).next().unwrap_or("")
 }
 
-fn prepare(raw: &BTreeMap<TableName, Raw>, triggers_run: bool) -> (Catalog, Tables) {
+fn prepare(
+    raw: &BTreeMap<TableName, Raw>,
+    triggers_run: bool,
+    any_case: bool,
+) -> (Catalog, Tables) {
     let mut schemas = Vec::new();
     let mut infos = Vec::new();
-    let parents: BTreeSet<&TableName> = raw
+    // As they are compared.
+    let spelled = |name: &TableName| match any_case {
+        true => TableName::new(&name.database.to_lowercase(), &name.table.to_lowercase()),
+        false => name.clone(),
+    };
+    let foreign = |of: &Raw| -> Vec<ForeignKey> {
+        let keys = of.foreign.values().cloned();
+        keys.map(|key| ForeignKey {
+            parent: spelled(&key.parent),
+            ..key
+        })
+        .collect()
+    };
+    let parents: BTreeSet<TableName> = raw
         .values()
-        .flat_map(|of| of.foreign.values().map(|key| &key.parent))
+        .flat_map(foreign)
+        .map(|key| key.parent)
         .collect();
     for (name, of) in raw {
         let place = |column: &Option<String>| {
@@ -499,19 +516,19 @@ fn prepare(raw: &BTreeMap<TableName, Raw>, triggers_run: bool) -> (Catalog, Tabl
                 unique,
                 indexes,
                 keys,
-                related: parents.contains(name) || !of.foreign.is_empty(),
+                related: parents.contains(&spelled(name)) || !of.foreign.is_empty(),
                 transactional,
             },
         ));
         schemas.push(TableSchema {
-            name: name.clone(),
+            name: spelled(name),
             columns: of
                 .columns
                 .iter()
                 .map(|(column, _)| column.clone())
                 .collect(),
             unique: of.unique.values().cloned().collect(),
-            foreign: of.foreign.values().cloned().collect(),
+            foreign: foreign(of),
             opaque: odd || of.triggers && triggers_run,
         });
     }
@@ -566,6 +583,16 @@ mod tests {
     fn rows_in_any_case() {
         let tables = known(true).prepare();
         assert!(tables.find(b"Shop", b"T").is_some() && tables.find(b"shop", b"u").is_none());
+        // One that another one names in its own spelling.
+        let mut both = known(true);
+        let key = ForeignKey {
+            parent: TableName::new("Shop", "T"),
+            ..ForeignKey::default()
+        };
+        let child = both.raw.entry(TableName::new("shop", "c")).or_default();
+        child.foreign.insert("f".into(), key);
+        let tables = both.prepare();
+        assert!(tables.find(b"shop", b"t").expect("it is there").related);
         let tables = known(false).prepare();
         assert!(tables.find(b"Shop", b"T").is_none() && tables.find(b"shop", b"t").is_some());
     }

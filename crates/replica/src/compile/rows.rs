@@ -138,8 +138,9 @@ fn mapped(
 ) -> Mapped {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let mut other_sign = None;
+    let found = tables.and_then(|tables| tables.find(map.database, map.table));
     let mut plain = || {
-        let table = tables?.find(map.database, map.table)?;
+        let table = found?;
         let types = map.columns().ok()?;
         let by_event = options.computed && table.columns.iter().any(|column| column.generated);
         let fit = table.plain
@@ -165,7 +166,11 @@ fn mapped(
     };
     let plain = plain();
     Mapped {
-        name: format!("{}.{}", text(map.database), text(map.table)),
+        // The order of its rows is by name: the target may spell it otherwise.
+        name: match found {
+            Some(table) => table.name.clone(),
+            None => format!("{}.{}", text(map.database), text(map.table)),
+        },
         wanted: options.filter.wants(map.database, map.table),
         other_sign,
         plain,

@@ -536,6 +536,15 @@ mod tests {
 
     /// What is found about a transaction of these events, if `d.plain` is all that the target has.
     fn found(filter: &Filter, events: Vec<Vec<crate::compile::tests::Raw>>) -> Found {
+        found_by(false, filter, events)
+    }
+
+    /// `any_case`: the target has `lower_case_table_names`.
+    fn found_by(
+        any_case: bool,
+        filter: &Filter,
+        events: Vec<Vec<crate::compile::tests::Raw>>,
+    ) -> Found {
         let column = |name: &str, kind: &str, collation: Option<&str>| Column {
             name: name.into(),
             kind: kind.into(),
@@ -557,7 +566,11 @@ mod tests {
             opaque: false,
         };
         let mut collector = Collector::new(limits());
-        collector.learn(Catalog::new(vec![plain]));
+        let catalog = Catalog::new(vec![plain]);
+        collector.learn(match any_case {
+            true => catalog.of_any_case(),
+            false => catalog,
+        });
         let mut all = vec![query("BEGIN", "d")];
         all.extend(events.into_iter().flatten());
         all.push(xid());
@@ -569,6 +582,18 @@ mod tests {
 
     fn insert(table: &str) -> Vec<crate::compile::tests::Raw> {
         rows(table, &[(None, Some((1, Some("a"))))])
+    }
+
+    /// A source that takes upper and lower case for two, and a target that does not.
+    #[test]
+    fn names_in_any_case() {
+        let all = Filter::default();
+        let lower = found_by(true, &all, vec![insert("plain")]);
+        let upper = found_by(true, &all, vec![insert("Plain")]);
+        assert_eq!(upper.alone, None);
+        assert!(upper.set.barrier().is_none() && upper.set.conflicts_with(&lower.set));
+        let exact = found(&all, vec![insert("Plain")]);
+        assert_eq!(exact.alone, Some(Alone::UnknownTable));
     }
 
     /// Rows of tables that are left out, and that the target need not have.
