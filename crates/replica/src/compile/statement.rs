@@ -294,7 +294,8 @@ fn user_variable(body: &[u8], collations: &Collations) -> Option<Vec<u8>> {
             // Not in hexadecimal: that would be twice as long.
             put_text(&mut text, value, 0);
             text.extend_from_slice(b" COLLATE ");
-            text.extend_from_slice(collation.as_bytes());
+            // `binary` is a word of the language.
+            put_name(&mut text, collation.as_bytes());
         }
         1 => {
             let n = f64::from_le_bytes(value.try_into().ok()?);
@@ -336,7 +337,7 @@ mod tests {
         let text = [head(0, 2), b"a'".to_vec()].concat();
         assert_eq!(
             shown(&text).as_deref(),
-            Some(r"SET @`v`=_utf8mb3'a\'' COLLATE utf8mb3_general_ci")
+            Some(r"SET @`v`=_utf8mb3'a\'' COLLATE `utf8mb3_general_ci`")
         );
         let int = [head(2, 8), (-5i64).to_le_bytes().to_vec(), vec![0]].concat();
         assert_eq!(shown(&int).as_deref(), Some("SET @`v`=-5"));
@@ -392,7 +393,7 @@ mod tests {
         let text = String::from_utf8_lossy(&setup);
         let wanted = [
             r"SET NAMES utf8mb4;USE `d`;SET sql_mode='';",
-            r"SET @`v`=_binary'\\' COLLATE binary;SET @`v`=_binary'\'' COLLATE binary;",
+            r"SET @`v`=_binary'\\' COLLATE `binary`;SET @`v`=_binary'\'' COLLATE `binary`;",
             r"SET sql_mode=2097152,",
         ];
         assert!(text.starts_with(&wanted.concat()), "{text}");
