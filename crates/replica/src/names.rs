@@ -335,6 +335,11 @@ pub(crate) fn is_qualified(text: &[u8]) -> bool {
     }
 }
 
+/// Whether a statement is about its default database, and does not name it.
+pub(crate) fn is_of_default(text: &[u8]) -> bool {
+    about(text, b"") == About::Database(String::new())
+}
+
 /// The words and names that a statement begins with, as far as they are understood.
 fn beginning(text: &[u8]) -> Vec<Token> {
     let mut tokens = Vec::new();
@@ -566,6 +571,7 @@ mod tests {
             let wanted = About::Database(name.into());
             assert_eq!(about(text.as_bytes(), b"d"), wanted, "{text}");
             assert_eq!(is_qualified(text.as_bytes()), name != "d", "{text}");
+            assert_eq!(is_of_default(text.as_bytes()), name == "d", "{text}");
         }
         for text in [
             "",

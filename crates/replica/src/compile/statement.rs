@@ -6,6 +6,7 @@ use dromon_binlog::{
 use rustc_hash::FxHashMap;
 
 use super::{CompileError, Op};
+use crate::names::is_of_default;
 use crate::value::{put_name, put_text};
 
 /// Longest statement.
@@ -235,7 +236,10 @@ impl Before {
         // Names are in UTF-8, whatever the statement is in.
         let mut setup = b"SET NAMES utf8mb4".to_vec();
         let begin = setup.len();
-        if !event.header().has(flags::SUPPRESS_USE) && !query.database.is_empty() {
+        let text = query.text(TEXT_MAX).map_err(bad)?.into_owned();
+        // The source suppresses it for all statements on databases, also for those that do not name one.
+        let suppressed = event.header().has(flags::SUPPRESS_USE) && !is_of_default(&text);
+        if !suppressed && !query.database.is_empty() {
             setup.extend_from_slice(b";USE ");
             put_name(&mut setup, query.database);
         }
@@ -248,7 +252,6 @@ impl Before {
             setup.push(b';');
             setup.extend_from_slice(&late.0);
         }
-        let text = query.text(TEXT_MAX).map_err(bad)?.into_owned();
         Ok(Op::Statement {
             setup,
             uses,
@@ -346,6 +349,29 @@ mod tests {
             shown(&[1, 0, 0, 0, b'v', 1]).as_deref(),
             Some("SET @`v`=NULL")
         );
+    }
+
+    /// A source does not say USE for statements on databases, nor do those of others name it.
+    #[test]
+    fn the_default_database() {
+        let gtid: Gtid = "0-1-1".parse().expect("a GTID");
+        let format = dromon_binlog::Format::unknown();
+        let uses = |text: &str| {
+            let mut raw = crate::compile::tests::query(text, "d");
+            raw[17..19].copy_from_slice(&flags::SUPPRESS_USE.to_le_bytes());
+            let event = Event::parse_unverified(&raw, format.checksum()).expect("whole");
+            let Ok(dromon_binlog::Payload::Query(query)) = event.decode(&format) else {
+                panic!("a statement");
+            };
+            let made = Before::default().statement(&query, &event, gtid, &Collations::default());
+            let Ok(Op::Statement { setup, uses, .. }) = made else {
+                panic!("a statement");
+            };
+            String::from_utf8_lossy(&setup[uses]).into_owned()
+        };
+        assert_eq!(uses("ALTER DATABASE CHARACTER SET utf8mb4"), ";USE `d`");
+        assert_eq!(uses("ALTER DATABASE d CHARACTER SET utf8mb4"), "");
+        assert_eq!(uses("CREATE DATABASE d"), "");
     }
 
     /// What a backslash is does not depend on what was run before.

@@ -117,6 +117,7 @@ const STATEMENTS: &[&str] = &[
     "SAVEPOINT t",
     "INSERT INTO inno VALUES (101)",
     "COMMIT",
+    "ALTER DATABASE CHARACTER SET utf8mb4",
     // From a database that is left out.
     "USE elsewhere",
     "CREATE TABLE x (id INT PRIMARY KEY)",
@@ -151,6 +152,10 @@ pub fn run(case: &mut Case) -> anyhow::Result<()> {
         "SELECT STATUS FROM information_schema.EVENTS WHERE EVENT_SCHEMA = 'od' AND EVENT_NAME = 'e'",
     )?;
     ensure!(event == "SLAVESIDE_DISABLED", "the event is {event}");
+    let charset: String = target.one(
+        "SELECT DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = 'od'",
+    )?;
+    ensure!(charset == "utf8mb4", "od has {charset}");
     below.reaches(&target)?;
     equal(
         &primary,
