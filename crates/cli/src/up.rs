@@ -295,7 +295,11 @@ fn reuse(cluster: Cluster, args: &Args) -> Result<Cluster> {
             )));
         }
         if let Some(words) = former_logs(&found, provider) {
-            output::tell(words);
+            match is_ours(provider) {
+                // Started on them it would go on where it was then.
+                true => return Err(SandboxError::BadRequest(words)),
+                false => output::tell(words),
+            }
         }
     }
     cluster.change_settings(|record| {

@@ -346,7 +346,11 @@ impl Node {
         let log = self.record().log;
         let mark = log_mark(&log);
         let report = process.end(limit)?;
-        let report = report.judged(self.end_of_child(), &logged_since(&log, mark));
+        // A child of before may have been another one.
+        let is_child = |c: &Child| i64::from(c.id()) == i64::from(process.pid);
+        let ours = self.child().as_ref().is_some_and(is_child);
+        let status = ours.then(|| self.end_of_child()).flatten();
+        let report = report.judged(status, &logged_since(&log, mark));
         self.forget()?;
         Ok(report)
     }

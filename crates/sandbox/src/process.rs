@@ -71,10 +71,15 @@ impl fmt::Display for BadEnd {
     }
 }
 
+/// SIGTERM's number.
+const TERM: i32 = 15;
+
 impl BadEnd {
     /// What the status says; none of the end that was asked for.
     pub(crate) fn of_status(status: ExitStatus) -> Option<Self> {
         match status.signal() {
+            // It was told to end before it listened.
+            Some(TERM) => None,
             Some(signal) => Some(Self::Signal(signal)),
             None if status.success() => None,
             None => Some(Self::Code(status.code().unwrap_or(-1))),

@@ -805,6 +805,13 @@ impl Node {
         let (uuid, seqno, own) = {
             let mut shared = self.shared();
             if matches!(shared.phase, Phase::Inconsistent | Phase::Closed) {
+                let leaves = shared.phase == Phase::Inconsistent;
+                drop(shared);
+                if leaves {
+                    // Whoever was first may not have come to it yet, and the caller's place is
+                    // not to be passed before.
+                    self.save_inconsistent();
+                }
                 return;
             }
             shared.phase = Phase::Inconsistent;

@@ -10,7 +10,7 @@ use dromon_writeset::{Flags, KeyType};
 
 use super::local::KeyParts;
 use super::{Node, OwnBallots, Phase, Shared, lock};
-use crate::cluster::Member;
+use crate::cluster::{ClusterView, Member};
 use crate::database::{Meta, Outcome};
 use crate::messages::{Control, Position, encode, kind};
 use crate::trx::{Kind, Stage, Trx};
@@ -167,8 +167,10 @@ impl Node {
         let text = text.trim_end_matches('\0').trim();
         let (uuid, alone, serving) = {
             let shared = self.shared();
-            let members = shared.view.as_ref().map_or(0, |v| v.members.len());
-            (shared.uuid, members <= 1, shared.serves())
+            // Who has left, or was left out, is not alone: others go on.
+            let own = |v: &ClusterView| v.members.iter().all(|m| m.uuid == shared.uuid);
+            let alone = shared.view.as_ref().is_none_or(own);
+            (shared.uuid, alone, shared.serves())
         };
         if statement && self.had_begun(seqno) {
             self.warn(&format!(

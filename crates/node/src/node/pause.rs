@@ -42,7 +42,7 @@ impl Node {
         };
         let at = position.seqno;
         if let Some((source, trx, conn)) = holder {
-            self.warn(&format!(
+            self.note(&format!(
                 "this server is paused at seqno {at} amid a large transaction: {}. It keeps metadata locks on its tables and \
                  goes on when the pause ends. If the pause is for a statement with wsrep_OSU_method=RSU on one of these \
                  tables, each waits for the other now: end that statement (KILL) and try it again later",
@@ -68,7 +68,8 @@ impl Node {
         let _ = self.gates.wait_released(seqno, waiter, false, by);
     }
 
-    /// Whose metadata locks would stay through a pause at `at`. A copy does not mind.
+    /// Whose metadata locks would stay through a pause at `at`. A copy does not mind, and while one is made here
+    /// nobody is told: which pause is the copy's, the server does not say.
     fn keeps_tables(&self, at: Seqno) -> Option<Whose> {
         let minds = {
             let shared = self.shared();

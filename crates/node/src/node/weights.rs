@@ -33,7 +33,8 @@ impl Node {
             (shared.uuid, Weighing::of(members.iter()))
         };
         *lock(&self.weight_told) = Some(Instant::now());
-        self.order_control(Control::Weight { uuid: own, weight })?;
+        // Refused, it is told again (`keep_weight`).
+        let _ = self.order_control(Control::Weight { uuid: own, weight });
         if !self.wait_ordered(own, weight) {
             self.note(&format!(
                 "pc.weight={weight} does not count yet: no majority took it within {} s. It will when there is one",

@@ -341,6 +341,37 @@ fn who_fails_beside_a_witness_alone_says_what_it_lacks() {
     nobody_is_left_to_compare_with(true);
 }
 
+/// Its last view has no other member, as it is one without itself.
+#[test]
+fn of_two_the_one_that_has_left_is_not_alone() {
+    run(2, "", LIMIT, |world| {
+        let [other, odd] = [1, 2].map(|n| world.db(n));
+        odd.holds.close(Point::ApplyStart);
+        odd.fail_at(row(2), "Error_code: 1114;\0");
+        assert!(other.set(row(2), 1).is_committed());
+        let leaving = std::thread::spawn({
+            let odd = odd.clone();
+            move || odd.disconnect()
+        });
+        world.until("it has left", || other.size() == 1);
+        world.until("it knows", || {
+            !odd.stat("incoming_addresses").contains("10.0.0.2:")
+        });
+        odd.holds.open(Point::ApplyStart);
+        leaving.join().expect("it ends");
+        let file = world.state_file(2);
+        assert!(
+            file.contains("uuid:    00000000-0000-0000-0000-000000000000"),
+            "the next start must take a copy: {file}"
+        );
+        assert!(other.set(row(3), 1).is_committed());
+        let again = world.open(2, odd.disk(), odd.position());
+        again.connect(&World::url(), false).expect("n1 is there");
+        world.synced(&again);
+        assert_eq!((again.read(row(2)), again.read(row(3))), (1, 1));
+    });
+}
+
 #[test]
 fn a_statement_that_fails_at_its_origin_only() {
     run(3, "", LIMIT, |world| {
