@@ -66,6 +66,9 @@ pub struct TableInfo {
     pub related: bool,
     /// Statements do what the rows say: nothing else happens with them.
     pub plain: bool,
+    /// Something is computed with its rows that goes by the session: triggers, columns that depend on the
+    /// time zone.
+    pub local: bool,
     /// A change of it can be rolled back.
     pub transactional: bool,
 }

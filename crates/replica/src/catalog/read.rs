@@ -512,6 +512,7 @@ fn prepare(
                 column_list,
                 columns,
                 plain: key.is_some() && kinds && !odd && !computed && !of.triggers && transactional,
+                local: computed || of.triggers && triggers_run,
                 key: key.unwrap_or_default(),
                 unique,
                 indexes,
@@ -598,7 +599,12 @@ mod tests {
     }
 
     /// A table with a primary key, a TIMESTAMP, and `d` computed from it.
-    fn is_plain(extra: &'static str, index: Option<&'static str>) -> bool {
+    fn with_computed(
+        extra: &'static str,
+        index: Option<&'static str>,
+        triggers: bool,
+        run: bool,
+    ) -> TableInfo {
         let rows = |all: Vec<Vec<&str>>| {
             let row = |cells: Vec<&str>| cells.into_iter().map(String::from).collect();
             Reply::Rows(all.into_iter().map(row).collect())
@@ -627,23 +633,40 @@ mod tests {
                     let other = index.map(|kind| vec!["shop", "t", "k", "d", "", "1", kind]);
                     rows([Some(key), other].into_iter().flatten().collect())
                 }
+                _ if triggers && text.contains("FROM information_schema.TRIGGERS ") => {
+                    rows(vec![vec!["shop", "t"]])
+                }
                 _ if text.starts_with("SELECT") => Reply::Nothing,
                 _ => return None,
             })
         });
         let mut client = Client::connect(&fake.account()).expect("a target");
-        let mut known = Known::default();
+        let mut known = Known {
+            triggers_run: run,
+            ..Known::default()
+        };
         known.load(&mut client, Scope::All).expect("answers");
-        known.prepare().find(b"shop", b"t").expect("a table").plain
+        let tables = known.prepare();
+        TableInfo::clone(tables.find(b"shop", b"t").expect("a table"))
     }
 
     /// What the target's zone has a part in, and is kept, goes by BINLOG; other tables do not.
     #[test]
     fn columns_that_are_computed_by_the_zone() {
+        let is_plain = |extra, index| {
+            let table = with_computed(extra, index, false, false);
+            assert_eq!(table.local, !table.plain, "{extra}");
+            table.plain
+        };
         assert!(is_plain("VIRTUAL GENERATED", None));
         assert!(!is_plain("STORED GENERATED", None));
         assert!(!is_plain("VIRTUAL GENERATED", Some("BTREE")));
         assert!(!is_plain("VIRTUAL GENERATED", Some("FULLTEXT")));
+        // Triggers, only where they run.
+        for run in [false, true] {
+            let table = with_computed("VIRTUAL GENERATED", None, true, run);
+            assert!(!table.plain && table.local == run);
+        }
     }
 
     /// What EXTRA says of a column.

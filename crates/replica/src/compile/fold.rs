@@ -433,6 +433,7 @@ mod tests {
             keys: Vec::new(),
             related: false,
             plain: true,
+            local: false,
             transactional: true,
         }
     }

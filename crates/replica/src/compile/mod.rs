@@ -247,7 +247,7 @@ pub enum Op {
         text: Vec<u8>,
         /// Its table.
         note: Note,
-        /// Something may be computed with it: that goes by the target's time zone.
+        /// Something may be computed with it that goes by the session: it is to be the target's time zone.
         local: bool,
     },
     /// A statement of the source.

@@ -49,6 +49,8 @@ pub(super) enum Piece<'a> {
         text: Vec<u8>,
         tables: Vec<String>,
         gtid: Gtid,
+        /// As of [`Op::Binlog`].
+        local: bool,
     },
     Statement(Op),
     /// On the replica's own tables.
@@ -61,6 +63,8 @@ struct Mapped {
     wanted: bool,
     /// A column of numbers that are UNSIGNED on one side only. BINLOG would take one for the other.
     other_sign: Option<String>,
+    /// The target may compute something with its rows that goes by the session.
+    local: bool,
     /// `None`: rows of it go by BINLOG.
     plain: Option<(Arc<TableInfo>, Arc<[ColumnType]>)>,
 }
@@ -165,6 +169,8 @@ fn mapped(
         })
     };
     let plain = plain();
+    // Columns that the source does not have get their defaults.
+    let local = found.is_none_or(|table| table.local || table.columns.len() != map.width());
     Mapped {
         // The order of its rows is by name: the target may spell it otherwise.
         name: match found {
@@ -173,6 +179,7 @@ fn mapped(
         },
         wanted: options.filter.wants(map.database, map.table),
         other_sign,
+        local,
         plain,
     }
 }
@@ -347,11 +354,13 @@ fn close<'a>(
         let mut events: Vec<Vec<u8>> = Vec::new();
         let mut tables = Vec::new();
         let mut mapped = FxHashSet::default();
+        let mut local = false;
         for (_, _, _, id) in now {
             if mapped.insert(*id) {
                 let (map, raw) = &maps[id];
                 events.push(raw.to_vec());
                 tables.push(map.name.clone());
+                local |= map.local;
             }
         }
         for (n, (event, rows, data, _)) in now.iter().enumerate() {
@@ -365,6 +374,7 @@ fn close<'a>(
             text: binlog_statement(events.iter().map(Vec::as_slice)),
             tables,
             gtid,
+            local,
         });
     }
     Ok(())
@@ -612,7 +622,12 @@ fn attempt(
                     }
                 }
             }
-            Piece::Binlog { text, tables, gtid } => {
+            Piece::Binlog {
+                text,
+                tables,
+                gtid,
+                local,
+            } => {
                 writer.push(Op::Binlog {
                     text: text.clone(),
                     note: Note {
@@ -621,7 +636,7 @@ fn attempt(
                         change: None,
                         key: String::new(),
                     },
-                    local: true,
+                    local: *local,
                 });
             }
             Piece::Statement(op) => writer.push(op.clone()),

@@ -45,6 +45,7 @@ pub(crate) fn table(name: &str) -> TableInfo {
         keys: vec![("PRIMARY".into(), vec![0])],
         related: false,
         plain: true,
+        local: false,
         transactional: true,
     }
 }

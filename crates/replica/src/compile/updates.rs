@@ -426,6 +426,7 @@ mod tests {
             keys: Vec::new(),
             related: false,
             plain: true,
+            local: false,
             transactional: true,
         };
         let high = [255u8; 8];

@@ -33,6 +33,34 @@ fn names_in_any_case() {
     );
 }
 
+/// What the session takes part in is for the target's zone; plain rows by BINLOG are not.
+#[test]
+fn what_is_computed_is_local() {
+    let mut zoned = table("zoned");
+    (zoned.plain, zoned.local) = (false, true);
+    let mut wider = table("widened");
+    wider.plain = false;
+    wider.columns.push(wider.columns[1].clone());
+    let mut none = table("keyless");
+    (none.plain, none.key) = (false, Vec::new());
+    let named = |info: TableInfo| {
+        let name = TableName::new("d", info.name.trim_start_matches("d."));
+        (name, info)
+    };
+    let all = Arc::new(Tables::of([zoned, wider, none].map(named)));
+    let is_local = |name: &str| {
+        let mut unit = unit(vec![rows(name, &[(None, Some((1, Some("a"))))])]);
+        unit.tables = Arc::clone(&all);
+        let ops = steps_of(&unit, Style::Folded, &Filter::default(), Compare::Key);
+        let [Op::Binlog { local, .. }] = ops[..] else {
+            panic!("{name} goes by BINLOG, not {:?}", shown(ops));
+        };
+        local
+    };
+    assert!(!is_local("keyless"));
+    assert!(is_local("zoned") && is_local("widened") && is_local("unknown"));
+}
+
 /// Rows of one statement that need several BINLOG statements, each of which says what its table is and
 /// ends a statement.
 #[test]

@@ -230,17 +230,34 @@ fn statements_that_are_done_are_done() {
 }
 
 /// What the target computes for rows by BINLOG is as its own replica threads have it; what statements say is
-/// in UTC.
+/// in UTC. Rows with which nothing is computed leave the zone as it is.
 #[test]
 fn time_zones() {
     let fake = Fake::new(epoch);
     let one = |name: &str, id: i32| rows(name, &[(None, Some((id, Some("a"))))]);
-    let mixed = unit(vec![
+    let mut mixed = unit(vec![
         one("child", 1),
-        one("keyless", 1),
-        one("keyless", 2),
+        one("none", 1),
+        one("zoned", 1),
+        one("zoned", 2),
+        one("none", 2),
         one("child", 2),
+        one("none", 3),
     ]);
+    let table = |name: &str, [plain, local]: [bool; 2]| {
+        let info = crate::catalog::TableInfo {
+            related: true,
+            plain,
+            local,
+            ..crate::compile::tests::table(name)
+        };
+        (dromon_binlog::hints::TableName::new("d", name), info)
+    };
+    mixed.tables = Arc::new(crate::catalog::Tables::of([
+        table("child", [true, false]),
+        table("none", [false, false]),
+        table("zoned", [false, true]),
+    ]));
     assert_eq!(applied(&fake, &[], mixed), End::Told);
     let said = fake.said().into_iter().filter_map(|text| {
         let word = ["INSERT", "BINLOG"].iter().find(|w| text.starts_with(*w));
@@ -255,11 +272,14 @@ fn time_zones() {
     let said: Vec<String> = said.skip_while(|text| text != "INSERT").collect();
     let wanted = [
         "INSERT",
+        "BINLOG",
         "time_zone=@@global.time_zone",
+        "BINLOG",
         "BINLOG",
         "BINLOG",
         "time_zone='+00:00'",
         "INSERT",
+        "BINLOG",
     ];
     assert_eq!(said, wanted);
 }
