@@ -10,8 +10,8 @@ use crate::compile::{CompileError, Note};
 /// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
 const TRANSIENT: [u16; 6] = [1205, 1213, 1317, 1969, 1040, 1020];
 /// Warnings of values that do not fit, or cannot be read, which are errors where a session is strict.
-const CUT: [u16; 12] = [
-    1256, 1259, 1264, 1265, 1292, 1300, 1366, 1406, 1411, 1916, 1958, 1977,
+const CUT: [u16; 16] = [
+    1139, 1256, 1259, 1264, 1265, 1292, 1300, 1301, 1366, 1406, 1411, 1441, 1916, 1918, 1958, 1977,
 ];
 /// The same, of texts that should be JSON.
 const JSON: std::ops::RangeInclusive<u16> = 4035..=4044;
@@ -70,6 +70,16 @@ impl From<CompileError> for Trouble {
     }
 }
 
+/// The column that an error's text says a value is for, if it says one: `… for column 's' at row 1`, or with
+/// its table. Before that, and where no column is said, values of the row stand.
+fn column(text: &str) -> Option<&str> {
+    let (before, row) = text.rsplit_once(" at row ")?;
+    let (_, names) = before.rsplit_once("for column ")?;
+    let is_row = !row.is_empty() && row.bytes().all(|byte| byte.is_ascii_digit());
+    let name = names.strip_suffix(['\'', '`'])?;
+    is_row.then(|| name.rsplit(['\'', '`']).next().unwrap_or(name))
+}
+
 pub(super) fn of_row(note: &Note) -> String {
     let change = match note.change {
         Some(dromon_binlog::Change::Insert) => "the insert into",
@@ -101,11 +111,10 @@ impl Trouble {
         };
         let table = tables.named(&note.table);
         let mut columns = table.iter().flat_map(|table| &table.columns);
-        // `for column 's' at row 1`, or with its table; an expression's error has a value there.
-        let named = text.rsplit(['\'', '`']).nth(1).unwrap_or_default();
-        let sent = columns
-            .clone()
-            .find(|c| !c.generated && c.name.eq_ignore_ascii_case(named));
+        let sent = column(text).and_then(|named| {
+            let mut sent = columns.clone().filter(|column| !column.generated);
+            sent.find(|column| column.name.eq_ignore_ascii_case(named))
+        });
         let cut = CUT.contains(code) || JSON.contains(code);
         cut && columns.any(|column| column.generated) && sent.is_none()
     }

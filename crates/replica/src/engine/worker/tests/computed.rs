@@ -48,6 +48,27 @@ fn what_the_source_had_cut() {
             "Incorrect integer value: 'id' for column `d`.`plain`.`v` at row 1",
         ),
         (1292, "Truncated incorrect INTEGER value: 'abc'"),
+        // Values that read like columns.
+        (1292, "Truncated incorrect INTEGER value: 'id'"),
+        (1292, "Truncated incorrect INTEGER value: 'for column 'id''"),
+        (
+            1292,
+            "Truncated incorrect INTEGER value: 'for column 'id' at row 1'",
+        ),
+        (
+            1366,
+            "Incorrect integer value: 'for column 'id' at row 1' for column `d`.`plain`.`v` at row 1",
+        ),
+        (1441, "Datetime function: datetime field overflow"),
+        (
+            1918,
+            "Encountered illegal value 'abc' when converting to INT",
+        ),
+        (
+            1301,
+            "Result of repeat() was larger than max_allowed_packet (16777216) - truncated",
+        ),
+        (1139, "Regex error 'match limit exceeded'"),
         (
             4038,
             "Syntax error in JSON text in argument 1 to function 'json_extract' at position 1",
@@ -68,6 +89,10 @@ fn what_does_not_fit_the_target() {
     for (code, why) in [
         (1264, "Out of range value for column 'id' at row 1"),
         (1265, "Data truncated for column 'ID' at row 1"),
+        (
+            1366,
+            "Incorrect integer value: 'v' for column `d`.`plain`.`id` at row 1",
+        ),
         (1142, "INSERT command denied"),
     ] {
         let (end, said) = run(code, why, &[]);
