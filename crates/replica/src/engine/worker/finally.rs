@@ -21,7 +21,7 @@ use super::super::gtids::{self, Logged};
 use super::super::texts::{begun, begun_rows};
 use super::{DONE_ALREADY, TRIES, Trouble, Worker};
 use crate::client::Result as Answer;
-use crate::compile::{Op, Style, compile};
+use crate::compile::{Op, Options, Style, compile};
 use crate::names::{Temporary, temporary};
 use crate::target::{Doing, OTHER_EPOCH, ROW_IS_THERE};
 use crate::unit::{Alone, Unit};
@@ -58,7 +58,7 @@ fn has_end(unit: &Unit, ops: &[Op]) -> bool {
 impl Worker {
     /// It runs alone.
     pub(super) fn finally(&mut self, n: u64, unit: &Unit) -> Result<(), Trouble> {
-        let ops = compile(unit, &self.options(Style::Single))?;
+        let mut ops = compile(unit, &self.options(Style::Single))?;
         let gtid = unit.transactions[0].gtid;
         if self.chosen(unit).is_some()
             && let Some(why) = gtids::several(unit, &ops, &self.settings.filter)
@@ -126,6 +126,7 @@ impl Worker {
             false => Vec::new(),
         };
         let mut tries = 0;
+        let mut computed = false;
         loop {
             let mut made = Vec::new();
             let steps = (&ops[..], &end[..]);
@@ -142,6 +143,19 @@ impl Worker {
             if trouble.passes() && !remains && tries < TRIES {
                 tries += 1;
                 continue;
+            }
+            // As in `apply`, where all of it is in one transaction with the position. Else its steps may be
+            // known already, and must stay the same.
+            if !stays && !remains && !computed && trouble.is_of_computed(&unit.tables) {
+                computed = true;
+                let options = Options {
+                    computed,
+                    ..self.options(Style::Single)
+                };
+                if let Ok(others) = compile(unit, &options) {
+                    ops = others;
+                    continue;
+                }
             }
             self.clean()?;
             if done == 0 && !remains {

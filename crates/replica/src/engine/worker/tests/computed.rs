@@ -6,13 +6,31 @@ use crate::catalog::Tables;
 /// Inserts into `d.plain`, whose second column is computed, and into another table, against a target that
 /// refuses the first with this error. Gives what came of it, and which statements were run.
 fn run(code: u16, why: &'static str, lines: &[&str]) -> (End, Vec<String>) {
+    run_as(code, why, lines, None)
+}
+
+/// The same, of a unit that runs alone: the other table is without transactions here, or not.
+fn run_as(
+    code: u16,
+    why: &'static str,
+    lines: &[&str],
+    alone: Option<(Alone, bool)>,
+) -> (End, Vec<String>) {
     let name = |name: &str| dromon_binlog::hints::TableName::new("d", name);
     let mut computed = crate::compile::tests::table("plain");
     computed.columns[1].generated = true;
     computed.column_list = b"`id`".to_vec();
-    let other = crate::compile::tests::table("other");
+    let mut other = crate::compile::tests::table("other");
+    if let Some((_, true)) = alone {
+        (other.transactional, other.plain) = (false, false);
+    }
     let insert = |table: &str| rows(table, &[(None, Some((1, Some("a"))))]);
-    let mut unit = unit(vec![insert("other"), insert("plain")]);
+    let mut unit = match alone {
+        // One that runs alone is one transaction.
+        Some(_) => unit(vec![[insert("other"), insert("plain")].concat()]),
+        None => unit(vec![insert("other"), insert("plain")]),
+    };
+    unit.alone = alone.map(|(alone, _)| alone);
     unit.tables = Arc::new(Tables::of([
         (name("plain"), computed),
         (name("other"), other),
@@ -103,4 +121,24 @@ fn what_does_not_fit_the_target() {
         assert!(text.contains(&row), "{text}");
         assert!(!said.contains(&"BINLOG".to_owned()), "{said:?}");
     }
+}
+
+/// Tables without transactions on the source, which have them here: all is in one transaction with the position.
+#[test]
+fn what_had_no_transactions_on_the_source() {
+    let why = "Out of range value for column 'v' at row 1";
+    let run = |stays| run_as(1264, why, &[], Some((Alone::NotTransactional, stays)));
+    let (end, said) = run(false);
+    assert_eq!(end, End::Told);
+    let wanted = [
+        "INSERT INTO `d`.`other`",
+        "INSERT INTO `d`.`plain`",
+        "INSERT INTO `d`.`other`",
+        "BINLOG",
+    ];
+    assert_eq!(said, wanted);
+    // Where something may stay it is as it was begun.
+    let (end, said) = run(true);
+    assert!(matches!(end, End::Fatal(_)), "{end:?}");
+    assert_eq!(said, ["BINLOG", "INSERT INTO `d`.`plain`"]);
 }
