@@ -7,8 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dromon_binlog::hints::Column;
 
-use crate::names::{Token, tokens};
-
 /// How a column is computed.
 #[derive(Clone, Debug)]
 pub(super) struct Formula {
@@ -38,6 +36,90 @@ impl From {
     fn differs(&self) -> bool {
         self.zone || self.dates && self.others
     }
+}
+
+/// What a formula consists of.
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    /// In quotes of names.
+    Name(String),
+    /// A word of the language, a number, or a name without quotes (`sql_quote_show_create`).
+    Word(String),
+    /// A text.
+    Text,
+    /// Something else.
+    Sign(char),
+}
+
+impl Part {
+    fn is(&self, word: &str) -> bool {
+        matches!(self, Part::Word(text) if text.eq_ignore_ascii_case(word))
+    }
+
+    /// Whether a condition may begin behind it, and nothing of it belongs to what stands before.
+    fn opens(&self) -> bool {
+        const WORDS: [&str; 8] = ["and", "or", "xor", "not", "case", "when", "then", "else"];
+        matches!(self, Part::Sign('(' | ',')) || WORDS.iter().any(|word| self.is(word))
+    }
+}
+
+/// The parts of a formula, as servers say them: with backslashes in texts, whatever the `sql_mode`. `None`: not
+/// understood.
+fn parts(formula: &str) -> Option<Vec<Part>> {
+    let mut all = Vec::new();
+    let mut chars = formula.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '`' | '"' | '\'' => {
+                let mut text = String::new();
+                loop {
+                    match chars.next()? {
+                        '\\' if char == '\'' => text.push(chars.next()?),
+                        // A text, or a name with one.
+                        '\\' if char == '"' => return None,
+                        end if end == char => match chars.next_if_eq(&char) {
+                            Some(twice) => text.push(twice),
+                            None => break,
+                        },
+                        other => text.push(other),
+                    }
+                }
+                all.push(match char {
+                    '\'' => Part::Text,
+                    _ => Part::Name(text),
+                });
+            }
+            // Comments: of servers that keep a formula as it was written.
+            '#' => return None,
+            '-' if chars.peek() == Some(&'-') => return None,
+            '/' if chars.peek() == Some(&'*') => return None,
+            _ if char.is_ascii_alphanumeric() || matches!(char, '_' | '$') => {
+                let mut text = String::from(char);
+                let is_word = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$');
+                while let Some(char) = chars.next_if(is_word) {
+                    text.push(char);
+                }
+                all.push(Part::Word(text));
+            }
+            _ if !char.is_ascii() => return None,
+            _ if char.is_ascii_whitespace() => {}
+            _ => all.push(Part::Sign(char)),
+        }
+    }
+    Some(all)
+}
+
+/// Whether of what stands at this place is read only whether it is NULL.
+fn is_null_only(all: &[Part], at: usize) -> bool {
+    let rest = match all.get(at + 1..) {
+        Some([is, not, rest @ ..]) if is.is("is") && not.is("not") => rest,
+        Some([is, rest @ ..]) if is.is("is") => rest,
+        _ => return false,
+    };
+    // `x between y and z is null` is about all of it.
+    rest.first().is_some_and(|part| part.is("null"))
+        && (at == 0 || all[at - 1].opens())
+        && !all.iter().any(|part| part.is("between"))
 }
 
 fn word(kind: &str) -> &str {
@@ -89,19 +171,28 @@ impl Formulas<'_> {
         if !seen.insert(column.name.clone()) {
             return;
         }
-        let Some(all) = tokens(formula.text.as_bytes()) else {
-            // Not understood.
+        let Some(all) = parts(&formula.text) else {
             from.zone = true;
             return;
         };
-        for Token { text, quoted, .. } in &all {
-            let lower = text.to_lowercase();
+        for (at, part) in all.iter().enumerate() {
+            let (text, quoted) = match part {
+                Part::Name(text) => (text, true),
+                Part::Word(text) => (text, false),
+                Part::Text | Part::Sign(_) => continue,
+            };
+            let found = self.find(text);
+            // Whether a value is NULL is the same in all sessions, if none of them computes it.
+            let is_sent = found.is_some_and(|column| !self.of.contains_key(&column.name));
+            if is_sent && is_null_only(&all, at) {
+                continue;
+            }
             if !quoted {
+                let lower = text.to_lowercase();
                 from.zone |= lower.contains("time");
                 from.dates |= DATES.iter().any(|part| lower.contains(part));
             }
-            // Names may stand without quotes (sql_quote_show_create).
-            if *quoted || self.find(text).is_some() {
+            if quoted || found.is_some() {
                 self.read(text, from, seen);
             }
         }
@@ -118,13 +209,14 @@ mod tests {
             name: name.into(),
             kind: kind.into(),
             collation: None,
-            generated: name != "a",
+            generated: matches!(name, "via" | "c"),
         };
         let columns = [
             column("a", kind),
             column("via", own),
             column("c", own),
-            column("deep", "varchar(9)"),
+            column("b", "int(11)"),
+            column("ä", "int(11)"),
         ];
         let formula = |text: &str, stored: bool| Formula {
             stored,
@@ -157,8 +249,18 @@ mod tests {
             ("varchar(20)", "date", "`a`"),
             ("varchar(20)", "int(11)", "year(`a`)"),
             ("int(11)", "varchar(9)", "dayname(`a`)"),
+            // Whether what is computed is NULL may depend on the session; and `is null` of more than a name.
+            ("timestamp", "tinyint(4)", "if(`via` is null,1,NULL)"),
+            ("timestamp", "tinyint(4)", "`a` = `b` is null"),
+            ("timestamp", "tinyint(4)", "`b` between 1 and `a` is null"),
+            ("timestamp", "tinyint(4)", "if(`a` is null,1,`a` > 5)"),
+            ("timestamp", "tinyint(4)", "`a` is true"),
+            ("timestamp", "varchar(9)", "concat('it\\'s',`a`,'x')"),
             // Not understood.
-            ("int(11)", "varchar(9)", "concat(`a`,'Ä')"),
+            ("int(11)", "varchar(9)", "concat(`a`,Ä)"),
+            ("int(11)", "varchar(9)", "concat(`a`,'x"),
+            ("int(11)", "varchar(9)", "concat(`a`,'x') -- '"),
+            ("int(11)", "varchar(9)", "concat(`a`,\"x\\\"\")"),
             ("int(11)", "varchar(9)", "concat(`a`,`gone`)"),
         ] {
             assert!(stored(kind, own, text), "{kind}, {own} AS {text}");
@@ -173,6 +275,22 @@ mod tests {
             ("varchar(20)", "varchar(20)", "lcase(hex(`a`))"),
             ("datetime", "date", "cast(`a` as date)"),
             ("date", "int(11)", "year(`via`)"),
+            // Rows that are deleted by a mark.
+            ("timestamp", "tinyint(4)", "if(`a` is null,1,NULL)"),
+            ("timestamp", "tinyint(4)", "if(A IS NOT NULL,NULL,1)"),
+            (
+                "timestamp",
+                "tinyint(4)",
+                "`b` = 1 and `a` is null or `a` is not null",
+            ),
+            (
+                "time",
+                "tinyint(4)",
+                "case when `a` is null then 1 else 0 end",
+            ),
+            ("int(11)", "varchar(9)", "concat(`a`,'Ä')"),
+            ("int(11)", "varchar(9)", "concat(`a`,'it\\'s `time`')"),
+            ("int(11)", "varchar(9)", "concat(`a`,'\\\\',`ä`)"),
         ] {
             assert!(!stored(kind, own, text), "{kind}, {own} AS {text}");
         }
