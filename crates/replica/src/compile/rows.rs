@@ -169,8 +169,10 @@ fn mapped(
         })
     };
     let plain = plain();
-    // Columns that the source does not have get their defaults.
-    let local = found.is_none_or(|table| table.local || table.columns.len() != map.width());
+    // Columns that the source does not have get their defaults; in rows that a foreign key changes there may
+    // be columns to compute.
+    let local = found
+        .is_none_or(|table| table.local || table.related || table.columns.len() != map.width());
     Mapped {
         // The order of its rows is by name: the target may spell it otherwise.
         name: match found {

@@ -41,13 +41,15 @@ fn what_is_computed_is_local() {
     let mut wider = table("widened");
     wider.plain = false;
     wider.columns.push(wider.columns[1].clone());
+    let mut parent = table("parent");
+    (parent.plain, parent.related) = (false, true);
     let mut none = table("keyless");
     (none.plain, none.key) = (false, Vec::new());
     let named = |info: TableInfo| {
         let name = TableName::new("d", info.name.trim_start_matches("d."));
         (name, info)
     };
-    let all = Arc::new(Tables::of([zoned, wider, none].map(named)));
+    let all = Arc::new(Tables::of([zoned, wider, parent, none].map(named)));
     let is_local = |name: &str| {
         let mut unit = unit(vec![rows(name, &[(None, Some((1, Some("a"))))])]);
         unit.tables = Arc::clone(&all);
@@ -58,7 +60,9 @@ fn what_is_computed_is_local() {
         local
     };
     assert!(!is_local("keyless"));
-    assert!(is_local("zoned") && is_local("widened") && is_local("unknown"));
+    for name in ["zoned", "widened", "parent", "unknown"] {
+        assert!(is_local(name), "{name}");
+    }
 }
 
 /// Rows of one statement that need several BINLOG statements, each of which says what its table is and

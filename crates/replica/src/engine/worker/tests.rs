@@ -246,7 +246,7 @@ fn time_zones() {
     ]);
     let table = |name: &str, [plain, local]: [bool; 2]| {
         let info = crate::catalog::TableInfo {
-            related: true,
+            related: plain,
             plain,
             local,
             ..crate::compile::tests::table(name)
