@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dromon_log::LogError;
 use openraft::EntryPayload;
-use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 use twox_hash::XxHash3_64;
 
@@ -522,22 +521,6 @@ impl Storage {
     fn set_durable(&self, index: u64) {
         self.lock().durable = index;
         self.wake();
-    }
-
-    /// Bytes appended and not stored yet.
-    pub fn unstored(&self) -> usize {
-        self.lock().unstored
-    }
-
-    /// Ends when something appended is stored.
-    pub fn stored(&self) -> Notified<'_> {
-        self.stored.notified()
-    }
-
-    /// So many bytes that were appended are stored, or will never be.
-    fn not_unstored(&self, bytes: usize) {
-        self.lock().unstored -= bytes;
-        self.stored.notify_waiters();
     }
 
     /// Wakes the reader if there is something for it. Twice for each batch nothing is

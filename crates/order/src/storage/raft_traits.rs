@@ -10,6 +10,7 @@ use openraft::storage::{
     EntryResponder, IOFlushed, LogState, RaftLogReader, RaftLogStorage, RaftStateMachine, Snapshot,
 };
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use tokio::sync::futures::Notified;
 
 use crate::codec::decode_message;
 use crate::logstore::WriteOp;
@@ -281,6 +282,24 @@ impl StateMachine {
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("entry {at}: {e}")))?;
         (self.0.observer)(&raw);
         Ok(())
+    }
+}
+
+impl Storage {
+    /// Bytes appended and not stored yet.
+    pub fn unstored(&self) -> usize {
+        self.lock().unstored
+    }
+
+    /// Ends when something appended is stored.
+    pub fn stored(&self) -> Notified<'_> {
+        self.stored.notified()
+    }
+
+    /// So many bytes that were appended are stored, or will never be.
+    fn not_unstored(&self, bytes: usize) {
+        self.lock().unstored -= bytes;
+        self.stored.notify_waiters();
     }
 }
 

@@ -468,8 +468,9 @@ pub fn run(server: &Server, clients: u64, count: u64) -> anyhow::Result<u64> {
     }
     // Chance may have left one of these empty, of which [`computed`] says nothing then.
     server.run(&[
-        "REPLACE INTO mx.local (id, ts, u) VALUES (1000, '2024-03-05 23:30:00', 1000)",
-        "REPLACE INTO mx.indexed (id, ts) VALUES (1000, '2024-03-05 23:30:00')",
+        // Another day in UTC.
+        "REPLACE INTO mx.local (id, ts, u) VALUES (1000, '2024-03-05 02:30:00', 1000)",
+        "REPLACE INTO mx.indexed (id, ts) VALUES (1000, '2024-03-05 02:30:00')",
         "REPLACE INTO mx.zoned (id, ts) VALUES (1000, '2024-03-05 23:30:00')",
     ])?;
     Ok(done)
