@@ -1,16 +1,17 @@
 //! `dromon down` says how each server ended.
 
 mod program;
+mod unstarted;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dromon_sandbox::{Cluster, ClusterSpec, ProcessId};
+use dromon_sandbox::{Cluster, ProcessId};
 use program::Running;
+use unstarted::cluster;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -50,13 +51,7 @@ fn down(dir: &Path) -> (i32, String) {
 fn a_server_that_crashes_while_it_stops_is_named() {
     let home = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
     let dir = home.path();
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("the servers may enter");
-    let provider = dir.join("libdromon.so");
-    fs::write(&provider, "").expect("written");
-    let mut spec = ClusterSpec::new(&dir.join("c"), &provider);
-    spec.nodes = 1;
-    spec.tls = false;
-    let cluster = Cluster::create(&spec).expect("made");
+    let cluster = cluster(dir);
 
     with_server(&cluster, "exit 0");
     let (code, said) = down(dir);

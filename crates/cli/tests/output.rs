@@ -1,22 +1,12 @@
 //! Output that cannot be written: no success is claimed, nothing panics, and no work is left undone.
 
-use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+mod unstarted;
+
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use dromon_sandbox::{Cluster, ClusterSpec};
-
-/// A cluster of one node, never started.
-fn cluster(dir: &Path) -> Cluster {
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("the servers may enter");
-    let provider = dir.join("libdromon.so");
-    fs::write(&provider, "").expect("written");
-    let mut spec = ClusterSpec::new(&dir.join("c"), &provider);
-    spec.nodes = 1;
-    spec.tls = false;
-    Cluster::create(&spec).expect("made")
-}
+use unstarted::cluster;
 
 /// Runs it with these as output and standard error; the exit code.
 fn code(dir: &Path, args: &[&str], out: Stdio, err: Stdio) -> Option<i32> {

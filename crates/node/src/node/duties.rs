@@ -271,7 +271,7 @@ impl Node {
         // Tables of what was shelved and is through are opened, also if no applier has work.
         self.spare_applier();
         self.ask_synced(&order);
-        self.keep_weight(&order);
+        self.keep_weight();
         if status.is_leader && status.primary && self.phase() == Phase::Joined {
             self.lead(&order);
             if self.setup.witness {

@@ -2,16 +2,15 @@
 //! because of weights.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dromon_order::{Order, RaftId};
+use dromon_order::RaftId;
 use dromon_writeset::Uuid;
 
 use super::{Node, Phase, lock};
 use crate::cluster::{ClusterState, Member};
 use crate::electors::{Weighing, electors};
-use crate::messages::{Control, encode, kind};
+use crate::messages::Control;
 
 /// How long a statement that sets `pc.weight` waits until that is ordered.
 const ORDERED: Duration = Duration::from_secs(2);
@@ -52,7 +51,7 @@ impl Node {
 
     /// Tells the others what this node weighs, if they know it otherwise: it was set while
     /// nobody could be told, or that was lost.
-    pub(super) fn keep_weight(&self, order: &Arc<dyn Order>) {
+    pub(super) fn keep_weight(&self) {
         let weight = self.settings().weight;
         let own = {
             let shared = self.shared();
@@ -68,9 +67,8 @@ impl Node {
             return;
         }
         *told = Some(Instant::now());
-        let control = Control::Weight { uuid: own, weight };
         // Refused, it is tried again.
-        let _ = order.propose(kind::CONTROL, 0, encode(&control));
+        let _ = self.order_control(Control::Weight { uuid: own, weight });
     }
 
     fn wait_ordered(&self, own: Uuid, weight: u8) -> bool {
