@@ -255,6 +255,8 @@ pub struct Shared {
     pub net: Net,
     /// Whether clients begin transactions.
     pub clients_on: AtomicBool,
+    /// Whether a disk was lost and not all are members again.
+    pub wiped: AtomicBool,
     now_us: AtomicU64,
     trace: Mutex<Trace>,
     oracles: Mutex<Oracles>,
@@ -273,6 +275,7 @@ impl Shared {
             settings,
             plant,
             clients_on: AtomicBool::new(true),
+            wiped: AtomicBool::new(false),
             now_us: AtomicU64::new(0),
             trace: Mutex::new(Trace::new(print)),
             oracles: Mutex::default(),

@@ -266,10 +266,14 @@ impl World {
     }
 
     fn health(&self) -> Health {
+        let whole = self.settled().is_ok();
+        if whole {
+            self.shared.wiped.store(false, Ordering::Relaxed);
+        }
         Health {
             nodes: self.machines.len(),
             running: self.machines.iter().filter(|m| m.running.is_some()).count(),
-            whole: self.settled().is_ok(),
+            whole,
             witness: self.shared.settings.witness,
         }
     }
@@ -436,6 +440,7 @@ impl World {
 
     /// A process dies and its disks are emptied.
     fn wipe(&mut self, slot: usize, down: Duration) {
+        self.shared.wiped.store(true, Ordering::Relaxed);
         self.shared.count(|c| c.crashes += 1);
         self.kill(slot, true);
         let at_us = self.now() + down.as_micros() as u64;

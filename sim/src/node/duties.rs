@@ -2,6 +2,7 @@
 //! it has caught up or lost the majority, comes back, and as leader cuts,
 //! evicts and admits.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -306,7 +307,9 @@ impl Session {
         loop {
             tokio::time::sleep(rng.ms(500, weights.pause.as_millis() as u64)).await;
             let weight = any(&mut rng);
-            if self.inner().phase == Phase::Joined {
+            // Whoever counts nothing now may be the only one left: that is for an operator to mend.
+            let wiped = self.shared.wiped.load(Ordering::Relaxed);
+            if self.inner().phase == Phase::Joined && !wiped {
                 self.note(format_args!("weighs {weight}"));
                 self.shared.count(|c| c.weights += 1);
                 let uuid = self.uuid;

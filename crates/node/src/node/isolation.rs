@@ -326,7 +326,8 @@ impl Node {
             let own = lock(&self.own_ballots);
             own.from.is_some_and(|from| seqno > from) && !own.failed.contains_key(&seqno)
         };
-        if succeeded {
+        // How a statement went before a crash nobody here knows: it may have failed like everywhere.
+        if succeeded && !self.had_begun(seqno) {
             self.leave_inconsistent(&format!(
                 "Vote 0 (success) on {} is inconsistent with group. Leaving cluster. It was applied here but failed \
                  on most members",

@@ -193,3 +193,60 @@ fn if_nobody_knows_one_runs_it_again_and_the_others_copy() {
         drop(origin);
     });
 }
+
+/// The members have voted on it. Whose position is behind it hears so once more, and has failed there like them.
+fn failed_everywhere(all: bool, behind: usize) {
+    run(3, PATIENT, LIMIT, move |world| {
+        let one = world.db(1);
+        for _ in 0..3 {
+            assert!(one.ddl(&Ddl::Create { key: row(7) }).is_committed());
+        }
+        world.settle();
+        let last = one.position().seqno;
+        world.until("the members have decided", || {
+            world.report.said(&format!("Vote on seqno {last} decided"))
+        });
+        let copies = one.donations() + world.db(2).donations();
+        let back: Vec<usize> = (if all { 1 } else { 3 }..=3).collect();
+        back.iter().for_each(|n| world.crash(*n));
+        let again: Vec<_> = back
+            .iter()
+            .map(|&n| {
+                let disk = (0..behind).fold(world.crashed_disk(n), |d, _| a_place_behind(d));
+                let db = start(world, n, disk);
+                let joins = connects(&db);
+                (db, joins)
+            })
+            .collect();
+        for (db, joins) in again {
+            joins.join().expect("it is in");
+            world.synced(&db);
+        }
+        for n in 1..=3 {
+            assert!(world.db(n).set(row(n as u32), 1).is_committed());
+        }
+        let last = world.db(3).position();
+        for n in 1..=3 {
+            let db = world.db(n);
+            // Those who left over it would not be there.
+            world.until("it has all", || db.position() == last);
+            assert_eq!((db.node().phase(), db.size()), (Phase::Joined, 3));
+        }
+        let now = world.db(1).donations() + world.db(2).donations();
+        assert_eq!(now, if all { 0 } else { copies }, "nobody needs a copy");
+    });
+}
+
+#[test]
+fn one_that_failed_everywhere_is_no_lost_vote_when_it_comes_again() {
+    for behind in [0, 1, 2] {
+        failed_everywhere(false, behind);
+    }
+}
+
+#[test]
+fn nor_for_all_after_an_outage() {
+    for behind in [0, 1, 2] {
+        failed_everywhere(true, behind);
+    }
+}

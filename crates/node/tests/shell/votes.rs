@@ -546,3 +546,35 @@ fn a_paused_node_says_that_it_has_finished_what_came_before() {
         world.settle();
     });
 }
+
+/// n2 and n3 have failed alike, and n1 has left over it. n2 is the last one, and is killed before its engine has that
+/// place on its disk: it fails once more there, and hears of the vote once more.
+#[test]
+fn the_last_one_stays_when_a_vote_of_before_comes_again() {
+    run(3, "", LIMIT, |world| {
+        two_of_three_fail(world);
+        left_inconsistent(world, &world.db(1));
+        let (last, third) = (world.db(2), world.db(3));
+        third.disconnect();
+        world.until("its log is all", || {
+            last.stat("dromon_voters") == "1" && world.net.voters_settled(&last.addr)
+        });
+        world.until("it is alone", || last.size() == 1);
+        let failed = third.position().seqno - 1;
+        world.crash(2);
+        let mut disk = world.crashed_disk(2);
+        disk.position.seqno = failed - 1;
+        let position = disk.position;
+        let again = world.open(2, disk, position);
+        again.fail_at(row(2), "Error_code: 1062;\0");
+        again.connect(&World::url(), true).expect("its log is all");
+        world.synced(&again);
+        assert!(again.set(row(3), 1).is_committed());
+        world.until("the vote came again", || {
+            let of = format!("Vote on seqno {failed} decided");
+            world.report.times("n2", &of) >= 3
+        });
+        assert!(again.set(row(3), 2).is_committed());
+        assert_eq!(again.node().phase(), Phase::Joined);
+    });
+}
