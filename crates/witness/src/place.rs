@@ -91,7 +91,7 @@ fn settings(options: &str, own: &str, dir: &Path) -> Option<Settings> {
 
 /// The port of members whose address names none.
 pub fn base_port(options: &str, dir: &Path) -> u16 {
-    settings(options, "", dir).map_or(DEFAULT_PORT, |s| s.advertised.port)
+    settings(options, "", dir).map_or(DEFAULT_PORT, |s| s.base_port)
 }
 
 /// Where others reach this witness: what the options say, else the interface
@@ -105,7 +105,7 @@ pub fn own_address(options: &str, address: &str, dir: &Path) -> String {
         given.listen.host.clone()
     } else {
         let members = ClusterAddress::parse(address).unwrap_or_default();
-        let members = members.resolve(given.listen.port);
+        let members = members.resolve(given.base_port);
         let way = members
             .iter()
             .find_map(|m| way_to(&m.host, m.port))
@@ -172,6 +172,10 @@ mod tests {
             "127.0.0.3:5001"
         );
         assert_eq!(of("base_port=6000", "gcomm://127.0.0.1"), "127.0.0.1:6000");
+        let own = of("", "gcomm://[::1]");
+        assert_eq!(own, "[::1]:4567");
+        let listen = settings("", &own, dir).expect("no options").listen;
+        assert_eq!(listen.to_string(), "[::]:4567", "which it is reached at");
         assert_eq!(of("nonsense=1", "gcomm://127.0.0.1"), "", "said elsewhere");
     }
 }

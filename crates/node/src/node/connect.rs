@@ -483,7 +483,7 @@ impl Node {
         }
         self.start_delivery(&order, state, replay_to)
             .map_err(|e| ConnectError::Engine(e.to_string()))?;
-        let listed = address.resolve(settings.listen.port);
+        let listed = address.resolve(settings.base_port);
         if in_doubt
             && matches!(found.start, Start::Resume)
             && self.resolve_doubt(&order, name, &listed)? == Need::Copy
@@ -720,7 +720,7 @@ impl Node {
                 .map_err(|e| ConnectError::Engine(e.to_string()))?;
         }
         let mut asking = leader;
-        let others = address.resolve(self.settings().listen.port);
+        let others = address.resolve(self.settings().base_port);
         let mut turn = 0;
         let mut told = Instant::now();
         let mut moved = None;

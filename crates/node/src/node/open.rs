@@ -198,6 +198,9 @@ impl Node {
             node.note(&note.0);
         }
         node.secure(true).map_err(OpenError::Security)?;
+        if let Some(text) = node.settings().listens_elsewhere() {
+            node.warn(&text);
+        }
         for action in outcome.actions {
             node.act(action).map_err(OpenError::Order)?;
         }
@@ -312,6 +315,13 @@ impl Node {
         if settings.tls.said_by_address && !settings.tls.enabled {
             return Err(
                 "gmcast.listen_addr begins with ssl://, but socket.ssl is off: switch it on, or write tcp://".into(),
+            );
+        }
+        if settings.tls.half_named {
+            return Err(
+                "of socket.ssl_cert and socket.ssl_key only one is named, so connections would not be encrypted: name \
+                 both, or say socket.ssl=no"
+                    .into(),
             );
         }
         let notes = self.engines.secure(settings)?;

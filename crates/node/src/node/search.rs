@@ -304,7 +304,7 @@ impl Node {
         settings: &Settings,
         known: &[String],
     ) -> Result<Vec<String>, ConnectError> {
-        let listed = address.resolve(settings.listen.port);
+        let listed = address.resolve(settings.base_port);
         let (own, others): (Vec<_>, Vec<_>) = listed.iter().partition(|a| settings.is_own(a));
         let mut ask: Vec<String> = others.iter().map(ToString::to_string).collect();
         let announced = settings.advertised.to_string();

@@ -40,7 +40,7 @@ pub(super) fn fill_defaults(env: &Env, entries: &mut [Entry]) {
                     } else {
                         "tcp"
                     };
-                    format!("{scheme}://0.0.0.0:{}", port(entries))
+                    format!("{scheme}://{}:{}", any_of(&host), port(entries))
                 }
             };
             let base_port = port(entries);
@@ -71,7 +71,7 @@ pub(super) fn keep_values(entries: &mut [Entry]) {
     }
 }
 
-pub(super) fn derive_settings(entries: &[Entry]) -> Settings {
+pub(super) fn derive_settings(env: &Env, entries: &[Entry]) -> Settings {
     let text = |name| entry(entries, name).text.clone();
     let path = |name| PathBuf::from(text(name));
     let count = |name| int(entries, name).max(0) as u64;
@@ -102,14 +102,21 @@ pub(super) fn derive_settings(entries: &[Entry]) -> Settings {
             port: base_port,
         },
     };
+    let mut advertised = host_port("base_host", base_port);
+    // Others come to where this node listens, as with the peer, unless a port was named for them.
+    let named = entry(entries, "base_port");
+    if named.value == named.default && own_port(env).is_none() {
+        advertised.port = listen.port;
+    }
     let suspect_timeout = span(entries, "evs.suspect_timeout");
     let log_retain = count("gcache.size");
     let single = flag(entries, "gcs.fc_single_primary") || flag(entries, "gcs.fc_master_slave");
     Settings {
         base_dir: path("base_dir"),
         log_dir: path("gcache.dir"),
-        advertised: host_port("base_host", base_port),
+        advertised,
         listen,
+        base_port,
         ist: host_port("ist.recv_addr", base_port.saturating_add(1)),
         segment: byte(int(entries, "gmcast.segment")),
         weight: byte(int(entries, "pc.weight")),
@@ -150,6 +157,7 @@ pub(super) fn derive_settings(entries: &[Entry]) -> Settings {
             key: path("socket.ssl_key"),
             cipher: text("socket.ssl_cipher"),
             password_file: path("socket.ssl_password_file"),
+            half_named: half_named(entries),
             said_by_address: parse_listen(&entry(entries, "gmcast.listen_addr").text)
                 .is_some_and(|(scheme, ..)| scheme == Some("ssl")),
         },
@@ -187,6 +195,26 @@ fn tls_enabled(entries: &[Entry]) -> bool {
         flag(entries, "socket.ssl")
     } else {
         named("socket.ssl_cert") && named("socket.ssl_key")
+    }
+}
+
+/// Certificate or key are named, not both, and nobody said whether to encrypt.
+fn half_named(entries: &[Entry]) -> bool {
+    let named = |name| !entry(entries, name).text.is_empty();
+    !entry(entries, "socket.ssl").given && named("socket.ssl_cert") != named("socket.ssl_key")
+}
+
+/// The port that the node's own address names.
+fn own_port(env: &Env) -> Option<u16> {
+    node_address(env)?.1
+}
+
+/// All addresses of this host, of IPv6 too if `host` is one of those. (IPv4 alone has no brackets and needs no IPv6
+/// in the kernel.)
+fn any_of(host: &str) -> &'static str {
+    match host.parse::<std::net::Ipv6Addr>() {
+        Ok(_) => "[::]",
+        Err(_) => "0.0.0.0",
     }
 }
 

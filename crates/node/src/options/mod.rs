@@ -42,7 +42,7 @@ use derive::{
     byte, derive_settings, entry, fill_defaults, int, keep_values, node_address, port, span,
 };
 use table::{Fate, Kind, Listed, Shown, Spec, TABLE, When, index};
-use value::{Value, echo, parse_bool, parse_double, parse_int, parse_mask, parse_size, parse_span};
+use value::{Value, echo, parse_bool, parse_double, parse_int, parse_size, parse_span};
 
 /// What the defaults depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl Options {
         };
         let mut entries: Vec<Entry> = TABLE.iter().map(|_| blank()).collect();
         fill_defaults(&env, &mut entries);
-        let settings = derive_settings(&entries);
+        let settings = derive_settings(&env, &entries);
         Options {
             env,
             entries,
@@ -455,7 +455,7 @@ impl Options {
         } else {
             fill_defaults(&self.env, &mut self.entries);
         }
-        self.settings = derive_settings(&self.entries);
+        self.settings = derive_settings(&self.env, &self.entries);
     }
 
     fn bad_value(&self, spec: &'static Spec, text: &str, phase: Phase) -> OptionError {
@@ -555,7 +555,7 @@ fn parse(kind: Kind, text: &str, base_port: u16) -> Option<(Value, String)> {
         Kind::Size(low, high) => within(parse_size(text)?, low, high)?,
         Kind::SizeOrAuto if text.eq_ignore_ascii_case("auto") => Value::Text("auto".into()),
         Kind::SizeOrAuto => within(parse_size(text)?, 1, i64::from(i32::MAX))?,
-        Kind::Mask => Value::Int(parse_mask(text)?),
+        Kind::Mask => Value::Int(parse_int(text)?),
         Kind::Double(low, high) => {
             let v = parse_double(text)?;
             (low..=high).contains(&v).then_some(Value::Double(v))?

@@ -43,6 +43,8 @@ pub struct Tls {
     pub cipher: String,
     /// File with the password of the key; empty: none.
     pub password_file: PathBuf,
+    /// One of certificate and key is named, and nothing says whether to encrypt.
+    pub half_named: bool,
     /// `gmcast.listen_addr` says `ssl://`.
     pub said_by_address: bool,
 }
@@ -61,6 +63,8 @@ pub struct Settings {
     pub advertised: HostPort,
     /// Where this node listens.
     pub listen: HostPort,
+    /// Port of members whose address names none.
+    pub base_port: u16,
     /// Address named for incremental transfer (shown only: `base_port + 1`
     /// unless `ist.recv_addr` says a port).
     pub ist: HostPort,
@@ -173,6 +177,26 @@ impl Settings {
         let heard = alike(&self.listen) || loopback && everywhere;
         alike(&self.advertised) && addr.port == self.advertised.port
             || heard && addr.port == self.listen.port
+    }
+
+    /// What to say where the others are sent to another place than this node listens at: without somebody who passes
+    /// connections on they cannot come. Names of hosts are not looked up.
+    pub fn listens_elsewhere(&self) -> Option<String> {
+        let (own, heard) = (&self.advertised, &self.listen);
+        let ip = |host: &str| host.parse::<IpAddr>().ok();
+        let hosts = (ip(&own.host), ip(&heard.host));
+        let covered = match hosts {
+            (Some(own), Some(heard)) if heard.is_unspecified() => own.is_ipv4() || heard.is_ipv6(),
+            (Some(own), Some(heard)) => own.to_canonical() == heard.to_canonical(),
+            _ => true,
+        };
+        (!covered || own.port != heard.port).then(|| {
+            format!(
+                "this node listens at {heard}, and tells the others to come to {own} (base_host, base_port; their \
+                 defaults are those of wsrep_node_address): unless something passes connections on from there, no \
+                 other node can reach this one, and it cannot join. Set these options or gmcast.listen_addr"
+            )
+        })
     }
 
     /// Lower and upper queue length of flow control in a cluster of `members`:

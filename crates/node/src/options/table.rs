@@ -172,7 +172,7 @@ table! {
     "base_host": Node, Host, Connect, Always, Str, RO, Kept:
         "host under which the other nodes reach this one";
     "base_port": PortNo, Port, Connect, Always, Listed::Int, RO, Kept:
-        "port of the cluster's connections";
+        "port of the cluster's connections, and of members whose address names none";
     "cert.length_check": Int(0, BIG), Is("127"), Load, IfSet, No, RO, Ignored:
         "write sets are forgotten at an agreed cut, not by counting";
     "cert.log_conflicts": B, Is("no"), Any, Always, Bool, RW, Kept:
@@ -306,7 +306,8 @@ table! {
     "gmcast.isolate": Int(0, 2), Is("0"), Action, Never, No, RW, Mapped:
         "1 and 2 = drop all connections and accept none, 0 = back to normal; 2 does not shut the node down too";
     "gmcast.listen_addr": ListenOn, Listen, Connect, Always, Str, RO, Kept:
-        "address on which this node listens";
+        "address on which this node listens; its port is the one that others are sent to, unless base_port or \
+         wsrep_node_address names another";
     "gmcast.mcast_addr": Text, Is(""), Connect, Always, Str, RO, Ignored:
         "connections are TCP, never multicast";
     "gmcast.mcast_port": Int(0, 65535), Is("0"), Connect, IfSet, No, RO, Ignored:

@@ -270,6 +270,43 @@ fn defaults_follow_the_environment_and_other_options() {
     assert_eq!(o.get("evs.inactive_timeout"), Some("PT1H40M"));
 }
 
+#[test]
+fn others_are_sent_to_the_port_that_this_node_listens_at() {
+    let of = |address: &str, text: &str| {
+        let mut options = Options::new(Env {
+            node_address: address.into(),
+            data_dir: "/d/".into(),
+        });
+        let _ = options.parse_init(text).expect(text);
+        let s = options.settings();
+        let members = ClusterAddress::parse("gcomm://b").expect("an address");
+        let member = members.resolve(s.base_port)[0].to_string();
+        (s.advertised.to_string(), member, s.listens_elsewhere())
+    };
+    let is = |own: &str, member: &str| (own.to_string(), member.to_string(), None);
+    let at = "gmcast.listen_addr=tcp://0.0.0.0:5567";
+    assert_eq!(of("10.0.0.2", at), is("10.0.0.2:5567", "b:4567"));
+    let both = format!("{at};base_port=5567");
+    assert_eq!(of("10.0.0.2", &both), is("10.0.0.2:5567", "b:5567"));
+    assert_eq!(of("10.0.0.2:4600", ""), is("10.0.0.2:4600", "b:4600"));
+    let v6 = is("[2001:db8::9]:4567", "b:4567");
+    assert_eq!(of("[2001:db8::9]", ""), v6, "at [::]");
+    // What does not fit is said: somebody may pass connections on.
+    for (address, text, own) in [
+        ("10.0.0.2:4567", at, "10.0.0.2:4567"),
+        ("10.0.0.2", "gmcast.listen_addr=10.1.0.2", "10.0.0.2:4567"),
+        ("[2001:db8::9]", at, "[2001:db8::9]:5567"),
+    ] {
+        let (announced, _, said) = of(address, text);
+        assert_eq!(announced, own);
+        let said = said.expect(text);
+        assert!(
+            said.contains(&format!("the others to come to {own}")),
+            "{said}"
+        );
+    }
+}
+
 /// Derived at start, each is its own in a cluster, and stays so afterwards.
 #[test]
 fn in_a_cluster_no_value_follows_another() {
@@ -367,6 +404,12 @@ fn encryption_follows_its_files_unless_told_otherwise() {
     );
     assert!(!started("").to_string().contains("ssl_reload"));
     let o = started(&format!("{files};socket.ssl=no"));
+    assert!(!o.settings().tls.half_named);
+    for half in ["socket.ssl_cert=/c;socket.ssl_ca=/a", "socket.ssl_key=/k"] {
+        assert!(started(half).settings().tls.half_named, "{half}");
+        let told = started(&format!("{half};socket.ssl=no"));
+        assert!(!told.settings().tls.half_named);
+    }
     assert!(!o.settings().tls.enabled);
     let o = started(&format!("socket.ssl=yes;socket.dynamic=true;{files}"));
     assert!(o.settings().tls.enabled && o.settings().tls.dynamic);

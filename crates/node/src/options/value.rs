@@ -12,10 +12,10 @@ pub(super) enum Value {
     Text(String),
 }
 
-/// `yes`/`no`, `true`/`false`, `on`/`off`, `1`/`0`, in any case.
+/// `yes`/`no`, `y`/`n`, `true`/`false`, `on`/`off`, `1`/`0`, in any case.
 pub(super) fn parse_bool(text: &str) -> Option<bool> {
-    const YES: [&str; 4] = ["yes", "true", "on", "1"];
-    const NO: [&str; 4] = ["no", "false", "off", "0"];
+    const YES: [&str; 5] = ["yes", "y", "true", "on", "1"];
+    const NO: [&str; 5] = ["no", "n", "false", "off", "0"];
     let is = |word: &&str| text.eq_ignore_ascii_case(word);
     if YES.iter().any(is) {
         Some(true)
@@ -26,9 +26,15 @@ pub(super) fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A decimal whole number, with or without a sign.
+/// A whole number: decimal, with or without a sign, or hexadecimal after `0x`.
 pub(super) fn parse_int(text: &str) -> Option<i64> {
-    text.parse().ok()
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            i64::from_str_radix(digits, 16).ok()
+        }
+        Some(_) => None,
+        None => text.parse().ok(),
+    }
 }
 
 /// A whole number with an optional K, M, G or T (powers of 1024) behind it.
@@ -42,17 +48,6 @@ pub(super) fn parse_size(text: &str) -> Option<i64> {
     };
     // The suffix is one ASCII byte, so the cut is a character boundary.
     parse_int(text[..text.len() - 1].trim_end())?.checked_mul(1 << shift)
-}
-
-/// A number in decimal, or in hexadecimal after `0x`.
-pub(super) fn parse_mask(text: &str) -> Option<i64> {
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) if digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
-            i64::from_str_radix(digits, 16).ok()
-        }
-        Some(_) => None,
-        None => parse_int(text),
-    }
 }
 
 /// A decimal number; no infinity, no NaN.

@@ -53,6 +53,29 @@ fn a_node_cut_off_at_start_is_cut_off_both_ways() {
     });
 }
 
+/// With the peer, too: it would be in the clear where somebody has taken care that it is not.
+#[test]
+fn half_of_encryption_is_none() {
+    run(1, "", LIMIT, |world| {
+        let second = world.open(2, Disk::empty(), Position::UNDEFINED);
+        let set = |text: &str| {
+            second
+                .node()
+                .set_options(text)
+                .expect("one after the other")
+        };
+        set("socket.ssl_cert=/c");
+        let why = second
+            .connect(&World::url(), false)
+            .expect_err("half of it");
+        assert!(why.contains("only one is named"), "{why}");
+        // Who says that it is meant so may.
+        set("socket.ssl=no");
+        second.connect(&World::url(), false).expect("in the clear");
+        world.synced(&second);
+    });
+}
+
 #[test]
 fn an_address_that_names_only_this_node_is_refused_at_once() {
     run(1, "", LIMIT, |world| {

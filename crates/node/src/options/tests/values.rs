@@ -8,7 +8,10 @@ use super::*;
 fn valid(kind: Kind) -> BoxedStrategy<String> {
     let text = |words: &'static [&'static str]| prop::sample::select(words).prop_map(String::from);
     match kind {
-        Kind::Bool => text(&["yes", "NO", "true", "False", "on", "off", "1", "0"]).boxed(),
+        Kind::Bool => text(&[
+            "yes", "NO", "y", "N", "true", "False", "on", "off", "1", "0",
+        ])
+        .boxed(),
         Kind::Int(low, high) => (low..=high).prop_map(|n| n.to_string()).boxed(),
         Kind::Size(low, high) => prop_oneof![
             (low..=high).prop_map(|n| n.to_string()),
@@ -99,7 +102,7 @@ proptest! {
     fn texts_of_values_never_panic(text in "\\PC{0,24}") {
         let _ = parse_span(&text);
         let _ = parse_size(&text);
-        let _ = parse_mask(&text);
+        let _ = parse_int(&text);
         let _ = parse_double(&text);
         let _ = parse_span(&format!("P{text}"));
     }
