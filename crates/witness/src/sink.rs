@@ -24,7 +24,7 @@ pub struct Sink {
 enum To {
     Terminal,
     File { path: PathBuf, file: File },
-    System(UnixDatagram),
+    System { path: PathBuf, socket: UnixDatagram },
 }
 
 impl Sink {
@@ -46,12 +46,13 @@ impl Sink {
 
     /// The system's log.
     pub fn system() -> io::Result<Self> {
-        let socket = UnixDatagram::unbound()?;
-        socket.connect(SYSLOG)?;
-        // A line that cannot be taken at once is lost; nobody may wait for it.
-        socket.set_write_timeout(Some(Duration::from_millis(100)))?;
+        Self::system_at(Path::new(SYSLOG))
+    }
+
+    fn system_at(path: &Path) -> io::Result<Self> {
+        let (path, socket) = (path.to_owned(), connect(path)?);
         Ok(Sink {
-            to: Mutex::new(To::System(socket)),
+            to: Mutex::new(To::System { path, socket }),
         })
     }
 
@@ -63,6 +64,14 @@ impl Sink {
         }
         Ok(())
     }
+}
+
+/// To a log that takes datagrams at `path`. A line that cannot be taken at once is lost; nobody may wait for it.
+fn connect(path: &Path) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    socket.set_write_timeout(Some(Duration::from_millis(100)))?;
+    Ok(socket)
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -83,10 +92,15 @@ impl Database for Sink {
         let _ = match &mut *to {
             To::Terminal => io::stderr().write_all(line.as_bytes()),
             To::File { file, .. } => file.write_all(line.as_bytes()),
-            To::System(socket) => {
+            To::System { path, socket } => {
                 let pid = std::process::id();
                 let text = format!("<{}>dromon-witness[{pid}]: {message}", FACILITY | severity);
-                socket.send(text.as_bytes()).map(drop)
+                let sent = socket.send(text.as_bytes()).map(drop);
+                // Whoever took them may have been started anew, with a socket of its own.
+                sent.or_else(|_| {
+                    *socket = connect(path)?;
+                    socket.send(text.as_bytes()).map(drop)
+                })
             }
         };
     }
@@ -142,6 +156,34 @@ mod tests {
         assert_eq!(at(951_782_399), "2000-02-28 23:59:59.007Z");
         assert_eq!(at(951_782_400), "2000-02-29 00:00:00.007Z");
         assert_eq!(at(1_795_327_520), "2026-11-22 06:05:20.007Z");
+    }
+
+    #[test]
+    fn the_systems_log_may_be_started_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("log");
+        let listen = || {
+            let socket = UnixDatagram::bind(&path).expect("a new socket");
+            let limit = Some(Duration::from_secs(10));
+            socket.set_read_timeout(limit).expect("a socket's option");
+            socket
+        };
+        let takes = |socket: &UnixDatagram, text: &str| {
+            let mut line = [0; 200];
+            let n = socket.recv(&mut line).expect("a line");
+            let line = String::from_utf8_lossy(&line[..n]);
+            assert!(line.starts_with('<') && line.ends_with(text), "{line}");
+        };
+        let first = listen();
+        let sink = Sink::system_at(&path).expect("it is there");
+        sink.log(Level::Note, "one");
+        takes(&first, ": one");
+        drop(first);
+        sink.log(Level::Note, "nobody takes it");
+        std::fs::remove_file(&path).expect("its name is there still");
+        let second = listen();
+        sink.log(Level::Error, "two");
+        takes(&second, ": two");
     }
 
     #[test]
