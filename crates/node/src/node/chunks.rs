@@ -333,6 +333,8 @@ impl Node {
     }
 
     fn queue_chunk(&self, seqno: Seqno, chunked: Arc<Chunked>, part: ChunkPart, depends_on: Seqno) {
+        // A statement may make the server throw away what it has, by a lock that no key names.
+        let depends_on = depends_on.max(self.newest_toi.load(Relaxed));
         self.enqueue(QueueItem {
             seqno,
             ordered: true,

@@ -423,17 +423,21 @@ impl Node {
                 .map_or_else(|| uuid.to_string(), |m| m.name.clone())
         };
         let header = write_set.header();
+        let of = |trx_id: u64| match trx_id {
+            u64::MAX => "a statement (DDL)".to_owned(),
+            id => format!("transaction {id}"),
+        };
         self.note(&format!(
-            "trx conflict for table {} key {}: seqno {seqno} (node {}, transaction {}, connection {}) fails \
-             against seqno {} (node {}, transaction {}, connection {})",
+            "trx conflict for table {} key {}: seqno {seqno} (node {}, {}, connection {}) fails against seqno {} (node \
+             {}, {}, connection {})",
             conflict.table,
             conflict.key,
             name(&header.source),
-            header.trx_id,
+            of(header.trx_id),
             header.conn_id,
             conflict.seqno,
             name(&conflict.source),
-            conflict.trx_id,
+            of(conflict.trx_id),
             conflict.conn_id,
         ));
     }

@@ -242,6 +242,33 @@ fn a_statement_on_another_table_disturbs_nobody() {
     });
 }
 
+/// The server may throw away for it what it has, by a lock that no key names.
+#[test]
+fn the_next_chunk_waits_for_a_statement_before_it() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (db, client) = begun(world);
+        let (one, three) = (world.db(1), world.db(3));
+        apply_the_first(world, &three);
+        three.holds.close(Point::DdlRan);
+        assert!(db.ddl(&Ddl::Add { table: 9, n: 1 }).is_committed());
+        three.holds.open(Point::ApplyLeft);
+        world.until("n3 has run the statement", || {
+            three.holds.waiting(Point::DdlRan) == 1
+        });
+        one.holds.open(Point::ApplyStart);
+        world.until("n1 is beyond the end", || one.streaming() == 0);
+        world.until("n3 has all of that", || {
+            three.stat("dromon_log_committed") == one.stat("dromon_log_committed")
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        let only = three.position().seqno;
+        assert_eq!(three.applying().into_iter().collect::<Vec<_>>(), [only]);
+        three.holds.open(Point::DdlRan);
+        assert!(end(client).is_committed());
+        nothing_open(world);
+    });
+}
+
 #[test]
 fn what_a_server_throws_away_it_gets_whole() {
     run(3, PATIENT, LIMIT, |world| {
