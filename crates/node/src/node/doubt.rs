@@ -76,6 +76,14 @@ impl Node {
                  run again"
             ));
         }
+        if done && self.db.wants_bypass() {
+            self.warn(&format!(
+                "wsrep_gtid_mode is on, and the server does not count the statement at seqno {seqno} again: the GTIDs that \
+                 it gives to what follows are one below the other members' (compare gtid_binlog_pos). The data is whole. \
+                 Before an asynchronous replica follows this node by GTID, have it take a full copy; with \
+                 innodb_flush_log_at_trx_commit=1 and sync_binlog=1 this does not happen"
+            ));
+        }
         done
     }
 

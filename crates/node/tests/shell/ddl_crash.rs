@@ -250,3 +250,25 @@ fn nor_for_all_after_an_outage() {
         failed_everywhere(true, behind);
     }
 }
+
+/// With `wsrep_gtid_mode` its place would have had a GTID.
+#[test]
+fn a_server_that_counts_gtids_is_told_of_a_statement_that_it_does_not_count_again() {
+    for counts in [false, true] {
+        run(3, PATIENT, LIMIT, move |world| {
+            world
+                .words
+                .store(counts, std::sync::atomic::Ordering::Relaxed);
+            assert!(world.db(1).ddl(&ADD).is_committed());
+            let (one, three) = (world.db(1), world.db(3));
+            world.until("it is over there", || three.position() == one.position());
+            world.settle();
+            world.crash(3);
+            let again = start(world, 3, a_place_behind(world.crashed_disk(3)));
+            again.connect(&World::url(), false).expect("two are there");
+            world.synced(&again);
+            let told = world.report.said("Warning: wsrep_gtid_mode is on");
+            assert_eq!(told, counts);
+        });
+    }
+}
