@@ -21,6 +21,7 @@
 //! of its appliers is left for what comes before.
 
 mod pace;
+mod thrown;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,9 +34,7 @@ use dromon_writeset::{Flags, KeyHash, Payload, Plan, Uuid, WholeOnly, WriteSet};
 
 use super::large::LargeOpen;
 use super::{Item, Node, Phase, RemoteWriteSet, lock};
-use crate::cluster::{
-    CHUNK_CLOSES, ChunkPart, Chunked, ClusterState, Member, chunk_log2, chunked_id_of,
-};
+use crate::cluster::{CHUNK_CLOSES, ChunkPart, Chunked, ClusterState, Member, chunk_log2};
 use crate::lacking::{LACKING_FILE, Lacking};
 use crate::messages::Position;
 use crate::streams::{TOLD_AGE, next_told};
@@ -68,6 +67,8 @@ pub(super) struct Chunks {
     work: Duration,
     /// The parts that appliers have since their place lay ahead, the newest last.
     begun: Vec<Begun>,
+    /// Places of the chunks that appliers are at, and of which transaction each is.
+    at_work: Vec<(Seqno, Seqno)>,
     /// What small ones have.
     yielding: Yielding,
     /// When that was looked at last, and how many there had been.
@@ -151,6 +152,7 @@ impl Chunks {
             way: Duration::ZERO,
             work: WORK,
             begun: Vec::new(),
+            at_work: Vec::new(),
             yielding: Yielding::default(),
             looked: None,
         }
@@ -384,8 +386,9 @@ impl Node {
                 self.chunks_changed();
                 return;
             }
-            // What is not applied here is done at once when it has its place.
-            let here = !chunks.lacking.contains(history, chunked.id);
+            // What is not applied here is done at once when it has its place. Whether the end is that of what is
+            // here, or all of it, is known when all before it is through: a statement may yet throw it away.
+            let here = part != ChunkPart::End && !chunks.lacking.contains(history, chunked.id);
             let begins = threads && here;
             if begins {
                 // What a copy brought was never applied.
@@ -669,6 +672,7 @@ impl Node {
             }
             ChunkPart::Data(n) => {
                 let n = n as usize;
+                lock(&self.chunks).at_work.push((seqno, chunked.id));
                 ws.payload = match chunked.write_set.payload() {
                     Payload::Elsewhere(left) => Some(self.chunk_left(seqno, chunked, left, n)?),
                     Payload::Here(payload) if chunked.plan.is_sound(payload, n) => {
@@ -687,7 +691,7 @@ impl Node {
                 ws.payload = chunked.write_set.payload().here().cloned();
                 ws.left = chunked.write_set.payload().elsewhere().cloned();
                 ws.sum = Some(chunked.write_set.payload_sum());
-                // It may have been begun ahead, as the end of what was here.
+                // It was planned as the end of what was here.
                 ws.depends_on = seqno - 1;
                 (ws.tables, ws.neighbours) = self.locks_of_chunked(chunked);
             }
@@ -758,33 +762,6 @@ impl Node {
         chunks.lacking.lacks_at(position, is_open)
     }
 
-    /// The server throws away what it applied of transaction `victim`. True if
-    /// that is one that comes in chunks: it is applied whole in the end.
-    pub(super) fn thrown_away(&self, victim: u64) -> bool {
-        let Some(id) = chunked_id_of(victim) else {
-            return false;
-        };
-        let history = *lock(&self.history);
-        let known = {
-            let mut chunks = lock(&self.chunks);
-            let known = chunks.lacking.contains(history, id);
-            if !known {
-                let is_open = chunks.open.contains_key(&id);
-                let (delivered, from) = (self.gates.last_ordered(), self.gates.released());
-                (chunks.lacking).thrown_away(history, id, is_open, delivered, from);
-            }
-            known
-        };
-        if !known {
-            self.note(&format!(
-                "the server gives up what it has of the large transaction that began at seqno {id}; it is applied \
-                 whole at its end"
-            ));
-            self.note_lacking();
-        }
-        true
-    }
-
     /// What is applied in chunks belongs to a connection to the cluster. If the node joins
     /// again, its appliers go on with what they have begun ahead: all but `unbegun`, which
     /// no applier had yet. None: it does not join again.
@@ -844,6 +821,9 @@ impl Node {
     /// The part at `seqno` is through here: who asks for the next one is told.
     pub(super) fn chunk_applied(&self, seqno: Seqno) {
         self.begun_ahead_is_over(seqno);
+        lock(&self.chunks)
+            .at_work
+            .retain(|(place, _)| *place != seqno);
         self.report_progress();
         self.chunks_changed();
     }

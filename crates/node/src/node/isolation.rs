@@ -180,6 +180,12 @@ impl Node {
             ));
             return Outcome::Ok;
         }
+        if !statement && self.was_thrown_away(seqno) {
+            self.note(&format!(
+                "the chunk at seqno {seqno} failed here ({text}), as the server has given up its transaction meanwhile"
+            ));
+            return Outcome::Ok;
+        }
         // What comes again after a crash may have been voted on.
         let had_failed = lock(&self.votes).get(&seqno).is_some_and(|w| *w != 0);
         if alone {

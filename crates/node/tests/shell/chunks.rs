@@ -288,6 +288,27 @@ fn what_a_server_throws_away_it_gets_whole() {
     });
 }
 
+/// An applier is at the next chunk, whose rows fail for that here and nowhere else.
+#[test]
+fn a_chunk_amid_which_the_server_throws_it_away_puts_nobody_out() {
+    run(3, PATIENT, LIMIT, |world| {
+        let (_, client) = begun(world);
+        let other = world.db(1);
+        apply_the_first(world, &other);
+        other.holds.close(Point::ApplyStart);
+        other.holds.open(Point::ApplyLeft);
+        world.until("it is at the next chunk", || {
+            other.holds.waiting(Point::ApplyStart) == 1
+        });
+        other.throw_streaming_away();
+        go_on(world);
+        assert!(end(client).is_committed());
+        nothing_open(world);
+        assert_eq!(other.node().phase(), Phase::Joined);
+        assert_eq!(other.read(row(50)), 1, "the whole, at the end");
+    });
+}
+
 #[test]
 fn what_it_throws_away_counts_for_the_chunks_that_wait_behind() {
     run(3, PATIENT, LIMIT, |world| {

@@ -483,6 +483,12 @@ impl Db {
         } else {
             Owner::Ordered(seqno)
         };
+        let thrown = fragment && self.lock().thrown.contains(&id);
+        if thrown && !open {
+            // Amid it, as the node knows what it lacks otherwise.
+            let killed = "Query execution was interrupted, Error_code: 1317;\0";
+            return self.in_order(trx, meta, Some(killed), |_| Entry::Fragment(id.0, id.1));
+        }
         if fragment && !flags.starts() && !open {
             self.violation(format!(
                 "seqno {seqno} continues {id:?}, which is not open here"

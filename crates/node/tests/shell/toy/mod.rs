@@ -223,6 +223,8 @@ struct Inner {
     nobodys: BTreeSet<Seqno>,
     in_commit: Option<Seqno>,
     applying: BTreeSet<Seqno>,
+    /// Streaming transactions that it threw away.
+    thrown: BTreeSet<StreamId>,
     /// Rows at which applying fails, with which text.
     fails: HashMap<Key, String>,
     /// Whoever changes such a row here needs these, too, as with a unique index: no key
@@ -330,6 +332,7 @@ impl Db {
                 nobodys: BTreeSet::new(),
                 in_commit: None,
                 applying: BTreeSet::new(),
+                thrown: BTreeSet::new(),
                 fails: HashMap::new(),
                 neighbours: HashMap::new(),
                 blocked: 0,
@@ -524,6 +527,7 @@ impl Db {
         for (source, id) in all {
             let _ = self.node().abort(-1, id);
             inner.disk.fragments.remove(&(source, id));
+            inner.thrown.insert((source, id));
             inner
                 .locks
                 .retain(|_, o| *o != Owner::Streaming(source, id));
