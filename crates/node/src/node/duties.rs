@@ -242,6 +242,9 @@ impl Node {
         if !long || sought.is_some_and(|at| at.elapsed() < SEEK_AFTER) {
             return;
         }
+        if self.is_seeking() {
+            return;
+        }
         *sought = Some(Instant::now());
         if let Some(services) = self.services() {
             // A full queue only delays this.

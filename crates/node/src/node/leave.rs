@@ -292,6 +292,11 @@ impl Node {
                 let _ = thread.join();
             }
         }
+        // Behind the service thread, which starts it.
+        let seeker = lock(&self.seeker).take();
+        if let Some(thread) = seeker {
+            let _ = thread.join();
+        }
         self.set_order(None);
         // Who joins again hears of the rest then.
         let again = self.phase() == Phase::Rejoining;

@@ -11,7 +11,7 @@
 //!   connect / disconnect      connect.rs   joining; search.rs the own log, the others; founding.rs founding, and
 //!                             what edits of the state file may do; leave.rs leaving;
 //!                             open.rs options, the state file;
-//!                             reconnect.rs coming back after an eviction
+//!                             reconnect.rs coming back after an eviction; asking.rs several at once
 //!   large write sets          chunks.rs    in chunks: who applies them, at what pace they come;
 //!                             bulk.rs      as fragments that a client asked for: where these wait;
 //!                             shelved.rs   those of other nodes: what has to go so that others can
@@ -25,6 +25,7 @@
 
 mod alone;
 mod apply;
+mod asking;
 mod bulk;
 mod chunks;
 mod connect;
@@ -671,6 +672,8 @@ pub struct Node {
     starting_told: Mutex<Option<Instant>>,
     engine_failed: AtomicBool,
     rejoiner: Mutex<Option<std::thread::JoinHandle<()>>>,
+    /// Asks the others whether they went on without this node.
+    seeker: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// A witness: when it last handed leadership on, and how long it waits
     /// before it does so again.
     handed_over: Mutex<Option<(Instant, Duration)>>,

@@ -185,6 +185,7 @@ impl Node {
             starting_told: Mutex::default(),
             engine_failed: Default::default(),
             rejoiner: Mutex::new(None),
+            seeker: Mutex::new(None),
             handed_over: Mutex::default(),
             force_primary: Default::default(),
             engine_word: Mutex::default(),

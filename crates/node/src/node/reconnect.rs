@@ -1,6 +1,7 @@
 //! Coming back after an eviction: the others went on without this node, so it
 //! joins again from its position, in the same process and for the same server.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -47,9 +48,36 @@ impl Told {
 }
 
 impl Node {
-    /// Asks the members whether they form a primary component without this
-    /// node; if so, joins it again, or ends the wait for its data. On the service thread.
+    /// Has the members asked whether they form a primary component without this node: on a
+    /// thread of its own, as who is silent takes its time, and what others ask of this node is
+    /// answered on the service thread, on which this is. Never two at once.
     pub(super) fn seek_primary(self: &Arc<Self>) {
+        let mut seeker = lock(&self.seeker);
+        if seeker.as_ref().is_some_and(|t| !t.is_finished()) {
+            return;
+        }
+        let node = self.clone();
+        let thread = std::thread::Builder::new()
+            .name("dromon-seek".into())
+            .spawn(move || node.seek());
+        match thread {
+            Ok(thread) => *seeker = Some(thread),
+            Err(e) => self.error(&format!(
+                "no thread to ask whether the others went on without this node: {e}"
+            )),
+        }
+    }
+
+    /// Whether they are being asked.
+    pub(super) fn is_seeking(&self) -> bool {
+        lock(&self.seeker)
+            .as_ref()
+            .is_some_and(|t| !t.is_finished())
+    }
+
+    /// Asks them; if so, joins them again, or ends the wait for its data. Until it ends, the engine
+    /// that it asks for is not followed by another one.
+    fn seek(self: &Arc<Self>) {
         let Some(order) = self.order() else { return };
         // A disk that failed once is not trusted again before somebody says so.
         if self.engine_failed.load(Relaxed) {
@@ -93,14 +121,17 @@ impl Node {
         let cluster = self.shared().cluster.clone();
         let status = order.status();
         let body = encode(&Request::Gone { raft_id: status.id });
-        let counts = log_counts(
-            status.members.addrs.into_values(),
-            &self.own_addr(),
-            |addr| {
-                let answer = self.engines.ask(&cluster, addr, body.clone(), ASK);
-                decode(&answer.ok()?)
-            },
-        );
+        let own = self.own_addr();
+        let mut addrs: Vec<String> = status.members.addrs.into_values().collect();
+        addrs.retain(|addr| *addr != own);
+        let said = self.ask_all(&cluster, &addrs, &body, ASK);
+        let mut said: HashMap<_, _> = addrs.iter().cloned().zip(said).collect();
+        let counts = log_counts(addrs, &own, |addr| {
+            // Not among them: whom one of them takes for the leader.
+            let ask = || self.engines.ask(&cluster, addr, body.clone(), ASK);
+            let answer = said.remove(addr).unwrap_or_else(ask);
+            decode(&answer.ok()?)
+        });
         counts == Some(false)
     }
 

@@ -29,6 +29,7 @@ mod retention;
 mod rng;
 mod shelved;
 mod signs;
+mod silent;
 mod storm;
 mod streaming;
 mod three_nodes;

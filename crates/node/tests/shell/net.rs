@@ -5,7 +5,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -46,6 +46,20 @@ pub struct Net {
     spools: Mutex<HashMap<String, u64>>,
     wires: Mutex<Wires>,
     askers: AtomicU64,
+    silence: Mutex<Silence>,
+    /// Somebody is silent no more, or need wait no more.
+    silence_ends: Condvar,
+}
+
+/// Addresses without an answer of any kind, as of hosts without power.
+#[derive(Default)]
+struct Silence {
+    /// Who asks there waits all the time that the question may take.
+    silent: BTreeSet<String>,
+    /// Who waits longer than that: until it is let go.
+    held: BTreeSet<String>,
+    /// By address: how many of its questions wait there.
+    waiting: BTreeMap<String, usize>,
 }
 
 /// What is wrong with a disk.
@@ -86,6 +100,8 @@ impl Net {
             spools: Mutex::default(),
             wires: Mutex::default(),
             askers: AtomicU64::new(1),
+            silence: Mutex::default(),
+            silence_ends: Condvar::new(),
         })
     }
 
@@ -163,6 +179,55 @@ impl Net {
                 log.submit(op, done);
             }
         }
+    }
+
+    /// From now on nothing at `addrs` answers, and nothing says so.
+    pub fn silence(&self, addrs: &[String]) {
+        lock(&self.silence).silent.extend(addrs.iter().cloned());
+    }
+
+    /// Something is at `addr` again.
+    pub fn end_silence(&self, addr: &str) {
+        lock(&self.silence).silent.remove(addr);
+        self.silence_ends.notify_all();
+    }
+
+    /// From now on what `asker` asks of who is silent ends only when it is let go.
+    pub fn hold_questions(&self, asker: &str) {
+        lock(&self.silence).held.insert(asker.to_owned());
+    }
+
+    /// They end.
+    pub fn let_questions(&self, asker: &str) {
+        lock(&self.silence).held.remove(asker);
+        self.silence_ends.notify_all();
+    }
+
+    /// How many questions of `asker` wait at those who are silent.
+    pub fn questions(&self, asker: &str) -> usize {
+        let silence = lock(&self.silence);
+        silence.waiting.get(asker).copied().unwrap_or(0)
+    }
+
+    /// Waits as `asker` for the node at `addr`, if that is silent. True: in vain.
+    fn waits_in_vain(&self, asker: &str, addr: &str, timeout: Duration) -> bool {
+        let mut silence = lock(&self.silence);
+        if !silence.silent.contains(addr) {
+            return false;
+        }
+        *silence.waiting.entry(asker.to_owned()).or_default() += 1;
+        let (mut silence, _) = self
+            .silence_ends
+            .wait_timeout_while(silence, timeout, |s| s.silent.contains(addr))
+            .unwrap_or_else(PoisonError::into_inner);
+        silence = self
+            .silence_ends
+            .wait_while(silence, |s| {
+                s.held.contains(asker) && s.silent.contains(addr)
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        *silence.waiting.entry(asker.to_owned()).or_default() -= 1;
+        true
     }
 
     /// The next engine at `addr` makes its log ready and then does not start.
@@ -394,6 +459,9 @@ impl Engines for MemEngines {
             if wires.cuts.contains(&pair) || wires.isolated.contains(addr) {
                 return Err(AskError::Unreachable(format!("{addr} is cut off")));
             }
+        }
+        if self.net.waits_in_vain(&self.addr, addr, timeout) {
+            return Err(AskError::Unreachable(format!("{addr} did not answer")));
         }
         if lock(&self.net.strange).contains(addr) {
             return Err(AskError::OtherVersion(format!(
