@@ -312,7 +312,7 @@ pub enum Answer {
     /// No, and why.
     Refused(String),
     /// This node leads a primary component and cannot say yet, and why: ask it
-    /// again.
+    /// again. To a probe: it is about to become one by itself.
     Wait(String),
 }
 

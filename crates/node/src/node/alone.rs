@@ -2,7 +2,7 @@
 //! says so (`pc.bootstrap`) or has said so beforehand (`pc.ignore_sb`,
 //! `pc.ignore_quorum`, `pc.weight`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,10 @@ const LEAD: Duration = Duration::from_secs(5);
 /// need notice anything, and how often it looks.
 const BACK: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Of several with the same log that are told to go on alone, the one with the highest id does: how
+/// long the others give each that comes before them. More than it needs to ask twice and store that.
+const TURN: Duration = Duration::from_secs(2);
 
 const STILL_GOING: &str = "an earlier forced recovery of this node still waits for its disk";
 
@@ -94,6 +98,13 @@ impl GoingAlone {
         Some(new)
     }
 
+    /// Whether this node, which is in `term`, may go on alone at any moment.
+    fn is_near(&self, term: u64) -> bool {
+        let attempt = lock(&self.0);
+        let is_near = |a: &Arc<Attempt>| !a.failed.load(Acquire) && a.from == incarnation(term);
+        attempt.as_ref().is_some_and(is_near)
+    }
+
     /// Whom this node, which is in `term`, left behind if it has gone on alone; said once.
     fn has_gone(&self, term: u64) -> Option<Vec<Uuid>> {
         let gone = |a: &mut Arc<Attempt>| !a.failed.load(Acquire) && a.from != incarnation(term);
@@ -112,6 +123,11 @@ impl Attempt {
     fn ended(&self, outcome: &Result<(), OrderError>) {
         self.failed.store(outcome.is_err(), Release);
     }
+
+    /// The engine was not told.
+    fn given_up(&self) {
+        self.failed.store(true, Release);
+    }
 }
 
 /// A member that answers.
@@ -128,6 +144,22 @@ pub(super) struct Probed {
     pub reached: Vec<Reached>,
     /// One that is there and cannot be understood, and why.
     pub strange: Option<String>,
+    /// One that may go on alone at any moment.
+    pub going: Option<String>,
+}
+
+impl Probed {
+    /// Those of `before` that do not answer any more.
+    fn missing<'a>(&self, before: &'a [Reached]) -> Option<&'a Reached> {
+        let is_here = |r: &Reached| self.reached.iter().any(|now| now.addr == r.addr);
+        before.iter().find(|r| !is_here(r))
+    }
+}
+
+/// Those of `reached` that come before a node of this `id` whose log ends with `own`.
+fn before(own: LogId, id: RaftId, reached: &[Reached]) -> Vec<&Reached> {
+    let before = reached.iter().filter(|r| (r.last, r.id) > (own, id));
+    before.collect()
 }
 
 /// Who of those `reached` has the most of the log, if that is more than `ours`.
@@ -259,45 +291,28 @@ impl Node {
             return Err("this node has no complete state".into());
         }
         let own = status.last;
-        let Probed { reached, strange } = self.who_is_there(&status, order.linked());
-        if let Some(r) = reached.iter().find(|r| r.primary) {
-            return Err(Refused::from(format!(
-                "{} belongs to a primary component; this node joins it by itself",
-                r.addr
-            )));
-        }
-        if let Some(r) = ahead_of(own, &reached) {
-            let why = format!(
-                "{} has more of the log than this node ({}; here {}): going on here could lose acknowledged transactions. {}",
-                r.addr,
-                named(r.last),
-                named(own),
-                match self.knows_as_witness(&r.addr) {
-                    true =>
-                        "It is a witness: stop it and start it with --force-primary; this node joins it by itself",
-                    false => "Set it there",
-                }
-            );
-            return Err(Refused {
-                why,
-                leads_on: true,
-            });
-        }
-        if let Some(why) = strange {
-            return Err(untold(&why).into());
-        }
+        let probed = self.who_is_there(&status, order.linked());
+        self.look_at(own, &probed)?;
+        let reached = probed.reached;
         if forced == Forced::Lost {
             self.allowed(&status, &reached)?;
-            if let Some(r) = reached.iter().find(|r| (r.last, r.id) > (own, status.id)) {
+            if let Some(r) = before(own, status.id, &reached).first() {
                 return Err(Refused {
                     why: format!("{} does it; this node joins it", r.addr),
                     leads_on: true,
                 });
             }
         }
+        self.wait_turn(own, status.id, &reached)?;
         let others = self.others();
         let attempt = self.going_alone.begin(status.term, others.clone());
         let attempt = attempt.ok_or(STILL_GOING)?;
+        // Whoever looks here from now on hears of it. So of two that were told at the same time, one
+        // at least hears of the other.
+        if let Err(refused) = self.look_again(own, &reached) {
+            attempt.given_up();
+            return Err(refused);
+        }
         self.note(&format!(
             "forced recovery ({}): this node goes on alone as a new incarnation of the cluster, with its log up to \
              index {}. What members that are not reached ({}) have beyond it is given up; they take a full copy then",
@@ -328,6 +343,84 @@ impl Node {
             }
         }
         Ok(true)
+    }
+
+    /// Whether this node may go on alone any moment, as others hear then.
+    pub(super) fn is_going_alone(&self, order: &Arc<dyn Order>) -> bool {
+        self.going_alone.is_near(order.status().term)
+    }
+
+    /// Why a node whose log ends with `own` does not go on alone beside those that were `probed`.
+    fn look_at(&self, own: LogId, probed: &Probed) -> Result<(), Refused> {
+        let reached = &probed.reached;
+        if let Some(r) = reached.iter().find(|r| r.primary) {
+            return Err(Refused::from(format!(
+                "{} belongs to a primary component; this node joins it by itself",
+                r.addr
+            )));
+        }
+        if let Some(r) = ahead_of(own, reached) {
+            let why = format!(
+                "{} has more of the log than this node ({}; here {}): going on here could lose acknowledged transactions. {}",
+                r.addr,
+                named(r.last),
+                named(own),
+                match self.knows_as_witness(&r.addr) {
+                    true =>
+                        "It is a witness: stop it and start it with --force-primary; this node joins it by itself",
+                    false => "Set it there",
+                }
+            );
+            return Err(Refused {
+                why,
+                leads_on: true,
+            });
+        }
+        if let Some(why) = &probed.strange {
+            return Err(untold(why).into());
+        }
+        if let Some(addr) = &probed.going {
+            return Err(Refused {
+                why: format!(
+                    "{addr} is about to go on alone; both would be a primary component, and what one of them acknowledges \
+                     would be lost. This node joins it by itself. If it does not go on, try again"
+                ),
+                leads_on: true,
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives those that come before this node time to go on alone, as they may have been told, too.
+    fn wait_turn(&self, own: LogId, id: RaftId, reached: &[Reached]) -> Result<(), Refused> {
+        let before = before(own, id, reached);
+        let ids: BTreeSet<RaftId> = before.iter().map(|r| r.id).collect();
+        let until = Instant::now() + ids.iter().map(|_| TURN).sum::<Duration>();
+        let cluster = self.shared().cluster.clone();
+        while Instant::now() < until && !matches!(self.phase(), Phase::Leaving | Phase::Closed) {
+            std::thread::sleep(LOOK);
+            let members = before.iter().map(|r| (&r.id, &r.addr));
+            self.look_at(own, &self.probe(&cluster, members))?;
+        }
+        Ok(())
+    }
+
+    /// Asks those that were `reached` once more, as asking those that are silent took time.
+    fn look_again(&self, own: LogId, reached: &[Reached]) -> Result<(), Refused> {
+        let cluster = self.shared().cluster.clone();
+        let probed = self.probe(&cluster, reached.iter().map(|r| (&r.id, &r.addr)));
+        self.look_at(own, &probed)?;
+        match probed.missing(reached) {
+            None => Ok(()),
+            Some(r) => Err(Refused {
+                why: format!(
+                    "{} answered a moment ago and does not now, so nobody knows whether it goes on alone. Try again: if it \
+                     is gone, that is seen then",
+                    r.addr
+                ),
+                leads_on: true,
+            }),
+        }
     }
 
     /// Whether the options allow it to those who reach one another.
@@ -374,30 +467,36 @@ impl Node {
         self.probe(&cluster, places.iter().map(|(addr, id)| (id, addr)))
     }
 
-    /// Those of `members` that answer.
+    /// Those of `members` that answer, all asked at the same time.
     pub(super) fn probe<'a>(
         &self,
         cluster: &str,
         members: impl Iterator<Item = (&'a RaftId, &'a String)>,
     ) -> Probed {
-        let (mut reached, mut strange) = (Vec::new(), None);
-        for (id, addr) in members {
-            let probe = encode(&Request::Probe);
-            let answer = self.engines.ask(cluster, addr, probe, ASK);
+        let (ids, addrs): (Vec<RaftId>, Vec<String>) =
+            members.map(|(id, addr)| (*id, addr.clone())).unzip();
+        let answers = self.ask_all(cluster, &addrs, &encode(&Request::Probe), ASK);
+        let mut probed = Probed {
+            reached: Vec::new(),
+            strange: None,
+            going: None,
+        };
+        for ((id, addr), answer) in ids.into_iter().zip(addrs).zip(answers) {
             if let Err(AskError::OtherVersion(why)) = &answer {
-                strange = Some(why.clone());
+                probed.strange = Some(why.clone());
             }
-            let answer = answer.ok().and_then(|bytes| decode(&bytes));
-            if let Some(Answer::Info { primary, last, .. }) = answer {
-                reached.push(Reached {
-                    addr: addr.clone(),
-                    id: *id,
+            match answer.ok().and_then(|bytes| decode(&bytes)) {
+                Some(Answer::Info { primary, last, .. }) => probed.reached.push(Reached {
+                    addr,
+                    id,
                     primary,
                     last,
-                });
+                }),
+                Some(Answer::Wait(_)) => probed.going = Some(addr),
+                _ => {}
             }
         }
-        Probed { reached, strange }
+        probed
     }
 
     /// Drops the others if the engine has gone on alone later than was waited for.
@@ -455,12 +554,13 @@ mod tests {
         assert!(going.is_open() && going.begin(before, others.clone()).is_none());
         assert!(going.has_gone(before).is_none(), "it leads the old ones");
         attempt.ended(&Err(OrderError::NotAsSeen));
-        assert!(!going.is_open());
+        assert!(!going.is_open() && !going.is_near(before));
         assert!(going.has_gone(before + 1).is_none() && going.has_gone(after).is_none());
         // The next one is done, late.
         let attempt = going.begin(before, others.clone()).unwrap();
         attempt.ended(&Ok(()));
         assert!(going.has_gone(before).is_none() && going.is_open());
+        assert!(going.is_near(before) && !going.is_near(after));
         assert_eq!(going.has_gone(after), Some(others));
         assert!(going.has_gone(after).is_none() && !going.is_open(), "once");
     }
@@ -484,6 +584,24 @@ mod tests {
         assert_eq!(asked(log, &[(2, "c")]), swapped);
         // Where the log has another one this node is itself.
         assert_eq!(asked(&[(2, "a"), (3, "c")], &[]), said(&[(3, "c")]));
+    }
+
+    #[test]
+    fn of_those_with_the_same_log_the_highest_id_goes_first() {
+        let reached = |id| Reached {
+            addr: format!("n{id}"),
+            id,
+            primary: false,
+            last: at(5, 1, 90),
+        };
+        let all = [1, 3, 2].map(reached);
+        let first = |id| -> Vec<_> {
+            let before = before(at(5, 1, 90), id, &all);
+            before.iter().map(|r| r.id).collect()
+        };
+        assert!(first(3).is_empty());
+        assert_eq!((first(2), first(1)), (vec![3], vec![3, 2]));
+        assert!(before(at(5, 1, 91), 0, &all).is_empty(), "it has more");
     }
 
     #[test]

@@ -273,7 +273,9 @@ impl Node {
         resume: bool,
         log: &LogSummary,
     ) -> Result<Option<Found>, ConnectError> {
-        let Probed { reached, strange } = self.look_for_others(name, log);
+        let Probed {
+            reached, strange, ..
+        } = self.look_for_others(name, log);
         if let Some(r) = reached.iter().find(|r| r.primary) {
             self.note(&format!(
                 "a cluster was to be founded here, but {} belongs to a primary component of the cluster that this \

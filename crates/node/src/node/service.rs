@@ -83,6 +83,10 @@ impl Node {
             };
         };
         match request {
+            // Nobody goes on beside it, and what it is then is known soon.
+            Request::Probe if self.is_going_alone(&order) => {
+                Answer::Wait("this node is about to go on without a majority".into())
+            }
             Request::Probe => self.info(&order),
             Request::State {
                 position,

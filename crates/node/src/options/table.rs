@@ -333,7 +333,7 @@ table! {
     "pc.announce_timeout": Span(0), Is("PT3S"), Connect, Always, Dbl, RO, Ignored:
         "a node told to found a cluster does so at once; looking for a running one first is not available in this version";
     "pc.bootstrap": B, Is("no"), Action, Never, Bool, RW, Mapped:
-        "makes this node primary without a majority: a new incarnation of the cluster with what its log holds. Refused while a member that is reached has more";
+        "makes this node primary without a majority: a new incarnation of the cluster with what its log holds. For one node only. Refused while a member that is reached has more or does the same";
     "pc.checksum": B, Is("false"), Connect, Always, Bool, RW, Ignored:
         "every message always carries a checksum";
     "pc.ignore_quorum": B, Is("false"), Any, Always, Bool, RW, Mapped:

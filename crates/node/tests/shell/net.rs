@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dromon_node::grastate::STATE_FILE;
+use dromon_node::messages::{Request, encode};
 use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
 use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
@@ -58,8 +59,10 @@ struct Silence {
     silent: BTreeSet<String>,
     /// Who waits longer than that: until it is let go.
     held: BTreeSet<String>,
-    /// By address: how many of its questions wait there.
-    waiting: BTreeMap<String, usize>,
+    /// The questions that wait: who asks, whom, what.
+    waiting: Vec<(String, String, Bytes)>,
+    /// Who was probed and answered: by whom, whom.
+    probed: BTreeSet<(String, String)>,
 }
 
 /// What is wrong with a disk.
@@ -206,16 +209,30 @@ impl Net {
     /// How many questions of `asker` wait at those who are silent.
     pub fn questions(&self, asker: &str) -> usize {
         let silence = lock(&self.silence);
-        silence.waiting.get(asker).copied().unwrap_or(0)
+        let own = silence.waiting.iter().filter(|(who, ..)| who == asker);
+        own.count()
+    }
+
+    /// Whether a probe of `asker` waits at `addr`.
+    pub fn probes(&self, asker: &str, addr: &str) -> bool {
+        let probe = (asker.to_owned(), addr.to_owned(), encode(&Request::Probe));
+        lock(&self.silence).waiting.contains(&probe)
+    }
+
+    /// Whether the node at `addr` has answered a probe of `asker`.
+    pub fn has_probed(&self, asker: &str, addr: &str) -> bool {
+        let pair = (asker.to_owned(), addr.to_owned());
+        lock(&self.silence).probed.contains(&pair)
     }
 
     /// Waits as `asker` for the node at `addr`, if that is silent. True: in vain.
-    fn waits_in_vain(&self, asker: &str, addr: &str, timeout: Duration) -> bool {
+    fn waits_in_vain(&self, asker: &str, addr: &str, body: &Bytes, timeout: Duration) -> bool {
+        let question = (asker.to_owned(), addr.to_owned(), body.clone());
         let mut silence = lock(&self.silence);
         if !silence.silent.contains(addr) {
             return false;
         }
-        *silence.waiting.entry(asker.to_owned()).or_default() += 1;
+        silence.waiting.push(question.clone());
         let (mut silence, _) = self
             .silence_ends
             .wait_timeout_while(silence, timeout, |s| s.silent.contains(addr))
@@ -226,7 +243,8 @@ impl Net {
                 s.held.contains(asker) && s.silent.contains(addr)
             })
             .unwrap_or_else(PoisonError::into_inner);
-        *silence.waiting.entry(asker.to_owned()).or_default() -= 1;
+        let at = silence.waiting.iter().position(|q| *q == question);
+        silence.waiting.remove(at.expect("it was put there"));
         true
     }
 
@@ -460,7 +478,7 @@ impl Engines for MemEngines {
                 return Err(AskError::Unreachable(format!("{addr} is cut off")));
             }
         }
-        if self.net.waits_in_vain(&self.addr, addr, timeout) {
+        if self.net.waits_in_vain(&self.addr, addr, &body, timeout) {
             return Err(AskError::Unreachable(format!("{addr} did not answer")));
         }
         if lock(&self.net.strange).contains(addr) {
@@ -477,8 +495,12 @@ impl Engines for MemEngines {
         runtime.block_on(async {
             // Ids of engines are random and large.
             let port = self.net.hub.port(n, &format!("asker-{n}"));
+            let is_probe = body == encode(&Request::Probe);
             let answer = port.request(addr, body, timeout).await;
             port.stop();
+            if is_probe && answer.is_ok() {
+                lock(&self.net.silence).probed.insert(pair);
+            }
             answer.map_err(|e| unreachable(&e))
         })
     }

@@ -1,11 +1,12 @@
 //! Hosts that say nothing at all, not even that nobody listens there: each question to them takes its
 //! whole time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dromon_node::Phase;
 
-use crate::toy::row;
+use crate::toy::{Db, row};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -81,5 +82,81 @@ fn the_dead_are_asked_side_by_side_and_once() {
         std::thread::sleep(Duration::from_secs(4));
         assert_eq!(asked(), 3, "not again before they answer");
         world.net.let_questions(&World::addr(1));
+    });
+}
+
+/// Of four that have the same, the last two lose their power. The other two, the one whose log has
+/// the higher id first.
+fn halves(world: &World) -> [Arc<Db>; 2] {
+    assert!(world.db(1).set(row(1), 1).is_committed());
+    world.settle();
+    lose(world, &[3, 4]);
+    let mut left = [world.db(1), world.db(2)];
+    for db in &left {
+        world.until("it is non-primary", || {
+            db.node().phase() == Phase::NonPrimary
+        });
+    }
+    left.sort_by_key(|db| std::cmp::Reverse(world.net.log_id(&db.addr)));
+    left
+}
+
+fn told(db: &Arc<Db>) -> std::thread::JoinHandle<Result<(), String>> {
+    let node = db.node().clone();
+    std::thread::spawn(move || node.set_options("pc.bootstrap=yes"))
+}
+
+#[test]
+fn of_two_told_at_once_one_goes_on_alone() {
+    run(4, QUICK, LIMIT, |world| {
+        let left = halves(world);
+        let both = left.each_ref().map(told);
+        let [first, second] = both.map(|t| t.join().expect("no panic"));
+        first.expect("it comes first");
+        let why = second.expect_err("one is enough");
+        assert!(
+            why.contains("belongs to a primary component") || why.contains("is about to go on"),
+            "{why}"
+        );
+        for db in &left {
+            world.synced(db);
+            world.until("they are two", || db.size() == 2);
+        }
+        assert!(left[1].set(row(1), 2).is_committed());
+        world.settle();
+    });
+}
+
+#[test]
+fn who_hears_that_another_is_about_to_go_on_alone_does_not() {
+    run(4, QUICK, LIMIT, |world| {
+        let [first, second] = halves(world);
+        let net = &world.net;
+        net.hold_questions(&first.addr);
+        let goes = told(&first);
+        world.until("it has looked at the other one and asks the dead", || {
+            net.has_probed(&first.addr, &second.addr) && net.probes(&first.addr, &World::addr(4))
+        });
+        // Once more before it goes on.
+        net.silence(std::slice::from_ref(&second.addr));
+        for n in [3, 4] {
+            net.end_silence(&World::addr(n));
+        }
+        world.until("it looks again", || net.probes(&first.addr, &second.addr));
+        let refused = second.node().set_options("pc.bootstrap=yes");
+        let why = refused.expect_err("the first one may be primary at any moment");
+        assert!(why.contains("is about to go on alone"), "{why}");
+        net.let_questions(&first.addr);
+        let refused = goes.join().expect("no panic");
+        let why = refused.expect_err("nobody knows what the other one does");
+        assert!(
+            why.contains("answered a moment ago and does not now"),
+            "{why}"
+        );
+        net.end_silence(&second.addr);
+        told(&first).join().expect("no panic").expect("it goes on");
+        world.synced(&first);
+        world.synced(&second);
+        world.settle();
     });
 }
