@@ -31,6 +31,12 @@ const LOOK: Duration = Duration::from_millis(200);
 /// long the others give each that comes before them. More than it needs to ask twice and store that.
 const TURN: Duration = Duration::from_secs(2);
 
+/// To who orders it on a node that the others removed, and that is not back.
+const PUT_OUT: &str = "the others removed this node and went on without it; what they acknowledged since then is not \
+                       here, and this node looks for them by itself to get it. If they can come back, start them: it \
+                       joins them. If they are gone for good, that is lost, and what this node has goes on like this: \
+                       stop this server, write safe_to_bootstrap: 1 into its grastate.dat, and start it with \
+                       --wsrep-new-cluster (galera_new_cluster does)";
 const STILL_GOING: &str = "an earlier forced recovery of this node still waits for its disk";
 
 /// Why this node may go on alone.
@@ -273,6 +279,10 @@ impl Node {
 
     /// Makes this node a primary component of its own. False: it is in one, and nothing was forced.
     pub(super) fn go_alone(&self, forced: Forced) -> Result<bool, Refused> {
+        // Between two attempts it has no engine, and in one it is not a member of what its log names.
+        if self.phase() == Phase::Rejoining {
+            return Err(PUT_OUT.into());
+        }
         let order = self.order().ok_or("this node is not connected")?;
         let status = order.status();
         if status.primary {

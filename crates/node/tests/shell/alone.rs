@@ -133,6 +133,41 @@ fn an_operator_makes_one_of_three_primary() {
     });
 }
 
+/// The others went on without it and then died; it has heard of that, and can join nobody.
+#[test]
+fn who_was_put_out_is_told_how_to_go_on_alone() {
+    run(3, QUICK, LIMIT, |world| {
+        let (one, two) = (world.db(1), world.db(2));
+        assert!(one.set(row(1), 7).is_committed());
+        let at = world.settle();
+        world.net.cut(&addrs(&[1]), &addrs(&[2, 3]));
+        world.until("the others drop it", || two.size() == 2);
+        world.synced(&two);
+        assert!(two.set(row(5), 7).is_committed());
+        let hears = "the others went on without this node; joining them again";
+        world.report.hold(hears);
+        world.net.heal();
+        world.until("it hears so", || world.report.said(hears));
+        world.crash(2);
+        world.crash(3);
+        world.report.let_go();
+        assert_eq!(one.node().phase(), Phase::Rejoining);
+        let refused = one.node().set_options("pc.bootstrap=yes");
+        let why = refused.expect_err("it is not what the others have");
+        assert!(why.contains("what they acknowledged since then"), "{why}");
+        // What it says is the way.
+        assert!(why.contains("safe_to_bootstrap: 1 into"), "{why}");
+        one.disconnect();
+        world.edit_state_file(1, "safe_to_bootstrap", "1");
+        let again = world.open(1, one.disk(), one.position());
+        again.connect("gcomm://", true).expect("it was told to");
+        world.synced(&again);
+        assert_eq!(again.read(row(1)), 7);
+        assert_eq!(again.position().history, at.history, "its log goes on");
+        assert!(again.set(row(1), 8).is_committed());
+    });
+}
+
 /// The majority goes on without the first, and then is lost; the first one is
 /// forced to go on.
 fn part(world: &World) -> Arc<Db> {
