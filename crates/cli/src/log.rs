@@ -43,7 +43,7 @@ enum Command {
 )]
 struct Show {
     /// A server's data directory, or one file: a segment, a checkpoint, the small values;
-    /// also one that was set aside (damaged-…).
+    /// also one that was set aside (damaged-…, former-…).
     path: PathBuf,
     /// Read every byte, check all checksums and the chain, and say only what was found.
     #[arg(long, conflicts_with_all = ["from", "to", "keys"])]
@@ -61,7 +61,7 @@ struct Show {
     #[arg(long)]
     json: bool,
     /// With a directory: the log in it that was set aside at this time, the number in
-    /// damaged-SECONDS-dromon-….
+    /// damaged-SECONDS-dromon-… or former-SECONDS-dromon-….
     #[arg(long, value_name = "SECONDS")]
     set_aside: Option<u64>,
 }
@@ -230,9 +230,7 @@ impl Saved {
 
 /// All of what is in a directory.
 fn whole(args: &Show, dir: &Path, out: &mut Out) -> Result<(), Stop> {
-    let prefix = args
-        .set_aside
-        .map_or(String::new(), |s| format!("damaged-{s}-"));
+    let prefix = args.set_aside.map_or(String::new(), |s| prefix(dir, s));
     let device = look_device(dir, &prefix)?;
     let aside = set_aside(dir);
     let look = Look::whole(device.clone(), PATIENCE).map_err(|e| match &e {
@@ -268,7 +266,7 @@ fn whole(args: &Show, dir: &Path, out: &mut Out) -> Result<(), Stop> {
     }
     if !aside.is_empty() && args.set_aside.is_none() {
         out.note(&format!(
-            "a damaged log was set aside here: --set-aside {} shows it",
+            "a log was set aside here: --set-aside {} shows it",
             aside.join(", --set-aside ")
         ))?;
     }
@@ -279,6 +277,17 @@ fn whole(args: &Show, dir: &Path, out: &mut Out) -> Result<(), Stop> {
     walk(args, &look, checkpoints, Beside::Trouble(trouble), out)
 }
 
+/// What a node calls logs that it sets aside: a damaged one, and one of another history.
+const ASIDE: [&str; 2] = ["damaged-", "former-"];
+
+/// What stands before the names of a log that was set aside in `dir` at this time.
+fn prefix(dir: &Path, seconds: u64) -> String {
+    let names = ASIDE.map(|word| format!("{word}{seconds}-"));
+    let is_there = |name: &&String| dir.join(format!("{name}dromon-meta.log")).exists();
+    let found = names.iter().find(is_there).unwrap_or(&names[0]);
+    found.clone()
+}
+
 /// The times of logs set aside in a directory.
 fn set_aside(dir: &Path) -> Vec<String> {
     let mut found: Vec<String> = std::fs::read_dir(dir)
@@ -286,8 +295,9 @@ fn set_aside(dir: &Path) -> Vec<String> {
         .flatten()
         .filter_map(|e| e.ok()?.file_name().into_string().ok())
         .filter_map(|n| {
-            let time = n
-                .strip_prefix("damaged-")?
+            let time = ASIDE
+                .iter()
+                .find_map(|word| n.strip_prefix(word))?
                 .strip_suffix("-dromon-meta.log")?;
             Some(time.to_owned())
         })

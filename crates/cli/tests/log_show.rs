@@ -364,6 +364,20 @@ fn a_flipped_bit_anywhere_is_found_and_set_aside_logs_are_shown() {
     for name in names(dir) {
         fs::rename(dir.join(&name), dir.join(format!("damaged-1700-{name}"))).expect("renamed");
     }
+    // The same for one of another history.
+    let (damaged, former) = (
+        dir.join("damaged-1700-dromon-meta.log"),
+        dir.join("former-1800-dromon-meta.log"),
+    );
+    fs::copy(&damaged, &former).expect("copied");
+    let (code, _, err) = show(dir, &[]);
+    assert!(
+        code == 1 && err.contains("--set-aside 1700, --set-aside 1800"),
+        "{err}"
+    );
+    let (_, out, err) = show(dir, &["--set-aside", "1800"]);
+    assert!(!err.contains("there is no log"), "{out}{err}");
+    fs::remove_file(&former).expect("removed");
     let (code, _, err) = show(dir, &[]);
     assert!(code == 1 && err.contains("--set-aside 1700"), "{err}");
     let (code, out, err) = show(dir, &["--set-aside", "1700"]);

@@ -9,8 +9,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use dromon_order::{OrderStatus, RaftId};
+use dromon_writeset::Uuid;
 
-use crate::messages::Answer;
+use crate::messages::{Answer, Request};
 
 /// The answer to [`Request::Gone`](crate::messages::Request::Gone) of a node whose
 /// order is in `status`: `Ok` if no agreement that may be in force names the log.
@@ -27,6 +28,27 @@ pub fn gone(status: &OrderStatus, raft_id: RaftId) -> Answer {
         return Answer::Refused("still a member".into());
     }
     Answer::Ok
+}
+
+/// What the node at which `ask` asks says of the log `raft_id`, whose history is `history`.
+///
+/// A leader of another history knows no agreement of these members: it names the
+/// log nowhere and would say that it is gone, whatever that holds. So a yes counts
+/// only from who says that it is of the same history; the error is the other one.
+pub fn heard(
+    raft_id: RaftId,
+    history: Uuid,
+    mut ask: impl FnMut(&Request) -> Option<Answer>,
+) -> Result<Option<Answer>, Uuid> {
+    let answer = ask(&Request::Gone { raft_id });
+    if answer != Some(Answer::Ok) {
+        return Ok(answer);
+    }
+    match ask(&Request::Probe) {
+        Some(Answer::Info { position, .. }) if position.history == history => Ok(answer),
+        Some(Answer::Info { position, .. }) => Err(position.history),
+        _ => Ok(None),
+    }
 }
 
 /// Asks one after another at `addrs`, and whom they name as their leader, but
@@ -57,9 +79,10 @@ pub fn log_counts(
 
 #[cfg(test)]
 mod tests {
-    use dromon_order::Members;
+    use dromon_order::{LogId, Members};
 
     use super::*;
+    use crate::messages::Position;
 
     fn leader() -> OrderStatus {
         OrderStatus {
@@ -92,6 +115,37 @@ mod tests {
             leader: Some("n1".into()),
         };
         assert_eq!(gone(&follower, 4), to_leader);
+    }
+
+    #[test]
+    fn a_leader_of_another_history_does_not_say_that_a_log_is_gone() {
+        const OURS: Uuid = Uuid([1; 16]);
+        let hears = |gone: Answer, history: Option<Uuid>| {
+            heard(4, OURS, |request| match request {
+                Request::Gone { raft_id: 4 } => Some(gone.clone()),
+                Request::Probe => history.map(|history| Answer::Info {
+                    in_doubt: false,
+                    uuid: Uuid([9; 16]),
+                    name: "n1".into(),
+                    primary: true,
+                    leader: Some("n1".into()),
+                    position: Position { history, seqno: 7 },
+                    members: vec!["n1".into()],
+                    last: LogId::default(),
+                }),
+                other => panic!("asked {other:?}"),
+            })
+        };
+        let theirs = Uuid([2; 16]);
+        assert_eq!(hears(Answer::Ok, Some(OURS)), Ok(Some(Answer::Ok)));
+        assert_eq!(hears(Answer::Ok, Some(theirs)), Err(theirs));
+        assert_eq!(
+            hears(Answer::Ok, None),
+            Ok(None),
+            "it does not say of which"
+        );
+        let member = Answer::Refused("still a member".into());
+        assert_eq!(hears(member.clone(), None), Ok(Some(member)));
     }
 
     /// 3 is left out of the newest agreement, which the others may not have yet.

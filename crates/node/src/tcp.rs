@@ -24,7 +24,7 @@ use dromon_writeset::Uuid;
 pub use dromon_order::tcp::Brake;
 
 use crate::messages::Position;
-use crate::node::{AskError, EngineError, Engines, ISOLATED, LogSummary};
+use crate::node::{Aside, AskError, EngineError, Engines, ISOLATED, LogSummary};
 use crate::options::Settings;
 use crate::spool::MapFile;
 
@@ -249,8 +249,8 @@ impl Engines for Tcp {
         sum
     }
 
-    fn set_log_aside(&self, dir: &Path) -> Result<String, String> {
-        set_aside(dir).map_err(|e| format!("{}: {e}", dir.display()))
+    fn set_log_aside(&self, dir: &Path, why: Aside) -> Result<String, String> {
+        set_aside(dir, why).map_err(|e| format!("{}: {e}", dir.display()))
     }
 }
 
@@ -278,9 +278,13 @@ fn log_files(dir: &Path) -> std::io::Result<Vec<String>> {
 
 /// Renames a log's files. The end of the names stays, for which the server's
 /// copy scripts spare them. Half done it is still a damaged log.
-fn set_aside(dir: &Path) -> std::io::Result<String> {
+fn set_aside(dir: &Path, why: Aside) -> std::io::Result<String> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let prefix = format!("damaged-{}-", now.map_or(0, |d| d.as_secs()));
+    let word = match why {
+        Aside::Damaged => "damaged",
+        Aside::OtherHistory => "former",
+    };
+    let prefix = format!("{word}-{}-", now.map_or(0, |d| d.as_secs()));
     for name in log_files(dir)? {
         std::fs::rename(dir.join(&name), dir.join(format!("{prefix}{name}")))?;
     }
@@ -430,7 +434,7 @@ mod tests {
             .map(|_| ())
             .expect_err("a changed bit");
         assert!(matches!(&refused, EngineError::Damaged(why) if why.contains(&segment)));
-        let names = set_aside(dir).expect("a directory that can be written");
+        let names = set_aside(dir, Aside::Damaged).expect("a directory that can be written");
         assert!(names.starts_with("damaged-"), "{names}");
         assert!(!has_log(dir));
         let kept = std::fs::read_dir(dir).expect("a directory").flatten();
@@ -440,6 +444,8 @@ mod tests {
         let kept = std::fs::read(kept.expect("it is renamed")).expect("a file");
         assert!(kept == bytes, "nothing else changed");
         open_log(dir, true, false).expect("a new log beside them");
+        let names = set_aside(dir, Aside::OtherHistory).expect("a directory that can be written");
+        assert!(names.starts_with("former-"), "{names}");
 
         let later = order_error(OrderError::Damaged("dromon-ckpt-7".into()));
         assert!(matches!(later, EngineError::Damaged(_)));

@@ -17,7 +17,7 @@ pub struct LookDevice {
 
 impl LookDevice {
     /// The files in `path` whose names are `prefix` and then the name of a log's file.
-    /// `prefix` is empty but for a log that was set aside (`damaged-<seconds>-`).
+    /// `prefix` is empty but for a log that was set aside (`damaged-<seconds>-`, `former-<seconds>-`).
     ///
     /// Errors: it is no directory, or cannot be read.
     pub fn open(path: impl AsRef<Path>, prefix: &str) -> io::Result<LookDevice> {

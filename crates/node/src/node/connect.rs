@@ -432,6 +432,7 @@ impl Node {
         if let (OwnLog::SetAside(why), Some(leader)) = (log, &found.leader) {
             self.make_room(settings, why, leader)?;
         }
+        self.keep_former_log(settings, &found)?;
         self.reset_for(&found, false);
         let handler: Arc<dyn NodeHandler> = Arc::new(Handler {
             node: Arc::downgrade(self),

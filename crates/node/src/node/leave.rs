@@ -11,7 +11,7 @@ use super::service::Job;
 use super::{Item, Node, Phase, Shared, lock};
 use crate::cluster::MemberState;
 use crate::durable::Held;
-use crate::gone::log_counts;
+use crate::gone::{heard, log_counts};
 use crate::messages::{Control, LeaveReason, Need, Position, Request, decode, encode, kind};
 
 /// How long a leaver waits for its departure to be ordered.
@@ -247,7 +247,7 @@ impl Node {
     /// their majority does not need it.
     fn wait_gone(&self, order: &Arc<dyn Order>) {
         let raft_id = order.status().id;
-        let body = encode(&Request::Gone { raft_id });
+        let history = *lock(&self.history);
         let own = self.own_addr();
         let deadline = Instant::now() + GONE;
         while Instant::now() < deadline {
@@ -260,8 +260,11 @@ impl Node {
                 return;
             }
             let counts = log_counts(addrs, &own, |addr| {
-                let answer = order.request(addr, body.clone(), Duration::from_secs(1));
-                decode(&answer.ok()?)
+                let ask = |request: &Request| {
+                    let answer = order.request(addr, encode(request), Duration::from_secs(1));
+                    decode(&answer.ok()?)
+                };
+                heard(raft_id, history, ask).ok().flatten()
             });
             if counts == Some(false) {
                 return;

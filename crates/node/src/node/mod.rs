@@ -129,6 +129,15 @@ pub enum AskError {
     OtherVersion(String),
 }
 
+/// Why a log is set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aside {
+    /// What it has stored is not what was written to it.
+    Damaged,
+    /// It is whole, and of another history than the cluster that its node joins.
+    OtherHistory,
+}
+
 /// Why an engine, or a log, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
@@ -219,9 +228,9 @@ pub trait Engines: Send + Sync {
     /// What a log in `dir` says about its members; `None` if there is no log.
     fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, EngineError>;
 
-    /// Gives the files of a log in `dir` names that nothing here reads, and
-    /// says which. Nothing is deleted.
-    fn set_log_aside(&self, dir: &Path) -> Result<String, String>;
+    /// Gives the files of a log in `dir` names that nothing here reads and that
+    /// tell `why`, and says which. Nothing is deleted.
+    fn set_log_aside(&self, dir: &Path, why: Aside) -> Result<String, String>;
 }
 
 /// What a log says without being opened for good.
@@ -605,6 +614,8 @@ pub struct Node {
     going_alone: alone::GoingAlone,
     /// It was said that the log here was kept in memory only.
     forgetful_told: AtomicBool,
+    /// What is said once a minute at most.
+    told: Mutex<reconnect::Told>,
     /// The same of one that another build wrote.
     unread_told: AtomicBool,
     durabilities: Mutex<Durabilities>,

@@ -134,6 +134,7 @@ impl Node {
             kept_ahead: AtomicI64::new(0),
             going_alone: Default::default(),
             forgetful_told: AtomicBool::new(false),
+            told: Mutex::default(),
             unread_told: AtomicBool::new(false),
             durabilities: Mutex::default(),
             lacking_file: Mutex::new(lacking_file),

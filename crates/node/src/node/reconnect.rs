@@ -1,19 +1,21 @@
 //! Coming back after an eviction: the others went on without this node, so it
 //! joins again from its position, in the same process and for the same server.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_gates::{QueueItem, Seqno, WaitError};
 use dromon_order::{NodeHandler, Order};
+use dromon_writeset::Uuid;
 
 use super::connect::{Found, random_u64};
 use super::delivery::to_view;
 use super::duties::Handler;
+use super::open::COPY_ASKED;
 use super::{Item, Node, Phase, lock};
-use crate::gone::log_counts;
+use crate::gone::{heard, log_counts};
 use crate::messages::{Need, Request, decode, encode};
 
 /// How long one question to another member may take.
@@ -31,19 +33,19 @@ const DRAIN_LOOK: Duration = Duration::from_millis(200);
 /// How often it is looked whether the server has been told of the loss.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What was said last, so that it is not said over and over.
-#[derive(Default)]
-struct Told(Option<(String, Instant)>);
+/// What was said within the last minute, so that it is not said over and over.
+#[derive(Debug, Default)]
+pub(super) struct Told(BTreeMap<String, Instant>);
 
 impl Told {
     /// Whether `why` is news at `now`, or was last said a minute ago.
-    fn again(&mut self, why: &str, now: Instant) -> bool {
-        let fresh = |(said, at): &(String, Instant)| said == why && now - *at < REPEATED;
-        if self.0.as_ref().is_some_and(fresh) {
-            return false;
+    pub(super) fn again(&mut self, why: &str, now: Instant) -> bool {
+        self.0.retain(|_, at| now - *at < REPEATED);
+        let news = !self.0.contains_key(why);
+        if news {
+            self.0.insert(why.to_owned(), now);
         }
-        self.0 = Some((why.to_owned(), now));
-        true
+        news
     }
 }
 
@@ -119,6 +121,7 @@ impl Node {
     /// theirs any more.
     pub(super) fn was_evicted(&self, order: &Arc<dyn Order>) -> bool {
         let cluster = self.shared().cluster.clone();
+        let history = *lock(&self.history);
         let status = order.status();
         let body = encode(&Request::Gone { raft_id: status.id });
         let own = self.own_addr();
@@ -127,12 +130,39 @@ impl Node {
         let said = self.ask_all(&cluster, &addrs, &body, ASK);
         let mut said: HashMap<_, _> = addrs.iter().cloned().zip(said).collect();
         let counts = log_counts(addrs, &own, |addr| {
-            // Not among them: whom one of them takes for the leader.
-            let ask = || self.engines.ask(&cluster, addr, body.clone(), ASK);
-            let answer = said.remove(addr).unwrap_or_else(ask);
-            decode(&answer.ok()?)
+            let ask = |request: &Request| {
+                // Not said yet: what is asked behind a yes, and by whom one of them takes for the leader.
+                let now = || self.engines.ask(&cluster, addr, encode(request), ASK);
+                let answer = match request {
+                    Request::Gone { .. } => said.remove(addr).unwrap_or_else(now),
+                    _ => now(),
+                };
+                decode(&answer.ok()?)
+            };
+            heard(status.id, history, ask).unwrap_or_else(|theirs| {
+                self.tell_other_history(addr, theirs, history);
+                None
+            })
         });
         counts == Some(false)
+    }
+
+    /// Another cluster has taken the place of a member.
+    fn tell_other_history(&self, addr: &str, theirs: Uuid, ours: Uuid) {
+        let why = format!(
+            "{addr}, where this node's log has a member, leads a cluster of this name but of another history ({theirs}; \
+             here {ours}). Nothing here is given up for it: this node goes on waiting for the members of its own \
+             history. If that cluster was founded by mistake (galera_new_cluster on an empty data directory), stop it, \
+             and start the other nodes only then: one that starts while it answers takes a full copy of it. If it is the \
+             one to keep, stop this node, {}, and start it again",
+            match self.is_witness() {
+                true => "move its dromon-*.log files away".to_owned(),
+                false => format!("{COPY_ASKED} (it takes a full copy)"),
+            }
+        );
+        if lock(&self.told).again(&why, Instant::now()) {
+            self.warn(&why);
+        }
     }
 
     /// Where the others reach this node, once it has asked to join.

@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_order::{Start, incarnation};
+use dromon_writeset::Uuid;
 
 use super::connect::Found;
 use super::service::from_parts;
-use super::{AskError, ConnectError, EngineError, LogSummary, Node, Phase};
+use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node, Phase};
 use crate::cluster::ClusterState;
 use crate::forks::LogEnd;
 use crate::gone::log_counts;
@@ -50,6 +51,15 @@ fn may_be_missed(log: &LogSummary) -> bool {
     log.members.contains_key(&log.id) && has_others(log)
 }
 
+/// What is said of a leader of another history by who has data and cannot change it now.
+fn other_history(theirs: Uuid, position: Position) -> String {
+    format!(
+        "leads a cluster of this name but of another history ({theirs}; this node's data is at {position}): it was founded \
+         anew, or another one has taken the name. Only a restart of this node's server joins it, by a full copy in place \
+         of the data"
+    )
+}
+
 /// What is said of the data beside a log that is gone on with.
 fn data_at(position: Position, need: Need) -> String {
     match need {
@@ -78,7 +88,9 @@ impl Node {
         why: &str,
         leader: &str,
     ) -> Result<(), ConnectError> {
-        let names = self.engines.set_log_aside(&settings.log_dir);
+        let names = self
+            .engines
+            .set_log_aside(&settings.log_dir, Aside::Damaged);
         let names = names.map_err(|e| {
             ConnectError::Engine(format!("{why} Its files could not be set aside: {e}"))
         })?;
@@ -86,6 +98,50 @@ impl Node {
             "this node's log was damaged: {why} The others form a primary component without it (leader {leader}), \
              so nothing acknowledged is lost: its files are now {names} and can be deleted, and this node takes a \
              full copy. A bit that changed on a disk is a reason to check that disk"
+        ));
+        Ok(())
+    }
+
+    /// Sets the own log aside if others are members by it and it is of another history than
+    /// the cluster that is joined: nobody there knows whether something acknowledged rests on it.
+    pub(super) fn keep_former_log(
+        &self,
+        settings: &Settings,
+        found: &Found,
+    ) -> Result<(), ConnectError> {
+        let theirs = found.state.position().history;
+        let (Start::Join { .. }, Some(leader)) = (&found.start, &found.leader) else {
+            return Ok(());
+        };
+        // One that cannot be read was seen to before, or counts for nothing.
+        let Ok(Some(log)) = self.look_into_log(settings) else {
+            return Ok(());
+        };
+        let ours = ClusterState::peek_position(&log.checkpoint.node);
+        let Some(ours) = ours.filter(|at| has_others(&log) && at.history != theirs) else {
+            return Ok(());
+        };
+        let others = self.others_named(settings)?.join(", ");
+        let names = self
+            .engines
+            .set_log_aside(&settings.log_dir, Aside::OtherHistory);
+        let names = names.map_err(|e| {
+            ConnectError::Engine(format!(
+                "the cluster led by {leader} is of another history than this node's log, and that log could not be set \
+                 aside: {e}"
+            ))
+        })?;
+        self.warn(&format!(
+            "the cluster led by {leader} is of another history ({theirs}) than this node's log ({}, with {others}): it was \
+             founded anew, by a backup or on an empty data directory, or another one has taken its name. {} The log is \
+             kept: its files are now {names}. If that cluster was founded by mistake, start no other node of the former \
+             one while it runs: they have what this one gives up. Else those files can be deleted",
+            ours.history,
+            match found.need {
+                _ if self.is_witness() => "This witness follows it.",
+                Need::Log => "This node's data is of that history, and follows it.",
+                Need::Copy => "This node takes a full copy of it in place of its data.",
+            }
         ));
         Ok(())
     }
@@ -158,12 +214,13 @@ impl Node {
     /// nearer to losing it. One without a vote may be about to get it, whatever
     /// this node has heard of that. Once the members have gone on without it,
     /// nothing rests on it any more. No answer means that it stays: an evicted
-    /// node notices that later. One that is damaged, or of another history, does
-    /// not count here; the caller finds out.
+    /// node notices that later. One that is damaged, or of another history than
+    /// `theirs`, does not count here; the caller finds out.
     fn own_log_first(
         &self,
         name: &str,
         addr: &str,
+        theirs: Option<Uuid>,
         position: Position,
         settings: &Settings,
     ) -> Option<Found> {
@@ -172,6 +229,9 @@ impl Node {
             false => self.resumable_as_is(position, settings, has_others),
         };
         let found = found.ok().flatten()?;
+        if theirs.is_some_and(|theirs| theirs != found.state.position().history) {
+            return None;
+        }
         if found.need == Need::Copy && self.parted(name, addr, &found.state, settings) {
             return None;
         }
@@ -404,10 +464,20 @@ impl Node {
                         term,
                     }) => {
                         self.tell_compared(&addr, position, sum, need, compared);
+                        let theirs = ClusterState::peek_position(&checkpoint.node);
+                        let theirs = theirs.map(|at| at.history);
+                        // Its data stays as it is while its server runs: it goes on looking.
+                        if self.phase() == Phase::Rejoining
+                            && let Some(theirs) = theirs.filter(|h| *h != position.history)
+                        {
+                            said.push((addr, other_history(theirs, position)));
+                            continue;
+                        }
                         // A log that is no copy of theirs does not count there.
                         if resume
                             && !compared.differs()
-                            && let Some(found) = self.own_log_first(name, &addr, position, settings)
+                            && let Some(found) =
+                                self.own_log_first(name, &addr, theirs, position, settings)
                         {
                             return Ok(found);
                         }

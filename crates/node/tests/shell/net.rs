@@ -13,7 +13,7 @@ use dromon_node::grastate::STATE_FILE;
 use dromon_node::messages::{Request, encode};
 use dromon_node::options::Settings;
 use dromon_node::spool::MapFile;
-use dromon_node::{AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
+use dromon_node::{Aside, AskError, EngineError, Engines, ISOLATED, LogSummary, Position};
 use dromon_order::logstore::{LogStore, Record, WriteDone, WriteOp};
 use dromon_order::memlog::MemLog;
 use dromon_order::memnet::{Cut, Hub, Port};
@@ -572,7 +572,13 @@ impl Engines for MemEngines {
         dromon_node::chain::of_log(&store, position, Some(pieces))
     }
 
-    fn set_log_aside(&self, dir: &Path) -> Result<String, String> {
+    fn set_log_aside(&self, dir: &Path, why: Aside) -> Result<String, String> {
+        if why == Aside::OtherHistory {
+            let log = lock(&self.net.logs).remove(dir).expect("there is a log");
+            let former = dir.join("former");
+            lock(&self.net.logs).insert(former, log);
+            return Ok("the toy's memory".into());
+        }
         if let Ok(state) = std::fs::read_to_string(dir.join(STATE_FILE)) {
             // Killed behind this, it must not join by the log.
             let nil = dromon_writeset::Uuid::NIL.to_string();

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dromon_node::{Outcome, Phase};
+use dromon_node::{Outcome, Phase, Position};
+use dromon_order::logstore::LogStore;
 
 use crate::load::Load;
 use crate::toy::holds::Point;
-use crate::toy::{Db, Ddl, End, Session, row};
+use crate::toy::{Db, Ddl, Disk, End, Session, row};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -500,5 +501,102 @@ fn without_a_primary_component_nobody_joins() {
             .expect("now it is");
         world.synced(&world.db(3));
         world.settle();
+    });
+}
+
+/// An empty server at `n`, which was a member, founds a cluster of its own.
+fn founds_anew(world: &World, n: usize) -> Arc<Db> {
+    world.crash(n);
+    let empty = world.open(n, Disk::empty(), Position::UNDEFINED);
+    empty.connect("gcomm://", true).expect("a new disk");
+    world.synced(&empty);
+    empty
+}
+
+#[test]
+fn a_cluster_of_another_history_at_a_members_address_ends_no_wait() {
+    run(3, QUICK, LIMIT, |world| {
+        let one = world.db(1);
+        assert!(one.set(row(1), 1).is_committed());
+        world.settle();
+        let was = world.net.log_id(&World::addr(1));
+        world.crash(3);
+        let strange = founds_anew(world, 2);
+        lost(world, &one);
+        let told = |who: &str| {
+            world
+                .report
+                .times(who, "of this name but of another history")
+        };
+        world.until("n1 asks it", || told("n1") > 0);
+        // n3 waits with its own log, as it does not find that cluster before.
+        world.net.cut(&addrs(&[2]), &addrs(&[1, 3]));
+        let again = world.open_again(3);
+        again.connect(&World::url(), false).expect("one is there");
+        for db in [&one, &again] {
+            world.synced(db);
+            assert_eq!(db.read(row(1)), 1, "on {}", db.name);
+        }
+        assert_eq!(world.net.log_id(&World::addr(1)), was, "the same log");
+        assert!(!world.report.said("the others went on without this node"));
+        strange.disconnect();
+    });
+}
+
+#[test]
+fn who_waits_with_its_log_does_not_give_it_up_for_another_history() {
+    run(3, QUICK, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        let was = world.net.log_id(&World::addr(3));
+        for n in [1, 3] {
+            world.crash(n);
+        }
+        world.net.cut(&addrs(&[2]), &addrs(&[3]));
+        let strange = founds_anew(world, 2);
+        let again = world.open_again(3);
+        let joins = {
+            let again = again.clone();
+            std::thread::spawn(move || again.connect(&World::url(), false))
+        };
+        let says = |text: &str| world.report.times("n3", text) > 0;
+        world.until("n3 waits", || says("waits for a majority with"));
+        world.net.heal();
+        world.until("it asks", || says("of this name but of another history"));
+        world.net.cut(&addrs(&[2]), &addrs(&[1, 3]));
+        let one = world.open_again(1);
+        one.connect(&World::url(), false).expect("n3 is there");
+        joins.join().expect("no panic").expect("n1 is there");
+        world.synced(&again);
+        assert_eq!(world.net.log_id(&World::addr(3)), was, "the same log");
+        assert_eq!(again.read(row(1)), 1);
+        strange.disconnect();
+    });
+}
+
+#[test]
+fn who_joins_another_history_keeps_the_log_of_its_own() {
+    run(3, QUICK, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        for n in [1, 3] {
+            world.crash(n);
+        }
+        let strange = founds_anew(world, 2);
+        let dir = world.data_dir(3);
+        let again = world.open_again(3);
+        assert_ne!(dir, world.data_dir(3));
+        let log = world.copy_log(3);
+        again.connect(&World::url(), false).expect("n2 leads");
+        world.synced(&again);
+        assert_eq!(again.read(row(1)), 0, "a copy of n2");
+        assert_eq!(strange.size(), 2);
+        let former = world.net.copy_log(&world.data_dir(3).join("former"));
+        assert_eq!(former.bounds(), log.bounds());
+        assert!(
+            world
+                .report
+                .said("is kept: its files are now the toy's memory")
+        );
     });
 }
