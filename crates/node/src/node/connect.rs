@@ -12,6 +12,7 @@ use super::alone::named;
 use super::duties::{Handler, Timings};
 use super::linked::{has_moved, missing, unlinked};
 use super::open::COPY_ASKED;
+use super::search::Unanswered;
 use super::{Delivered, EngineError, Node, Pending, Phase, Shared, lock};
 use crate::cluster::ClusterState;
 use crate::digests::Digests;
@@ -134,7 +135,7 @@ pub enum ConnectError {
         /// What is wrong with the log.
         damage: String,
     },
-    /// Somebody answered that this node will never get in.
+    /// All who were asked answered that this node will never get in, or it cannot go on here.
     #[error("{0}")]
     Refused(String),
     /// There is nobody to ask.
@@ -727,7 +728,7 @@ impl Node {
         let mut moved = None;
         loop {
             if let Some(addr) = &asking {
-                let answer = self.ask(name, addr, &Request::Join(join.clone()))?;
+                let answer = self.ask(name, addr, &Request::Join(join.clone()));
                 match answer {
                     Ok(Answer::Ok) => {}
                     Ok(Answer::NotLeader {
@@ -736,7 +737,11 @@ impl Node {
                     Ok(Answer::Refused(why)) => {
                         self.note(&format!("{addr} did not order this node's join yet: {why}"));
                     }
-                    _ => {
+                    other => {
+                        // The join may be ordered already, whatever is there now.
+                        if let Err(Unanswered { why, refused: true }) = &other {
+                            self.tell_refused(why);
+                        }
                         // A founder's address names nobody: ask the same again.
                         asking = others
                             .get(turn % others.len().max(1))

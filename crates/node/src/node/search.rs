@@ -8,7 +8,7 @@ use dromon_writeset::Uuid;
 
 use super::connect::Found;
 use super::service::from_parts;
-use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node, Phase};
+use super::{Aside, AskError, ConnectError, EngineError, LogSummary, Node, Phase, lock};
 use crate::cluster::ClusterState;
 use crate::forks::LogEnd;
 use crate::gone::log_counts;
@@ -21,6 +21,13 @@ const ASK: Duration = Duration::from_secs(3);
 /// A log that is a majority by itself goes on after this long, although some of the
 /// members it names do not answer: slow ones may have been forced to go on without it.
 const ALONE: Duration = Duration::from_secs(10);
+
+/// Why a question got no answer.
+pub(super) struct Unanswered {
+    pub why: String,
+    /// What is there refuses this node, or is none of its cluster: it will say the same again.
+    pub refused: bool,
+}
 
 /// Whether others vote by this log.
 pub(super) fn has_other_voters(log: &LogSummary) -> bool {
@@ -238,7 +245,7 @@ impl Node {
         let log = self.look_into_log(settings).ok()??;
         let gone = Request::Gone { raft_id: log.id };
         let counts = log_counts([addr.to_owned()], "", |addr| {
-            self.ask(name, addr, &gone).ok()?.ok()
+            self.ask(name, addr, &gone).ok()
         });
         let counts = match counts {
             Some(false) => return None,
@@ -268,7 +275,7 @@ impl Node {
             witness: false,
         };
         match self.ask(name, addr, &request) {
-            Ok(Ok(Answer::State { compared, .. })) => compared.differs(),
+            Ok(Answer::State { compared, .. }) => compared.differs(),
             // No answer means that the log stays.
             _ => false,
         }
@@ -443,6 +450,7 @@ impl Node {
             let mut candidates = known.clone();
             let mut next = 0;
             let mut awaited = false;
+            let mut refusals = 0;
             said.clear();
             while let Some(addr) = candidates.get(next).cloned() {
                 next += 1;
@@ -456,7 +464,7 @@ impl Node {
                         sum,
                         witness: self.is_witness(),
                     },
-                )? {
+                ) {
                     Ok(Answer::State {
                         need,
                         compared,
@@ -529,8 +537,19 @@ impl Node {
                     Ok(_) => {
                         said.push((addr, "gave an answer that does not fit the question".into()))
                     }
-                    Err(why) => said.push((addr, why)),
+                    Err(Unanswered { why, refused }) => {
+                        // One that refuses says nothing of the others.
+                        if refused && known.len() > 1 {
+                            self.tell_refused(&why);
+                        }
+                        refusals += usize::from(refused);
+                        said.push((addr, why));
+                    }
                 }
+            }
+            if refusals > 0 && refusals == said.len() {
+                let all: Vec<String> = said.into_iter().map(|(_, why)| why).collect();
+                return Err(ConnectError::Refused(all.join("; ")));
             }
             let missing = || {
                 said.iter()
@@ -588,16 +607,20 @@ impl Node {
         name: &str,
         addr: &str,
         request: &Request,
-    ) -> Result<Result<Answer, String>, ConnectError> {
-        let body = encode(request);
-        match self.engines.ask(name, addr, body, ASK) {
-            Ok(bytes) => {
-                Ok(decode::<Answer>(&bytes).ok_or_else(|| "gave an unreadable answer".into()))
-            }
-            Err(AskError::Refused(why) | AskError::OtherVersion(why)) => {
-                Err(ConnectError::Refused(why))
-            }
-            Err(AskError::Unreachable(why)) => Ok(Err(why)),
+    ) -> Result<Answer, Unanswered> {
+        let no = |why, refused| Unanswered { why, refused };
+        match self.engines.ask(name, addr, encode(request), ASK) {
+            Ok(bytes) => decode::<Answer>(&bytes)
+                .ok_or_else(|| no("gave an unreadable answer".into(), false)),
+            Err(AskError::Refused(why) | AskError::OtherVersion(why)) => Err(no(why, true)),
+            Err(AskError::Unreachable(why)) => Err(no(why, false)),
+        }
+    }
+
+    /// One address refuses this node, as `why` says, and there are others to ask.
+    pub(super) fn tell_refused(&self, why: &str) {
+        if lock(&self.told).again(why, Instant::now()) {
+            self.note(&format!("{why}. Asking at the other addresses"));
         }
     }
 }

@@ -283,3 +283,100 @@ fn an_order_to_evict_nobody_is_refused() {
         world.settle();
     });
 }
+
+/// A list that names somebody first who is none of this cluster.
+const STRANGE_FIRST: &str = "gcomm://10.0.0.9:4567,10.0.0.1,10.0.0.2,10.0.0.3";
+const STRANGE: &str = "10.0.0.9:4567";
+
+#[test]
+fn one_address_that_refuses_does_not_end_the_search_of_the_others() {
+    run(3, "", LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        world.net.speak_strangely(STRANGE);
+        world.crash(3);
+        let again = world.open_again(3);
+        again.connect(STRANGE_FIRST, false).expect("two are there");
+        world.synced(&again);
+        let told = "10.0.0.9:4567 speaks another version. Asking at the other addresses";
+        assert_eq!(world.report.times("n3", told), 1);
+
+        // Nor does it keep a majority of the logs apart.
+        for n in 1..=3 {
+            world.crash(n);
+        }
+        let both = [1, 2].map(|n| world.open_again(n));
+        std::thread::scope(|scope| {
+            for db in &both {
+                scope.spawn(|| db.connect(STRANGE_FIRST, false).expect("two of three"));
+            }
+        });
+        for db in &both {
+            world.synced(db);
+            assert_eq!(db.read(row(1)), 1, "on {}", db.name);
+        }
+
+        // Where all refuse, it is this node that is wrong.
+        let alone = world.open_again(3);
+        let began = Instant::now();
+        for n in [1, 2] {
+            world.net.speak_strangely(&World::addr(n));
+        }
+        let list = "gcomm://10.0.0.9:4567,10.0.0.1,10.0.0.2";
+        let why = alone.connect(list, false).expect_err("all refuse");
+        assert!(began.elapsed() < Duration::from_secs(10), "at once");
+        let all = [STRANGE, &World::addr(1), &World::addr(2)];
+        let all = all.map(|addr| format!("{addr} speaks another version"));
+        assert_eq!(why, all.join("; "));
+        for n in [1, 2] {
+            world.net.speak_plainly(&World::addr(n));
+        }
+    });
+}
+
+#[test]
+fn an_evicted_node_comes_back_past_an_address_that_refuses() {
+    let options = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
+    run(3, options, LIMIT, |world| {
+        world.crash(3);
+        let db = world.open_again(3);
+        db.connect(STRANGE_FIRST, false).expect("two are there");
+        world.synced(&db);
+        world.net.speak_strangely(STRANGE);
+        let here = [World::addr(1), World::addr(2)];
+        world.net.cut(&[World::addr(3)], &here);
+        world.until("the others drop it", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        world.until("it knows", || db.node().phase() == Phase::NonPrimary);
+        world.net.heal();
+        world.synced(&db);
+        world.until("all are members", || world.db(1).size() == 3);
+        assert!(world.report.said("joined the cluster again"));
+    });
+}
+
+/// The one that gave the state is something else when the join is asked for.
+#[test]
+fn an_address_that_refuses_does_not_end_a_join() {
+    run(2, "", LIMIT, |world| {
+        let leader = World::addr(world.leader(&world.db(1)));
+        let found = "connection established to";
+        world.report.hold(found);
+        let third = world.open(3, Disk::empty(), Position::UNDEFINED);
+        let joins = {
+            let third = third.clone();
+            std::thread::spawn(move || third.connect(&World::url(), false))
+        };
+        world.until("it is found", || world.report.said(found));
+        world.net.speak_strangely(&leader);
+        world.report.let_go();
+        let told = "speaks another version. Asking at the other addresses";
+        world.until("the join is refused", || {
+            world.report.times("n3", told) > 0 || joins.is_finished()
+        });
+        world.net.speak_plainly(&leader);
+        joins.join().expect("no panic").expect("it is back");
+        world.synced(&third);
+    });
+}
