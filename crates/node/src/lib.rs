@@ -36,6 +36,7 @@ pub mod spool;
 pub mod stalled;
 pub mod status;
 mod streams;
+mod taken;
 pub mod tcp;
 mod trx;
 mod turn;

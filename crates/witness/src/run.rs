@@ -306,6 +306,7 @@ impl Worker {
                 error,
                 ConnectError::NoPrimary { .. }
                     | ConnectError::JoinTimeout(_)
+                    | ConnectError::JoinRefused { .. }
                     | ConnectError::DamagedAlone { .. }
                     | ConnectError::Evicted
             );

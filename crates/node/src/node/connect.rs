@@ -188,6 +188,14 @@ pub enum ConnectError {
     /// The others went on without this node's log.
     #[error("the others form a primary component without this node's log")]
     Evicted,
+    /// The leader refused to order the join for all that time.
+    #[error("the cluster did not order this node's join within {seconds} s: {why}")]
+    JoinRefused {
+        /// How long was tried.
+        seconds: u64,
+        /// What it said last.
+        why: String,
+    },
     /// The join was not ordered in time.
     #[error("the cluster did not order this node's join within {0} s; try again")]
     JoinTimeout(u64),
@@ -726,16 +734,18 @@ impl Node {
         let mut turn = 0;
         let mut told = Instant::now();
         let mut moved = None;
+        let mut refused = None;
         loop {
             if let Some(addr) = &asking {
                 let answer = self.ask(name, addr, &Request::Join(join.clone()));
                 match answer {
-                    Ok(Answer::Ok) => {}
+                    Ok(Answer::Ok) => refused = None,
                     Ok(Answer::NotLeader {
                         leader: Some(leader),
                     }) => asking = Some(leader),
                     Ok(Answer::Refused(why)) => {
                         self.note(&format!("{addr} did not order this node's join yet: {why}"));
+                        refused = Some(why);
                     }
                     other => {
                         // The join may be ordered already, whatever is there now.
@@ -768,7 +778,11 @@ impl Node {
                 }
                 let now = Instant::now();
                 if now >= deadline {
-                    return Err(ConnectError::JoinTimeout(limit.as_secs()));
+                    let seconds = limit.as_secs();
+                    return Err(match refused {
+                        Some(why) => ConnectError::JoinRefused { seconds, why },
+                        None => ConnectError::JoinTimeout(seconds),
+                    });
                 }
                 if now >= again {
                     break;

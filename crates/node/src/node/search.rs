@@ -67,6 +67,14 @@ fn other_history(theirs: Uuid, position: Position) -> String {
     )
 }
 
+/// What is said where the others take the one at this node's own address for their leader.
+fn own_address_leads(own: &str) -> String {
+    format!(
+        "not the leader; for it the leader is at {own}, which is this node's own address: it has not noticed yet that this \
+         node was started anew, or another node has that address (wsrep_node_address)"
+    )
+}
+
 /// What is said of the data beside a log that is gone on with.
 fn data_at(position: Position, need: Need) -> String {
     match need {
@@ -521,7 +529,11 @@ impl Node {
                     Ok(Answer::NotLeader {
                         leader: Some(leader),
                     }) => {
-                        if !candidates.contains(&leader) && leader != own {
+                        if leader == own {
+                            said.push((addr, own_address_leads(&own)));
+                            continue;
+                        }
+                        if !candidates.contains(&leader) {
                             candidates.push(leader);
                         }
                         said.push((addr, "not the leader".into()));

@@ -15,6 +15,7 @@ use crate::gone::gone;
 use crate::messages::{
     Answer, CheckpointParts, Control, Join, Need, Position, Request, encode, kind,
 };
+use crate::taken::refusal;
 
 /// How many requests may wait; more are refused and asked again.
 const WAITING_MAX: usize = 64;
@@ -148,12 +149,15 @@ impl Node {
         let ahead = join.position.history == history
             && join.position.seqno > lock(&self.delivered).seqno
             && join.need == Need::Log;
-        ahead.then(|| {
-            format!(
+        if ahead {
+            return Some(format!(
                 "your position {} is ahead of the cluster; joining would undo transactions",
                 join.position
-            )
-        })
+            ));
+        }
+        let shared = self.shared();
+        let members = shared.view.iter().flat_map(|v| &v.members);
+        refusal(members, &shared.uuid, join, |uuid| self.flow.silent(uuid))
     }
 
     /// The newest checkpoint from which a database at `position` can go on, or

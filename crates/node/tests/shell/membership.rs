@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dromon_node::{Outcome, Phase, Position};
 
 use crate::load::Load;
+use crate::net::lock;
 use crate::toy::holds::Point;
 use crate::toy::{Copying, Db, Disk, End, row};
 use crate::world::{World, addrs, run};
@@ -728,5 +729,30 @@ fn a_joiner_that_an_operator_evicts_gives_up() {
         world.synced(&world.db(2));
         load.go_on(world, 10);
         load.verify(world);
+    });
+}
+
+/// Its configuration is a copy of that of a member which runs.
+#[test]
+fn who_announces_the_address_of_a_member_puts_nobody_out() {
+    run(3, "pc.wait_prim_timeout=PT1S", LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        let one = world.db(world.leader(&world.db(1)) % 3 + 1);
+        let views = one.views().len();
+        let addr = World::addr(one.n);
+        lock(&world.own_addresses).insert(4, addr.clone());
+        let copied = world.open(4, Disk::empty(), Position::UNDEFINED);
+        let why = copied.connect(&World::url(), false);
+        let why = why.expect_err("the address is taken");
+        let said = format!(
+            "the cluster did not order this node's join within 10 s: {addr} is the address of {}, a member",
+            one.name
+        );
+        assert!(why.starts_with(&said), "{why}");
+        assert!(why.contains("set wsrep_node_address"), "{why}");
+        assert_eq!((one.size(), one.views().len()), (3, views));
+        assert!(one.set(row(1), 2).is_committed());
+        world.settle();
     });
 }

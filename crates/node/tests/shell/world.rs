@@ -130,6 +130,8 @@ pub struct World {
     options: String,
     /// By node: what it is started with besides.
     pub own_options: Mutex<BTreeMap<usize, &'static str>>,
+    /// By node: which address it takes for its own, if that is not where it is.
+    pub own_addresses: Mutex<BTreeMap<usize, String>>,
     /// Every database there ever was, the newest of each address last.
     all: Arc<Mutex<Vec<Arc<Db>>>>,
     /// Those that nobody must talk to any more.
@@ -220,6 +222,7 @@ impl World {
             data_dirs: Mutex::default(),
             options: options.to_owned(),
             own_options: Mutex::default(),
+            own_addresses: Mutex::default(),
             all: Arc::default(),
             crashed: Mutex::default(),
             witnesses: Mutex::default(),
@@ -355,6 +358,7 @@ impl World {
         let empty = !disk.position.is_defined();
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
         let db = Db::new(n, &addr, start, disk, self.report.clone(), self.all.clone());
+        let addr = lock(&self.own_addresses).get(&n).cloned().unwrap_or(addr);
         let setup = Setup {
             name: db.name.clone(),
             incoming: format!("10.0.0.{n}:3306"),
