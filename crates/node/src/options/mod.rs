@@ -344,7 +344,8 @@ impl Options {
         // does not show is one.
         let back = matches!(phase, Phase::Runtime { .. }) && spec.shown != Shown::IfSet;
         entry.given |= !same || !back;
-        entry.pinned |= phase == Phase::Init;
+        // That nobody has said it means something else, so what is said is shown.
+        entry.pinned |= phase == Phase::Init || spec.name == "socket.ssl";
         if !same {
             outcome.changed.push(spec.name);
             if spec.name == "pc.weight" && phase != Phase::Init {

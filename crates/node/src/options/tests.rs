@@ -271,6 +271,16 @@ fn defaults_follow_the_environment_and_other_options() {
 }
 
 #[test]
+fn that_encryption_is_off_is_shown_once_somebody_said_so() {
+    for files in ["socket.ssl_key=/k", "socket.ssl_cert=/c;socket.ssl_key=/k"] {
+        let mut o = started(files);
+        assert_eq!(o.set("socket.ssl=no", APART).error, None);
+        let other = started(&o.to_string());
+        assert_eq!(other.settings().tls, o.settings().tls, "{o}");
+    }
+}
+
+#[test]
 fn others_are_sent_to_the_port_that_this_node_listens_at() {
     let of = |address: &str, text: &str| {
         let mut options = Options::new(Env {
