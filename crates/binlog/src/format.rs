@@ -18,6 +18,7 @@
 use crate::bytes::Reader;
 use crate::checksum::{self, CRC_LEN, Checksum};
 use crate::error::{EventError, Flaw};
+use crate::event::Event;
 use crate::header::{EventType, HEADER_LEN, Header};
 
 const VERSION_LEN: usize = 50;
@@ -57,6 +58,12 @@ impl Format {
             checksum::verify(event)?;
         }
         Ok(format)
+    }
+
+    /// What this event says, whose checksum was looked at when it was parsed, as far as it has a meaning:
+    /// see [`Event::parse_sent`].
+    pub fn of(event: &Event<'_>) -> Result<Format, EventError> {
+        Format::read(event.raw())
     }
 
     /// Reads a whole event whose checksum was looked at before.

@@ -11,7 +11,7 @@ use dromon_binlog::{
     BinlogState, Checksum, EventType, Gtid, GtidList, Maker, Payload, Place, gtid_flags,
 };
 use dromon_log::SimDevice;
-use dromon_relay::pull::{Ingest, IngestError, PullError, take};
+use dromon_relay::pull::{Act, Ingest, IngestError, PullError, take};
 use dromon_relay::store::{History, Store, StoreOptions};
 use proptest::prelude::*;
 
@@ -193,4 +193,41 @@ fn another_history_is_refused() {
         matches!(error, PullError::Ingest(IngestError::Nameless)),
         "{error}"
     );
+}
+
+/// A primary without checksums clears the time in a format description when the replica begins amid its
+/// file, and does not mend the checksum behind it.
+#[test]
+fn a_stale_checksum_where_there_are_none() {
+    const OFF: Checksum = Checksum::Off;
+    // In front of the time: the common header, a number of 2 bytes and a version of 50.
+    const CREATED: std::ops::Range<usize> = 19 + 52..19 + 56;
+    let first = common::created(&format_event(OFF), 77);
+    let mut again = first.clone();
+    again[CREATED].fill(0);
+    let device = SimDevice::new(7);
+    let mut store = common::open(&device, options()).expect("empty");
+    let mut ingest = Ingest::new();
+    for (n, begins) in [(1, &first), (2, &again), (3, &again)] {
+        ingest.interrupt();
+        take(&mut ingest, &mut store, begins).expect("a good primary");
+        for raw in transaction(gtid(0, 1, n), 1, 10, OFF) {
+            take(&mut ingest, &mut store, &raw).expect("a good primary");
+        }
+    }
+    store.flush().expect("a good disk");
+    let view = store.view();
+    let stored = groups(&read(&view, beginning(&view)).expect("readable"));
+    assert_eq!(stored.len(), 3);
+    assert_eq!(view.list().len(), 1, "it was started once");
+    // A relay that has no file yet, and one that mirrors, which says what is wrong.
+    let mut empty = Ingest::new();
+    let taken = empty.event(&again, &History::default(), None, None);
+    assert!(matches!(taken.expect("new").act, Act::File(_)));
+    let mut mirrors = Ingest::mirroring("f");
+    let state = History::default();
+    let turns = artificial_rotate("f.000001", 4, OFF);
+    mirrors.event(&turns, &state, None, None).expect("it fits");
+    let error = mirrors.event(&again, &state, None, None);
+    assert!(matches!(error, Err(IngestError::NoChecksums { .. })));
 }

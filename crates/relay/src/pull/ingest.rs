@@ -404,7 +404,8 @@ impl Ingest {
                 Ok(Act::Nothing)
             }
             EventType::FORMAT_DESCRIPTION => {
-                let format = Format::decode(event.raw())?;
+                // Without checksums its own one is stale, and was not looked at.
+                let format = Format::of(event)?;
                 if format.checksum.is_none() {
                     return Err(IngestError::Old {
                         version: format.version_text(),

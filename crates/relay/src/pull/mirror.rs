@@ -126,7 +126,7 @@ impl Mirror {
     }
 
     fn begin(&self, event: &Event<'_>, end: Option<Place>) -> Result<Act, IngestError> {
-        let format = Format::decode(event.raw())?;
+        let format = Format::of(event)?;
         if format.checksum != Some(Checksum::Crc32) {
             return Err(IngestError::NoChecksums {
                 version: format.version_text(),

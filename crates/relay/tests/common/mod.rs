@@ -46,6 +46,16 @@ pub fn format_event(checksum: Checksum) -> Vec<u8> {
     event(EventType::FORMAT_DESCRIPTION, 1, &payload, checksum)
 }
 
+/// The same format description of a server that was started at this time.
+pub fn created(format_event: &[u8], time: u32) -> Vec<u8> {
+    let mut out = format_event.to_vec();
+    out[19 + 52..19 + 56].copy_from_slice(&time.to_le_bytes());
+    let end = out.len() - 4;
+    let crc = crc32fast::hash(&out[..end]).to_le_bytes();
+    out[end..].copy_from_slice(&crc);
+    out
+}
+
 /// What a primary makes up at the beginning of a connection and of each file: the file's name, and
 /// where in it the next event stands.
 pub fn artificial_rotate(file: &str, position: u64, checksum: Checksum) -> Vec<u8> {
