@@ -265,7 +265,7 @@ fn by_gtids_of_mysql() {
             "SET @dromon_relay_zstd=3",
             "SHOW VARIABLES LIKE 'rpl_semi_sync_%_enabled'",
             "SHOW VARIABLES LIKE 'gtid_mode'",
-            "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed",
+            "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid",
             "(register)",
         ]
     );

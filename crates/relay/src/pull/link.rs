@@ -13,6 +13,7 @@ use super::backoff::Backoff;
 use super::connection::{Connection, Fault};
 use super::desk::Desk;
 use super::ingest::{Act, Ingest, IngestError};
+use super::lost::{lost, why};
 use super::offers::Offers;
 use super::session::{Primary, Session, SessionError, Wish, follow};
 use crate::http::{Heard, HintStatus, primary_lag_ms};
@@ -293,6 +294,9 @@ impl Puller {
             }
             self.store.abandon()?;
             self.store.flush()?;
+            if let Some(why) = self.lost(&error) {
+                return Err(self.halt(&why));
+            }
             // What brings something on is worth coming back for at once, however short it lives.
             if began.elapsed() > LIVED || self.stored() != had {
                 backoff.succeeded();
@@ -313,6 +317,35 @@ impl Puller {
             }
             self.pause(pause);
         }
+    }
+
+    /// Whether the primary has lost what it had sent, as this tells.
+    fn lost(&self, error: &PullError) -> Option<String> {
+        // Of a position with which the relay is to begin nobody knows whether it was right.
+        self.store.end()?;
+        let PullError::Session(error) = error else {
+            return None;
+        };
+        let server_id = lock(&self.following).primary.server_id;
+        match error {
+            SessionError::Lost { lost } => Some(why(server_id, lost)),
+            _ if self.store.kind() == Kind::MariaDb => {
+                let has = self.store.state().position();
+                lost(error, &has, server_id).map(|gtid| why(server_id, &gtid.to_string()))
+            }
+            _ => None,
+        }
+    }
+
+    fn halt(&mut self, why: &str) -> StoreError {
+        let halted = self.store.halt(why);
+        let halted = halted.unwrap_or_else(|error| {
+            // Said at least, and found again at the next start.
+            self.log.say(Level::Error, &error.to_string());
+            StoreError::Halted { why: why.into() }
+        });
+        self.log.say(Level::Error, &halted.to_string());
+        halted
     }
 
     /// What differs when something whole was brought: groups, or, of a mirror, the end.

@@ -15,6 +15,7 @@ mod desk;
 mod entry;
 mod ingest;
 mod link;
+mod lost;
 mod mirror;
 mod offers;
 mod position;

@@ -195,7 +195,7 @@ fn owned(asker: &mut Asker) -> Result<GtidSet, PositionError> {
 }
 
 /// What `gtid_owned` says; `None`: not all of it can be read.
-fn whole(text: &str) -> Option<GtidSet> {
+pub(super) fn whole(text: &str) -> Option<GtidSet> {
     let set = owned_of(text);
     let count = |(begin, end): &(u64, u64)| end - begin;
     let read: u64 = set.iter().flat_map(|(_, list)| list).map(count).sum();

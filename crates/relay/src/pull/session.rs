@@ -9,6 +9,8 @@ use std::time::Duration;
 use dromon_binlog::{GtidSet, ParseGtidSetError};
 
 use super::entry::{Entry, EntryStep};
+use super::lost::lost_set;
+use super::position::whole;
 use crate::wire::{
     Answer, CHANNEL_VARIABLE, Command, Dump, DumpGtid, Failure, Frames, LAG_VARIABLE, Register,
     Row, WireError, ZSTD_LEVEL_MAX, ZSTD_VARIABLE, dump_flags, parse_row, server_uuid,
@@ -134,6 +136,15 @@ pub enum SessionError {
     Lacks {
         /// Which, as a set, which is cut if it is long.
         lacks: String,
+    },
+    /// The same, of what it wrote itself.
+    #[error(
+        "The primary lacks {lost}, which are its own transactions, and which the relay has or is to begin behind (start). Nothing \
+         was stored"
+    )]
+    Lost {
+        /// Which, as a set, which is cut if it is long.
+        lost: String,
     },
     /// Not a set of GTIDs.
     #[error("The primary's gtid_executed cannot be read: {0}")]
@@ -288,7 +299,7 @@ impl Session {
             GTID_MODE if self.may_be_mysql() => "SHOW VARIABLES LIKE 'gtid_mode'".into(),
             // In this order: what is committed in between is in one of the two at least.
             EXECUTED if wish.executed.is_some() => {
-                "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed".into()
+                "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid".into()
             }
             _ => return None,
         })
@@ -462,6 +473,12 @@ impl Session {
             }
             if n == EXECUTED {
                 let lacks = has.minus(&owned(&text(0))).minus(&text(1).parse()?);
+                let lost = lost_set(&lacks, &text(2));
+                // What is being committed counts only if all of it was read.
+                if !lost.is_empty() && whole(&text(0)).is_some() {
+                    let lost = lost.shown(LACKS_MAX);
+                    return Err(SessionError::Lost { lost });
+                }
                 if !lacks.is_empty() {
                     let lacks = lacks.shown(LACKS_MAX);
                     return Err(SessionError::Lacks { lacks });

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::halt::HALTED;
+
 /// An error of the store. Cheap to clone: one cause answers many.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
@@ -30,6 +32,14 @@ pub enum StoreError {
         file: String,
         /// The cause.
         source: Arc<io::Error>,
+    },
+    /// The primary lost what is stored here.
+    #[error(
+        "{why} The transactions that it has lost are on the relay and its replicas, and not on the primary. Either make one of the          replicas the primary, or give relay and replicas new copies of the primary's data (the relay an empty directory). If the primary          itself gets them again (it was restored, and catches up with another server), wait until it has them. Then remove {HALTED}          from the relay's directory, and start the relay again."
+    )]
+    Halted {
+        /// How that is known.
+        why: String,
     },
     /// A defect.
     #[error(

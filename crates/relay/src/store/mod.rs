@@ -18,6 +18,7 @@
 mod beside;
 mod catalogue;
 mod error;
+mod halt;
 mod history;
 mod lacks;
 mod mark;
@@ -45,6 +46,7 @@ use recover::{check_kind, damaged, open_mark, recover_last};
 pub use beside::{GroupKey, HintReader, Hinted, Said, beside};
 pub use catalogue::{Begin, Catalogue, FileEntry, Point, Refused, Text, Wanted};
 pub use error::StoreError;
+pub use halt::HALTED;
 pub use history::{History, Kind};
 pub use lacks::Lacks;
 pub use mark::Place;
@@ -162,8 +164,8 @@ pub enum Part {
 
 impl Store {
     /// Opens the files of a directory, mends what a crash left, and says what that was. If there
-    /// are none, the first file will begin with `start`. If the disk is too full to go on, it is open
-    /// and has failed: see [`Store::failure`].
+    /// are none, the first file will begin with `start`. If the disk is too full to go on, or it was
+    /// [halted](Store::halt), it is open and has failed: see [`Store::failure`].
     pub fn open(
         device: Arc<dyn Device>,
         options: StoreOptions,
@@ -265,12 +267,24 @@ impl Store {
             Err(error) if error.is_full() => {}
             ready => ready?,
         }
+        if let (None, Some(halted)) = (&store.failed, halt::marked(&*store.device)?) {
+            store.failed = Some(store.view.fail(&halted));
+        }
         Ok((store, opened))
     }
 
     /// Why it takes nothing more.
     pub fn failure(&self) -> Option<&StoreError> {
         self.failed.as_deref()
+    }
+
+    /// Takes nothing more, for this reason, and does not after a restart either, until the operator
+    /// removes the mark. What is stored is served.
+    pub fn halt(&mut self, why: &str) -> Result<StoreError, StoreError> {
+        let marked = halt::mark(&*self.device, why);
+        let halted = StoreError::Halted { why: why.into() };
+        self.failed = Some(self.view.fail(&halted));
+        marked.map(|()| halted)
     }
 
     /// What readers see.

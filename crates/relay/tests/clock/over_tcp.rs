@@ -206,7 +206,8 @@ impl MySql {
         } else if text == "SHOW VARIABLES LIKE 'gtid_mode'" {
             let on = primary.has_gtids();
             table(&[if on { "gtid_mode|ON" } else { "gtid_mode|OFF" }])
-        } else if text == "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed" {
+        } else if text == "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid"
+        {
             table(&[&format!("|{}", primary.executed())])
         } else if text == "SELECT @@GLOBAL.gtid_executed" {
             table(&[&primary.executed().to_string()])

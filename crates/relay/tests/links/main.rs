@@ -4,6 +4,7 @@ mod beats;
 #[path = "../common/mod.rs"]
 mod common;
 mod http;
+mod lost;
 mod upstream;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dromon_binlog::GtidSet;
+use dromon_binlog::{GtidSet, uuid_text};
 use dromon_log::SimDevice;
 use dromon_relay::http::HttpServer;
 use dromon_relay::log::Log;
@@ -134,9 +134,9 @@ impl MySql {
     }
 
     fn query(&self, text: &str) -> Option<TextResult> {
-        let row = |cells: [String; 2]| {
-            let mut table = TextResult::new(&["a", "b"]);
-            table.row(cells);
+        let row = |cells: &[String]| {
+            let mut table = TextResult::new(&["a", "b", "c"][..cells.len()]);
+            table.row(cells.iter().cloned());
             Some(table)
         };
         match text {
@@ -145,13 +145,18 @@ impl MySql {
                 None
             }
             "SELECT @@GLOBAL.server_id, @@GLOBAL.version" => {
-                row([self.primary().server_id.to_string(), "5.7.44-log".into()])
+                row(&[self.primary().server_id.to_string(), "5.7.44-log".into()])
             }
-            "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed" => row([
-                self.owned.lock().expect("alive").clone(),
-                self.primary().executed().to_string(),
-            ]),
-            "SHOW VARIABLES LIKE 'gtid_mode'" => row(["gtid_mode".into(), "ON".into()]),
+            "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid" => {
+                let owned = self.owned.lock().expect("alive").clone();
+                let primary = self.primary();
+                row(&[
+                    owned,
+                    primary.executed().to_string(),
+                    uuid_text(&primary.uuid()),
+                ])
+            }
+            "SHOW VARIABLES LIKE 'gtid_mode'" => row(&["gtid_mode".into(), "ON".into()]),
             text if text.starts_with("SHOW VARIABLES") => Some(TextResult::new(&["a", "b"])),
             text => panic!("asked {text}"),
         }
@@ -527,6 +532,41 @@ fn a_primary_that_lacks_something() {
     server.primary().does((A, 4), 10);
     relay.has(&set(&of(A, 1..=4)));
     Following::stop(&relay.following);
+}
+
+/// One that has lost transactions of its own will use their numbers again: then nothing would show it.
+#[test]
+fn a_primary_that_has_lost_its_own() {
+    let (server, address) = MySql::start();
+    (1..=3).for_each(|n| server.primary().does((A, n), 10));
+    let device = SimDevice::new(3);
+    let relay = Relay::start(&device, 42, &address);
+    relay.has(&set(&of(A, 1..=3)));
+    let mut reset = Primary::new(1);
+    reset.does((A, 1), 10);
+    // What is being committed is not lost, and what cannot be read may be that.
+    *server.owned.lock().expect("alive") = format!("{}#17:tag:9#4", set(&of(A, 2..=2)));
+    *server.primary() = reset;
+    server.breaks();
+    let why = || {
+        let following = relay.following.lock().expect("alive");
+        following.last_error.clone().unwrap_or_default()
+    };
+    until("it waits", || why().contains("lacks transactions"));
+    assert!(relay.view.failure().is_none());
+    server.owned.lock().expect("alive").clear();
+    until("it ends", || relay.view.failure().is_some());
+    let named = set(&of(A, 2..=3)).to_string();
+    let text = relay.view.failure().expect("it ended").to_string();
+    assert!(
+        text.contains(&format!("(server id 1) has lost {named},")),
+        "{text}"
+    );
+    // It makes them again.
+    (2..=9).for_each(|n| server.primary().does((A, n), 10));
+    let again = Relay::start(&device, 42, &address);
+    assert_eq!(again.view.executed(), set(&of(A, 1..=3)));
+    assert_eq!(again.view.failure().expect("marked").to_string(), text);
 }
 
 /// What a replica has and nobody else is named to it, once the primary had nothing more for a while;

@@ -70,6 +70,14 @@ pub struct Primary {
 }
 
 impl Primary {
+    /// Its own source of GTIDs.
+    pub fn uuid(&self) -> [u8; 16] {
+        match self.server_id {
+            1 => A,
+            _ => B,
+        }
+    }
+
     pub fn new(server_id: u32) -> Primary {
         let mut primary = Primary {
             server_id,

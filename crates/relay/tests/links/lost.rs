@@ -1,0 +1,203 @@
+//! A primary that has lost what it had sent (RESET MASTER, or a crash without sync_binlog) is not gone on with
+//! once it has used the same numbers again.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use dromon_binlog::{BinlogState, Checksum};
+use dromon_log::{Device, SimDevice};
+use dromon_relay::pull::Following;
+use dromon_relay::store::{HALTED, Store, StoreError, StoreOptions};
+use dromon_relay::wire::{
+    Command, Failure, Frames, Greeting, NATIVE_PASSWORD, SALT_LEN, TextResult, capabilities, error,
+    ok, put_packet, put_result,
+};
+
+use super::common::{append, artificial_rotate, format_event, gtid, transaction};
+use super::{puller, until};
+
+const CRC: Checksum = Checksum::Crc32;
+
+/// A server that says it has not 0-1-7, and the second time that it has.
+fn primary(server_id: u32) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let dumps = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&dumps);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            serves(stream.expect("a client"), server_id, &counted);
+        }
+    });
+    (address, dumps)
+}
+
+fn packet(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
+    let mut buf = [0; 4096];
+    loop {
+        if let Some(packet) = frames.packet().expect("in order") {
+            return Some(packet);
+        }
+        match stream.read(&mut buf) {
+            Ok(0) | Err(_) => return None,
+            Ok(n) => frames.feed(&buf[..n]),
+        }
+    }
+}
+
+fn serves(mut stream: TcpStream, server_id: u32, dumps: &AtomicUsize) {
+    let mut frames = Frames::new(1 << 20);
+    let greeting = Greeting {
+        version: "5.5.5-10.11.18-MariaDB-log".into(),
+        connection: 1,
+        salt: [b'x'; SALT_LEN],
+        capabilities: capabilities::OURS,
+        plugin: NATIVE_PASSWORD.into(),
+    };
+    let mut out = Vec::new();
+    put_packet(&mut out, 0, &greeting.encode());
+    frames.set_sequence(1);
+    stream.write_all(&out).expect("sent");
+    if packet(&mut stream, &mut frames).is_none() {
+        return;
+    }
+    let mut table: Option<TextResult> = None;
+    loop {
+        let mut out = Vec::new();
+        match table.take() {
+            Some(table) => put_result(&mut out, frames.sequence(), &table),
+            None => put_packet(&mut out, frames.sequence(), &ok()),
+        };
+        if stream.write_all(&out).is_err() {
+            return;
+        }
+        frames.set_sequence(0);
+        let Some(packet) = packet(&mut stream, &mut frames) else {
+            return;
+        };
+        match Command::decode(&packet).expect("a command") {
+            Command::Query(text) => {
+                let text = String::from_utf8_lossy(&text).into_owned();
+                let mut answer = TextResult::new(&["a", "b"]);
+                if text.contains("@@GLOBAL.server_id") {
+                    answer.row([server_id.to_string(), "10.11.18-MariaDB-log".into()]);
+                }
+                table = (!text.starts_with("SET ")).then_some(answer);
+            }
+            Command::Dump(_) => {
+                let mut out = Vec::new();
+                if dumps.fetch_add(1, Ordering::SeqCst) == 0 {
+                    let text = "the replica asked for GTID 0-1-7, which is not here";
+                    let refusal = error(&Failure::new(1236, text));
+                    put_packet(&mut out, frames.sequence(), &refusal);
+                } else {
+                    let mut sequence = frames.sequence();
+                    let begins = [artificial_rotate("f.000001", 4, CRC), format_event(CRC)];
+                    let other = transaction(gtid(0, 1, 8), 1, 9, CRC);
+                    for event in begins.iter().chain(&other) {
+                        sequence = put_packet(&mut out, sequence, &[&[0], &event[..]].concat());
+                    }
+                }
+                // The relay may have gone.
+                let _ = stream.write_all(&out);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn opened(device: &SimDevice) -> Store {
+    let options = StoreOptions::default();
+    let opened = Store::open(Arc::new(device.clone()), options, BinlogState::new());
+    opened.expect("good files").0
+}
+
+fn with_a_group() -> (SimDevice, Store) {
+    let device = SimDevice::new(5);
+    let mut store = opened(&device);
+    store.begin_file(&format_event(CRC)).expect("a good disk");
+    let name = gtid(0, 1, 7);
+    append(&mut store, &transaction(name, 1, 9, CRC), name).expect("a good disk");
+    store.flush().expect("a good disk");
+    (device, store)
+}
+
+#[test]
+fn what_it_wrote_itself_ends_the_pulling_for_good() {
+    let (address, dumps) = primary(1);
+    let (device, store) = with_a_group();
+    let pull = |store| puller(store, &address, None, None, Duration::from_secs(5));
+    let view = store.view();
+    let puller = pull(store);
+    let thread = thread::spawn(move || puller.run());
+    until("it ends", || view.failure().is_some());
+    let halted = thread.join().expect("it ends");
+    let halted = halted.expect_err("it has lost 0-1-7");
+    let text = halted.to_string();
+    for part in [
+        "(server id 1) has lost 0-1-7,",
+        "remove dromon-relay.halted",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!halted.is_full());
+    // A restart changes nothing, nor does a power cut.
+    device.kill();
+    let store = opened(&device);
+    assert!(matches!(store.failure(), Some(StoreError::Halted { .. })));
+    let again = pull(store).run().expect_err("marked");
+    assert_eq!(again.to_string(), text);
+    assert_eq!(dumps.load(Ordering::SeqCst), 1, "it is not asked again");
+    // The operator says that it is well.
+    device.remove(HALTED).expect("it is there");
+    let store = opened(&device);
+    assert!(store.failure().is_none());
+    let (view, puller) = (store.view(), pull(store));
+    let following = puller.following();
+    let thread = thread::spawn(move || puller.run());
+    until("it goes on", || {
+        view.state().position().to_string() == "0-1-8"
+    });
+    Following::stop(&following);
+    thread.join().expect("it ends").expect("a good disk");
+}
+
+/// It may be a replica that is behind.
+#[test]
+fn what_another_one_wrote_may_come() {
+    let (address, dumps) = primary(2);
+    let (_, store) = with_a_group();
+    let view = store.view();
+    let puller = puller(store, &address, None, None, Duration::from_secs(5));
+    let following = puller.following();
+    let thread = thread::spawn(move || puller.run());
+    until("it goes on", || {
+        view.state().position().to_string() == "0-1-8"
+    });
+    assert_eq!(dumps.load(Ordering::SeqCst), 2);
+    Following::stop(&following);
+    thread.join().expect("it ends").expect("a good disk");
+}
+
+/// Without files `start` alone says what was there.
+#[test]
+fn a_position_to_begin_with_may_be_any() {
+    let (address, dumps) = primary(1);
+    let start: BinlogState = "0-1-7".parse().expect("a state");
+    let device = Arc::new(SimDevice::new(5));
+    let (store, _) = Store::open(device, StoreOptions::default(), start).expect("empty");
+    let view = store.view();
+    let puller = puller(store, &address, None, None, Duration::from_secs(5));
+    let following = puller.following();
+    let thread = thread::spawn(move || puller.run());
+    until("it goes on", || {
+        view.state().position().to_string() == "0-1-8"
+    });
+    assert_eq!(dumps.load(Ordering::SeqCst), 2);
+    Following::stop(&following);
+    thread.join().expect("it ends").expect("a good disk");
+}
