@@ -602,6 +602,8 @@ impl Cursor {
                 return Err(StoreError::NoFile { file });
             };
             if self.place.at >= file.len {
+                // A part of the tail stays no longer than that itself.
+                self.piece = Piece::Nothing;
                 let next = self.place.file + 1;
                 return Ok(Some(match shared.catalogue.file(next) {
                     Some(_) => Next::File(next),
@@ -643,6 +645,12 @@ impl Cursor {
     pub fn pass(&mut self, len: usize) {
         self.piece.advance(len);
         self.place.at += len as u64;
+        // It may be one event of many megabytes, that takes minutes on its way, and nothing may follow.
+        if let Piece::Own(..) = self.piece
+            && self.piece.rest().is_empty()
+        {
+            self.piece = Piece::Nothing;
+        }
     }
 
     /// Goes on in another file, at a byte at which an event begins.
@@ -664,6 +672,57 @@ mod tests {
 
     use super::super::{Part, Store, StoreOptions};
     use super::*;
+
+    /// A large event is not held by each replica that has got it while it waits for the next one.
+    #[test]
+    fn a_cursor_holds_nothing_behind_an_event() {
+        let format = Format {
+            binlog_version: 4,
+            server_version: version_bytes("10.11.18-MariaDB"),
+            created: 0,
+            post_header_lens: vec![0; 163],
+            checksum: Some(Checksum::Crc32),
+        };
+        let event = |kind, payload: &Payload<'_>| {
+            let header = Header {
+                timestamp: 1000,
+                kind,
+                server_id: 1,
+                len: 0,
+                end_pos: 0,
+                flags: 0,
+            };
+            encode_event(&header, payload, &format)
+        };
+        let begins = Payload::Format(Box::new(format.clone()));
+        let begins = event(EventType::FORMAT_DESCRIPTION, &begins);
+        let text = vec![b'x'; 8 << 20];
+        for tail_max in [0, 32 << 20] {
+            let options = StoreOptions {
+                tail_max,
+                ..StoreOptions::default()
+            };
+            let device = Arc::new(SimDevice::new(1));
+            let (mut store, _) = Store::open(device, options, BinlogState::new()).expect("empty");
+            store.begin_file(&begins).expect("a good disk");
+            let large = event(EventType::ANNOTATE_ROWS, &Payload::Annotate(&text));
+            let part = Part::Alone(GroupName::Nameless, 1000);
+            store.append(large, part).expect("a good disk");
+            store.flush().expect("a good disk");
+            let at = store.view().shared().catalogue.files()[0].body;
+            let mut cursor = Cursor::new(store.view(), Place { file: 1, at });
+            let Next::Event(len) = cursor.look().expect("readable") else {
+                panic!("an event is there");
+            };
+            assert!(len > text.len() && cursor.is_near() == (tail_max > 0));
+            cursor.pass(len);
+            // What came from the file goes before the event is on its way.
+            let held = matches!(cursor.piece, Piece::Nothing);
+            assert_eq!(held, tail_max == 0);
+            assert_eq!(cursor.look().expect("readable"), Next::End);
+            assert!(matches!(cursor.piece, Piece::Nothing));
+        }
+    }
 
     /// A set may have thousands of intervals, and there is a place each 256 KiB of files that are kept for
     /// weeks.
