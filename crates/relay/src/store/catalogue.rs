@@ -51,10 +51,16 @@ pub struct FileEntry {
     pub indexed: bool,
 }
 
+/// Places that are kept of all files, but those of the newest one. Each takes some 650 bytes where there
+/// is one domain, and 2 KB where there are ten.
+const POINTS_MAX: usize = 1 << 16;
+
 /// All files, without a gap.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     files: VecDeque<FileEntry>,
+    /// Of which places are kept: their numbers, the one read through or begun last behind. Some may be gone.
+    indexed: VecDeque<u64>,
     state: History,
     /// No group was made later.
     newest: u32,
@@ -278,7 +284,9 @@ fn suits(state: &History, position: &Position) -> bool {
 impl Catalogue {
     /// Of files that are there, what is in all of them, and when the newest of it was made.
     pub fn new(files: VecDeque<FileEntry>, state: History, newest: u32) -> Catalogue {
+        let indexed = files.iter().filter(|f| f.indexed).map(|f| f.number);
         Catalogue {
+            indexed: indexed.collect(),
             files,
             state,
             newest,
@@ -334,7 +342,32 @@ impl Catalogue {
                 .back()
                 .is_none_or(|f| f.number + 1 == file.number)
         );
+        self.indexed.push_back(file.number);
         self.files.push_back(file);
+        self.forget_points();
+    }
+
+    /// Forgets the places of files that were read through or begun longest ago, if there are too many:
+    /// who begins there reads the file through again, as after a start.
+    fn forget_points(&mut self) {
+        let count = |all: &Catalogue, number| all.file(number).map_or(0, |f| f.points.len());
+        // Never of the newest, which is written.
+        let newest = self.files.back().map(|f| f.number);
+        let mut kept = VecDeque::new();
+        let mut points = 0;
+        for number in std::mem::take(&mut self.indexed).into_iter().rev() {
+            let of_it = count(self, number);
+            if newest == Some(number) || kept.is_empty() || points + of_it <= POINTS_MAX {
+                points += of_it;
+                if self.file(number).is_some() {
+                    kept.push_front(number);
+                }
+            } else if let Some(file) = self.file_mut(number) {
+                file.points = Vec::new();
+                file.indexed = false;
+            }
+        }
+        self.indexed = kept;
     }
 
     /// The last file has grown by groups of which none was made later than `newest`.
@@ -352,6 +385,8 @@ impl Catalogue {
         if let Some(file) = self.file_mut(number).filter(|f| !f.indexed) {
             file.points = points;
             file.indexed = true;
+            self.indexed.push_back(number);
+            self.forget_points();
         }
     }
 
@@ -445,5 +480,77 @@ impl Catalogue {
             state: state.clone(),
             wanted,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(seqno: u64) -> History {
+        let state: BinlogState = format!("0-1-{seqno}").parse().expect("a state");
+        state.into()
+    }
+
+    fn points(number: u64) -> Vec<Point> {
+        let each = 0..10_000;
+        each.map(|n| Point {
+            at: 1000 + n,
+            state: history(number * 100_000 + n),
+            time: 0,
+        })
+        .collect()
+    }
+
+    /// However much is kept, the places in it that are held in memory are bounded, and those of a file that
+    /// somebody needs come back.
+    #[test]
+    fn places_of_old_files_are_forgotten() {
+        let mut all = Catalogue::default();
+        let held = |all: &Catalogue| all.files.iter().map(|f| f.points.len()).sum::<usize>();
+        for number in 1..=30 {
+            all.push(FileEntry {
+                number,
+                start: history(number * 100_000 - 1),
+                start_time: 0,
+                len: 1000,
+                list: 4,
+                body: 1000,
+                points: Vec::new(),
+                indexed: true,
+            });
+            all.grown(
+                20_000,
+                points(number),
+                &history(number * 100_000 + 10_000),
+                0,
+            );
+            assert!(held(&all) <= POINTS_MAX + 10_000);
+        }
+        assert!(held(&all) >= POINTS_MAX - 10_000, "as many as may be");
+        assert!(!all.files[0].indexed && all.files[29].indexed);
+        // A replica needs the third one; others need others then.
+        let position: Position = "0-1-305000".parse().expect("a position");
+        let at = |all: &Catalogue| {
+            let begin = all.begin(&position).expect("it is here");
+            begin.expect("a file").place
+        };
+        assert_eq!(at(&all), Place { file: 3, at: 1000 }, "its beginning");
+        all.index(3, points(3));
+        assert_eq!(at(&all), Place { file: 3, at: 6000 });
+        for number in 4..=20 {
+            all.index(number, points(number));
+            assert!(held(&all) <= POINTS_MAX + 10_000);
+            assert!(all.files[number as usize - 1].indexed, "the one just read");
+        }
+        assert!(!all.files[2].indexed && all.files[29].indexed);
+        assert_eq!(all.files[29].points.len(), 10_000, "it is written");
+        // Those that are gone do not count.
+        while all.pop().is_some() {}
+        all.push(FileEntry {
+            number: 31,
+            ..all.files[0].clone()
+        });
+        assert_eq!(all.indexed, [30, 31]);
     }
 }
