@@ -15,6 +15,9 @@ use crate::store::{Limits, StoreError, View};
 /// come back within it.
 pub(crate) const UNLISTED: Duration = Duration::from_secs(120);
 
+/// So long files are removed each time: no primary notices that nothing is pulled meanwhile.
+pub(crate) const AT_ONCE: Duration = Duration::from_millis(100);
+
 /// How often.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -27,6 +30,8 @@ pub(crate) struct Keep {
     pub forget: Option<u64>,
     /// Where the list of known replicas is.
     pub device: Arc<dyn Device>,
+    /// Files are removed for so long at once, and the others later: nothing is pulled meanwhile.
+    pub at_once: Duration,
     /// There was no such list: purged is nothing before, but what the hard limit says.
     pub unlisted_until: Option<Instant>,
 }
@@ -105,7 +110,9 @@ impl Housekeeping {
             true => Some(oldest),
             false => needed.map(|n| n.0),
         };
-        let purged = self.view.purge(self.keep.limits, from, now);
+        let began = Instant::now();
+        let in_time = || began.elapsed() < self.keep.at_once;
+        let purged = self.view.purge_while(self.keep.limits, from, now, in_time);
         if waits && purged.held > 0 && !std::mem::replace(&mut self.said_unlisted, true) {
             self.log.say(
                 Level::Warning,
@@ -345,6 +352,37 @@ mod tests {
         assert_eq!(registry(&housekeeping).held(), Some((1, 3)));
     }
 
+    /// Thousands of files may be due at once, when somebody is forgotten: in between the relay pulls.
+    #[test]
+    fn files_go_a_few_at_a_time() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let (mut housekeeping, mut store) = with_store(&SimDevice::new(1), &log);
+        for _ in 0..6 {
+            store.begin_file(&begins()).expect("a good disk");
+        }
+        housekeeping.server = Server::new(
+            options(),
+            Arc::clone(&housekeeping.view),
+            Registry::new(60),
+            log,
+            0,
+        );
+        housekeeping.keep.limits = Limits {
+            size: Some(1),
+            ..Limits::default()
+        };
+        // No time at all: one after the other.
+        housekeeping.keep.at_once = Duration::ZERO;
+        for oldest in [2, 3, 4] {
+            housekeeping.keep_house(1000 + oldest);
+            assert_eq!(housekeeping.view.oldest(), Some(oldest));
+        }
+        housekeeping.keep.at_once = Duration::MAX;
+        housekeeping.keep_house(1005);
+        assert_eq!(housekeeping.view.oldest(), Some(6));
+    }
+
     fn begins() -> Vec<u8> {
         let format = Format {
             binlog_version: 4,
@@ -400,6 +438,7 @@ mod tests {
             limits: Limits::default(),
             forget: None,
             device: Arc::new(device.clone()),
+            at_once: Duration::MAX,
             unlisted_until: None,
         };
         (Housekeeping::new(&server, &view, keep, log), store)

@@ -18,7 +18,7 @@ use signal_hook::iterator::Signals;
 
 use crate::config::Config;
 use crate::descriptors;
-use crate::housekeeping::{Housekeeping, Keep, UNLISTED, unix_now};
+use crate::housekeeping::{AT_ONCE, Housekeeping, Keep, UNLISTED, unix_now};
 use crate::http::HttpServer;
 use crate::log::{Level, Log};
 use crate::pull::{Desk, Following, Login, PositionKind, Puller, read_for_ever};
@@ -140,6 +140,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         limits: config.keep,
         forget: config.forget.map(|f| f.as_secs()),
         device: Arc::clone(&device),
+        at_once: AT_ONCE,
         unlisted_until: unlisted.then(|| Instant::now() + UNLISTED),
     };
     let mut housekeeping = Housekeeping::new(&server, &view, keep.clone(), &log);

@@ -437,6 +437,18 @@ impl View {
     /// that somebody has removed already is no error. With another error the rest stays, and is tried
     /// again with the next call.
     pub fn purge(&self, limits: Limits, needed: Option<u64>, now: u64) -> Purged {
+        self.purge_while(limits, needed, now, || true)
+    }
+
+    /// As [`View::purge`], of which each file takes its time: asked after each whether to go on. The rest is
+    /// for the next call.
+    pub fn purge_while(
+        &self,
+        limits: Limits,
+        needed: Option<u64>,
+        now: u64,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Purged {
         let (remove, held) = {
             let shared = self.shared();
             let catalogue = &shared.catalogue;
@@ -469,6 +481,9 @@ impl View {
                 break;
             }
             purged.gone.push(name);
+            if !go_on() {
+                break;
+            }
         }
         purged
     }
