@@ -1,10 +1,9 @@
 //! The connection to the primary: sockets, and what is done when they break.
 
 use std::io;
-use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use dromon_binlog::GroupName;
 use dromon_binlog::hints::{Barrier, Hint, Hints, Limits, Reached};
@@ -12,11 +11,12 @@ use dromon_binlog::hints::{Barrier, Hint, Hints, Limits, Reached};
 use super::backoff::Backoff;
 use super::connection::{Connection, Fault};
 use super::desk::Desk;
+use super::following::{Following, lock, now};
 use super::ingest::{Act, Ingest, IngestError};
 use super::lost::{lost, why};
 use super::offers::Offers;
 use super::session::{Primary, Session, SessionError, Wish, follow};
-use crate::http::{Heard, HintStatus, primary_lag_ms};
+use crate::http::HintStatus;
 use crate::log::{Level, Log};
 use crate::net::ClientTls;
 use crate::store::{History, Kind, Part, Place, Store, StoreError};
@@ -119,51 +119,6 @@ impl From<Fault> for PullError {
     }
 }
 
-/// How it stands, for others.
-#[derive(Clone, Debug, Default)]
-pub struct Following {
-    /// Host and port of the primary.
-    pub address: String,
-    /// Account there.
-    pub user: String,
-    /// Events are coming.
-    pub connected: bool,
-    /// Of the present or last connection.
-    pub primary: Primary,
-    /// Its current file, as it calls it.
-    pub file: String,
-    /// Up to where events came.
-    pub position: u64,
-    /// Connections so far.
-    pub connections: u64,
-    /// Why the last one ended.
-    pub last_error: Option<String>,
-    /// Groups out of their domain's order.
-    pub unordered: u64,
-    /// Whether the connection is encrypted.
-    pub encrypted: bool,
-    /// And the primary's certificate was for its address.
-    pub named: bool,
-    /// When anything came last.
-    pub heard: Option<Instant>,
-    /// That was a heartbeat which says that the primary had nothing more.
-    pub idle: bool,
-    /// When the relay had last, on its disk, all that the primary had.
-    pub complete: Option<Instant>,
-    /// When the newest event was made, in seconds of the primary's clock.
-    pub newest: u32,
-    /// The primary is a relay, and said last that it is so many seconds behind its own; 0: it has all.
-    pub behind: u32,
-    /// How often something must come.
-    pub beat: Duration,
-    /// What compression has spared on the present or last connection, if that was agreed on.
-    pub zstd: Option<Compressed>,
-    /// If hints are computed.
-    pub hints: Option<HintStatus>,
-    stopping: bool,
-    stream: Option<Arc<TcpStream>>,
-}
-
 /// The stream of a relay that compresses it.
 struct Inflate {
     from: Decompressor,
@@ -185,36 +140,6 @@ pub struct Puller {
     clockless: String,
     /// Called now and then between events: retention.
     every_now_and_then: Box<dyn FnMut() + Send>,
-}
-
-fn lock(following: &Mutex<Following>) -> MutexGuard<'_, Following> {
-    following.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Following {
-    /// How far the relay is behind its primary, in milliseconds, as far as it can know; `None`: not at
-    /// all.
-    pub fn lag_ms(&self) -> Option<u64> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        primary_lag_ms(&Heard {
-            silent_ms: self.heard.map(|at| at.elapsed().as_millis() as u64),
-            idle: self.idle,
-            newest: self.newest,
-            behind: self.behind,
-            now_ms: now.unwrap_or_default().as_millis() as u64,
-            beat_ms: self.beat.as_millis() as u64,
-        })
-    }
-
-    /// Ends the connection and all attempts.
-    pub fn stop(following: &Mutex<Following>) {
-        let mut state = lock(following);
-        state.stopping = true;
-        if let Some(stream) = &state.stream {
-            // It may be closed already.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
 }
 
 impl Puller {
@@ -526,7 +451,7 @@ impl Puller {
                     }
                     // What a connection begins with has none.
                     if time > 0 && !heartbeat {
-                        following.newest = time;
+                        following.comes(time, now());
                     }
                 }
                 if following.file.as_bytes() != file {
@@ -558,6 +483,10 @@ impl Puller {
         following.encrypted = encrypted;
         following.named = encrypted && self.source.tls.as_ref().is_some_and(ClientTls::is_named);
         following.zstd = primary.zstd.map(|_| Compressed::default());
+        if following.primary.server_id != primary.server_id {
+            // Another clock.
+            (following.newest, following.last) = (0, 0);
+        }
         following.primary = primary;
     }
 
@@ -803,6 +732,41 @@ mod tests {
         read(2);
         puller.exchange(HintStatus::default());
         assert!(puller.offers.waits());
+    }
+
+    /// One session that says a time of long ago, or of the future, makes the relay neither late nor early.
+    #[test]
+    fn what_a_session_says_of_its_time() {
+        let mut following = Following {
+            heard: Some(Instant::now()),
+            beat: Duration::from_secs(3600),
+            ..Following::default()
+        };
+        let now = now();
+        let said = |time: u64| u32::try_from(time).expect("a time");
+        let mut comes = |time| {
+            following.comes(said(time), now);
+            following.lag_ms().expect("something came")
+        };
+        assert!(comes(now - 1000) >= 1_000_000);
+        assert!(comes(now - 900) < 1_000_000);
+        let late = comes(now - 86_400);
+        assert!((900_000..1_000_000).contains(&late), "{late}");
+        assert_eq!(comes(now + 86_400), 0);
+        let late = comes(now - 800);
+        assert!(late >= 800_000, "the one ahead counts no more: {late}");
+        assert!(comes(now) < 60_000);
+        // Another primary has another clock.
+        let mut puller = puller(Kind::MariaDb, None);
+        puller.following = Arc::new(Mutex::new(following));
+        puller.connected(Primary::default(), false);
+        assert!(puller.following().lock().expect("alive").newest > 0);
+        let other = Primary {
+            server_id: 9,
+            ..Primary::default()
+        };
+        puller.connected(other, false);
+        assert_eq!(puller.following().lock().expect("alive").lag_ms(), None);
     }
 
     /// Nothing is asked of a primary when nothing can be stored.

@@ -1,0 +1,108 @@
+//! How the relay stands towards its primary, for others.
+
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::session::Primary;
+use crate::http::{Heard, HintStatus, primary_lag_ms};
+use crate::wire::Compressed;
+
+/// So many seconds clocks may differ.
+const CLOCKS: u64 = 2;
+
+/// How it stands.
+#[derive(Clone, Debug, Default)]
+pub struct Following {
+    /// Host and port of the primary.
+    pub address: String,
+    /// Account there.
+    pub user: String,
+    /// Events are coming.
+    pub connected: bool,
+    /// Of the present or last connection.
+    pub primary: Primary,
+    /// Its current file, as it calls it.
+    pub file: String,
+    /// Up to where events came.
+    pub position: u64,
+    /// Connections so far.
+    pub connections: u64,
+    /// Why the last one ended.
+    pub last_error: Option<String>,
+    /// Groups out of their domain's order.
+    pub unordered: u64,
+    /// Whether the connection is encrypted.
+    pub encrypted: bool,
+    /// And the primary's certificate was for its address.
+    pub named: bool,
+    /// When anything came last.
+    pub heard: Option<Instant>,
+    /// That was a heartbeat which says that the primary had nothing more.
+    pub idle: bool,
+    /// When the relay had last, on its disk, all that the primary had.
+    pub complete: Option<Instant>,
+    /// When the newest event was made, in seconds of the primary's clock.
+    pub newest: u32,
+    /// What the last one said of that: a session may say any time.
+    pub last: u32,
+    /// The primary is a relay, and said last that it is so many seconds behind its own; 0: it has all.
+    pub behind: u32,
+    /// How often something must come.
+    pub beat: Duration,
+    /// What compression has spared on the present or last connection, if that was agreed on.
+    pub zstd: Option<Compressed>,
+    /// If hints are computed.
+    pub hints: Option<HintStatus>,
+    pub(super) stopping: bool,
+    pub(super) stream: Option<Arc<TcpStream>>,
+}
+
+pub(super) fn lock(following: &Mutex<Following>) -> MutexGuard<'_, Following> {
+    following.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Following {
+    /// How far the relay is behind its primary, in milliseconds, as far as it can know; `None`: not at
+    /// all.
+    pub fn lag_ms(&self) -> Option<u64> {
+        primary_lag_ms(&Heard {
+            silent_ms: self.heard.map(|at| at.elapsed().as_millis() as u64),
+            idle: self.idle,
+            newest: self.newest.max(self.last),
+            behind: self.behind,
+            now_ms: since_1970().as_millis() as u64,
+            beat_ms: self.beat.as_millis() as u64,
+        })
+    }
+
+    /// An event has come that says it was made at this time; it is `now`. What went before it was made before,
+    /// though it says a time of long ago (SET TIMESTAMP, a long statement). One ahead of the clock counts only
+    /// for itself.
+    pub(super) fn comes(&mut self, time: u32, now: u64) {
+        self.last = time;
+        if u64::from(time) <= now + CLOCKS {
+            self.newest = self.newest.max(time);
+        }
+    }
+
+    /// Ends the connection and all attempts.
+    pub fn stop(following: &Mutex<Following>) {
+        let mut state = lock(following);
+        state.stopping = true;
+        if let Some(stream) = &state.stream {
+            // It may be closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn since_1970() -> Duration {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default()
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    since_1970().as_secs()
+}
