@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use dromon_binlog::Position;
+use dromon_binlog::{Gtid, Position};
 
 /// What comes within so many milliseconds is one sample.
 const GRAIN_MS: i64 = 20;
@@ -27,6 +27,22 @@ struct Sample {
     since: i64,
     /// Up to the last one.
     position: Position,
+    /// The highest numbers so far, where numbers of a domain may be out of order.
+    highest: Position,
+}
+
+impl Sample {
+    /// Whether someone who has this has all up to the last one. In doubt not.
+    fn is_had(&self, has: &Position) -> bool {
+        self.position.iter().all(|last| {
+            let highest = self.highest.get(last.domain).map_or(0, |gtid| gtid.seqno);
+            has.get(last.domain).is_some_and(|has| {
+                // A server's own numbers rise. Behind a number of another one all that came is only if it
+                // is above all of them.
+                has.server == last.server && has.seqno >= last.seqno || has.seqno > highest
+            })
+        })
+    }
 }
 
 /// Samples, oldest first. Old ones are far apart.
@@ -50,14 +66,26 @@ pub fn since(now: i64, unix_ms: i64, made: u32) -> i64 {
 impl Stamps {
     /// All up to this position is here; what is new of it was committed at that time or later.
     pub fn came(&mut self, since: i64, position: Position) {
+        let mut highest = position.clone();
+        for before in self.samples.back().iter().flat_map(|s| s.highest.iter()) {
+            let higher = |gtid: Gtid| gtid.seqno >= before.seqno;
+            if !highest.get(before.domain).is_some_and(higher) {
+                highest.set(before);
+            }
+        }
         if let Some(last) = self.samples.back_mut()
             && since < last.since + GRAIN_MS
         {
             last.since = last.since.min(since);
             last.position = position;
+            last.highest = highest;
             return;
         }
-        self.samples.push_back(Sample { since, position });
+        self.samples.push_back(Sample {
+            since,
+            position,
+            highest,
+        });
         if self.samples.len() > MAX {
             self.thin();
         }
@@ -71,6 +99,7 @@ impl Stamps {
             Some(Sample {
                 since: first.since,
                 position: last.position.clone(),
+                highest: last.highest.clone(),
             })
         });
         for sample in pairs {
@@ -80,14 +109,9 @@ impl Stamps {
 
     /// For how many milliseconds someone who has this lacks something; 0: it has all.
     pub fn lag(&self, now: i64, has: &Position) -> u64 {
-        // Numbers of a domain may be out of order.
-        if self.samples.back().is_none_or(|s| has.covers(&s.position)) {
-            return 0;
-        }
-        let lacks = self
-            .samples
-            .partition_point(|sample| has.covers(&sample.position));
-        match self.samples.get(lacks) {
+        // Numbers of a domain may be out of order: the last that is had, and all before it are.
+        let had = self.samples.iter().rposition(|sample| sample.is_had(has));
+        match self.samples.get(had.map_or(0, |had| had + 1)) {
             None => 0,
             // Something is lacking, though it came this moment.
             Some(sample) => u64::try_from(now - sample.since).unwrap_or(0).max(1),
@@ -125,6 +149,34 @@ mod tests {
         stamps.came(-7000, at(10));
         assert_eq!(stamps.lag(1000, &at(9)), 8000);
         assert_eq!(stamps.lag(1000, &at(10)), 0);
+    }
+
+    /// Two servers write in one domain of a primary without gtid_strict_mode.
+    #[test]
+    fn numbers_out_of_order() {
+        let of = |text: &str| text.parse::<Position>().expect("a position");
+        let mut stamps = Stamps::default();
+        stamps.came(100, of("0-1-97,5-1-1"));
+        stamps.came(200, of("0-1-99,5-1-1"));
+        stamps.came(300, of("0-2-50,5-1-1"));
+        let lag = |stamps: &Stamps, has: &str| stamps.lag(1000, &of(has));
+        assert_eq!(lag(&stamps, "0-2-50,5-1-1"), 0, "it has all");
+        for (has, expected) in [
+            ("0-1-99,5-1-1", 700),
+            ("0-1-98,5-1-1", 800),
+            ("0-1-97,5-1-1", 800),
+            ("0-1-96,5-1-1", 900),
+            ("0-2-49,5-1-1", 900),
+            ("0-2-50", 900),
+            ("0-1-100,5-1-1", 0),
+        ] {
+            assert_eq!(lag(&stamps, has), expected, "{has}");
+        }
+        stamps.came(400, of("0-2-60,5-1-1"));
+        assert_eq!(lag(&stamps, "0-2-50,5-1-1"), 600);
+        assert_eq!(lag(&stamps, "0-2-55,5-1-1"), 600);
+        assert_eq!(lag(&stamps, "0-1-99,5-1-1"), 700);
+        assert_eq!(lag(&stamps, "0-2-60,5-1-1"), 0);
     }
 
     #[test]
