@@ -7,6 +7,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Most characters of a line.
+const LINE_MAX: usize = 8192;
+
 /// How much a line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
@@ -43,7 +46,7 @@ impl Log {
         })
     }
 
-    /// Writes a line. What others have sent may stand in it: it stays one line.
+    /// Writes a line. What others have sent may stand in it: it stays one line, of 8,192 characters at most.
     pub fn say(&self, level: Level, message: &str) {
         let word = match level {
             Level::Error => "ERROR",
@@ -52,6 +55,7 @@ impl Log {
         };
         let message: String = message
             .chars()
+            .take(LINE_MAX)
             .map(|c| if c.is_control() { '?' } else { c })
             .collect();
         let line = format!("{} [{word}] {message}\n", clock(SystemTime::now()));
@@ -111,6 +115,17 @@ mod tests {
         assert_eq!(at(951_782_399), "2000-02-28 23:59:59.007Z");
         assert_eq!(at(951_782_400), "2000-02-29 00:00:00.007Z");
         assert_eq!(at(1_795_327_520), "2026-11-22 06:05:20.007Z");
+    }
+
+    #[test]
+    fn a_line_is_not_endless() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("r.log");
+        let log = Log::file(&path).expect("writable");
+        log.say(Level::Note, &"é".repeat(60_000));
+        let text = std::fs::read_to_string(&path).expect("there");
+        let line = text.strip_suffix('\n').expect("a line");
+        assert_eq!(line.chars().count(), 32 + LINE_MAX);
     }
 
     #[test]

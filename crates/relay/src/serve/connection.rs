@@ -21,6 +21,8 @@ use crate::wire::{
 /// Longest packet before and after the login.
 const LOGIN_MAX: usize = 64 << 10;
 const COMMAND_MAX: usize = 1 << 20;
+/// Of a name that is no account's so many characters are said again.
+const NAME_MAX: usize = 128;
 /// Time for a login, all of it.
 const LOGIN_TIME: Duration = Duration::from_secs(10);
 /// So many more connections may be there of operators: they are needed when all places are taken.
@@ -61,6 +63,11 @@ fn not_for_admins() -> Failure {
         state: *b"42000",
         ..Failure::new(errors::DENIED, why)
     }
+}
+
+/// A name that anybody may have sent, for a message.
+fn shown(name: &str) -> String {
+    name.chars().take(NAME_MAX).collect()
 }
 
 /// An open one.
@@ -289,7 +296,10 @@ impl<'a> Connection<'a> {
         if !password.admits(&reply, &salt) || account.is_none() {
             let failure = Failure {
                 state: *b"28000",
-                ..Failure::new(1045, format!("Access denied for user '{}'", login.user))
+                ..Failure::new(
+                    1045,
+                    format!("Access denied for user '{}'", shown(&login.user)),
+                )
             };
             return self.refuse(self.frames.sequence(), &failure);
         }

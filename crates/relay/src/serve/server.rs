@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::connection::{Connection, Ended};
 use super::feed::Policy;
+use super::quiet::Quiet;
 use super::registry::Registry;
 use super::roster::Roster;
 use super::upstream::Upstream;
@@ -74,6 +75,9 @@ pub struct Server {
     pub(super) count: AtomicUsize,
     /// Those that are not, oldest first.
     logins: Mutex<VecDeque<(u32, Arc<TcpStream>)>>,
+    /// Of lines that others could fill the log with; times count from the start.
+    quiet: Mutex<Quiet>,
+    started: Instant,
     /// It was said that the system does not have the wanted congestion control.
     pub(super) congested: AtomicBool,
     pub(super) port: u16,
@@ -103,6 +107,8 @@ impl Server {
             next: AtomicU32::new(1),
             count: AtomicUsize::new(0),
             logins: Mutex::default(),
+            quiet: Mutex::default(),
+            started: Instant::now(),
             congested: AtomicBool::new(false),
             port,
             following: OnceLock::new(),
@@ -231,10 +237,33 @@ impl Server {
         match result {
             Ok(()) | Err(Ended::Gone) if connection.registered.is_none() => {}
             Ok(()) | Err(Ended::Gone) => self.log.say(Level::Note, &format!("{who} went.")),
-            Err(ended) => self
-                .log
-                .say(Level::Warning, &format!("{who} was disconnected: {ended}.")),
+            Err(ended) => {
+                let known = connection.registered.is_some();
+                if let Some(more) = self.says(address, &ended, known) {
+                    let text = format!("{who} was disconnected: {ended}.{more}");
+                    self.log.say(Level::Warning, &text);
+                }
+            }
         }
+    }
+
+    /// Whether it is said why somebody was disconnected, and what is added. What a stranger can bring about, or
+    /// two replicas that have one server id, is said once in a while.
+    fn says(&self, address: SocketAddr, ended: &Ended, registered: bool) -> Option<String> {
+        let what = match ended {
+            Ended::Replaced => 1,
+            _ if registered => return Some(String::new()),
+            Ended::Refused(failure) => failure.code,
+            Ended::NotEncrypted(_) => 2,
+            Ended::Wire(_) => 3,
+            _ => 4,
+        };
+        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = quiet.says(address.ip(), what, self.started.elapsed())?;
+        Some(match before {
+            0 => String::new(),
+            n => format!(" The like of it happened {n} times more since that was last said."),
+        })
     }
 
     /// As of the server whose events are stored.

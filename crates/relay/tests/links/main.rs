@@ -4,6 +4,7 @@ mod beats;
 #[path = "../common/mod.rs"]
 mod common;
 mod http;
+mod lines;
 mod lost;
 mod upstream;
 
@@ -69,6 +70,16 @@ fn serve_view(
     tls: Option<ServerTls>,
     tls_required: bool,
 ) -> (String, Arc<Server>, Arc<View>) {
+    let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
+    serve_logged(view, tls, tls_required, log)
+}
+
+fn serve_logged(
+    view: Arc<View>,
+    tls: Option<ServerTls>,
+    tls_required: bool,
+    log: Log,
+) -> (String, Arc<Server>, Arc<View>) {
     let options = ServeOptions {
         server_id: 42,
         accounts: [("repl", false), ("ops", true)]
@@ -91,7 +102,6 @@ fn serve_view(
     };
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
-    let log = Log::file(&std::env::temp_dir().join("dromon-relay-links.log")).expect("writable");
     let server = Server::new(options, Arc::clone(&view), Registry::new(60), log, 0);
     let taken = Arc::clone(&server);
     thread::spawn(move || taken.listen(&listener));
