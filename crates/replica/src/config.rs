@@ -293,7 +293,10 @@ impl Config {
             readers: knob(given, "readers", (&[0, 2, 4, 8, 16, 32], 0), 0, 512)?,
             merge_bytes: given.parsed("merge_size", bytes)?.unwrap_or(4 << 20),
             memory: given.parsed("memory", bytes)?.unwrap_or(64 << 20),
-            filter: Filter::new(list(given, "only"), list(given, "without")),
+            filter: Filter::new(
+                given.parsed("only", names)?.unwrap_or_default(),
+                given.parsed("without", names)?.unwrap_or_default(),
+            ),
             difference: choice(
                 given,
                 "difference",
@@ -399,13 +402,25 @@ fn number(given: &Given, key: &str, from: usize, to: usize) -> Result<Option<usi
     Ok(given.parsed(key, parse)?.flatten())
 }
 
-fn list(given: &Given, key: &str) -> Vec<String> {
-    let text = given.text(key).unwrap_or_default();
-    let names = text
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty());
-    names.map(str::to_owned).collect()
+/// Databases and tables. What can be no name of any would leave out, or not, in silence.
+fn names(text: &str) -> Result<Vec<String>, String> {
+    let names = text.split(',').map(str::trim);
+    let names = names.filter(|name| !name.is_empty()).map(|name| {
+        let quoted = |part: &str| part.starts_with(['`', '\'', '"']);
+        let wrong = if name.contains(['%', '*']) {
+            "there are no wildcards"
+        } else if name.split('.').any(quoted) {
+            "names are not quoted"
+        } else if name.starts_with('.') || name.ends_with('.') {
+            "a part of it is missing"
+        } else {
+            return Ok(name.to_owned());
+        };
+        Err(format!(
+            "{name}: {wrong}. Name databases, or each database.table, with commas: shop, crm.clients"
+        ))
+    });
+    names.collect()
 }
 
 fn choice<T: Copy>(
@@ -490,6 +505,12 @@ mod tests {
             ("merge_size=x", "write a size"),
             ("target=b", "write host:port"),
             ("threats=8", "is not a setting"),
+            ("only=shop.%", "there are no wildcards"),
+            ("only=a, shop.*", "shop.*: there are no wildcards"),
+            ("without=shop.log_%", "there are no wildcards"),
+            ("only=`shop`", "names are not quoted"),
+            ("only=shop.\"t\"", "names are not quoted"),
+            ("without=shop.", "a part of it is missing"),
             ("difference=ignore", "one of stop, repair"),
             ("compare=all", "one of key, changed, row"),
             ("http=9308", "write address:port"),

@@ -206,6 +206,8 @@ pub struct Unit {
     pub last: Vec<bool>,
     /// Bytes of its events.
     pub bytes: usize,
+    /// Of its transactions, how many the filter leaves out altogether.
+    pub left_out: u64,
     /// Its statements.
     pub made: Made,
 }

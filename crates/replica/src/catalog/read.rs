@@ -172,6 +172,12 @@ impl Known {
         self.any_case
     }
 
+    /// Its tables, as `database.table`: not views, and not those of the server's own databases.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let names = self.raw.keys();
+        names.map(|name| format!("{}.{}", name.database, name.table))
+    }
+
     /// A database as its tables are kept by, whatever its case in a statement.
     fn spelled(&self, database: &str) -> String {
         let lower = database.to_lowercase();

@@ -31,10 +31,12 @@ pub(crate) mod tests;
 mod updates;
 mod writer;
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use dromon_binlog::{Change, EventError, Gtid};
+use rustc_hash::FxHashSet;
 
 pub use compare::Compare;
 pub use reads::reads;
@@ -86,6 +88,17 @@ fn lower(name: &[u8]) -> Vec<u8> {
     }
 }
 
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [("only", &self.only), ("without", &self.without)];
+        let parts = parts.iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = parts
+            .map(|(what, names)| format!("{what} {}", names.join(", ")))
+            .collect();
+        f.write_str(&parts.join("; "))
+    }
+}
+
 impl Filter {
     /// These, as they are written.
     pub fn new(only: Vec<String>, without: Vec<String>) -> Filter {
@@ -110,6 +123,17 @@ impl Filter {
     /// Whether nothing is left out.
     pub fn is_empty(&self) -> bool {
         self.only.is_empty() && self.without.is_empty()
+    }
+
+    /// Those of its names that are none of these, `database` and `database.table`.
+    pub fn not_among(&self, there: impl IntoIterator<Item = String>) -> Vec<&str> {
+        let there = there.into_iter().map(|name| match self.any_case {
+            true => name.to_lowercase(),
+            false => name,
+        });
+        let there: FxHashSet<String> = there.collect();
+        let names = self.only.iter().chain(&self.without).map(String::as_str);
+        names.filter(|name| !there.contains(*name)).collect()
     }
 
     fn has(&self, list: &[String], database: &[u8], table: Option<&[u8]>) -> bool {

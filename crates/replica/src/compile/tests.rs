@@ -184,6 +184,7 @@ pub(crate) fn unit(statements: Vec<Vec<Raw>>) -> Unit {
         keys: Arc::default(),
         last: Vec::new(),
         bytes: 0,
+        left_out: 0,
         made: Made::default(),
     }
 }

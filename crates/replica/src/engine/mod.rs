@@ -260,7 +260,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     log.say(
         Level::Note,
         &format!(
-            "Applies to {} ({}){} with {} threads{}, mode {}, up to {}{} transactions in one{}; {} is applied{}.",
+            "Applies to {} ({}){} with {} threads{}, mode {}, up to {}{} transactions in one{}{}; {} is applied{}.",
             settings.target.address,
             control.version,
             if control.is_encrypted() { ", encrypted," } else { "" },
@@ -270,6 +270,10 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             settings.merge.unwrap_or(unit_size::FIRST),
             adapted(settings.merge.is_some()),
             if gtids { ", which have their GTIDs in its binlog" } else { "" },
+            match settings.filter.is_empty() {
+                true => String::new(),
+                false => format!("; {}", settings.filter),
+            },
             match stand.position.is_empty() {
                 true => "nothing".to_owned(),
                 false => stand.position.to_string(),
@@ -340,6 +344,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         Err(why) => return Ok(End::Again(why)),
     };
     let settings = &spelled;
+    cases::warn(&settings.filter, &mut control, &known, log)?;
     let own = control.one("SELECT @@server_id")?;
     let own = own.and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
     let xa = Phases::new(

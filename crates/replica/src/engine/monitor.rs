@@ -183,6 +183,9 @@ impl Progress {
         counters.transactions.fetch_add(many, Ordering::Relaxed);
         counters.units.fetch_add(1, Ordering::Relaxed);
         counters
+            .left_out
+            .fetch_add(unit.left_out, Ordering::Relaxed);
+        counters
             .bytes
             .fetch_add(unit.bytes as u64, Ordering::Relaxed);
         if let Some(alone) = unit.alone {
@@ -309,6 +312,7 @@ impl Progress {
             sessions: get(&c.sessions),
             transactions: get(&c.transactions),
             units: get(&c.units),
+            left_out: get(&c.left_out),
             bytes: get(&c.bytes),
             waiting: link.map_or(0, |l| l.waiting.load(Ordering::Relaxed)),
             prepared: level(|s| &s.prepared, &Knob::fixed(0)),

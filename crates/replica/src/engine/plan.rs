@@ -7,7 +7,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use dromon_binlog::hints::{Barrier, Collector, Union, WriteSet};
-use dromon_binlog::{Ending, Event, EventType, Gtid, Payload, Position, Seen, Step, gtid_flags};
+use dromon_binlog::{
+    Ending, Event, EventType, Gtid, Payload, Position, Query, Seen, Step, gtid_flags,
+};
 
 use dromon_relay::log::{Level, Log};
 use rustc_hash::FxHashSet;
@@ -46,6 +48,8 @@ struct Found {
     databases: BTreeSet<Vec<u8>>,
     /// Tables that may have changed.
     schema: Option<Touched>,
+    /// Something of it is left out by the filter, and nothing is applied.
+    left_out: bool,
 }
 
 /// Transactions that will be one unit.
@@ -56,6 +60,7 @@ struct Open {
     databases: BTreeSet<Vec<u8>>,
     group: Option<(u32, u64)>,
     bytes: usize,
+    left_out: u64,
     /// Of each, the last unit with which it conflicts, if that counts.
     last_before: Vec<u64>,
 }
@@ -69,6 +74,7 @@ impl Default for Open {
             databases: BTreeSet::new(),
             group: None,
             bytes: 0,
+            left_out: 0,
             last_before: Vec::new(),
         }
     }
@@ -289,6 +295,7 @@ impl<'s> Planner<'s> {
         open.careful |= found.careful;
         open.databases.extend(found.databases);
         open.bytes += bytes;
+        open.left_out += u64::from(found.left_out);
         open.last_before.extend(self.placer.last_before(&found.set));
         open.transactions.push(transaction);
         if single
@@ -371,6 +378,7 @@ impl<'s> Planner<'s> {
             keys: Arc::new(set),
             last,
             bytes: open.bytes,
+            left_out: open.left_out,
             made: Made::default(),
         });
         let mut window = WINDOW * threads;
@@ -424,17 +432,27 @@ fn look(
     let mut steps = 0;
     let mut final_tables = false;
     let mut touched: Option<Touched> = None;
+    let (mut applied, mut passed_over) = (transaction.own.is_some(), false);
+    // What cannot be read, or is refused, is told when it is to be applied.
+    let wants = |query: &Query<'_>| match query.text(STATEMENT_MAX) {
+        Ok(text) if !filter.is_empty() => {
+            filter.wants_statement(&text, query.database) != Ok(false)
+        }
+        _ => true,
+    };
     let last = transaction.events.len() - 1;
     for (n, raw) in transaction.events.iter().enumerate() {
         let event = Event::parse_unverified(raw, transaction.checksum())?;
         match event.decode(format)? {
             Payload::TableMap(map) if !filter.wants(map.database, map.table) => {
                 left_out.insert(map.table_id);
+                passed_over = true;
                 continue;
             }
             Payload::Rows(rows) if left_out.contains(&rows.table_id) => continue,
             Payload::TableMap(map) => {
                 left_out.remove(&map.table_id);
+                applied = true;
                 steps += 1;
                 databases.insert(map.database.to_vec());
                 let table = tables.find(map.database, map.table);
@@ -450,6 +468,10 @@ fn look(
                     };
                     makes |= steps == 0 && text.is_ok_and(|text| makes_table(&text));
                     steps += 1;
+                    match wants(&query) {
+                        true => applied = true,
+                        false => passed_over = true,
+                    }
                     touched = Some(match touched {
                         None => by,
                         Some(before) => before.and(by),
@@ -460,9 +482,14 @@ fn look(
                 let begin = query.stored.get(..4).unwrap_or_default();
                 sets |= begin.eq_ignore_ascii_case(b"SET ");
             }
-            Payload::FileBlock(_) | Payload::DeleteFile(_) | Payload::LoadQuery(_) => {
+            Payload::LoadQuery(load) => {
                 statements = true;
+                match wants(&load.query) {
+                    true => applied = true,
+                    false => passed_over = true,
+                }
             }
+            Payload::FileBlock(_) | Payload::DeleteFile(_) => statements = true,
             Payload::Other(_) => {
                 statements |= matches!(
                     event.kind(),
@@ -524,6 +551,7 @@ fn look(
         careful: flag(gtid_flags::WAITED) || !flag(gtid_flags::ALLOW_PARALLEL),
         databases,
         schema: schema.then(|| touched.unwrap_or(Touched::All)),
+        left_out: passed_over && !applied,
     })
 }
 
@@ -612,6 +640,14 @@ mod tests {
         let none = found(&without, vec![insert("elsewhere")]);
         assert_eq!(none.alone, None);
         assert!(none.set.barrier().is_none() && none.databases.is_empty());
+        assert!(none.left_out && !some.left_out && !known.left_out);
+        // Statements, too; one about both kinds of tables is refused later.
+        let update = |table: &str| vec![query(&format!("TRUNCATE TABLE {table}"), "d")];
+        let left_out = |events| found(&without, events).left_out;
+        assert!(left_out(vec![update("elsewhere")]));
+        assert!(!left_out(vec![update("elsewhere"), update("plain")]));
+        assert!(!left_out(vec![insert("plain"), update("elsewhere")]));
+        assert!(!left_out(vec![]), "nothing was there to be applied");
     }
 
     /// What was rolled back on the source must be here, whatever statements it has.

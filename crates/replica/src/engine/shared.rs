@@ -94,6 +94,8 @@ pub struct Counters {
     pub transactions: AtomicU64,
     /// Transactions of the target that they took.
     pub units: AtomicU64,
+    /// Transactions of the source of which the filter left out all.
+    pub left_out: AtomicU64,
     /// Bytes of events.
     pub bytes: AtomicU64,
     /// Units rolled back because an earlier one conflicts by its keys.

@@ -56,6 +56,8 @@ pub struct Status {
     pub transactions: u64,
     /// Transactions of the target that they took.
     pub units: u64,
+    /// Transactions of the source of which the filter left out all; they count as applied, too.
+    pub left_out: u64,
     /// Bytes of events.
     pub bytes: u64,
     /// Bytes of events that came and are not planned yet.
@@ -148,6 +150,7 @@ impl Status {
             "sessions": self.sessions,
             "transactions": self.transactions,
             "target_transactions": self.units,
+            "left_out": self.left_out,
             "bytes": self.bytes,
             "waiting_bytes": self.waiting,
             "prepared": self.prepared,
@@ -250,6 +253,11 @@ impl Status {
                 "target_transactions_total",
                 "Transactions of the target that they took.",
                 self.units,
+            ),
+            (
+                "left_out_total",
+                "Transactions of the source of which only and without left out all; they count as applied, too.",
+                self.left_out,
             ),
             ("event_bytes_total", "Bytes of their events.", self.bytes),
             (
@@ -373,6 +381,7 @@ mod tests {
             lag_ms: Some(1500),
             percent: Some(50.0),
             alone: [7, 0, 1, 0],
+            left_out: 3,
             stalls: Stalls {
                 commit_us: 2_500_999,
                 ..Stalls::default()
@@ -390,6 +399,7 @@ mod tests {
             "dromon_replica_lag_seconds 1.5",
             "dromon_replica_progress_ratio 0.5",
             "dromon_replica_alone_total{cause=\"ddl\"} 7",
+            "dromon_replica_left_out_total 3",
             "dromon_replica_time_seconds_total{cause=\"commit\"} 2.500999",
             "dromon_replica_workers_seconds_total{doing=\"turn\"} 2.5",
             "dromon_replica_applied_seqno{domain=\"3\"} 9",
@@ -404,6 +414,7 @@ mod tests {
     fn as_json() {
         let value = status().json();
         assert_eq!(value["alone"]["ddl"], 7);
+        assert_eq!(value["left_out"], 3);
         assert_eq!(value["time_ms"]["commit"], 2500);
         assert_eq!(value["workers_ms"]["turn"], 2500);
         assert_eq!(value["position"], "0-1-5,3-1-9");
