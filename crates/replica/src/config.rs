@@ -14,6 +14,7 @@ use crate::compile::{Compare, Filter};
 use crate::engine::{Difference, Doubt, Settings};
 use crate::schedule::{Mode, Order};
 use crate::source::Source;
+use crate::target::CONNECTIONS_MAX;
 use crate::tune::Knob;
 
 /// What a replica runs with.
@@ -288,9 +289,15 @@ impl Config {
                     text.parse::<Mode>().map_err(|e| e.to_string())
                 })?
                 .unwrap_or_default(),
-            threads: knob(given, "threads", (&[1, 2, 4, 8, 16], 8), 1, 512)?,
+            threads: knob(given, "threads", (&[1, 2, 4, 8, 16], 8), 1, CONNECTIONS_MAX)?,
             merge: number(given, "merge", 1, 100_000)?,
-            readers: knob(given, "readers", (&[0, 2, 4, 8, 16, 32], 0), 0, 512)?,
+            readers: knob(
+                given,
+                "readers",
+                (&[0, 2, 4, 8, 16, 32], 0),
+                0,
+                CONNECTIONS_MAX,
+            )?,
             merge_bytes: given.parsed("merge_size", bytes)?.unwrap_or(4 << 20),
             memory: given.parsed("memory", bytes)?.unwrap_or(64 << 20),
             filter: Filter::new(

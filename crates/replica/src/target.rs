@@ -141,6 +141,36 @@ pub enum StandError {
     Odd(String),
 }
 
+/// Most connections of a kind that a session has.
+pub const CONNECTIONS_MAX: usize = 512;
+/// Numbers of places have two digits of so many.
+const DIGITS: usize = 33;
+
+/// Which connection of its session one is. What no rollback takes back has none of these
+/// ([`Channel::lock_name`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// One that applies.
+    Worker(usize),
+    /// One that reads ahead.
+    Reader(usize),
+    /// The one that watches.
+    Watcher,
+    /// The one that prepares, and plans.
+    Control,
+}
+
+impl Place {
+    fn number(self) -> usize {
+        match self {
+            Place::Worker(n) => n,
+            Place::Reader(n) => CONNECTIONS_MAX + n,
+            Place::Watcher => 2 * CONNECTIONS_MAX,
+            Place::Control => 2 * CONNECTIONS_MAX + 1,
+        }
+    }
+}
+
 /// A channel's row.
 #[derive(Clone, Debug)]
 pub struct Channel {
@@ -156,10 +186,31 @@ impl Channel {
     }
 
     /// Of the lock that the connection has over which goes what no rollback takes back: an
-    /// expression.
+    /// expression. The others have one each, of their [`Place`].
     pub fn lock_name(&self) -> String {
         let name = String::from_utf8_lossy(&self.quoted);
         format!("CONCAT('dromon_replica ',MD5({name}))")
+    }
+
+    /// Takes the lock of a connection's place in its session, which it has as long as it lives. False:
+    /// another one has it.
+    pub fn hold(&self, client: &mut Client, place: Place) -> Result<bool, ClientError> {
+        let name = String::from_utf8_lossy(&self.quoted);
+        let number = place.number();
+        let has = client.one(&format!(
+            "SELECT GET_LOCK(CONCAT('dromon_replica ',MD5({name}),' {number}'),10)"
+        ))?;
+        Ok(has.as_deref() != Some("0"))
+    }
+
+    /// The question which connections have one of these, in whatever place; NULL is none.
+    pub fn holders(&self) -> String {
+        let name = String::from_utf8_lossy(&self.quoted);
+        let digits: Vec<String> = (0..DIGITS).map(|n| format!("SELECT {n} n")).collect();
+        let digits = digits.join(" UNION ALL ");
+        format!(
+            "SELECT DISTINCT IS_USED_LOCK(CONCAT('dromon_replica ',MD5({name}),' ',a.n+{DIGITS}*b.n)) FROM ({digits}) a, ({digits}) b"
+        )
     }
 
     fn row(&self) -> String {
@@ -404,8 +455,17 @@ impl Channel {
 
     /// The newest epoch.
     pub fn epoch(&self, client: &mut Client) -> Result<Option<u64>, ClientError> {
+        self.epoch_by(client, "")
+    }
+
+    /// The same; until the end of the client's transaction it remains the newest.
+    pub fn epoch_locked(&self, client: &mut Client) -> Result<Option<u64>, ClientError> {
+        self.epoch_by(client, " FOR UPDATE")
+    }
+
+    fn epoch_by(&self, client: &mut Client, how: &str) -> Result<Option<u64>, ClientError> {
         let text = client.one(&format!(
-            "SELECT epoch FROM dromon_replica.position WHERE {}",
+            "SELECT epoch FROM dromon_replica.position WHERE {}{how}",
             self.row()
         ))?;
         Ok(text.and_then(|text| text.parse().ok()))
@@ -577,6 +637,32 @@ mod tests {
             _ if text.starts_with("SELECT ") => Some(Reply::Nothing),
             _ => None,
         }
+    }
+
+    /// Each connection that a session may have is found by the next one, and has a lock of its own.
+    #[test]
+    fn every_place_is_looked_at() {
+        let all = (0..CONNECTIONS_MAX).flat_map(|n| [Place::Worker(n), Place::Reader(n)]);
+        let all = all.chain([Place::Watcher, Place::Control]);
+        let numbers: std::collections::BTreeSet<usize> = all.map(Place::number).collect();
+        assert_eq!(numbers.len(), 2 * CONNECTIONS_MAX + 2);
+        assert!(numbers.last() < Some(&(DIGITS * DIGITS)));
+        let fake = Fake::new(|text| text.contains("GET_LOCK").then(|| cell("0")));
+        let mut client = Client::connect(&fake.account()).expect("a target");
+        let channel = Channel::new("c");
+        let has = channel.hold(&mut client, Place::Reader(3));
+        assert!(!has.expect("an answer"), "another one has it");
+        let lock = "CONCAT('dromon_replica ',MD5('c'),' 515')";
+        assert_eq!(fake.said(), [format!("SELECT GET_LOCK({lock},10)")]);
+        let asks = channel.holders();
+        assert!(
+            asks.contains("IS_USED_LOCK(CONCAT('dromon_replica ',MD5('c'),' ',a.n+33*b.n)"),
+            "{asks}"
+        );
+        assert!(
+            asks.matches("SELECT 32 n").count() == 2 && !asks.contains("33 n"),
+            "{asks}"
+        );
     }
 
     /// Replicas of the target get what commits will change.

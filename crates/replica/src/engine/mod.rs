@@ -11,6 +11,7 @@
 //! was lost is never guessed.
 
 mod cases;
+mod fence;
 mod gtids;
 mod monitor;
 mod naming;
@@ -21,6 +22,8 @@ mod settle;
 mod shared;
 mod status;
 mod texts;
+#[cfg(test)]
+mod whole;
 mod worker;
 mod xa;
 
@@ -44,12 +47,13 @@ use crate::client::{Account, Client, ClientError, Cut};
 use crate::compile::{Collations, Compare, Filter};
 use crate::schedule::{Mode, Order};
 use crate::source::{Link, Puller, Source};
-use crate::target::{Channel, ONCE, ROWS, StandError};
+use crate::target::{Channel, ONCE, Place, ROWS, StandError};
 use crate::tune::Knob;
 use crate::unit_size;
+use fence::fence;
 use plan::{Begun, Planner};
 use reader::Reader;
-use settle::{Settled, fence, settle};
+use settle::{Settled, settle};
 use shared::{InDoubt, Session};
 use worker::Worker;
 use xa::Phases;
@@ -170,8 +174,14 @@ pub(crate) fn connect(settings: &Settings) -> Result<Client, ClientError> {
 }
 
 /// Connects for reading ahead: nothing is locked, and no view is kept.
-fn connect_to_read(settings: &Settings) -> Result<Client, ClientError> {
+fn connect_to_read(
+    settings: &Settings,
+    channel: &Channel,
+    number: usize,
+) -> Result<Client, ClientError> {
     let mut client = connect(settings)?;
+    // Whoever has it now is newer, and ends this session soon: it is read without it.
+    channel.hold(&mut client, Place::Reader(number))?;
     client.query(b"SET SESSION tx_isolation='READ-UNCOMMITTED'")?;
     Ok(client)
 }
@@ -252,7 +262,6 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     // Told to end, it must not wait for long for the lock of a commit that is under way.
     control.query(b"SET SESSION innodb_lock_wait_timeout=5")?;
     let mut stand = channel.begin(&mut control, settings.order, &settings.start, logged)?;
-    control.query(b"SET SESSION innodb_lock_wait_timeout=DEFAULT")?;
     *progress
         .epoch
         .lock()
@@ -287,8 +296,12 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     if gtids && let Some(why) = gtids::has_gaps(&stand.position, &stand.ahead) {
         return Ok(End::Fatal(why));
     }
-    if fence(&mut control, &channel, log, progress)? {
-        return Ok(End::Told);
+    if let Some(end) = fence(&mut control, &channel, stand.epoch, log, progress)? {
+        return Ok(end);
+    }
+    control.query(b"SET SESSION innodb_lock_wait_timeout=DEFAULT")?;
+    if !channel.hold(&mut control, Place::Control)? {
+        return Ok(another());
     }
     let mut in_doubt = None;
     if let Some(doing) = &stand.doing.clone() {
@@ -366,10 +379,9 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     // It has it as long as it lives.
     let has = alone.one(&format!("SELECT GET_LOCK({},10)", channel.lock_name()))?;
     if has.as_deref() == Some("0") {
-        return Ok(End::Again(
-            "another replica of this channel has just begun".into(),
-        ));
+        return Ok(another());
     }
+    shared.lock().alone = alone.id;
     cuts.push(alone.cut());
     shared.keep_alone(Session {
         client: alone,
@@ -379,7 +391,10 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         server: None,
     });
     for n in 0..settings.threads.max() {
-        let client = connect(settings)?;
+        let mut client = connect(settings)?;
+        if !channel.hold(&mut client, Place::Worker(n))? {
+            return Ok(another());
+        }
         shared.lock().connections[n] = client.id;
         cuts.push(client.cut());
         workers.push(Worker {
@@ -412,12 +427,16 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         .map(|number| Reader {
             number,
             settings: settings.clone(),
+            channel: channel.clone(),
             collations: collations.clone(),
             packet_max,
             progress: Arc::clone(progress),
         })
         .collect();
-    let watcher = connect(settings)?;
+    let mut watcher = connect(settings)?;
+    if !channel.hold(&mut watcher, Place::Watcher)? {
+        return Ok(another());
+    }
     cuts.push(watcher.cut());
     let (to, from) = mpsc::sync_channel(CHANNEL);
     let link = Arc::new(Link::new(settings.memory as u64));
@@ -496,6 +515,11 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     });
     shared.ended.store(true, Ordering::Release);
     Ok(shared.take_end())
+}
+
+/// It will be told apart by the epochs who goes on.
+fn another() -> End {
+    End::Again("another replica of this channel has just begun".into())
 }
 
 /// Whether it is a node of a cluster.

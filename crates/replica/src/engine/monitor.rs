@@ -476,19 +476,25 @@ fn look(
                 let cell = row.get(n).and_then(|c| c.as_deref()).unwrap_or_default();
                 String::from_utf8_lossy(cell).into_owned()
             };
-            let unit_of = |id: &str| {
-                let id: u32 = id.parse().ok()?;
+            let (waits, holds) = (text(0).parse().unwrap_or(0), text(1).parse().unwrap_or(0));
+            let unit_of = |id: u32| {
                 let at = core.connections.iter().position(|c| *c == id)?;
-                Some((id, core.running[at]?))
+                core.running[at]
             };
-            let (waiter, holder) = (unit_of(&text(0)), unit_of(&text(1)));
+            let (waiter, holder) = (unit_of(waits), unit_of(holds));
             any |= waiter.is_some();
-            let (Some((_, waiter)), Some((id, holder))) = (waiter, holder) else {
+            let is_ours = |id: u32| id == core.alone || core.connections.contains(&id);
+            if is_ours(waits) && !is_ours(holds) {
+                // What runs alone is the first one.
+                let first = core.scheduler.last_committed() + 1;
+                core.stranger = Some((waiter.unwrap_or(first), holds));
+            }
+            let (Some(waiter), Some(holder)) = (waiter, holder) else {
                 continue;
             };
             let what = lock_name(&text(2), &text(3), &text(4));
             if shared.blocks(&mut core, waiter, holder, what) {
-                kill.push(id);
+                kill.push(holds);
             }
         }
     }
@@ -510,6 +516,7 @@ fn look(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::{Fake, Reply, settings};
 
     /// Parts of a millisecond are not dropped each time that it is looked.
     #[test]
@@ -532,6 +539,38 @@ mod tests {
             progress.position(&at(seqno));
             assert_eq!(progress.numbers().0, Some(wanted), "{seqno}");
         }
+    }
+
+    /// Locks of connections that are none of the session's: they are remembered, and nobody is ended for them.
+    #[test]
+    fn who_has_the_lock() {
+        let waits = Arc::new(Mutex::new(("5", "4711")));
+        let asked = Arc::clone(&waits);
+        let fake = Fake::new(move |text| {
+            let (waits, holds) = *asked.lock().expect("nobody panics");
+            let row = [waits, holds, "`d`.`t`", "PRIMARY", "7"].map(String::from);
+            (text == LOCK_WAITS).then(|| Reply::Row(row.to_vec()))
+        });
+        let settings = settings(&fake, &[]);
+        let mut client = Client::connect(&settings.target).expect("a target");
+        let shared = Shared::new(&settings, String::new(), 64);
+        {
+            let mut core = shared.lock();
+            (core.connections[0], core.running[0], core.alone) = (5, Some(3), 6);
+        }
+        for (pair, wanted) in [
+            (("5", "4711"), Some((3, 4711))),
+            (("6", "4711"), Some((1, 4711))),
+            (("5", "6"), None),
+            (("4711", "5"), None),
+            (("4711", "4712"), None),
+        ] {
+            *waits.lock().expect("nobody panics") = pair;
+            shared.lock().stranger = None;
+            look(&mut client, &shared, &Log::terminal()).expect("answers");
+            assert_eq!(shared.lock().stranger, wanted, "{pair:?}");
+        }
+        assert!(fake.said().iter().all(|text| text == LOCK_WAITS));
     }
 
     #[test]

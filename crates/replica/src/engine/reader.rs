@@ -14,6 +14,7 @@ use super::{End, Progress, Settings, Shared};
 use crate::client::{Client, ClientError};
 use crate::compile::{Collations, Compare, Options, Style, reads};
 use crate::schedule::State;
+use crate::target::Channel;
 use crate::unit::Unit;
 use crate::unit_size::LEAST;
 
@@ -184,6 +185,7 @@ impl ReadAhead {
 pub(super) struct Reader {
     pub number: usize,
     pub settings: Settings,
+    pub channel: Channel,
     pub collations: Collations,
     pub packet_max: usize,
     pub progress: Arc<Progress>,
@@ -226,7 +228,11 @@ impl Reader {
             };
             let connected = match &mut client {
                 Some(connected) => connected,
-                None => client.insert(super::connect_to_read(&self.settings)?),
+                None => client.insert(super::connect_to_read(
+                    &self.settings,
+                    &self.channel,
+                    self.number,
+                )?),
             };
             match connected.query(&next.text) {
                 Ok(_) => {

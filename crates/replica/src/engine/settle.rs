@@ -1,8 +1,7 @@
 //! What came of something that was under way when a replica died, or lost its connection.
 //!
-//! Statements that no rollback takes back are sent over one connection of each replica, which has a
-//! named lock as long as it lives. So the next one knows that connection, waits for the end of its
-//! statement, ends it, and only then looks what was done: nothing of it can come later.
+//! Statements that no rollback takes back are sent over one connection of each replica. The next one has
+//! waited for the end of its statement, and ended it ([`super::fence`]): nothing of it can come later.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -13,7 +12,7 @@ use dromon_relay::log::{Level, Log};
 use dromon_relay::pull::Wish;
 
 use super::gtids;
-use super::texts::{TEXT, begun, begun_rows, is_of, is_of_rows, shown};
+use super::texts::{TEXT, begun_rows, is_of, is_of_rows, shown};
 use super::{Doubt, End, Progress, Settings};
 use crate::client::{Client, ClientError};
 use crate::compile::is_frame;
@@ -22,13 +21,11 @@ use crate::target::{Channel, Doing};
 use crate::unit::Transaction;
 
 /// How often it looks whether a statement has ended.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How often it says so: times that it looked.
-const SAY: u32 = 100;
+pub(super) const SAY: u32 = 100;
 /// How long a group may take to come that the target's binlog has.
 const GROUP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
-/// Error of a KILL that finds nobody.
-const NO_CONNECTION: u16 = 1094;
 
 /// What came of it.
 pub(super) enum Settled {
@@ -38,44 +35,6 @@ pub(super) enum Settled {
     Again(bool, usize),
     /// It cannot go on.
     Stop(End),
-}
-
-/// Ends the connection over which an older replica of this channel sends what no rollback takes back,
-/// behind the statement that it runs. True: told to end meanwhile.
-pub(super) fn fence(
-    client: &mut Client,
-    channel: &Channel,
-    log: &Log,
-    progress: &Progress,
-) -> Result<bool, ClientError> {
-    let holder = format!("SELECT IS_USED_LOCK({})", channel.lock_name());
-    let mut looks = 0u32;
-    while let Some(id) = client.one(&holder)? {
-        if progress.is_told() {
-            return Ok(true);
-        }
-        let running = format!(
-            "SELECT COALESCE(INFO,'') FROM information_schema.PROCESSLIST WHERE ID={id} AND COMMAND='Query'"
-        );
-        match client.one(&running)? {
-            Some(text) => {
-                if looks.is_multiple_of(SAY) {
-                    let text = begun(text.as_bytes());
-                    log.say(
-                        Level::Note,
-                        &format!("A statement is still running from before ({text}…); its end is waited for."),
-                    );
-                }
-            }
-            None => match client.query(format!("KILL CONNECTION {id}").as_bytes()) {
-                Err(error) if error.code() != Some(NO_CONNECTION) => return Err(error),
-                _ => {}
-            },
-        }
-        looks += 1;
-        thread::sleep(LOOK);
-    }
-    Ok(false)
 }
 
 /// Finds out what came of it. `logs`: the target writes a binlog.
@@ -448,6 +407,7 @@ fn seen_in(group: &Transaction, text: &str) -> Shown {
 mod tests {
     use super::*;
     use crate::compile::tests::{event, query, rows, unit};
+    use crate::engine::texts::begun;
     use crate::fake::{Fake, Reply, cell, settings};
 
     #[test]
@@ -657,37 +617,5 @@ mod tests {
         // Rows may be there before the binlog has them.
         assert!(matches!(run("0-1-4~=", "0-1-4"), Settled::Again(false, 0)));
         assert!(matches!(run("?=", "0-1-5"), Settled::Done));
-    }
-
-    /// The connection of an older replica is ended, behind the statement that it runs.
-    #[test]
-    fn an_older_one_is_ended() {
-        let looks = std::sync::atomic::AtomicUsize::new(0);
-        let fake = Fake::new(move |text| match text {
-            _ if text.contains("IS_USED_LOCK") => {
-                let n = looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                Some(if n < 4 { cell("99") } else { Reply::Nothing })
-            }
-            _ if text.contains("PROCESSLIST") => {
-                let busy = looks.load(std::sync::atomic::Ordering::Relaxed) < 3;
-                Some(if busy {
-                    cell("TRUNCATE t")
-                } else {
-                    Reply::Nothing
-                })
-            }
-            "KILL CONNECTION 99" => Some(Reply::Fail(NO_CONNECTION)),
-            _ => None,
-        });
-        let settings = settings(&fake, &[]);
-        let mut control = Client::connect(&settings.target).expect("a target");
-        let (channel, progress) = (Channel::new("c"), Progress::default());
-        let told = fence(&mut control, &channel, &Log::terminal(), &progress);
-        assert!(!told.expect("answers"));
-        let said = fake.said();
-        let kills = said.iter().filter(|text| text.starts_with("KILL"));
-        assert_eq!(kills.count(), 2, "{said:?}");
-        let first = said.iter().position(|text| text.starts_with("KILL"));
-        assert!(first > Some(4), "{said:?}");
     }
 }

@@ -213,6 +213,10 @@ pub(super) struct Core {
     pub running: Vec<Option<u64>>,
     /// By worker.
     pub connections: Vec<u32>,
+    /// The connection of what runs alone.
+    pub alone: u32,
+    /// A unit that waited for a lock, and the connection that had it, which is none of the session's.
+    pub stranger: Option<(u64, u32)>,
     /// Workers that wait to apply theirs again.
     pub restarting: usize,
     /// Units whose workers wait amid executing them, for earlier ones.
@@ -356,6 +360,8 @@ impl Shared {
                 base,
                 running: vec![None; workers],
                 connections: vec![0; workers],
+                alone: 0,
+                stranger: None,
                 restarting: 0,
                 halfway: BTreeSet::new(),
                 conflicts: VecDeque::new(),
@@ -485,6 +491,8 @@ mod tests {
             base: String::new(),
             running: Vec::new(),
             connections: Vec::new(),
+            alone: 0,
+            stranger: None,
             restarting: 0,
             halfway: BTreeSet::new(),
             conflicts: VecDeque::new(),

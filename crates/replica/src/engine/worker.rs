@@ -110,7 +110,7 @@ impl Worker {
                     return shared.end(End::Again(format!("{error} (at {})", unit.name())));
                 }
                 Err(trouble) => {
-                    let end = self.fatal(&unit, &trouble);
+                    let end = self.fatal(n, &unit, &trouble);
                     return shared.end(end);
                 }
             }
@@ -134,7 +134,25 @@ impl Worker {
         done
     }
 
-    fn fatal(&mut self, unit: &Unit, trouble: &Trouble) -> End {
+    /// Who has the lock that it waited for in vain, if that is none of this session's connections.
+    fn held_by(&mut self, n: u64, trouble: &Trouble) -> String {
+        let stranger = self.shared.lock().stranger;
+        let Some(id) = stranger.filter(|(of, _)| *of == n && trouble.is_of_lock()) else {
+            return String::new();
+        };
+        let id = id.1;
+        let who = format!(
+            "SELECT CONCAT(USER,' from ',HOST,', ',COMMAND,' for ',TIME,' s') FROM information_schema.PROCESSLIST WHERE ID={id}"
+        );
+        match self.session.client.one(&who) {
+            Ok(Some(who)) => format!(
+                ". Connection {id} of the target ({who}), which is none of this replica's, has the lock: end its transaction (KILL {id})"
+            ),
+            _ => format!(". Connection {id} of the target had the lock, and is gone now"),
+        }
+    }
+
+    fn fatal(&mut self, n: u64, unit: &Unit, trouble: &Trouble) -> End {
         // What another one has applied already cannot be applied here.
         let newest = self.channel.epoch(&mut self.session.client);
         if matches!(newest, Ok(Some(newest)) if newest != self.epoch) {
@@ -205,8 +223,9 @@ impl Worker {
                 },
             ),
         };
+        let held = self.held_by(n, trouble);
         End::Fatal(format!(
-            "{} cannot be applied: {}. {there}. {then}",
+            "{} cannot be applied: {}{held}. {there}. {then}",
             unit.name(),
             trouble.text()
         ))

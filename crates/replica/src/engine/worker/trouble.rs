@@ -8,7 +8,9 @@ use crate::client::ClientError;
 use crate::compile::{CompileError, Note};
 
 /// Errors that go away: lock waits, deadlocks, killed queries, too many of something.
-const TRANSIENT: [u16; 6] = [1205, 1213, 1317, 1969, 1040, 1020];
+const TRANSIENT: [u16; 6] = [LOCK_WAIT, 1213, 1317, 1969, 1040, 1020];
+/// Of these, a lock that did not come.
+const LOCK_WAIT: u16 = 1205;
 /// Warnings of values that do not fit, or cannot be read, which are errors where a session is strict.
 const CUT: [u16; 16] = [
     1139, 1256, 1259, 1264, 1265, 1292, 1300, 1301, 1366, 1406, 1411, 1441, 1916, 1918, 1958, 1977,
@@ -122,6 +124,14 @@ impl Trouble {
     /// Whether it may go away by itself.
     pub(super) fn passes(&self) -> bool {
         matches!(self, Trouble::Error(code, _) | Trouble::OfRow(code, ..) if TRANSIENT.contains(code))
+    }
+
+    /// Whether it waited for a lock in vain.
+    pub(super) fn is_of_lock(&self) -> bool {
+        matches!(
+            self,
+            Trouble::Error(LOCK_WAIT, _) | Trouble::OfRow(LOCK_WAIT, ..)
+        )
     }
 
     /// Whether `difference = repair` puts it right.

@@ -1,0 +1,88 @@
+//! Whole sessions, against a target that only answers.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use dromon_relay::log::Log;
+
+use super::{End, Progress, session};
+use crate::fake::{Fake, Reply, cell, settings};
+
+/// Nothing takes so long.
+const LONG: Duration = Duration::from_secs(10);
+
+/// What a target answers at least, so that a session begins.
+fn serves(text: &str) -> Option<Reply> {
+    match text {
+        _ if text.starts_with("SELECT epoch, ") => {
+            Some(Reply::Row(["3", "0-1-4"].map(String::from).to_vec()))
+        }
+        _ if text.starts_with("SELECT epoch") => Some(cell("3")),
+        _ if text.contains(" GET_LOCK(") => Some(cell("1")),
+        _ if text.starts_with("SELECT ") || text.starts_with("SHOW ") => Some(Reply::Nothing),
+        _ => None,
+    }
+}
+
+/// A session that runs.
+struct Running {
+    progress: Arc<Progress>,
+    thread: JoinHandle<End>,
+}
+
+impl Running {
+    fn new(fake: &Fake, lines: &[&str]) -> Running {
+        let (settings, progress) = (settings(fake, lines), Arc::new(Progress::default()));
+        let of = Arc::clone(&progress);
+        let thread = thread::spawn(move || session(&settings, &Log::terminal(), &of));
+        Running { progress, thread }
+    }
+
+    /// Until this is so.
+    fn until(&self, is: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !is() {
+            assert!(!self.thread.is_finished(), "it has ended");
+            assert!(began.elapsed() < LONG, "it does not come to that");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn told_to_end(self) -> End {
+        self.progress.tell_to_end();
+        self.thread.join().expect("no panic")
+    }
+}
+
+/// The next session finds each connection of this one by its lock; a lock that is not free is that of
+/// another replica.
+#[test]
+fn each_connection_has_a_lock() {
+    let lock = |number: usize| {
+        format!("SELECT GET_LOCK(CONCAT('dromon_replica ',MD5('default'),' {number}'),10)")
+    };
+    let locks = [1025, 0, 1, 1024].map(lock);
+    let fake = Fake::new(serves);
+    let running = Running::new(&fake, &["threads=2"]);
+    running.until(|| locks.iter().all(|lock| fake.said().contains(lock)));
+    assert_eq!(running.told_to_end(), End::Told);
+    let said = fake.said();
+    let at = |of: &str| said.iter().position(|text| text.contains(of));
+    assert!(
+        at("IS_USED_LOCK") < at("GET_LOCK"),
+        "older ones are ended first"
+    );
+    for lock in locks {
+        let fake = Fake::new(move |text| match text == lock {
+            true => Some(cell("0")),
+            false => serves(text),
+        });
+        let Running { thread, .. } = Running::new(&fake, &["threads=2"]);
+        let end = thread.join().expect("no panic");
+        assert!(
+            matches!(&end, End::Again(why) if why.contains("another replica")),
+            "{end:?}"
+        );
+    }
+}
