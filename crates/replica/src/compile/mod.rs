@@ -43,6 +43,7 @@ pub use reads::reads;
 pub use rows::compile;
 pub(crate) use rows::{binlog_statement, in_fragments, is_frame, is_savepoint};
 pub use statement::Collations;
+pub(crate) use statement::is_announced;
 
 use crate::catalog::TableInfo;
 use crate::names::{About, about};

@@ -265,7 +265,7 @@ impl Before {
 
 /// Whether it only announces an ALTER, or takes that back: what is announced is done when its commit
 /// comes, which says all of it once more.
-pub(super) fn is_announced(query: &Query<'_>) -> bool {
+pub(crate) fn is_announced(query: &Query<'_>) -> bool {
     const NOTHING_DONE: u8 = gtid_extra::START_ALTER | gtid_extra::ROLLBACK_ALTER;
     query
         .status()

@@ -76,7 +76,8 @@ pub(super) fn has_gaps(position: &Position, ahead: &Ahead) -> Option<String> {
     })
 }
 
-/// An ALTER TABLE must not have two groups, of which the first one says nothing of its end.
+/// An ALTER TABLE must not have two groups, of which the first one says nothing of its end: only one can
+/// have the GTID, and what was under way in a crash is known by one.
 pub(super) fn in_one_group(client: &mut Client) -> Result<(), ClientError> {
     match client.query(b"SET SESSION binlog_alter_two_phase=0") {
         // Older servers always write one.

@@ -166,9 +166,7 @@ pub(crate) fn connect(settings: &Settings) -> Result<Client, ClientError> {
         if !settings.binlog {
             client.query(b"SET SESSION sql_log_bin=0")?;
         }
-        if settings.source_gtid {
-            gtids::in_one_group(&mut client)?;
-        }
+        gtids::in_one_group(&mut client)?;
     }
     Ok(client)
 }
@@ -666,6 +664,17 @@ mod tests {
             !said.iter().any(|text| text.contains("sql_log_bin")),
             "{said:?}"
         );
+    }
+
+    /// What was under way in a crash is known by one group of the target's binlog.
+    #[test]
+    fn an_alter_is_one_group_on_every_target() {
+        for log_bin in ["0", "1"] {
+            let fake = Fake::new(move |text| (text == "SELECT @@log_bin").then(|| cell(log_bin)));
+            connect(&settings(&fake, &[])).expect("a target");
+            let one = "SET SESSION binlog_alter_two_phase=0";
+            assert_eq!(fake.said().contains(&one.to_owned()), log_bin == "1");
+        }
     }
 
     #[test]

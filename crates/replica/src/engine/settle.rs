@@ -15,7 +15,7 @@ use super::gtids;
 use super::texts::{TEXT, begun_rows, is_of, is_of_rows, shown};
 use super::{Doubt, End, Progress, Settings};
 use crate::client::{Client, ClientError};
-use crate::compile::is_frame;
+use crate::compile::{is_announced, is_frame};
 use crate::source::{Came, Link, Puller, Source};
 use crate::target::{Channel, Doing};
 use crate::unit::Transaction;
@@ -370,7 +370,8 @@ fn seen_in(group: &Transaction, text: &str) -> Shown {
                     continue;
                 }
                 statements += 1;
-                if !same(&whole) {
+                // Of an ALTER that is only announced nothing is done; its text is that of all of it.
+                if !same(&whole) || is_announced(&query) {
                     return Shown::Other;
                 }
                 // With an error, what was killed. And the server writes of a DROP what it dropped.
@@ -406,7 +407,7 @@ fn seen_in(group: &Transaction, text: &str) -> Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compile::tests::{event, query, rows, unit};
+    use crate::compile::tests::{event, query, query_with, rows, unit};
     use crate::engine::texts::begun;
     use crate::fake::{Fake, Reply, cell, settings};
 
@@ -429,6 +430,16 @@ mod tests {
         let shown = |group: &Transaction, text: &[u8]| shown_by(group, &begun(text));
         assert_eq!(shown(&alter, b"ALTER TABLE t ADD c INT"), Shown::All);
         assert_eq!(shown(&alter, b"ALTER TABLE t ADD e INT"), Shown::Other);
+        // Of one in two phases: announced, and taken back; and done.
+        for (phase, seen) in [
+            (&[130, 2][..], Shown::Other),
+            (&[130, 8, 5, 0, 0, 0, 0, 0, 0, 0], Shown::Other),
+            (&[130, 4, 5, 0, 0, 0, 0, 0, 0, 0], Shown::All),
+        ] {
+            let text = "ALTER TABLE t ADD c INT";
+            let phase = one(vec![query_with(text, "d", phase)]);
+            assert_eq!(shown(&phase, text.as_bytes()), seen);
+        }
         // With a password, as this build and older ones wrote it down.
         let create = "CREATE USER a IDENTIFIED BY 'b'";
         let user = one(vec![query(create, "d")]);
