@@ -11,6 +11,7 @@
 //! was lost is never guessed.
 
 mod cases;
+mod close;
 mod fence;
 mod gtids;
 mod monitor;
@@ -31,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dromon_binlog::Position;
 use dromon_binlog::hints::Limits;
@@ -125,8 +126,6 @@ const CHANNEL: usize = 8192;
 /// Keys in the history of the planner.
 const HISTORY_KEYS: usize = 500_000;
 
-/// What it may take to end in good order, before all connections are cut.
-const GRACE: Duration = Duration::from_secs(3);
 /// How it ends when it is not the newest any more.
 pub(crate) const ANOTHER: &str = "Another replica has begun to apply this channel: this one can commit nothing any more, and nothing is doubled.";
 
@@ -454,7 +453,11 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         for worker in workers {
             let name = format!("apply-{}", worker.number);
             let shared = Arc::clone(&shared);
-            let run = move || guarded(&shared, "applies", || worker.run(&shared));
+            let number = worker.number;
+            let run = move || {
+                guarded(&shared, "applies", || worker.run(&shared));
+                shared.lock().running[number] = None;
+            };
             let spawned = spawn(&name).spawn_scoped(scope, run);
             failed = failed.or(spawned.err());
         }
@@ -478,7 +481,9 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         failed = failed.or(spawned.err());
         let (closed, closes) = (Arc::clone(&shared), cuts.clone());
         let over = &over;
-        let spawned = spawn("close").spawn_scoped(scope, move || close(&closed, &closes, over));
+        let of = Arc::clone(progress);
+        let run = move || close::close(&closed, &of, &closes, over);
+        let spawned = spawn("close").spawn_scoped(scope, run);
         failed = failed.or(spawned.err());
         progress.has_begun();
         if let Some(error) = failed {
@@ -497,15 +502,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         guarded(&shared, "plans", || planner.run(&from));
         link.stop();
         drop(from);
-        // A commit that is under way is let through: others would only wait for it to be undone.
-        let waited = (0..50).take_while(|_| {
-            let busy = shared.lock().is_committing();
-            if busy {
-                thread::sleep(Duration::from_millis(20));
-            }
-            busy
-        });
-        waited.count();
+        close::wait(&shared, progress, logs && settings.binlog, log);
         // If that fails now, the next session knows it from the slots.
         let _ = planner.save();
         cuts.iter().for_each(Cut::cut);
@@ -564,22 +561,6 @@ fn guarded(shared: &Shared, what: &str, run: impl FnOnce()) {
         shared.end(End::Again(format!(
             "the thread that {what} has failed; this is an error of the program"
         )));
-    }
-}
-
-/// Cuts all connections if the session has ended and does not come to its end, because the target
-/// does not answer.
-fn close(shared: &Shared, cuts: &[Cut], over: &AtomicBool) {
-    const LOOK: Duration = Duration::from_millis(20);
-    let mut until = None;
-    while !over.load(Ordering::Acquire) {
-        if until.is_none() && shared.lock().has_ended() {
-            until = Some(Instant::now() + GRACE);
-        }
-        if until.is_some_and(|until| Instant::now() > until) {
-            return cuts.iter().for_each(Cut::cut);
-        }
-        thread::sleep(LOOK);
     }
 }
 
@@ -689,18 +670,6 @@ mod tests {
             matches!(&end, End::Again(why) if why.contains("applies")),
             "{end:?}"
         );
-    }
-
-    /// A target that does not answer holds up nobody who is told to end.
-    #[test]
-    fn what_hangs_is_cut() {
-        let fake = Fake::new(|_| None);
-        let settings = settings(&fake, &[]);
-        let shared = Shared::new(&settings, String::new(), 64);
-        let mut client = Client::connect(&settings.target).expect("a target");
-        shared.end(End::Told);
-        close(&shared, &[client.cut()], &AtomicBool::new(false));
-        assert!(client.query(b"SELECT 1").is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use dromon_binlog::Gtid;
 use dromon_binlog::hints::WriteSet;
 
 use super::Settings;
+use super::close::{COMMITS, GRACE};
 use super::naming::{Budget, Name};
 use super::reader::ReadAhead;
 use crate::client::Client;
@@ -265,6 +266,27 @@ impl Core {
 
     pub(super) fn is_committing(&self) -> bool {
         self.scheduler.is_committing()
+    }
+
+    /// The unit that is under way and that no rollback takes back, if there is one: it is the first.
+    pub(super) fn last_begun(&self) -> Option<Arc<Unit>> {
+        let (first, _) = self.scheduler.head()?;
+        let unit = self.unit(first)?;
+        let begun = self.running.contains(&Some(first));
+        let is_final = unit.alone.is_some_and(Alone::is_final);
+        (begun && is_final).then(|| Arc::clone(unit))
+    }
+
+    /// How long it is waited for what is under way when it has ended; `None`: until that has come to its end.
+    /// The next session would wait for what no rollback takes back, too, and then perhaps not know
+    /// whether it was done.
+    pub(super) fn patience(&self, told: bool) -> Option<Duration> {
+        match (self.last_begun(), &self.end) {
+            (Some(_), Some(End::Again(_))) if !told => None,
+            (Some(_), _) => Some(GRACE),
+            (None, _) if self.is_committing() => Some(COMMITS),
+            (None, _) => Some(Duration::ZERO),
+        }
     }
 
     /// A commit was confirmed that was sent then. Gives the units that have committed now, with

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{INTERRUPTED, Trouble, Worker};
 use crate::engine::shared::{Activity, TURNS};
 use crate::schedule::{Executed, State};
-use crate::unit::Unit;
+use crate::unit::{Alone, Unit};
 
 /// Why a unit that has executed must give way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,12 @@ impl Worker {
             false => self.shared.turns.iter().for_each(Condvar::notify_all),
             true => self.shared.wake_ready(&core),
         }
+        // It is done for good, and the first: without its position it would be in doubt.
+        let is_final = unit.alone.is_some_and(Alone::is_final);
         loop {
+            if is_final && core.scheduler.commit(n) {
+                return Ok(None);
+            }
             if core.has_ended() {
                 return Err(Trouble::Ended);
             }

@@ -42,6 +42,41 @@ fn temporary_tables_within_a_transaction() {
     assert_eq!(run(true), wanted);
 }
 
+/// A session that ends amid what no rollback takes back leaves no doubt, if the target comes to its end.
+#[test]
+fn the_position_of_what_is_done_is_written_down() {
+    for (kind, ending, text) in [
+        (
+            Alone::Statement,
+            Ending::Statement,
+            "ALTER TABLE m ADD c INT",
+        ),
+        (Alone::NotTransactional, Ending::Commit, "UPDATE m SET v=1"),
+    ] {
+        let ends: Arc<Mutex<Option<Arc<Shared>>>> = Arc::default();
+        let of = Arc::clone(&ends);
+        let fake = Fake::new(move |said| {
+            if said == text
+                && let Some(shared) = &*of.lock().expect("nobody panics")
+            {
+                shared.end(End::Told);
+            }
+            epoch(said)
+        });
+        let settings = settings(&fake, &[]);
+        let shared = Arc::new(Shared::new(&settings, "0-1-4".into(), 64));
+        *ends.lock().expect("nobody panics") = Some(Arc::clone(&shared));
+        let worker = worker(settings, &shared, None);
+        let unit = alone(kind, ending, &[text]);
+        shared.lock().push(After::default(), Arc::new(unit));
+        worker.run(&shared);
+        assert_eq!(shared.take_end(), End::Told);
+        let said = steps(&fake);
+        assert_eq!(said[said.len() - 2..], ["position", "COMMIT"], "{said:?}");
+        assert!(shared.lock().scheduler.is_empty(), "it has committed");
+    }
+}
+
 /// With the source's GTIDs each rollback of it would be a group of its own.
 #[test]
 fn no_temporary_tables_with_chosen_gtids() {
