@@ -37,6 +37,12 @@ impl Staleness {
         self.answers.push_back((asked_ms, position));
     }
 
+    /// What is applied is less than it was: of what was reached nothing is known any more. Answers that
+    /// were not reached say what they said.
+    pub fn went_back(&mut self) {
+        self.fresh = None;
+    }
+
     /// How old what is applied is at most, in milliseconds; `None`: nothing is known yet.
     pub fn age_ms(&mut self, now_ms: u64, applied: &Position) -> Option<u64> {
         while let Some((asked, position)) = self.answers.front()
@@ -73,6 +79,19 @@ mod tests {
         assert_eq!(s.age_ms(40, &at(3)), Some(20));
         assert_eq!(s.age_ms(50, &at(4)), Some(30));
         assert_eq!(s.age_ms(60, &at(5)), Some(30));
+    }
+
+    /// What was reached before says nothing of what is there now.
+    #[test]
+    fn what_goes_back_is_not_young() {
+        let mut s = Staleness::default();
+        s.answered(10, at(3));
+        s.answered(20, at(5));
+        assert_eq!(s.age_ms(30, &at(3)), Some(20));
+        s.went_back();
+        assert_eq!(s.age_ms(40, &at(1)), None);
+        assert_eq!(s.age_ms(50, &at(4)), None);
+        assert_eq!(s.age_ms(60, &at(5)), Some(40));
     }
 
     /// Each answer that is applied bounds the age; one that says less takes nothing back.

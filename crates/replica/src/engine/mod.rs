@@ -369,7 +369,17 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     // A key takes a page or two; the rest is for what is being applied, and for others.
     let shared = Arc::new(Shared::new(settings, base, usize::max(pages / 8, 64)));
     progress.attach(&shared);
-    progress.position(&stand.position);
+    if let Some(lost) = progress.position(&stand.position) {
+        let text = format!(
+            "The target has gone back: this replica had applied {lost} there, and now {} is. Is it another server, a copy, or one that lost its \
+             last commits? What follows is applied again, if the source still has it; how old it is is not known until then (lag, /ready).",
+            match stand.position.is_empty() {
+                true => "nothing".to_owned(),
+                false => stand.position.to_string(),
+            }
+        );
+        log.say(Level::Warning, &text);
+    }
     let mut workers = Vec::new();
     let mut cuts = vec![control.cut()];
     let mut alone = connect(settings)?;

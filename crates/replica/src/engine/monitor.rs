@@ -154,13 +154,21 @@ impl Progress {
         self.lock().link = Some(Arc::clone(link));
     }
 
-    pub(super) fn position(&self, position: &Position) {
+    /// A session begins at this position of the target. Gives where it was before, if it has less now: how
+    /// old that is is not known.
+    pub(super) fn position(&self, position: &Position) -> Option<Position> {
         let mut state = self.lock();
+        let lost = (!position.covers(&state.position)).then(|| state.position.clone());
+        if lost.is_some() {
+            state.staleness.went_back();
+            state.stamp = 0;
+        }
         if state.start.is_empty() {
             state.start = position.clone();
         }
         state.position = position.clone();
         state.attached = true;
+        lost
     }
 
     /// Where the source is, which was asked then. `behind`: in milliseconds, of a relay behind its own
@@ -536,7 +544,7 @@ mod tests {
         let at = |seqno: u64| -> Position { format!("0-1-{seqno}").parse().expect("a position") };
         progress.goal(Instant::now(), at(20), None);
         for (seqno, wanted) in [(10, 0.0), (15, 50.0), (5, 0.0), (20, 100.0)] {
-            progress.position(&at(seqno));
+            let _ = progress.position(&at(seqno));
             assert_eq!(progress.numbers().0, Some(wanted), "{seqno}");
         }
     }
@@ -571,6 +579,25 @@ mod tests {
             assert_eq!(shared.lock().stranger, wanted, "{pair:?}");
         }
         assert!(fake.said().iter().all(|text| text == LOCK_WAITS));
+    }
+
+    /// The same is as old as what it lacks, until an answer of the source is reached.
+    #[test]
+    fn lag_of_a_target_that_went_back() {
+        let progress = Progress::default();
+        let at = |seqno: u64| -> Position { format!("0-1-{seqno}").parse().expect("a position") };
+        assert_eq!(progress.position(&at(10)), None);
+        progress.goal(Instant::now(), at(10), Some(0));
+        progress.lock().stamp = 1 << 30;
+        assert!(progress.lag_ms().is_some());
+        assert_eq!(progress.position(&at(10)), None);
+        assert!(progress.lag_ms().is_some(), "it has what it had");
+        assert_eq!(progress.position(&at(4)), Some(at(10)));
+        assert_eq!(progress.lag_ms(), None);
+        progress.goal(Instant::now(), at(12), Some(0));
+        assert_eq!(progress.lag_ms(), None);
+        assert_eq!(progress.position(&at(12)), None);
+        assert!(progress.lag_ms().is_some());
     }
 
     #[test]

@@ -352,7 +352,7 @@ impl Status {
         match self.lag_ms {
             None => verdict(
                 false,
-                "Nothing is applied yet, and the source has not said where it is: the lag is not known.".into(),
+                "Nothing is applied yet of what the source has said of where it is: the lag is not known.".into(),
             ),
             Some(lag) => verdict(
                 lag <= max_lag_ms,
