@@ -38,6 +38,8 @@ pub(crate) enum Reply {
     Fail(u16),
     /// The same, with this text.
     Says(u16, &'static str),
+    /// No answer, ever.
+    Silence,
     /// It asks for this file, and then says that it left out one row of it.
     Ask(&'static str),
 }
@@ -176,6 +178,11 @@ fn serve(
                 }
                 Reply::Row(row) => table(&mut stream, &mut sequence, vec![row], more),
                 Reply::Rows(rows) => table(&mut stream, &mut sequence, rows, more),
+                // Until the other side goes.
+                Reply::Silence => {
+                    while packet(&mut stream, &mut frames).is_some() {}
+                    return;
+                }
                 Reply::Nothing => table(&mut stream, &mut sequence, Vec::new(), more),
                 Reply::Ask(name) => {
                     let asks = [&[0xfb], name.as_bytes()].concat();

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use dromon_relay::log::{Level, Log};
 
 use super::{Progress, Shared};
-use crate::client::Cut;
 
 /// What it may take to end in good order, before all connections are cut.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
@@ -62,7 +61,7 @@ fn then(logs: bool) -> &'static str {
 
 /// Cuts all connections if the session has ended and does not come to its end, because the target
 /// does not answer.
-pub(super) fn close(shared: &Shared, progress: &Progress, cuts: &[Cut], over: &AtomicBool) {
+pub(super) fn close(shared: &Shared, progress: &Progress, over: &AtomicBool) {
     let mut until = None;
     while !over.load(Ordering::Acquire) {
         let counts = {
@@ -74,7 +73,7 @@ pub(super) fn close(shared: &Shared, progress: &Progress, cuts: &[Cut], over: &A
             false => until = None,
         }
         if until.is_some_and(|until| Instant::now() > until) {
-            return cuts.iter().for_each(Cut::cut);
+            return shared.cut();
         }
         thread::sleep(LOOK);
     }
@@ -99,10 +98,14 @@ mod tests {
         let settings = settings(&fake, &[]);
         let shared = Shared::new(&settings, String::new(), 64);
         let mut client = Client::connect(&settings.target).expect("a target");
+        shared.connected(client.cut());
         shared.end(End::Told);
-        let progress = Progress::default();
-        close(&shared, &progress, &[client.cut()], &AtomicBool::new(false));
+        close(&shared, &Progress::default(), &AtomicBool::new(false));
         assert!(client.query(b"SELECT 1").is_err());
+        // And one that has only just come.
+        let mut late = Client::connect(&settings.target).expect("a target");
+        shared.connected(late.cut());
+        assert!(late.query(b"SELECT 1").is_err());
     }
 
     /// What no rollback takes back is let through; for how long depends on why all ends. What waits for a

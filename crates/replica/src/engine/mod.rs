@@ -44,7 +44,7 @@ pub use shared::{Activity, Conflict, Counters, End, Sample, Shared, Stalls};
 pub use status::{Ready, Status};
 
 use crate::catalog::Known;
-use crate::client::{Account, Client, ClientError, Cut};
+use crate::client::{Account, Client, ClientError};
 use crate::compile::{Collations, Compare, Filter};
 use crate::schedule::{Mode, Order};
 use crate::source::{Link, Puller, Source};
@@ -154,9 +154,10 @@ fn too_old(version: &str) -> Option<String> {
     })
 }
 
-/// Connects for applying.
-pub(crate) fn connect(settings: &Settings) -> Result<Client, ClientError> {
+/// Connects for applying. Whoever ends the session can end it, too.
+fn connect(settings: &Settings, shared: &Shared) -> Result<Client, ClientError> {
     let mut client = Client::connect(&settings.target)?;
+    shared.connected(client.cut());
     client.query(ONCE.as_bytes())?;
     client.query(ROWS.as_bytes())?;
     // Statements on rows are not safe otherwise, and READ COMMITTED is refused.
@@ -173,10 +174,11 @@ pub(crate) fn connect(settings: &Settings) -> Result<Client, ClientError> {
 /// Connects for reading ahead: nothing is locked, and no view is kept.
 fn connect_to_read(
     settings: &Settings,
+    shared: &Shared,
     channel: &Channel,
     number: usize,
 ) -> Result<Client, ClientError> {
-    let mut client = connect(settings)?;
+    let mut client = connect(settings, shared)?;
     // Whoever has it now is newer, and ends this session soon: it is read without it.
     channel.hold(&mut client, Place::Reader(number))?;
     client.query(b"SET SESSION tx_isolation='READ-UNCOMMITTED'")?;
@@ -381,15 +383,14 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         log.say(Level::Warning, &text);
     }
     let mut workers = Vec::new();
-    let mut cuts = vec![control.cut()];
-    let mut alone = connect(settings)?;
+    shared.connected(control.cut());
+    let mut alone = connect(settings, &shared)?;
     // It has it as long as it lives.
     let has = alone.one(&format!("SELECT GET_LOCK({},10)", channel.lock_name()))?;
     if has.as_deref() == Some("0") {
         return Ok(another());
     }
     shared.lock().alone = alone.id;
-    cuts.push(alone.cut());
     shared.keep_alone(Session {
         client: alone,
         dirty: false,
@@ -398,12 +399,11 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         server: None,
     });
     for n in 0..settings.threads.max() {
-        let mut client = connect(settings)?;
+        let mut client = connect(settings, &shared)?;
         if !channel.hold(&mut client, Place::Worker(n))? {
             return Ok(another());
         }
         shared.lock().connections[n] = client.id;
-        cuts.push(client.cut());
         workers.push(Worker {
             number: n,
             session: Session {
@@ -440,11 +440,10 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             progress: Arc::clone(progress),
         })
         .collect();
-    let mut watcher = connect(settings)?;
+    let mut watcher = connect(settings, &shared)?;
     if !channel.hold(&mut watcher, Place::Watcher)? {
         return Ok(another());
     }
-    cuts.push(watcher.cut());
     let (to, from) = mpsc::sync_channel(CHANNEL);
     let link = Arc::new(Link::new(settings.memory as u64));
     progress.link(&link);
@@ -489,10 +488,10 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
             });
         });
         failed = failed.or(spawned.err());
-        let (closed, closes) = (Arc::clone(&shared), cuts.clone());
+        let closed = Arc::clone(&shared);
         let over = &over;
         let of = Arc::clone(progress);
-        let run = move || close::close(&closed, &of, &closes, over);
+        let run = move || close::close(&closed, &of, over);
         let spawned = spawn("close").spawn_scoped(scope, run);
         failed = failed.or(spawned.err());
         progress.has_begun();
@@ -515,7 +514,7 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
         close::wait(&shared, progress, logs && settings.binlog, log);
         // If that fails now, the next session knows it from the slots.
         let _ = planner.save();
-        cuts.iter().for_each(Cut::cut);
+        shared.cut();
         over.store(true, Ordering::Release);
     });
     shared.ended.store(true, Ordering::Release);
@@ -662,7 +661,8 @@ mod tests {
     fn an_alter_is_one_group_on_every_target() {
         for log_bin in ["0", "1"] {
             let fake = Fake::new(move |text| (text == "SELECT @@log_bin").then(|| cell(log_bin)));
-            connect(&settings(&fake, &[])).expect("a target");
+            let settings = settings(&fake, &[]);
+            connect(&settings, &Shared::new(&settings, String::new(), 64)).expect("a target");
             let one = "SET SESSION binlog_alter_two_phase=0";
             assert_eq!(fake.said().contains(&one.to_owned()), log_bin == "1");
         }

@@ -108,12 +108,13 @@ impl Progress {
             let state = self.lock();
             (state.shared.clone(), state.beginning.clone())
         };
-        if let Some(shared) = shared {
+        if let Some(shared) = &shared {
             shared.end(End::Told);
         }
         if let Some(cut) = beginning {
             // Nothing is begun that could not be begun again.
             cut.cut();
+            shared.iter().for_each(|shared| shared.cut());
         }
     }
 

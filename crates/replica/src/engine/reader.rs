@@ -230,6 +230,7 @@ impl Reader {
                 Some(connected) => connected,
                 None => client.insert(super::connect_to_read(
                     &self.settings,
+                    shared,
                     &self.channel,
                     self.number,
                 )?),
@@ -254,7 +255,13 @@ pub(super) fn is_executing(state: State) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
     use super::*;
+    use crate::compile::tests::{rows, unit};
+    use crate::fake::{Fake, Reply, settings};
+    use crate::schedule::After;
 
     /// Of more keys of which few pages must be read, more are read ahead, within bounds.
     #[test]
@@ -277,6 +284,37 @@ mod tests {
             ahead.measured(1000, 5000);
         }
         assert_eq!(ahead.keys_max(), 100);
+    }
+
+    /// A read that the target does not answer holds up nobody when all ends.
+    #[test]
+    fn a_read_that_hangs_is_cut() {
+        let fake = Fake::new(|text| text.contains("COUNT(").then_some(Reply::Silence));
+        let settings = settings(&fake, &["readers=1"]);
+        let shared = Arc::new(Shared::new(&settings, String::new(), 64));
+        let row = (Some((1, Some("a"))), Some((1, Some("b"))));
+        let unit = unit(vec![rows("plain", &[row])]);
+        shared.lock().push(After::default(), Arc::new(unit));
+        let reader = Reader {
+            number: 0,
+            settings,
+            channel: Channel::new("c"),
+            collations: Collations::default(),
+            packet_max: 1 << 20,
+            progress: Arc::new(Progress::default()),
+        };
+        let (of, (ended, ends)) = (Arc::clone(&shared), mpsc::channel());
+        thread::spawn(move || {
+            reader.run(&of);
+            ended.send(()).expect("somebody waits");
+        });
+        while !fake.said().iter().any(|text| text.contains("COUNT(")) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        shared.end(End::Told);
+        shared.cut();
+        let long = Duration::from_secs(10);
+        ends.recv_timeout(long).expect("it ends");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::Settings;
 use super::close::{COMMITS, GRACE};
 use super::naming::{Budget, Name};
 use super::reader::ReadAhead;
-use crate::client::Client;
+use crate::client::{Client, Cut};
 use crate::schedule::{After, Scheduler, State, Yield};
 use crate::tune::{Tuner, Which};
 use crate::unit::{Alone, Form, Unit};
@@ -367,6 +367,8 @@ pub struct Shared {
     pub(super) came_back: AtomicUsize,
     /// The planner reads the catalog, or waits for what it needs for that.
     pub(super) reading: AtomicBool,
+    /// Ends its connections; none: they are ended, and any that comes later.
+    cuts: Mutex<Option<Vec<Cut>>>,
 }
 
 impl Shared {
@@ -405,7 +407,22 @@ impl Shared {
             prepared: AtomicUsize::new(0),
             came_back: AtomicUsize::new(0),
             reading: AtomicBool::new(false),
+            cuts: Mutex::new(Some(Vec::new())),
         }
+    }
+
+    /// One more connection.
+    pub(super) fn connected(&self, cut: Cut) {
+        match &mut *self.cuts.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(cuts) => cuts.push(cut),
+            None => cut.cut(),
+        }
+    }
+
+    /// Ends all connections.
+    pub(super) fn cut(&self) {
+        let mut cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
+        cuts.take().iter().flatten().for_each(Cut::cut);
     }
 
     /// Most units under way, planned ones included, as far as that depends on what is known of

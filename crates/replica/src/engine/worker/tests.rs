@@ -22,8 +22,9 @@ fn applied(fake: &Fake, lines: &[&str], unit: Unit) -> End {
 }
 
 fn session(settings: &Settings) -> Session {
+    let shared = Shared::new(settings, String::new(), 64);
     Session {
-        client: crate::engine::connect(settings).expect("a target"),
+        client: crate::engine::connect(settings, &shared).expect("a target"),
         dirty: false,
         local: false,
         form: None,
