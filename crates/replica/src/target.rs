@@ -139,6 +139,17 @@ pub enum StandError {
     /// What stands there is not ours.
     #[error("dromon_replica.position cannot be read: {0}")]
     Odd(String),
+    /// The channel's row is that of another name, which the column takes for the same.
+    #[error(
+        "channel = {name}, and dromon_replica.position has {there}: names that differ in upper and lower case, accents or spaces at \
+         their end are one row there. Nothing was applied. Set channel = {there} if it is this one, or take another name"
+    )]
+    Spelled {
+        /// As it is set.
+        name: String,
+        /// As it stands there.
+        there: String,
+    },
 }
 
 /// Most connections of a kind that a session has.
@@ -174,6 +185,7 @@ impl Place {
 /// A channel's row.
 #[derive(Clone, Debug)]
 pub struct Channel {
+    name: String,
     quoted: Vec<u8>,
 }
 
@@ -182,7 +194,10 @@ impl Channel {
     pub fn new(name: &str) -> Channel {
         let mut quoted = Vec::new();
         put_text(&mut quoted, name.as_bytes(), 0);
-        Channel { quoted }
+        Channel {
+            name: name.to_owned(),
+            quoted,
+        }
     }
 
     /// Of the lock that the connection has over which goes what no rollback takes back: an
@@ -303,11 +318,16 @@ impl Channel {
             .as_bytes(),
         )?;
         let rows = client.rows(&format!(
-            "SELECT epoch, gtid_pos, doing, doing_text, doing_connection, doing_binlog, ahead FROM dromon_replica.position \
+            "SELECT epoch, gtid_pos, doing, doing_text, doing_connection, doing_binlog, ahead, channel FROM dromon_replica.position \
              WHERE {} FOR UPDATE",
             self.row()
         ))?;
         let row = rows.into_iter().next().unwrap_or_default();
+        // The epoch is not raised until the commit.
+        if let Some(there) = text(&row, 7).filter(|there| *there != self.name) {
+            let name = self.name.clone();
+            return Err(StandError::Spelled { name, there });
+        }
         let epoch: u64 = text(&row, 0)
             .and_then(|t| t.parse().ok())
             .ok_or_else(|| odd("epoch"))?;
@@ -636,6 +656,32 @@ mod tests {
             _ if text.starts_with("SELECT epoch, ") => Some(row()),
             _ if text.starts_with("SELECT ") => Some(Reply::Nothing),
             _ => None,
+        }
+    }
+
+    /// Two names that the target takes for the same are no one channel.
+    #[test]
+    fn a_name_that_is_spelled_otherwise() {
+        for (there, fits) in [("c", true), ("C", false), ("c ", false), ("ć", false)] {
+            let fake = Fake::new(move |text| match text {
+                _ if text.starts_with("SELECT epoch, ") => {
+                    let row = ["3", "0-1-4", "0-1-5", "", "", "", "", there].map(String::from);
+                    Some(Reply::Row(row.to_vec()))
+                }
+                other => stand(other),
+            });
+            let mut client = Client::connect(&fake.account()).expect("a target");
+            let start = Position::new();
+            let stand = Channel::new("c").begin(&mut client, Order::Strict, &start, false);
+            let said = fake.said();
+            assert_eq!(said.contains(&"COMMIT".to_owned()), fits, "{said:?}");
+            match stand {
+                Ok(_) => assert!(fits),
+                Err(error) => assert!(
+                    !fits && error.to_string().contains("channel = c,"),
+                    "{error}"
+                ),
+            }
         }
     }
 
