@@ -144,7 +144,7 @@ pub struct Client {
     frames: Frames,
     buf: Vec<u8>,
     out: Vec<u8>,
-    /// Its number there.
+    /// Its number there; a proxy may have given one of its own until [`Client::identify`].
     pub id: u32,
     /// What the server says it is.
     pub version: String,
@@ -227,6 +227,13 @@ impl Client {
             why,
             ca: account.tls.as_ref().map_or("", ClientTls::ca),
         })
+    }
+
+    /// Asks the server itself for the connection's number, which a proxy does not know.
+    pub fn identify(&mut self) -> std::result::Result<(), ClientError> {
+        let id = self.one("SELECT CONNECTION_ID()")?;
+        self.id = id.and_then(|id| id.parse().ok()).unwrap_or(self.id);
+        Ok(())
     }
 
     /// Whether it is encrypted.

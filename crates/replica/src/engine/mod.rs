@@ -158,6 +158,7 @@ fn too_old(version: &str) -> Option<String> {
 fn connect(settings: &Settings, shared: &Shared) -> Result<Client, ClientError> {
     let mut client = Client::connect(&settings.target)?;
     shared.connected(client.cut());
+    client.identify()?;
     client.query(ONCE.as_bytes())?;
     client.query(ROWS.as_bytes())?;
     // Statements on rows are not safe otherwise, and READ COMMITTED is refused.
@@ -208,6 +209,7 @@ pub fn session(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> End 
 
 fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End, StandError> {
     let mut control = Client::connect(&settings.target)?;
+    control.identify()?;
     // A proxy greets with a version of its own.
     let version = control.one("SELECT VERSION()")?;
     if let Some(why) = too_old(version.as_ref().unwrap_or(&control.version)) {
@@ -444,6 +446,14 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     if !channel.hold(&mut watcher, Place::Watcher)? {
         return Ok(another());
     }
+    {
+        let mut alone = shared.alone();
+        let alone = alone.iter_mut().map(|session| &mut session.client);
+        let applying = workers.iter_mut().map(|worker| &mut worker.session.client);
+        if let Some(why) = elsewhere(&mut watcher, alone.chain(applying).chain([&mut control]))? {
+            return Ok(End::Fatal(why));
+        }
+    }
     let (to, from) = mpsc::sync_channel(CHANNEL);
     let link = Arc::new(Link::new(settings.memory as u64));
     progress.link(&link);
@@ -519,6 +529,39 @@ fn begin(settings: &Settings, log: &Log, progress: &Arc<Progress>) -> Result<End
     });
     shared.ended.store(true, Ordering::Release);
     Ok(shared.take_end())
+}
+
+/// Why all these connections cannot be used together: one is to another server than the watcher, which sees
+/// all that are where it is.
+fn elsewhere<'c>(
+    watcher: &mut Client,
+    others: impl Iterator<Item = &'c mut Client>,
+) -> Result<Option<String>, ClientError> {
+    let mut others: Vec<&mut Client> = others.collect();
+    let ids = others.iter().map(|client| client.id).chain([watcher.id]);
+    let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
+    let there = watcher.rows(&format!(
+        "SELECT ID FROM information_schema.PROCESSLIST WHERE ID IN ({})",
+        ids.join(",")
+    ))?;
+    let sees = |id: u32| {
+        there
+            .iter()
+            .flatten()
+            .flatten()
+            .any(|seen| *seen == id.to_string().into_bytes())
+    };
+    let missing = others.iter_mut().find(|client| !sees(client.id));
+    let Some(client) = missing.filter(|_| sees(watcher.id)) else {
+        return Ok(None);
+    };
+    // Or it has been ended meanwhile.
+    client.query(b"DO 1")?;
+    Ok(Some(format!(
+        "target leads to several servers: connection {} is to another one than connection {}. What one of them commits the others \
+         would wait for. Name one server; a proxy or a balancer in between must lead all connections to one.",
+        client.id, watcher.id
+    )))
 }
 
 /// It will be told apart by the epochs who goes on.
@@ -610,12 +653,13 @@ mod tests {
             matches!(&end, End::Fatal(why) if why.contains("The target is version 10.6.8")),
             "{end:?}"
         );
-        assert_eq!(fake.said(), ["SELECT VERSION()"], "nothing was touched");
+        let asked = ["SELECT CONNECTION_ID()", "SELECT VERSION()"];
+        assert_eq!(fake.said(), asked, "nothing was touched");
         // What a proxy greets with is not the target's.
         let behind = |text: &str| text.contains("VERSION()").then(|| cell("10.11.19-MariaDB"));
         let fake = Fake::of_version("5.7.44", behind);
         fake_session(&fake, &[]);
-        assert!(fake.said().len() > 1, "it goes on");
+        assert!(fake.said().len() > 2, "it goes on");
     }
 
     /// Whoever has begun later goes on.
@@ -680,6 +724,51 @@ mod tests {
             matches!(&end, End::Again(why) if why.contains("applies")),
             "{end:?}"
         );
+    }
+
+    /// A balancer that leads to several servers.
+    #[test]
+    fn all_connections_are_to_one_server() {
+        let found = |lacks: &'static [u32], cut: bool| {
+            let fake = Fake::new(move |text| match text.split_once("WHERE ID IN (") {
+                Some((_, ids)) => {
+                    let ids = ids.trim_end_matches(')').split(',');
+                    let seen = ids.filter(|id| !lacks.iter().any(|lack| lack.to_string() == *id));
+                    Some(Reply::Rows(seen.map(|id| vec![id.into()]).collect()))
+                }
+                None => None,
+            });
+            let connect = || Client::connect(&fake.account()).expect("a target");
+            let (mut watcher, mut one, mut two) = (connect(), connect(), connect());
+            (watcher.id, one.id, two.id) = (7, 8, 9);
+            if cut {
+                two.cut().cut();
+            }
+            elsewhere(&mut watcher, [&mut one, &mut two].into_iter())
+        };
+        assert_eq!(found(&[], false).expect("answers"), None);
+        let why = found(&[9], false)
+            .expect("answers")
+            .expect("it is elsewhere");
+        assert!(
+            why.contains("connection 9") && why.contains("Name one server"),
+            "{why}"
+        );
+        assert!(found(&[9], true).is_err(), "it has only been lost");
+        assert_eq!(
+            found(&[7, 8, 9], false).expect("answers"),
+            None,
+            "nothing is seen"
+        );
+    }
+
+    /// A proxy greets with a number of its own, which no lock has.
+    #[test]
+    fn connections_have_the_numbers_of_the_target() {
+        let fake = Fake::new(|text| (text == "SELECT CONNECTION_ID()").then(|| cell("4711")));
+        let settings = settings(&fake, &[]);
+        let client = connect(&settings, &Shared::new(&settings, String::new(), 64));
+        assert_eq!(client.expect("a target").id, 4711);
     }
 
     #[test]

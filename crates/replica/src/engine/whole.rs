@@ -20,6 +20,14 @@ fn serves(text: &str) -> Option<Reply> {
         }
         _ if text.starts_with("SELECT epoch") => Some(cell("3")),
         _ if text.contains(" GET_LOCK(") => Some(cell("1")),
+        _ if text.contains("PROCESSLIST WHERE ID IN (") => {
+            let ids = text
+                .split('(')
+                .next_back()?
+                .trim_end_matches(')')
+                .split(',');
+            Some(Reply::Rows(ids.map(|id| vec![id.into()]).collect()))
+        }
         _ if text.starts_with("SELECT ") || text.starts_with("SHOW ") => Some(Reply::Nothing),
         _ => None,
     }
@@ -53,6 +61,24 @@ impl Running {
         self.progress.tell_to_end();
         self.thread.join().expect("no panic")
     }
+}
+
+/// Connections of one session that a balancer has led to several servers.
+#[test]
+fn a_session_is_to_one_server() {
+    let fake = Fake::new(|text| match serves(text) {
+        Some(Reply::Rows(mut ids)) if text.contains("PROCESSLIST WHERE ID IN (") => {
+            ids.remove(1);
+            Some(Reply::Rows(ids))
+        }
+        other => other,
+    });
+    let Running { thread, .. } = Running::new(&fake, &["threads=2"]);
+    let end = thread.join().expect("no panic");
+    assert!(
+        matches!(&end, End::Fatal(why) if why.contains("several servers")),
+        "{end:?}"
+    );
 }
 
 /// The next session finds each connection of this one by its lock; a lock that is not free is that of
