@@ -31,13 +31,19 @@ pub(super) fn fence(
         // Nobody newer can begin meanwhile: whoever has a lock is older.
         client.query(b"BEGIN")?;
         let is_newest = channel.epoch_locked(client)? == Some(epoch);
-        let left = is_newest && end_older(client, channel, log, looks)?;
+        let left = match is_newest {
+            true => end_older(client, channel)?,
+            false => None,
+        };
         client.query(b"COMMIT")?;
         if !is_newest {
             return Ok(Some(End::Fatal(ANOTHER.into())));
         }
-        if !left {
+        let Some(what) = left else {
             break;
+        };
+        if looks.is_multiple_of(SAY) {
+            log.say(Level::Note, &what);
         }
         if progress.is_told() {
             return Ok(Some(End::Told));
@@ -47,43 +53,37 @@ pub(super) fn fence(
     Ok(None)
 }
 
-/// Whether there were any.
-fn end_older(
-    client: &mut Client,
-    channel: &Channel,
-    log: &Log,
-    looks: u32,
-) -> Result<bool, ClientError> {
-    let others = client.rows(&channel.holders())?.into_iter().flatten();
-    let others: Vec<String> = others
+/// Gives what it waits for, if there were any.
+fn end_older(client: &mut Client, channel: &Channel) -> Result<Option<String>, ClientError> {
+    let killed = client.rows(&channel.holders())?.into_iter().flatten();
+    let mut killed: Vec<String> = killed
         .flatten()
         .map(|id| String::from_utf8_lossy(&id).into_owned())
         .collect();
-    for id in &others {
+    for id in &killed {
         kill(client, id)?;
     }
     let alone = format!("SELECT IS_USED_LOCK({})", channel.lock_name());
-    let Some(id) = client.one(&alone)? else {
-        return Ok(!others.is_empty());
-    };
-    let running = format!(
-        "SELECT COALESCE(INFO,'') FROM information_schema.PROCESSLIST WHERE ID={id} AND COMMAND='Query'"
-    );
-    match client.one(&running)? {
-        Some(text) => {
-            if looks.is_multiple_of(SAY) {
-                let text = begun(text.as_bytes());
-                log.say(
-                    Level::Note,
-                    &format!(
-                        "A statement is still running from before ({text}…); its end is waited for."
-                    ),
-                );
-            }
+    if let Some(id) = client.one(&alone)? {
+        let running = format!(
+            "SELECT COALESCE(INFO,'') FROM information_schema.PROCESSLIST WHERE ID={id} AND COMMAND='Query'"
+        );
+        if let Some(text) = client.one(&running)? {
+            let text = begun(text.as_bytes());
+            return Ok(Some(format!(
+                "A statement is still running from before ({text}…); its end is waited for."
+            )));
         }
-        None => kill(client, &id)?,
+        kill(client, &id)?;
+        killed.push(id);
     }
-    Ok(true)
+    Ok((!killed.is_empty()).then(|| {
+        format!(
+            "Ends what an older session has left on the target, connection {}. What it had not committed is rolled back, which may take as \
+             long as that took.",
+            killed.join(", ")
+        )
+    }))
 }
 
 fn kill(client: &mut Client, id: &str) -> Result<(), ClientError> {
@@ -103,6 +103,10 @@ mod tests {
     /// So many looks find the connections of an older session, of which 99 runs a statement at first. The
     /// newest epoch is 3.
     fn older(epoch: u64, looks: usize) -> (Option<End>, Vec<String>) {
+        older_with(epoch, looks, &Log::terminal())
+    }
+
+    fn older_with(epoch: u64, looks: usize, log: &Log) -> (Option<End>, Vec<String>) {
         let seen = AtomicUsize::new(0);
         let fake = Fake::new(move |text| match text {
             _ if text.starts_with("SELECT epoch") => {
@@ -137,8 +141,32 @@ mod tests {
         let settings = settings(&fake, &[]);
         let mut control = Client::connect(&settings.target).expect("a target");
         let (channel, progress) = (Channel::new("c"), Progress::default());
-        let ended = fence(&mut control, &channel, epoch, &Log::terminal(), &progress);
+        let ended = fence(&mut control, &channel, epoch, log, &progress);
         (ended.expect("answers"), fake.done())
+    }
+
+    #[test]
+    fn it_is_said_what_is_waited_for() {
+        for (busy, wanted) in [(true, "TRUNCATE t"), (false, "connection 41, 99.")] {
+            let fake = Fake::new(move |text| match text {
+                _ if text.starts_with("SELECT DISTINCT IS_USED_LOCK") => Some(cell("41")),
+                _ if text.contains("IS_USED_LOCK") => Some(cell("99")),
+                _ if text.contains("PROCESSLIST") && busy => Some(cell("TRUNCATE t")),
+                _ if text.contains("PROCESSLIST") => Some(Reply::Nothing),
+                _ => None,
+            });
+            let mut control = Client::connect(&fake.account()).expect("a target");
+            let said = end_older(&mut control, &Channel::new("c")).expect("answers");
+            let said = said.expect("there are some");
+            assert!(said.contains(wanted), "{said}");
+        }
+        // At the first look, and then now and then.
+        let path = std::env::temp_dir().join(format!("dromon-fence-{}", std::process::id()));
+        let log = Log::file(&path).expect("a file");
+        assert_eq!(older_with(3, 3, &log).0, None);
+        let lines = std::fs::read_to_string(&path).expect("a log");
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(lines.lines().count(), 1, "{lines}");
     }
 
     /// The workers at once, as they may have locks; the connection of what no rollback takes back behind the

@@ -57,9 +57,19 @@ impl Running {
         }
     }
 
+    /// How it ends by itself.
+    fn end(self) -> End {
+        let began = Instant::now();
+        while !self.thread.is_finished() {
+            assert!(began.elapsed() < LONG, "it does not end");
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.thread.join().expect("no panic")
+    }
+
     fn told_to_end(self) -> End {
         self.progress.tell_to_end();
-        self.thread.join().expect("no panic")
+        self.end()
     }
 }
 
@@ -73,8 +83,7 @@ fn a_session_is_to_one_server() {
         }
         other => other,
     });
-    let Running { thread, .. } = Running::new(&fake, &["threads=2"]);
-    let end = thread.join().expect("no panic");
+    let end = Running::new(&fake, &["threads=2"]).end();
     assert!(
         matches!(&end, End::Fatal(why) if why.contains("several servers")),
         "{end:?}"
@@ -104,8 +113,7 @@ fn each_connection_has_a_lock() {
             true => Some(cell("0")),
             false => serves(text),
         });
-        let Running { thread, .. } = Running::new(&fake, &["threads=2"]);
-        let end = thread.join().expect("no panic");
+        let end = Running::new(&fake, &["threads=2"]).end();
         assert!(
             matches!(&end, End::Again(why) if why.contains("another replica")),
             "{end:?}"
