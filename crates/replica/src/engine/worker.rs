@@ -765,11 +765,7 @@ impl Worker {
             Err(Trouble::Error(code, _)) if error != 0 && code == error => Ok(()),
             Err(Trouble::Error(code, why)) => {
                 let begin = texts::of_error(text);
-                // The server quotes what it does not understand.
-                let why = match texts::is_secret(text) {
-                    true => format!("error {code}"),
-                    false => why,
-                };
+                let why = trouble::of_statement(code, why, texts::is_secret(text));
                 Err(Trouble::Error(code, format!("{why} (statement: {begin})")))
             }
             Err(trouble) => Err(trouble),

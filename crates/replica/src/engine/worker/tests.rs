@@ -14,7 +14,7 @@ use crate::unit::Alone;
 
 mod computed;
 mod kept;
-mod locks;
+mod told;
 
 /// Runs a unit to its end. Gives [`End::Told`] if it has committed.
 fn applied(fake: &Fake, lines: &[&str], unit: Unit) -> End {

@@ -11,6 +11,8 @@ use crate::compile::{CompileError, Note};
 const TRANSIENT: [u16; 6] = [LOCK_WAIT, 1213, 1317, 1969, 1040, 1020];
 /// Of these, a lock that did not come.
 const LOCK_WAIT: u16 = 1205;
+/// An option of the server forbids a statement; the text names the option.
+const OPTION_FORBIDS: u16 = 1290;
 /// Warnings of values that do not fit, or cannot be read, which are errors where a session is strict.
 const CUT: [u16; 16] = [
     1139, 1256, 1259, 1264, 1265, 1292, 1300, 1301, 1366, 1406, 1411, 1441, 1916, 1918, 1958, 1977,
@@ -80,6 +82,20 @@ fn column(text: &str) -> Option<&str> {
     let is_row = !row.is_empty() && row.bytes().all(|byte| byte.is_ascii_digit());
     let name = names.strip_suffix(['\'', '`'])?;
     is_row.then(|| name.rsplit(['\'', '`']).next().unwrap_or(name))
+}
+
+/// What the target said of a statement. The server quotes what it does not understand: of one with a
+/// password only the number is told, unless its text quotes nothing.
+pub(super) fn of_statement(code: u16, text: String, secret: bool) -> String {
+    match code {
+        OPTION_FORBIDS if text.contains("strict-password-validation") => format!(
+            "{text} (a hash cannot be validated; the target's own replica threads are exempt from that, the replica, a client, is not: \
+             SET GLOBAL strict_password_validation = OFF there)"
+        ),
+        OPTION_FORBIDS => text,
+        _ if secret => format!("error {code}"),
+        _ => text,
+    }
 }
 
 pub(super) fn of_row(note: &Note) -> String {

@@ -1,4 +1,4 @@
-//! Locks that others have.
+//! What people are told who must put the target right.
 
 use super::*;
 
@@ -39,4 +39,35 @@ fn who_has_the_lock_is_named() {
         "it was another unit's"
     );
     assert!(!why(1, 1213, true).contains("4711"), "it was no wait");
+}
+
+/// An option that forbids a statement is named, also where the statement is not shown.
+#[test]
+fn options_that_forbid_a_statement_are_named() {
+    const STRICT: &str = "The MariaDB server is running with the --strict-password-validation option so it cannot execute this statement";
+    const CREATE: &str = "CREATE USER a IDENTIFIED BY PASSWORD '*geheim'";
+    let why = |code: u16, said: &'static str| {
+        let fake = Fake::new(move |text| match text {
+            CREATE => Some(Reply::Says(code, said)),
+            other => epoch(other),
+        });
+        let unit = alone(Alone::Statement, Ending::Statement, &[CREATE]);
+        match applied(&fake, &[], unit) {
+            End::Fatal(why) => why,
+            end => panic!("it must stop: {end:?}"),
+        }
+    };
+    let strict = why(1290, STRICT);
+    assert!(strict.contains(STRICT), "{strict}");
+    assert!(
+        strict.contains("SET GLOBAL strict_password_validation = OFF"),
+        "{strict}"
+    );
+    assert!(!strict.contains("geheim"), "{strict}");
+    let other = why(1290, "the --skip-grant-tables option");
+    assert!(
+        other.contains("--skip-grant-tables") && !other.contains("SET GLOBAL"),
+        "{other}"
+    );
+    assert!(!why(1064, "near '*geheim'").contains("geheim"));
 }
