@@ -101,7 +101,8 @@ fn each_connection_has_a_lock() {
     let fake = Fake::new(serves);
     let running = Running::new(&fake, &["threads=2"]);
     running.until(|| locks.iter().all(|lock| fake.said().contains(lock)));
-    assert_eq!(running.told_to_end(), End::Told);
+    // It may still be beginning: then its connections are cut.
+    running.told_to_end();
     let said = fake.said();
     let at = |of: &str| said.iter().position(|text| text.contains(of));
     assert!(
