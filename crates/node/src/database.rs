@@ -93,6 +93,12 @@ pub trait Database: Send + Sync {
     fn still_starting(&self, doing: &str) {
         let _ = doing;
     }
+
+    /// Whether the process was told to end while it starts, at a time when nobody heeds that: a
+    /// connect that waits ends then. Asked a few times a second at most. Must not block.
+    fn told_to_stop(&self) -> bool {
+        false
+    }
 }
 
 /// A thread lent by the database.

@@ -4,6 +4,9 @@
 //! kills it. A node that waits for a majority of its cluster's logs waits without
 //! limit, so it asks for more time as long as it waits. The server itself does
 //! the same during a full copy and while its engines recover.
+//!
+//! The same word would prolong the time that systemd gives a service to stop. So who
+//! was told to stop while it starts does not send it any more.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -11,26 +14,33 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use dromon_wsrep::process;
+
 /// What is asked for each time. Whoever asks does so again long before.
 const MORE: Duration = Duration::from_secs(60);
 
 /// Who started this process, if it wants to be told.
 pub(crate) struct ServiceManager {
     way: Option<(UnixDatagram, SocketAddr)>,
+    /// Whether this process is to end.
+    told_to_stop: fn() -> bool,
 }
 
 impl ServiceManager {
     /// As the environment says (`NOTIFY_SOCKET`).
     pub(crate) fn of_environment() -> Self {
         match std::env::var_os("NOTIFY_SOCKET") {
-            Some(place) => Self::at(&place),
-            None => Self { way: None },
+            Some(place) => Self::at(&place, process::told_to_stop),
+            None => Self {
+                way: None,
+                told_to_stop: process::told_to_stop,
+            },
         }
     }
 
     /// At a path, or, after `@`, an abstract name. Any other place, and one that
     /// cannot be used, is told nothing.
-    fn at(place: &OsStr) -> Self {
+    fn at(place: &OsStr, told_to_stop: fn() -> bool) -> Self {
         let address = match place.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
             [b'/', ..] => SocketAddr::from_pathname(place).ok(),
@@ -43,7 +53,13 @@ impl ServiceManager {
         });
         Self {
             way: socket.ok().zip(address),
+            told_to_stop,
         }
+    }
+
+    /// Whether this process is to end.
+    pub(crate) fn told_to_stop(&self) -> bool {
+        (self.told_to_stop)()
     }
 
     /// Asks for more time to start; `doing` is shown as the service's status.
@@ -51,6 +67,9 @@ impl ServiceManager {
         let Some((socket, address)) = &self.way else {
             return;
         };
+        if self.told_to_stop() {
+            return;
+        }
         let text = format!(
             "EXTEND_TIMEOUT_USEC={}\nSTATUS=Starting: {doing}\n",
             MORE.as_micros()
@@ -77,7 +96,7 @@ mod tests {
             (path.as_os_str(), by_path),
             (OsStr::new(at.as_str()), by_name),
         ] {
-            ServiceManager::at(place).more_time("waiting for db2");
+            ServiceManager::at(place, || false).more_time("waiting for db2");
             let mut heard = [0; 200];
             let len = listener.recv(&mut heard).expect("a message");
             assert_eq!(
@@ -87,16 +106,34 @@ mod tests {
         }
         std::fs::remove_file(&path).expect("it was there");
         // Gone, and no such place: nothing happens.
-        ServiceManager::at(path.as_os_str()).more_time("x");
-        ServiceManager::at(OsStr::new("nowhere")).more_time("x");
-        ServiceManager { way: None }.more_time("x");
+        ServiceManager::at(path.as_os_str(), || false).more_time("x");
+        ServiceManager::at(OsStr::new("nowhere"), || false).more_time("x");
+        let nobody = ServiceManager {
+            way: None,
+            told_to_stop: || false,
+        };
+        nobody.more_time("x");
+    }
+
+    /// systemd would wait that much longer for its end.
+    #[test]
+    fn who_is_told_to_stop_asks_for_no_more_time() {
+        let path = std::env::temp_dir().join(format!("dromon-notify-ends-{}", std::process::id()));
+        let listener = UnixDatagram::bind(&path).expect("a socket");
+        listener.set_nonblocking(true).expect("a socket");
+        let mut heard = [0; 200];
+        ServiceManager::at(path.as_os_str(), || true).more_time("x");
+        assert!(listener.recv(&mut heard).is_err());
+        ServiceManager::at(path.as_os_str(), || false).more_time("x");
+        assert!(listener.recv(&mut heard).is_ok());
+        std::fs::remove_file(&path).expect("it was there");
     }
 
     #[test]
     fn one_who_does_not_read_holds_nobody_up() {
         let path = std::env::temp_dir().join(format!("dromon-notify-full-{}", std::process::id()));
         let listener = UnixDatagram::bind(&path).expect("a socket");
-        let manager = ServiceManager::at(path.as_os_str());
+        let manager = ServiceManager::at(path.as_os_str(), || false);
         // More than a socket keeps.
         for _ in 0..5000 {
             manager.more_time("x");

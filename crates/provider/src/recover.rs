@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dromon_node::Position;
@@ -114,6 +114,10 @@ fn run(exe: &Path, args: &[String], log: &str, manager: &ServiceManager) -> Resu
     let deadline = Instant::now() + PATIENCE;
     let mut told: Option<Instant> = None;
     loop {
+        if manager.told_to_stop() {
+            end(&mut child);
+            return Err("this server was told to stop meanwhile".into());
+        }
         if told.is_none_or(|at| at.elapsed() >= TOLD) {
             told = Some(Instant::now());
             manager.more_time("the storage engine recovers");
@@ -122,13 +126,18 @@ fn run(exe: &Path, args: &[String], log: &str, manager: &ServiceManager) -> Resu
             Ok(Some(_)) => return Ok(()),
             Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
             Ok(None) => {
-                let _ = child.kill(); // it may end this very moment
-                let _ = child.wait();
+                end(&mut child);
                 return Err(format!("it did not end within {} s", PATIENCE.as_secs()));
             }
             Err(e) => return Err(format!("waiting for it: {e}")),
         }
     }
+}
+
+/// An engine that is killed amid its recovery begins anew the next time.
+fn end(child: &mut Child) {
+    let _ = child.kill(); // it may end this very moment
+    let _ = child.wait();
 }
 
 fn read_position(log: &Path) -> Result<Position, String> {

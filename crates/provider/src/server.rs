@@ -57,6 +57,11 @@ impl Database for ServerLog {
     fn still_starting(&self, doing: &str) {
         self.manager.more_time(doing);
     }
+
+    /// A server that starts blocks the signals, and takes them when it has started.
+    fn told_to_stop(&self) -> bool {
+        self.manager.told_to_stop()
+    }
 }
 
 /// The server as the process around the node's engines.

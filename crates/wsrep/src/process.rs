@@ -17,6 +17,19 @@ pub fn abort() -> ! {
     std::process::abort()
 }
 
+/// Whether the process was told to end (SIGTERM, SIGQUIT) and has not heeded it: the signal is
+/// pending. While a server starts, its threads block both, and nobody takes them before it has
+/// started. False on a thread that blocks neither.
+pub fn told_to_stop() -> bool {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is ours to write to; zeroes are a valid one should it fail, the empty one.
+    unsafe {
+        libc::sigpending(set.as_mut_ptr());
+        let set = set.assume_init();
+        libc::sigismember(&set, libc::SIGTERM) == 1 || libc::sigismember(&set, libc::SIGQUIT) == 1
+    }
+}
+
 /// What this process has used since its start.
 #[cfg(feature = "host")]
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +140,29 @@ mod tests {
         assert!(after.cpu > before.cpu);
         assert!(after.rss_max_bytes > 64 << 10);
         assert!(after.switches >= before.switches);
+    }
+
+    #[test]
+    fn a_signal_that_nobody_heeds_is_seen() {
+        for signal in [libc::SIGTERM, libc::SIGQUIT] {
+            assert!(!told_to_stop());
+            let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+            // SAFETY: the set is initialised before it is read; the signal is sent to this thread
+            // alone, which blocks it until it has taken it.
+            unsafe {
+                libc::sigemptyset(set.as_mut_ptr());
+                let mut set = set.assume_init();
+                libc::sigaddset(&mut set, signal);
+                libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut());
+                libc::pthread_kill(libc::pthread_self(), signal);
+                assert!(told_to_stop());
+                let mut taken = 0;
+                libc::sigwait(&set, &mut taken);
+                libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+                assert_eq!(taken, signal);
+            }
+            assert!(!told_to_stop());
+        }
     }
 
     #[test]

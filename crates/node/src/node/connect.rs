@@ -196,6 +196,12 @@ pub enum ConnectError {
         /// What it said last.
         why: String,
     },
+    /// The process is to end, and nobody would call disconnect: its server does so once it has started.
+    #[error(
+        "the server was told to stop (SIGTERM) while this node was {0}, so its start ends here. Its data and its log stay \
+         as they are now, and nothing acknowledged is given up: start it again as usual"
+    )]
+    ToldToStop(&'static str),
     /// The join was not ordered in time.
     #[error("the cluster did not order this node's join within {0} s; try again")]
     JoinTimeout(u64),
@@ -269,6 +275,12 @@ const LONG_LOG: u32 = 20;
 
 /// How long one address may take to say who is there.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often who waits looks whether its process is to end.
+const LOOK_UP: Duration = Duration::from_millis(500);
+
+/// What a node does whose join is not ordered yet.
+const FOR_MAJORITY: &str = "waiting for a majority of the logs";
 
 impl Node {
     /// Becomes a member of cluster `name`. Returns once the own join is
@@ -396,6 +408,7 @@ impl Node {
         raft_id: u64,
         log: OwnLog<'_>,
     ) -> Result<(), ConnectError> {
+        self.unless_told_to_stop("starting")?;
         let resume = matches!(log, OwnLog::Resume);
         let mut position = position;
         let mut found = if self.setup.witness && (bootstrap || address.founds()) {
@@ -760,7 +773,7 @@ impl Node {
                     }
                 }
             }
-            self.still_starting("waiting for a majority of the logs");
+            self.still_starting(FOR_MAJORITY);
             // The join lies behind all the log that this node needs, which may be much.
             let index = lock(&self.delivered).index;
             if index > delivered && begun.elapsed() < limit * LONG_LOG {
@@ -768,8 +781,12 @@ impl Node {
                 deadline = Instant::now() + limit;
             }
             let again = Instant::now() + Duration::from_secs(2);
-            let mut shared = self.shared();
-            while shared.joined.is_none() {
+            let shared = loop {
+                self.unless_told_to_stop(FOR_MAJORITY)?;
+                let shared = self.shared();
+                if shared.joined.is_some() {
+                    break shared;
+                }
                 if matches!(shared.phase, Phase::Leaving | Phase::Closed) {
                     return Err(ConnectError::Refused("told to leave meanwhile".into()));
                 }
@@ -785,10 +802,10 @@ impl Node {
                     });
                 }
                 if now >= again {
-                    break;
+                    break shared;
                 }
-                shared = self.wait_shared(shared, again.min(deadline));
-            }
+                drop(self.wait_shared(shared, again.min(deadline).min(now + LOOK_UP)));
+            };
             if let Some((view, need)) = &shared.joined {
                 let (at, position) = (view.position, shared.position);
                 let follows = *need == Need::Log && position.history == at.history;
@@ -830,7 +847,8 @@ impl Node {
         let others: Vec<_> = listed.iter().filter(|a| !settings.is_own(a)).collect();
         for addr in unlinked(&others, &order.linked()) {
             // Each that is silent takes its time.
-            let ends = matches!(self.phase(), Phase::Leaving | Phase::Closed);
+            let ends =
+                matches!(self.phase(), Phase::Leaving | Phase::Closed) || self.db.told_to_stop();
             if ends || order.status().primary {
                 break;
             }
@@ -854,6 +872,9 @@ impl Node {
         since: &mut Option<Instant>,
     ) {
         let found = self.look_for_moved(name, order, listed);
+        if self.db.told_to_stop() {
+            return; // it may not have asked all of them
+        }
         if !found || since.get_or_insert_with(Instant::now).elapsed() > FOR_LINKS {
             self.force_if_asked();
         }

@@ -19,6 +19,9 @@ const LOOK: Duration = Duration::from_millis(300);
 /// How long one question may take.
 const ASK: Duration = Duration::from_secs(1);
 
+/// What a node in doubt does until then.
+const DOING: &str = "waiting for a member that knows how a statement ended";
+
 /// What is fed again after a crash and was run before it.
 #[derive(Debug, Default)]
 pub(super) struct Refed {
@@ -157,6 +160,7 @@ impl Node {
             let mut somebody_knows = false;
             let (linked, own) = (order.linked(), self.own_addr());
             for (id, addr) in others {
+                self.unless_told_to_stop(DOING)?;
                 // It may have moved, and this node to where it was.
                 let Some(addr) = linked.get(id).or((*addr != own).then_some(addr)) else {
                     silent.push(addr.clone());
@@ -215,7 +219,8 @@ impl Node {
                     }
                 ));
             }
-            self.still_starting("waiting for a member that knows how a statement ended");
+            self.still_starting(DOING);
+            self.unless_told_to_stop(DOING)?;
             std::thread::sleep(LOOK);
         }
     }

@@ -12,7 +12,7 @@ use dromon_order::{Leadership, NodeHandler, Order, OrderStatus, RaftId, Reply};
 use dromon_writeset::Uuid;
 
 use super::service::Job;
-use super::{CatchingUp, Item, Node, Phase, Shared, lock};
+use super::{CatchingUp, ConnectError, Item, Node, Phase, Shared, lock};
 use crate::cluster::{CAUGHT_UP, Member, MemberState};
 use crate::last_data;
 use crate::messages::{Answer, Control, Progress, Request, decode, encode, kind};
@@ -345,6 +345,14 @@ impl Node {
             *told = Some(Instant::now());
         }
         self.db.still_starting(doing);
+    }
+
+    /// Ends a wait amid the start if the process is to end.
+    pub(super) fn unless_told_to_stop(&self, doing: &'static str) -> Result<(), ConnectError> {
+        match self.db.told_to_stop() {
+            true => Err(ConnectError::ToldToStop(doing)),
+            false => Ok(()),
+        }
     }
 
     fn tell_starting(&self) {

@@ -29,6 +29,9 @@ pub(super) struct Unanswered {
     pub refused: bool,
 }
 
+/// What a node does that has nobody to join yet.
+const LOOKING: &str = "looking for a primary component";
+
 /// Whether others vote by this log.
 pub(super) fn has_other_voters(log: &LogSummary) -> bool {
     log.voters.iter().any(|id| *id != log.id)
@@ -462,7 +465,8 @@ impl Node {
             said.clear();
             while let Some(addr) = candidates.get(next).cloned() {
                 next += 1;
-                self.still_starting("looking for a primary component");
+                self.still_starting(LOOKING);
+                self.unless_told_to_stop(LOOKING)?;
                 match self.ask(
                     name,
                     &addr,

@@ -33,6 +33,7 @@ mod silent;
 mod storm;
 mod streaming;
 mod three_nodes;
+mod told_to_stop;
 mod toy;
 mod votes;
 mod weights;

@@ -99,6 +99,7 @@ struct Lines {
     name: String,
     report: Arc<Report>,
     words: bool,
+    told_to_stop: Arc<AtomicBool>,
 }
 
 impl Database for Lines {
@@ -118,6 +119,10 @@ impl Database for Lines {
     fn still_starting(&self, doing: &str) {
         self.report
             .line(&self.name, &format!("still starting: {doing}"));
+    }
+
+    fn told_to_stop(&self) -> bool {
+        self.told_to_stop.load(Ordering::Relaxed)
     }
 }
 
@@ -141,6 +146,8 @@ pub struct World {
     starts: AtomicU64,
     /// Whether databases opened from now on want the word of a donor.
     pub words: AtomicBool,
+    /// Whether servers that start are told to stop.
+    pub told_to_stop: Arc<AtomicBool>,
 }
 
 /// Fails unless the databases of two nodes are the same. Of a stream that one of them
@@ -228,6 +235,7 @@ impl World {
             witnesses: Mutex::default(),
             starts: AtomicU64::new(0),
             words: AtomicBool::new(false),
+            told_to_stop: Arc::default(),
         }
     }
 
@@ -371,6 +379,7 @@ impl World {
             name: db.name.clone(),
             report: self.report.clone(),
             words: self.words.load(Ordering::Relaxed),
+            told_to_stop: self.told_to_stop.clone(),
         });
         let own = lock(&self.own_options).get(&n).copied().unwrap_or_default();
         let options = format!("{};{own}", self.options);
@@ -407,6 +416,7 @@ impl World {
             name: format!("n{n}"),
             report: self.report.clone(),
             words: self.words.load(Ordering::Relaxed),
+            told_to_stop: self.told_to_stop.clone(),
         });
         let node = Node::open(log, self.net.engines(&addr), setup, &self.options)
             .unwrap_or_else(|e| panic!("n{n}: {e}"));
