@@ -58,9 +58,12 @@ pub enum ConnectError {
     #[error(
         "It may not be safe to bootstrap the cluster from this node. It was not the last one to leave the cluster \
          and may not contain all the updates. To force cluster bootstrap with this node, edit the grastate.dat file \
-         manually and set safe_to_bootstrap to 1 ."
+         manually and set safe_to_bootstrap to 1 .{}", rather(.named)
     )]
-    NotSafe,
+    NotSafe {
+        /// The others that the own log names.
+        named: Vec<String>,
+    },
     /// Nobody knows what the database contains.
     #[error(
         "the data directory belongs to history {history}, but its position is unknown after a crash. Nothing was \
@@ -205,6 +208,20 @@ pub enum ConnectError {
     /// The join was not ordered in time.
     #[error("the cluster did not order this node's join within {0} s; try again")]
     JoinTimeout(u64),
+}
+
+/// What to do rather than to force it, where there are others.
+fn rather(named: &[String]) -> String {
+    if named.is_empty() {
+        return String::new();
+    }
+    format!(
+        " Do not while they can still be started: this node's log names {} too, and what only they have would be lost. After \
+         a crash or loss of power start all nodes as usual, this one too, without --wsrep-new-cluster (galera_new_cluster), in \
+         any order: they form the cluster again by themselves. If all were stopped in order, found it on the one whose \
+         grastate.dat says safe_to_bootstrap: 1. Only if most of them are gone for good, force it, while all that are left wait",
+        named.join(", ")
+    )
 }
 
 /// A fresh identifier for this incarnation. It begins with the time, so that

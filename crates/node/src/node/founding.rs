@@ -171,7 +171,9 @@ impl Node {
     ) -> Result<Found, ConnectError> {
         let saved = self.saved();
         if !saved.safe_to_bootstrap {
-            return Err(ConnectError::NotSafe);
+            // One that cannot be read names nobody.
+            let named = self.others_named(settings).unwrap_or_default();
+            return Err(ConnectError::NotSafe { named });
         }
         let log = self.look_into_log(settings)?;
         if saved.uuid.is_nil() && log.is_some() && !self.never_saved() {

@@ -650,8 +650,10 @@ fn what_next(left_last: bool) -> &'static str {
              primary, start it with --wsrep-new-cluster (galera_new_cluster does), then the others as usual"
         }
         false => {
-            "Check that the others run and that wsrep_cluster_address names them. If all were stopped in order, first start \
-             the one whose grastate.dat says safe_to_bootstrap: 1 with --wsrep-new-cluster (galera_new_cluster does)"
+            "Check that the others run and that wsrep_cluster_address names them. After a crash or loss of power start all of \
+             them as usual, none with --wsrep-new-cluster: they form the cluster again by themselves. If all were stopped in \
+             order, first start the one whose grastate.dat says safe_to_bootstrap: 1 with --wsrep-new-cluster \
+             (galera_new_cluster does)"
         }
     }
 }
@@ -667,7 +669,12 @@ mod tests {
     #[test]
     fn after_an_orderly_stop_of_all_it_is_said_who_begins() {
         assert!(what_next(true).contains("start it with --wsrep-new-cluster"));
-        assert!(what_next(false).contains("the one whose grastate.dat says safe_to_bootstrap: 1"));
+        let next = what_next(false);
+        let (usual, first) = (
+            next.find("start all of them as usual, none with"),
+            next.find("the one whose grastate.dat says safe_to_bootstrap: 1"),
+        );
+        assert!(usual.is_some() && usual < first, "{next}");
     }
 
     fn log(id: RaftId, voters: &[RaftId], members: &[RaftId]) -> LogSummary {

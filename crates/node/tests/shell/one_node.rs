@@ -263,6 +263,7 @@ fn a_cluster_is_not_founded_where_it_may_lose_data() {
         let refused = early.connect("gcomm://", true);
         let text = refused.expect_err("n1 knows more");
         assert!(text.contains("may not be safe to bootstrap"), "{text}");
+        assert!(text.contains("set safe_to_bootstrap to 1 ."), "{text}");
         first.disconnect();
         assert!(world.state_file(1).contains("safe_to_bootstrap: 1"));
         assert!(world.state_file(2).contains("safe_to_bootstrap: 0"));

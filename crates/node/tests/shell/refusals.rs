@@ -110,6 +110,36 @@ fn a_member_that_names_only_itself_asks_those_in_its_log() {
     });
 }
 
+/// Who forces it first loses what only the others have.
+#[test]
+fn a_founder_after_an_outage_is_told_to_start_all_as_usual() {
+    run(3, "", LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        for n in 1..=3 {
+            world.crash(n);
+        }
+        let again = world.open_again(3);
+        let why = again.connect("gcomm://", true).expect_err("not safe");
+        let words = [
+            "set safe_to_bootstrap to 1 .",
+            "start all nodes as usual",
+            "gone for good",
+        ];
+        let at = words.map(|w| why.find(w));
+        assert!(at[0].is_some() && at[0] < at[1] && at[1] < at[2], "{why}");
+        for n in [1, 2] {
+            assert!(why.contains(&World::addr(n)), "{why}");
+        }
+        // Where no log names others there is nobody to start.
+        world.crash(3);
+        world.lose_log(3);
+        let again = world.open_again(3);
+        let why = again.connect("gcomm://", true).expect_err("not safe");
+        assert!(why.ends_with("set safe_to_bootstrap to 1 ."), "{why}");
+    });
+}
+
 /// The log of a node that comes back after a crash is damaged.
 fn comes_back_damaged(world: &World, n: usize) -> Arc<Db> {
     let again = world.open_again(n);
