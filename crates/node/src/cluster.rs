@@ -23,6 +23,7 @@ use crate::votes::{Cast, Votes};
 
 mod chunked;
 mod event;
+mod format;
 mod streams;
 
 pub use chunked::{
@@ -284,14 +285,12 @@ impl ClusterState {
 
     /// Reads a checkpoint back. An empty `sequencer` is that of a genesis.
     pub fn decode(sequencer: &[u8], node: &[u8]) -> Result<Self, StateError> {
+        if let Some(format) = Self::other_format(node) {
+            let why = format!("format {format} where this version knows {FORMAT}");
+            return Err(StateError(why));
+        }
         let saved: Saved =
             postcard::from_bytes(node).map_err(|e| StateError(format!("node part: {e}")))?;
-        if saved.format != FORMAT {
-            return Err(StateError(format!(
-                "format {} where this version knows {FORMAT}",
-                saved.format
-            )));
-        }
         if !saved.chunked.is_empty() {
             let why = "it was taken while a write set was applied in chunks";
             return Err(StateError(why.into()));

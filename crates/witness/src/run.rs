@@ -308,6 +308,7 @@ impl Worker {
                     | ConnectError::JoinTimeout(_)
                     | ConnectError::JoinRefused { .. }
                     | ConnectError::DamagedAlone { .. }
+                    | ConnectError::OtherBuild { .. }
                     | ConnectError::Evicted
             );
             if !passing || self.node.settings().wait_prim_timeout_given {

@@ -10,6 +10,7 @@ use dromon_writeset::{Seqno, Uuid};
 
 use super::alone::named;
 use super::duties::{Handler, Timings};
+pub(super) use super::ids::{incarnation_uuid, random_u64, random_uuid};
 use super::linked::{has_moved, missing, unlinked};
 use super::open::COPY_ASKED;
 use super::search::Unanswered;
@@ -205,6 +206,22 @@ pub enum ConnectError {
          as they are now, and nothing acknowledged is given up: start it again as usual"
     )]
     ToldToStop(&'static str),
+    /// The own log is of another build, and may have more than the database.
+    #[error(
+        "{tried}this node's log was written by another build of the library (format {theirs}; this one has format {ours}), and \
+         the node was not stopped in order: what was acknowledged last may be in that log and nowhere else. Nothing was \
+         changed. Start this node with the build that wrote its log, and the others likewise: after a crash of all they form \
+         the cluster again by themselves, started as usual. Upgrade once it runs: stop all nodes in order first. Only to give up \
+         what only this log has, keep a copy of the dromon-*.log files and move them away"
+    )]
+    OtherBuild {
+        /// What came of looking for others, a sentence; none if that was not it.
+        tried: String,
+        /// The log's format.
+        theirs: u8,
+        /// This build's.
+        ours: u8,
+    },
     /// The join was not ordered in time.
     #[error("the cluster did not order this node's join within {0} s; try again")]
     JoinTimeout(u64),
@@ -222,42 +239,6 @@ fn rather(named: &[String]) -> String {
          grastate.dat says safe_to_bootstrap: 1. Only if most of them are gone for good, force it, while all that are left wait",
         named.join(", ")
     )
-}
-
-/// A fresh identifier for this incarnation. It begins with the time, so that
-/// members stand in views in the order in which they were started.
-pub(super) fn incarnation_uuid() -> Uuid {
-    let Uuid(mut bytes) = random_uuid();
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let millis = since.map_or(0, |d| d.as_millis() as u64);
-    bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
-    bytes[6] = bytes[6] & 0x0f | 0x70;
-    Uuid(bytes)
-}
-
-/// A fresh identifier.
-pub(super) fn random_uuid() -> Uuid {
-    use std::io::Read;
-    let mut bytes = [0u8; 16];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes));
-    if read.is_err() {
-        // Every hasher of the standard library is keyed anew by the system.
-        use std::hash::{BuildHasher, Hasher};
-        for chunk in bytes.chunks_mut(8) {
-            let n = std::collections::hash_map::RandomState::new()
-                .build_hasher()
-                .finish();
-            chunk.copy_from_slice(&n.to_le_bytes());
-        }
-    }
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    Uuid(bytes)
-}
-
-pub(super) fn random_u64() -> u64 {
-    let Uuid(b) = random_uuid();
-    u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[10], b[11]]).max(1)
 }
 
 /// What a start does with the log that it finds.

@@ -179,12 +179,16 @@ impl Node {
         if saved.uuid.is_nil() && log.is_some() && !self.never_saved() {
             return Err(ConnectError::NoUsableData);
         }
+        let of_other_build = (log.as_ref()).and_then(|log| self.of_other_build(log, settings, ""));
         let others = log.filter(has_others);
         if let Some(log) = &others
             && let Some(found) =
                 self.found_beside(name, address, position, settings, resume, log)?
         {
             return Ok(found);
+        }
+        if let Some(refused) = of_other_build.filter(|_| resume) {
+            return Err(refused);
         }
         if !saved.uuid.is_nil() && position.seqno < 0 {
             return Err(match *lock(&self.engine_word) {

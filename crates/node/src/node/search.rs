@@ -353,7 +353,14 @@ impl Node {
             Ok(state) => state,
             Err(e) => {
                 if !self.unread_told.swap(true, Relaxed) {
-                    self.note(&format!("the log here is not gone on with: {e}"));
+                    let why = match ClusterState::other_format(&summary.checkpoint.node) {
+                        Some(format) => format!(
+                            "another build wrote it (format {format}; this one has format {})",
+                            ClusterState::FORMAT
+                        ),
+                        None => e.to_string(),
+                    };
+                    self.note(&format!("the log here is not gone on with: {why}"));
                 }
                 return Ok(None);
             }
@@ -594,6 +601,14 @@ impl Node {
             if began.elapsed() >= settings.wait_prim_timeout {
                 let seconds = settings.wait_prim_timeout.as_secs();
                 let missing = missing();
+                let log = self.look_into_log(settings).ok().flatten();
+                if let Some(log) = log.filter(|log| resume && may_be_missed(log)) {
+                    let tried =
+                        format!("failed to reach primary view within {seconds} s: {missing}; ");
+                    if let Some(e) = self.of_other_build(&log, settings, &tried) {
+                        return Err(e);
+                    }
+                }
                 return Err(match damage {
                     Some(damage) => ConnectError::DamagedAlone {
                         seconds,

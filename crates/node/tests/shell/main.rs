@@ -35,6 +35,7 @@ mod streaming;
 mod three_nodes;
 mod told_to_stop;
 mod toy;
+mod upgrades;
 mod votes;
 mod weights;
 mod witness;

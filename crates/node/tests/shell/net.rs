@@ -31,6 +31,8 @@ pub struct Net {
     logs: Mutex<HashMap<PathBuf, Arc<MemLog>>>,
     /// Logs that a bit flipped in.
     damaged: Mutex<BTreeSet<PathBuf>>,
+    /// Logs that another build wrote.
+    others: Mutex<BTreeSet<PathBuf>>,
     /// By address: syncs of the database's directory, and whether they fail now.
     syncs: Mutex<HashMap<String, (u64, bool)>>,
     /// By address: a disk under the log that is not well.
@@ -94,6 +96,7 @@ impl Net {
             hub: Hub::new(seed, Duration::ZERO, Duration::ZERO),
             logs: Mutex::default(),
             damaged: Mutex::default(),
+            others: Mutex::default(),
             syncs: Mutex::default(),
             disks: Mutex::default(),
             told: Mutex::default(),
@@ -350,6 +353,14 @@ impl Net {
         lock(&self.damaged).insert(dir.to_owned());
     }
 
+    /// From now on the log in `dir` is one of another build, or, if not `other`, of this one.
+    pub fn of_other_build(&self, dir: &Path, other: bool) {
+        match other {
+            true => lock(&self.others).insert(dir.to_owned()),
+            false => lock(&self.others).remove(dir),
+        };
+    }
+
     fn whole(&self, dir: &Path) -> Result<(), EngineError> {
         match lock(&self.damaged).contains(dir) {
             true => Err(EngineError::Damaged("a bit has changed.".into())),
@@ -558,7 +569,16 @@ impl Engines for MemEngines {
         let store: Arc<dyn LogStore> = self.net.log(dir);
         let found = dromon_order::inspect(&store);
         let found = found.map_err(|e| EngineError::Other(e.to_string()))?;
-        Ok(found.map(LogSummary::from))
+        let mut found = found.map(LogSummary::from);
+        if let Some(log) = found
+            .as_mut()
+            .filter(|_| lock(&self.net.others).contains(dir))
+        {
+            let mut node = log.checkpoint.node.to_vec();
+            node[0] -= 1; // the format
+            log.checkpoint.node = node.into();
+        }
+        Ok(found)
     }
 
     fn log_sum(

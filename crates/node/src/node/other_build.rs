@@ -1,0 +1,37 @@
+//! A log that another build has written: it may have what the database lacks, and this build cannot
+//! tell.
+
+use super::{ConnectError, LogSummary, Node, lock};
+use crate::cluster::ClusterState;
+use crate::messages::Position;
+use crate::options::{Durability, Settings};
+
+impl Node {
+    /// Why a node with this log must not go on by its database alone: the log is of another build,
+    /// and may have more, as the node was not stopped in order. `tried`: what came of looking for others.
+    pub(super) fn of_other_build(
+        &self,
+        log: &LogSummary,
+        settings: &Settings,
+        tried: &str,
+    ) -> Option<ConnectError> {
+        let theirs = ClusterState::other_format(&log.checkpoint.node)?;
+        // One that may have forgotten what it acknowledged is not gone on with by any build.
+        let kept = log.durable && settings.durability == Durability::Majority;
+        (kept && !self.stopped_in_order()).then(|| ConnectError::OtherBuild {
+            tried: tried.to_owned(),
+            theirs,
+            ours: ClusterState::FORMAT,
+        })
+    }
+
+    /// Whether the state file stands as this node wrote it when it stopped in order.
+    fn stopped_in_order(&self) -> bool {
+        let saved = self.saved();
+        let at = Position {
+            history: saved.uuid,
+            seqno: saved.seqno,
+        };
+        at.is_defined() && lock(&self.ddl_marks).stopped() == Some(at)
+    }
+}

@@ -1,0 +1,89 @@
+//! Logs that another build has written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dromon_node::Phase;
+
+use crate::toy::{Db, row};
+use crate::world::{World, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const SOON: &str = "pc.wait_prim_timeout=PT1S";
+
+/// After a crash of all, node 3 comes back under another build, and its engine lacks row 2.
+fn comes_back(world: &World) -> Arc<Db> {
+    assert!(world.db(1).set(row(1), 1).is_committed());
+    world.settle();
+    let flushed = world.db(3).disk();
+    assert!(world.db(1).set(row(2), 2).is_committed());
+    world.settle();
+    for n in 1..=3 {
+        world.crash(n);
+    }
+    world.edit_state_file(3, "safe_to_bootstrap", "1");
+    let position = flushed.position;
+    let db = world.open(3, flushed, position);
+    world.net.of_other_build(&world.data_dir(3), true);
+    db
+}
+
+/// It is refused, which names the build to start; its log, under that, still has everything.
+fn is_refused(world: &World, url: &str, founds: bool, start: &str) {
+    let db = comes_back(world);
+    let log = world.copy_log(3).bytes();
+    let why = db.connect(url, founds).expect_err("nobody can read it");
+    assert!(why.starts_with(start), "{why}");
+    let words = [
+        "this node's log was written by another build",
+        "Start this node with the build that wrote its log",
+        "keep a copy of the dromon-*.log files",
+    ];
+    let at = words.map(|w| why.find(w));
+    assert!(at[0].is_some() && at[0] < at[1] && at[1] < at[2], "{why}");
+    assert_eq!(db.node().phase(), Phase::Closed);
+    assert_eq!(world.copy_log(3).bytes(), log, "nothing was changed");
+    world.net.of_other_build(&world.data_dir(3), false);
+    let others = [1, 2].map(|n| world.open_again(n));
+    std::thread::scope(|scope| {
+        for db in others.iter().chain([&db]) {
+            scope.spawn(|| db.connect(&World::url(), false).expect("all are there"));
+        }
+    });
+    world.synced(&db);
+    world.until("it is there again", || db.read(row(2)) == 2);
+}
+
+#[test]
+fn the_flag_gives_up_no_log_of_another_build() {
+    run(3, SOON, LIMIT, |world| {
+        is_refused(world, "gcomm://", true, "this node's log was written");
+    });
+}
+
+#[test]
+fn who_waits_in_vain_with_such_a_log_hears_which_build_to_start() {
+    run(3, SOON, LIMIT, |world| {
+        let start = "failed to reach primary view within 1 s: ";
+        is_refused(world, &World::url(), false, start);
+    });
+}
+
+/// Then the database has all of it: the way from one build to the next.
+#[test]
+fn after_an_orderly_stop_another_build_founds() {
+    run(1, "", LIMIT, |world| {
+        let db = world.db(1);
+        assert!(db.set(row(1), 1).is_committed());
+        let before = world.settle();
+        db.disconnect();
+        let position = db.position();
+        let db = world.open(1, db.disk(), position);
+        world.net.of_other_build(&world.data_dir(1), true);
+        db.connect("gcomm://", true).expect("stopped in order");
+        world.synced(&db);
+        world.net.of_other_build(&world.data_dir(1), false);
+        assert_eq!(db.read(row(1)), 1);
+        assert_eq!(world.settle().history, before.history);
+    });
+}
