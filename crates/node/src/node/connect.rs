@@ -179,7 +179,9 @@ pub enum ConnectError {
     /// The own log begins after what the database contains.
     #[error(
         "the database stands at seqno {position}, but this node's log begins only at {first}: what lies between is \
-         missing here. Nothing was changed. Start the other nodes first, then this one: it takes a full copy"
+         missing here. Nothing was changed. Start the other nodes first, then this one: it takes a full copy. If they wait for \
+         this one's log to make a majority, {asked} and start it again: its log then votes with theirs, and its data is copied \
+         anew from one of them", asked = COPY_ASKED
     )]
     LogTooShort {
         /// The database's seqno.

@@ -9,6 +9,8 @@ use crate::toy::{Disk, row};
 use crate::world::{World, addrs, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// In a state file: no data that can be used.
+const NIL: &str = "00000000-0000-0000-0000-000000000000";
 /// Nobody is evicted within these tests.
 const PATIENT: &str = "evs.suspect_timeout=PT14S;evs.inactive_timeout=PT20S";
 const QUICK: &str = "evs.suspect_timeout=PT3S;evs.inactive_timeout=PT4S";
@@ -90,7 +92,7 @@ fn it_gives_its_log_up_once_the_others_have_gone_on_without_it() {
 /// Node `n` dies with a state file that says: no data that can be used.
 fn crash_without_data(world: &World, n: usize) {
     world.crash(n);
-    world.edit_state_file(n, "uuid", "00000000-0000-0000-0000-000000000000");
+    world.edit_state_file(n, "uuid", NIL);
 }
 
 #[test]
@@ -164,6 +166,51 @@ fn a_database_older_than_its_log_takes_what_the_others_have() {
             "its own began too late"
         );
         world.settle();
+    });
+}
+
+/// Its log is needed, and its database is older than that: what is said must lead out.
+#[test]
+fn a_log_that_a_majority_needs_votes_though_its_database_is_too_old() {
+    run(3, QUICK, LIMIT, |world| {
+        for n in 0..20 {
+            assert!(world.db(1).set(row(n), 3).is_committed());
+        }
+        let old = Disk {
+            position: Position {
+                seqno: 1,
+                ..world.settle()
+            },
+            ..Disk::empty()
+        };
+        // 1 is gone for good.
+        for n in 1..=3 {
+            world.crash(n);
+        }
+        let whole = world.open_again(2);
+        let waits = {
+            let whole = whole.clone();
+            std::thread::spawn(move || whole.connect(&World::url(), false))
+        };
+        world.until("it waits", || {
+            world.report.times("n2", "waits for a majority") > 0
+        });
+        let backup = world.open(3, old.clone(), old.position);
+        let why = backup.connect(&World::url(), false);
+        let why = why.expect_err("it begins too late");
+        let asked = "set uuid to 00000000-0000-0000-0000-000000000000 and safe_to_bootstrap to 0 in grastate.dat and start it again";
+        for words in ["If they wait for this one's log", asked] {
+            assert!(why.contains(words), "{why}");
+        }
+        world.crash(3);
+        for (key, value) in [("uuid", NIL), ("safe_to_bootstrap", "0")] {
+            world.edit_state_file(3, key, value);
+        }
+        let again = world.open(3, old.clone(), old.position);
+        again.connect(&World::url(), false).expect("two of three");
+        waits.join().expect("no panic").expect("two of three");
+        world.synced(&again);
+        world.until("it is copied", || again.read(row(19)) == 3);
     });
 }
 
