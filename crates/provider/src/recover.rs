@@ -17,14 +17,15 @@ use crate::notify::ServiceManager;
 
 /// Crash recovery of a large database takes its time, but not for ever.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// Options of the running server that the recovering one must not have.
-const DROPPED: [&str; 6] = [
-    "wsrep-new-cluster",
-    "wsrep-start-position",
-    "wsrep-recover",
-    "log-error",
-    "pid-file",
-    "socket",
+/// Options of the running server that the recovering one must not have, and whether the value
+/// is the next word where none stands behind a `=`.
+const DROPPED: [(&str, bool); 6] = [
+    ("wsrep-new-cluster", false),
+    ("wsrep-start-position", true),
+    ("wsrep-recover", false),
+    ("log-error", false),
+    ("pid-file", true),
+    ("socket", true),
 ];
 
 /// How often whoever started the server hears that it takes longer.
@@ -47,13 +48,7 @@ pub(crate) fn position(
     let exe = fs::read_link("/proc/self/exe").map_err(|e| format!("the server's binary: {e}"))?;
     let cmdline =
         fs::read("/proc/self/cmdline").map_err(|e| format!("the server's options: {e}"))?;
-    let mut args: Vec<String> = cmdline
-        .split(|b| *b == 0)
-        .skip(1)
-        .filter(|a| !a.is_empty())
-        .map(|a| String::from_utf8_lossy(a).into_owned())
-        .filter(|a| !is_dropped(a))
-        .collect();
+    let mut args = options_of(&cmdline);
     let at = |name: &str| data_dir.join(name).to_string_lossy().into_owned();
     let (log, pid, socket) = (
         at("dromon-recover.log"),
@@ -93,11 +88,33 @@ fn is_of_engine(file: &Path) -> bool {
     name.starts_with("ibdata") || name.starts_with("ib_logfile")
 }
 
-fn is_dropped(arg: &str) -> bool {
-    let name = arg.trim_start_matches('-').replace('_', "-");
+/// The options in a command line (as `/proc` has it, each word ended by NUL) that the recovering
+/// server shares.
+fn options_of(cmdline: &[u8]) -> Vec<String> {
+    let words = cmdline.strip_suffix(&[0]).unwrap_or(cmdline);
+    let words = words.split(|b| *b == 0).skip(1);
+    let mut words = words.map(|w| String::from_utf8_lossy(w).into_owned());
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        match dropped(&word) {
+            None => kept.push(word),
+            Some(true) => drop(words.next()),
+            Some(false) => {}
+        }
+    }
+    kept
+}
+
+/// Whether an option is left out, and then whether the next word belongs to it.
+fn dropped(word: &str) -> Option<bool> {
+    let name = word.strip_prefix("--")?.replace('_', "-");
     let name = name.strip_prefix("loose-").unwrap_or(&name);
-    let name = name.split('=').next().unwrap_or(name);
-    DROPPED.contains(&name)
+    let (name, valued) = match name.split_once('=') {
+        Some((name, _)) => (name, true),
+        None => (name, false),
+    };
+    let (_, takes_next) = DROPPED.iter().find(|(dropped, _)| *dropped == name)?;
+    Some(*takes_next && !valued)
 }
 
 fn run(exe: &Path, args: &[String], log: &str, manager: &ServiceManager) -> Result<(), String> {
@@ -210,20 +227,50 @@ mod tests {
 
     #[test]
     fn options_of_the_running_server_are_left_out() {
-        for arg in [
+        let of = |words: &[&str]| {
+            let line: String = words.iter().map(|w| format!("{w}\0")).collect();
+            options_of(line.as_bytes())
+        };
+        let line = [
+            "/usr/sbin/mariadbd",
+            "--defaults-file=/etc/my.cnf",
             "--wsrep-new-cluster",
+            "--datadir=/var/lib/mysql",
             "--wsrep_start_position=x:1",
             "--log-error=/tmp/a",
+            "--log-error",
             "--loose-pid-file=x",
-        ] {
-            assert!(is_dropped(arg), "{arg}");
-        }
-        for arg in [
+            "--wsrep-recover",
+            "--user",
+            "mysql",
+        ];
+        let kept = [
             "--defaults-file=/etc/my.cnf",
             "--datadir=/var/lib/mysql",
-            "--user=mysql",
-        ] {
-            assert!(!is_dropped(arg), "{arg}");
-        }
+            "--user",
+            "mysql",
+        ];
+        assert_eq!(of(&line), kept);
+        // A value may be a word of its own, as many a container has it; the server refuses one
+        // that is left over.
+        let line = [
+            "mariadbd",
+            "--socket",
+            "/run/x.sock",
+            "--pid_file",
+            "/run/x.pid",
+            "--user",
+            "socket",
+            "--init-file",
+            "",
+            "--wsrep-start-position",
+            "x:1",
+            "--wsrep-new-cluster",
+            "--port=1",
+            "--socket",
+        ];
+        let kept = ["--user", "socket", "--init-file", "", "--port=1"];
+        assert_eq!(of(&line), kept);
+        assert!(of(&["mariadbd"]).is_empty() && of(&[]).is_empty());
     }
 }
