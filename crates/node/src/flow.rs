@@ -362,7 +362,8 @@ impl Flow {
         self.lock().update();
     }
 
-    /// This node itself was away: nobody's silence during it counts.
+    /// This node itself was away: nobody's silence during it counts. The last wish for a pause of one that
+    /// is dead holds the others once more, as long as a wish does.
     pub fn forgive_silence(&self) {
         let now = Instant::now();
         for report in self.lock().reports.values_mut() {
