@@ -102,16 +102,66 @@ pub fn heard_of(
 
 /// A list of wanted donors that leaves out those who `failed`, as long as there
 /// are others.
-pub fn others_than(failed: &[Uuid], members: &[Member]) -> String {
+fn others_than(failed: &[Uuid], members: &[Member]) -> String {
     let names = members
         .iter()
         .filter(|m| m.state == MemberState::Synced && gives(m) && !failed.contains(&m.uuid));
     names.map(|m| format!("{},", m.name)).collect()
 }
 
+/// Whom a joiner asks, as its wanted donors (`wsrep_sst_donor`) and the answers have it.
+#[derive(Debug)]
+pub struct Asked {
+    wanted: String,
+    list: String,
+    not_now: Vec<Uuid>,
+    failed: Vec<Uuid>,
+}
+
+impl Asked {
+    /// Before the first question.
+    pub fn new(wanted: &str) -> Self {
+        Asked {
+            wanted: wanted.to_owned(),
+            list: wanted.to_owned(),
+            not_now: Vec::new(),
+            failed: Vec::new(),
+        }
+    }
+
+    /// The list to ask with next.
+    pub fn list(&self) -> &str {
+        &self.list
+    }
+
+    /// `donor` gives nothing now: others are asked first, if others may be.
+    pub fn not_now(&mut self, donor: Uuid, members: &[Member]) {
+        self.not_now.push(donor);
+        self.list = without(&self.wanted, &self.not_now, members);
+    }
+
+    /// `donor` failed: it is not asked again as long as there are others. How many have.
+    pub fn failed(&mut self, donor: Uuid, members: &[Member]) -> usize {
+        self.failed.push(donor);
+        self.list = others_than(&self.failed, members);
+        self.failed.len()
+    }
+
+    /// Nobody of the list gives anything: who said "not now" may by the next question.
+    /// True: somebody had.
+    pub fn nobody(&mut self) -> bool {
+        let anew = !self.not_now.is_empty();
+        if anew {
+            self.not_now.clear();
+            self.list.clone_from(&self.wanted);
+        }
+        anew
+    }
+}
+
 /// A list of wanted donors to ask with next: `wanted` without those who said that they
 /// give nothing now, as long as others may be asked.
-pub fn without(wanted: &str, not_now: &[Uuid], members: &[Member]) -> String {
+fn without(wanted: &str, not_now: &[Uuid], members: &[Member]) -> String {
     let is_out = |name: &str| {
         let mut out = members.iter().filter(|m| not_now.contains(&m.uuid));
         out.any(|m| m.name == name)
@@ -166,6 +216,30 @@ mod tests {
         let joiner = member(9, "j", MemberState::Joiner);
         let chosen = choose(&joiner, &next("a,", &[1]), members.iter(), |_| false);
         assert_eq!(chosen, Some(of(2)));
+    }
+
+    #[test]
+    fn who_said_not_now_is_asked_again_once_nobody_else_gives() {
+        let members = [
+            member(1, "a", MemberState::Synced),
+            member(2, "b", MemberState::Joiner),
+        ];
+        let joiner = member(9, "j", MemberState::Joiner);
+        let chosen = |asked: &Asked| choose(&joiner, asked.list(), members.iter(), |_| false);
+        let a = members[0].uuid;
+        let mut asked = Asked::new("a,b");
+        for _ in 0..2 {
+            assert_eq!(chosen(&asked), Some(a));
+            asked.not_now(a, &members);
+            assert_eq!(chosen(&asked), None, "b first, which copies itself");
+            assert!(asked.nobody());
+        }
+        assert_eq!(chosen(&asked), Some(a));
+        assert!(!asked.nobody(), "nobody was left out");
+        // Who failed stays out.
+        assert_eq!(asked.failed(a, &members), 1);
+        assert!(!asked.nobody());
+        assert_eq!(asked.list(), others_than(&[a], &members));
     }
 
     #[test]

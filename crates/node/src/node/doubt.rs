@@ -180,8 +180,8 @@ impl Node {
                             self.note(&format!(
                                 "{addr} ({name}) knows better: taking a full copy from it"
                             ));
-                            // The cluster may not have noticed yet that others are dead.
-                            self.shared().donors = name;
+                            // First, as the cluster may not have noticed yet that others are dead; if it leaves, anyone.
+                            self.shared().donors = format!("{name},");
                             return Ok(Need::Copy);
                         }
                         somebody_knows = true;

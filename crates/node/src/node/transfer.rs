@@ -21,7 +21,7 @@ use super::apply::ended;
 use super::{Node, Phase, Shared, lock};
 use crate::cluster::{ClusterView, Member, MemberState};
 use crate::database::{Applier, Outcome};
-use crate::donor::{self, Prospect};
+use crate::donor::{self, Asked, Prospect};
 use crate::messages::{Control, Position, encode, kind};
 
 /// How long a joiner waits before it asks again for a donor.
@@ -289,7 +289,7 @@ impl Node {
         request: Vec<u8>,
         wanted: Wanted,
     ) -> Result<Option<Position>, NoCopy> {
-        let mut donors = self.shared().donors.clone();
+        let mut asked = Asked::new(&self.shared().donors);
         let kept = match wanted {
             Wanted::Copy => UNUSABLE,
             Wanted::Bypass(_) => "the data is untouched; see the messages of the script above",
@@ -301,7 +301,6 @@ impl Node {
         let mut ask_at = Instant::now();
         let unheard_until = ask_at + UNHEARD;
         let mut told = false;
-        let (mut failed, mut not_now) = (Vec::new(), Vec::new());
         let mut nobody_since: Option<Instant> = None;
         loop {
             let mut shared = self.shared();
@@ -340,28 +339,30 @@ impl Node {
                 still_member(&shared, kept)?;
             }
             if let Some((donor, error)) = shared.transfer_failed.take() {
-                failed.push(donor);
-                if matches!(wanted, Wanted::Copy) || failed.len() == BYPASS_ATTEMPTS {
+                // The script here still waits: another donor may be luckier.
+                let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+                let failed = asked.failed(donor, members);
+                if matches!(wanted, Wanted::Copy) || failed == BYPASS_ATTEMPTS {
                     return Err(NoCopy::Never(format!(
                         "Will never receive state. Need to abort. The donor gave up (error {error}); start this node \
                          again; {kept}"
                     )));
                 }
-                // The script here still waits: another donor may be luckier.
-                let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
-                donors = donor::others_than(&failed, members);
                 ask_at = now + DONOR_RETRY;
             }
             if ended(shared.phase) {
                 return Ok(None);
             }
             still_member(&shared, kept_if_removed)?;
-            if let Some(donor) = shared.not_now.take() {
-                not_now.push(donor);
+            let not_now = shared.not_now.take();
+            if let Some(donor) = not_now {
                 let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
-                donors = donor::without(&shared.donors, &not_now, members);
+                asked.not_now(donor, members);
             }
             if std::mem::take(&mut shared.no_donor) {
+                if not_now.is_none() {
+                    asked.nobody();
+                }
                 ask_at = now + DONOR_RETRY;
                 if matches!(wanted, Wanted::Bypass(_)) {
                     let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
@@ -386,7 +387,7 @@ impl Node {
                 drop(self.wait_shared(shared, ask_at.min(now + DONOR_RETRY)));
                 continue;
             }
-            let mut asked = donors.clone();
+            let mut donors = asked.list().to_owned();
             if matches!(wanted, Wanted::Copy) && now < unheard_until {
                 let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
                 // Who was not heard yet may be about to report for the first time.
@@ -404,17 +405,18 @@ impl Node {
                     .map(|joiner| donor::heard_of(joiner, &donors, members, |m| self.is_heard(m)));
                 match heard {
                     Some(None) => {
-                        ask_at = now + HEARD_RETRY;
+                        let again = asked.nobody();
+                        ask_at = now + if again { DONOR_RETRY } else { HEARD_RETRY };
                         continue;
                     }
-                    Some(Some(heard)) => asked = heard,
+                    Some(Some(heard)) => donors = heard,
                     None => {}
                 }
             }
             shared.transfer_gaps = None;
             drop(shared);
             ask_at = now + Duration::from_secs(3600);
-            let (donors, request) = (asked, request.clone());
+            let request = request.clone();
             let message = match wanted {
                 Wanted::Copy => Control::StateRequest {
                     joiner: own,

@@ -329,7 +329,18 @@ fn what_it_throws_away_counts_for_the_chunks_that_wait_behind() {
 
 #[test]
 fn who_lacks_chunks_gives_no_copy_meanwhile() {
-    run(3, PATIENT, LIMIT, |world| {
+    gives_none_meanwhile("n3");
+}
+
+/// The joiner asks n9 next, which is not there, and then n3 again.
+#[test]
+fn who_gave_no_copy_is_asked_again_though_the_list_is_strict() {
+    gives_none_meanwhile("n3,n9");
+}
+
+/// n3 lacks chunks, and `donors` are wanted.
+fn gives_none_meanwhile(donors: &'static str) {
+    run(3, PATIENT, LIMIT, move |world| {
         let (_, client) = begun(world);
         let thrower = world.db(3);
         thrower.holds.open(Point::ApplyStart);
@@ -339,7 +350,7 @@ fn who_lacks_chunks_gives_no_copy_meanwhile() {
         thrower.throw_streaming_away();
         let joiner = world.open(4, Disk::empty(), Position::UNDEFINED);
         joiner
-            .connect_from(&World::url(), "n3", false)
+            .connect_from(&World::url(), donors, false)
             .expect("there is a cluster");
         world.until("it is asked for a copy", || {
             world.report.said("gives no copy now")
