@@ -127,10 +127,11 @@ impl<T> ApplyQueue<T> {
     }
 
     /// Appends the next event in order; an ordered one that
-    /// [`ApplyQueue::drop_through`] has passed is dropped.
+    /// [`ApplyQueue::drop_through`] has passed is dropped, and so is all that comes behind
+    /// [`ApplyQueue::close`].
     pub fn push(&self, item: QueueItem<T>) {
         let mut inner = self.lock();
-        if item.ordered && item.seqno <= inner.floor {
+        if inner.closed || item.ordered && item.seqno <= inner.floor {
             return;
         }
         inner.bytes += item.bytes;
@@ -306,7 +307,7 @@ impl<T> ApplyQueue<T> {
         items
     }
 
-    /// No event will be pushed any more; threads end when it is empty.
+    /// No event is taken in any more; threads end when it is empty.
     pub fn close(&self) {
         self.lock().closed = true;
         self.wake.notify_all();
@@ -611,6 +612,8 @@ mod tests {
         let q = ApplyQueue::new();
         q.push(item(1, true));
         q.close();
+        q.push(item(2, false));
+        assert_eq!(q.len(), 1, "nobody would take it");
         assert_eq!(popped(&q), Some(1));
         assert!(
             matches!(q.pop(now()), Popped::Nothing),

@@ -91,9 +91,7 @@ impl Node {
                 }
                 BroughtUp::NoCopy(why) => {
                     self.error(&why);
-                    if !self.shared().removed {
-                        self.say_leave(LeaveReason::Graceful);
-                    }
+                    self.leave_not_begun();
                     applier.give_up();
                     self.deliver_final(applier, self.final_view(self.gates.released()));
                     self.shared().join_failed = Some(why);
@@ -102,6 +100,7 @@ impl Node {
                 }
                 BroughtUp::Failed(why) => {
                     self.error(&why);
+                    self.leave_not_begun();
                     self.deliver_final(applier, self.final_view(self.gates.released()));
                     self.shared().join_failed = Some(why);
                     self.changed.notify_all();

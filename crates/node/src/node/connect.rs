@@ -292,7 +292,11 @@ impl Node {
         donors: &str,
         bootstrap: bool,
     ) -> Result<(), ConnectError> {
-        if self.phase() == Phase::Inconsistent && self.shared().final_delivered {
+        let ended = {
+            let shared = self.shared();
+            shared.final_delivered && shared.phase != Phase::Closed
+        };
+        if ended {
             // The server has seen the end, so it does not ask for it.
             self.disconnect();
         }

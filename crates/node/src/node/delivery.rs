@@ -711,7 +711,7 @@ impl Node {
             value: item,
         });
         if reason == Some(LeaveReason::Expelled) {
-            self.note("an operator evicted this node from the cluster; restart it to join again");
+            self.note("an operator evicted this node from the cluster; restart it, or set wsrep_cluster_address anew, to join again");
         }
         let mut shared = self.shared();
         if shared.phase == Phase::Joined {

@@ -40,6 +40,12 @@ impl Shared {
             Need::Log => (view.members.len() == 1).then_some(founded),
         }
     }
+
+    /// Whether the last view names no other member.
+    fn is_alone(&self) -> bool {
+        let members = self.view.as_ref().map_or(&[][..], |v| &v.members);
+        members.iter().all(|m| m.uuid == self.uuid)
+    }
 }
 
 impl Node {
@@ -54,15 +60,7 @@ impl Node {
             if phase != Phase::Inconsistent {
                 shared.phase = Phase::Leaving;
             }
-            let own = shared.uuid;
-            let alone = shared
-                .view
-                .as_ref()
-                .is_none_or(|v| match v.members.as_slice() {
-                    [] => true,
-                    [one] => one.uuid == own,
-                    _ => false,
-                });
+            let alone = shared.is_alone();
             shared.last = alone;
             (phase, alone)
         };
@@ -176,6 +174,18 @@ impl Node {
         } else if !self.was_up.load(Relaxed) {
             // As if it had not been connected: the next time the position is asked for again.
             self.connected_before.store(false, Relaxed);
+        }
+    }
+
+    /// The server cannot be brought up: the others are neither to count this node nor to keep
+    /// their log for it.
+    pub(super) fn leave_not_begun(&self) {
+        let goes = {
+            let shared = self.shared();
+            !shared.removed && !shared.is_alone()
+        };
+        if goes {
+            self.say_leave(LeaveReason::Graceful);
         }
     }
 

@@ -170,8 +170,8 @@ impl Node {
         let request = server_ready(applier)?;
         if request.is_empty() {
             return Err(NoCopy::NotNow(
-                "this node needs a full copy, which a running server cannot take: restart it. \
-                 Its data is kept until then"
+                "this node needs a full copy, which a running server cannot take: it leaves the cluster. Restart it; its \
+                 data is kept until then"
                     .into(),
             ));
         }

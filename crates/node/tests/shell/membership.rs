@@ -592,9 +592,34 @@ fn a_running_server_that_needs_a_copy_says_so_and_can_leave() {
         world.until("it gives up", || {
             stranger.returned().contains(&Outcome::Fatal)
         });
+        world.until("nobody counts it, or keeps log for it", || {
+            [1, 2].iter().all(|n| world.db(*n).size() == 2)
+        });
+        // Its server has seen the last view, so it does not say that it leaves.
+        stranger
+            .connect(&World::url(), false)
+            .expect("it may try again");
+        world.until("it gives up again", || {
+            stranger.returned().contains(&Outcome::Fatal)
+        });
         stranger.disconnect();
         assert_eq!(stranger.position(), at, "its data is untouched");
         assert!(world.db(1).set(row(1), 1).is_committed());
+    });
+}
+
+/// Its server does not say that it leaves: it has seen the last view.
+#[test]
+fn who_was_put_out_by_an_operator_may_be_told_to_come_back() {
+    run(3, "", LIMIT, |world| {
+        let out = world.db(3);
+        let evict = format!("evs.evict={}", out.stat("gcomm_uuid"));
+        assert_eq!(world.db(1).node().set_options(&evict), Ok(()));
+        world.until("it has left", || out.finals() == 1);
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        out.connect(&World::url(), false).expect("two are there");
+        world.synced(&out);
+        world.settle();
     });
 }
 
