@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dromon_order::{Start, incarnation};
-use dromon_writeset::Uuid;
+use dromon_writeset::{Seqno, Uuid};
 
 use super::connect::Found;
 use super::service::from_parts;
@@ -292,6 +292,31 @@ impl Node {
         }
     }
 
+    /// The cluster's last seqno, if a database at `asked` of the same history is ahead of it:
+    /// `addr` leads, gives `state` to start from, and would have it take a full copy.
+    fn last_before(
+        &self,
+        name: &str,
+        addr: &str,
+        asked: Position,
+        log: Option<LogEnd>,
+        state: &ClusterState,
+    ) -> Option<Seqno> {
+        let at = state.position();
+        let may_be = |at: Position| {
+            let same = asked.is_defined() && asked.history == at.history;
+            same && asked.seqno > at.seqno && state.forks().shares(log, asked.seqno)
+        };
+        if self.is_witness() || !may_be(at) {
+            return None;
+        }
+        // More may have been ordered since that state.
+        match self.ask(name, addr, &Request::Probe) {
+            Ok(Answer::Info { position, .. }) => may_be(position).then_some(position.seqno),
+            _ => Some(at.seqno),
+        }
+    }
+
     /// The own log to go on with, whether or not there is data that belongs to it.
     fn resumable_as_is(
         &self,
@@ -516,6 +541,13 @@ impl Node {
                             ));
                             continue;
                         };
+                        if need == Need::Copy
+                            && !compared.differs()
+                            && let Some(last) = self.last_before(name, &addr, asked, log, &state)
+                        {
+                            let position = asked.seqno;
+                            return Err(ConnectError::Ahead { position, last });
+                        }
                         let need = self.need_with_streams(need, position, &state);
                         self.note(&format!(
                             "connection established to {addr}; cluster at {}; this node needs {}",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dromon_order::{Checkpoint, LogId, Members, Order, Reply, incarnation};
@@ -19,6 +19,9 @@ use crate::taken::refusal;
 
 /// How many requests may wait; more are refused and asked again.
 const WAITING_MAX: usize = 64;
+
+/// How long a node that leads may take to deliver what it has, before who asks is told to ask again.
+const DELIVERS: Duration = Duration::from_millis(300);
 
 /// Work for the service thread.
 pub(super) enum Job {
@@ -191,7 +194,17 @@ impl Node {
         let same = position.is_defined()
             && position.history == *lock(&self.history)
             && forks.shares(log, position.seqno);
-        let ordered = lock(&self.delivered).seqno;
+        let mut ordered = lock(&self.delivered).seqno;
+        if same && !witness && position.seqno > ordered {
+            // What it has may lie in the log here and be on its way: only then it is known.
+            let until = Instant::now() + DELIVERS;
+            if self.seqno_at(status.last.index, until).is_none() {
+                return Answer::Wait(
+                    "this node leads but has not delivered all of its log yet".into(),
+                );
+            }
+            ordered = lock(&self.delivered).seqno;
+        }
         let at = lock(&self.checkpoints)
             .iter()
             .rev()

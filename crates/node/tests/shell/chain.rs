@@ -1,12 +1,14 @@
 //! A joiner's history is compared with the cluster's, not only its name.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use dromon_node::Position;
+use dromon_node::{Phase, Position};
 use dromon_order::memlog::MemLog;
+use dromon_writeset::Uuid;
 
 use crate::load::Load;
-use crate::toy::{Disk, row};
+use crate::toy::{Db, Disk, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -186,6 +188,79 @@ fn who_has_no_log_is_believed_and_told_so() {
         assert_eq!(two.read(row(9)), 1);
         assert_eq!(one.donations(), before);
         assert!(world.report.said(UNPROVED));
+        world.settle();
+    });
+}
+
+/// A node that has neither a log nor anything else of this cluster's, at `position`.
+fn stranger(world: &World, n: usize, disk: Disk, position: Position) -> Arc<Db> {
+    world.open(n, Disk::empty(), Position::UNDEFINED);
+    world.write_state_file(n, position);
+    world.open(n, disk, position)
+}
+
+/// The cluster was founded on a node that was not the last one to stop: more is elsewhere.
+#[test]
+fn who_is_ahead_is_refused_before_it_gives_anything_up() {
+    run(1, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        for n in 0..5 {
+            assert!(one.set(row(n), 1).is_committed());
+        }
+        let mut disk = one.disk();
+        let last = disk.position.seqno;
+        disk.position.seqno += 20;
+        let position = disk.position;
+        let two = stranger(world, 2, disk, position);
+        let before = world.state_file(2);
+        let why = two.connect(&World::url(), false).expect_err("it is ahead");
+        let said = format!(
+            "the database stands at seqno {}, but the cluster's log ends at {last}",
+            position.seqno
+        );
+        assert!(why.starts_with(&said), "{why}");
+        assert_eq!(two.node().phase(), Phase::Closed);
+        assert_eq!(world.state_file(2), before, "nothing was given up");
+        assert_eq!(two.position(), position);
+        assert_eq!((one.donations(), one.size()), (0, 1));
+        // The way out that the message names.
+        world.edit_state_file(2, "uuid", &Uuid::NIL.to_string());
+        let two = world.open(2, two.disk(), position);
+        two.connect(&World::url(), false).expect("one is there");
+        world.synced(&two);
+        assert_eq!(one.donations(), 1);
+        world.settle();
+    });
+}
+
+/// The leader's log has what the node has; it is only not delivered there yet.
+#[test]
+fn who_seems_ahead_of_a_slow_leader_waits_and_comes_by_the_log() {
+    run(3, PATIENT, LIMIT, |world| {
+        let one = world.db(1);
+        assert_eq!(world.leader(&one), 1);
+        world.report.hold("async IST sender starting");
+        let fourth = world.open(4, Disk::empty(), Position::UNDEFINED);
+        let joins = std::thread::spawn(move || fourth.connect(&World::url(), false));
+        let two = world.db(2);
+        world.until("n1 stands at the join of n4", || two.size() == 4);
+        assert!(two.set(row(1), 1).is_committed());
+        let position = two.position();
+        world.crash(2);
+        let again = stranger(world, 2, world.crashed_disk(2), position);
+        let back = {
+            let again = again.clone();
+            std::thread::spawn(move || again.connect(&World::url(), false))
+        };
+        assert!(!world.soon(|| back.is_finished()), "it asks again");
+        world.report.let_go();
+        assert_eq!(joins.join().expect("no panic"), Ok(()));
+        assert_eq!(back.join().expect("no panic"), Ok(()));
+        world.synced(&again);
+        world.synced(&world.db(4));
+        let copies = |n| world.report.times(n, "this node needs a full copy");
+        assert_eq!((copies("n2"), copies("n4")), (1, 1), "when they came first");
+        assert_eq!(again.read(row(1)), 1);
         world.settle();
     });
 }
