@@ -159,6 +159,34 @@ impl Asked {
     }
 }
 
+/// What is said while nobody gives to `own`: whom it wants, and who is there.
+pub fn in_vain(own: &Uuid, wanted: &str, members: &[Member]) -> String {
+    let others = || members.iter().filter(|m| m.uuid != *own && gives(m));
+    let synced: Vec<&str> = others()
+        .filter(|m| m.state == MemberState::Synced)
+        .map(|m| m.name.as_str())
+        .collect();
+    let names: Vec<&str> = wanted.split(',').map(str::trim).collect();
+    let strict = !names.contains(&"");
+    let unknown = !others().any(|m| names.contains(&m.name.as_str()));
+    let list = |names: &[&str], none: &str| match names.iter().all(|n| n.is_empty()) {
+        true => none.to_owned(),
+        false => names.join(","),
+    };
+    format!(
+        "no member can be donor now: wsrep_sst_donor wants {}, synced are {}; will keep asking every second{}",
+        list(&names, "anyone"),
+        list(&synced, "none"),
+        match strict && unknown {
+            true => {
+                ". No member has a name of that list, and without a comma at its end nobody else is asked: start that \
+                 member, or start this node again with another wsrep_sst_donor"
+            }
+            false => "",
+        }
+    )
+}
+
 /// A list of wanted donors to ask with next: `wanted` without those who said that they
 /// give nothing now, as long as others may be asked.
 fn without(wanted: &str, not_now: &[Uuid], members: &[Member]) -> String {
@@ -240,6 +268,26 @@ mod tests {
         assert_eq!(asked.failed(a, &members), 1);
         assert!(!asked.nobody());
         assert_eq!(asked.list(), others_than(&[a], &members));
+    }
+
+    #[test]
+    fn who_waits_in_vain_says_whom_it_wants_and_who_is_there() {
+        let members = [
+            member(1, "a", MemberState::Synced),
+            member(2, "b", MemberState::Donor),
+            member(3, "c", MemberState::Synced),
+            member(9, "j", MemberState::Joiner),
+        ];
+        let said = |wanted: &str, n: usize| in_vain(&members[3].uuid, wanted, &members[n..]);
+        assert!(said("", 3).contains("wants anyone, synced are none;"));
+        assert!(said("b", 0).ends_with("wants b, synced are a,c; will keep asking every second"));
+        assert!(
+            said("db9,", 0).ends_with("every second"),
+            "others are asked"
+        );
+        let lost = said("db9, j", 0);
+        assert!(lost.contains("wants db9,j, synced are a,c;"), "{lost}");
+        assert!(lost.contains("No member has a name of that list"), "{lost}");
     }
 
     #[test]

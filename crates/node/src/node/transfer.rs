@@ -36,6 +36,8 @@ const HEARD: Duration = Duration::from_secs(2);
 const UNHEARD: Duration = Duration::from_secs(60);
 /// How long one waits for somebody to be heard before it looks again.
 const HEARD_RETRY: Duration = Duration::from_millis(50);
+/// How often who waits for a donor says so.
+const IN_VAIN: Duration = Duration::from_secs(60);
 /// How long a donor may take to say what became of a copy that is here.
 const DONOR_WORD: Duration = Duration::from_secs(60);
 /// So long it is looked whether a donor gave up because this node was removed.
@@ -289,7 +291,13 @@ impl Node {
         request: Vec<u8>,
         wanted: Wanted,
     ) -> Result<Option<Position>, NoCopy> {
-        let mut asked = Asked::new(&self.shared().donors);
+        let wishes = self.shared().donors.clone();
+        let mut asked = Asked::new(&wishes);
+        // For a bypass they are only a preference.
+        let asks_for = match wanted {
+            Wanted::Copy => wishes.as_str(),
+            Wanted::Bypass(_) => "",
+        };
         let kept = match wanted {
             Wanted::Copy => UNUSABLE,
             Wanted::Bypass(_) => "the data is untouched; see the messages of the script above",
@@ -300,7 +308,7 @@ impl Node {
         };
         let mut ask_at = Instant::now();
         let unheard_until = ask_at + UNHEARD;
-        let mut told = false;
+        let mut told = None;
         let mut nobody_since: Option<Instant> = None;
         loop {
             let mut shared = self.shared();
@@ -378,10 +386,7 @@ impl Node {
                         )));
                     }
                 }
-                if !told {
-                    self.note("no member can be donor now; will keep asking every second");
-                    told = true;
-                }
+                self.tell_in_vain(&mut told, now, &shared, asks_for);
             }
             if now < ask_at {
                 drop(self.wait_shared(shared, ask_at.min(now + DONOR_RETRY)));
@@ -405,6 +410,10 @@ impl Node {
                     .map(|joiner| donor::heard_of(joiner, &donors, members, |m| self.is_heard(m)));
                 match heard {
                     Some(None) => {
+                        // Members report as soon as there is a link.
+                        if !may_come {
+                            self.tell_in_vain(&mut told, now, &shared, asks_for);
+                        }
                         let again = asked.nobody();
                         ask_at = now + if again { DONOR_RETRY } else { HEARD_RETRY };
                         continue;
@@ -434,6 +443,21 @@ impl Node {
                 // The order resends it for as long as this node is a member.
                 let _ = order.propose(kind::CONTROL, 0, encode(&message));
             }
+        }
+    }
+
+    /// Says why nobody gives anything to this node, now and then.
+    fn tell_in_vain(
+        &self,
+        told: &mut Option<Instant>,
+        now: Instant,
+        shared: &Shared,
+        wanted: &str,
+    ) {
+        if told.is_none_or(|at| now >= at + IN_VAIN) {
+            *told = Some(now);
+            let members = shared.view.as_ref().map_or(&[][..], |v| &v.members);
+            self.note(&donor::in_vain(&shared.uuid, wanted, members));
         }
     }
 

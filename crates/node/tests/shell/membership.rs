@@ -576,6 +576,19 @@ fn a_joiner_without_a_free_donor_waits() {
 }
 
 #[test]
+fn a_joiner_that_wants_nobody_who_is_there_says_so() {
+    run(2, "", LIMIT, |world| {
+        let third = begin_join(world, 3, "db9");
+        world.until("it is told whom it wants, and who is there", || {
+            let said = "wsrep_sst_donor wants db9, synced are n1,n2;";
+            world.report.times("n3", said) == 1
+        });
+        third.disconnect();
+        world.settle();
+    });
+}
+
+#[test]
 fn a_running_server_that_needs_a_copy_says_so_and_can_leave() {
     run(2, "", LIMIT, |world| {
         let stranger = world.open(3, Disk::empty(), Position::UNDEFINED);
