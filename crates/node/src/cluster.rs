@@ -25,6 +25,7 @@ mod chunked;
 mod event;
 mod format;
 mod streams;
+mod transfers;
 
 pub use chunked::{
     AHEAD_MAX, CHUNK_CLOSES, CHUNK_MAX, CHUNK_MIN, ChunkPart, Chunked, chunk_log2,
@@ -764,29 +765,6 @@ impl ClusterState {
         self.sequencer.open_bytes()
     }
 
-    /// Ends some of the transfers, given by joiner and donor.
-    fn break_transfers(&mut self, ends: impl Fn(&Uuid, &Uuid) -> bool) -> Vec<Event> {
-        let mut events = Vec::new();
-        let broken: Vec<(Uuid, Uuid)> = self
-            .transfers
-            .iter()
-            .filter(|(j, d)| ends(j, d))
-            .map(|(&j, &d)| (j, d))
-            .collect();
-        for (joiner, donor) in broken {
-            self.transfers.remove(&joiner);
-            events.push(Event::TransferEnded {
-                donor,
-                joiner,
-                position: Position::UNDEFINED,
-                error: -libc_econnreset(),
-                gaps: Vec::new(),
-            });
-            events.extend(self.donor_free(donor));
-        }
-        events
-    }
-
     fn state_request(
         &mut self,
         joiner: Uuid,
@@ -885,11 +863,6 @@ impl ClusterState {
 /// transaction that runs beside others.
 fn passes_ahead(flags: Flags) -> bool {
     flags.without(Flags::IMPLICIT_DEPS) == Flags::TRX_START | Flags::TRX_END
-}
-
-/// ECONNRESET on Linux: what the joiner is told when its donor is gone.
-const fn libc_econnreset() -> i32 {
-    104
 }
 
 #[cfg(test)]

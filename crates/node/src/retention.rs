@@ -103,6 +103,23 @@ pub fn for_streams(
     open.chain(shelved.map(before)).min()
 }
 
+/// From which index on the log is needed for a joiner that would begin at `index` and to which nobody gives
+/// a copy yet: beyond `max`, from the first one that it may lack, as it has `delivered` what lies before and
+/// so stores that itself.
+pub fn for_waiting(
+    marks: &VecDeque<Mark>,
+    bytes: u64,
+    index: u64,
+    delivered: Seqno,
+    max: u64,
+) -> u64 {
+    match exceeds(marks, bytes, index, max) {
+        // The mark at `delivered` may lie behind entries without a seqno that have not come yet.
+        true => index.max(restart_from(marks, delivered - 1)),
+        false => index,
+    }
+}
+
 /// Whether the order may still need the log of somebody whom the `view` does not
 /// name: a member by an agreement that is `in_force` until the one without it is
 /// settled. What is cut behind such a one can never be given to it again, and
@@ -227,6 +244,17 @@ mod tests {
             None,
             "what is not durable here stays"
         );
+    }
+
+    #[test]
+    fn who_waits_for_a_donor_holds_what_it_lacks_and_little_else() {
+        let m = marks(&[(9, 10, 0), (9, 10, 100), (9, 10, 100)]);
+        let from = |index, delivered, max| for_waiting(&m, 300, index, delivered, max);
+        assert_eq!(from(10, 30, 300), 10, "that may be much");
+        assert_eq!(from(10, 31, 299), 30, "it has that itself");
+        assert_eq!(from(10, 30, 299), 20, "perhaps not all up to the mark");
+        assert_eq!(from(10, 5, 299), 10);
+        assert_eq!(from(25, 12, 0), 25);
     }
 
     #[test]

@@ -119,7 +119,9 @@ impl Node {
             floor: self.settings().log_retain,
             max: self.settings().log_max,
         };
-        let Some(others) = self.needs_of_others(&order.status().in_force) else {
+        let Some(others) =
+            self.needs_of_others(&order.status().in_force, state, bytes_now, limits.max)
+        else {
             return;
         };
         if self.is_given_up(bytes_now, limits.max) {
@@ -239,7 +241,13 @@ impl Node {
 
     /// What every other member needs; `None` if one has not said yet, or is gone
     /// from the view and not yet from the log's members.
-    fn needs_of_others(&self, in_force: &BTreeSet<RaftId>) -> Option<Vec<Need>> {
+    fn needs_of_others(
+        &self,
+        in_force: &BTreeSet<RaftId>,
+        state: &ClusterState,
+        bytes_now: u64,
+        max: u64,
+    ) -> Option<Vec<Need>> {
         let (own, members) = {
             let shared = self.shared();
             let members = shared.view.as_ref().map(|v| v.members.clone());
@@ -252,11 +260,18 @@ impl Node {
         let mut needs = Vec::new();
         for m in members.iter().filter(|m| m.uuid != own) {
             let said = reports.iter().find(|r| r.progress.uuid == m.uuid);
-            let starts = (m.state == MemberState::Joiner).then_some(m.log_start);
-            let index = match (said.map(|r| r.progress.needs_log), starts) {
+            let joins = m.state == MemberState::Joiner;
+            let starts = joins.then_some(m.log_start);
+            let mut index = match (said.map(|r| r.progress.needs_log), starts) {
                 (Some(a), Some(b)) => a.min(b),
                 (a, b) => a.or(b)?,
             };
+            // Without a donor that may last.
+            if let Some(said) = said.filter(|_| joins && !state.is_given_to(&m.uuid)) {
+                let marks = lock(&self.checkpoints);
+                let delivered = said.progress.ordered;
+                index = retention::for_waiting(&marks, bytes_now, index, delivered, max);
+            }
             needs.push(Need {
                 index,
                 quarantined: self.flow.is_quarantined(&m.uuid),

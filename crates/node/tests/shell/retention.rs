@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::toy::row;
+use dromon_node::Position;
+
+use crate::toy::{Disk, row};
 use crate::world::{World, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -85,5 +87,30 @@ fn the_log_is_shortened_only_behind_what_was_synced() {
                 .report
                 .said("a later sync does not tell what that lost")
         );
+    });
+}
+
+#[test]
+fn a_joiner_without_a_donor_does_not_hold_the_log_of_all() {
+    let options = "gcache.size=0;dromon.log_max=0";
+    run(1, options, LIMIT, |world| {
+        let one = world.db(1);
+        let waits = world.open(3, Disk::empty(), Position::UNDEFINED);
+        waits
+            .connect_from(&World::url(), "n4", false)
+            .expect("there is a cluster");
+        for n in 0..20 {
+            assert!(one.set(row(n), 1).is_committed());
+        }
+        world.until("the log is shorter", || {
+            world.join(2).disconnect();
+            world.until("n2 is gone", || one.size() == 2);
+            one.count("dromon_log_first") > 20
+        });
+        assert!(waits.returned().is_empty(), "it still waits");
+        // Whom it wants comes.
+        world.join(4);
+        world.synced(&waits);
+        world.settle();
     });
 }
