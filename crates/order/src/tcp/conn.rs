@@ -250,6 +250,17 @@ pub(super) fn no_greeting(addr: &str, wrote: io::Result<()>) -> NetError {
     }
 }
 
+/// Reads what has come; 0 is the end. An encrypted connection that ends without TLS's own
+/// farewell ends like any other: what we read says by its lengths whether it is whole.
+async fn read_some(from: &mut (impl AsyncRead + Unpin), buf: &mut BytesMut) -> io::Result<usize> {
+    match from.read_buf(buf).await {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && super::tls::words(&e).is_none() => {
+            Ok(0)
+        }
+        read => read,
+    }
+}
+
 /// Reads one greeting's body.
 pub(super) async fn read_hello(
     stream: &mut (impl AsyncRead + Unpin),
@@ -260,7 +271,7 @@ pub(super) async fn read_hello(
             return Ok(body);
         }
         buf.reserve(4096);
-        if stream.read_buf(buf).await? == 0 {
+        if read_some(stream, buf).await? == 0 {
             return Err(ReadError::Closed {
                 inside: !buf.is_empty(),
             });
@@ -289,7 +300,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             if self.buf.capacity() - self.buf.len() < WORTH_READING {
                 self.buf.reserve(room_wanted(&self.buf));
             }
-            if self.from.read_buf(&mut self.buf).await? == 0 {
+            if read_some(&mut self.from, &mut self.buf).await? == 0 {
                 return Err(ReadError::Closed {
                     inside: !self.buf.is_empty(),
                 });

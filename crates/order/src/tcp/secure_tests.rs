@@ -445,19 +445,27 @@ async fn a_handshake_that_was_overheard_opens_nothing() {
 async fn each_wrong_secret_has_its_words() {
     let (_d1, with) = secret("a secret of the cluster");
     let (_d2, other) = secret("a secret of another one");
-    let none = SecurityConfig::default();
-    let (a, _, _) = node(1, &with);
-    let e = ask(&a, &other).await.unwrap_err();
-    assert!(e.contains("does not accept the secret of this node"), "{e}");
-    let e = ask(&a, &none).await.unwrap_err();
-    assert!(e.contains("dromon.secret_file"), "{e}");
-    let (b, seen, _) = node(2, &none);
-    let e = ask(&b, &with).await.unwrap_err();
-    assert!(e.contains("it has no secret"), "{e}");
-    until("a line in the log", || {
-        said(&seen, "it asks for a secret that this node has not")
-    })
-    .await;
+    for files in [None, Some(files("node"))] {
+        let under = |config: &SecurityConfig| SecurityConfig {
+            tls: files.clone(),
+            ..config.clone()
+        };
+        let (with, other) = (under(&with), under(&other));
+        let none = under(&SecurityConfig::default());
+        let (a, _, _) = node(1, &with);
+        let e = ask(&a, &other).await.unwrap_err();
+        assert!(e.contains("does not accept the secret of this node"), "{e}");
+        let e = ask(&a, &none).await.unwrap_err();
+        assert!(e.contains("ended the connection without a greeting"), "{e}");
+        assert!(e.contains("dromon.secret_file"), "{e}");
+        let (b, seen, _) = node(2, &none);
+        let e = ask(&b, &with).await.unwrap_err();
+        assert!(e.contains("it has no secret"), "{e}");
+        until("a line in the log", || {
+            said(&seen, "it asks for a secret that this node has not")
+        })
+        .await;
+    }
     // Somebody who answers a call with made-up bytes is not believed either.
     let fake = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = fake.local_addr().unwrap().to_string();
@@ -480,6 +488,23 @@ async fn each_wrong_secret_has_its_words() {
     let all = seen.join().unwrap();
     assert_eq!(all.len(), 2 * (16 + 33));
     reveals_nothing(&all);
+}
+
+#[tokio::test]
+async fn an_encrypted_link_whose_other_end_stops_is_said_to_have_ended() {
+    let one = tls(files("node"));
+    let ((a, seen, _), (b, _, _)) = (node(1, &one), node(2, &one));
+    a.set_peers(peers(&[(1, &a), (2, &b)]));
+    until("up", || all_up(&a, 2)).await;
+    b.stop();
+    until("all three are lost", || {
+        let seen = lock(&seen);
+        let lost = |e: &&TransportEvent| matches!(e, TransportEvent::Lost { .. });
+        seen.iter().filter(lost).count() == 3
+    })
+    .await;
+    assert!(said(&seen, "it ended the connection"), "{seen:?}");
+    assert!(!said(&seen, "close_notify"), "{seen:?}");
 }
 
 #[tokio::test]
