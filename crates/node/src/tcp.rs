@@ -115,6 +115,9 @@ impl Engines for Tcp {
         };
         let listen = listen.to_owned();
         let seed = config.fresh_id;
+        // Of evs.suspect_timeout it is 3/7: a connection that died alone costs no membership.
+        let silent_after = config.election_min * 3;
+        let silent_after = silent_after.clamp(Duration::from_secs(1), Duration::from_secs(3));
         let host = self.host.clone();
         let place = self.network.clone();
         let security = self.security.clone();
@@ -122,6 +125,7 @@ impl Engines for Tcp {
         let make: MakeNetwork = Box::new(move |raft_id| {
             let mut tcp = TcpConfig::new(listen, Identity { raft_id, ..who }, seed);
             tcp.security = security;
+            tcp.silent_after = silent_after;
             tcp.admit = Some(admit(host.clone()));
             tcp.events = Some(Arc::new(move |event| {
                 host.event(&event.to_string());

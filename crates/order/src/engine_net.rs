@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::codec::Wire;
 use crate::confirm::Question;
 use crate::engine_core::{AppendAnswer, Core};
-use crate::network::{Lane, SendError};
+use crate::network::{Lane, SLOWEST, SendError};
 use crate::raft_types::{AppendRequest, Node, RaftVote, TypeConfig};
 use crate::types::RaftId;
 
@@ -38,8 +38,6 @@ use crate::types::RaftId;
 pub(crate) const WINDOW: usize = 64;
 /// Their bytes; a single one may exceed it.
 const WINDOW_BYTES: usize = 8 << 20;
-/// A way that carries fewer bytes a second than this counts as a dead one.
-const SLOWEST: u32 = 64 << 10;
 /// An append says how long the lease lasts if, with it, no more bytes than these are on their
 /// way.
 const PROMISING: usize = 64 << 10;

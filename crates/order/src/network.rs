@@ -158,6 +158,9 @@ pub enum Inbound {
     },
 }
 
+/// A way that carries fewer bytes a second than this counts as a dead one.
+pub(crate) const SLOWEST: u32 = 64 << 10;
+
 /// Why a frame was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
@@ -311,6 +314,16 @@ pub enum NetError {
         len: usize,
         /// The limit.
         limit: usize,
+    },
+    /// A connection carries nothing any more, and a new one would.
+    #[error(
+        "nothing came back from {addr} for {silent:.1?} on this connection, and a new one is answered:          something on the way drops what the old one carries (a firewall that forgot it, one of          several paths); the new one is used from now on"
+    )]
+    Silent {
+        /// The other end.
+        addr: String,
+        /// How long an answer was missing.
+        silent: Duration,
     },
     /// This node has cut itself off or stopped.
     #[error("this node's own transport is {0}; nothing was sent")]

@@ -16,6 +16,9 @@
 
 mod accept;
 mod conn;
+mod life;
+#[cfg(test)]
+mod life_tests;
 mod listen;
 mod out;
 mod request;
@@ -114,11 +117,14 @@ pub struct TcpConfig {
     pub request_timeout: Duration,
     /// A connection whose bytes are not acknowledged for this long is dead.
     pub dead_after: Duration,
+    /// A connection on which pings are not answered for this long is replaced, if a new one
+    /// can be made.
+    pub silent_after: Duration,
     /// Pause after the first failed attempt; doubled after each, with jitter.
     pub retry_min: Duration,
     /// Longest pause.
     pub retry_max: Duration,
-    /// How often the round trip to each peer is measured.
+    /// How often each own link asks for a sign of life.
     pub ping_every: Duration,
     /// Bytes that may wait per (peer, lane), by [`Lane::index`]. One frame
     /// always may.
@@ -140,9 +146,10 @@ impl TcpConfig {
             greet_timeout: Duration::from_secs(3),
             request_timeout: Duration::from_secs(30),
             dead_after: Duration::from_secs(10),
+            silent_after: Duration::from_secs(2),
             retry_min: Duration::from_millis(50),
             retry_max: Duration::from_secs(1),
-            ping_every: Duration::from_secs(1),
+            ping_every: Duration::from_millis(500),
             queue_bytes: [8 << 20, 128 << 20, 16 << 20],
             seed,
         }
@@ -577,6 +584,14 @@ impl Shared {
             return fresh();
         }
         all.entry(peer).or_insert_with(fresh).clone()
+    }
+
+    /// A connection to this peer was silent while a new one is answered: the others are looked
+    /// at more strictly.
+    fn doubt(&self, peer: RaftId) {
+        if let Some(p) = lock(&self.peers).get(&peer) {
+            p.lanes.iter().for_each(|l| l.doubt());
+        }
     }
 
     /// Somebody showed that it is there: if it is a peer, waiting links to it try

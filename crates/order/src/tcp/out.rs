@@ -1,7 +1,9 @@
 //! The own side of a link: one task per (peer, lane) that connects, greets,
-//! writes what is queued, and begins again when it breaks.
+//! writes what is queued, and begins again when it breaks. One that falls silent is replaced
+//! as soon as a new one is answered (`life.rs`).
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::conn::{Deadline, FrameReader, ReadError, WriteList, greet};
+use super::life::Signs;
 use super::secure::{Stream, dial, prove};
 use super::{DEFAULT_PORT, Shared, TransportEvent};
 use crate::network::{Frame, Lane, NetError, SendError};
@@ -27,6 +30,8 @@ struct State {
     up: bool,
     epoch: u64,
     last_error: Option<String>,
+    /// Of the connection that stands.
+    signs: Signs,
 }
 
 /// The queue of one (peer, lane).
@@ -37,6 +42,8 @@ pub(super) struct OutLink {
     state: Mutex<State>,
     wake: Notify,
     kick: Notify,
+    /// The signs are to be looked at again.
+    look: Notify,
 }
 
 impl OutLink {
@@ -48,6 +55,7 @@ impl OutLink {
             state: Mutex::default(),
             wake: Notify::new(),
             kick: Notify::new(),
+            look: Notify::new(),
         }
     }
 
@@ -92,6 +100,7 @@ impl OutLink {
         let mut s = self.lock();
         s.up = true;
         s.epoch += 1;
+        s.signs = Signs::default();
         s.epoch
     }
 
@@ -108,8 +117,12 @@ impl OutLink {
         epoch
     }
 
-    fn take_round(&self) -> (Vec<Frame>, usize) {
+    /// What is written next, behind a ping if there is one.
+    fn take_round(&self, ping: Option<u64>) -> (Vec<Frame>, usize) {
         let mut s = self.lock();
+        if let Some(ping) = ping {
+            s.signs.pinged(ping, Instant::now());
+        }
         let mut round = Vec::new();
         let mut bytes = 0;
         while bytes < ROUND_BYTES
@@ -118,7 +131,50 @@ impl OutLink {
             bytes += cost(&f);
             round.push(f);
         }
+        s.signs.given(bytes);
         (round, bytes)
+    }
+
+    fn ponged(&self, ping: u64) {
+        self.lock().signs.ponged(ping, Instant::now());
+        self.look.notify_one();
+    }
+
+    fn stuck(&self) {
+        self.lock().signs.stuck(Instant::now());
+        self.look.notify_one();
+    }
+
+    /// See [`Signs::doubt`].
+    pub(super) fn doubt(&self) {
+        self.lock().signs.doubt();
+        self.look.notify_one();
+    }
+
+    /// Waits until the connection counts as silent.
+    async fn falls_silent(&self, limit: Duration, ping_every: Duration) {
+        loop {
+            let now = Instant::now();
+            let at = self.lock().signs.silent_at(limit);
+            if at.is_some_and(|at| at <= now) {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(at.unwrap_or(now + ping_every)) => {}
+                () = self.look.notified() => {}
+            }
+        }
+    }
+
+    /// Waits until it does not any more.
+    async fn speaks_again(&self, limit: Duration) {
+        loop {
+            let at = self.lock().signs.silent_at(limit);
+            if at.is_none_or(|at| at > Instant::now()) {
+                return;
+            }
+            self.look.notified().await;
+        }
     }
 
     fn written(&self, bytes: usize) {
@@ -168,15 +224,24 @@ pub(super) async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) 
         least: shared.config.retry_min,
         most: shared.config.retry_max,
     };
+    // The next connection, if it was made before the last one ended.
+    let mut ready = None;
     loop {
+        if mode.has_changed().unwrap_or(true) {
+            // It was made before that.
+            ready = None;
+        }
         while mode.borrow_and_update().closed() {
             if mode.changed().await.is_err() {
                 return;
             }
         }
-        let made = tokio::select! {
-            made = establish(&shared, &link) => made,
-            _ = mode.changed() => continue,
+        let made = match ready.take() {
+            Some(made) => Ok(made),
+            None => tokio::select! {
+                made = establish(&shared, &link) => made,
+                _ = mode.changed() => continue,
+            },
         };
         match made {
             Ok((stream, rest)) => {
@@ -191,6 +256,10 @@ pub(super) async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) 
                 });
                 let why = tokio::select! {
                     e = carry(&shared, &link, stream, rest) => e.into_net(&link.addr),
+                    (made, silent) = replacement(&shared, &link) => {
+                        ready = Some(made);
+                        NetError::Silent { addr: link.addr.clone(), silent }
+                    }
                     _ = mode.changed() => NetError::Closed("cut off or stopped"),
                 };
                 link.close(why.to_string());
@@ -205,6 +274,10 @@ pub(super) async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) 
                 // in a tight circle.
                 if since.elapsed() > shared.config.retry_max {
                     backoff.reset();
+                }
+                if ready.is_some() {
+                    shared.doubt(peer);
+                    continue;
                 }
             }
             Err(why) => {
@@ -231,6 +304,34 @@ pub(super) async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) 
                 link.kick.notified().await;
             } => {}
             _ = mode.changed() => {}
+        }
+    }
+}
+
+/// A connection in place of the one that stands, once that is silent and a new one is
+/// answered, and how long it was silent. A node that stands still, or a way that is full, answers
+/// no new one either, and its old one stays.
+async fn replacement(shared: &Shared, link: &OutLink) -> ((Stream, BytesMut), Duration) {
+    let c = &shared.config;
+    loop {
+        link.falls_silent(c.silent_after, c.ping_every).await;
+        let made = tokio::select! {
+            // Looked at first: after a pause of this process the answer may be there already.
+            biased;
+            () = link.speaks_again(c.silent_after) => continue,
+            made = establish(shared, link) => made,
+        };
+        let Ok(made) = made else {
+            tokio::time::sleep(c.retry_max).await;
+            continue;
+        };
+        // A node that stood still and goes on answers both, in any order.
+        tokio::select! {
+            () = link.speaks_again(c.silent_after) => {}
+            () = tokio::time::sleep(c.ping_every / 2) => {
+                let silent = link.lock().signs.silent(Instant::now());
+                return (made, silent);
+            }
         }
     }
 }
@@ -287,9 +388,14 @@ async fn carry(shared: &Shared, link: &OutLink, stream: Stream, rest: BytesMut) 
                             kind: f.kind.code(),
                         });
                     };
-                    let sent = Duration::from_nanos(u64::from_le_bytes(at));
+                    let ping = u64::from_le_bytes(at);
+                    link.ponged(ping);
                     heard.now();
-                    heard.rtt(started.elapsed().saturating_sub(sent));
+                    // On the others it has waited behind what they carry.
+                    if link.lane == Lane::Raft {
+                        let sent = Duration::from_nanos(ping);
+                        heard.rtt(started.elapsed().saturating_sub(sent));
+                    }
                 }
                 Ok(f) => {
                     return ReadError::Misbehaved(Misbehaviour::FrameUnexpected {
@@ -304,24 +410,31 @@ async fn carry(shared: &Shared, link: &OutLink, stream: Stream, rest: BytesMut) 
         let mut list = WriteList::default();
         let mut next_ping = Instant::now();
         loop {
-            let (round, bytes) = link.take_round();
             let now = Instant::now();
-            if link.lane == Lane::Raft && now >= next_ping {
-                let at = started.elapsed().as_nanos() as u64;
-                let body = Bytes::copy_from_slice(&at.to_le_bytes());
+            let ping = (now >= next_ping).then(|| started.elapsed().as_nanos() as u64);
+            let (round, bytes) = link.take_round(ping);
+            if let Some(ping) = ping {
+                let body = Bytes::copy_from_slice(&ping.to_le_bytes());
                 list.add(FrameKind::Ping, 0, &Frame::from(body));
                 next_ping = now + shared.config.ping_every;
             } else if round.is_empty() {
                 tokio::select! {
                     () = link.wake.notified() => {}
-                    () = tokio::time::sleep_until(next_ping), if link.lane == Lane::Raft => {}
+                    () = tokio::time::sleep_until(next_ping) => {}
                 }
                 continue;
             }
             for f in &round {
                 list.add(FrameKind::Data, 0, f);
             }
-            if let Err(e) = list.write_to(&mut write).await {
+            let mut wrote = pin!(list.write_to(&mut write));
+            let wrote = loop {
+                tokio::select! {
+                    wrote = &mut wrote => break wrote,
+                    () = tokio::time::sleep(shared.config.ping_every) => link.stuck(),
+                }
+            };
+            if let Err(e) = wrote {
                 return ReadError::Io(e);
             }
             link.written(bytes);
@@ -380,7 +493,7 @@ mod tests {
             link.send(frame(1), 200),
             Err(SendError::Full { queued: 1064, .. })
         ));
-        let (round, bytes) = link.take_round();
+        let (round, bytes) = link.take_round(None);
         assert_eq!((round.len(), bytes), (1, 1064));
         assert!(
             link.send(frame(1), 200).is_err(),
@@ -391,6 +504,6 @@ mod tests {
         link.close("gone".to_owned());
         assert_eq!(link.status(), (false, 0, Some("gone".to_owned())));
         assert_eq!(link.open(), 2);
-        assert!(link.take_round().0.is_empty());
+        assert!(link.take_round(None).0.is_empty());
     }
 }

@@ -493,9 +493,17 @@ async fn each_wrong_secret_has_its_words() {
 #[tokio::test]
 async fn an_encrypted_link_whose_other_end_stops_is_said_to_have_ended() {
     let one = tls(files("node"));
-    let ((a, seen, _), (b, _, _)) = (node(1, &one), node(2, &one));
+    let (b, _, _) = node(2, &one);
+    let (mut c, seen) = config(1);
+    c.security = security(&one);
+    // Bytes that b has not read would make its end a reset.
+    c.ping_every = Duration::from_secs(60);
+    let a = TcpNetwork::bind(c).unwrap();
     a.set_peers(peers(&[(1, &a), (2, &b)]));
-    until("up", || all_up(&a, 2)).await;
+    until("b has read all that came", || {
+        b.shared.inbound.lock().lanes.len() == 3
+    })
+    .await;
     b.stop();
     until("all three are lost", || {
         let seen = lock(&seen);
