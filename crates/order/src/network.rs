@@ -365,7 +365,8 @@ pub trait Network: Send + Sync + 'static {
     fn try_recv(&self) -> Option<Inbound>;
 
     /// Asks whoever listens at `addr`, over a connection of its own, and
-    /// waits for the answer, for `timeout` in all.
+    /// waits for the answer to begin, for `timeout` in all, and to go on,
+    /// for as long each time.
     fn request(
         &self,
         addr: &str,

@@ -15,7 +15,8 @@ use crate::gone::log_counts;
 use crate::messages::{Answer, Need, Position, Request, decode, encode};
 use crate::options::{ClusterAddress, Durability, Settings};
 
-/// How long one question to another node may take.
+/// How long another node may take until its answer begins, and be silent amid it. (A
+/// checkpoint is large, and the way may be slow.)
 const ASK: Duration = Duration::from_secs(3);
 
 /// A log that is a majority by itself goes on after this long, although some of the

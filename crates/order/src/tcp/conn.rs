@@ -36,6 +36,10 @@ impl Deadline {
         }
     }
 
+    pub(super) fn at(self) -> Instant {
+        self.at
+    }
+
     /// Waits for `f`, or says that `addr` did not do `what`.
     pub(super) async fn bound<T>(
         self,

@@ -9,8 +9,8 @@ use dromon_writeset::Uuid;
 
 use super::*;
 use crate::wire::{
-    FrameKind, HelloAnswer, Misbehaviour, Purpose, RefusalCode, VERSION_MAX, frame_header,
-    read_frame, read_greeting,
+    FRAME_HEADER, FrameKind, HelloAnswer, Misbehaviour, Purpose, RefusalCode, VERSION_MAX,
+    frame_header, read_frame, read_greeting,
 };
 
 pub(super) const SOON: Duration = Duration::from_secs(20);
@@ -637,6 +637,63 @@ async fn requests_are_answered_also_large_ones_or_not_at_all() {
     assert!(tokio::time::timeout(SOON, serve).await.is_ok(), "recv ends");
     let r = a.request(&at, Bytes::from_static(b"who"), SOON).await;
     assert!(matches!(r, Err(NetError::Refused { .. })), "{r:?}");
+}
+
+/// Answers with `begin`, so many times `part` with a pause before each, and `end`.
+fn drips(begin: &[u8], (part, times): (&[u8], usize), pause: Duration, end: &[u8]) -> String {
+    let begin = [&answer(Ok(VERSION_MAX))[..], begin].concat();
+    let (part, end) = (part.to_vec(), end.to_vec());
+    let l = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = l.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let (mut s, _) = l.accept().unwrap();
+        let _ = s.read(&mut [0; 4096]);
+        let _ = s.write_all(&begin);
+        for _ in 0..times {
+            std::thread::sleep(pause);
+            if s.write_all(&part).is_err() {
+                return;
+            }
+        }
+        let _ = s.write_all(&end);
+        while matches!(s.read(&mut [0; 4096]), Ok(n) if n > 0) {}
+    });
+    at
+}
+
+#[tokio::test]
+async fn an_answer_that_flows_may_take_longer_than_one_may_take_to_begin() {
+    let limit = Duration::from_secs(2);
+    let ask = async |at: &str| {
+        let (who, open) = (identity(0), Security::default());
+        request(at, &who, &open, Bytes::new(), limit).await
+    };
+    let part = frame(FrameKind::Answer, 0, &[7; 1000]);
+    let last = frame(FrameKind::Answer, 1, b"end");
+    let pause = Duration::from_millis(150);
+    let at = drips(&[], (&part, 20), pause, &last);
+    let (slow, stops) = tokio::join!(ask(&at), async {
+        let at = drips(&[], (&part, 3), pause, &[]);
+        ask(&at).await.unwrap_err().to_string()
+    });
+    assert_eq!(slow.map(|b| b.len()), Ok(20_003));
+    assert!(
+        stops.contains("did not go on with its answer within 2s"),
+        "{stops}"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_given_up() {
+    let limit = Duration::from_millis(50);
+    // A byte at a time, and never a whole frame.
+    let begin = &frame(FrameKind::Answer, 0, &[0; 100_000])[..FRAME_HEADER];
+    let at = drips(begin, (&[0], 10_000), Duration::from_millis(5), &[]);
+    let from = Instant::now();
+    let (who, open) = (identity(0), Security::default());
+    let r = request(&at, &who, &open, Bytes::new(), limit).await;
+    assert!(matches!(r, Err(NetError::TimedOut { .. })), "{r:?}");
+    assert!(from.elapsed() < SOON);
 }
 
 #[test]
