@@ -37,6 +37,7 @@ mod pacing;
 pub mod pending;
 mod proof;
 mod raft_types;
+mod refusal;
 mod runtime;
 pub mod sequencer;
 pub mod show;

@@ -16,6 +16,8 @@
 
 mod accept;
 mod conn;
+#[cfg(test)]
+mod copies_tests;
 mod life;
 #[cfg(test)]
 mod life_tests;
@@ -315,6 +317,14 @@ struct Heard {
 }
 
 impl Heard {
+    fn since(base: Instant) -> Heard {
+        Heard {
+            base,
+            at: AtomicU64::new(0),
+            rtt_nanos: AtomicU64::new(0),
+        }
+    }
+
     fn now(&self) {
         let t = self.base.elapsed().as_micros() as u64 + 1;
         self.at.store(t, Ordering::Relaxed);
@@ -349,6 +359,18 @@ struct InboundConn {
     greeted: bool,
     /// Whose lane it wants to be.
     wants: Option<(RaftId, Lane)>,
+    /// Which run of that member it is of, see [`Hello::instance`].
+    instance: u64,
+    /// When a frame last came.
+    heard: Arc<Heard>,
+}
+
+impl InboundConn {
+    /// Whether it is of another run of its member, which was heard within `limit`.
+    fn is_another(&self, instance: u64, limit: Duration) -> bool {
+        let heard = self.heard.silent().is_some_and(|silent| silent < limit);
+        heard && self.instance != 0 && self.instance != instance
+    }
 }
 
 #[derive(Default)]
@@ -430,6 +452,8 @@ impl InboundTable {
             task: None,
             greeted: false,
             wants: None,
+            instance: 0,
+            heard: Arc::new(Heard::since(Instant::now())),
         };
         s.conns.insert(id, conn);
         Some((id, gone))
@@ -463,11 +487,28 @@ impl InboundTable {
         }
     }
 
-    /// `id` has greeted as a lane, and is it with its first frame.
-    fn wants(&self, id: u64, from: RaftId, lane: Lane) {
-        if let Some(c) = self.lock().conns.get_mut(&id) {
-            c.wants = Some((from, lane));
+    /// `id` has greeted as a lane, and is it with its first frame. Takes note of each.
+    fn wants(&self, id: u64, from: RaftId, lane: Lane, instance: u64) -> Arc<Heard> {
+        match self.lock().conns.get_mut(&id) {
+            Some(c) => {
+                c.wants = Some((from, lane));
+                c.instance = instance;
+                c.heard.clone()
+            }
+            None => Arc::new(Heard::since(Instant::now())),
         }
+    }
+
+    /// Where another run of this member was heard within `limit`, on what are its lanes.
+    fn another(&self, from: RaftId, instance: u64, limit: Duration) -> Option<SocketAddr> {
+        let s = self.lock();
+        let lanes = Lane::ALL
+            .iter()
+            .filter_map(|lane| s.lanes.get(&(from, *lane)));
+        let mut conns = lanes.filter_map(|(id, _)| s.conns.get(id));
+        conns
+            .find(|c| c.is_another(instance, limit))
+            .map(|c| c.from)
     }
 
     /// Makes `id` the lane and ends all that were made before it, also those that
@@ -516,6 +557,8 @@ type Said = (IpAddr, Discriminant<TransportEvent>, Option<RefusalCode>);
 /// What all tasks share.
 struct Shared {
     config: TcpConfig,
+    /// See [`Hello::instance`].
+    instance: u64,
     who: Mutex<Identity>,
     mode: watch::Sender<Mode>,
     inbox: Inbox,
@@ -572,18 +615,29 @@ impl Shared {
     }
 
     fn heard(&self, peer: RaftId) -> Arc<Heard> {
-        let fresh = || {
-            Arc::new(Heard {
-                base: self.base,
-                at: AtomicU64::new(0),
-                rtt_nanos: AtomicU64::new(0),
-            })
-        };
+        let fresh = || Arc::new(Heard::since(self.base));
         let mut all = lock(&self.heard);
         if all.len() >= HEARD_MAX && !all.contains_key(&peer) {
             return fresh();
         }
         all.entry(peer).or_insert_with(fresh).clone()
+    }
+
+    /// Where another run of this member than the one that connects is heard just now: the
+    /// one is a copy of the other. What answers at the member's own address is the
+    /// member; if nothing does, whoever was here first.
+    fn another(&self, member: RaftId, instance: u64) -> Option<String> {
+        if instance == 0 {
+            return None;
+        }
+        let limit = self.config.silent_after;
+        if let Some(peer) = lock(&self.peers).get(&member)
+            && let Some(known) = peer.lanes.iter().find_map(|l| l.answers(limit))
+        {
+            return (known != instance).then(|| peer.addr.clone());
+        }
+        let at = self.inbound.another(member, instance, limit);
+        at.map(|at| at.to_string())
     }
 
     /// A connection to this peer was silent while a new one is answered: the others are looked
@@ -631,6 +685,8 @@ impl TcpNetwork {
         let shared = Arc::new(Shared {
             who: Mutex::new(config.who.clone()),
             config,
+            // Without random numbers it is not told from a copy.
+            instance: getrandom::u64().unwrap_or(0),
             mode: watch::Sender::new(Mode::default()),
             inbox: Inbox::default(),
             inbound: InboundTable::default(),

@@ -11,6 +11,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use dromon_writeset::Uuid;
 
 use crate::network::{Frame, Lane};
+pub use crate::refusal::{Refusal, RefusalCode};
 use crate::types::RaftId;
 
 /// First bytes in both directions. Not text, so that text protocols show.
@@ -194,6 +195,8 @@ pub struct Hello {
     pub purpose: Purpose,
     /// Who it is.
     pub who: Identity,
+    /// A random number of this run of the node; 0 if it has none. Tells a node from its copy.
+    pub instance: u64,
 }
 
 impl Hello {
@@ -204,6 +207,7 @@ impl Hello {
             version_max: VERSION_MAX,
             purpose,
             who,
+            instance: 0,
         }
     }
 
@@ -211,115 +215,6 @@ impl Hello {
     pub fn common_version(&self, min: u16, max: u16) -> Option<u16> {
         let v = self.version_max.min(max);
         (v >= self.version_min && v >= min).then_some(v)
-    }
-}
-
-/// Why a node is not let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RefusalCode {
-    /// The cluster names differ.
-    WrongCluster,
-    /// No protocol version is spoken by both.
-    NoCommonVersion,
-    /// This raft id was removed from the membership.
-    Evicted,
-    /// The address is not on the list of those allowed.
-    NotAllowed,
-    /// The secret is missing or wrong.
-    BadSecret,
-    /// The histories differ.
-    WrongHistory,
-    /// Too many connections.
-    Busy,
-    /// The node is cut off by its operator, or stopping.
-    Closed,
-    /// It is the same node, or one with the same raft id.
-    OwnId,
-    /// A code of a newer version.
-    Other(u16),
-}
-
-impl RefusalCode {
-    fn code(self) -> u16 {
-        match self {
-            RefusalCode::WrongCluster => 1,
-            RefusalCode::NoCommonVersion => 2,
-            RefusalCode::Evicted => 3,
-            RefusalCode::NotAllowed => 4,
-            RefusalCode::BadSecret => 5,
-            RefusalCode::WrongHistory => 6,
-            RefusalCode::Busy => 7,
-            RefusalCode::Closed => 8,
-            RefusalCode::OwnId => 9,
-            RefusalCode::Other(c) => c,
-        }
-    }
-
-    fn from_code(c: u16) -> Self {
-        match c {
-            1 => RefusalCode::WrongCluster,
-            2 => RefusalCode::NoCommonVersion,
-            3 => RefusalCode::Evicted,
-            4 => RefusalCode::NotAllowed,
-            5 => RefusalCode::BadSecret,
-            6 => RefusalCode::WrongHistory,
-            7 => RefusalCode::Busy,
-            8 => RefusalCode::Closed,
-            9 => RefusalCode::OwnId,
-            c => RefusalCode::Other(c),
-        }
-    }
-}
-
-/// A refusal as it travels: a code for programs, a sentence for people.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct Refusal {
-    /// Which of the reasons.
-    pub code: RefusalCode,
-    /// The refusing side's words; printable, at most 1024 bytes.
-    pub text: String,
-}
-
-impl Refusal {
-    /// A refusal for `code` in the words `text`.
-    pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
-        Refusal {
-            code,
-            text: text.into(),
-        }
-    }
-
-    /// The cluster names differ.
-    pub fn wrong_cluster(own: &str, theirs: &str) -> Self {
-        Refusal::new(
-            RefusalCode::WrongCluster,
-            format!(
-                "its cluster is named \"{own}\", the connecting node's \"{theirs}\"; set \
-                 wsrep_cluster_name alike on all nodes of one cluster"
-            ),
-        )
-    }
-
-    /// No version is spoken by both.
-    pub fn no_common_version(own: (u16, u16), theirs: (u16, u16)) -> Self {
-        Refusal::new(
-            RefusalCode::NoCommonVersion,
-            format!(
-                "it speaks protocol versions {} to {}, the connecting node {} to {}; upgrade the older one",
-                own.0, own.1, theirs.0, theirs.1
-            ),
-        )
-    }
-
-    /// The connecting node's raft id was evicted.
-    pub fn evicted(id: RaftId) -> Self {
-        Refusal::new(
-            RefusalCode::Evicted,
-            format!(
-                "member {id:x} was removed from the cluster; the node must join again under a new identity"
-            ),
-        )
     }
 }
 
@@ -332,6 +227,8 @@ pub struct HelloAnswer {
     pub versions: (u16, u16),
     /// Who it is.
     pub who: Identity,
+    /// As in [`Hello`].
+    pub instance: u64,
 }
 
 const KIND_HELLO: u8 = 1;
@@ -347,6 +244,7 @@ impl Hello {
         b.put_u16_le(self.version_max);
         b.put_u8(self.purpose.code());
         put_identity(&mut b, &self.who);
+        b.put_u64_le(self.instance);
         seal(b)
     }
 
@@ -373,6 +271,7 @@ impl Hello {
             version_max,
             purpose,
             who,
+            instance: take_instance(b),
         })
     }
 }
@@ -392,6 +291,7 @@ impl HelloAnswer {
         b.put_u16_le(self.versions.1);
         put_identity(&mut b, &self.who);
         put_text(&mut b, text, TEXT_MAX);
+        b.put_u64_le(self.instance);
         seal(b)
     }
 
@@ -414,6 +314,7 @@ impl HelloAnswer {
             },
             versions,
             who,
+            instance: take_instance(b),
         })
     }
 }
@@ -626,6 +527,11 @@ fn take_u8(b: &mut Bytes) -> Result<u8, Misbehaviour> {
     b.try_get_u8().map_err(|_| SHORT)
 }
 
+/// A field that was added later: who does not know it sends none.
+fn take_instance(b: &mut Bytes) -> u64 {
+    b.try_get_u64_le().unwrap_or(0)
+}
+
 fn take_u16(b: &mut Bytes) -> Result<u16, Misbehaviour> {
     b.try_get_u16_le().map_err(|_| SHORT)
 }
@@ -680,7 +586,8 @@ mod tests {
             .into_iter()
             .chain([Purpose::Request])
         {
-            let h = Hello::new(purpose, who());
+            let mut h = Hello::new(purpose, who());
+            h.instance = 5;
             assert_eq!(Hello::decode(body_of(h.encode())), Ok(h));
         }
         for verdict in [Ok(1), Err(Refusal::wrong_cluster("a", "b"))] {
@@ -688,6 +595,7 @@ mod tests {
                 verdict,
                 versions: (1, 4),
                 who: who(),
+                instance: 6,
             };
             assert_eq!(HelloAnswer::decode(body_of(a.encode())), Ok(a));
         }
@@ -704,10 +612,21 @@ mod tests {
         );
         let g = h.encode();
         assert_eq!(g[..8], MAGIC);
-        assert_eq!(g[8..12], 35u32.to_le_bytes());
+        assert_eq!(g[8..12], 43u32.to_le_bytes());
         assert_eq!(g[16..22], [1, 2, 0, 2, 0, 16]);
         assert_eq!(g[22..46], [0; 24]);
-        assert_eq!(g[46..], [1, 0, b'c', 0, 0]);
+        assert_eq!(g[46..51], [1, 0, b'c', 0, 0]);
+        assert_eq!(g[51..], [0; 8]);
+    }
+
+    #[test]
+    fn an_older_greeting_may_be_shorter() {
+        let mut h = Hello::new(Purpose::Request, who());
+        h.instance = 5;
+        let mut body = body_of(h.encode());
+        body.truncate(body.len() - 8);
+        h.instance = 0;
+        assert_eq!(Hello::decode(body), Ok(h));
     }
 
     #[test]
@@ -863,6 +782,7 @@ mod tests {
                 verdict: Err(Refusal::new(RefusalCode::Other(99), text.clone())),
                 versions: (1, 1),
                 who: Identity { cluster: cluster.clone(), ..Identity::default() },
+                instance: 0,
             };
             let back = HelloAnswer::decode(body_of(a.encode())).unwrap();
             prop_assert!(cluster.starts_with(&back.who.cluster));

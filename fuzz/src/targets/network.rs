@@ -80,6 +80,7 @@ fn greetings() -> Vec<Vec<u8>> {
             verdict,
             versions: (1, 2),
             who: identity(),
+            instance: 9,
         };
         answer.encode()
     };

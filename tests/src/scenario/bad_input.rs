@@ -257,6 +257,7 @@ fn answer_as_later(mut stream: TcpStream) -> anyhow::Result<()> {
             cluster: hello.who.cluster,
             ..Identity::default()
         },
+        instance: 0,
     };
     Ok(stream.write_all(&answer.encode())?)
 }

@@ -16,7 +16,7 @@ use super::secure::{Stream, Turned, receive};
 use super::socket::Socket;
 use super::{REQUEST_MAX, Shared, TransportEvent};
 use crate::network::{Frame, Lane};
-use crate::types::{RaftId, Reply};
+use crate::types::Reply;
 use crate::wire::{
     FrameKind, Hello, HelloAnswer, Identity, Misbehaviour, Purpose, Refusal, RefusalCode,
     VERSION_MAX, VERSION_MIN,
@@ -118,14 +118,16 @@ async fn serve(shared: &Arc<Shared>, id: u64, stream: Socket, from: SocketAddr) 
         _ => judge(shared, &who, &hello, from.ip()).await,
     };
     let refused = verdict.clone().err();
+    // Who is not on the list learns nothing about this node.
+    let (who, instance) = match &verdict {
+        Err(r) if r.code == RefusalCode::NotAllowed => (Identity::default(), 0),
+        _ => (who, shared.instance),
+    };
     let answer = HelloAnswer {
         versions: (VERSION_MIN, VERSION_MAX),
-        // Who is not on the list learns nothing about this node.
-        who: match &verdict {
-            Err(r) if r.code == RefusalCode::NotAllowed => Identity::default(),
-            _ => who,
-        },
+        who,
         verdict,
+        instance,
     };
     let wrote = timeout(limit, async {
         stream.write_all(&answer.encode()).await?;
@@ -149,9 +151,8 @@ async fn serve(shared: &Arc<Shared>, id: u64, stream: Socket, from: SocketAddr) 
     shared.inbound.greeted(id);
     let ended = match hello.purpose {
         Purpose::Lane(lane) => {
-            let member = hello.who.raft_id;
-            shared.came(member, from.ip());
-            serve_lane(shared, id, stream, buf, member, lane).await
+            shared.came(hello.who.raft_id, from.ip());
+            serve_lane(shared, id, stream, buf, &hello, lane).await
         }
         Purpose::Request => serve_request(shared, stream, buf, &hello, &addr).await,
     };
@@ -235,6 +236,11 @@ async fn judge(shared: &Shared, own: &Identity, hello: &Hello, ip: IpAddr) -> Re
                 ))
             })?;
     }
+    if let Purpose::Lane(_) = hello.purpose
+        && let Some(at) = shared.another(hello.who.raft_id, hello.instance)
+    {
+        return Err(Refusal::two_of_one(hello.who.raft_id, &at));
+    }
     Ok(version)
 }
 
@@ -243,10 +249,11 @@ async fn serve_lane(
     id: u64,
     stream: Stream,
     rest: BytesMut,
-    from: RaftId,
+    hello: &Hello,
     lane: Lane,
 ) -> ReadError {
-    shared.inbound.wants(id, from, lane);
+    let from = hello.who.raft_id;
+    let heard_here = shared.inbound.wants(id, from, lane, hello.instance);
     let heard = shared.heard(from);
     heard.now();
     let (read, mut write) = tokio::io::split(stream);
@@ -258,6 +265,7 @@ async fn serve_lane(
             Err(e) => return e,
         };
         heard.now();
+        heard_here.now();
         // The newest connection of a lane is the lane: what an older one still
         // holds must not come behind what this one brings. Newest by its first
         // frame: one that was meant for a member which was at this address before

@@ -14,14 +14,14 @@ use super::tests::{Events, addr, all_up, config, next_frame, until};
 use super::*;
 
 /// Which of the connections through it, counted from the first one, are held.
-struct Proxy {
-    at: SocketAddr,
+pub(super) struct Proxy {
+    pub(super) at: SocketAddr,
     held: watch::Sender<Range<usize>>,
-    made: watch::Receiver<usize>,
+    pub(super) made: watch::Receiver<usize>,
 }
 
 impl Proxy {
-    async fn to(target: SocketAddr) -> Proxy {
+    pub(super) async fn to(target: SocketAddr) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let (held, holding) = watch::channel(0..0);
@@ -36,7 +36,7 @@ impl Proxy {
         Proxy { at, held, made }
     }
 
-    fn hold(&self, which: Range<usize>) {
+    pub(super) fn hold(&self, which: Range<usize>) {
         self.held.send_replace(which);
     }
 }
@@ -88,7 +88,7 @@ async fn behind_a_proxy() -> (Arc<TcpNetwork>, Events, Arc<TcpNetwork>, Proxy) {
     (a, events, b, proxy)
 }
 
-fn lost(events: &Events) -> Vec<(Lane, NetError)> {
+pub(super) fn lost(events: &Events) -> Vec<(Lane, NetError)> {
     let events = lock(events);
     let lost = |e: &TransportEvent| match e {
         TransportEvent::Lost { lane, why, .. } => Some((*lane, why.clone())),

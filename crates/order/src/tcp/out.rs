@@ -32,6 +32,8 @@ struct State {
     last_error: Option<String>,
     /// Of the connection that stands.
     signs: Signs,
+    /// Which run of the peer answered.
+    instance: u64,
 }
 
 /// The queue of one (peer, lane).
@@ -96,11 +98,20 @@ impl OutLink {
         (s.up, s.bytes, s.last_error.clone())
     }
 
-    fn open(&self) -> u64 {
+    /// Which run of the peer is at the other end, if it is known and no answer has been
+    /// missing for `limit`.
+    pub(super) fn answers(&self, limit: Duration) -> Option<u64> {
+        let s = self.lock();
+        let lives = s.up && s.signs.silent(Instant::now()) < limit;
+        (lives && s.instance != 0).then_some(s.instance)
+    }
+
+    fn open(&self, instance: u64) -> u64 {
         let mut s = self.lock();
         s.up = true;
         s.epoch += 1;
         s.signs = Signs::default();
+        s.instance = instance;
         s.epoch
     }
 
@@ -244,9 +255,13 @@ pub(super) async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) 
             },
         };
         match made {
-            Ok((stream, rest)) => {
+            Ok(Made {
+                stream,
+                rest,
+                instance,
+            }) => {
                 let since = Instant::now();
-                let epoch = link.open();
+                let epoch = link.open(instance);
                 shared.inbox.link(peer, lane, epoch, true);
                 shared.event(TransportEvent::Connected {
                     peer,
@@ -311,7 +326,7 @@ pub(super) async fn keep_up(shared: Arc<Shared>, link: Arc<OutLink>, seed: u64) 
 /// A connection in place of the one that stands, once that is silent and a new one is
 /// answered, and how long it was silent. A node that stands still, or a way that is full, answers
 /// no new one either, and its old one stays.
-async fn replacement(shared: &Shared, link: &OutLink) -> ((Stream, BytesMut), Duration) {
+async fn replacement(shared: &Shared, link: &OutLink) -> (Made, Duration) {
     let c = &shared.config;
     loop {
         link.falls_silent(c.silent_after, c.ping_every).await;
@@ -336,7 +351,15 @@ async fn replacement(shared: &Shared, link: &OutLink) -> ((Stream, BytesMut), Du
     }
 }
 
-async fn establish(shared: &Shared, link: &OutLink) -> Result<(Stream, BytesMut), NetError> {
+/// A connection that was greeted.
+struct Made {
+    stream: Stream,
+    /// What was read behind the greeting.
+    rest: BytesMut,
+    instance: u64,
+}
+
+async fn establish(shared: &Shared, link: &OutLink) -> Result<Made, NetError> {
     let c = &shared.config;
     let connecting = Deadline::after(c.connect_timeout);
     let greeting = || Deadline::after(c.greet_timeout);
@@ -349,7 +372,8 @@ async fn establish(shared: &Shared, link: &OutLink) -> Result<(Stream, BytesMut)
         greeting,
     );
     let mut stream = dialling.await?;
-    let hello = Hello::new(Purpose::Lane(link.lane), shared.who());
+    let mut hello = Hello::new(Purpose::Lane(link.lane), shared.who());
+    hello.instance = shared.instance;
     let deadline = greeting();
     let proving = prove(&c.security, &mut stream, &link.addr, &hello.who.cluster);
     deadline
@@ -370,7 +394,11 @@ async fn establish(shared: &Shared, link: &OutLink) -> Result<(Stream, BytesMut)
     let heard = shared.heard(link.peer);
     heard.now();
     heard.rtt(asked.elapsed());
-    Ok((stream, rest))
+    Ok(Made {
+        stream,
+        rest,
+        instance: answer.instance,
+    })
 }
 
 /// Writes what is queued and reads what comes back, until something breaks.
@@ -487,7 +515,7 @@ mod tests {
             link.send(frame(1), 100),
             Err(SendError::Disconnected { to: 7, .. })
         ));
-        assert_eq!(link.open(), 1);
+        assert_eq!(link.open(0), 1);
         assert_eq!(link.send(frame(1000), 200), Ok(()), "one may always wait");
         assert!(matches!(
             link.send(frame(1), 200),
@@ -503,7 +531,7 @@ mod tests {
         assert_eq!(link.send(frame(1), 200), Ok(()));
         link.close("gone".to_owned());
         assert_eq!(link.status(), (false, 0, Some("gone".to_owned())));
-        assert_eq!(link.open(), 2);
+        assert_eq!(link.open(0), 2);
         assert!(link.take_round(None).0.is_empty());
     }
 }

@@ -169,6 +169,7 @@ fn answer(verdict: Result<u16, Refusal>) -> Vec<u8> {
         verdict,
         versions: (1, 1),
         who: identity(77),
+        instance: 0,
     }
     .encode()
     .to_vec()
@@ -853,10 +854,10 @@ fn a_newer_lane_ends_all_older_ones_and_no_older_one_takes_it_back() {
     let enter = || enter().expect("room").0;
     let ids: Vec<u64> = (0..3).map(|_| enter()).collect();
     for id in &ids {
-        table.wants(*id, 7, Lane::Bulk);
+        table.wants(*id, 7, Lane::Bulk, 0);
     }
     let other = enter();
-    table.wants(other, 7, Lane::Raft);
+    table.wants(other, 7, Lane::Raft, 0);
     let is = |current: &AtomicU64, id| current.load(Ordering::Acquire) == id;
     let first = table.take_over(ids[0], 7, Lane::Bulk);
     assert!(is(&first, ids[0]));
