@@ -43,8 +43,8 @@ pub enum LogError {
 
     /// A checkpoint's bytes are not what was written.
     #[error(
-        "The checkpoint file {file} is damaged: {what}. The log itself is not concerned. Use an \
-         older checkpoint or a member's; without one the node needs a full copy."
+        "The checkpoint file {file} is damaged: {what}. The log's records are not concerned, and a \
+         node does without any but the newest; without that one it needs a full copy."
     )]
     CorruptCheckpoint {
         /// The file's name in the log's directory.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use dromon_order::logstore::LogStore;
 use dromon_order::sequencer::PieceStore;
-use dromon_order::{Committed, Stored};
+use dromon_order::{Committed, OrderError, Stored};
 use dromon_writeset::Seqno;
 use serde::{Deserialize, Serialize};
 
@@ -196,7 +196,12 @@ pub fn of_log(
     let stored = Stored::new(store.clone());
     let checkpoints = stored.checkpoints().map_err(|e| e.to_string())?;
     for index in checkpoints.into_iter().rev() {
-        let checkpoint = stored.checkpoint(index).map_err(|e| e.to_string())?;
+        let checkpoint = match stored.checkpoint(index) {
+            Ok(checkpoint) => checkpoint,
+            // An older one does as well, with more to read.
+            Err(OrderError::Damaged(_)) => continue,
+            Err(e) => return Err(e.to_string()),
+        };
         let Some(at) = ClusterState::peek_position(&checkpoint.node) else {
             return Ok(None);
         };

@@ -3,12 +3,13 @@
 //! For tests and simulations of the engine: several engines can be started
 //! one after the other on the same [`MemLog`], as a node restarts on its disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use dromon_log::LogError;
 
 use crate::logstore::{LogStore, Record, WriteDone, WriteOp};
 
@@ -29,6 +30,10 @@ struct State {
     records: Vec<Record>,
     meta: Option<Bytes>,
     checkpoints: BTreeMap<u64, Bytes>,
+    /// Those of them in which a bit changed.
+    damaged: BTreeSet<u64>,
+    /// Records below this index are damaged.
+    damaged_below: u64,
     /// Said to everyone once set.
     broken: Option<String>,
     /// The same for who reads.
@@ -49,6 +54,16 @@ impl MemLog {
     /// From now on no record can be read, as on a disk with bad sectors.
     pub fn break_reads(&self, why: &str) {
         self.lock().unreadable = Some(why.to_owned());
+    }
+
+    /// A bit changes in the checkpoint at `index`.
+    pub fn damage_checkpoint(&self, index: u64) {
+        self.lock().damaged.insert(index);
+    }
+
+    /// Bits change in all records below `index`.
+    pub fn damage_records_below(&self, index: u64) {
+        self.lock().damaged_below = index;
     }
 
     /// From now on nobody is told that anything is written, as on a disk that hangs. In turn
@@ -121,6 +136,7 @@ impl State {
             }
             WriteOp::SaveMeta(bytes) => self.meta = Some(bytes),
             WriteOp::SaveCheckpoint(index, bytes) => {
+                self.damaged.remove(&index);
                 self.checkpoints.insert(index, bytes);
             }
             WriteOp::DropCheckpointsBefore(index) => {
@@ -152,6 +168,14 @@ impl LogStore for MemLog {
         if let Some(why) = &s.unreadable {
             return Err(io::Error::other(why.clone()));
         }
+        if *range.start() < s.damaged_below {
+            return Err(LogError::Corrupt {
+                file: format!("dromon-{:016x}.log", s.first),
+                offset: 0,
+                what: format!("record {} cannot be read", range.start()),
+            }
+            .into());
+        }
         let mut out = Vec::new();
         let mut bytes = 0;
         for index in range {
@@ -179,7 +203,13 @@ impl LogStore for MemLog {
     }
 
     fn load_checkpoint(&self, index: u64) -> io::Result<Bytes> {
-        self.lock().checkpoints.get(&index).cloned().ok_or_else(|| {
+        let s = self.lock();
+        if s.damaged.contains(&index) {
+            let file = format!("dromon-ckpt-{index:016x}.log");
+            let what = "the content's checksum does not match";
+            return Err(LogError::CorruptCheckpoint { file, what }.into());
+        }
+        s.checkpoints.get(&index).cloned().ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::NotFound,
                 format!("there is no checkpoint {index}"),

@@ -574,26 +574,7 @@ impl Node {
         resume: bool,
         others: bool,
     ) -> Result<(ClusterState, Option<(u64, u64)>), ConnectError> {
-        let mut marks = VecDeque::new();
-        let indexes = order
-            .checkpoints()
-            .map_err(|e| ConnectError::Engine(e.to_string()))?;
-        for index in indexes {
-            let checkpoint = order.load_checkpoint(Some(index));
-            let checkpoint = checkpoint.map_err(|e| ConnectError::Engine(e.to_string()))?;
-            let at = checkpoint
-                .as_ref()
-                .and_then(|c| ClusterState::peek_position(&c.node));
-            if let (Some(c), Some(at)) = (checkpoint, at)
-                && at.history == newest.position().history
-            {
-                marks.push_back(Mark {
-                    index: c.log_id.index,
-                    seqno: at.seqno,
-                    bytes_before: 0,
-                });
-            }
-        }
+        let marks = self.marks_found(order, newest.position().history)?;
         let before = marks
             .iter()
             .rev()

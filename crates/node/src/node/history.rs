@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dromon_order::Order;
+use dromon_order::{Order, OrderError};
 use dromon_writeset::Seqno;
 
 use super::open::COPY_ASKED;
@@ -29,7 +29,7 @@ pub(super) struct Recounts {
     /// The log is read again for a joiner.
     running: bool,
     /// What came of it, by seqno: joiners ask more than once.
-    done: BTreeMap<Seqno, Result<u64, String>>,
+    done: BTreeMap<Seqno, Result<Option<u64>, String>>,
 }
 
 /// How many results are kept for joiners to come for.
@@ -109,15 +109,16 @@ impl Node {
     }
 
     /// The sum at `seqno` in this node's log, at or behind its checkpoint at
-    /// `index`. The error is for who asked: it is to ask again.
+    /// `index`. `None`: what lies between cannot be read. The error is for who asked: it is
+    /// to ask again.
     pub(super) fn sum_at(
         self: &Arc<Self>,
         order: &Arc<dyn Order>,
         index: u64,
         seqno: Seqno,
-    ) -> Result<u64, String> {
+    ) -> Result<Option<u64>, String> {
         if let Some(sum) = lock(&self.delivered).sums.at(seqno) {
-            return Ok(sum);
+            return Ok(Some(sum));
         }
         let mut recounts = lock(&self.recounts);
         match recounts.done.get(&seqno) {
@@ -136,6 +137,7 @@ impl Node {
                 let pieces = PieceFiles::with_log(spooler, PieceLog::unread());
                 let result = recount(&order, (index, to), seqno, pieces);
                 let Some(node) = node.upgrade() else { return };
+                let result = result.or_else(|e| node.unless_damaged(index, e));
                 let same = node.order().is_some_and(|o| Arc::ptr_eq(&o, &order));
                 let mut recounts = lock(&node.recounts);
                 recounts.running = false;
@@ -152,6 +154,37 @@ impl Node {
         }
         Err("compares your history with the cluster's; ask again".into())
     }
+
+    /// Says that the history behind the checkpoint at `index` cannot be compared, if that is
+    /// because of damage: asking again would not help.
+    fn unless_damaged(&self, index: u64, e: Uncounted) -> Result<Option<u64>, String> {
+        let why = match e {
+            Uncounted::Damaged(why) => why,
+            Uncounted::Other(why) => return Err(why),
+        };
+        self.warn(&format!(
+            "this node's log behind its checkpoint at {index} cannot be read: {why} A node that comes back and would need \
+             it takes a full copy. Nothing acknowledged is lost; check the disk, and start this node again when it can be \
+             spared"
+        ));
+        Ok(None)
+    }
+}
+
+/// Why a sum could not be counted again.
+enum Uncounted {
+    /// What the log has stored there is damaged.
+    Damaged(String),
+    Other(String),
+}
+
+impl From<OrderError> for Uncounted {
+    fn from(e: OrderError) -> Self {
+        match e {
+            OrderError::Damaged(why) => Uncounted::Damaged(why),
+            e => Uncounted::Other(e.to_string()),
+        }
+    }
 }
 
 fn recount(
@@ -159,23 +192,33 @@ fn recount(
     (index, to): (u64, u64),
     seqno: Seqno,
     pieces: PieceFiles,
-) -> Result<u64, String> {
-    let say = |e: dromon_order::OrderError| e.to_string();
-    let checkpoint = order.load_checkpoint(Some(index)).map_err(say)?;
-    let checkpoint = checkpoint.ok_or("the checkpoint below your position is gone")?;
+) -> Result<Option<u64>, Uncounted> {
+    let other = |why: String| Uncounted::Other(why);
+    let checkpoint = order.load_checkpoint(Some(index))?;
+    let checkpoint =
+        checkpoint.ok_or_else(|| other("the checkpoint below your position is gone".into()))?;
     let state = ClusterState::decode(&checkpoint.sequencer, &checkpoint.node);
-    let mut state = state.map_err(|e| e.to_string())?;
+    let mut state = state.map_err(|e| other(e.to_string()))?;
     state.set_piece_store(Box::new(pieces), SPOOL_ABOVE as u64);
     let mut next = checkpoint.log_id.index + 1;
+    let mut damaged = false;
     let sum = count(state, seqno, || {
         if next > to {
             return Ok(Vec::new());
         }
-        let entries = order.read_log(next, to, READ).map_err(say)?;
+        let entries = order.read_log(next, to, READ).map_err(|e| {
+            damaged = matches!(e, OrderError::Damaged(_));
+            e.to_string()
+        })?;
         next = entries.last().map_or(next, |e| e.index + 1);
         Ok(entries)
-    })?;
-    sum.ok_or_else(|| format!("the log has no seqno {seqno} yet"))
+    });
+    match sum {
+        Ok(Some(sum)) => Ok(Some(sum)),
+        Ok(None) => Err(other(format!("the log has no seqno {seqno} yet"))),
+        Err(why) if damaged => Err(Uncounted::Damaged(why)),
+        Err(why) => Err(other(why)),
+    }
 }
 
 /// For who has data of another history under the cluster's name.

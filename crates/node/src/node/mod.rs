@@ -42,6 +42,7 @@ mod leave;
 mod left;
 mod linked;
 mod local;
+mod marks;
 mod open;
 mod other_build;
 mod pause;

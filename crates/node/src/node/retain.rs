@@ -10,7 +10,7 @@ use std::sync::mpsc::{TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dromon_gates::Seqno;
-use dromon_order::{Order, RaftId};
+use dromon_order::{Order, OrderError, RaftId};
 
 use super::{Node, Phase, lock};
 use crate::cluster::{ClusterState, MemberState};
@@ -154,6 +154,10 @@ impl Node {
         // Not under the lock: the order thread reads the marks, and this waits
         // for the disk.
         if let Err(e) = order.purge_to(keep) {
+            if let OrderError::Damaged(why) = &e {
+                // The next newer one will do.
+                return self.forget_mark(keep, why);
+            }
             self.warn(&format!(
                 "the log could not be shortened to index {keep}: {e}"
             ));

@@ -205,19 +205,24 @@ impl Node {
             }
             ordered = lock(&self.delivered).seqno;
         }
-        let at = lock(&self.checkpoints)
-            .iter()
-            .rev()
-            .find(|m| same && m.seqno <= position.seqno && position.seqno <= ordered)
-            .map(|m| m.index);
-        let compared = match (at, sum) {
-            (Some(index), Some(_)) => match self.sum_at(order, index, position.seqno) {
-                Ok(ours) => Compared::of(ours, sum),
-                Err(why) => return Answer::Wait(why),
-            },
-            _ => Compared::Unknown,
+        // Read first: from one that cannot be read nobody goes on, and an older one does as well.
+        let begins = self.newest_mark(order, |m| {
+            same && m.seqno <= position.seqno && position.seqno <= ordered
+        });
+        let mut begins = match begins {
+            Ok(begins) => begins,
+            Err(why) => return Answer::Refused(why),
         };
-        let at = at.filter(|_| !compared.differs());
+        let mut compared = Compared::Unknown;
+        if let (Some(checkpoint), Some(_)) = (&begins, sum) {
+            match self.sum_at(order, checkpoint.log_id.index, position.seqno) {
+                Ok(Some(ours)) => compared = Compared::of(ours, sum),
+                // He could not be sent what cannot be read.
+                Ok(None) => begins = None,
+                Err(why) => return Answer::Wait(why),
+            }
+        }
+        let at = begins.filter(|_| !compared.differs());
         let need = if at.is_some() { Need::Log } else { Need::Copy };
         // Who goes for a copy gives its data up first.
         if need == Need::Copy && !witness && !self.has_data_member() {
@@ -227,15 +232,15 @@ impl Node {
                     .into(),
             );
         }
-        let begins = match witness {
-            true => Ok(at),
-            false => self.before_streams(order, at),
+        let checkpoint = match at {
+            Some(at) => Ok(Some(at)),
+            None => self.newest_mark(order, |_| true),
         };
-        let at = match begins {
-            Ok(at) => at,
-            Err(why) => return Answer::Refused(why),
-        };
-        match order.load_checkpoint(at) {
+        let checkpoint = checkpoint.and_then(|found| match found {
+            Some(there) if !witness => self.before_streams(order, there).map(Some),
+            found => Ok(found),
+        });
+        match checkpoint {
             Ok(Some(checkpoint)) => {
                 lock(&self.promised).make(checkpoint.log_id.index, Instant::now());
                 Answer::State {
@@ -245,33 +250,32 @@ impl Node {
                     term: status.term,
                 }
             }
-            Ok(None) => Answer::Refused("this node has no checkpoint yet".into()),
-            Err(e) => Answer::Refused(e.to_string()),
+            Ok(None) => Answer::Refused("this node has no checkpoint that can be read".into()),
+            Err(why) => Answer::Refused(why),
         }
     }
 }
 
 impl Node {
-    /// Where a node begins for which the newest checkpoint at or below `at` would do, or
-    /// the newest of all: the database that it goes on with, or gets, has what is open
-    /// there of streaming transactions.
+    /// Where a node begins for which the checkpoint `there` would do: the database that it
+    /// goes on with, or gets, has what is open there of streaming transactions.
     fn before_streams(
         &self,
         order: &Arc<dyn Order>,
-        at: Option<u64>,
-    ) -> Result<Option<u64>, String> {
-        let Some(there) = order.load_checkpoint(at).map_err(|e| e.to_string())? else {
-            return Ok(at);
-        };
+        there: Checkpoint,
+    ) -> Result<Checkpoint, String> {
         let state = ClusterState::decode(&there.sequencer, &there.node);
-        let state = state.map_err(|e| e.to_string())?;
-        Ok(self.mark_before_streams(&state).or(at))
+        let Some(from) = state.map_err(|e| e.to_string())?.streams_from() else {
+            return Ok(there);
+        };
+        let older = self.newest_mark(order, |m| m.index < from)?;
+        Ok(older.unwrap_or(there))
     }
 
     /// Where this log parted from others, by its newest checkpoint.
     fn forks(&self, order: &Arc<dyn Order>, term: u64) -> Result<Forks, String> {
-        let newest = order.load_checkpoint(None).map_err(|e| e.to_string())?;
-        let newest = newest.ok_or("this node has no checkpoint yet")?;
+        let newest = self.newest_mark(order, |_| true)?;
+        let newest = newest.ok_or("this node has no checkpoint that can be read")?;
         let state = ClusterState::decode(&newest.sequencer, &newest.node);
         let forks = state.map_err(|e| e.to_string())?.forks().clone();
         if forks.last().incarnation() == incarnation(term) {

@@ -137,33 +137,54 @@ fn who_was_away_comes_back_by_the_log() {
     });
 }
 
+/// Node 2 comes back to node 1, which has restarted meanwhile and knows the newest sums only.
+/// In between `then` is told how far the log reached when node 2 went.
+fn away_while_the_leader_restarted(world: &World, then: impl FnOnce(i64)) {
+    let one = world.db(1);
+    for n in 0..5 {
+        assert!(one.set(row(n), 1).is_committed());
+    }
+    world.settle();
+    world.db(2).disconnect();
+    world.until("it is alone", || one.size() == 1);
+    world.voters(1);
+    let reached = one.count("dromon_log_last");
+    for n in 10..40 {
+        assert!(one.set(row(n), 8).is_committed());
+    }
+    world.crash(1);
+    let one = world.open_again(1);
+    one.connect("gcomm://", true).expect("its own log");
+    world.synced(&one);
+    then(reached);
+    let two = world.db(2);
+    let (disk, position) = (two.disk(), two.position());
+    let two = world.open(2, disk, position);
+    two.connect(&World::url(), false).expect("one is there");
+    world.synced(&two);
+    assert_eq!(two.read(row(12)), 8);
+    assert!(!world.report.said(UNLIKE) && !world.report.said(UNPROVED));
+    world.settle();
+}
+
 #[test]
 fn who_was_away_while_the_leader_restarted_comes_back_by_the_log() {
     run(2, PATIENT, LIMIT, |world| {
-        let one = world.db(1);
-        for n in 0..5 {
-            assert!(one.set(row(n), 1).is_committed());
-        }
-        world.settle();
-        world.db(2).disconnect();
-        world.until("it is alone", || one.size() == 1);
-        world.voters(1);
-        for n in 10..40 {
-            assert!(one.set(row(n), 8).is_committed());
-        }
-        world.crash(1);
-        let one = world.open_again(1);
-        one.connect("gcomm://", true).expect("its own log");
-        world.synced(&one);
-        let two = world.db(2);
-        let (disk, position) = (two.disk(), two.position());
-        let two = world.open(2, disk, position);
-        two.connect(&World::url(), false).expect("one is there");
-        world.synced(&two);
-        assert_eq!(two.read(row(12)), 8);
-        assert_eq!(one.donations(), 0, "no copy was needed");
-        assert!(!world.report.said(UNLIKE) && !world.report.said(UNPROVED));
-        world.settle();
+        away_while_the_leader_restarted(world, |_| {});
+        assert_eq!(world.db(1).donations(), 0, "no copy was needed");
+    });
+}
+
+#[test]
+fn who_would_need_what_is_damaged_in_the_leaders_log_takes_a_full_copy() {
+    run(2, PATIENT, LIMIT, |world| {
+        away_while_the_leader_restarted(world, |reached| {
+            // Above that the consensus reads, too, to find where they agree.
+            let dir = world.data_dir(1);
+            world.net.damage_records_below(&dir, reached as u64);
+        });
+        assert_eq!(world.db(1).donations(), 1, "the log cannot be read");
+        assert!(world.report.times("n1", "it takes a full copy") > 0);
     });
 }
 

@@ -17,6 +17,7 @@ mod edits;
 mod flow;
 mod left;
 mod load;
+mod marks;
 mod membership;
 mod mended;
 mod net;

@@ -322,6 +322,27 @@ impl Net {
         }
     }
 
+    /// A bit changes in each checkpoint but the newest that `wanted` names by its place among
+    /// them, the oldest being 0. How many.
+    pub fn damage_checkpoints(&self, dir: &Path, wanted: impl Fn(usize) -> bool) -> usize {
+        let logs = lock(&self.logs);
+        let log = logs.get(dir).expect("there is a log");
+        let mut there = log.checkpoints().expect("they are listed");
+        there.pop();
+        let hit: Vec<_> = (0..).zip(there).filter(|(n, _)| wanted(*n)).collect();
+        for (_, index) in &hit {
+            log.damage_checkpoint(*index);
+        }
+        hit.len()
+    }
+
+    /// Bits change in all records below `index` of the log in `dir`.
+    pub fn damage_records_below(&self, dir: &Path, index: u64) {
+        let logs = lock(&self.logs);
+        let log = logs.get(dir).expect("there is a log");
+        log.damage_records_below(index);
+    }
+
     /// A copy of the log in `dir`.
     pub fn copy_log(&self, dir: &Path) -> MemLog {
         lock(&self.logs).get(dir).expect("there is a log").copy()
