@@ -7,6 +7,7 @@ use crate::device::{Device, write_one};
 use crate::error::LogError;
 use crate::format::{parse_hex16, u32_at, u64_at};
 use bytes::Bytes;
+use std::io;
 
 const TEMP: &str = "dromon-tmp-ckpt.log";
 pub(crate) const MAGIC: [u8; 8] = *b"DROMCKP\n";
@@ -36,13 +37,45 @@ pub(crate) fn list(device: &dyn Device) -> Result<Vec<u64>, LogError> {
     Ok(found)
 }
 
-/// Writes a checkpoint; complete and durable when this returns.
+/// Why a checkpoint is not there.
+pub(crate) enum Unsaved {
+    /// Nothing else was touched.
+    Alone(LogError),
+    /// The names of other files may be lost with it.
+    Names(LogError),
+}
+
+/// Writes a checkpoint; complete and durable when this returns. What a failure leaves of it
+/// is removed, as far as that goes.
 pub(crate) fn save(
     device: &dyn Device,
     identity: u128,
     index: u64,
     body: &[u8],
-) -> Result<(), LogError> {
+) -> Result<(), Unsaved> {
+    write(device, identity, index, body).map_err(|e| {
+        // If not now, then before the next one.
+        let _ = device.remove(TEMP);
+        Unsaved::Alone(match e {
+            LogError::Io {
+                action,
+                file,
+                source,
+            } => LogError::NotSaved {
+                index,
+                action,
+                file,
+                source,
+            },
+            e => e,
+        })
+    })?;
+    device
+        .sync_dir()
+        .map_err(|e| Unsaved::Names(LogError::io("sync", &device.place(), e)))
+}
+
+fn write(device: &dyn Device, identity: u128, index: u64, body: &[u8]) -> Result<(), LogError> {
     let mut header = [0u8; HEADER];
     header[0..8].copy_from_slice(&MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -67,12 +100,10 @@ pub(crate) fn save(
     write_one(&*file, &header, 0).map_err(|e| LogError::io("write", TEMP, e))?;
     write_one(&*file, body, HEADER as u64).map_err(|e| LogError::io("write", TEMP, e))?;
     file.sync_all().map_err(|e| LogError::io("sync", TEMP, e))?;
+    // Whole by now: whoever finds the name in spite of an error finds a good one.
     device
         .rename(TEMP, &checkpoint_name(index))
-        .map_err(|e| LogError::io("rename", TEMP, e))?;
-    device
-        .sync_dir()
-        .map_err(|e| LogError::io("sync", &device.place(), e))
+        .map_err(|e| LogError::io("rename", TEMP, e))
 }
 
 /// Reads a checkpoint and verifies it.
@@ -152,9 +183,11 @@ pub(crate) fn drop_before(device: &dyn Device, index: u64) -> Result<(), LogErro
     let old: Vec<u64> = list(device)?.into_iter().filter(|n| *n < index).collect();
     for n in &old {
         let name = checkpoint_name(*n);
-        device
-            .remove(&name)
-            .map_err(|e| LogError::io("remove", &name, e))?;
+        match device.remove(&name) {
+            // Somebody else was first; that is all that was wanted.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.map_err(|e| LogError::io("remove", &name, e))?,
+        }
     }
     if old.is_empty() {
         return Ok(());

@@ -20,6 +20,23 @@ pub enum LogError {
         source: Arc<io::Error>,
     },
 
+    /// A checkpoint could not be saved; nothing else failed.
+    #[error(
+        "The checkpoint at index {index} could not be saved (to {action} {file}: {source}). The log \
+         goes on, and keeps its older checkpoints and all behind them until a later one can be \
+         saved; check the disk (space, health) and how many files the process may open."
+    )]
+    NotSaved {
+        /// The index of the checkpoint.
+        index: u64,
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file's name in the log's directory, or the directory.
+        file: String,
+        /// The cause.
+        source: Arc<io::Error>,
+    },
+
     /// An earlier write or fsync failed; the log takes nothing more.
     #[error(
         "The log stopped writing after an earlier failure and takes nothing more until the node \
@@ -173,7 +190,7 @@ impl LogError {
 impl From<LogError> for io::Error {
     fn from(e: LogError) -> io::Error {
         let kind = match &e {
-            LogError::Io { source, .. } => source.kind(),
+            LogError::Io { source, .. } | LogError::NotSaved { source, .. } => source.kind(),
             LogError::Corrupt { .. }
             | LogError::CorruptCheckpoint { .. }
             | LogError::Version { .. } => io::ErrorKind::InvalidData,

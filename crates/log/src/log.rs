@@ -1,7 +1,7 @@
 //! The log itself: one owner, called in order. `docs/log.md` explains it.
 
 use crate::ahead::Ahead;
-use crate::checkpoint;
+use crate::checkpoint::{self, Unsaved};
 use crate::device::{Device, DeviceFile, write_one};
 use crate::error::LogError;
 use crate::format::{
@@ -17,7 +17,7 @@ use crate::stats::LogStats;
 use crate::view::{LogReader, Shared, View};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -230,9 +230,14 @@ impl Log {
             body_crc: 0,
         };
         let (bytes, _) = mark.encode(self.tail.key, self.tail.end);
-        write_one(&*self.tail.file, &bytes, self.tail.end)
-            .map_err(|e| LogError::io("write", &self.tail.name, e))
-            .map_err(|e| self.shared.poison(e))?;
+        match write_one(&*self.tail.file, &bytes, self.tail.end) {
+            // A file system that copies on writing has no room for it. Without it, too, all is
+            // stored; what came of it to the file reads like a torn end.
+            Err(e) if is_full(&e) => {}
+            written => written
+                .map_err(|e| LogError::io("write", &self.tail.name, e))
+                .map_err(|e| self.shared.poison(e))?,
+        }
         self.marked = true;
         Ok(())
     }
@@ -642,6 +647,14 @@ impl Log {
     }
 }
 
+/// Whether there was no room.
+fn is_full(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
 pub(crate) fn check_key(key: &str) -> Result<(), LogError> {
     if key.len() > META_KEY_MAX {
         return Err(LogError::TooLarge {
@@ -739,7 +752,7 @@ impl Batch {
     }
 
     /// Writes it, and `zeros` behind it.
-    fn write(&self, segment: &Segment, mut zeros: u64) -> std::io::Result<()> {
+    fn write(&self, segment: &Segment, mut zeros: u64) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = self
             .parts
             .iter()
@@ -769,12 +782,17 @@ pub struct Checkpoints {
 
 impl Checkpoints {
     /// Saves a state; complete and durable when this returns, and after a crash it is
-    /// there as a whole or not at all. A failure stops the log like any failed write.
+    /// there as a whole or not at all.
+    ///
+    /// Errors: [`LogError::NotSaved`], which leaves the log as it was: its own files have room
+    /// and are open, when there is none for another one. Any other stops it.
     pub fn save(&self, index: u64, body: &[u8]) -> Result<(), LogError> {
         self.shared.usable()?;
         let _one = self.shared.checkpoints.lock();
-        checkpoint::save(&*self.device, self.shared.identity, index, body)
-            .map_err(|e| self.shared.poison(e))
+        checkpoint::save(&*self.device, self.shared.identity, index, body).map_err(|e| match e {
+            Unsaved::Alone(e) => e,
+            Unsaved::Names(e) => self.shared.poison(e),
+        })
     }
 
     /// Indices of the checkpoints there are, ascending.

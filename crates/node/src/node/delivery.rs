@@ -815,6 +815,8 @@ impl Node {
             if !lock(&self.delivered).stopped {
                 self.warn(&format!("no checkpoint at log index {}: {e}", course.index));
             }
+            // Not again at once: what is in its way would still be.
+            course.view_seen = false;
             course.entries = 0;
             course.bytes_at_checkpoint = course.bytes;
             return;

@@ -1,4 +1,4 @@
-//! Checkpoints that cannot be read any more.
+//! Checkpoints that cannot be read any more, or not be saved.
 
 use std::time::Duration;
 
@@ -70,5 +70,26 @@ fn who_would_begin_at_a_damaged_checkpoint_begins_at_an_older_one() {
 fn who_would_begin_at_a_damaged_checkpoint_takes_a_copy_if_there_is_no_other() {
     run(3, QUICK, LIMIT, |world| {
         assert_eq!(comes_back(world, |_| true), 1);
+    });
+}
+
+#[test]
+fn a_checkpoint_for_which_there_is_no_room_is_told_once_and_costs_nothing() {
+    run(1, "", LIMIT, |world| {
+        let one = world.db(1);
+        let told = || world.report.times("n1", "no checkpoint at log index");
+        world.net.fill_log(&World::addr(1));
+        views(world);
+        assert!(one.set(row(1), 1).is_committed());
+        let before = told();
+        assert!(before > 0);
+        for n in 2..30 {
+            assert!(one.set(row(n), 1).is_committed());
+        }
+        assert_eq!(told(), before, "not tried again and again");
+        world.net.mend_log(&World::addr(1));
+        views(world);
+        assert!(one.set(row(1), 2).is_committed());
+        assert_eq!(told(), before, "and the next one is saved");
     });
 }

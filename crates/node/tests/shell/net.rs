@@ -73,6 +73,8 @@ enum Ill {
     Hangs(Vec<(Arc<MemLog>, WriteOp, WriteDone)>),
     /// It fails all it is told.
     Fails,
+    /// It has room for nothing but records.
+    Full,
 }
 
 #[derive(Default)]
@@ -175,6 +177,11 @@ impl Net {
     /// From now on the disk under the log at `addr` fails all it is told.
     pub fn fail_log(&self, addr: &str) {
         lock(&self.disks).insert(addr.to_owned(), Ill::Fails);
+    }
+
+    /// From now on the disk under the log at `addr` has no room for checkpoints.
+    pub fn fill_log(&self, addr: &str) {
+        lock(&self.disks).insert(addr.to_owned(), Ill::Full);
     }
 
     /// The disk is well again, and does what it was told meanwhile.
@@ -412,8 +419,11 @@ impl LogStore for Opened {
         }
         match lock(&self.net.disks).get_mut(&self.addr) {
             Some(Ill::Hangs(told)) => return told.push((self.log.clone(), op, done)),
+            Some(Ill::Full) if matches!(op, WriteOp::SaveCheckpoint(..)) => {
+                return done(Err(io::ErrorKind::StorageFull.into()));
+            }
             Some(Ill::Fails) => {}
-            None => return self.log.submit(op, done),
+            Some(Ill::Full) | None => return self.log.submit(op, done),
         }
         done(Err(io::Error::other("the disk is broken")));
     }
