@@ -369,6 +369,10 @@ impl LogStore for SimStore {
         }
     }
 
+    fn bytes_before(&self, index: u64) -> u64 {
+        self.log.bytes_before(index)
+    }
+
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
         let (start, end) = range.into_inner();
         let Some((from, records)) = overlay(&self.lock().queue) else {

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::error::LogError;
-use crate::format::{FRAME_HEADER, FrameHeader, FrameKind};
+use crate::format::{FRAME_HEADER, FrameHeader, FrameKind, SEGMENT_HEADER};
 use crate::record::{MAX_BODY, Record, RecordId};
 use crate::segment::Segment;
 use crate::stats::Stats;
@@ -373,6 +373,22 @@ impl LogReader {
     pub fn bytes(&self) -> u64 {
         let view = self.shared.view.lock();
         view.segments.iter().map(|s| s.end).sum()
+    }
+
+    /// Bytes of the records below `index` that the segments still hold; up to 16 KiB too few.
+    pub fn bytes_before(&self, index: u64) -> u64 {
+        let view = self.shared.view.lock();
+        let mut bytes = 0;
+        for (n, segment) in view.segments.iter().enumerate() {
+            let ends = view.segments.get(n + 1).map_or(view.next, |s| s.first);
+            let end = match index >= ends {
+                true => segment.end,
+                false if index > segment.first => segment.place_before(index).1,
+                false => break,
+            };
+            bytes += end - SEGMENT_HEADER;
+        }
+        bytes
     }
 
     /// Every index up to and with this one is on stable storage. In memory mode: is

@@ -28,6 +28,34 @@ fn record(index: u64) -> Record {
 }
 
 #[test]
+fn the_bytes_before_a_record_are_known_after_a_start_too() -> Result<(), Box<dyn Error>> {
+    let dir = tempfile::tempdir()?;
+    let mut log = open(dir.path())?;
+    for batch in (0..400).map(record).collect::<Vec<_>>().chunks(7) {
+        log.append(batch.to_vec())?;
+        log.sync()?;
+    }
+    let (before, all) = (log.reader(), log.reader().bytes());
+    drop(log);
+    let after = open(dir.path())?.reader();
+    let mut truth = 0;
+    for index in 0..=400 {
+        for reader in [&before, &after] {
+            let said = reader.bytes_before(index);
+            let fits = said <= truth && truth - said <= (16 << 10) + 9100;
+            assert!(fits, "{index}: {said}, and it is {truth}");
+        }
+        truth += 64 + record(index).body.len().next_multiple_of(8) as u64;
+    }
+    let headers = all - before.bytes_before(400);
+    assert!(
+        headers > 0 && headers % 4096 == 0,
+        "all but these: {headers}"
+    );
+    Ok(())
+}
+
+#[test]
 fn a_log_lives_through_reopening() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let mut log = open(dir.path())?;

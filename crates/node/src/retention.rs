@@ -13,7 +13,7 @@ pub struct Mark {
     pub index: u64,
     /// The last seqno contained.
     pub seqno: Seqno,
-    /// Log bytes delivered before it, in this process.
+    /// Log bytes before it: those of the log that was found, and what this process delivered.
     pub bytes_before: u64,
 }
 
@@ -79,7 +79,7 @@ pub fn keep(
         .iter()
         .filter(|n| !n.quarantined || !exceeds(marks, bytes, n.index, limits.max));
     let need = heeded.map(|n| n.index).fold(own, u64::min);
-    let fits = |m: &&Mark| m.index <= need && bytes - m.bytes_before >= limits.floor;
+    let fits = |m: &&Mark| m.index <= need && bytes.saturating_sub(m.bytes_before) >= limits.floor;
     let keep = marks.iter().rev().find(fits)?.index;
     marks
         .front()
@@ -132,7 +132,7 @@ pub fn misses_somebody(in_force: &BTreeSet<u64>, view: impl Iterator<Item = u64>
 pub fn exceeds(marks: &VecDeque<Mark>, bytes: u64, index: u64, max: u64) -> bool {
     let from = marks.iter().rev().find(|m| m.index <= index);
     from.or(marks.front())
-        .is_some_and(|m| bytes - m.bytes_before > max)
+        .is_some_and(|m| bytes.saturating_sub(m.bytes_before) > max)
 }
 
 /// The newest of `marks` from which a database that may fall back to `durable`

@@ -96,6 +96,11 @@ impl LogStore for DiskLog {
         (reader.first_index().unwrap_or(next), next)
     }
 
+    fn bytes_before(&self, index: u64) -> u64 {
+        let log = self.writer();
+        log.map_or(0, |log| log.reader().bytes_before(index))
+    }
+
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
         let end = range.end().saturating_add(1);
         let records = self

@@ -681,6 +681,10 @@ impl Order for Engine {
         self.core.storage.load_checkpoint(at_most)
     }
 
+    fn log_bytes_before(&self, index: u64) -> u64 {
+        self.core.storage.bytes_before(index)
+    }
+
     fn purge_to(&self, index: u64) -> Result<(), OrderError> {
         self.running()?;
         if let Some(at) = self.core.storage.prepare_purge(index)? {

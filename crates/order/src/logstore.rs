@@ -46,6 +46,9 @@ pub trait LogStore: Send + Sync + 'static {
     /// the log is empty).
     fn bounds(&self) -> (u64, u64);
 
+    /// Bytes of the records below this index, about.
+    fn bytes_before(&self, index: u64) -> u64;
+
     /// Reads records from the start of `range` on, all that there are in it or
     /// at least one, stopping after about `max_bytes`.
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>>;

@@ -163,6 +163,12 @@ impl LogStore for MemLog {
         (s.first, s.next())
     }
 
+    fn bytes_before(&self, index: u64) -> u64 {
+        let s = self.lock();
+        let below = s.records.iter().take_while(|r| r.index < index);
+        below.map(|r| r.body.len() as u64 + 64).sum()
+    }
+
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
         let s = self.lock();
         if let Some(why) = &s.unreadable {

@@ -447,6 +447,11 @@ impl Storage {
         self.store.checkpoints().map_err(log_error)
     }
 
+    /// Bytes of the entries below `index`, about.
+    pub fn bytes_before(&self, index: u64) -> u64 {
+        self.store.bytes_before(index)
+    }
+
     /// The newest checkpoint at or below `at_most`.
     pub fn load_checkpoint(&self, at_most: Option<u64>) -> Result<Option<Checkpoint>, OrderError> {
         let wanted = self

@@ -518,6 +518,9 @@ pub trait Order: Send + Sync {
     /// The newest checkpoint at or below `at_most`, or the newest of all.
     fn load_checkpoint(&self, at_most: Option<u64>) -> Result<Option<Checkpoint>, OrderError>;
 
+    /// Bytes of the entries below `index` that the own log holds, about.
+    fn log_bytes_before(&self, index: u64) -> u64;
+
     /// Drops log and checkpoints that are not needed any more to start from
     /// the newest checkpoint at or below `index`.
     fn purge_to(&self, index: u64) -> Result<(), OrderError>;

@@ -182,6 +182,10 @@ impl LogStore for Hanging {
         self.log.bounds()
     }
 
+    fn bytes_before(&self, index: u64) -> u64 {
+        self.log.bytes_before(index)
+    }
+
     fn read(&self, range: RangeInclusive<u64>, max_bytes: usize) -> io::Result<Vec<Record>> {
         self.log.read(range, max_bytes)
     }

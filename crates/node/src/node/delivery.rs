@@ -12,6 +12,7 @@ use dromon_order::{Committed, CommittedBody, Order};
 use dromon_writeset::Uuid;
 
 use super::isolation::note_winner;
+use super::retain::Found;
 use super::transfer::NOT_NOW;
 use super::{Delivered, Item, Node, Phase, lock};
 use crate::cluster::{ClusterState, ClusterView, Event, Member, MemberState};
@@ -62,11 +63,14 @@ pub(super) fn view_member(m: &Member) -> ViewMember {
 /// What the delivery thread carries from batch to batch.
 struct Course {
     state: ClusterState,
+    /// Log bytes up to here, of those that were found too.
     bytes: u64,
     bytes_at_checkpoint: u64,
     entries: u64,
     view_seen: bool,
     index: u64,
+    /// See [`Node::shorten_found`].
+    found: Found,
     /// Nothing more is to be delivered to this node.
     ended: bool,
     uniques: Uniques,
@@ -87,13 +91,16 @@ impl Node {
         let mut state = state;
         let pieces = PieceFiles::with_log(self.spooler.clone(), self.piece_log());
         state.set_piece_store(Box::new(pieces), SPOOL_ABOVE as u64);
+        let found = self.log_found();
+        let bytes = found.bytes_before;
         let mut course = Course {
             state,
-            bytes: 0,
-            bytes_at_checkpoint: 0,
+            bytes,
+            bytes_at_checkpoint: bytes,
             entries: 0,
             view_seen: false,
             index: 0,
+            found,
             ended: false,
             uniques: Uniques::telling(self.unique_tables.clone()),
             failed_fragment: -1,
@@ -103,6 +110,8 @@ impl Node {
         self.restore_streams(&course.state);
         if let Some((from, to)) = again {
             self.deliver_again(order, &mut course, from, to);
+            // They lie before the newest checkpoint.
+            course.bytes = bytes;
         }
         order.set_desired(course.state.desired());
         loop {
@@ -110,6 +119,7 @@ impl Node {
             if lock(&self.delivered).stopped {
                 break;
             }
+            self.shorten_found(order, &mut course.found, &course.state, course.bytes);
             if batch.is_empty() {
                 if order.status().failed.is_some() {
                     break;

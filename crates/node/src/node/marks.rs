@@ -44,7 +44,7 @@ impl Node {
                 marks.push_back(Mark {
                     index: c.log_id.index,
                     seqno: at.seqno,
-                    bytes_before: 0,
+                    bytes_before: order.log_bytes_before(c.log_id.index + 1),
                 });
             }
         }

@@ -26,6 +26,16 @@ const STREAM_LOG_MAX: u64 = 1 << 30;
 /// How long the log stays for somebody who was told where to begin and is no member yet.
 const PROMISED: Duration = Duration::from_secs(60);
 
+/// The log that delivery began with.
+pub(super) struct Found {
+    /// Up to here it was looked at, whether it may go.
+    looked: u64,
+    /// Its newest checkpoint.
+    newest: u64,
+    /// The log bytes before that one.
+    pub bytes_before: u64,
+}
+
 impl Node {
     /// Starts the thread that syncs the database's directory: a sync may take
     /// as long as the disk likes, and nobody waits for it before the end.
@@ -164,6 +174,36 @@ impl Node {
             return;
         }
         lock(&self.checkpoints).retain(|m| m.index >= keep);
+    }
+
+    /// What the log has now, as delivery begins.
+    pub(super) fn log_found(&self) -> Found {
+        let marks = lock(&self.checkpoints);
+        let newest = marks.back();
+        Found {
+            looked: marks.front().map_or(0, |m| m.index),
+            newest: newest.map_or(0, |m| m.index),
+            bytes_before: newest.map_or(0, |m| m.bytes_before),
+        }
+    }
+
+    /// Shortens the log that was found, once the database is known not to need it any more:
+    /// where little is written, no checkpoint may come to do it before the next start.
+    pub(super) fn shorten_found(
+        &self,
+        order: &Arc<dyn Order>,
+        found: &mut Found,
+        state: &ClusterState,
+        bytes_now: u64,
+    ) {
+        if found.looked >= found.newest {
+            return;
+        }
+        let needs = self.needs_log();
+        if needs > found.looked {
+            found.looked = needs;
+            self.purge_log(order, state, bytes_now);
+        }
     }
 
     /// Whether this node is so far behind that it holds more log than

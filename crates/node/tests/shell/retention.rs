@@ -16,6 +16,32 @@ fn views(world: &World) {
     world.until("the other one is gone", || one.size() == 1);
 }
 
+/// A node that is started again and again, and writes less in between than has to stay.
+#[test]
+fn the_log_that_a_start_finds_counts_towards_what_has_to_stay() {
+    run(1, "gcache.size=8K", LIMIT, |world| {
+        let one = world.db(1);
+        for n in 0..20 {
+            assert!(one.set(row(n), 1).is_committed());
+        }
+        views(world);
+        let kept = one.count("dromon_log_last");
+        for n in 20..200 {
+            assert!(one.set(row(n), 1).is_committed());
+        }
+        // The next start begins there, and delivers next to nothing.
+        views(world);
+        world.crash(1);
+        let one = world.open_again(1);
+        one.connect("gcomm://", true).expect("its own log");
+        world.synced(&one);
+        // The database has kept all of it; that takes ten seconds to know.
+        world.until("the log is shorter", || one.count("dromon_log_first") > 1);
+        assert!(one.count("dromon_log_first") <= kept);
+        assert_eq!(one.read(row(7)), 1);
+    });
+}
+
 #[test]
 fn the_log_is_shortened_only_behind_what_was_synced() {
     run(1, "gcache.size=0", LIMIT, |world| {
