@@ -9,7 +9,7 @@ use crate::format::{parse_hex16, u32_at, u64_at};
 use bytes::Bytes;
 use std::io;
 
-const TEMP: &str = "dromon-tmp-ckpt.log";
+pub(crate) const TEMP: &str = "dromon-tmp-ckpt.log";
 pub(crate) const MAGIC: [u8; 8] = *b"DROMCKP\n";
 const VERSION: u32 = 1;
 const HEADER: usize = 64;

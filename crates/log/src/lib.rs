@@ -30,7 +30,9 @@ mod writer;
 pub use device::{ClosedLater, Closer, Device, DeviceFile, DirDevice, LookDevice, SimDevice};
 pub use error::LogError;
 pub use log::{Checkpoints, Log, LogOptions};
-pub use look::{End, FileKind, Look, Seen, SmallState, Totals, file_kind, load_checkpoint};
+pub use look::{
+    End, FileKind, Look, Seen, SmallState, Totals, file_kind, kind_by_name, load_checkpoint,
+};
 pub use meta::{META_BYTES_MAX, META_KEY_MAX};
 pub use record::{MAX_BODY, Record, RecordId};
 pub use recover::{Recovered, TornTail};

@@ -49,6 +49,18 @@ pub fn file_kind(head: &[u8]) -> Option<FileKind> {
     }
 }
 
+/// What a file of this name is in a log's directory; `None`: none of the log's. (Others there
+/// may be named alike: the files of a server on a host named dromon-1.)
+pub fn kind_by_name(name: &str) -> Option<FileKind> {
+    if name == meta::META_NAME {
+        Some(FileKind::SmallValues)
+    } else if parse_segment_name(name).is_some() {
+        Some(FileKind::Segment)
+    } else {
+        parse_checkpoint_name(name).map(|_| FileKind::Checkpoint)
+    }
+}
+
 /// The small values beside a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmallState {

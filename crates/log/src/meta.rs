@@ -5,10 +5,12 @@
 //! and once a change counts, damage to either slot loses nothing, because the other one has
 //! it too. (With slots that alternate, one flipped bit could bring back an older vote.)
 
+use crate::checkpoint;
 use crate::device::{Device, DeviceFile, write_one};
 use crate::error::LogError;
 use crate::format::{u32_at, u64_at};
 use crate::record::RecordId;
+use crate::segment;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,7 +143,7 @@ pub(crate) fn read(file: &dyn DeviceFile) -> Result<(u64, MetaState, bool), LogE
 
 /// Removes what an interrupted creation left.
 pub(crate) fn is_temp(name: &str) -> bool {
-    name.starts_with("dromon-tmp-") && name.ends_with(".log")
+    [META_TEMP, segment::TEMP, checkpoint::TEMP].contains(&name)
 }
 
 /// Whether the values fit; checked before anything is written.

@@ -9,7 +9,7 @@ use crate::format::{
 use crate::record::MAX_BODY;
 use std::sync::Arc;
 
-const TEMP: &str = "dromon-tmp-seg.log";
+pub(crate) const TEMP: &str = "dromon-tmp-seg.log";
 /// Bytes read at a time while walking.
 const WINDOW: usize = 1 << 20;
 /// A remembered place every so many bytes.

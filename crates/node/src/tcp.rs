@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dromon_log::{DirDevice, Log, LogOptions, SoonRead, WriterHandle};
+use dromon_log::{DirDevice, FileKind, Log, LogOptions, SoonRead, WriterHandle, kind_by_name};
 use dromon_order::disklog::DiskLog;
 use dromon_order::logstore::LogStore;
 use dromon_order::network::NetError;
@@ -265,7 +265,8 @@ fn has_log(dir: &Path) -> bool {
     log_files(dir).is_ok_and(|names| !names.is_empty())
 }
 
-/// The names of a log's files in `dir`.
+/// The names of a log's files in `dir`, as they are to go: without the first one, which says
+/// whose log it is and for whom it voted, no part of the others is taken for a log.
 fn log_files(dir: &Path) -> std::io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -273,15 +274,21 @@ fn log_files(dir: &Path) -> std::io::Result<Vec<String>> {
         let Ok(name) = entry?.file_name().into_string() else {
             continue;
         };
-        if name.starts_with("dromon-") && name.ends_with(".log") {
+        if kind_by_name(&name).is_some() {
             names.push(name);
         }
     }
+    names.sort_by_key(|name| match kind_by_name(name) {
+        Some(FileKind::SmallValues) => 0,
+        Some(FileKind::Checkpoint) => 1,
+        _ => 2,
+    });
     Ok(names)
 }
 
 /// Renames a log's files. The end of the names stays, for which the server's
-/// copy scripts spare them. Half done it is still a damaged log.
+/// copy scripts spare them. Half done it is a damaged log: it could be a whole, shorter one, which
+/// votes and has forgotten, if what says whose it is did not go first.
 fn set_aside(dir: &Path, why: Aside) -> std::io::Result<String> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let word = match why {
@@ -291,6 +298,9 @@ fn set_aside(dir: &Path, why: Aside) -> std::io::Result<String> {
     let prefix = format!("{word}-{}-", now.map_or(0, |d| d.as_secs()));
     for name in log_files(dir)? {
         std::fs::rename(dir.join(&name), dir.join(format!("{prefix}{name}")))?;
+        if kind_by_name(&name) == Some(FileKind::SmallValues) {
+            std::fs::File::open(dir)?.sync_all()?;
+        }
     }
     std::fs::File::open(dir)?.sync_all()?;
     Ok(format!("{prefix}dromon-*.log in {}", dir.display()))
@@ -415,6 +425,75 @@ mod tests {
         });
         log.submit(WriteOp::Append(vec![record]), done);
         assert!(rx.recv().expect("an answer"));
+    }
+
+    /// Three segments, and the process is gone.
+    fn crashed_log(dir: &Path) {
+        let device = DirDevice::open(dir).expect("a directory");
+        let options = LogOptions {
+            segment_bytes: 16 << 10,
+            ..LogOptions::default()
+        };
+        let (mut log, _) = Log::open(Arc::new(device), options).expect("a new log");
+        for index in 0..60 {
+            let record = Record {
+                index,
+                term: 1,
+                leader: 1,
+                body: Bytes::from(vec![7; 500]),
+            };
+            log.append(vec![record]).expect("room");
+            log.sync().expect("room");
+        }
+        let state = log.checkpoints().save(7, b"a state");
+        state.expect("room");
+    }
+
+    #[test]
+    fn a_log_half_set_aside_is_no_shorter_log() {
+        let whole = tempfile::tempdir().expect("a directory");
+        crashed_log(whole.path());
+        let names = log_files(whole.path()).expect("a directory");
+        assert!(names.len() >= 5, "{names:?}");
+        assert_eq!(names[0], "dromon-meta.log");
+        let (small, others) = names.split_at(1);
+        for seed in 0..others.len() {
+            // Whatever comes next in the directory.
+            let mut order = others.to_vec();
+            order.rotate_left(seed);
+            for gone in 1..order.len() {
+                let dir = tempfile::tempdir().expect("a directory");
+                for name in small.iter().chain(&order).skip(gone) {
+                    let from = whole.path().join(name);
+                    std::fs::copy(from, dir.path().join(name)).expect("room");
+                }
+                let left = log_files(dir.path()).expect("a directory");
+                if !left.iter().any(|n| n.starts_with("dromon-0")) {
+                    continue;
+                }
+                let opened = open_log(dir.path(), true, false).map(|_| ());
+                assert!(matches!(opened, Err(EngineError::Damaged(_))), "{left:?}");
+                set_aside(dir.path(), Aside::Damaged).expect("the rest follows");
+                assert!(!has_log(dir.path()));
+            }
+        }
+    }
+
+    #[test]
+    fn files_that_are_only_named_like_the_logs_are_left_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let theirs = ["dromon-1.log", "dromon-1-slow.log", "dromon-tmp-1.log"];
+        for name in theirs {
+            std::fs::write(dir.path().join(name), b"a server's").expect("room");
+        }
+        assert!(!has_log(dir.path()));
+        crashed_log(dir.path());
+        set_aside(dir.path(), Aside::Damaged).expect("a directory that can be written");
+        assert!(!has_log(dir.path()));
+        for name in theirs {
+            let content = std::fs::read(dir.path().join(name));
+            assert_eq!(content.expect("it is there"), b"a server's", "{name}");
+        }
     }
 
     #[test]
