@@ -114,6 +114,9 @@ pub fn inspect(store: &Arc<dyn LogStore>) -> Result<Option<Inspected>, OrderErro
         return Ok(None);
     };
     let checkpoint = load_checkpoint(store, index)?;
+    if meta.durable {
+        reaches(store, index)?;
+    }
     let (first, next) = store.bounds();
     let mut last = to_raft_log_id(checkpoint.log_id);
     let mut members = checkpoint.members.clone();
@@ -183,7 +186,9 @@ impl Storage {
                     return Err(forgetful());
                 }
                 let newest = newest_checkpoint(&store)?.ok_or_else(nothing)?;
-                (meta, load_checkpoint(&store, newest)?)
+                let checkpoint = load_checkpoint(&store, newest)?;
+                reaches(&store, newest)?;
+                (meta, checkpoint)
             }
         };
         let mut meta = meta;
@@ -670,6 +675,19 @@ fn newest_checkpoint(store: &Arc<dyn LogStore>) -> Result<Option<u64>, OrderErro
     Ok(store.checkpoints().map_err(log_error)?.last().copied())
 }
 
+/// Whether the log holds all that lies before its checkpoint at `index`, which was saved
+/// behind what was stored: else something that was acknowledged is gone.
+fn reaches(store: &Arc<dyn LogStore>, index: u64) -> Result<(), OrderError> {
+    let (_, next) = store.bounds();
+    if next > index {
+        return Ok(());
+    }
+    Err(OrderError::Damaged(format!(
+        "it ends before index {next}, but the checkpoint at {index} beside it shows that it had stored more: the disk, or \
+         whoever copied or removed files there, lost the end of it."
+    )))
+}
+
 pub(crate) fn load_meta(store: &Arc<dyn LogStore>) -> Result<Option<Meta>, OrderError> {
     match store.load_meta().map_err(log_error)? {
         None => Ok(None),
@@ -745,146 +763,4 @@ pub(crate) fn to_committed(e: RaftEntry) -> Result<Committed, OrderError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    /// How it was kept decides, not how it would be from now on.
-    #[test]
-    fn a_log_that_was_kept_in_memory_only_is_not_resumed() {
-        for durable in [true, false] {
-            let store: Arc<dyn LogStore> = Arc::new(crate::memlog::MemLog::new());
-            let open = |start: Start| {
-                let ids = (7, durable || matches!(start, Start::Resume));
-                Storage::open(store.clone(), &start, ids, "a:1", 1 << 20, Box::new(|_| {}))
-            };
-            let genesis = Bytes::from_static(b"g");
-            let begun = open(Start::Bootstrap {
-                genesis,
-                after: None,
-            });
-            assert!(begun.is_ok());
-            let found = inspect(&store).expect("it can be read").expect("a log");
-            assert_eq!(found.durable, durable);
-            match (durable, open(Start::Resume)) {
-                (true, Ok(_)) | (false, Err(OrderError::Refused(_))) => {}
-                (_, other) => panic!("{durable}: {:?}", other.map(|_| ())),
-            }
-        }
-    }
-
-    /// It is not read when the log is opened.
-    #[test]
-    fn a_damaged_checkpoint_is_damage() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let open = || -> Arc<dyn LogStore> {
-            let device = dromon_log::DirDevice::open(dir.path()).expect("a directory");
-            let (log, _) = dromon_log::Log::open(Arc::new(device), Default::default())
-                .expect("a log that is whole");
-            let writer = dromon_log::WriterHandle::inline(log);
-            Arc::new(crate::disklog::DiskLog::new(writer))
-        };
-        let store = open();
-        let start = Start::Bootstrap {
-            genesis: Bytes::from(vec![7; 5000]),
-            after: None,
-        };
-        let begun = Storage::open(
-            store.clone(),
-            &start,
-            (7, true),
-            "a:1",
-            1 << 20,
-            Box::new(|_| {}),
-        );
-        begun.map(|_| ()).expect("a new log");
-        assert!(matches!(inspect(&store), Ok(Some(_))));
-        store.close();
-        let files = std::fs::read_dir(dir.path()).expect("a directory");
-        let mut files = files.flatten().map(|e| e.path());
-        let is_checkpoint = |p: &std::path::PathBuf| p.to_string_lossy().contains("dromon-ckpt-");
-        let checkpoint = files.find(is_checkpoint).expect("a checkpoint");
-        let mut bytes = std::fs::read(&checkpoint).expect("a file");
-        bytes[2000] ^= 1;
-        std::fs::write(&checkpoint, &bytes).expect("a file");
-
-        let store = open();
-        let found = inspect(&store).map(|_| ());
-        assert!(matches!(found, Err(OrderError::Damaged(_))), "{found:?}");
-        let resumed = Storage::open(
-            store,
-            &Start::Resume,
-            (7, true),
-            "a:1",
-            1 << 20,
-            Box::new(|_| {}),
-        );
-        let resumed = resumed.map(|_| ());
-        assert!(
-            matches!(resumed, Err(OrderError::Damaged(_))),
-            "{resumed:?}"
-        );
-    }
-
-    #[test]
-    fn what_a_log_says_of_its_end_names_the_leader() {
-        let store: Arc<dyn LogStore> = Arc::new(crate::memlog::MemLog::new());
-        let start = Start::Bootstrap {
-            genesis: Bytes::from_static(b"g"),
-            after: None,
-        };
-        let opened = Storage::open(
-            store.clone(),
-            &start,
-            (7, true),
-            "a:1",
-            1 << 20,
-            Box::new(|_| {}),
-        );
-        assert!(opened.is_ok());
-        let last = LogId {
-            term: 3,
-            leader: 9,
-            index: 1,
-        };
-        let blank = to_record(&RaftEntry {
-            log_id: to_raft_log_id(last),
-            payload: EntryPayload::Blank,
-        });
-        wait_for(&store, WriteOp::Append(vec![blank])).expect("it is stored");
-        let vote = |term, id| {
-            let meta = Meta {
-                id: 7,
-                vote: Some(vote_for(term, id)),
-                committed: None,
-                purged: None,
-                durable: true,
-            };
-            wait_for(&store, WriteOp::SaveMeta(encode_meta(Some(&meta)))).expect("it is stored");
-            let found = inspect(&store).expect("it can be read").expect("a log");
-            assert_eq!(found.last, last);
-            (found.voted.term, found.voted.leader)
-        };
-        assert_eq!(vote(3, 8), (3, 9), "it has an entry of a later leader");
-        assert_eq!(vote(3, 10), (3, 10), "the same term, another leader");
-        assert_eq!(vote(4, 1), (4, 1));
-    }
-
-    #[test]
-    fn forced_recoveries_on_different_sides_come_into_different_incarnations() {
-        // Alike in their last byte.
-        let ids: Vec<RaftId> = (1..=10).map(|n| n << 8 | 5).collect();
-        let once: Vec<u64> = ids.iter().map(|id| next_incarnation(7, *id)).collect();
-        let mut all: BTreeSet<u64> = once.iter().copied().collect();
-        for before in &once {
-            assert_eq!(*before as u32, 0, "the first term of it");
-            assert!(incarnation(*before) > 0);
-            for id in &ids {
-                let twice = next_incarnation(before + 3, *id);
-                assert!(incarnation(twice) > incarnation(*before));
-                all.insert(twice);
-            }
-        }
-        assert_eq!(all.len(), 110, "no two of them meet");
-    }
-}
+mod tests;
