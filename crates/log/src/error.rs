@@ -3,14 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 /// An error of the log. Cheap to clone: one cause answers many callers.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
     /// The operating system refused an operation on one of the log's files.
-    #[error(
-        "The log could not {action} {file}: {source}. Nothing that was not yet acknowledged counts \
-         as stored; check the disk (space, permissions, health) and restart the node."
-    )]
+    #[error("The log could not {action} {file}: {source}. {}", advice(action))]
     Io {
         /// What was tried, as a verb.
         action: &'static str,
@@ -173,17 +172,42 @@ impl LogError {
         }
     }
 
-    /// Whether this says that stored bytes are damaged (not that the disk refused).
+    /// Whether this says that stored bytes are damaged (not that the disk refused): they are not
+    /// what was written, or are gone. Disks say so of a bad sector, and file systems that keep
+    /// checksums of any changed bit.
     pub fn is_corruption(&self) -> bool {
-        matches!(
-            self,
-            LogError::Corrupt { .. } | LogError::CorruptCheckpoint { .. }
-        )
+        match self {
+            LogError::Corrupt { .. } | LogError::CorruptCheckpoint { .. } => true,
+            LogError::Io { action, source, .. } => {
+                let gone = [Errno::IO, Errno::BADMSG, Errno::UCLEAN];
+                reads(action)
+                    && gone
+                        .iter()
+                        .any(|e| source.raw_os_error() == Some(e.raw_os_error()))
+            }
+            _ => false,
+        }
     }
 
     /// Whether the log has stopped for good.
     pub fn is_poisoned(&self) -> bool {
         matches!(self, LogError::Poisoned { .. })
+    }
+}
+
+/// Whether what was tried changes nothing.
+fn reads(action: &str) -> bool {
+    ["read", "open", "measure", "list"].contains(&action)
+}
+
+/// What a failure means, and what to do.
+fn advice(action: &str) -> &'static str {
+    match reads(action) {
+        true => "Nothing was changed; check the disk (health, permissions).",
+        false => {
+            "Nothing that was not yet acknowledged counts as stored; check the disk (space, \
+             permissions, health) and restart the node."
+        }
     }
 }
 

@@ -100,6 +100,41 @@ fn after_a_power_loss_only_the_last_synced_group_has_no_witness() -> Result<(), 
     Ok(())
 }
 
+/// What a disk cannot read it says, and so do file systems that have a checksum of it.
+#[test]
+fn what_cannot_be_read_is_damage_and_no_other_refusal_is() -> Result<(), LogError> {
+    let device = SimDevice::new(1);
+    let (log, _) = filled(&device)?;
+    log.close()?;
+    for name in dromon_log::Device::list(&device).unwrap_or_default() {
+        let copy = device.fork();
+        assert!(copy.make_unreadable(&name, 60));
+        let found = everything(&copy).err();
+        let said = found.as_ref().map(LogError::to_string).unwrap_or_default();
+        assert!(found.is_some_and(|e| e.is_corruption()), "{name}: {said}");
+        let words = format!("The log could not read {name}: ");
+        assert!(said.starts_with(&words), "{said}");
+        assert!(said.ends_with("Nothing was changed; check the disk (health, permissions)."));
+    }
+    for (action, error, damage) in [
+        ("read", 5, true),
+        ("read", 74, true),
+        ("open", 117, true),
+        ("read", 24, false),
+        ("open", 13, false),
+        ("write", 5, false),
+        ("sync", 5, false),
+    ] {
+        let e = LogError::Io {
+            action,
+            file: "dromon-meta.log".to_owned(),
+            source: Arc::new(std::io::Error::from_raw_os_error(error)),
+        };
+        assert_eq!(e.is_corruption(), damage, "{e}");
+    }
+    Ok(())
+}
+
 #[test]
 fn several_torn_records_are_cut_though_later_ones_are_whole() -> Result<(), LogError> {
     let mut torn_before_whole = 0;

@@ -8,7 +8,7 @@
 
 use super::{Device, DeviceFile};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ struct State {
     pending_names: Vec<NameChange>,
     fail_sync: Option<Countdown>,
     fail_write: Option<Countdown>,
+    /// Bytes that cannot be read any more, by file.
+    bad: BTreeSet<(u64, u64)>,
     capacity: Option<u64>,
     power: Option<u64>,
     off: bool,
@@ -98,6 +100,7 @@ impl SimDevice {
                 pending_names: Vec::new(),
                 fail_sync: None,
                 fail_write: None,
+                bad: BTreeSet::new(),
                 capacity: None,
                 power: None,
                 off: false,
@@ -135,6 +138,14 @@ impl SimDevice {
     /// Lets the `n`th write from now (1 = the next) fail after writing a part.
     pub fn fail_write(&self, n: u64, kind: io::ErrorKind) {
         self.state.lock().fail_write = Some(Countdown { left: n, kind });
+    }
+
+    /// From now on nobody can read this byte of a file, as on a bad sector; false if there is no
+    /// such file.
+    pub fn make_unreadable(&self, name: &str, offset: u64) -> bool {
+        let mut s = self.state.lock();
+        let id = s.names.get(name).copied();
+        id.is_some_and(|id| s.bad.insert((id, offset)))
     }
 
     /// Limits the sum of the lengths of all files, in bytes: writes beyond it fail with
@@ -650,6 +661,10 @@ impl DeviceFile for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut s = self.device.state.lock();
         s.alive(self.boot)?;
+        let covered = (self.id, offset)..(self.id, offset + buf.len() as u64);
+        if s.bad.range(covered).next().is_some() {
+            return Err(rustix::io::Errno::IO.into());
+        }
         let data = &s.open_file(self.id)?.data;
         let at = (offset as usize).min(data.len());
         let n = buf.len().min(data.len() - at);

@@ -242,27 +242,34 @@ impl Node {
         theirs: Option<Uuid>,
         position: Position,
         settings: &Settings,
-    ) -> Option<Found> {
+    ) -> Result<Option<Found>, ConnectError> {
         let found = match self.wants_copy.load(Relaxed) {
             true => self.resumable_for_copy(position, settings, has_others),
             false => self.resumable_as_is(position, settings, has_others),
         };
-        let found = found.ok().flatten()?;
+        let found = match found {
+            Err(ConnectError::Damaged(_)) => None,
+            // It was not looked into: it may count, and must not be erased for that.
+            found => found?,
+        };
+        let Some(found) = found else { return Ok(None) };
         if theirs.is_some_and(|theirs| theirs != found.state.position().history) {
-            return None;
+            return Ok(None);
         }
         if found.need == Need::Copy && self.parted(name, addr, &found.state, settings) {
-            return None;
+            return Ok(None);
         }
-        let log = self.look_into_log(settings).ok()??;
+        let Some(log) = self.look_into_log(settings)? else {
+            return Ok(None);
+        };
         let gone = Request::Gone { raft_id: log.id };
         let counts = log_counts([addr.to_owned()], "", |addr| {
             self.ask(name, addr, &gone).ok()
         });
         let counts = match counts {
-            Some(false) => return None,
+            Some(false) => return Ok(None),
             Some(true) => "counts",
-            None if !may_be_missed(&log) => return None,
+            None if !may_be_missed(&log) => return Ok(None),
             None => "has not said whether it still counts",
         };
         self.note(&format!(
@@ -271,10 +278,10 @@ impl Node {
             found.state.position(),
             data_at(position, found.need)
         ));
-        Some(Found {
+        Ok(Some(Found {
             counted_by: Some(addr.to_owned()),
             ..found
-        })
+        }))
     }
 
     /// Whether the own log, at its newest checkpoint, is not of the cluster's history.
@@ -530,7 +537,7 @@ impl Node {
                         if resume
                             && !compared.differs()
                             && let Some(found) =
-                                self.own_log_first(name, &addr, theirs, position, settings)
+                                self.own_log_first(name, &addr, theirs, position, settings)?
                         {
                             return Ok(found);
                         }

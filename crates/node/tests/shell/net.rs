@@ -33,6 +33,8 @@ pub struct Net {
     damaged: Mutex<BTreeSet<PathBuf>>,
     /// Logs that another build wrote.
     others: Mutex<BTreeSet<PathBuf>>,
+    /// Logs that cannot be looked into now.
+    shut: Mutex<BTreeSet<PathBuf>>,
     /// By address: syncs of the database's directory, and whether they fail now.
     syncs: Mutex<HashMap<String, (u64, bool)>>,
     /// By address: a disk under the log that is not well.
@@ -99,6 +101,7 @@ impl Net {
             logs: Mutex::default(),
             damaged: Mutex::default(),
             others: Mutex::default(),
+            shut: Mutex::default(),
             syncs: Mutex::default(),
             disks: Mutex::default(),
             told: Mutex::default(),
@@ -389,6 +392,15 @@ impl Net {
         };
     }
 
+    /// While `on`, nobody can look into the log in `dir`: there is nothing wrong with it.
+    pub fn shut_log(&self, dir: &Path, on: bool) {
+        let mut shut = lock(&self.shut);
+        match on {
+            true => shut.insert(dir.to_owned()),
+            false => shut.remove(dir),
+        };
+    }
+
     fn whole(&self, dir: &Path) -> Result<(), EngineError> {
         match lock(&self.damaged).contains(dir) {
             true => Err(EngineError::Damaged("a bit has changed.".into())),
@@ -601,6 +613,9 @@ impl Engines for MemEngines {
 
     fn inspect(&self, dir: &Path) -> Result<Option<LogSummary>, EngineError> {
         self.net.whole(dir)?;
+        if lock(&self.net.shut).contains(dir) {
+            return Err(EngineError::Other("Too many open files.".into()));
+        }
         let store: Arc<dyn LogStore> = self.net.log(dir);
         let found = dromon_order::inspect(&store);
         let found = found.map_err(|e| EngineError::Other(e.to_string()))?;

@@ -34,6 +34,28 @@ fn it_keeps_its_log_while_the_others_count_it() {
     });
 }
 
+/// It counts as long as nobody knows that it does not.
+#[test]
+fn a_log_that_cannot_be_looked_into_is_not_erased() {
+    run(3, PATIENT, LIMIT, |world| {
+        assert!(world.db(1).set(row(1), 1).is_committed());
+        world.settle();
+        let was = world.net.log_id(&World::addr(3));
+        world.crash(3);
+        let again = world.open_again(3);
+        let dir = world.data_dir(3);
+        world.net.shut_log(&dir, true);
+        let refused = again.connect(&World::url(), false);
+        let said = refused.expect_err("it may count").to_string();
+        assert!(said.contains("Too many open files"), "{said}");
+        world.net.shut_log(&dir, false);
+        again.connect(&World::url(), false).expect("two are there");
+        world.synced(&again);
+        assert_eq!(world.net.log_id(&World::addr(3)), was, "the same log");
+        world.voters(3);
+    });
+}
+
 #[test]
 fn what_only_it_and_the_next_to_die_have_is_not_lost() {
     run(3, PATIENT, LIMIT, |world| {
