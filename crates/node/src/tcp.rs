@@ -1,5 +1,6 @@
 //! Real engines: over TCP, with the log on disk.
 
+use std::fs::File;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +56,8 @@ pub struct Tcp {
     network: Arc<Mutex<Option<Arc<TcpNetwork>>>>,
     isolated: Arc<AtomicBool>,
     security: Arc<Security>,
+    /// The directory of the database.
+    data: Mutex<Option<Arc<File>>>,
 }
 
 impl std::fmt::Debug for Tcp {
@@ -71,7 +74,18 @@ impl Tcp {
             host,
             network: Arc::default(),
             isolated: Arc::default(),
+            data: Mutex::default(),
         }
+    }
+
+    fn held_data(&self, dir: &Path) -> std::io::Result<Arc<File>> {
+        let mut held = self.data.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(data) = &*held {
+            return Ok(data.clone());
+        }
+        let data = Arc::new(File::open(dir)?);
+        *held = Some(data.clone());
+        Ok(data)
     }
 }
 
@@ -197,8 +211,13 @@ impl Engines for Tcp {
         self.host.recover_position(data_dir)
     }
 
+    fn hold_data(&self, data_dir: &Path) -> std::io::Result<()> {
+        self.held_data(data_dir).map(|_| ())
+    }
+
     fn sync_data(&self, data_dir: &Path) -> std::io::Result<()> {
-        Ok(rustix::fs::syncfs(std::fs::File::open(data_dir)?)?)
+        // Always the same one: what another process was told of meanwhile, it is told, too.
+        Ok(rustix::fs::syncfs(self.held_data(data_dir)?)?)
     }
 
     fn round_trips(&self) -> Vec<f64> {
@@ -299,10 +318,10 @@ fn set_aside(dir: &Path, why: Aside) -> std::io::Result<String> {
     for name in log_files(dir)? {
         std::fs::rename(dir.join(&name), dir.join(format!("{prefix}{name}")))?;
         if kind_by_name(&name) == Some(FileKind::SmallValues) {
-            std::fs::File::open(dir)?.sync_all()?;
+            File::open(dir)?.sync_all()?;
         }
     }
-    std::fs::File::open(dir)?.sync_all()?;
+    File::open(dir)?.sync_all()?;
     Ok(format!("{prefix}dromon-*.log in {}", dir.display()))
 }
 
@@ -410,6 +429,23 @@ mod tests {
             matches!(&asked, Err(AskError::Unreachable(why)) if why.contains("cut off")),
             "{asked:?}"
         );
+    }
+
+    /// Of a failed write another process may have been told meanwhile: then only who was there
+    /// before is told, too.
+    #[test]
+    fn the_database_is_synced_by_what_was_opened_at_the_start() {
+        let tcp = Tcp::new(Arc::new(Crashing));
+        let dir = tempfile::tempdir().expect("a directory");
+        let data = dir.path().join("data");
+        assert!(tcp.sync_data(&data).is_err(), "there is none");
+        std::fs::create_dir(&data).expect("room");
+        tcp.hold_data(&data).expect("it is there");
+        // Whoever opened it now would get nothing.
+        std::fs::remove_dir(&data).expect("it is empty");
+        tcp.sync_data(&data).expect("it is open");
+        let held = || tcp.held_data(&data).expect("it is open");
+        assert!(Arc::ptr_eq(&held(), &held()));
     }
 
     fn append(log: &DiskLog, index: u64) {

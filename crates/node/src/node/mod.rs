@@ -205,6 +205,11 @@ pub trait Engines: Send + Sync {
     /// crash; an error says why it could not tell.
     fn recover_position(&self, data_dir: &Path) -> Result<Position, String>;
 
+    /// Keeps `data_dir` open for [`sync_data`](Engines::sync_data) from now on: of a write that
+    /// fails behind its writer's back the system tells only who had something open then, or
+    /// opens it before anybody else was told.
+    fn hold_data(&self, data_dir: &Path) -> std::io::Result<()>;
+
     /// Has the operating system write everything of the file system of
     /// `data_dir` to the disk, and waits for that.
     fn sync_data(&self, data_dir: &Path) -> std::io::Result<()>;

@@ -100,6 +100,10 @@ impl Node {
                 seqno: saved.seqno,
             }
         };
+        if !setup.witness {
+            // If that fails now, it is tried again before the first sync.
+            let _ = engines.hold_data(&setup.data_dir);
+        }
         let spooler = Spooler::new(&settings.base_dir, engines.map_file());
         if state_file.is_some() {
             // The directory is locked: no other process uses it.

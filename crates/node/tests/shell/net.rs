@@ -581,6 +581,10 @@ impl Engines for MemEngines {
         told.ok_or_else(|| "a toy database has nobody to ask".into())
     }
 
+    fn hold_data(&self, _data_dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     fn sync_data(&self, _data_dir: &Path) -> io::Result<()> {
         let mut syncs = lock(&self.net.syncs);
         let (count, fails) = syncs.entry(self.addr.clone()).or_default();
