@@ -793,6 +793,7 @@ impl ClusterState {
         events.push(Event::Donate {
             donor,
             joiner,
+            donors: donors.to_owned(),
             request: request.into(),
             bypass,
         });

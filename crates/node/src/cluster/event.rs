@@ -146,6 +146,8 @@ pub enum Event {
         donor: Uuid,
         /// Who gets.
         joiner: Uuid,
+        /// Whom it asked for.
+        donors: String,
         /// For the donor's server.
         request: Bytes,
         /// No copy: the joiner's database stands there already.

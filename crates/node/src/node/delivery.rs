@@ -294,13 +294,19 @@ impl Node {
             Event::Donate {
                 donor,
                 joiner,
+                donors,
                 request,
                 bypass,
             } => {
                 let names = self.name_pair(&course.state, joiner, donor);
                 self.note(&format!(
-                    "Member {} requested state transfer from '*any*'. Selected {} as donor.",
-                    names.0, names.1
+                    "Member {} requested state transfer from '{}'. Selected {} as donor.",
+                    names.0,
+                    match donors.trim() {
+                        "" => "*any*",
+                        donors => donors,
+                    },
+                    names.1
                 ));
                 if donor == self.shared().uuid {
                     self.shared().donating = Some(joiner);

@@ -49,6 +49,7 @@ fn the_wanted_donor_gives_the_copy() {
         world.synced(&fourth);
         let after = [1, 2, 3].map(|n| world.db(n).donations());
         assert_eq!(after, [before[0], before[1] + 1, before[2]]);
+        assert!(world.report.said("state transfer from 'nobody,n2,'."));
         world.until("the donor is synced again", || {
             world.db(2).stat("local_state_comment") == "Synced"
         });
