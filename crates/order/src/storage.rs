@@ -503,7 +503,9 @@ impl Storage {
                 let s = self.lock();
                 let tail_first = s.tail.front().map_or(u64::MAX, |e| e.log_id.index);
                 if at >= tail_first {
-                    for e in s.tail.range((at - tail_first) as usize..) {
+                    // A leader that was deposed may ask for what was cut off meanwhile.
+                    let skipped = s.tail.len().min((at - tail_first) as usize);
+                    for e in s.tail.range(skipped..) {
                         if e.log_id.index > to {
                             break;
                         }

@@ -47,8 +47,10 @@ impl DirDevice {
             Err(TryLockError::WouldBlock) => Err(io::Error::new(
                 io::ErrorKind::WouldBlock,
                 format!(
-                    "The directory {} is locked by another process that uses the log in it. Two \
-                     writers would destroy the log; stop the other one first.",
+                    "The directory {} is locked by another process that uses the log in it, or by an \
+                     engine of this one that has not ended yet, as on a disk that hangs. Two \
+                     writers would destroy the log. Stop the other process first; if there is none, \
+                     this one must be restarted if it does not end soon.",
                     path.display()
                 ),
             )),

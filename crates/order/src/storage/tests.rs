@@ -155,6 +155,33 @@ fn a_log_that_ends_before_its_checkpoint_is_damaged() {
 }
 
 #[test]
+fn nothing_is_read_behind_the_end() {
+    let store: Arc<dyn LogStore> = Arc::new(crate::memlog::MemLog::new());
+    let start = Start::Bootstrap {
+        genesis: Bytes::from_static(b"g"),
+        after: None,
+    };
+    let ids = (7, true);
+    let opened = Storage::open(store, &start, ids, "a:1", 1 << 20, Box::new(|_| {}));
+    let storage = opened.expect("a new log");
+    for index in 1..=3 {
+        let log_id = LogId {
+            term: 1,
+            leader: 7,
+            index,
+        };
+        storage.lock().tail.push_back(RaftEntry {
+            log_id: to_raft_log_id(log_id),
+            payload: EntryPayload::Blank,
+        });
+    }
+    for (from, found) in [(2, 2), (3, 1), (4, 0), (5, 0), (50, 0)] {
+        let read = storage.read(from, 60, usize::MAX).expect("no error");
+        assert_eq!(read.len(), found, "from {from}");
+    }
+}
+
+#[test]
 fn what_a_log_says_of_its_end_names_the_leader() {
     let store: Arc<dyn LogStore> = Arc::new(crate::memlog::MemLog::new());
     let start = Start::Bootstrap {
