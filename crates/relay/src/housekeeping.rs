@@ -383,6 +383,59 @@ mod tests {
         assert_eq!(housekeeping.view.oldest(), Some(6));
     }
 
+    /// All files were moved away, as they were damaged. What a replica that is away needs comes again.
+    #[test]
+    fn files_were_moved_away() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = Log::file(&dir.path().join("log")).expect("writable");
+        let device = SimDevice::new(1);
+        let open = || {
+            let device = Arc::new(device.clone());
+            let opened = Store::open(device, StoreOptions::default(), BinlogState::new());
+            opened.expect("no faults").0
+        };
+        let mut store = open();
+        for _ in 0..4 {
+            store.begin_file(&begins()).expect("a good disk");
+        }
+        drop(store);
+        for file in device.list().expect("readable") {
+            if file.starts_with("relay-bin.") {
+                device.remove(&file).expect("there");
+            }
+        }
+        // Twice: it may end before anything comes.
+        drop(open());
+        let mut store = open();
+        let mut registry = Registry::parse("7 3 3306 1000 db7", 60).expect("a list");
+        let last = |store: &Store| store.end().map(|end| end.file);
+        assert!(registry.renumber(last(&store), store.first_file()));
+        for _ in 0..4 {
+            store.begin_file(&begins()).expect("a good disk");
+        }
+        let (mut housekeeping, _) = with_store(&SimDevice::new(1), &log);
+        housekeeping.view = store.view();
+        housekeeping.server = Server::new(options(), store.view(), registry.clone(), log, 0);
+        housekeeping.keep.limits = Limits {
+            size: Some(1),
+            ..Limits::default()
+        };
+        housekeeping.keep_house(1001);
+        let names = |view: &View| -> Vec<String> {
+            let list = view.list();
+            list.into_iter().map(|file| file.name).collect()
+        };
+        let all: Vec<String> = (5..9).map(|n| format!("relay-bin.{n:06}")).collect();
+        assert_eq!(names(&store.view()), all);
+        // Only the last ones were: what follows the one before is what was behind it.
+        let mut registry =
+            Registry::parse("7 9 3306 1000 db7\n8 6 3306 1000 db8", 60).expect("a list");
+        assert!(registry.renumber(last(&store), store.first_file()));
+        assert_eq!(registry.known()[&7].needs, 8);
+        assert_eq!(registry.known()[&8].needs, 6);
+        assert!(!registry.renumber(last(&store), store.first_file()));
+    }
+
     fn begins() -> Vec<u8> {
         let format = Format {
             binlog_version: 4,

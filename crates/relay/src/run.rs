@@ -122,6 +122,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
     let mut registry = load(&path, config.hold.as_secs())?;
     let unlisted = !path.exists() && !store.view().list().is_empty();
     registry.started(unix_now());
+    let renumbered = registry.renumber(store.end().map(|end| end.file), store.first_file());
     let cannot_listen = |source| RunError::Listen {
         address: config.listen.clone(),
         source,
@@ -144,6 +145,10 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
         unlisted_until: unlisted.then(|| Instant::now() + UNLISTED),
     };
     let mut housekeeping = Housekeeping::new(&server, &view, keep.clone(), &log);
+    // Before anything is pulled: at another start nobody could tell which numbers the list has.
+    if renumbered && let Err(error) = server.write_down() {
+        log.say(Level::Warning, &error.to_string());
+    }
     let every_now_and_then = Box::new(move || housekeeping.now_and_then());
     let desk = config.hints().then(Arc::<Desk>::default);
     let puller = Puller::new(

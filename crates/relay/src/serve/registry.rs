@@ -182,6 +182,23 @@ impl Registry {
         self.told = now;
     }
 
+    /// `last`: the number of the newest file; `first`: there is none, and this one will be begun. Files
+    /// with higher numbers were moved away, and what was in them comes again from there on: nobody needs
+    /// a later one. Tells whether that changes anything.
+    pub fn renumber(&mut self, last: Option<u64>, first: Option<u64>) -> bool {
+        let mut changed = false;
+        for known in self.known.values_mut() {
+            let needs = match (last, first) {
+                (Some(last), _) => known.needs.min(last),
+                (None, Some(first)) => first,
+                (None, None) => continue,
+            };
+            changed |= std::mem::replace(&mut known.needs, needs) != needs;
+        }
+        self.changed |= changed;
+        changed
+    }
+
     /// For the file.
     pub fn text(&self) -> String {
         let mut out = String::new();

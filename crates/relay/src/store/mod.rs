@@ -107,6 +107,9 @@ pub struct Store {
     view: Arc<View>,
     mark: Arc<dyn DeviceFile>,
     open: Option<OpenFile>,
+    /// Of the mark, as long as there is no file. The first one has the next number: what was moved away
+    /// keeps its own, by which replicas may ask, and in the list of what they need.
+    before: Place,
     state: History,
     time: u32,
     /// Appended since the last flush.
@@ -240,12 +243,18 @@ impl Store {
             catalogue,
         ));
         let finished = last.as_ref().is_some_and(|(_, scan, _)| scan.finished);
+        // Of a mirror the numbers are the primary's, and one may come again.
+        let before = match options.kind {
+            Kind::Mirror => Place::default(),
+            Kind::MariaDb | Kind::MySql => safe,
+        };
         let mut store = Store {
             device,
             options,
             view,
             mark,
             open: last.map(|(open, _, _)| open),
+            before,
             state,
             time,
             groups: 0,
@@ -344,6 +353,11 @@ impl Store {
         })
     }
 
+    /// The number of the file that will be begun, if there is none. Of a mirror the primary says it.
+    pub fn first_file(&self) -> Option<u64> {
+        (self.open.is_none() && !self.is_mirror()).then_some(self.before.file + 1)
+    }
+
     /// Bytes appended that are not on the disk.
     pub fn unflushed(&self) -> u64 {
         self.open.as_ref().map_or(0, |o| o.end() - o.published)
@@ -378,7 +392,7 @@ impl Store {
                 ended = self.bring()?;
                 number
             }
-            None => 1,
+            None => self.before.file + 1,
         };
         self.new_file(number, format_event, ended)
     }
@@ -701,7 +715,7 @@ impl Store {
     }
 
     fn write_mark(&mut self) -> Result<(), StoreError> {
-        let place = self.open.as_ref().map_or(Place::default(), |open| Place {
+        let place = self.open.as_ref().map_or(self.before, |open| Place {
             file: open.number,
             at: open.published,
         });
