@@ -19,7 +19,7 @@ use signal_hook::iterator::Signals;
 use crate::config::Config;
 use crate::descriptors;
 use crate::housekeeping::{AT_ONCE, Housekeeping, Keep, UNLISTED, unix_now};
-use crate::http::HttpServer;
+use crate::http::{HttpServer, Questions};
 use crate::log::{Level, Log};
 use crate::pull::{Desk, Following, Login, PositionKind, Puller, read_for_ever};
 use crate::serve::{REPLICAS, Registry, Server};
@@ -202,6 +202,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
             view: Arc::clone(&view),
             following: Arc::clone(&following),
             watch: config.watch.clone(),
+            questions: Questions::default(),
             log: log.clone(),
         });
         let listener = TcpListener::bind(address).map_err(|source| RunError::Http {

@@ -11,8 +11,8 @@ use crate::log::{Level, Log};
 
 /// Most connections at a time. With one more another one ends, see [`victim`].
 const CONNECTIONS_MAX: usize = 32;
-/// Most of them that end and have not ended.
-const ENDING_MAX: usize = 32;
+/// Most of them that end and have not ended: who waits for an answer does so for a second.
+const ENDING_MAX: usize = 480;
 /// Time for a request, and for an answer.
 const LIMIT: Duration = Duration::from_secs(5);
 const STACK: usize = 256 << 10;
@@ -65,20 +65,23 @@ fn share(address: IpAddr) -> IpAddr {
 }
 
 /// Who ends when all places are taken: of those that have not sent a whole request, or else of those
-/// that do not take their answer, the oldest one of whoever has most of them. So who says nothing keeps
-/// nobody out who asks at once. `None`: all wait for an answer.
+/// that do not take their answer, or else of those that wait for it, the oldest one of whoever has most of
+/// them. So who says nothing keeps nobody out who asks at once, nor does who waits for a replica that does
+/// not answer. `None`: nobody is there.
 fn victim(guests: impl Iterator<Item = (IpAddr, Stage)> + Clone) -> Option<usize> {
-    [Stage::Asks, Stage::Takes].into_iter().find_map(|stage| {
-        let mut those = guests
-            .clone()
-            .enumerate()
-            .filter(|(_, guest)| guest.1 == stage)
-            .map(|(n, guest)| (n, share(guest.0)));
-        let all: Vec<IpAddr> = those.clone().map(|(_, from)| from).collect();
-        let count = |from: IpAddr| all.iter().filter(|other| **other == from).count();
-        let most = all.iter().map(|from| count(*from)).max()?;
-        those.find(|(_, from)| count(*from) == most).map(|(n, _)| n)
-    })
+    [Stage::Asks, Stage::Takes, Stage::Waits]
+        .into_iter()
+        .find_map(|stage| {
+            let mut those = guests
+                .clone()
+                .enumerate()
+                .filter(|(_, guest)| guest.1 == stage)
+                .map(|(n, guest)| (n, share(guest.0)));
+            let all: Vec<IpAddr> = those.clone().map(|(_, from)| from).collect();
+            let count = |from: IpAddr| all.iter().filter(|other| **other == from).count();
+            let most = all.iter().map(|from| count(*from)).max()?;
+            those.find(|(_, from)| count(*from) == most).map(|(n, _)| n)
+        })
 }
 
 impl Guests {
@@ -198,6 +201,8 @@ fn connection(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{RwLock, mpsc};
+
     use super::*;
 
     #[test]
@@ -222,8 +227,47 @@ mod tests {
         ];
         assert_eq!(of(&six), Some(1));
         assert_eq!(of(&[("::ffff:10.0.0.1", asks), (two, asks)]), Some(0));
-        // Who does not take an answer; nobody, if all wait for one.
+        // Who does not take an answer; if all wait for one, who waits for longest.
         assert_eq!(of(&[(one, waits), (two, takes)]), Some(1));
-        assert_eq!(of(&[(one, waits), (two, waits)]), None);
+        assert_eq!(of(&[(one, waits), (two, waits)]), Some(0));
+        assert_eq!(of(&[]), None);
+    }
+
+    /// Replicas that do not answer take all places, and more.
+    #[test]
+    fn who_waits_keeps_nobody_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let log = Log::terminal();
+        let (waits, waiting) = mpsc::channel();
+        let over = Arc::new(RwLock::new(()));
+        let until = Arc::clone(&over);
+        let held = over.write().expect("nobody has it");
+        let answer = move |request: &Request| {
+            if request.path == "/waits" {
+                waits.send(()).expect("somebody counts");
+                drop(until.read());
+            }
+            Response::text(200, "here")
+        };
+        thread::spawn(move || listen(&listener, &log, Arc::new(answer)));
+        let ask = |path: &str| {
+            let mut stream = TcpStream::connect(address).expect("it listens");
+            let text = format!("GET {path} HTTP/1.1\r\n\r\n");
+            stream.write_all(text.as_bytes()).expect("it reads");
+            stream
+        };
+        let mut all = Vec::new();
+        for _ in 0..CONNECTIONS_MAX + 40 {
+            all.push(ask("/waits"));
+            waiting
+                .recv_timeout(Duration::from_secs(20))
+                .expect("it has a place");
+        }
+        let mut said = String::new();
+        // An error says that it was not let in.
+        let _ = ask("/metrics").read_to_string(&mut said);
+        assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+        drop(held);
     }
 }

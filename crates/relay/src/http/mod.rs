@@ -15,6 +15,7 @@ mod judge;
 mod listen;
 mod metrics;
 mod page;
+mod questions;
 mod server;
 mod status;
 
@@ -24,5 +25,6 @@ pub use judge::{Judged, judge};
 pub use listen::{Answer, listen};
 pub use metrics::metrics;
 pub use page::{Request, Response, request};
+pub use questions::{Questions, Told, Who};
 pub use server::{HttpServer, Watch};
 pub use status::{Heard, HintStatus, PrimaryStatus, ReplicaStatus, Status, primary_lag_ms};

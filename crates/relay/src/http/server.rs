@@ -12,6 +12,7 @@ use super::judge::judge;
 use super::listen::listen;
 use super::metrics::metrics;
 use super::page::{Request, Response};
+use super::questions::{Questions, Told};
 use super::status::{ForgottenStatus, HintStatus, PrimaryStatus, ReplicaStatus, Status};
 use crate::log::Log;
 use crate::net::ClientTls;
@@ -47,6 +48,8 @@ pub struct HttpServer {
     pub following: Arc<Mutex<Following>>,
     /// Replicas are asked, too.
     pub watch: Option<Watch>,
+    /// To them.
+    pub questions: Questions,
     /// For what goes wrong.
     pub log: Log,
 }
@@ -82,9 +85,11 @@ impl HttpServer {
         };
         let found: Vec<ReplicaStatus> = named.iter().map(|(id, k)| self.of(*id, k)).collect();
         let applied = match (&self.watch, &named[..]) {
-            (Some(watch), [(_, known)]) if known.connection.is_some() => {
-                Some(self.applied(watch, known).map_err(|e| e.to_string()))
-            }
+            (Some(watch), [(id, known)]) => known.connection.map(|connection| {
+                let ask = || -> Told { applied(watch, known).map_err(|e| e.to_string()) };
+                let told = self.questions.ask((*id, connection), ask);
+                told.map(|position| self.view.lag_ms(&position))
+            }),
             _ => None,
         };
         let relay = self.primary().lag_ms;
@@ -103,39 +108,6 @@ impl HttpServer {
                 "why": judged.why,
             }),
         )
-    }
-
-    /// Asks a replica, at the address that it came from: whatever it says of itself, nobody else is asked.
-    /// It says how the password is to be proved; over TLS that may be the password itself. So whoever
-    /// replicates from here can have that with a certificate of the authority, unless the name must be
-    /// that address, too.
-    fn applied(&self, watch: &Watch, known: &Known) -> Result<u64, AskError> {
-        let port = if known.port == 0 { 3306 } else { known.port };
-        let address = match known.address {
-            Some(ip) if ip.is_ipv6() => format!("[{ip}]:{port}"),
-            Some(ip) => format!("{ip}:{port}"),
-            None => String::new(),
-        };
-        let mut asker = Asker::connect(&Login {
-            address,
-            user: watch.user.clone(),
-            password: watch.password.clone(),
-            tls: watch.tls.clone(),
-            limit: REPLICA_LIMIT,
-            in_all: Some(REPLICA_LIMIT),
-        })?;
-        let question = match &known.channel {
-            None => "SELECT @@GLOBAL.gtid_slave_pos".to_owned(),
-            Some(name) => format!(
-                "SELECT gtid_pos FROM dromon_replica.position WHERE channel={}",
-                quoted(name)
-            ),
-        };
-        let rows = asker.ask(&question, POSITION_MAX)?;
-        let cell = rows.first().and_then(|row| row.first()?.as_deref());
-        let text = String::from_utf8_lossy(cell.unwrap_or_default()).into_owned();
-        let position: Position = text.parse().map_err(|_| AskError::NoPosition { text })?;
-        Ok(self.view.lag_ms(&position))
     }
 
     fn of(&self, id: u32, known: &Known) -> ReplicaStatus {
@@ -240,4 +212,36 @@ impl HttpServer {
             hints: self.hints(),
         }
     }
+}
+
+/// Asks a replica, at the address that it came from: whatever it says of itself, nobody else is asked.
+/// It says how the password is to be proved; over TLS that may be the password itself. So whoever
+/// replicates from here can have that with a certificate of the authority, unless the name must be
+/// that address, too.
+fn applied(watch: &Watch, known: &Known) -> Result<Position, AskError> {
+    let port = if known.port == 0 { 3306 } else { known.port };
+    let address = match known.address {
+        Some(ip) if ip.is_ipv6() => format!("[{ip}]:{port}"),
+        Some(ip) => format!("{ip}:{port}"),
+        None => String::new(),
+    };
+    let mut asker = Asker::connect(&Login {
+        address,
+        user: watch.user.clone(),
+        password: watch.password.clone(),
+        tls: watch.tls.clone(),
+        limit: REPLICA_LIMIT,
+        in_all: Some(REPLICA_LIMIT),
+    })?;
+    let question = match &known.channel {
+        None => "SELECT @@GLOBAL.gtid_slave_pos".to_owned(),
+        Some(name) => format!(
+            "SELECT gtid_pos FROM dromon_replica.position WHERE channel={}",
+            quoted(name)
+        ),
+    };
+    let rows = asker.ask(&question, POSITION_MAX)?;
+    let cell = rows.first().and_then(|row| row.first()?.as_deref());
+    let text = String::from_utf8_lossy(cell.unwrap_or_default()).into_owned();
+    text.parse().map_err(|_| AskError::NoPosition { text })
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use dromon_binlog::GtidSet;
 use dromon_log::SimDevice;
-use dromon_relay::http::HttpServer;
+use dromon_relay::http::{HttpServer, Questions};
 use dromon_relay::log::Log;
 use dromon_relay::pull::{
     Desk, Following, Login, PositionKind, Puller, Session, Source, Step, Wish, read_for_ever,
@@ -359,6 +359,7 @@ impl Relay {
             view,
             following: Arc::clone(&following),
             watch: None,
+            questions: Questions::default(),
             log: log(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

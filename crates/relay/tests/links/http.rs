@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dromon_relay::http::HttpServer;
+use dromon_relay::http::{HttpServer, Questions};
 use dromon_relay::log::Log;
 use socket2::{Domain, Socket, Type};
 
@@ -21,6 +21,7 @@ fn http() -> String {
         view,
         following: Arc::default(),
         watch: None,
+        questions: Questions::default(),
         log: Log::terminal(),
     });
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

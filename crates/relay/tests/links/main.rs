@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use common::{append, format_event, gtid, transaction};
 use dromon_binlog::{BinlogState, Checksum};
 use dromon_log::{Device, DeviceFile, SimDevice};
-use dromon_relay::http::HttpServer;
+use dromon_relay::http::{HttpServer, Questions};
 use dromon_relay::log::Log;
 use dromon_relay::net::{ClientTls, ServerTls, TlsKeys};
 use dromon_relay::pull::{AskError, Asker, Following, Login, Puller, Source, Wish};
@@ -326,6 +326,7 @@ fn forgotten_while_it_runs() {
         view,
         following: Arc::default(),
         watch: None,
+        questions: Questions::default(),
         log: Log::terminal(),
     };
     let forgotten = &http.status().json()["forgotten"];

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use dromon_binlog::{GtidSet, uuid_text};
 use dromon_log::SimDevice;
-use dromon_relay::http::HttpServer;
+use dromon_relay::http::{HttpServer, Questions};
 use dromon_relay::log::Log;
 use dromon_relay::pull::{Following, Puller, Session, Source, Step, Wish};
 use dromon_relay::serve::{Account, Policy, Registry, ServeOptions, Server};
@@ -259,6 +259,7 @@ impl Relay {
             view: Arc::clone(&view),
             following: Arc::clone(&following),
             watch: None,
+            questions: Questions::default(),
             log: log(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
