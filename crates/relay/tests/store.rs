@@ -9,7 +9,7 @@ use common::{append, beginning, format_event, groups, gtid, read, transaction};
 use dromon_binlog::{BinlogState, Checksum, Event, EventType, GroupName, Gtid};
 use dromon_log::{Device, DirDevice, SimDevice};
 use dromon_relay::store::{
-    Cursor, Limits, Next, Part, Place, Store, StoreError, StoreOptions, file_name,
+    Cursor, Kind, Limits, Next, Part, Place, Store, StoreError, StoreOptions, file_name,
 };
 use proptest::prelude::*;
 
@@ -522,6 +522,56 @@ fn full_at_the_beginning_of_a_file() {
     assert_eq!(store.state(), &model.state(4));
     model.step(&mut store, &group).expect("there is room");
     store.flush().expect("there is room");
+}
+
+/// Another log_bin, alone and with what changes it, and back.
+#[test]
+fn another_name_is_refused() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    let group = Step::Group {
+        server: 1,
+        events: 1,
+        size: 100,
+    };
+    for step in [&group, &Step::Rotate, &group] {
+        model.step(&mut store, step).expect("no faults");
+    }
+    store.close().expect("no faults");
+    let here = || -> Vec<_> {
+        let names = device.list().expect("readable").into_iter();
+        names.map(|n| (device.content(&n), n)).collect()
+    };
+    let before = here();
+    for kind in [Kind::MariaDb, Kind::Mirror, Kind::MySql] {
+        let options = StoreOptions {
+            prefix: "mysql-bin".into(),
+            kind,
+            ..options()
+        };
+        let opened = Store::open(Arc::new(device.clone()), options, BinlogState::new());
+        let said = opened.err().expect("other files").to_string();
+        assert!(said.contains("(relay-bin.000001)"), "{said}");
+        assert!(said.contains("Set log_bin = relay-bin,"), "{said}");
+        assert_eq!(here(), before);
+    }
+    // Without files nothing is in the way, nor is what is no file of events.
+    let store = open(&device).expect("as before");
+    model.agrees(&store);
+    drop(store);
+    for (_, name) in before {
+        if name.starts_with("relay-bin") {
+            device.remove(&name).expect("there");
+        }
+    }
+    device.create("old.000001").expect("no faults");
+    let options = StoreOptions {
+        prefix: "mysql-bin".into(),
+        kind: Kind::Mirror,
+        ..options()
+    };
+    Store::open(Arc::new(device.clone()), options, BinlogState::new()).expect("no files");
 }
 
 /// The last files were moved away, as the message of a damaged one says, and the relay is killed or the

@@ -72,6 +72,19 @@ pub enum StoreError {
         /// What they were written with.
         here: &'static str,
     },
+    /// The directory has files of another name.
+    #[error(
+        "There are files in the directory which the relay wrote with another log_bin ({file}), and none with log_bin = {wanted}. \
+         Beside them it would begin with nothing. Nothing was changed. Set log_bin = {here}, or begin with an empty directory."
+    )]
+    Prefix {
+        /// One of them.
+        file: String,
+        /// What they were written with.
+        here: String,
+        /// What is set now.
+        wanted: String,
+    },
     /// A file in the middle is not there.
     #[error(
         "The file {file} is missing between others. Put it back, or move all later ones away: the relay pulls \

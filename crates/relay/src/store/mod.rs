@@ -41,7 +41,7 @@ use dromon_binlog::{
 use dromon_log::{Device, DeviceFile};
 
 use beside::Beside;
-use recover::{check_kind, damaged, open_mark, recover_last};
+use recover::{check_kind, check_prefix, damaged, open_mark, recover_last};
 
 pub use beside::{GroupKey, HintReader, Hinted, Said, beside};
 pub use catalogue::{Begin, Catalogue, FileEntry, Point, Refused, Text, Wanted};
@@ -50,7 +50,7 @@ pub use halt::HALTED;
 pub use history::{History, Kind};
 pub use lacks::Lacks;
 pub use mark::Place;
-pub use names::{file_name, file_number};
+pub use names::{file_name, file_number, file_prefix};
 pub use purge::{Candidate, Limits, Verdict, verdict};
 pub use scan::{Head, Rest, Scan};
 pub use stamps::Stamps;
@@ -186,13 +186,16 @@ impl Store {
                 file: file_name(&options.prefix, gap[0] + 1),
             });
         }
-        check_kind(&*device, &options, !numbers.is_empty())?;
         let mark = open_mark(&*device)?;
         let mut bytes = [0; mark::LEN];
         let n = mark
             .read_at(&mut bytes, 0)
             .map_err(StoreError::io("read", mark::NAME))?;
         let safe = mark::decode(&bytes[..n]).unwrap_or_default();
+        if numbers.is_empty() && safe.file > 0 {
+            check_prefix(&*device, &names, &options.prefix)?;
+        }
+        check_kind(&*device, &options, !numbers.is_empty())?;
         let mut opened = Opened::default();
         if numbers.last().is_none_or(|last| *last < safe.file) && safe.file > 0 {
             opened.shorter = Some(file_name(&options.prefix, safe.file));

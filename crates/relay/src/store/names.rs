@@ -16,6 +16,12 @@ pub fn file_number(prefix: &str, name: &str) -> Option<u64> {
     (number > 0 && file_name(prefix, number) == name).then_some(number)
 }
 
+/// What a name has before the number, if it is one of such a file, whatever the prefix.
+pub fn file_prefix(name: &str) -> Option<&str> {
+    let (prefix, _) = name.rsplit_once('.')?;
+    file_number(prefix, name).map(|_| prefix)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -24,9 +30,11 @@ mod tests {
     fn there_and_back() {
         for n in [1, 999_999, 1_000_000, u64::MAX] {
             assert_eq!(file_number("b", &file_name("b", n)), Some(n));
+            assert_eq!(file_prefix(&file_name("b.c", n)), Some("b.c"));
         }
         for name in ["b.1", "b.+00001", "b.000000", "b000001", "c.000001", "b."] {
             assert_eq!(file_number("b", name), None, "{name}");
+            assert_eq!(file_prefix(name).filter(|p| *p == "b"), None, "{name}");
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use dromon_binlog::FILE_MAGIC;
 use dromon_log::{Device, DeviceFile};
 
 use super::beside::Beside;
 use super::error::StoreError;
 use super::history::Kind;
 use super::mark::{self, Place};
-use super::names::file_name;
+use super::names::{file_name, file_prefix};
 use super::scan::{self, Head, Rest, Scan};
 use super::{OpenFile, Opened, StoreOptions};
 
@@ -21,6 +22,36 @@ const KINDS: &[(Kind, &str)] = &[
     (Kind::Mirror, "dromon-relay.mirror"),
     (Kind::MySql, "dromon-relay.mysql"),
 ];
+
+/// There are no files of this prefix, and the mark is of some. Those of another prefix are the relay's: it
+/// would begin anew beside them, and what is known of them would no more fit either.
+pub(super) fn check_prefix(
+    device: &dyn Device,
+    names: &[String],
+    prefix: &str,
+) -> Result<(), StoreError> {
+    let mut others: Vec<&String> = names
+        .iter()
+        .filter(|name| file_prefix(name).is_some_and(|p| p != prefix))
+        .collect();
+    others.sort_unstable();
+    for name in others {
+        let file = device.open(name).map_err(StoreError::io("open", name))?;
+        let mut magic = [0; FILE_MAGIC.len()];
+        let n = file
+            .read_at(&mut magic, 0)
+            .map_err(StoreError::io("read", name))?;
+        // Hints have numbers, too.
+        if magic[..n] == FILE_MAGIC {
+            return Err(StoreError::Prefix {
+                file: name.clone(),
+                here: file_prefix(name).unwrap_or_default().to_owned(),
+                wanted: prefix.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
 
 /// Files of one kind cannot go on as the other.
 pub(super) fn check_kind(
