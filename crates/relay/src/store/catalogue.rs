@@ -80,6 +80,22 @@ pub enum Refused {
         /// Where the relay begins.
         oldest: Text,
     },
+    /// Of whole domains the replica has nothing, and their beginning is not here (any more).
+    #[error(
+        "The relay has nothing before {oldest} any more, and the replica, with {asked}, has nothing of other domains: the relay has had {lacks}. \
+         If its data has that (domains were dropped with DELETE_DOMAIN_ID), say there, with the slave stopped: SET GLOBAL \
+         gtid_slave_pos='{all}'. Else it needs a new copy of the data, or the primary itself"
+    )]
+    Domains {
+        /// What it has.
+        asked: Text,
+        /// Where the relay begins.
+        oldest: Text,
+        /// What of that is in domains of which it has nothing.
+        lacks: Text,
+        /// Both.
+        all: Text,
+    },
     /// The replica has a group that the primary never had.
     #[error(
         "The replica has {has}, which is not in the relay's binlog, where the domain goes on to {last}. Either the replica \
@@ -443,9 +459,24 @@ impl Catalogue {
 
     fn purged(&self, position: &Position) -> Refused {
         let oldest = self.files.front().map(|f| f.start.mariadb.position());
-        Refused::Purged {
-            asked: Text(position.to_string()),
-            oldest: Text(oldest.unwrap_or_default().to_string()),
+        let oldest = oldest.unwrap_or_default();
+        let (mut all, mut lacks) = (position.clone(), Position::new());
+        for gtid in oldest.iter().filter(|g| position.get(g.domain).is_none()) {
+            all.set(gtid);
+            lacks.set(gtid);
+        }
+        let (asked, oldest) = (Text(position.to_string()), Text(oldest.to_string()));
+        // One without anything needs a copy in any case.
+        let domains_alone =
+            !position.is_empty() && !lacks.is_empty() && self.file_for(&all).is_ok();
+        match domains_alone {
+            false => Refused::Purged { asked, oldest },
+            true => Refused::Domains {
+                asked,
+                oldest,
+                lacks: Text(lacks.to_string()),
+                all: Text(all.to_string()),
+            },
         }
     }
 

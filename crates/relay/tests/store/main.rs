@@ -1,6 +1,8 @@
 //! The store against a naive model, with cuts, power cuts, failures and flipped bits.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod positions;
 
 use std::io;
 use std::sync::Arc;
@@ -808,94 +810,4 @@ fn the_age_of_what_came_late() {
     }
     assert!(lag(&store, 0) >= 3600);
     assert_eq!(lag(&store, 6), 0);
-}
-
-/// Of a server that is not in the oldest list: it may have been there.
-#[test]
-fn before_the_beginning() {
-    let start: BinlogState = "0-1-500".parse().expect("a state");
-    let device = Arc::new(SimDevice::new(3));
-    let (mut store, _) = Store::open(device, options(), start).expect("empty");
-    store.begin_file(&format_event(CRC)).expect("no faults");
-    let refused = |text: &str| {
-        let position = text.parse().expect("a position");
-        let found = store.view().find(&position).expect("readable");
-        found.expect_err("it is not there").to_string()
-    };
-    let said = refused("0-3-400");
-    assert!(said.contains("nothing before 0-1-500 any more"), "{said}");
-    let said = refused("0-3-500");
-    assert!(said.contains("transactions of its own"), "{said}");
-}
-
-#[test]
-fn strangers_and_replicas_ahead() {
-    let device = SimDevice::new(3);
-    let mut store = open(&device).expect("empty");
-    let mut model = Model::default();
-    for _ in 0..5 {
-        model
-            .step(
-                &mut store,
-                &Step::Group {
-                    server: 1,
-                    events: 0,
-                    size: 0,
-                },
-            )
-            .expect("no faults");
-    }
-    store.flush().expect("no faults");
-    let find = |text: &str| {
-        store
-            .view()
-            .find(&text.parse().expect("a position"))
-            .expect("readable")
-    };
-    let refused = find("0-9-3").expect_err("a fork").to_string();
-    assert!(refused.contains("The replica has 0-9-3"), "{refused}");
-    // Ahead: waited for.
-    let mut wanted = find("0-1-7").expect("ahead").begin.expect("a file").wanted;
-    assert_eq!(wanted.ahead().collect::<Vec<_>>(), [gtid(0, 1, 7)]);
-    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
-    assert_eq!(wanted.takes(gtid(0, 1, 7)), Ok(false));
-    assert_eq!(wanted.takes(gtid(0, 1, 8)), Ok(true));
-    // Ahead on another history.
-    let mut wanted = find("0-2-7").expect("ahead").begin.expect("a file").wanted;
-    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
-    assert!(wanted.takes(gtid(0, 1, 7)).is_err());
-    // A domain that is not here concerns others, until it begins: by then the relay had all that the
-    // primary had when the replica came, or its first group was made later.
-    let mut wanted = find("0-1-5,7-1-1")
-        .expect("fits")
-        .begin
-        .expect("a file")
-        .wanted;
-    assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
-    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(true));
-    for later in [false, true] {
-        let mut wanted = find("0-1-5,7-1-9000")
-            .expect("fits")
-            .begin
-            .expect("a file")
-            .wanted;
-        match later {
-            false => wanted.complete(store.state()).expect("no group of it"),
-            true => wanted.passed(),
-        }
-        assert_eq!(wanted.ahead().count(), 0);
-        assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
-        assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(true));
-        let refused = wanted.takes(gtid(7, 1, 1)).expect_err("left out for long");
-        assert!(refused.to_string().contains("7-1-9000"), "{refused}");
-    }
-    // What was there in time is found, though it was awaited.
-    let mut wanted = find("0-1-7").expect("ahead").begin.expect("a file").wanted;
-    assert!(wanted.clone().complete(store.state()).is_err(), "too late");
-    let state = "0-1-7".parse().expect("a state");
-    wanted.complete(&state).expect("it has come");
-    assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
-    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
-    assert_eq!(wanted.takes(gtid(0, 1, 7)), Ok(false));
-    assert_eq!(wanted.takes(gtid(0, 1, 8)), Ok(true));
 }

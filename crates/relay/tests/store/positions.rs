@@ -1,0 +1,131 @@
+//! Who is served from which position, and what others are told.
+
+use std::sync::Arc;
+
+use dromon_binlog::BinlogState;
+use dromon_log::SimDevice;
+use dromon_relay::store::Store;
+
+use crate::common::{append, format_event, gtid, transaction};
+use crate::{CRC, Model, Step, open, options};
+
+/// Of a server that is not in the oldest list: it may have been there.
+#[test]
+fn before_the_beginning() {
+    let start: BinlogState = "0-1-500".parse().expect("a state");
+    let device = Arc::new(SimDevice::new(3));
+    let (mut store, _) = Store::open(device, options(), start).expect("empty");
+    store.begin_file(&format_event(CRC)).expect("no faults");
+    let refused = |text: &str| {
+        let position = text.parse().expect("a position");
+        let found = store.view().find(&position).expect("readable");
+        found.expect_err("it is not there").to_string()
+    };
+    let said = refused("0-3-400");
+    assert!(said.contains("nothing before 0-1-500 any more"), "{said}");
+    let said = refused("0-3-500");
+    assert!(said.contains("transactions of its own"), "{said}");
+}
+
+/// The primary has dropped a domain, and a copy of its data has no position in that any more.
+#[test]
+fn a_domain_that_was_dropped() {
+    let start: BinlogState = "0-1-500,5-1-10,7-1-3".parse().expect("a state");
+    let device = Arc::new(SimDevice::new(3));
+    let (mut store, _) = Store::open(device, options(), start).expect("empty");
+    store.begin_file(&format_event(CRC)).expect("no faults");
+    for seqno in 501..=905 {
+        let name = gtid(0, 1, seqno);
+        append(&mut store, &transaction(name, 0, 0, CRC), name).expect("no faults");
+    }
+    store.flush().expect("no faults");
+    let find = |text: &str| {
+        let position = text.parse().expect("a position");
+        store.view().find(&position).expect("readable")
+    };
+    let refused = |text: &str| find(text).expect_err("it is not there").to_string();
+    let said = refused("0-1-905,7-1-3");
+    assert!(said.contains("the relay has had 5-1-10."), "{said}");
+    let (_, all) = said.split_once("gtid_slave_pos='").expect("what helps");
+    let (all, _) = all.split_once('\'').expect("a text");
+    assert_eq!(all, "0-1-905,5-1-10,7-1-3");
+    assert!(find(all).is_ok(), "with that it is served");
+    // Who lacks more needs a copy.
+    for lacks_more in ["0-1-400", "0-1-905,5-1-9", ""] {
+        let said = refused(lacks_more);
+        assert!(!said.contains("gtid_slave_pos"), "{said}");
+        assert!(said.contains("It needs a new copy of the data"), "{said}");
+    }
+}
+
+#[test]
+fn strangers_and_replicas_ahead() {
+    let device = SimDevice::new(3);
+    let mut store = open(&device).expect("empty");
+    let mut model = Model::default();
+    for _ in 0..5 {
+        model
+            .step(
+                &mut store,
+                &Step::Group {
+                    server: 1,
+                    events: 0,
+                    size: 0,
+                },
+            )
+            .expect("no faults");
+    }
+    store.flush().expect("no faults");
+    let find = |text: &str| {
+        store
+            .view()
+            .find(&text.parse().expect("a position"))
+            .expect("readable")
+    };
+    let refused = find("0-9-3").expect_err("a fork").to_string();
+    assert!(refused.contains("The replica has 0-9-3"), "{refused}");
+    // Ahead: waited for.
+    let mut wanted = find("0-1-7").expect("ahead").begin.expect("a file").wanted;
+    assert_eq!(wanted.ahead().collect::<Vec<_>>(), [gtid(0, 1, 7)]);
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 7)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 8)), Ok(true));
+    // Ahead on another history.
+    let mut wanted = find("0-2-7").expect("ahead").begin.expect("a file").wanted;
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
+    assert!(wanted.takes(gtid(0, 1, 7)).is_err());
+    // A domain that is not here concerns others, until it begins: by then the relay had all that the
+    // primary had when the replica came, or its first group was made later.
+    let mut wanted = find("0-1-5,7-1-1")
+        .expect("fits")
+        .begin
+        .expect("a file")
+        .wanted;
+    assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(true));
+    for later in [false, true] {
+        let mut wanted = find("0-1-5,7-1-9000")
+            .expect("fits")
+            .begin
+            .expect("a file")
+            .wanted;
+        match later {
+            false => wanted.complete(store.state()).expect("no group of it"),
+            true => wanted.passed(),
+        }
+        assert_eq!(wanted.ahead().count(), 0);
+        assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
+        assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(true));
+        let refused = wanted.takes(gtid(7, 1, 1)).expect_err("left out for long");
+        assert!(refused.to_string().contains("7-1-9000"), "{refused}");
+    }
+    // What was there in time is found, though it was awaited.
+    let mut wanted = find("0-1-7").expect("ahead").begin.expect("a file").wanted;
+    assert!(wanted.clone().complete(store.state()).is_err(), "too late");
+    let state = "0-1-7".parse().expect("a state");
+    wanted.complete(&state).expect("it has come");
+    assert_eq!(wanted.takes(gtid(0, 1, 5)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 6)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 7)), Ok(false));
+    assert_eq!(wanted.takes(gtid(0, 1, 8)), Ok(true));
+}
