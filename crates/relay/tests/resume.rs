@@ -8,7 +8,7 @@ use common::{
     transaction,
 };
 use dromon_binlog::{
-    BinlogState, Checksum, EventType, Gtid, GtidList, Maker, Payload, Place, gtid_flags,
+    BinlogState, Checkpoint, Checksum, EventType, Gtid, GtidList, Maker, Payload, Place, gtid_flags,
 };
 use dromon_log::SimDevice;
 use dromon_relay::pull::{Act, Ingest, IngestError, PullError, take};
@@ -47,6 +47,29 @@ fn a_place_beyond_4_gib() {
     comes(&artificial_rotate("g", 4, CRC));
     let beat = maker.heartbeat("g", 1000).expect("it fits");
     assert_eq!(comes(&beat), (b"g".to_vec(), 1000, true));
+}
+
+/// What a file begins with is sent before the primary looks in it for the place to go on.
+#[test]
+fn what_shows_that_the_place_was_found() {
+    const CRC: Checksum = Checksum::Crc32;
+    let mut store = common::open(&SimDevice::new(1), StoreOptions::default()).expect("empty");
+    let mut ingest = Ingest::new();
+    let list = Payload::GtidList(GtidList::default());
+    let begins = Payload::Checkpoint(Checkpoint { file: b"f" });
+    let head = [
+        artificial_rotate("f", 4, CRC),
+        format_event(CRC),
+        event(EventType::GTID_LIST, 1, &list, CRC),
+        event(EventType::BINLOG_CHECKPOINT, 1, &begins, CRC),
+    ];
+    let mut comes = |raw: &[u8]| take(&mut ingest, &mut store, raw).expect("a good primary");
+    for raw in &head {
+        assert!(!comes(raw).in_group);
+    }
+    for raw in transaction(gtid(0, 1, 1), 2, 9, CRC) {
+        assert!(comes(&raw).in_group);
+    }
 }
 
 /// A primary: its groups in files, as it would send them.

@@ -12,6 +12,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::backoff::SEARCHES;
 use super::session::{Session, SessionError, Step};
 use crate::net::{ClientTls, Socket};
 use crate::wire::{Frames, WireError, put_packet};
@@ -20,9 +21,6 @@ use crate::wire::{Frames, WireError, put_packet};
 const ANSWER_MAX: usize = 1 << 20;
 /// Longest event, with the mark in front of it.
 const EVENT_PACKET_MAX: usize = dromon_binlog::EVENT_MAX as usize + 3;
-/// A primary that looks in its files for the place to go on sends nothing, for so long at most. As
-/// replicas wait (slave_net_timeout).
-const SEARCHES: Duration = Duration::from_secs(60);
 
 /// Why it ended. The words are those of whoever connects.
 #[derive(Debug)]
@@ -156,8 +154,13 @@ impl Connection {
 
     /// Events come from here on. Until the first one is [found](Self::found) silence may last.
     pub fn follow(&mut self) -> Result<(), Fault> {
+        self.follow_for(SEARCHES)
+    }
+
+    /// The same, and it may last for so long.
+    pub fn follow_for(&mut self, searches: Duration) -> Result<(), Fault> {
         self.frames.set_max(EVENT_PACKET_MAX);
-        self.wait_at_most(self.dead_after.max(SEARCHES))
+        self.wait_at_most(self.dead_after.max(searches))
     }
 
     /// The other side has found the place to go on: from here on it sends heartbeats at least.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dromon_binlog::GroupName;
 use dromon_binlog::hints::{Barrier, Hint, Hints, Limits, Reached};
 
-use super::backoff::Backoff;
+use super::backoff::{Attempts, Lived};
 use super::connection::{Connection, Fault};
 use super::desk::Desk;
 use super::following::{Following, lock, now};
@@ -37,8 +37,6 @@ const LIMITS: Limits = Limits {
 };
 /// What comes after so long a wait was sent after it had begun.
 const WAITED: Duration = Duration::from_millis(10);
-/// A connection that lived so long was a success.
-const LIVED: Duration = Duration::from_secs(10);
 
 /// Where the events come from.
 #[derive(Clone, Debug)]
@@ -136,6 +134,9 @@ pub struct Puller {
     ingest: Ingest,
     following: Arc<Mutex<Following>>,
     log: Log,
+    attempts: Attempts,
+    /// Of the connection that is there, as far as it is known before its end.
+    lived: Lived,
     /// It was said that hints have no place in what this version sends.
     clockless: String,
     /// Called now and then between events: retention.
@@ -171,6 +172,8 @@ impl Puller {
             ..Following::default()
         };
         Puller {
+            attempts: Attempts::new(Duration::from_millis(100), source.backoff_max),
+            lived: Lived::default(),
             source,
             store,
             desk,
@@ -196,11 +199,11 @@ impl Puller {
             self.log.say(Level::Error, &error.to_string());
             return Err(error.clone());
         }
-        let mut backoff = Backoff::new(Duration::from_millis(100), self.source.backoff_max);
         let mut said = String::new();
         loop {
             let began = Instant::now();
             let had = self.stored();
+            self.lived = Lived::default();
             let Err(error) = self.connection();
             self.ingest.interrupt();
             {
@@ -222,19 +225,21 @@ impl Puller {
             if let Some(why) = self.lost(&error) {
                 return Err(self.halt(&why));
             }
-            // What brings something on is worth coming back for at once, however short it lives.
-            if began.elapsed() > LIVED || self.stored() != had {
-                backoff.succeeded();
-            }
-            let pause = backoff.failed(random());
+            let lived = Lived {
+                brought: self.stored() != had,
+                silent: matches!(error, PullError::Silent(_)),
+                lasted: began.elapsed(),
+                ..self.lived
+            };
+            let pause = self.attempts.ended(lived, random());
             let text = error.to_string();
             // A primary that is away for a night does not fill the log.
-            if text != said || backoff.failures().is_power_of_two() {
+            if text != said || self.attempts.failures().is_power_of_two() {
                 self.log.say(
                     Level::Warning,
                     &format!(
                         "{text} Attempt {} follows in {:.1} s.",
-                        backoff.failures() + 1,
+                        self.attempts.failures() + 1,
                         pause.as_secs_f64()
                     ),
                 );
@@ -361,7 +366,8 @@ impl Puller {
         let mut waits_for_us = primary.semi_sync_on;
         let mariadb = primary.version.contains("MariaDB");
         self.connected(primary, connection.is_encrypted());
-        connection.follow()?;
+        connection.follow_for(self.attempts.searches())?;
+        self.lived.asked = true;
         if semi_sync && !mariadb {
             // Newer ones of MySQL read acknowledgements aside, and count on.
             connection.frames.any_sequence();
@@ -385,7 +391,7 @@ impl Puller {
                 let sent = follow(&mut connection.frames, &packet, semi_sync)?;
                 let took = take(&mut self.ingest, &mut self.store, sent.event)?;
                 last = Some(took);
-                begun |= took.heartbeat || took.time > 0;
+                begun |= took.heartbeat || took.in_group;
                 if let Some(hinted) = took.hinted {
                     counted.groups += 1;
                     counted.joined += u64::from(hinted.joined);
@@ -420,6 +426,7 @@ impl Puller {
                 }
             }
             if begun {
+                self.lived.found = true;
                 connection.found()?;
             }
             // Everything that has come is taken: one fsync for all of it.
@@ -563,6 +570,8 @@ impl Puller {
 pub struct Took {
     /// It was out of its domain's order.
     pub unordered: bool,
+    /// It belongs to a group. What a file of the primary begins with comes before the place is looked for.
+    pub in_group: bool,
     /// The primary is there.
     pub heartbeat: bool,
     /// And it has nothing more.
@@ -596,6 +605,7 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took
     if taken.abandon {
         store.abandon()?;
     }
+    let in_group = matches!(taken.act, Act::Store(..));
     match taken.act {
         Act::Nothing => {}
         Act::File(format) => store.begin_file(&format)?,
@@ -633,6 +643,7 @@ pub fn take(ingest: &mut Ingest, store: &mut Store, event: &[u8]) -> Result<Took
     Ok(Took {
         hinted,
         unordered: taken.unordered.is_some(),
+        in_group,
         heartbeat: taken.heartbeat,
         idle: taken.idle,
         time: taken.time,
