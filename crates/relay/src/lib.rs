@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod anew;
 mod config;
 mod descriptors;
 pub mod given;

@@ -1,12 +1,9 @@
 //! A relay from its start to its end.
 
-use std::env;
 use std::fs;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -16,6 +13,7 @@ use dromon_log::{Device, DirDevice};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::anew::{Anew, begin_anew, has_room};
 use crate::config::Config;
 use crate::descriptors;
 use crate::housekeeping::{AT_ONCE, Housekeeping, Keep, UNLISTED, unix_now};
@@ -27,11 +25,6 @@ use crate::store::{Kind, Opened, Store, StoreError};
 
 /// For each packet of the answer when the primary's tables are read.
 const TABLES_LIMIT: Duration = Duration::from_secs(60);
-
-/// With a full disk: how often it looks whether there is room, for how much, and by which file.
-const LOOK_FOR_ROOM: Duration = Duration::from_secs(5);
-const ROOM_BYTES: u64 = 16 << 20;
-const ROOM: &str = "dromon-relay.room";
 
 /// A relay cannot start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -246,7 +239,7 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
                 _ => StoreError::Panicked,
             };
             view.fail(&why);
-            let mut full = why.is_full();
+            let full = why.is_full();
             let then = match full {
                 false => "What is stored is served until the relay is told to end",
                 true => {
@@ -258,21 +251,20 @@ pub fn run(config: &Config) -> Result<bool, RunError> {
                 &format!("Nothing more is stored ({why}). {then}."),
             );
             let mut housekeeping = Housekeeping::new(&server, &view, keep, &log);
-            let mut looked = Instant::now();
+            let mut anew = Anew::new();
+            let began = Instant::now();
             while !told.load(Ordering::Acquire) {
                 thread::sleep(Duration::from_millis(200));
                 if !full {
                     continue;
                 }
                 housekeeping.now_and_then();
-                if looked.elapsed() >= LOOK_FOR_ROOM {
-                    looked = Instant::now();
-                    if has_room(&*device) {
-                        log.say(Level::Note, "There is room again: the relay begins anew.");
-                        remember(&server, &log);
-                        log.say(Level::Error, &begin_anew());
-                        // What could not be run now cannot be run in five seconds.
-                        full = false;
+                if anew.is_due(began.elapsed()) && has_room(&*device) {
+                    log.say(Level::Note, "There is room again: the relay begins anew.");
+                    remember(&server, &log);
+                    let why = begin_anew();
+                    if anew.failed(began.elapsed(), &why) {
+                        log.say(Level::Error, &why);
                     }
                 }
             }
@@ -289,36 +281,6 @@ fn remember(server: &Server, log: &Log) {
     if let Err(error) = server.write_down() {
         log.say(Level::Warning, &error.to_string());
     }
-}
-
-/// Whether so much can be written that it is worth going on.
-fn has_room(device: &dyn Device) -> bool {
-    let zeros = vec![0; 1 << 20];
-    let write = || {
-        let file = device.create(ROOM)?;
-        for n in 0..ROOM_BYTES >> 20 {
-            file.write_at(&mut [IoSlice::new(&zeros)], n << 20)?;
-        }
-        file.sync_all()
-    };
-    let had = write().is_ok();
-    // If it cannot be removed, the next attempt cannot make it.
-    let gone = device.remove(ROOM).is_ok();
-    had && gone
-}
-
-/// The same program in the place of this one: a start is what puts a torn end right. Gives why it
-/// could not be.
-fn begin_anew() -> String {
-    let program = match env::current_exe() {
-        Ok(program) => program,
-        Err(error) => return format!("The relay cannot begin anew: {error}. Start it again."),
-    };
-    let error = Command::new(&program).args(env::args_os().skip(1)).exec();
-    format!(
-        "The relay cannot begin anew ({}): {error}. Start it again.",
-        program.display()
-    )
 }
 
 fn report(log: &Log, store: &Store, opened: &Opened) {
