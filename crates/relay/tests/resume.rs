@@ -200,6 +200,14 @@ fn another_history_is_refused() {
         matches!(error, PullError::Ingest(IngestError::Again { .. })),
         "{error}"
     );
+    let said = error.to_string();
+    for part in [
+        "sent 0-1-5,",
+        "RESET MASTER",
+        "numbers of server 1 went back",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
     assert!(!store.in_group());
     // Out of order, by another server: stored, and counted.
     let mut ingest = Ingest::new();

@@ -57,9 +57,11 @@ pub enum IngestError {
     },
     /// A group that is here already.
     #[error(
-        "The primary sent {gtid}, but the relay has {server} up to {seqno} in domain {domain} already. This is another history: RESET \
-         MASTER was run on the primary, or it is another server. Nothing of it was stored. Begin with an empty directory, or \
-         connect to the right primary.",
+        "The primary sent {gtid}, but the relay has {server} up to {seqno} in domain {domain} already. Nothing of it was stored. Either \
+         this is another history (RESET MASTER was run on the primary, or it is another server): begin with an empty directory, or \
+         connect to the right primary. Or the numbers of server {server} went back (a binlog was replayed there without \
+         gtid_strict_mode), which a relay cannot store: let the replicas follow the primary itself until they are past that, then \
+         begin the relay with an empty directory and start = the gtid_binlog_pos that the primary has by then.",
         server = gtid.server, domain = gtid.domain
     )]
     Again {
