@@ -32,6 +32,17 @@ fn is_secret(key: &str) -> bool {
     key.ends_with("password") || matches!(key, "account" | "admin")
 }
 
+/// Whether something stands behind a value that looks like a comment. A secret may look like anything.
+fn has_comment(said: &Said) -> bool {
+    let mut before = ' ';
+    !is_secret(&said.key)
+        && said.value.chars().any(|c| {
+            let begins = c == '#' && before.is_whitespace();
+            before = c;
+            begins
+        })
+}
+
 /// Settings that name a file with secrets.
 fn names_secrets(key: &str) -> bool {
     key.ends_with("password_file") || matches!(key, "account_file" | "admin_file")
@@ -115,8 +126,18 @@ impl Given {
         let mut given = Given::new(known);
         for (n, line) in text.lines().enumerate() {
             let line = line.trim();
-            if !line.is_empty() && !line.starts_with('#') {
-                given.line(line, format!("{}, line {}", file.display(), n + 1))?;
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let place = format!("{}, line {}", file.display(), n + 1);
+            given.line(line, place.clone())?;
+            if let Some(said) = given.said.last().filter(|said| has_comment(said)) {
+                let key = &said.key;
+                let why = format!(
+                    "{key}: a comment stands on a line of its own; behind a value it would be part of it. If it is, \
+                     say --set '{key}=…' instead"
+                );
+                return Err(ConfigError::Bad { place, why });
             }
         }
         if given.said.iter().any(|s| is_secret(&s.key)) {

@@ -48,6 +48,42 @@ fn all_that_must_be_said() {
 }
 
 #[test]
+fn comments_stand_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("relay.cnf");
+    let read = |line: &str| {
+        fs::write(&file, format!("# all of it\n  # and this\n{line}\n")).expect("writable");
+        Given::read(&RELAY, &file).map_err(|e| e.to_string())
+    };
+    for line in [
+        "dir = /d # main",
+        "dir = /d\t#main",
+        "log = # none",
+        "dir=/d  # a#b",
+    ] {
+        let said = read(line).expect_err(line);
+        assert!(
+            said.contains("line 3") && said.contains("line of its own"),
+            "{said}"
+        );
+        let key = &line[..3];
+        assert!(said.contains(&format!("--set '{key}=…'")), "{said}");
+    }
+    for line in [
+        "dir = /d#main",
+        "dir =",
+        "password = a #b",
+        "account = a:b # c",
+    ] {
+        read(line).expect(line);
+    }
+    let mut given = Given::new(&RELAY);
+    given
+        .line("dir=/d # main", "--set".into())
+        .expect("it is meant so");
+}
+
+#[test]
 fn defaults_can_be_written_or_are_empty() {
     for (key, _, default) in SETTINGS {
         let value = match default.strip_prefix('(') {
