@@ -680,7 +680,6 @@ impl TcpNetwork {
             why: e.to_string(),
         };
         let listener = listen::listen(&config.listen, DEFAULT_PORT)?;
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(other)?;
         let local = listener.local_addr().map_err(other)?;
         let shared = Arc::new(Shared {
             who: Mutex::new(config.who.clone()),

@@ -1,17 +1,19 @@
 //! The other side: connections that others made to this node.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::conn::{FrameReader, ReadError, WriteList, read_message, tune, write_message};
+use super::listen::BACKLOG;
 use super::secure::{Stream, Turned, receive};
 use super::socket::Socket;
 use super::{REQUEST_MAX, Shared, TransportEvent};
@@ -22,23 +24,57 @@ use crate::wire::{
     VERSION_MAX, VERSION_MIN,
 };
 
-/// Takes connections until the task is aborted.
-pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener) {
+/// Pause before something is looked at or tried again of which nobody tells when it is over.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Takes connections until the task is aborted. While this node is cut off nobody listens: to who
+/// asks whether it is there it is as gone as without a network.
+pub(super) async fn accept_all(shared: Arc<Shared>, listener: std::net::TcpListener) {
+    let mut mode = shared.mode.subscribe();
+    let socket = SockRef::from(&listener);
+    loop {
+        // A new one each time: the old one has seen its end.
+        match listener.try_clone().and_then(TcpListener::from_std) {
+            Ok(taking) => tokio::select! {
+                () = take_all(&shared, &taking) => {}
+                _ = mode.wait_for(|m| m.closed()) => {}
+            },
+            Err(e) => cannot_accept(&shared, &e).await,
+        }
+        // The port stays its own.
+        let _ = socket.shutdown(Shutdown::Read);
+        while shared.config.security.cut_off() {
+            tokio::time::sleep(AGAIN).await;
+        }
+        // The other end of it is in `shared`.
+        let _ = mode.wait_for(|m| !m.closed()).await;
+        while let Err(e) = socket.listen(BACKLOG) {
+            cannot_accept(&shared, &e).await;
+        }
+    }
+}
+
+/// Says so, and gives it time: not at full speed.
+async fn cannot_accept(shared: &Shared, e: &std::io::Error) {
+    let why = e.to_string();
+    let here = IpAddr::from([0; 4]);
+    shared.stranger_event(here, TransportEvent::CannotAccept { why });
+    tokio::time::sleep(AGAIN).await;
+}
+
+/// Takes connections until one comes while this node is cut off.
+async fn take_all(shared: &Arc<Shared>, listener: &TcpListener) {
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(x) => x,
             Err(e) => {
-                // Out of descriptors, or a connection that ended in the
-                // backlog. Either way not at full speed.
-                let why = e.to_string();
-                let here = IpAddr::from([0; 4]);
-                shared.stranger_event(here, TransportEvent::CannotAccept { why });
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                // Out of descriptors, or a connection that ended in the backlog.
+                cannot_accept(shared, &e).await;
                 continue;
             }
         };
         if shared.mode.borrow().closed() || shared.config.security.cut_off() {
-            continue;
+            return;
         }
         let too_many = || {
             let addr = from.to_string();

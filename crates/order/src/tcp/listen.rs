@@ -66,6 +66,9 @@ pub enum BindError {
     NoRuntime,
 }
 
+/// Connections that wait to be taken.
+pub(super) const BACKLOG: i32 = 256;
+
 /// Opens a listening socket: non-blocking, close-on-exec, address reusable
 /// right after a restart. `[::]` takes IPv4, too.
 pub(super) fn listen(addr: &str, default_port: u16) -> Result<TcpListener, BindError> {
@@ -108,15 +111,25 @@ fn resolve(hp: &HostPort) -> io::Result<Vec<SocketAddr>> {
 }
 
 fn open(at: SocketAddr) -> io::Result<TcpListener> {
+    let mut s = bind(at)?;
+    if at.port() == 0 {
+        // Only a port that was asked for stays this node's while it does not listen.
+        let taken = s.local_addr()?.as_socket();
+        s = bind(taken.unwrap_or(at))?;
+    }
+    s.listen(BACKLOG)?;
+    s.set_nonblocking(true)?;
+    Ok(s.into())
+}
+
+fn bind(at: SocketAddr) -> io::Result<Socket> {
     let s = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
     s.set_reuse_address(true)?;
     if at.is_ipv6() && at.ip().is_unspecified() {
         s.set_only_v6(false)?;
     }
     s.bind(&at.into())?;
-    s.listen(256)?;
-    s.set_nonblocking(true)?;
-    Ok(s.into())
+    Ok(s)
 }
 
 /// Name and pid of whoever listens on `port` here, from `/proc`. Best effort:

@@ -551,7 +551,7 @@ async fn isolation_cuts_everything_and_ends() {
     let r = a.request(&addr(&b), Bytes::new(), SOON).await;
     assert_eq!(r, Err(NetError::Closed("cut off")));
     let r = b.request(&addr(&a), Bytes::new(), SOON).await;
-    assert!(matches!(r, Err(NetError::Broken { .. })), "{r:?}");
+    assert!(matches!(r, Err(NetError::Refused { .. })), "{r:?}");
     tokio::time::sleep(Duration::from_millis(150)).await;
     assert_eq!(a.peers_status()[&2].up, [false; 3]);
     assert_eq!(b.peers_status()[&1].up, [false; 3]);
